@@ -40,6 +40,9 @@ FIRST, SECOND, TIE, NONE = "first", "second", "tie", "none"
 AS_GIVEN, SWAPPED = "as given", "swapped"
 """Parts of a pair judge's calls: which of the two answers was shown first."""
 
+NOTHING_CLAIMED = ("no claim was found in the answer", "the answer states nothing that words could support")
+"""Reasons why a judged answer has no value: the judge was read, but the answer claims nothing that could be supported."""
+
 
 @dataclass(frozen=True, slots=True)
 class Item:
@@ -102,6 +105,25 @@ class JudgeCall:
     completion_tokens: int = 0
     seconds: float = 0.0
     cost_usd: float = 0.0
+
+    @property
+    def read(self) -> bool:
+        """Whether all that was asked for could be read."""
+        return self.parsed.value is not None and not self.parsed.value.get("unscored")
+
+
+def counting(calls: Sequence[JudgeCall]) -> list[JudgeCall]:
+    """Return the call that counts of each part and repetition, in order.
+
+    A judge is asked once more if its reply cannot be read. Of the two calls the first one counts that was read in
+    full, else the first that was read in part, else the first.
+    """
+    best: dict[tuple[str, int], JudgeCall] = {}
+    for call in calls:
+        known = best.setdefault((call.part, call.repetition), call)
+        if (call.read, call.parsed.value is not None) > (known.read, known.parsed.value is not None):
+            best[call.part, call.repetition] = call
+    return list(best.values())
 
 
 @dataclass(frozen=True, slots=True)

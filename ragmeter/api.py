@@ -28,7 +28,7 @@ from methods.api import FAILED
 from ragmeter import experiment as experiments
 from ragmeter.board_text import show_battles, show_board
 from ragmeter.experiment import Experiment
-from ragmeter.runner.experiment import How, run_experiment
+from ragmeter.runner.experiment import How, run_experiment, unread_judgings
 from ragmeter.runner.revisions import with_revisions
 from results import checkpoints, queries, store_folder
 from results.battles import BattleBoard, battle_boards
@@ -345,6 +345,8 @@ def run(
         if outcome.status in (FAILED_RUN, INCOMPLETE):
             ended = "failed" if outcome.status == FAILED_RUN else "is incomplete"
             warnings.warn(f"{outcome.task.method.name} on {outcome.task.run.dataset} {ended}: {outcome.error}", stacklevel=3)
+    for line in unread_judgings(read, opened):
+        warnings.warn(line, stacklevel=3)
     return _results(opened, read.name)
 
 

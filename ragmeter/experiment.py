@@ -35,6 +35,7 @@ from ragmeter.yaml_source import Source
 from results import store_folder
 from results.board import base_name, seeded_name
 from results.failures import MAX_RATE
+from results.unread import MAX_UNSCORED
 
 # -- Benchmarks put into retrieval settings; a retriever that a setting names is built here --
 # It is named by its id, or with a preset of it in brackets: `corpus(retriever=dense[dpr-nq],n=50)`.
@@ -166,6 +167,12 @@ class ExperimentSpec(_Part):
     limit: int | None = Field(None, ge=1, description="only the first questions of every benchmark")
     max_failure_rate: float = Field(
         MAX_RATE, ge=0, le=1, description="share of a run's questions that may fail; with more it is incomplete (from 20 questions on)"
+    )
+    max_unscored: float = Field(
+        MAX_UNSCORED,
+        ge=0,
+        le=1,
+        description="share of a judge's verdicts that may be missing; with more its value is withheld (from 20 questions)",
     )
     profiles: dict[str, dict[str, Any]] = Field(
         default_factory=dict, description="named sets of these keys, laid over the file by `--profile`"

@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from benchmarks.core.errors import UserError, unknown_name
-from judges.judge import AS_GIVEN, FIRST, NONE, SECOND, TIE, Judge, JudgeCall, Parsed, Score
+from judges.judge import AS_GIVEN, FIRST, NONE, SECOND, TIE, Judge, JudgeCall, Parsed, Score, counting
 from results.redaction import redacted, shareable, without_secrets
 from results.store import Store, insert, insert_scores, storable, summarize
 
@@ -139,6 +139,8 @@ def put_battles(
 
     Verdicts that were read stay; only those that could not be read are replaced.
 
+    Of calls that were asked once more, the one that counts makes the battle; all are kept.
+
     Args:
         store: Where.
         match: Whose answers.
@@ -163,6 +165,7 @@ def put_battles(
         for question, made, all_responses in zip(questions, calls, verdicts, strict=True)
         for call, parsed in zip(made, all_responses, strict=True)
     ]
+    count = {id(call) for made in calls for call in counting(made)}
     battles = [
         (
             question,
@@ -173,6 +176,7 @@ def put_battles(
             None if verdict is not None else _storable(_why(call.parsed, criterion)),
         )
         for question, call, parsed in rows
+        if id(call) in count
         for criterion, verdict in parsed.items()
     ]
     battles += [
@@ -293,6 +297,19 @@ def battles(store: Store, dataset_fingerprint: str, setting: str, judge: str, ma
             [dataset_fingerprint, setting, judge, match and match.one, match and match.one, match and match.other],
         ).fetchall()
     return [Battle(*row) for row in rows]
+
+
+def unread_battles(store: Store, match: Match, judge: Judge) -> tuple[int, int]:
+    """Return how many questions a pair judge gave no verdict by its main criterion, and how many it could have given one."""
+    with store.database.reading() as connection:
+        row = connection.execute(
+            """SELECT count(*) FILTER (read = 0), count(*) FROM (
+                   SELECT question, count(verdict) AS read FROM battles WHERE dataset_fingerprint = ? AND setting = ? AND judge = ?
+                   AND criterion = ? AND one = ? AND other = ? GROUP BY question HAVING count(verdict) + count(unscored) > 0)""",
+            [match.dataset_fingerprint, match.setting, str(judge), judge.entry.criteria[0], match.one, match.other],
+        ).fetchone()
+    assert row is not None
+    return row[0], row[1]
 
 
 def matches(store: Store, judge: str | None = None) -> list[tuple[str, Match]]:

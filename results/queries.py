@@ -10,7 +10,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import lru_cache
 from typing import Any
@@ -506,6 +506,7 @@ class Columns:
         values: By (run, metric), shape (questions,), NaN where unscorable or not scored.
         unscorable: By (run, metric): questions that were scored and cannot have a value.
         unscored: By (run, metric): questions that a judge gave no value.
+        unread: By (run, metric), shape (questions,): which these are; only if there are any.
     """
 
     questions: list[str]
@@ -513,6 +514,7 @@ class Columns:
     values: dict[tuple[str, str], NDArray[np.float64]]
     unscorable: dict[tuple[str, str], int]
     unscored: dict[tuple[str, str], int]
+    unread: dict[tuple[str, str], NDArray[np.bool_]] = field(default_factory=dict)
 
 
 def sampled_by_data(connection: DuckDBPyConnection, runs_by_data: Mapping[str, Sequence[str]]) -> dict[str, Sampled]:
@@ -587,6 +589,9 @@ def score_columns_by_data(
         column[positions] = scores
         of.values[run, metric] = column
         of.unscored[run, metric] = int(unscored.sum())
+        if of.unscored[run, metric]:
+            of.unread[run, metric] = np.zeros(len(column), dtype=np.bool_)
+            of.unread[run, metric][positions] = unscored > 0
         of.unscorable[run, metric] = int(np.isnan(scores).sum()) - of.unscored[run, metric]
     return results
 

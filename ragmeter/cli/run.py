@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from ragmeter.experiment import Experiment
     from ragmeter.runner.experiment import How
     from ragmeter.runner.loop import Outcome
+    from results.store import Store
 
 NO_CALLS = "Keep no calls of models; else a question's first 200 are kept, 20,000 characters of each prompt and reply."
 app = App(help="Run, continue (--resume) or plan (--dry-run) an experiment.")
@@ -133,7 +134,8 @@ def run_and_show(experiment: Experiment, how: How, common: Common) -> tuple[int,
             better = known.get(next(iter(board.metrics), ""), {}).get("higher_is_better", True)
             on = f"{in_words(board.dataset)}, {board.setting}: " if len(shown) > 1 else ""
             out.print(Text(on + conclusion(board, higher_is_better=better)))
-    return conclude(outcomes, len(experiment.benchmarks) * len(experiment.methods), common.verbose), value
+    code = conclude(outcomes, len(experiment.benchmarks) * len(experiment.methods), common.verbose)
+    return code or conclude_judging(experiment, store), value
 
 
 def show_where(common: Common) -> None:
@@ -143,6 +145,19 @@ def show_where(common: Common) -> None:
     called = sys.argv[0] if sys.argv[0].endswith("ragmeter") else "ragmeter"
     pages = shlex.join([called, "leaderboard", "--open", "--store", folder])
     out.print(Text(f"stored in {folder}\nleaderboard: {pages}"), soft_wrap=True)
+
+
+def conclude_judging(experiment: Experiment, store: Store) -> int:
+    """Print which judges gave too few verdicts; return the exit code."""
+    from ragmeter.runner.experiment import unread_judgings
+    from ragmeter.runner.judging import READABLE, RETRY
+
+    lacking = unread_judgings(experiment, store)
+    for line in lacking:
+        err.print(Text(line, style="bold red"))
+    if lacking:
+        err.print(Text(f"try: {READABLE}; then {RETRY}"))
+    return Incomplete.exit_code if lacking else 0
 
 
 def conclude(outcomes: Sequence[Outcome], planned: int, verbose: bool) -> int:

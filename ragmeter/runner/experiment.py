@@ -189,6 +189,14 @@ def _announce(experiment: Experiment, results: list[TaskState], store: Store) ->
         err.print(Text(f"{name}: about {wanted}"))
 
 
+def unread_judgings(experiment: Experiment, store: Store) -> list[str]:
+    """Return which judgings of an experiment lack too many verdicts, in a line each."""
+    if not experiment.judges:
+        return []
+    work = judging.judgings(experiment.judges, queries.runs(store, experiment.name), experiment.reference)
+    return judging.incomplete(store, work)
+
+
 def _judge(experiment: Experiment, store: Store, services: Services, retry: bool, *, quiet: bool) -> None:
     """Let the experiment's judges judge what was answered."""
     if not experiment.judges:

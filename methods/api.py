@@ -204,6 +204,7 @@ class Prediction:
         usage: What it cost.
         notes: Further output under the documented keys `support`, `triples`, `answerable`, `failed`, or keys of one's own.
         calls: Of generating models, in the order in which they ended; no part of a submission.
+        raw: What the reader's model wrote, if it differs from `answer`: with its thought, before the answer was extracted.
     """
 
     question_id: str
@@ -212,6 +213,7 @@ class Prediction:
     usage: Usage = field(default_factory=Usage)
     notes: Mapping[str, Any] = field(default_factory=dict)
     calls: tuple[Call, ...] = field(default=(), compare=False)
+    raw: str = field(default="", compare=False)
 
     def to_json(self) -> dict[str, Any]:
         """The submission row."""
@@ -287,12 +289,13 @@ class Context:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A reader's answer to one query; `notes` as in `Prediction`, `calls` those that were made for all queries at once."""
+    """A reader's answer to one query; `notes` and `raw` as in `Prediction`, `calls` those that were made for all queries at once."""
 
     text: str
     usage: Usage = field(default_factory=Usage)
     notes: Mapping[str, Any] = field(default_factory=dict)
     calls: tuple[Call, ...] = field(default=(), compare=False)
+    raw: str = field(default="", compare=False)
 
 
 class Index(Protocol):

@@ -26,6 +26,7 @@ from methods.api import (
     KEPT_CALLS,
     MARKER,
     SCRIPTED,
+    SUPPORT,
     WAIT,
     Answer,
     Compressor,
@@ -383,7 +384,10 @@ class Pipeline:
         seconds = {**usage.seconds, **clock.seconds}
         usage = replace(usage, seconds=seconds, peak_memory_bytes=max(usage.peak_memory_bytes, peak))
         evidence = tuple(map(Evidence, ranking.ids, ranking.scores))
-        return Prediction(query.id, answer.text, evidence, usage, {**notes, **context.notes, **answer.notes}, answer.calls)
+        notes = {**notes, **context.notes}
+        # Support that a retriever or compressor claims is worth more than citations in the answer's text.
+        notes.update({name: note for name, note in answer.notes.items() if name != SUPPORT or name not in notes})
+        return Prediction(query.id, answer.text, evidence, usage, notes, answer.calls, answer.raw)
 
 
 def predictions(program: Callable[[Query], Awaitable[Prediction]], queries: Iterable[Query], in_flight: int) -> Iterator[Prediction]:

@@ -306,7 +306,7 @@ def ask(llm: Any, number: float, prompt: float, longest: float | None = None, me
 
 def longest_reply(llm: Any) -> int:
     """Tokens of a language model's longest reply."""
-    return int(getattr(llm, "max_tokens", None) or llm.max_new_tokens)
+    return int(getattr(llm, "longest", None) or llm.max_new_tokens)
 
 
 def encode(config: Any, texts: float, length: float, *, causal: bool = False) -> Work:

@@ -28,18 +28,19 @@ OTHER = "other"
 _KINDS: Mapping[str, tuple[str, str]] = {
     "limit": (r"^limit reached", "raise the limit that it names"),
     "refusal": (
-        r"^refusal\b|content.?filter|content.?(management.)?policy",
+        r"^refusal\b|^refused: |content.?filter|content.?(management.)?policy",
         "another model, as this one or its filter refuses these prompts",
     ),
     "truncation": (
         r"has room for|longer than the (longest prompt|model's context)|context.?(length|window)|prompt is too long"
-        r"|finish reason: length",
+        r"|finish reason: length|^still thinking when max_tokens",
         "a smaller k or a larger max_tokens, or a model with more room",
     ),
     "memory": (r"out of memory|OutOfMemory|MemoryError|Cannot allocate memory|bad_alloc", "a smaller batch_size, or a smaller model"),
     "raised": (r"^[A-Za-z_][\w.]*:( |$)", "mend the part that raises; `ragmeter method check` tries it"),
     "endpoint": (
-        r"^HTTP \d|^Error code: \d|timed out|[Cc]onnect|^the reply (is (empty|no chat|not JSON)|holds no choice)",
+        r"^HTTP \d|^Error code: \d|timed out|[Cc]onnect|^the reply (is (empty|no chat|not JSON)|holds no choice)"
+        r"|^the endpoint reports an error",
         "see that the endpoint answers",
     ),
     OTHER: ("", "see the reasons: `ragmeter results show RUN QUESTION`"),

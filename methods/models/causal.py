@@ -10,8 +10,9 @@ from __future__ import annotations
 import copy
 import hashlib
 import inspect
+import re
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -30,6 +31,7 @@ from methods.models.likelihood import (
     padded,
     rows_for,
 )
+from methods.models.thoughts import SPECIAL
 from methods.models.weights import device_of, load_pretrained
 
 if TYPE_CHECKING:
@@ -413,7 +415,10 @@ class CausalConfig(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Generation:
-    """What a model wrote after one prompt: text without special tokens, what it cost, whether it came to an end, all its tokens."""
+    """What a model wrote after one prompt: its text, what it cost, whether it came to an end, all its tokens.
+
+    The text has no special tokens but those that mark a thought.
+    """
 
     text: str
     prompt_tokens: int
@@ -423,8 +428,32 @@ class Generation:
     tokens: tuple[int, ...] = ()
 
 
-def chat_text(tokenizer: Any, messages: Messages) -> str:
-    """The text of a conversation that a model is to continue.
+NO_THINKING: Mapping[str, Any] = {"enable_thinking": False, "thinking": False}
+"""Variables by which chat templates (Qwen3, GLM, SmolLM3; DeepSeek, Granite) are asked not to begin a thought."""
+
+
+def template_variables(tokenizer: Any, wanted: Mapping[str, Any], where: str | None = None) -> dict[str, Any]:
+    """Return the variables that a chat template knows.
+
+    Args:
+        tokenizer: Its `chat_template` is searched for each name.
+        wanted: Variables with their values.
+        where: The option that names them; the template must then know each.
+
+    Raises:
+        UserError: The template does not know a variable of the option.
+    """
+    text = str(getattr(tokenizer, "chat_template", None) or "")
+    known = {name: value for name, value in wanted.items() if re.search(rf"(?<![\w.'\"]){re.escape(name)}(?![\w'\"])", text)}
+    if where is not None and (unknown := sorted(wanted.keys() - known.keys())):
+        raise UserError(
+            f"the model's chat template does not know the variable {unknown[0]!r}", where=f"{where}.{unknown[0]}", try_this="leave it out"
+        )
+    return known
+
+
+def chat_text(tokenizer: Any, messages: Messages, variables: Mapping[str, Any] | None = None) -> str:
+    """Return the text of a conversation that a model is to continue.
 
     A first message from the system goes to the head of the first user message where the template refuses or
     drops it; an empty one is left out. Without a chat template the messages stand one after the other.
@@ -433,7 +462,7 @@ def chat_text(tokenizer: Any, messages: Messages) -> str:
     turns = [dict(message) for message in messages if message["role"] != "system"]
 
     def template(some: Messages) -> str:
-        return str(tokenizer.apply_chat_template(list(some), tokenize=False, add_generation_prompt=True))
+        return str(tokenizer.apply_chat_template(list(some), tokenize=False, add_generation_prompt=True, **(variables or {})))
 
     if not getattr(tokenizer, "chat_template", None):
         return "\n\n".join([system, *(m["content"] for m in turns)] if system else [m["content"] for m in turns])
@@ -479,6 +508,7 @@ class CausalModel:
         self.length = int(getattr(text_config, "max_position_embeddings", None) or FALLBACK_LENGTH)
         self.room = self._room()
         self.text_encoder = TextEncoder(self.tokenizer)
+        self._text = Decoder(self.tokenizer)
         # In a shared beginning padding stands between tokens, which windows that count columns would notice.
         self._shares = share_prefixes and not windowed(self.model)
 
@@ -517,13 +547,13 @@ class CausalModel:
         """Whether the tokenizer has a chat template."""
         return bool(getattr(self.tokenizer, "chat_template", None))
 
-    def render(self, system: str, user: str) -> str:
-        """The text of a prompt: in the model's chat template where it has one, else one after the other."""
-        return self.render_chat([{"role": "system", "content": system}, {"role": "user", "content": user}])
+    def render(self, system: str, user: str, variables: Mapping[str, Any] | None = None) -> str:
+        """Return the text of a prompt: in the model's chat template if it has one, else one after the other."""
+        return self.render_chat([{"role": "system", "content": system}, {"role": "user", "content": user}], variables)
 
-    def render_chat(self, messages: Messages) -> str:
-        """The text of a conversation that the model is to continue: see `chat_text`."""
-        return chat_text(self.tokenizer, messages)
+    def render_chat(self, messages: Messages, variables: Mapping[str, Any] | None = None) -> str:
+        """Return the text of a conversation that the model is to continue: see `chat_text`."""
+        return chat_text(self.tokenizer, messages, variables)
 
     def encode(self, prompt: str) -> list[int]:
         """A prompt's token ids, special tokens included once: a chat template writes its own."""
@@ -543,6 +573,7 @@ class CausalModel:
         starts: Sequence[str] | None = None,
         sampling: Sampling | None = None,
         seeds: Sequence[int] | None = None,
+        stop: Sequence[str] = (),
     ) -> list[Generation]:
         """Continue prompts.
 
@@ -553,6 +584,7 @@ class CausalModel:
             sampling: How tokens are drawn; None: greedily.
             seeds: One per prompt; None: made of `sampling.seed` and the prompt. With either, what is drawn for a
                 prompt does not depend on the others.
+            stop: Texts at which a continuation ends; they are not part of the returned text.
 
         Returns:
             One generation per prompt, in order.
@@ -574,10 +606,10 @@ class CausalModel:
         done: dict[int, Generation] = {}
         for positions in by_length([len(ids) for ids in encoded], UNBOUNDED, self.config.batch_size):
             draws = sampler(sampling, [own[position] for position in positions]) if sampling else None
-            done.update(zip(positions, self._generate([encoded[position] for position in positions], draws), strict=True))
+            done.update(zip(positions, self._generate([encoded[position] for position in positions], draws, stop), strict=True))
         return [done[position] for position in range(len(encoded))]
 
-    def _generate(self, batch: Sequence[list[int]], draws: Any) -> list[Generation]:
+    def _generate(self, batch: Sequence[list[int]], draws: Any, stop: Sequence[str]) -> list[Generation]:
         import torch
 
         started = time.perf_counter()
@@ -609,15 +641,81 @@ class CausalModel:
                 pad_token_id=self._pad,
                 eos_token_id=self._ends or None,
                 logits_processor=draws,
+                stopping_criteria=stopping(self.tokenizer, stop, width) if stop else None,
                 **shared,
             )[:, width:].tolist()
         seconds = (time.perf_counter() - started) / len(batch)
-        return [self._generation(len(ids), row, seconds) for ids, row in zip(batch, written, strict=True)]
+        return [self._generation(len(ids), row, seconds, stop) for ids, row in zip(batch, written, strict=True)]
 
-    def _generation(self, prompt_tokens: int, written: list[int], seconds: float) -> Generation:
-        # After its end a row is filled up while others go on.
-        end = next((position for position, token in enumerate(written) if token in self._ends), None)
+    def _generation(self, prompt_tokens: int, written: list[int], seconds: float, stop: Sequence[str]) -> Generation:
+        text, tokens, ended = self._text.read(written, self._ends, stop)
+        return Generation(text, prompt_tokens, len(tokens), seconds, ended, tuple(tokens))
+
+
+class Decoder:
+    """Turns the tokens that a model wrote into text.
+
+    Args:
+        tokenizer: Its special tokens are left out, except those that mark a thought.
+    """
+
+    def __init__(self, tokenizer: Any) -> None:
+        self._tokenizer = tokenizer
+        special = set(tokenizer.all_special_tokens)
+        special |= {str(token) for token in tokenizer.added_tokens_decoder.values() if token.special}
+        marks = special & SPECIAL
+        self._dropped = sorted(special - marks, key=len, reverse=True) if marks else None
+
+    def __call__(self, tokens: Sequence[int]) -> str:
+        """Return the text of tokens."""
+        if self._dropped is None:
+            return str(self._tokenizer.decode(tokens, skip_special_tokens=True))
+        text = str(self._tokenizer.decode(tokens, skip_special_tokens=False))
+        for token in self._dropped:
+            text = text.replace(token, "")
+        return text
+
+    def read(self, written: list[int], ends: Sequence[int], stop: Sequence[str]) -> tuple[str, list[int], bool]:
+        """Return the text of a row of a batch, its tokens, and whether it came to an end.
+
+        Args:
+            written: The row; after its end it is filled up while others go on.
+            ends: Tokens that end it.
+            stop: Texts that end it.
+        """
+        end = next((position for position, token in enumerate(written) if token in ends), None)
         kept = written if end is None else written[:end]
-        text = self.tokenizer.decode(kept, skip_special_tokens=True)
-        tokens = tuple(written if end is None else written[: end + 1])
-        return Generation(text, prompt_tokens, len(tokens), seconds, end is not None, tokens)
+        text = self(kept)
+        if any(mark in text for mark in stop):
+            low, high = 0, len(kept)  # the fewest tokens whose text holds a mark
+            while high - low > 1:
+                middle = (low + high) // 2
+                low, high = (low, middle) if any(mark in self(kept[:middle]) for mark in stop) else (middle, high)
+            return before(text, stop), kept[:high], True
+        return text, written if end is None else written[: end + 1], end is not None
+
+
+def before(text: str, stop: Sequence[str]) -> str:
+    """Return a text up to the first of the marks that end it."""
+    return text[: min((place for mark in stop if (place := text.find(mark)) >= 0), default=len(text))]
+
+
+def stopping(tokenizer: Any, stop: Sequence[str], width: int) -> Any:
+    """Return criteria for `generate` that end each row when it has written one of some texts.
+
+    Args:
+        tokenizer: Decodes the last tokens of a row.
+        stop: The texts.
+        width: Columns of the prompts, which are not searched.
+    """
+    import torch
+    from transformers import StoppingCriteria, StoppingCriteriaList
+
+    tail = max(len(mark.encode()) for mark in stop) + 4
+
+    class Stops(StoppingCriteria):
+        def __call__(self, input_ids: Tensor, scores: Tensor, **_: Any) -> Tensor:
+            texts = tokenizer.batch_decode(input_ids[:, max(width, input_ids.shape[1] - tail) :])
+            return torch.tensor([any(mark in text for mark in stop) for text in texts], device=input_ids.device)
+
+    return StoppingCriteriaList([Stops()])

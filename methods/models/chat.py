@@ -24,8 +24,9 @@ from benchmarks.core.errors import Broke, MissingPackage, described
 from methods.api import Call as KeptCall
 from methods.api import Usage, kept
 from methods.flow import event_loop, ordered, run, trace
-from methods.models.endpoint import Backend, ChatConfig, Completion, Endpoint, Estimate, Fault, Messages
+from methods.models.endpoint import Backend, ChatConfig, Endpoint, Estimate, Fault, Messages
 from methods.models.limits import LIMIT, Budget, CallCost, RateLimiter, UsageByRole
+from methods.models.reply import Completion, Content, read
 from methods.models.reply_cache import Call, Kept, ResponseCache, shared
 
 # -- Replies that must be JSON of a given shape: how they are asked for, and how they are read --
@@ -169,7 +170,7 @@ class Reply:
     """What came back for one conversation.
 
     Attributes:
-        text: The reply, "" where there is none.
+        text: The answer without the thought; the whole text if `ask(raw=True)`; "" if there is none.
         failed: Why there is none.
         prompt_tokens, completion_tokens: As the endpoint counted; 0 where it does not say.
         calls: Tries made; 1 for a reply from the cache, 0 where a limit kept it from being sent.
@@ -180,6 +181,10 @@ class Reply:
         key: Of the call, in the cache and in its exports.
         cached: Whether it came from the cache, or from an equal call in flight.
         created: When a reply from the cache was first received, in seconds since 1970; None for one that was just received.
+        thought: What the model thought before it answered; "" if nothing.
+        raw: The whole reply as the model wrote it, thought included.
+        finish_reason: `stop`, `length` …; "" if no reply came.
+        refusal: The model's words in the field `refusal`.
     """
 
     text: str
@@ -195,6 +200,10 @@ class Reply:
     system_fingerprint: str = ""
     version: str = ""
     created: float | None = None
+    thought: str = ""
+    raw: str = ""
+    finish_reason: str = ""
+    refusal: str = ""
 
     @property
     def usage(self) -> Usage:
@@ -221,6 +230,8 @@ _Request = tuple[list[dict[str, str]], dict[str, Any]]
 
 PREFLIGHT = "Reply with the word ok."
 """What an endpoint is asked before the first call of a run."""
+PREFLIGHT_SYSTEM = "You answer in one word."
+"""The system message of that request, since most requests of a run have one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -315,7 +326,9 @@ class ChatModel:
         """Questions at once that keep the endpoint busy while others are prepared."""
         return 2 * self.config.concurrency
 
-    async def ask(self, messages: Messages, *, shape: type[BaseModel] | None = None, repetition: int = 0, step: str = "") -> Reply:
+    async def ask(
+        self, messages: Messages, *, shape: type[BaseModel] | None = None, repetition: int = 0, step: str = "", raw: bool = False
+    ) -> Reply:
         """Reply to a conversation; what a program of one question awaits.
 
         Args:
@@ -323,6 +336,7 @@ class ChatModel:
             shape: Of the JSON that the reply is asked to be (`parse` reads it); None for text.
             repetition: 0, 1 … to draw further replies to the same conversation (with a temperature above 0).
             step: Which of its prompts a program asks, for whoever looks at its calls.
+            raw: Return the whole text, thought included, as `Reply.text`: for protocols that contain the thought.
 
         Returns:
             The reply; a call that fails for good says why.
@@ -331,7 +345,7 @@ class ChatModel:
             Broke: No further call could succeed: wrong key, unknown model, or nothing answers at all.
         """
         form = _shape(shape) if shape is not None else None
-        reply = await self._reply(self._call(messages, repetition, form), form)
+        reply = await self._reply(self._call(messages, repetition, form), form, raw)
         done = trace()
         if reply.scripted:
             done.scripted = reply.model
@@ -348,7 +362,12 @@ class ChatModel:
                 reply.seconds,
                 reply.cached,
                 reply.failed is not None,
-                created=reply.created,
+                kept(reply.thought),
+                kept(reply.raw) if reply.raw != reply.text else "",
+                reply.finish_reason,
+                reply.refusal,
+                reply.model,
+                reply.created,
             )
         )
         return reply
@@ -369,7 +388,7 @@ class ChatModel:
         prompt = 0
         for call in pending:
             prompt += self.counter.count(call.messages)
-        reply = len(pending) * self.config.max_tokens
+        reply = len(pending) * self.config.longest
         return Estimate(len(pending), cached, prompt, reply, self.config.usd(prompt, reply), self.counter.name)
 
     def preflight(self) -> Reply:
@@ -395,44 +414,46 @@ class ChatModel:
 
     # -- cache --
 
-    def _kept(self, call: Call, entry: Kept, seconds: float = 0.0) -> Reply:
+    def _kept(self, call: Call, entry: Kept, seconds: float, raw: bool) -> Reply:
+        """Read a cached reply; one that ends within a thought fails as it did when it came."""
         self.usage_by_role.add(self.role, CallCost(cached=1))
-        read = self._read(call, Completion.from_json(entry.reply), 1, seconds)
-        return replace(read, cached=True, key=entry.key, created=entry.created)
+        reply = self._read(call, Completion.from_json(entry.reply), 1, seconds, raw)
+        return replace(reply, cached=True, key=entry.key, created=entry.created)
 
-    async def _reply(self, call: Call, shape: _Shape | None) -> Reply:
+    async def _reply(self, call: Call, shape: _Shape | None, raw: bool) -> Reply:
         """Reply to a call, unless an equal one is in flight or was answered before."""
         started = time.perf_counter()
         cache = self._cache
         if cache is None:
-            return await self._ask(call, shape)
-        while (flight := cache.flights.get(call.key)) is not None:
+            return await self._ask(call, shape, raw)
+        flying = f"{call.key}/raw" if raw else call.key
+        while (flight := cache.flights.get(flying)) is not None:
             reply: Reply | None = await asyncio.shield(flight)
             if reply is not None:  # None: it was cancelled, and this one takes its place
                 self.usage_by_role.add(self.role, CallCost(cached=0 if reply.failed else 1, failed=1 if reply.failed else 0))
                 return replace(reply, calls=1 if reply.calls else 0, cached=reply.failed is None)
         known = cache.find([call])
         if known:
-            return self._kept(call, known[call.key], time.perf_counter() - started)
-        landing = cache.flights[call.key] = asyncio.get_running_loop().create_future()
+            return self._kept(call, known[call.key], time.perf_counter() - started, raw)
+        landing = cache.flights[flying] = asyncio.get_running_loop().create_future()
         reply = None
         try:
-            reply = await self._ask(call, shape)
+            reply = await self._ask(call, shape, raw)
             return reply
         finally:
-            del cache.flights[call.key]
+            del cache.flights[flying]
             landing.set_result(reply)
 
     # -- limits --
 
-    async def _ask(self, call: Call, shape: _Shape | None) -> Reply:
+    async def _ask(self, call: Call, shape: _Shape | None, raw: bool) -> Reply:
         """Ask within the limits; records the cost."""
         config, tries = self.config, _Tries()
         if self._budget.unlimited and config.call_tokens is None and config.call_usd is None and self.room is None:
-            reply = await self._try(call, shape, tries)
+            reply = await self._try(call, shape, tries, raw)
         else:
             prompt = self.counter.count(call.messages)
-            most = (prompt + config.max_tokens, config.usd(prompt, config.max_tokens))
+            most = (prompt + config.longest, config.usd(prompt, config.longest))
             refused = self._too_large(prompt, *most)
             if refused is None:
                 with tries.waiting():
@@ -442,10 +463,10 @@ class ChatModel:
             else:
                 used = (0, 0.0)
                 try:
-                    reply = await self._try(call, shape, tries)
+                    reply = await self._try(call, shape, tries, raw)
                     used = (reply.prompt_tokens + reply.completion_tokens, reply.cost_usd)
                     if used[0] == 0 and reply.failed is None:  # an endpoint that does not count
-                        wrote = self.counter.counts([reply.text])[0]
+                        wrote = self.counter.counts([reply.raw])[0]
                         used = (prompt + wrote, config.usd(prompt, wrote))
                 finally:
                     self._budget.settle(most, used)
@@ -465,7 +486,7 @@ class ChatModel:
 
     # -- endpoint --
 
-    async def _try(self, call: Call, shape: _Shape | None, tries: _Tries) -> Reply:
+    async def _try(self, call: Call, shape: _Shape | None, tries: _Tries, raw: bool) -> Reply:
         """Ask until a reply comes or trying again cannot help."""
         completion: Completion | None = None
         while completion is None:
@@ -487,10 +508,10 @@ class ChatModel:
                 if self._backend.hopeless(fault):
                     raise await self._backend.error(fault) from None
                 return Reply("", fault.reason, calls=tries.number, seconds=tries.seconds, key=call.key)
-        if self._cache is not None and completion.failed is None:
-            kept_reply = self._cache.put(call, completion.to_json()).reply
-            completion = replace(Completion.from_json(kept_reply), seconds=completion.seconds)
-        return self._read(call, completion, tries.number, tries.seconds if completion.seconds is None else completion.seconds)
+        if self._cache is not None and self._content(completion, raw).failed is None:
+            cached = self._cache.put(call, completion.to_json()).reply
+            completion = replace(Completion.from_json(cached), seconds=completion.seconds)
+        return self._read(call, completion, tries.number, tries.seconds if completion.seconds is None else completion.seconds, raw)
 
     async def _persist(
         self, request: Callable[[], _Request], tries: _Tries, repetition: int = 0, attempts: int | None = None
@@ -528,12 +549,15 @@ class ChatModel:
         after = state.outcome.exception().after
         return float(after if after is not None else self._backoff(state))
 
-    def _read(self, call: Call, completion: Completion, calls: int, seconds: float) -> Reply:
-        failed = completion.failed
+    def _content(self, completion: Completion, raw: bool) -> Content:
+        return read(completion, raw=raw, max_tokens=self.config.max_tokens)
+
+    def _read(self, call: Call, completion: Completion, calls: int, seconds: float, raw: bool = False) -> Reply:
+        content = self._content(completion, raw)
         prompt, wrote = completion.prompt_tokens, completion.completion_tokens
         return Reply(
-            completion.text.strip() if failed is None else "",
-            failed,
+            content.text,
+            content.failed,
             prompt,
             wrote,
             calls,
@@ -543,10 +567,14 @@ class ChatModel:
             call.key,
             system_fingerprint=completion.system_fingerprint,
             version=completion.version,
+            thought=content.thought,
+            raw=completion.raw.strip(),
+            finish_reason=completion.finish_reason,
+            refusal=completion.refusal,
         )
 
     async def _preflight(self) -> Reply:
-        messages = [{"role": "user", "content": PREFLIGHT}]
+        messages = [{"role": "system", "content": PREFLIGHT_SYSTEM}, {"role": "user", "content": PREFLIGHT}]
         call = self._call(messages, 0)
         tries = _Tries()
         try:
@@ -557,9 +585,10 @@ class ChatModel:
         self.usage_by_role.add(self.role, CallCost(reply.calls, 0, 0, reply.prompt_tokens, reply.completion_tokens, reply.cost_usd))
         if reply.failed is not None:
             raise Broke(
-                f"{self.config.url} replies, but says nothing: {reply.failed}",
+                f"{self.config.url} replies, but gives no answer: {reply.failed}",
                 where=f"model {self.config.model!r}",
-                try_this="a higher max_tokens, where the model thinks before it answers",
+                try_this="if the model thinks before it answers: a higher max_tokens, or parameters: "
+                "{chat_template_kwargs: {enable_thinking: false}}",
             )
         return reply
 

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, Protocol
 from urllib.parse import urlsplit
@@ -22,6 +23,8 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 from benchmarks.core.errors import Broke, MissingPackage, UserError, nearest
 from benchmarks.core.fingerprint import fingerprint
 from methods.flow import trace
+from methods.models.dialect import dialect_of
+from methods.models.reply import Completion, ErrorReply, completion_of
 from methods.models.revision import DESCRIPTION, Probe, Revision, ask
 
 # -- Options of a chat model: which endpoint, which model, how patient, how much calls may cost --
@@ -36,6 +39,21 @@ DEFAULT_URL = "https://api.openai.com/v1"
 _OWN = {"model", "messages", "temperature", "max_tokens", "max_completion_tokens", "stream", "n", "response_format"}
 _LIKE_A_KEY = re.compile(r"(?:hf|gsk|r8|sk|gh[pousr]|github_pat)_[A-Za-z0-9_]{16,}|(?=[A-Za-z]*[0-9])[A-Za-z0-9]{20,}$")
 """What could be a variable's name, and is more likely a key: it would be repeated where the variable is not set."""
+
+
+UNSTATED = 4096
+"""Tokens of the longest reply that are assumed if `max_tokens` is null."""
+_SECRET_NAME = re.compile(r"auth|key|token|secret|password|cookie|signature", re.IGNORECASE)
+_SHORTEST_SECRET = 6
+"""Characters; a shorter value of a header may be part of ordinary words."""
+_VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
+
+
+def _variable(match: re.Match[str], where: str) -> str:
+    value = os.environ.get(match[1], "").strip()
+    if not value:
+        raise UserError(f"the environment variable {match[1]} is not set", where=where, try_this=f"export {match[1]}=…")
+    return value
 
 
 class ChatConfig(BaseModel):
@@ -53,13 +71,19 @@ class ChatConfig(BaseModel):
     key_variable: str | None = Field(
         "OPENAI_API_KEY", description="environment variable that holds the key; null where the endpoint wants none", exclude=True
     )
-    temperature: float = Field(0.0, ge=0, description="as sent to the endpoint; 0: the likeliest reply")
-    max_tokens: int = Field(64, ge=1, description="longest reply")
+    headers: dict[str, str] = Field(
+        default={}, description="further headers of every request; a secret comes from the environment: ${MY_KEY}", exclude=True
+    )
+    query: dict[str, str] = Field(
+        default={}, description="parameters of the URL of every request, such as api-version; ${NAME} as in headers", exclude=True
+    )
+    temperature: float | None = Field(0.0, ge=0, description="as sent to the endpoint; 0: the likeliest reply; null: not sent")
+    max_tokens: int | None = Field(64, ge=1, description="longest reply; null: not sent, so the endpoint decides")
     limit_name: Literal["max_tokens", "max_completion_tokens"] = Field(
         "max_tokens", description="what the endpoint calls that limit; newer OpenAI models: max_completion_tokens"
     )
     parameters: dict[str, Any] = Field(
-        default={}, description="further fields of every request, as the endpoint names them (top_p, seed …)"
+        default={}, description="further fields of every request, as the endpoint names them (top_p, seed …); one that is null is not sent"
     )
     structured_output: Literal["json_schema", "json_object", "prompt"] = Field(
         "json_schema", description="how JSON is asked for at first; an endpoint that refuses is asked the next way in this order"
@@ -104,7 +128,7 @@ class ChatConfig(BaseModel):
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise ValueError("base_url must start with http:// or https://")
         if parts.username or parts.password or parts.query:
-            raise ValueError("base_url must not carry a key: put it into an environment variable (key_variable)")
+            raise ValueError("base_url must not carry a key or a query: put them into key_variable and query")
         return value
 
     @field_validator("parameters")
@@ -114,6 +138,23 @@ class ChatConfig(BaseModel):
         if taken:
             raise ValueError(f"parameters must not hold {', '.join(taken)}: that is an option of its own, or fixed")
         return value
+
+    @field_validator("headers", "query")
+    @classmethod
+    def _no_secrets(cls, value: dict[str, str]) -> dict[str, str]:
+        for name, text in value.items():
+            if _SECRET_NAME.search(name) and not _VARIABLE.search(text):
+                raise ValueError(f"{name} holds a secret: name an environment variable in its place ({name}: ${{MY_KEY}})")
+            if "${" in _VARIABLE.sub("", text):
+                raise ValueError(f"{name} names a variable in a way that is not ${{NAME}}")
+            if "\n" in text or "\r" in text:
+                raise ValueError(f"{name} must be one line")
+        return value
+
+    @property
+    def longest(self) -> int:
+        """The longest reply in tokens, as estimates and limits count it."""
+        return self.max_tokens or UNSTATED
 
     @property
     def url(self) -> str:
@@ -160,6 +201,23 @@ class ChatConfig(BaseModel):
         """
         return {} if self.key_variable is None else {"authorization": f"Bearer {self.key()}"}
 
+    def filled(self, option: Literal["headers", "query"]) -> dict[str, str]:
+        """Return the headers or the query with the values of their environment variables.
+
+        Raises:
+            UserError: A variable is not set.
+        """
+        values: dict[str, str] = getattr(self, option)
+        return {name: _VARIABLE.sub(partial(_variable, where=f"{option}.{name}"), text) for name, text in values.items()}
+
+    def secrets(self) -> list[str]:
+        """Return every value that comes from a variable, longest first, to be taken out of messages."""
+        names = {match for option in (self.headers, self.query) for text in option.values() for match in _VARIABLE.findall(text)}
+        values = {value for name in names if len(value := os.environ.get(name, "").strip()) >= _SHORTEST_SECRET}
+        if self.key_variable is not None:
+            values.add(os.environ.get(self.key_variable, "").strip())
+        return sorted(values - {""}, key=len, reverse=True)
+
     def usd(self, prompt_tokens: int, completion_tokens: int) -> float:
         """Dollars by the configured prices."""
         return (prompt_tokens * self.usd_per_million_prompt_tokens + completion_tokens * self.usd_per_million_completion_tokens) / 1e6
@@ -167,68 +225,15 @@ class ChatConfig(BaseModel):
 
 REFUSALS = {401: "refuses the key", 403: "refuses access", 404: "does not know this model or path"}
 """Statuses that every further call would meet as well."""
+_PASSING = (408, 409, 425, 429)
+"""Statuses below 500 after which trying again can help."""
 _QUOTA = "insufficient_quota"
-_AS_IT_IS = {"headers": {"X-Stainless-Raw-Response": "true"}}
+_AS_IT_IS = {"X-Stainless-Raw-Response": "true"}
 """Asks the client for a response unread, as its `with_raw_response` does."""
 
 
-CACHED = {"text": str, "finish_reason": str, "prompt_tokens": int, "completion_tokens": int, "model": str}
-"""Fields of a reply that are cached, with their types."""
-STATED = ("system_fingerprint", "version")
-"""Further fields, texts, that are cached where the endpoint says something: what served the reply."""
 _VERSIONS = ("openai-version", "api-version", "x-api-version", "x-model-version", "x-version")
 """Headers in which endpoints tell their version."""
-
-
-@dataclass(frozen=True, slots=True)
-class Completion:
-    """What an endpoint replied, as it is cached: nothing in it differs between two equal replies.
-
-    Attributes:
-        text: As written, white space included.
-        finish_reason: `stop`, `length`, `content_filter` …
-        prompt_tokens, completion_tokens: As the endpoint counted; 0 where it does not say.
-        model: The model as the endpoint names it.
-        system_fingerprint, version: What served the reply, as the endpoint says; "" where it does not.
-        seconds: That it took, where the wall clock does not tell; not cached.
-    """
-
-    text: str
-    finish_reason: str
-    prompt_tokens: int
-    completion_tokens: int
-    model: str
-    seconds: float | None = None
-    system_fingerprint: str = ""
-    version: str = ""
-
-    def to_json(self) -> dict[str, Any]:
-        """A JSON object with every field that is cached."""
-        stated = {name: value for name in STATED if (value := getattr(self, name))}
-        return {name: getattr(self, name) for name in CACHED} | stated
-
-    @classmethod
-    def from_json(cls, row: Mapping[str, Any]) -> Completion:
-        """Read what `to_json` wrote.
-
-        Raises:
-            ValueError: A field is missing, unknown or of the wrong type.
-        """
-        for name in CACHED.keys() ^ (row.keys() - set(STATED)):
-            raise ValueError(f"a reply's fields are {', '.join(CACHED)}; {name!r} is missing or unknown")
-        for name, kind in {**CACHED, **{name: str for name in STATED if name in row}}.items():
-            if type(row[name]) is not kind:
-                raise ValueError(f"a reply's {name} must be {kind.__name__}, not {row[name]!r}")
-        return cls(**row)
-
-    @property
-    def failed(self) -> str | None:
-        """Why this is of no use, None where it is."""
-        if self.finish_reason == "content_filter":
-            return "the endpoint's filter withheld the reply (finish reason: content_filter)"
-        if not self.text.strip():
-            return f"the reply is empty (finish reason: {self.finish_reason})"
-        return None
 
 
 class Fault(Exception):
@@ -242,6 +247,7 @@ class Fault(Exception):
         after: Seconds that the endpoint asks to wait.
         reached: Whether anything answered at all.
         misdirected: Whether what answered may not be such an endpoint.
+        parameter: The parameter of the request that it complains about; "" if it names none.
     """
 
     def __init__(
@@ -254,6 +260,7 @@ class Fault(Exception):
         after: float | None = None,
         reached: bool = True,
         misdirected: bool = False,
+        parameter: str = "",
     ) -> None:
         super().__init__(reason)
         self.reason = reason
@@ -263,6 +270,7 @@ class Fault(Exception):
         self.after = after
         self.reached = reached
         self.misdirected = misdirected
+        self.parameter = parameter
 
 
 class Backend(Protocol):
@@ -319,6 +327,12 @@ class Endpoint:
         self.counter: Counter = TokenCounter(config.tokenizer)
         self.room: int | None = None
         self._key = config.key()
+        self._headers, self._query = config.filled("headers"), config.filled("query")
+        self._secrets = config.secrets()
+        self._asking: dict[str, Any] = dict(_AS_IT_IS)
+        if self._headers and config.key_variable is None and "authorization" not in map(str.lower, self._headers):
+            self._asking["Authorization"] = openai.Omit()  # an invented key beside the header's would be refused
+        self.dialect = dialect_of(config.url, config.model)
         self._client: Any = None
         self._pid = 0
         self.reached = False
@@ -330,7 +344,12 @@ class Endpoint:
             self._pid = os.getpid()
             # Our own retries know which errors are worth one; the client's would multiply with them.
             self._client = self._openai.AsyncOpenAI(
-                api_key=self._key, base_url=self.config.url, timeout=self.config.timeout_s, max_retries=0
+                api_key=self._key,
+                base_url=self.config.url,
+                timeout=self.config.timeout_s,
+                max_retries=0,
+                default_headers=self._headers or None,
+                default_query=self._query or None,
             )
         return self._client
 
@@ -351,20 +370,28 @@ class Endpoint:
             return await self._send(messages, extra)
 
     async def _send(self, messages: list[dict[str, str]], extra: Mapping[str, Any]) -> Completion:
+        """Ask in the endpoint's dialect, which a refusal may teach."""
         config = self.config
-        body = {
-            "model": config.model,
-            "messages": messages,
-            "temperature": config.temperature,
-            config.limit_name: config.max_tokens,
-            **config.parameters,
-            **extra,
-        }
+        options = {"temperature": config.temperature, config.limit_name: config.max_tokens, **config.parameters}
+        options = {name: value for name, value in options.items() if value is not None}
+        while True:
+            body = self.dialect.body({"model": config.model, "messages": messages, **options, **extra})
+            try:
+                completion = await self._post(body)
+            except Fault as fault:
+                if not self.dialect.learn(body, fault.status, fault.parameter, fault.reason):
+                    raise
+                continue
+            # What was left out may change a reply, so it is stored with what served it.
+            unsent = self.dialect.unsent(options)
+            return replace(completion, version="; ".join(filter(None, (completion.version, unsent)))) if unsent else completion
+
+    async def _post(self, body: Mapping[str, Any]) -> Completion:
         try:
             # The client's own timeout is per read; bytes that trickle in would never meet it.
-            async with asyncio.timeout(config.timeout_s):
+            async with asyncio.timeout(self.config.timeout_s):
                 # Past the client's typed function, which walks through every message to copy it.
-                raw = await self.opened().post("/chat/completions", cast_to=object, body=body, options=_AS_IT_IS)
+                raw = await self.opened().post("/chat/completions", cast_to=object, body=body, options={"headers": self._asking})
         except (self._openai.OpenAIError, TimeoutError) as error:
             fault = self._fault(error)
             self.reached = self.reached or fault.reached
@@ -377,10 +404,10 @@ class Endpoint:
         return completion
 
     def _read(self, content_type: str, body: bytes) -> Completion:
-        """Read a reply; what is no completion may well be one the next time.
+        """Read a reply; if it is not a completion, trying again may help.
 
         Raises:
-            Fault: It is none.
+            Fault: It is not a completion.
         """
         if "json" not in content_type.lower():
             kind = content_type.split(";")[0] or "no content type"
@@ -388,27 +415,19 @@ class Endpoint:
                 f"the reply is no chat completion but {kind} (is base_url right? it usually ends in /v1)", "retry", misdirected=True
             )
         try:
-            value = json.loads(body)
-            choices = value["choices"]
-            usage = value.get("usage") or {}
-            if isinstance(choices, list) and not choices:
-                raise Fault("the reply holds no choice", "retry")
-            message = choices[0]["message"]
-            content = message.get("content")
-            if isinstance(content, list):  # some endpoints reply in parts
-                content = "".join(part.get("text", "") for part in content)
-            return Completion(
-                str(content or ""),
-                str(choices[0].get("finish_reason") or "unknown"),
-                int(usage.get("prompt_tokens") or 0),
-                int(usage.get("completion_tokens") or 0),
-                str(value.get("model") or ""),
-                system_fingerprint=str(value.get("system_fingerprint") or "")[:300],
-            )
-        except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
+            completion = completion_of(json.loads(body))
+        except ErrorReply as error:
+            lost = error.code is not None and 400 <= error.code < 500 and error.code not in _PASSING
+            reason = self.clean(f"the endpoint reports an error in place of a reply: {error.message}")
+            busy = error.code in (429, 503)
+            raise Fault(reason, "fail" if lost else "retry", status=error.code, busy=busy) from None
+        except LookupError as error:
+            raise Fault(str(error), "retry") from None
+        except (ValueError, RecursionError) as error:
             excerpt = self.clean(body[:120].decode("utf-8", "replace"))
-            problem = "is not JSON" if isinstance(error, ValueError) else "is no chat completion"
+            problem = "is not JSON" if isinstance(error, json.JSONDecodeError | UnicodeDecodeError) else "is no chat completion"
             raise Fault(f"the reply {problem}: {excerpt!r}", "retry") from None
+        return replace(completion, refusal=self.clean(completion.refusal))
 
     def _fault(self, error: Exception) -> Fault:
         """What an error of the client means."""
@@ -420,6 +439,7 @@ class Endpoint:
             return Fault(self.clean(f"{error}{detail}"), "retry", busy=True, reached=False)
         reason = self.clean(str(error)) or type(error).__name__
         status = getattr(error, "status_code", None)
+        parameter = str(getattr(error, "param", None) or "")
         if status is None:
             return Fault(reason, "fail")
         reason = reason if str(status) in reason else f"HTTP {status}: {reason}"
@@ -427,19 +447,19 @@ class Endpoint:
             return Fault(reason, "stop", status=status)
         if status in REFUSALS:
             # Some endpoints refuse a single prompt by 403, or lose a replica by 404: no reason to stop what works.
-            return Fault(reason, "stop" if status == 401 or not self.answered else "fail", status=status)
+            return Fault(reason, "stop" if status == 401 or not self.answered else "fail", status=status, parameter=parameter)
         if status in (408, 429) or status >= 500:
             after = retry_after(error.response.headers)  # type: ignore[attr-defined]
             if after is not None and after > self.config.longest_wait_s:
                 query = f"{reason} (it asks to wait {after:.0f} s; longest_wait_s is {self.config.longest_wait_s:g})"
                 return Fault(query, "fail", busy=True, status=status)
             return Fault(reason, "retry", busy=status in (429, 503), status=status, after=after)
-        return Fault(reason, "fail", status=status)
+        return Fault(reason, "fail", status=status, parameter=parameter)
 
     def clean(self, text: str) -> str:
-        """One line of at most 300 characters, without the key."""
-        if self.config.key_variable is not None:
-            text = text.replace(self._key, "***")
+        """Return one line of at most 300 characters, without keys."""
+        for secret in self._secrets:
+            text = text.replace(secret, "***")
         return " ".join(text.split())[:300]
 
     def hopeless(self, fault: Fault) -> bool:
@@ -452,18 +472,22 @@ class Endpoint:
         """A permanent fault as an error message for the user."""
         where = f"model {self.config.model!r}"
         if not fault.reached:
-            return Broke(
-                f"nothing answers at {self.config.url}: {fault.reason}", where=where, try_this="start the server, or correct `base_url`"
-            )
+            way = connection_variables()
+            between = f" (in effect: {way})" if way else ""
+            hint = "start the server, or correct `base_url`"
+            if "CERTIFICATE" in fault.reason.upper():
+                hint = "export SSL_CERT_FILE=… with the certificate of the server or of your proxy"
+            hint += "; check these variables" if way else ""
+            return Broke(f"nothing answers at {self.config.url}: {fault.reason}{between}", where=where, try_this=hint)
         if fault.status == 404:
             hint = await self._models_hint() or "check `model` and `base_url` (it usually ends in /v1)"
         elif fault.misdirected:
             hint = "correct `base_url`; it usually ends in /v1"
+            if way := connection_variables():
+                hint += f"; or a proxy answers in its place (in effect: {way})"
         elif fault.advice == "stop":
             position = f"in {self.config.key_variable}" if self.config.key_variable else "(key_variable is null)"
             hint = f"check the key {position} and what it may use"
-        elif "max_completion_tokens" in fault.reason:
-            hint = "limit_name: max_completion_tokens"
         elif "model" in fault.reason:
             hint = await self._models_hint() or "check `model`"
         else:
@@ -483,6 +507,18 @@ class Endpoint:
         guess = nearest(self.config.model, names)
         shown = ", ".join(sorted(names)[:8]) + (" …" if len(names) > 8 else "")
         return (f"model: {guess}; " if guess else "") + f"the endpoint offers {shown}"
+
+
+_CONNECTION = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "SSL_CERT_FILE", "SSL_CERT_DIR")
+
+
+def connection_variables() -> str:
+    """Return the environment variables that decide how a server is reached, with their values but no passwords; "" for none."""
+    shown = {}
+    for name in (*_CONNECTION, *map(str.lower, _CONNECTION)):
+        if value := os.environ.get(name, ""):
+            shown[name] = re.sub(r"(^|//)[^/\s]*@", r"\1***@", value)
+    return ", ".join(f"{name}={value}" for name, value in shown.items())
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:

@@ -17,7 +17,17 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple, Self, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Discriminator,
+    Field,
+    SerializerFunctionWrapHandler,
+    Tag,
+    model_serializer,
+    model_validator,
+)
 
 from benchmarks.core.errors import Broke
 from benchmarks.core.fingerprint import fingerprint
@@ -25,7 +35,9 @@ from benchmarks.core.plugins import Registry
 from methods.api import Call, Usage, kept
 from methods.flow import Batcher, trace
 from methods.models.chat import SCRIPTED, ChatModel, reach_model
-from methods.models.endpoint import ChatConfig, Completion, Counter, Fault, Messages, TokenCounter
+from methods.models.endpoint import ChatConfig, Counter, Fault, Messages, TokenCounter
+from methods.models.reply import Completion
+from methods.models.thoughts import opening_of
 from methods.models.weights import adapted, is_encoder_decoder, locate, weights_hash
 
 if TYPE_CHECKING:
@@ -45,6 +57,11 @@ class _Options(BaseModel):
     temperature: float = Field(0.0, ge=0, description="0: greedy; else tokens are drawn, by the prompt and the task's seed")
     max_tokens: int = Field(64, ge=1, description="longest reply")
 
+    @property
+    def longest(self) -> int:
+        """The longest reply in tokens, as estimates count it."""
+        return self.max_tokens
+
     def usd(self, prompt_tokens: int, completion_tokens: int) -> float:
         """Nothing: it runs here."""
         return 0.0
@@ -63,8 +80,17 @@ class LocalConfig(_Options):
     )
     top_p: float = Field(1.0, gt=0, le=1, description="share of probability that is drawn from")
     stop: tuple[str, ...] = Field((), description="texts at which a reply ends")
+    template: dict[str, Any] = Field(
+        default={}, description="variables of the model's chat template (enable_thinking: true); readers set enable_thinking: false"
+    )
     max_prompt_tokens: int | None = Field(None, ge=16, description="longest prompt; null: what the model has room for")
     batch_size: int = Field(8, ge=1, description="prompts generated at once", exclude=True)
+
+    @model_serializer(mode="wrap")
+    def _without_defaults(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave out the option `template`, which came later, if it is empty: so runs keep their fingerprints."""
+        values: dict[str, Any] = dump(self)
+        return {name: value for name, value in values.items() if name != "template" or value}
 
 
 class ScriptedConfig(_Options):
@@ -168,6 +194,8 @@ def check_llm(config: LLMConfig) -> None:
     """
     if isinstance(config, ChatConfig):
         config.key()
+        config.filled("headers")
+        config.filled("query")
     elif isinstance(config, LocalConfig):
         locate(config.local)
         if config.adapter is not None:
@@ -235,7 +263,14 @@ def llm_hash(config: LLMConfig) -> str:
 
 
 def open_llm(
-    config: LLMConfig, *, role: str, cache: Path | None = None, device: str | None = None, seed: int = 0, replies: str = ""
+    config: LLMConfig,
+    *,
+    role: str,
+    cache: Path | None = None,
+    device: str | None = None,
+    seed: int = 0,
+    replies: str = "",
+    thinks: bool = True,
 ) -> ChatModel:
     """The model that an option names.
 
@@ -246,6 +281,7 @@ def open_llm(
         device: Of a model of this machine; None chooses.
         seed: Of what such a model draws.
         replies: Scope of the cached replies, as of `Services`.
+        thinks: Whether a local model may think before it answers, if its template can switch that; `llm.template` goes before it.
 
     Raises:
         UserError: The key is not set, the model cannot be loaded, or the script's benchmark cannot.
@@ -253,9 +289,11 @@ def open_llm(
     """
     if isinstance(config, ChatConfig):
         return ChatModel(config, role=role, cache=cache, replies=replies)
-    backend = LocalBackend(config, device, seed) if isinstance(config, LocalConfig) else ScriptBackend(config)
-    # Whatever decides a reply addresses it in the cache.
-    parameters = {**config.model_dump(mode="json", exclude=set(_Options.model_fields)), "weights": llm_hash(config)}
+    backend = LocalBackend(config, device, seed, thinks) if isinstance(config, LocalConfig) else ScriptBackend(config)
+    # Whatever decides a reply addresses it in the cache; of the template's variables those that it knows.
+    parameters = {**config.model_dump(mode="json", exclude={*_Options.model_fields, "template"}), "weights": llm_hash(config)}
+    if isinstance(backend, LocalBackend) and backend.variables:
+        parameters["template"] = backend.variables
     options = {
         "model": llm_name(config),
         "key_variable": None,
@@ -303,6 +341,7 @@ class _Job:
     max_tokens: int
     sampling: Sampling | None
     seed: int
+    stop: tuple[str, ...] = ()
 
 
 def started(messages: Sequence[Mapping[str, str]]) -> tuple[list[dict[str, str]], str]:
@@ -338,7 +377,7 @@ class _Loaded:
             "max_prompt_tokens": config.max_prompt_tokens,
             "batch_size": config.batch_size,
         }
-        self._known: dict[tuple[tuple[str, str], ...], Prompt] = {}
+        self._known: dict[tuple[Any, ...], Prompt] = {}
         self.decodes = is_encoder_decoder(config.local, config.revision)
         self.starts: dict[str, tuple[int, ...]] = {}
         self.model: CausalModel | Seq2SeqModel = (
@@ -359,14 +398,14 @@ class _Loaded:
         model.room = model._room()
         return model
 
-    def parts(self, messages: Sequence[Mapping[str, str]]) -> Prompt:
+    def parts(self, messages: Sequence[Mapping[str, str]], variables: Mapping[str, Any] | None = None) -> Prompt:
         """A conversation as the model reads it; tokenized once, for who shortens it, who compares it with the room, and the model."""
-        key = tuple((message["role"], message["content"]) for message in messages)
+        key = (*((message["role"], message["content"]) for message in messages), *map(repr, sorted((variables or {}).items())))
         if key not in self._known:
             if len(self._known) >= KNOWN:
                 self._known.clear()
             turns, start = started(messages)
-            text = self.model.render_chat(turns)
+            text = self.model.render_chat(turns, variables)
             ids = tuple(self.model.encode(text))
             if start not in self.starts:  # the decoder's, where there is one
                 self.starts[start] = () if self.decodes or not start else tuple(self.model.text_encoder.target(start))
@@ -374,15 +413,16 @@ class _Loaded:
         return self._known[key]
 
     def _generate(self, jobs: list[_Job]) -> list[Generation]:
-        groups: dict[tuple[int, Sampling | None], list[int]] = defaultdict(list)
+        groups: dict[tuple[int, Sampling | None, tuple[str, ...]], list[int]] = defaultdict(list)
         for number, job in enumerate(jobs):
-            groups[job.max_tokens, job.sampling].append(number)
+            groups[job.max_tokens, job.sampling, job.stop].append(number)
         results: dict[int, Generation] = {}
-        for (max_tokens, sampling), numbers in groups.items():
+        for (max_tokens, sampling, stop), numbers in groups.items():
             prompts = [jobs[number].prompt for number in numbers]
             starts = [jobs[number].start for number in numbers]
             seeds = [jobs[number].seed for number in numbers] if sampling else None
-            made = self.with_room(max_tokens).generate(prompts, starts if any(starts) else None, sampling=sampling, seeds=seeds)
+            model = self.with_room(max_tokens)
+            made = model.generate(prompts, starts if any(starts) else None, sampling=sampling, seeds=seeds, stop=stop)
             results.update(zip(numbers, made, strict=True))
         return [results[number] for number in range(len(jobs))]
 
@@ -400,8 +440,8 @@ def _weights(config: LocalConfig, device: str | None) -> _Loaded:
 class _OwnCounter:
     """Counts by a model's own tokenizer and chat template: a `Counter`."""
 
-    def __init__(self, loaded: _Loaded) -> None:
-        self._loaded, self._model = loaded, loaded.model
+    def __init__(self, loaded: _Loaded, variables: Mapping[str, Any] | None = None) -> None:
+        self._loaded, self._model, self._variables = loaded, loaded.model, variables
         self.name = f"the tokenizer of {loaded.model.config.model}"
 
     @property
@@ -409,7 +449,7 @@ class _OwnCounter:
         return fingerprint(self._model.tokenizer.backend_tokenizer.to_str(), self._model.tokenizer.chat_template)
 
     def count(self, messages: Sequence[Mapping[str, str]]) -> int:
-        return self._loaded.parts(messages).tokens
+        return self._loaded.parts(messages, self._variables).tokens
 
     def spans(self, text: str) -> list[tuple[int, int]]:
         encoded = self._model.tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
@@ -428,33 +468,38 @@ class LocalBackend(_Here):
         config: Options; models of equal weights are loaded once in a process.
         device: "cpu", "cuda" …; None chooses.
         seed: Of what is drawn.
+        thinks: Whether a chat template may begin a thought; `llm.template` goes before it.
 
     Raises:
-        UserError: The model cannot be loaded.
+        UserError: The model cannot be loaded, or its template does not know a variable.
     """
 
     url = "local"
 
-    def __init__(self, config: LocalConfig, device: str | None = None, seed: int = 0) -> None:
-        from methods.models.causal import Sampling
+    def __init__(self, config: LocalConfig, device: str | None = None, seed: int = 0, thinks: bool = True) -> None:
+        from methods.models.causal import NO_THINKING, Sampling, template_variables
 
         self.config = config
         self.weights = _weights(config, device)
-        self.counter: Counter = _OwnCounter(self.weights)
+        tokenizer = self.weights.model.tokenizer
+        wanted = template_variables(tokenizer, config.template, "llm.template")
+        self.variables = {} if thinks or wanted else template_variables(tokenizer, NO_THINKING)
+        self.variables |= wanted
+        self.counter: Counter = _OwnCounter(self.weights, self.variables)
         self.room: int | None = self.weights.with_room(config.max_tokens).room
         self.together = 4 * config.batch_size
         self._sampling = Sampling(config.temperature, config.top_p, seed=seed) if config.temperature else None
 
     async def send(self, messages: list[dict[str, str]], extra: Mapping[str, Any], repetition: int) -> Completion:
         """See `Backend`."""
-        prompt = self.weights.parts(messages)
+        prompt = self.weights.parts(messages, self.variables)
         (seed,) = self._sampling.seeds([f"{repetition}\0{prompt.text}{prompt.start}"]) if self._sampling else (0,)
-        written = await self.weights.generate(_Job(prompt.ids, prompt.start, self.config.max_tokens, self._sampling, seed))
-        text = written.text
-        for stop in self.config.stop:
-            text = text.partition(stop)[0]
-        finish = "length" if written.completion_tokens >= self.config.max_tokens else "stop"
-        return Completion(text, finish, written.prompt_tokens, written.completion_tokens, self.config.local, written.seconds)
+        config = self.config
+        written = await self.weights.generate(_Job(prompt.ids, prompt.start, config.max_tokens, self._sampling, seed, config.stop))
+        # Some templates begin the thought themselves; without its opening tag a thought that never ends is not seen.
+        text = opening_of(prompt.text) + written.text if not prompt.start else written.text
+        finish = "stop" if written.ended else "length"
+        return Completion(text, finish, written.prompt_tokens, written.completion_tokens, config.local, written.seconds)
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ from typing import Any
 
 from benchmarks.core.errors import UserError
 from benchmarks.core.files import whole
-from methods.models.endpoint import Completion
+from methods.models.reply import Completion
 
 # -- SQLite's write-ahead log (WAL), switched on by processes that may start together --
 

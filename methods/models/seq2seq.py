@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import Field
 
 from benchmarks.core.errors import UserError
-from methods.models.causal import FALLBACK_LENGTH, CausalConfig, Generation, Sampling, sampler
+from methods.models.causal import FALLBACK_LENGTH, CausalConfig, Decoder, Generation, Sampling, sampler, stopping
 from methods.models.likelihood import (
     UNBOUNDED,
     Item,
@@ -69,6 +69,7 @@ class Seq2SeqModel:
         ends = ends if ends is not None else self.tokenizer.eos_token_id
         self._ends: list[int] = [] if ends is None else [ends] if isinstance(ends, int) else list(ends)
         self.text_encoder = TextEncoder(self.tokenizer, continues=False)
+        self._text = Decoder(self.tokenizer)
         self.room = self._room()
 
     def _room(self) -> int:
@@ -84,11 +85,11 @@ class Seq2SeqModel:
             length = int(self.tokenizer.model_max_length)
         return length or FALLBACK_LENGTH
 
-    def render(self, system: str, user: str) -> str:
+    def render(self, system: str, user: str, variables: Mapping[str, Any] | None = None) -> str:
         """The text of a prompt: these models know no roles, so one part after the other."""
         return f"{system}\n\n{user}" if system else user
 
-    def render_chat(self, messages: Sequence[Mapping[str, str]]) -> str:
+    def render_chat(self, messages: Sequence[Mapping[str, str]], variables: Mapping[str, Any] | None = None) -> str:
         """The text of a conversation, one message after the other."""
         return "\n\n".join(message["content"] for message in messages if message["content"])
 
@@ -106,6 +107,7 @@ class Seq2SeqModel:
         starts: Sequence[str] | None = None,
         sampling: Sampling | None = None,
         seeds: Sequence[int] | None = None,
+        stop: Sequence[str] = (),
     ) -> list[Generation]:
         """Answer prompts; arguments as those of `CausalModel.generate`.
 
@@ -114,6 +116,7 @@ class Seq2SeqModel:
             starts: What the decoder is forced to start with; not part of the returned text.
             sampling: How tokens are drawn; None: greedily.
             seeds: One per prompt; None: made of `sampling.seed` and the prompt.
+            stop: Texts at which an answer ends; they are not part of the returned text.
 
         Raises:
             ValueError: A prompt is longer than `room`, or empty; seeds without sampling.
@@ -135,11 +138,11 @@ class Seq2SeqModel:
             for batch in by_length([len(encoded[position]) for position in chosen], UNBOUNDED, self.config.batch_size):
                 positions = [chosen[number] for number in batch]
                 draws = sampler(sampling, [own[position] for position in positions]) if sampling else None
-                rows = self._generate([encoded[p] for p in positions], [forced[p] for p in positions], draws)
+                rows = self._generate([encoded[p] for p in positions], [forced[p] for p in positions], draws, stop)
                 done.update(zip(positions, rows, strict=True))
         return [done[position] for position in range(len(prompts))]
 
-    def _generate(self, batch: Sequence[list[int]], forced: Sequence[list[int]], draws: Any) -> list[Generation]:
+    def _generate(self, batch: Sequence[list[int]], forced: Sequence[list[int]], draws: Any, stop: Sequence[str]) -> list[Generation]:
         import torch
 
         started = time.perf_counter()
@@ -160,14 +163,13 @@ class Seq2SeqModel:
                 pad_token_id=self._pad,
                 eos_token_id=self._ends or None,
                 logits_processor=draws,
+                stopping_criteria=stopping(self.tokenizer, stop, prepared.shape[1]) if stop else None,
             )[:, prepared.shape[1] :].tolist()
         seconds = (time.perf_counter() - started) / len(batch)
         results = []
         for prompt, row in zip(batch, written, strict=True):
-            end = next((position for position, token in enumerate(row) if token in self._ends), None)
-            kept = row if end is None else row[:end]
-            text = self.tokenizer.decode(kept, skip_special_tokens=True)
-            results.append(Generation(text, len(prompt), len(kept) + (end is not None), seconds))
+            text, tokens, ended = self._text.read(row, self._ends, stop)
+            results.append(Generation(text, len(prompt), len(tokens), seconds, ended))
         return results
 
     def logprobs(self, items: Sequence[Item], config: ScoringConfig) -> list[list[float]]:

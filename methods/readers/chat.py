@@ -48,6 +48,7 @@ def prompts_made_of(config: ChatReaderConfig) -> str:
     "chat",
     kind="reader",
     summary="any language model, at an endpoint or local, that is asked for a short answer from numbered passages",
+    version=2,
     config=ChatReaderConfig,
     presets={"rog": {"reading": "triples", "llm": {"max_tokens": 512}}},
     extra="llm",
@@ -67,9 +68,11 @@ class ChatReader:
     def __init__(self, config: ChatReaderConfig, services: Services) -> None:
         self.config = config
         self._instructions = Instructions(config, services.reading)
-        llm = config.llm.model_copy(update={"max_tokens": self._instructions.longest(config.llm.max_tokens)})
+        longest = config.llm.max_tokens and self._instructions.longest(config.llm.max_tokens)
+        llm = config.llm.model_copy(update={"max_tokens": longest})
+        # A short answer leaves no tokens for a thought: a local model does not think unless `llm.template` says otherwise.
         self._model = open_llm(
-            llm, role="reader", cache=services.cache, device=services.device, seed=services.seed, replies=services.replies
+            llm, role="reader", cache=services.cache, device=services.device, seed=services.seed, replies=services.replies, thinks=False
         )
         limits = [limit for limit in (config.max_prompt_tokens, self._model.room) if limit is not None]
         self._longest_prompt = min(limits) if limits else None
@@ -84,7 +87,7 @@ class ChatReader:
             Broke: No further call could succeed (key, model, endpoint).
         """
         messages, notes = self._request(query, context)
-        return self._answer(await self._model.ask(messages), notes)
+        return self._answer(await self._model.ask(messages), notes, context, messages[-1]["content"])
 
     def estimate(self, queries: Sequence[Query], contexts: Sequence[Context]) -> Estimate:
         """What reading these would take, without asking."""
@@ -123,8 +126,9 @@ class ChatReader:
         messages = [{"role": "user", "content": user}]
         return [{"role": "system", "content": system}, *messages] if system else messages
 
-    def _answer(self, reply: Reply, cut: dict[str, object]) -> Answer:
+    def _answer(self, reply: Reply, cut: dict[str, object], context: Context, prompt: str) -> Answer:
         notes = {**cut, **({CALL: reply.key} if self._notes_calls else {})}
         if reply.failed is not None:
-            return Answer("", reply.usage, {**notes, FAILED: reply.failed})
-        return Answer(self._instructions.answer(reply.text), reply.usage, notes)
+            return Answer("", reply.usage, {**notes, FAILED: reply.failed}, raw=reply.raw)
+        result = self._instructions.answer(reply.text, context.passages, prompt)
+        return Answer(result.text, reply.usage, {**notes, **result.notes}, raw=reply.raw if reply.raw != result.text else "")

@@ -71,6 +71,7 @@ def _chatqa_work(config: ChatQaConfig, lengths: Lengths) -> Work:
     "chatqa",
     kind="reader",
     summary="ChatQA: a model tuned to answer from contexts, in its own format",
+    version=2,
     config=ChatQaConfig,
     paper="Liu et al. 2025, ChatQA (arXiv:2401.10225)",
     presets={
@@ -134,6 +135,7 @@ def _in_context_work(config: InContextConfig, lengths: Lengths) -> Work:
     "in_context_rag",
     kind="reader",
     summary="any language model, shown how questions of the training data are answered from passages, then the question",
+    version=2,
     config=InContextConfig,
     paper="Ram et al. 2023, In-Context Retrieval-Augmented Language Models (arXiv:2302.00083), with demonstrations",
     extra="llm",

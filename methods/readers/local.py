@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from pydantic import Field
 
 from benchmarks.core.fingerprint import fingerprint
 from benchmarks.schema import Passage, Query
 from methods.api import FAILED, TRUNCATED, Answer, Call, Context, Services, Usage, kept
-from methods.models.causal import CausalConfig, CausalModel, Generation, Sampling
+from methods.models.causal import NO_THINKING, CausalConfig, CausalModel, Generation, Sampling, template_variables
 from methods.models.pocket import answer_prompt
+from methods.models.reply import Completion, read
 from methods.models.seq2seq import Seq2SeqConfig, Seq2SeqModel
+from methods.models.thoughts import opening_of
 from methods.models.weights import POCKET, locate, weights_hash
-from methods.readers.prompts import Instructions, ReadingOptions, bare_answer, fit_middle, longest_prefix, prompt_tokens, reading_work
+from methods.readers.prompts import Instructions, ReadingOptions, answered, fit_middle, longest_prefix, prompt_tokens, reading_work
 from methods.registry import MethodConfig, register
 from methods.work import Lengths, Work, ask, needs_of
 
@@ -31,6 +34,10 @@ class CausalReaderConfig(CausalConfig, ReadingOptions, MethodConfig):
     )
     temperature: float = Field(0.0, ge=0, description="0: greedy; else tokens are drawn (ARK's code: 0.1)")
     top_p: float = Field(1.0, gt=0, le=1, description="share of probability that is drawn from (ARK's code: 0.9)")
+    stop: tuple[str, ...] = Field((), description="texts at which an answer ends")
+    template: dict[str, Any] = Field(
+        default={}, description="variables of the chat template; {}: enable_thinking: false if the template knows it"
+    )
 
     def preflight(self) -> None:
         """Check the model's folder and the templates."""
@@ -46,6 +53,7 @@ def _weights(config: CausalReaderConfig) -> str:
     "causal",
     kind="reader",
     summary="a local language model, asked for a short answer from numbered passages",
+    version=2,
     config=CausalReaderConfig,
     presets={"rog": {"reading": "triples", "max_new_tokens": 512}},
     extra="models",
@@ -64,15 +72,19 @@ class CausalReader:
     _instructions: Instructions | None = None
     _sampling: Sampling | None = None
     _model: CausalModel | Seq2SeqModel
-    _bare: Callable[[str], str] = staticmethod(bare_answer)
+    _stop: tuple[str, ...] = ()
+    _variables: Mapping[str, Any] = {}
 
     def __init__(self, config: CausalReaderConfig, services: Services) -> None:
         self._instructions = Instructions(config, services.reading)
-        self._bare = self._instructions.answer
         longest = self._instructions.longest(config.max_new_tokens)
         self._model = CausalModel(config.model_copy(update={"max_new_tokens": longest}), services.device)
         if not (config.chat_template and self._instructions.chat):
             self._model.tokenizer.chat_template = None
+        self._stop = config.stop
+        self._variables = template_variables(self._model.tokenizer, config.template, "template")
+        # A short answer leaves no tokens for a thought.
+        self._variables = self._variables or template_variables(self._model.tokenizer, NO_THINKING)
         if config.temperature:
             self._sampling = Sampling(config.temperature, config.top_p, seed=services.seed)
         # A few batches at a time, so that prompts of like length meet and a kill still loses little.
@@ -89,13 +101,41 @@ class CausalReader:
         A context that lost its middle says so under `notes["truncated"]`.
         """
         fitted = [self._fitted(query.text, context.passages) for query, context in zip(queries, contexts, strict=True)]
-        written = iter(self._model.generate([item[0] for item in fitted if item is not None], sampling=self._sampling))
-        return [Answer("", notes={FAILED: TOO_LONG}) if item is None else self._answer(next(written), *item) for item in fitted]
+        prompts = [item[0] for item in fitted if item is not None]
+        written = iter(self._model.generate(prompts, sampling=self._sampling, stop=self._stop))
+        return [
+            Answer("", notes={FAILED: TOO_LONG}) if item is None else self._answer(next(written), context, *item)
+            for item, context in zip(fitted, contexts, strict=True)
+        ]
 
-    def _answer(self, generation: Generation, prompt: str, notes: dict[str, object]) -> Answer:
+    def _answer(self, generation: Generation, context: Context, prompt: str, notes: dict[str, object]) -> Answer:
         cost = (generation.prompt_tokens, generation.completion_tokens)
-        call = Call("reader", "", kept(prompt), kept(generation.text), *cost, generation.seconds)
-        return Answer(self._bare(generation.text), Usage(*cost, model_calls=1), notes, (call,))
+        raw = opening_of(prompt) + generation.text
+        finish = "stop" if generation.ended else "length"
+        content = read(Completion(raw, finish, *cost, self._model.config.model), max_tokens=self._model.config.max_new_tokens)
+        lost = content.failed if raw.strip() else None  # a local model that writes nothing has answered nothing
+        call = Call(
+            "reader",
+            "",
+            kept(prompt),
+            kept(content.text if lost is None else lost),
+            *cost,
+            generation.seconds,
+            failed=lost is not None,
+            thought=kept(content.thought),
+            raw=kept(raw) if raw != content.text else "",
+            finish_reason=finish,
+            model=self._model.config.model,
+        )
+        usage = Usage(*cost, model_calls=1)
+        if lost is not None:
+            return Answer("", usage, {**notes, FAILED: lost}, (call,), raw)
+        text = content.text if content.thought else raw  # without a thought its white space counts
+        if self._instructions is not None:
+            result = self._instructions.answer(text, context.passages, prompt)
+        else:
+            result = answered(text, "short", (), prompt)
+        return Answer(result.text, usage, {**notes, **result.notes}, (call,), raw if raw != result.text else "")
 
     def _fitted(self, question: str, passages: Sequence[Passage]) -> tuple[str, dict[str, object]] | None:
         """The prompt with as much of the passages as fits, and what is to be noted; None where the question does not.
@@ -161,7 +201,7 @@ class CausalReader:
         system, user = self._instructions.filled(question, evidence)
         if self._instructions.triples and not system and self._knows(LLAMA2_SYSTEM):
             user = EMPTY_SYSTEM + user
-        return self._model.render(system, user)
+        return self._model.render(system, user, self._variables)
 
     def _knows(self, marker: str) -> bool:
         return marker in str(getattr(self._model.tokenizer, "chat_template", None) or "")
@@ -266,6 +306,7 @@ T5_PROMPT = 512
     "seq2seq",
     kind="reader",
     summary="a local encoder-decoder model (Flan-T5), asked for a short answer from numbered passages",
+    version=2,
     config=Seq2SeqReaderConfig,
     presets={"rog": {"reading": "triples", "max_prompt_tokens": 507, "max_new_tokens": 128}},
     extra="models",
@@ -283,7 +324,6 @@ class Seq2SeqReader(CausalReader):
 
     def __init__(self, config: Seq2SeqReaderConfig, services: Services) -> None:
         self._instructions = Instructions(config, services.reading)
-        self._bare = self._instructions.answer
         longest = self._instructions.longest(config.max_new_tokens)
         self._model = Seq2SeqModel(config.model_copy(update={"max_new_tokens": longest}), services.device)
         self.batch_size = 2 * config.batch_size

@@ -2,7 +2,7 @@
 
 A reader that follows the benchmark (`reading: benchmark`) takes its prompt, its longest answer and its way of
 shortening what is too long; passages then stand as they are, an empty line between them, and the answer is all that
-the model wrote. Every method with that reader is read alike, and the run's fingerprint covers the instructions.
+the model wrote (see `extract.py`). Every method with that reader is read alike, and the run's fingerprint covers the instructions.
 
 A reader of triples (`reading: triples`) asks as RoG does: the triples a line each, best match first, all answers as a
 list of lines. What does not fit is cut from the bottom, never shuffled, and of a triple nothing is cut. Without triples
@@ -11,9 +11,8 @@ list of lines. What does not fit is cut from the bottom, never shuffled, and of 
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from string import Template
@@ -29,20 +28,18 @@ from benchmarks.graphs import TripleCorpus
 from benchmarks.schema import Passage, Query, Triple
 from benchmarks.worlds.text import named, state
 from benchmarks.worlds.world import Relation, relations
-from methods.api import Context, Ranking, Reading, Services
+from methods.api import FAILED, SUPPORT, Context, Ranking, Reading, Services
 from methods.models import template_text
 from methods.models.endpoint import PER_MESSAGE, TokenCounter
 from methods.models.likelihood import Span
 from methods.models.weights import locate
+from methods.readers.extract import Extract, Extracted, extract
 from methods.registry import MethodConfig, register
 from methods.work import Lengths, Work, ask, free, longest_reply, mean, unknown
 
-# -- Prompts for reading: templates as text files, passages as a numbered list, replies reduced to the answer --
+# -- Prompts for reading: templates as text files, passages as a numbered list --
 # A template is two parts with a line `---` between them: the system message and the user message. `$question` and
 # `$passages` are put in; a dollar sign of one's own is written `$$`.
-
-
-_PREFIX = re.compile(r"^\s*(?:the\s+)?(?:final\s+)?answer\s*(?:is\s*:?|:)\s*", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,20 +106,6 @@ def numbered(passages: Sequence[Passage]) -> str:
     return "\n\n".join(lines)
 
 
-def bare_answer(reply: str) -> str:
-    """A reply without what models put around an answer: "Answer:" before it, lines after it, quotes and a stop.
-
-    A full stop goes unless it belongs to an abbreviation or initial ("Robert Downey Jr.", "U.S.").
-    """
-    lines = [line for line in _PREFIX.sub("", reply.strip()).splitlines() if line.strip()]
-    text = lines[0].strip() if lines else ""
-    if len(text) > 1 and text[0] in "\"'“`" and text[-1] in "\"'”`":
-        text = text[1:-1].strip()
-    if text.endswith(".") and len(text.split()[-1]) > 4 and "." not in text.split()[-1][:-1]:
-        text = text[:-1]
-    return text
-
-
 FOLLOWED = "the benchmark's prompt"
 TRIPLES = "triples"
 
@@ -138,6 +121,16 @@ class ReadingOptions(BaseModel):
         "longest answer included; benchmark_prompt, its prompt with one's own longest answer (ARK's code: 512); "
         "triples, as RoG: a triple a line, all answers as a list of lines",
     )
+    extract: Extract | None = Field(
+        None,
+        description="how a reply becomes the answer: short, the short answer without what models put around it; last_line; "
+        "none, the whole reply; {regex: …}; null: short for reading own, else none",
+    )
+
+    @property
+    def rule(self) -> Extract:
+        """How a reply becomes the answer."""
+        return self.extract or ("short" if self.reading == "own" else "none")
 
     @property
     def follows_benchmark(self) -> bool:
@@ -188,6 +181,7 @@ class Instructions:
             shipped, closed_book = options.shipped
             self._passages = load_prompt(options.prompt, shipped)
             self._closed_book = load_prompt(options.closed_book_prompt, closed_book)
+        self._rule = options.rule
         self._own_length = options.reading != "benchmark"
         self.triples = options.reading == TRIPLES
         self.chat = self._followed is None or self._followed.chat
@@ -210,11 +204,37 @@ class Instructions:
         prompt: Prompt = self._passages if evidence else self._closed_book
         return prompt.filled(_with_mark(question) if self.triples else question, evidence)
 
-    def answer(self, reply: str) -> str:
-        """The answer in a reply."""
-        if not self.chat:
-            return reply  # what goes on after examples or code: its indentation counts
-        return bare_answer(reply) if self._followed is None and not self.triples else reply.strip()
+    def answer(self, text: str, passages: Sequence[Passage], prompt: str) -> Answered:
+        """Return the answer in a reply.
+
+        Args:
+            text: The reply without its thought.
+            passages: Those of the context.
+            prompt: Tells which of them were shown under their number.
+        """
+        if not self.chat and self._rule == "none":
+            return Answered(text)  # what goes on after examples or code: its indentation counts
+        numbers = self._followed is None and not self.triples
+        return answered(text, self._rule, passages if numbers else (), prompt)
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """An answer with the notes that belong to it."""
+
+    text: str
+    notes: Mapping[str, Any] = field(default_factory=dict)
+
+
+def answered(text: str, rule: Extract, passages: Sequence[Passage], prompt: str) -> Answered:
+    """Extract an answer; citation marks that number a passage of the prompt become claimed support."""
+
+    def shown(number: int) -> bool:
+        return 1 <= number <= len(passages) and f"[{number}] " in prompt
+
+    result: Extracted = extract(text, rule, shown)
+    notes: dict[str, Any] = {SUPPORT: [passages[number - 1].id for number in result.cited]} if result.cited else {}
+    return Answered(result.text, notes if result.failed is None else {FAILED: result.failed})
 
 
 def prompt_tokens(write: Callable[[str, Sequence[Passage]], Sequence[str]], lengths: Lengths, llm: Any, limit: int | None) -> float:

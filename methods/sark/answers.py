@@ -17,7 +17,7 @@ from methods.flow import in_flight, one
 from methods.models.chat import ChatModel
 from methods.models.llm import open_llm
 from methods.models.rewriter import said
-from methods.readers.prompts import bare_answer
+from methods.readers.extract import short
 from methods.sark.config import LabelsConfig
 from methods.sark.prompts import asking, load_prompt
 
@@ -69,12 +69,12 @@ class LLMAnswerer:
 
     @property
     def fingerprint(self) -> str:
-        return fingerprint("llm", self._model.config.model_dump(mode="json"), self._prompt.hash)
+        return fingerprint("llm", "short", self._model.config.model_dump(mode="json"), self._prompt.hash)
 
     async def answers_one(self, request: AnswerRequest) -> str | None:
         passage = None if request.passage is None else contents(request.passage)
         reply = await self._model.ask(asking(self._prompt, request.question.text, passage), step="answer")
-        return bare_answer(said(reply.text)) if reply.failed is None else None
+        return short(said(reply.text)) if reply.failed is None else None
 
 
 class ReaderAnswerer:

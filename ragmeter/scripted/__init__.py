@@ -30,8 +30,9 @@ from benchmarks.worlds.text import Rendering
 from benchmarks.worlds.world import World, generate
 from judges.llm.ask import AGAIN
 from methods.models.chat import PREFLIGHT, SCRIPTED
-from methods.models.endpoint import Completion, Fault, Messages
+from methods.models.endpoint import Fault, Messages
 from methods.models.llm import ScriptedConfig, register_script
+from methods.models.reply import Completion
 from methods.readers.prompts import load_prompt
 from ragmeter.scripted.graph_rag import GRAPH_RAG
 from ragmeter.scripted.grounding import GROUNDING
@@ -263,7 +264,7 @@ def answer_from_memory(truth: WorldTruth, request: Request) -> str | None:
 
 def say_ok(truth: WorldTruth, request: Request) -> str | None:
     """The call by which an endpoint is tried out."""
-    return "ok" if [message["content"] for message in request.messages] == [PREFLIGHT] else None
+    return "ok" if request.prompt == PREFLIGHT else None
 
 
 def _flat(text: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -134,4 +135,40 @@ def colbert(folder: Path) -> Path:
         "attend_to_mask_tokens": False,
     }
     (folder / "artifact.metadata").write_text(json.dumps(metadata))
+    return folder
+
+
+THINKING_TEMPLATE = (
+    "{%- for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+    "{%- if add_generation_prompt %}<|im_start|>assistant\n"
+    "{%- if enable_thinking is defined and enable_thinking is false %}<think>\n\n</think>\n\n{% endif %}{% endif %}"
+)
+"""How Qwen3's template begins a reply: with an empty thought if thinking is switched off, else the model begins one itself."""
+
+
+def thinker(folder: Path, template: str = THINKING_TEMPLATE) -> Path:
+    """A Qwen3 whose next token depends on the last one only: it thinks "hm hm hm", then answers "Lyon for sure"."""
+    import torch
+    from tokenizers import Tokenizer, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
+
+    chain = ["assistant", "<think>", "hm1", "hm2", "hm3", "</think>", "Lyon", "for", "sure", "<|im_end|>"]
+    vocabulary = {token: number for number, token in enumerate(["<unk>", "<|endoftext|>", "<|im_start|>", *chain])}
+    raw = Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))
+    raw.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    raw.add_tokens(["<think>", "</think>"])
+    raw.add_special_tokens(["<|im_start|>", "<|im_end|>", "<|endoftext|>"])
+    tokens = PreTrainedTokenizerFast(tokenizer_object=raw, eos_token="<|im_end|>", pad_token="<|endoftext|>", unk_token="<unk>")
+    tokens.chat_template = template
+    options = {"num_key_value_heads": 2, "head_dim": 8, "tie_word_embeddings": False, "eos_token_id": vocabulary["<|im_end|>"]}
+    model = Qwen3ForCausalLM(config("Qwen3", len(vocabulary), **{**options, "max_position_embeddings": 512}))
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.dim() > 1:
+                parameter.zero_()
+        model.model.embed_tokens.weight[:, : len(vocabulary)] = torch.eye(len(vocabulary))
+        for before, after in pairwise(chain):
+            model.lm_head.weight[vocabulary[after], vocabulary[before]] = 1.0
+    model.save_pretrained(folder)
+    tokens.save_pretrained(folder)
     return folder

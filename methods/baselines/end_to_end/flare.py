@@ -21,7 +21,8 @@ from methods.models.causal import CausalConfig, CausalModel, Generation
 from methods.models.likelihood import ScoringConfig
 from methods.models.pocket import answer_prompt
 from methods.models.weights import POCKET
-from methods.readers.prompts import bare_answer, longest_prefix, numbered
+from methods.readers.extract import short
+from methods.readers.prompts import longest_prefix, numbered
 
 ANSWER_IS = "answer is"
 
@@ -96,6 +97,7 @@ def query_of(draft: Sequence[tuple[str, float]], unsure: float, left_out: float)
 @register_program(
     "flare",
     summary="an answer sentence by sentence; where the model is unsure, it searches with the draft and writes anew",
+    version=2,
     config=FlareConfig,
     prompts=("flare",),
     calls=lambda config: 2 * config.sentences,
@@ -123,4 +125,4 @@ async def flare(q: Session) -> str:
             break
     else:
         q.fallback(NO_END)
-    return behind(" ".join(written), ANSWER_IS) or bare_answer(written[-1] if written else "")
+    return behind(" ".join(written), ANSWER_IS) or short(written[-1] if written else "")

@@ -30,6 +30,7 @@ class GenGroundConfig(ProgramConfig):
 @register_program(
     "genground",
     summary="sub-question by sub-question: an answer from memory, revised by cited evidence",
+    version=2,
     config=GenGroundConfig,
     prompts=("genground_deduce", "genground_ground"),
     calls=lambda config: config.hops * (1 + -(-config.k // config.batch)) + 1,

@@ -28,6 +28,7 @@ class IterRetGenConfig(ProgramConfig):
 @register_program(
     "iter_retgen",
     summary="search again with what was written and the question; the last round answers",
+    version=2,
     config=IterRetGenConfig,
     prompts=("iter_retgen",),
     calls=lambda config: config.rounds + 1,
@@ -62,6 +63,7 @@ _NO_QUERY = re.compile(r"^(?:thus|so|therefore|hence|that is)\b|\d\s*[-+*/=]\s*\
 @register_program(
     "ircot",
     summary="a chain of reasoning whose every sentence is searched with; then plain reading of all that was found",
+    version=2,
     config=IrcotConfig,
     prompts=("ircot",),
     calls=lambda config: config.sentences + 1,

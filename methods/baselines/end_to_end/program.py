@@ -38,8 +38,9 @@ from methods.models.llm import AskingConfig, LocalConfig, llm_hash, open_llm
 from methods.models.pocket import answer_prompt
 from methods.models.weights import POCKET, locate, weights_hash
 from methods.pipeline import index_folder, indexed
-from methods.readers.prompts import bare_answer, longest_prefix, numbered, prompt_hash
+from methods.readers.extract import short
 from methods.readers.prompts import load_prompt as reading_prompt
+from methods.readers.prompts import longest_prefix, numbered, prompt_hash
 from methods.registry import MethodConfig, register
 from methods.work import Lengths, Needs, Work, all_needs, ask, needs_of
 
@@ -127,7 +128,7 @@ class Session:
         return self._system.corpus.get(ranking.ids)
 
     async def ask(self, name: str, passages: Sequence[Passage] = (), **values: str) -> str:
-        """What the model replies to a template, without what it thought before; "" and counted where it says nothing.
+        """Return the model's reply to a template, without its thought; "" and counted if it gives none.
 
         Args:
             name: Of the template.
@@ -140,14 +141,10 @@ class Session:
         def messages(count: int) -> list[dict[str, str]]:
             return prompt.messages(**values, **({"passages": numbered(passages[:count]) or "(none)"} if shows else {}))
 
-        reply = await self.fitted(messages, len(passages), name)
-        if "<think>" in reply and "</think>" not in reply:
-            self.unusable(reply)
-            return ""
-        return reply.rpartition("</think>")[2].strip()
+        return await self.fitted(messages, len(passages), name)
 
-    async def fitted(self, messages: Callable[[int], Messages], count: int, step: str) -> str:
-        """The reply to a conversation with as many of the first passages as fit."""
+    async def fitted(self, messages: Callable[[int], Messages], count: int, step: str, *, raw: bool = False) -> str:
+        """Return the reply to a conversation with as many of the first passages as fit; with `raw`, its thought included."""
         model = self._system.model
         assert model is not None
         if model.room is not None and model.counter.count(messages(count)) > model.room:
@@ -156,7 +153,7 @@ class Session:
             if not count and model.counter.count(messages(0)) > room:
                 self.fallback(NO_ROOM)
                 return ""
-        reply = await model.ask(messages(count), step=step)
+        reply = await model.ask(messages(count), step=step, raw=raw)
         self.usage += reply.usage
         if reply.failed is not None:
             self.fallback(NO_REPLY)
@@ -165,14 +162,14 @@ class Session:
     async def read(self, passages: Sequence[Passage]) -> str:
         """The answer of plain reading, as the reader `chat` has it; of the model that ships in the format that it knows."""
         if isinstance(self.config.llm, LocalConfig) and self.config.llm.local == POCKET:
-            return bare_answer(await self.fitted(lambda some: _user(answer_prompt(self.text, passages[:some])), len(passages), "read"))
+            return short(await self.fitted(lambda some: _user(answer_prompt(self.text, passages[:some])), len(passages), "read"))
 
         def messages(count: int) -> list[dict[str, str]]:
             shown = numbered(passages[:count])
             system, user = reading_prompt(None, "passages" if shown else "closed_book").filled(self.text, shown)
             return [{"role": "system", "content": system}, *_user(user)]
 
-        return bare_answer(await self.fitted(messages, len(passages), "read"))
+        return short(await self.fitted(messages, len(passages), "read"))
 
     async def plain(self) -> str:
         """What programs end with where they come to nothing: plain retrieval and reading, and the notes say so."""
@@ -329,4 +326,4 @@ def tagged(reply: str, tag: str) -> str | None:
 def behind(reply: str, mark: str) -> str | None:
     """What the last line with a mark says behind it, as a bare answer; None where no line has it."""
     matches = re.findall(rf"{mark}\s*:?\s*(\S.*)", reply, re.IGNORECASE)
-    return bare_answer(matches[-1].strip()) if matches else None
+    return short(matches[-1].strip()) if matches else None

@@ -17,7 +17,6 @@ from pydantic import Field
 from benchmarks.schema import Passage
 from methods.baselines.end_to_end.program import NO_END, NOTHING_FOUND, ProgramConfig, Session, register_program, tagged
 from methods.models.llm import LLM, defaults
-from methods.readers.prompts import bare_answer
 
 
 class Tags(NamedTuple):
@@ -52,6 +51,7 @@ def _released(model: str, **more: object) -> dict[str, object]:
 @register_program(
     "search_r1",
     summary="a model trained to search while it thinks",
+    version=2,
     config=SearchR1Config,
     prompts=("search_r1", "r1_searcher", "search_r1_again"),
     calls=lambda config: config.turns + 2,
@@ -73,7 +73,7 @@ async def search_r1(q: Session) -> str:
     written = ""
     for turn in range(q.config.turns + 1):
         conversation = [*start, *([{"role": "assistant", "content": written}] if written else [])]
-        reply = await q.fitted(lambda _, fixed=conversation: fixed, 0, "turn")  # type: ignore[misc]
+        reply = await q.fitted(lambda _, fixed=conversation: fixed, 0, "turn", raw=True)  # type: ignore[misc]
         wanted = re.search(f"{re.escape(opening)}(.*?){re.escape(closing)}", reply, re.DOTALL)
         answered = re.search("<answer>", reply, re.IGNORECASE)
         if wanted and not (answered and answered.start() < wanted.start()):
@@ -84,7 +84,7 @@ async def search_r1(q: Session) -> str:
                 q.fallback(NOTHING_FOUND)
             written += f"{reply[: wanted.end()]}\n\n{before}{_shown(passages, q.config.words)}{after}\n\n"
         elif answer := tagged(reply, "answer"):
-            return bare_answer(answer)
+            return answer
         else:
             q.unusable(reply)
             written += f"{reply}\n\n{again['content']}\n\n"

@@ -22,7 +22,7 @@ from methods.baselines.end_to_end.program import NO_END, NOTHING_FOUND, ProgramC
 from methods.flow import Batcher, together
 from methods.models.llm import LLM, defaults
 from methods.models.nli import NliConfig, NliModel
-from methods.readers.prompts import bare_answer
+from methods.readers.extract import short
 
 FOLLOW_UP = re.compile(r"^\s*Follow[- ]?up\s*:\s*(\S.*)", re.IGNORECASE | re.MULTILINE)
 INTERMEDIATE = re.compile(r"^\s*Intermediate answer\s*:\s*(\S.*)", re.IGNORECASE | re.MULTILINE)
@@ -73,7 +73,7 @@ async def self_asked(q: Session, first: Sequence[Passage], *, searches: bool = T
             stated = INTERMEDIATE.search(reply)
             # Models go on behind the words that they were left with, or repeat them.
             answer = stated[1] if stated else next((line for line in reply.splitlines() if line.strip()), "")
-            steps.append((waiting, bare_answer(answer) or "unknown"))
+            steps.append((waiting, short(answer) or "unknown"))
         if not question:
             final = behind(reply, FINAL)
             if not final:
@@ -92,6 +92,7 @@ async def self_asked(q: Session, first: Sequence[Passage], *, searches: bool = T
 @register_program(
     "self_ask",
     summary="follow-up questions, each answered from what is found for it; the newest passages are shown",
+    version=2,
     config=SelfAskConfig,
     prompts=("self_ask",),
     calls=lambda config: config.hops + 2,
@@ -128,6 +129,7 @@ class Entailment:
 @register_program(
     "retrobust",
     summary="follow-up questions with a context each; an NLI model decides whether the contexts are to be trusted",
+    version=2,
     config=RetRobustConfig,
     prompts=("self_ask",),
     calls=lambda config: 2 * (config.hops + 1) + 1,

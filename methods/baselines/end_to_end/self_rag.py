@@ -29,7 +29,8 @@ from methods.flow import Batcher, together
 from methods.models.causal import CausalConfig, CausalModel, Generation
 from methods.models.likelihood import Item, ScoringConfig
 from methods.models.llm import LLM, defaults
-from methods.readers.prompts import bare_answer, longest_prefix
+from methods.readers.extract import short
+from methods.readers.prompts import longest_prefix
 
 PAPER = "Asai et al. 2024, Self-RAG (arXiv:2310.11511)"
 RETRIEVAL = ("[Retrieval]", "[No Retrieval]")
@@ -187,6 +188,7 @@ def plain(text: str) -> str:
 @register_program(
     "self_rag",
     summary="its own model's tags: whether to look up, and the best of the answers from single passages",
+    version=2,
     config=SelfRagConfig,
     calls=lambda config: config.k + 1,
     searches=lambda config: 1,
@@ -227,12 +229,13 @@ def judged(reply: str) -> Segment | None:
     if relevance not in _DEGREES or support not in _SUPPORT or not useful or not lines.get("answer"):
         return None
     utility = [float(number == int(useful[0])) for number in range(1, 6)]
-    return Segment(bare_answer(lines["answer"]), _DEGREES[relevance], _SUPPORT[support], utility)
+    return Segment(short(lines["answer"]), _DEGREES[relevance], _SUPPORT[support], utility)
 
 
 @register_program(
     "self_rag_prompted",
     summary="any model answers from each passage by itself and judges the answers; the best one counts",
+    version=2,
     config=PromptedConfig,
     prompts=("self_rag_need", "self_rag_segment"),
     calls=lambda config: config.k + 2,

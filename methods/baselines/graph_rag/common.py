@@ -389,7 +389,8 @@ class System:
         """The model, for replies of so many tokens at most; None where there is none."""
         if self.config.llm is None:
             return None
-        llm = self.config.llm.model_copy(update={"max_tokens": min(longest, self.config.llm.max_tokens)})
+        own = self.config.llm.max_tokens
+        llm = self.config.llm.model_copy(update={"max_tokens": own and min(longest, own)})
         return open_llm(
             llm,
             role=role,
@@ -463,7 +464,7 @@ def reading_work(config: Any, lengths: Lengths, calls: int = 1) -> Work:
         # About one entity and one relation in twenty tokens.
         work += encode(config, lengths.corpus * lengths.passage / 10, 20)
     if config.reads_with_llm:
-        work += ask(config.llm, lengths.corpus * calls, PROMPT + lengths.passage, min(EXTRACTION, config.llm.max_tokens))
+        work += ask(config.llm, lengths.corpus * calls, PROMPT + lengths.passage, min(EXTRACTION, config.llm.longest))
         work += Work(bytes=lengths.corpus * lengths.passage * FLOAT)
     return index(work)
 

@@ -45,7 +45,7 @@ from methods.graphs.extraction import LLMExtractor, Prompt, load_prompt
 from methods.models.chat import ChatModel
 from methods.models.chat import parse as parse_json
 from methods.pipeline import index_folder
-from methods.readers.prompts import bare_answer
+from methods.readers.extract import short
 from methods.registry import Component, require_extra
 from methods.work import Lengths, Work, ask, index, tokens
 
@@ -150,7 +150,7 @@ def _building(config: GraphRagConfig, lengths: Lengths) -> Work:
     if config.llm is None or not config.written_tokens:
         return work
     written = indexed_passages(config, lengths) * lengths.passage / 20 / PER_COMMUNITY
-    return work + index(ask(config.llm, written, INSTRUCTIONS + config.report_tokens / 10, min(LONG, config.llm.max_tokens)))
+    return work + index(ask(config.llm, written, INSTRUCTIONS + config.report_tokens / 10, min(LONG, config.llm.longest)))
 
 
 @register(
@@ -274,7 +274,7 @@ def _global_work(config: GlobalConfig, lengths: Lengths) -> Work:
 
 @register(
     "graphrag_global",
-    version=2,
+    version=3,
     summary="GraphRAG's global search: points out of every community's report, and an answer from the best of them",
     config=GlobalConfig,
     paper="Edge et al. 2024, From Local to Global (arXiv:2404.16130)",
@@ -341,7 +341,7 @@ class GraphRagGlobal:
         text = "\n".join(f"- {passage.text}" for passage in kept)
         reply = await self._model.ask(prompt_of("reduce").messages(question=query.text, points=text, form=form), step="reduce")
         failed = {FAILED: reply.failed} if reply.failed is not None else {}
-        answer = bare_answer(reply.text) if self.config.answer == "short" else reply.text
+        answer = short(reply.text) if self.config.answer == "short" else reply.text
         return Prediction(query.id, answer, evidence, usage + reply.usage, {"graphrag_global": note, **index.label, **failed})
 
     def batches(self, query: Query, reported: Reported) -> list[list[tuple[int, Report]]]:

@@ -104,7 +104,7 @@ class AskingReranker(ABC):
             config.llm, role=name, cache=services.cache, device=services.device, seed=services.seed, replies=services.replies
         )
         self.in_flight = self.model.in_flight
-        limits_of_room = (self.model.room, None if config.context is None else config.context - config.llm.max_tokens)
+        limits_of_room = (self.model.room, None if config.context is None else config.context - config.llm.longest)
         room = min((room for room in limits_of_room if room is not None), default=None)
         self.writer = Writer(load_prompt(template, config.prompt), self.model.counter, room, **limits)
         self.writer.require_room(("1", "2"))
@@ -127,13 +127,13 @@ class AskingReranker(ABC):
     async def order(self, state: State) -> Sequence[int]:
         """All positions of the passages, best first."""
 
-    async def reply(self, state: State, messages: Conversation | None, step: str) -> Reply | None:
-        """What the model says; None, and counted, where it says nothing."""
+    async def reply(self, state: State, messages: Conversation | None, step: str, *, raw: bool = False) -> Reply | None:
+        """Return what the model says, with `raw` its thought included; None, and counted, if it gives no answer."""
         assert isinstance(self.model, ChatModel)
         if messages is None:
             state.fallbacks[NO_ROOM] += 1
             return None
-        reply = await self.model.ask(messages, step=step)
+        reply = await self.model.ask(messages, step=step, raw=raw)
         state.calls += reply.calls
         state.usage += reply.usage
         if reply.failed is not None:
@@ -191,7 +191,7 @@ class WindowReranker(AskingReranker):
 
     async def _sorted(self, state: State, window: Sequence[int]) -> Sequence[int]:
         labels = [str(number) for number in range(1, len(window) + 1)]
-        reply = await self.reply(state, self.writer(state.query, state.texts(window), labels), "window")
+        reply = await self.reply(state, self.writer(state.query, state.texts(window), labels), "window", raw=self._tagged)
         order = order_of(reply.text, len(window), tagged=self._tagged, named=self._named) if reply else Order(tuple(range(len(window))))
         if order.fault:
             state.fallbacks[order.fault] += 1
@@ -229,6 +229,7 @@ class ChoiceReranker(AskingReranker):
         labels: What its passages are called.
         named: From a reply and the number of passages to which of them it names; None: none.
         shuffles: Whether passages are shown in another order even where there is one vote.
+        raw: Whether `named` reads replies with their thought.
         model: As of `AskingReranker`.
         limits: Likewise.
     """
@@ -243,11 +244,12 @@ class ChoiceReranker(AskingReranker):
         named: Callable[[str, int], int | None],
         *,
         shuffles: bool = False,
+        raw: bool = False,
         model: LabelModel | None = None,
         **limits: Any,
     ) -> None:
         super().__init__(config, services, name, template, limits, model)
-        self.labels, self._named, self._shuffles = labels, named, shuffles or config.votes > 1
+        self.labels, self._named, self._shuffles, self._raw = labels, named, shuffles or config.votes > 1, raw
 
     async def order(self, state: State) -> Sequence[int]:
         sort = heapsort if self.config.sort == "heapsort" else bubblesort
@@ -267,7 +269,7 @@ class ChoiceReranker(AskingReranker):
 
     async def chosen(self, state: State, texts: Sequence[str]) -> int | None:
         """Which of some passages is best; None, and counted, where the reply does not say."""
-        reply = await self.reply(state, self.writer(state.query, texts, self.labels), "")
+        reply = await self.reply(state, self.writer(state.query, texts, self.labels), "", raw=self._raw)
         place = self._named(reply.text, len(texts)) if reply else None
         if reply and place is None:
             state.fallbacks[UNUSABLE] += 1

@@ -15,7 +15,7 @@ from pydantic import Field
 
 from methods.api import Services
 from methods.baselines.rerank.asking import OVERHEAD, AskingReranker, AskingRerankerConfig, State, made_of
-from methods.baselines.rerank.replies import UNUSABLE, thought_out
+from methods.baselines.rerank.replies import UNUSABLE, plain_digits
 from methods.flow import together
 from methods.models.llm import LLM, defaults
 from methods.registry import register
@@ -83,7 +83,7 @@ class DdrRefiner(AskingReranker):
         reply = await self.reply(state, self.writer(state.query, state.texts([position]), ["1"]), "")
         if reply is None:
             return False
-        text = thought_out(reply.text)
+        text = plain_digits(reply.text)
         verdict = _VERDICT.match(text) or _WRAPPED.search(text)
         if verdict is None:
             state.fallbacks[UNUSABLE] += 1

@@ -1,7 +1,7 @@
 """What a reply says: an order of numbered passages, or the one passage that is best. Any reply is read to an end.
 
-Numbers may be written in other digits. Of a reply that thinks first only what comes behind the thinking counts; one that
-never stops thinking says nothing.
+Numbers may be written in other digits. Models that were trained to reason in tags first (ReasonRank, Rank-R1) are read raw:
+of their replies only what follows the reasoning counts, and reasoning that never ends says nothing.
 """
 
 from __future__ import annotations
@@ -43,9 +43,7 @@ def order_of(reply: str, n: int, *, tagged: bool = False, named: int | None = No
         tagged: Whether the order stands in an answer tag; without the tag nothing is taken from the reply.
         named: Passages that it has to name; None: all.
     """
-    text = thought_out(reply)
-    if tagged:
-        text = _between(text, "answer") or ""
+    text = _between(_reasoned(reply), "answer") or "" if tagged else plain_digits(reply)
     numbers = _BRACKETED.findall(text)
     if len(numbers) < 2:
         numbers = _NUMBER.findall(text)
@@ -59,7 +57,7 @@ def order_of(reply: str, n: int, *, tagged: bool = False, named: int | None = No
 
 def label_of(reply: str, n: int) -> int | None:
     """Which of n passages called A, B … a reply names first; None: none."""
-    text = thought_out(reply)
+    text = plain_digits(reply)
     match = _LABEL.match(text) or _NAMED.search(text)
     position = LABELS.find(match[1].upper()) if match else -1
     return position if 0 <= position < n else None
@@ -75,14 +73,19 @@ def answer_of(reply: str, n: int, *, thinks: bool) -> int | None:
     """
     if thinks and "</think>" not in reply.lower():
         return None
-    answer = _between(thought_out(reply), "answer")
+    answer = _between(_reasoned(reply), "answer")
     match = _BRACKETED.fullmatch(answer.strip()) if answer is not None else None
     return int(match[1]) - 1 if match and 1 <= int(match[1]) <= n else None
 
 
-def thought_out(reply: str) -> str:
-    """What stands behind the thinking, its digits and letters plain; "" where the thinking has no end."""
-    text = unicodedata.normalize("NFKC", reply)
+def plain_digits(reply: str) -> str:
+    """Return a reply with plain digits and letters."""
+    return unicodedata.normalize("NFKC", reply)
+
+
+def _reasoned(reply: str) -> str:
+    """Return what follows the reasoning of a raw reply; "" if the reasoning has no end."""
+    text = plain_digits(reply)
     _, ended, rest = text.rpartition("</think>")
     return rest if ended else "" if "<think>" in text else text
 

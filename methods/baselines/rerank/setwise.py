@@ -138,4 +138,4 @@ def rank_r1(config: RankR1Config, services: Services) -> ChoiceReranker:
     labels = [str(number) for number in range(1, config.children + 2)]
     limits: dict[str, Any] = {"query_tokens": config.query_tokens, "passage_tokens": config.passage_tokens, "plain_references": True}
     named = partial(answer_of, thinks=config.reasons)
-    return ChoiceReranker(config, services, R1, config.template, labels, named, shuffles=True, **limits)
+    return ChoiceReranker(config, services, R1, config.template, labels, named, shuffles=True, raw=True, **limits)

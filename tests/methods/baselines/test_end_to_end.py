@@ -130,7 +130,7 @@ class Says:
     def __init__(self, *texts: str) -> None:
         self.texts, self.asked = list(texts), list[str]()
 
-    async def ask(self, messages: Any, *, step: str = "") -> Reply:
+    async def ask(self, messages: Any, *, step: str = "", raw: bool = False) -> Reply:
         self.asked.append(messages[-1]["content"])
         return Reply(self.texts.pop(0) if len(self.texts) > 1 else self.texts[0])
 

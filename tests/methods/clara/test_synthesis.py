@@ -23,7 +23,8 @@ from methods.clara.rows import write_rows
 from methods.clara.synthesis import Document, Synthesis, SynthesisConfig, most_calls, of_rows, of_synthesis, outlook
 from methods.clara.synthesis_prompts import REPLIES, Answer, Judgment, Preserved, Questions, Rephrasing, Supplement
 from methods.models.chat import ChatModel
-from methods.models.endpoint import Completion, Fault, TokenCounter
+from methods.models.endpoint import Fault, TokenCounter
+from methods.models.reply import Completion
 from methods.training.journal import Journal
 from ragmeter.scripted import NAME
 from tests.support.scripted import WorldTruth

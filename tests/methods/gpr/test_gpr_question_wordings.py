@@ -38,7 +38,6 @@ def services() -> Services:
         ('1. "What treats ADHD?"', "What treats ADHD?"),
         ("- Question 2: 'What treats ADHD?'", "What treats ADHD?"),
         ("\n\n  * What treats\tADHD?\nWhat else?", "What treats ADHD?"),
-        ("<think>The answer is Modafinil.</think>\nWhat treats ADHD?", "What treats ADHD?"),
         ("1912 saw which war begin?", "1912 saw which war begin?"),
         ("---\n\n", ""),
         ("", ""),

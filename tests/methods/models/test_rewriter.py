@@ -134,7 +134,7 @@ def test_the_wrapping_that_models_put_around_a_text_is_taken_off() -> None:
         f'"{STYLED}"',
         f"Sure! Here you go:\n\n```\n{STYLED}\n```\nI hope this helps.",
         f"Here is the rewritten paragraph:\n\n{STYLED}",
-        f"<think>\nshort, long?\n</think>\n\n**Output:** {STYLED}",
+        f"**Output:** {STYLED}",
     ):
         assert said(reply) == STYLED
     for kept in ('"Yes," he said. "No," she said.', "Okay, so: the mill burned.", "Output rose: 3 mills."):

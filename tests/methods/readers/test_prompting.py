@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from methods.readers.prompts import bare_answer
+from methods.readers.extract import short
 
 
 @pytest.mark.parametrize(
@@ -26,4 +26,4 @@ from methods.readers.prompts import bare_answer
     ],
 )
 def test_only_the_answer_is_left(reply: str, answer: str) -> None:
-    assert bare_answer(reply) == answer
+    assert short(reply) == answer

@@ -151,7 +151,7 @@ def test_examples_and_code_are_gone_on_with_outside_the_chat_format(tiny_llama: 
     for is_chat in (False, True):
         reader = Component.of("causal", options).build(Services(device="cpu", reading=replace(READING, chat=is_chat)))
         prompts.append(reader._fitted(QUERY.text, PASSAGES)[0])
-        answers.append(reader._bare("    return x\n"))
+        answers.append(reader._instructions.answer("    return x\n", (), "").text)
     assert prompts[0] == "Passages:\nAnn\nAnn came  early.\n\nBob did not.\n\nSay it: Who came?" != prompts[1]
     assert answers == ["    return x\n", "return x"]
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from benchmarks.core.errors import Broke, UserError
-from methods.models.endpoint import Completion
+from methods.models.reply import Completion
 from ragmeter import experiment
 from ragmeter.runner.tasks import TaskState, estimate, preflight, reach, require_device, states, tasks_of
 from results import queries

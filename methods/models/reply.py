@@ -1,0 +1,282 @@
+"""Convert what a model sent, once, into thought, text, finish reason, refusal, served model and usage.
+
+`completion_of` reads an endpoint's JSON into a `Completion`, which is what the cache stores: the content as written. Local
+models and scripts make theirs themselves. `read` turns a completion into what callers see: the answer's text, or the reason
+why there is none. A thought is never taken for an answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from methods.models.thoughts import split
+
+CACHED = {"text": str, "finish_reason": str, "prompt_tokens": int, "completion_tokens": int, "model": str}
+"""Fields of a completion that are always cached, with their types."""
+STATED = ("system_fingerprint", "version", "thought")
+"""Further texts that are cached if the endpoint sent them."""
+SMALLEST_LIMIT = 64 * 1024
+"""Bytes that a reply may always have."""
+BYTES_PER_TOKEN = 32
+"""Bytes that a reply may have per token of its limit."""
+UNSTATED_TOKENS = 32_768
+"""Limit that is assumed for the size of replies if `max_tokens` is null."""
+_FILTERED = frozenset({"content_filter", "safety", "prohibited_content", "recitation", "blocklist", "spii"})
+_CALLS_TOOL = frozenset({"tool_calls", "tool_use", "function_call"})
+_THOUGHT_PARTS = frozenset({"thinking", "reasoning", "thought", "redacted_thinking"})
+_TOOL_PARTS = frozenset({"tool_use", "tool_call", "function_call", "server_tool_use"})
+_DEEPEST = 8
+
+
+class ErrorReply(Exception):
+    """An error that came in place of a reply, with HTTP status 200.
+
+    Attributes:
+        message: The endpoint's words.
+        code: The HTTP status that the error states; None if it states none.
+    """
+
+    def __init__(self, message: str, code: int | None) -> None:
+        super().__init__(message)
+        self.message, self.code = message, code
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """A model's reply as it was sent. Two equal replies have equal completions.
+
+    Attributes:
+        text: The content as written, with white space and with thoughts in tags.
+        finish_reason: `stop`, `length`, `content_filter` …
+        prompt_tokens, completion_tokens: As the endpoint counted; 0 if it does not say.
+        model: The model as the endpoint names it.
+        seconds: Seconds it took, if the wall clock does not tell; not cached.
+        system_fingerprint, version: What served the reply, as the endpoint says; "" if it does not.
+        thought: The thought, if it came in a field or part of its own.
+        refusal: The model's words in the field `refusal`; not cached, since such a reply failed.
+        tool: Name of the tool that the model called; not cached.
+    """
+
+    text: str
+    finish_reason: str
+    prompt_tokens: int
+    completion_tokens: int
+    model: str
+    seconds: float | None = None
+    system_fingerprint: str = ""
+    version: str = ""
+    thought: str = ""
+    refusal: str = ""
+    tool: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return a JSON object with every field that is cached."""
+        stated = {name: value for name in STATED if (value := getattr(self, name))}
+        return {name: getattr(self, name) for name in CACHED} | stated
+
+    @classmethod
+    def from_json(cls, row: Mapping[str, Any]) -> Completion:
+        """Read what `to_json` wrote.
+
+        Raises:
+            ValueError: A field is missing, unknown or of the wrong type.
+        """
+        for name in CACHED.keys() ^ (row.keys() - set(STATED)):
+            raise ValueError(f"a reply's fields are {', '.join(CACHED)}; {name!r} is missing or unknown")
+        for name, kind in {**CACHED, **{name: str for name in STATED if name in row}}.items():
+            if type(row[name]) is not kind:
+                raise ValueError(f"a reply's {name} must be {kind.__name__}, not {row[name]!r}")
+        return cls(**row)
+
+    @property
+    def raw(self) -> str:
+        """The whole reply as text; a thought that came apart stands before it in tags."""
+        return f"<think>\n{self.thought.strip()}\n</think>\n\n{self.text}" if self.thought.strip() else self.text
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """What a completion says.
+
+    Attributes:
+        text: The answer without the thought; "" if there is none.
+        thought: What the model thought.
+        failed: Why there is no answer; None if there is one.
+    """
+
+    text: str
+    thought: str = ""
+    failed: str | None = None
+
+
+def read(completion: Completion, *, raw: bool = False, max_tokens: int | None = None) -> Content:
+    """Read a completion.
+
+    Args:
+        completion: The completion.
+        raw: Return the whole text as written, thought included, for protocols that contain the thought.
+        max_tokens: The limit that the reply was asked with; a reply far beyond it fails.
+    """
+    reason = completion.finish_reason
+    most = max(SMALLEST_LIMIT, BYTES_PER_TOKEN * (max_tokens or UNSTATED_TOKENS))
+    if (size := _bytes(completion.text) + _bytes(completion.thought)) > most:
+        allowed = f"max_tokens {max_tokens:,}" if max_tokens else "a reply"
+        return Content("", failed=f"the reply has {size:,} bytes, and {allowed} allows at most {most:,}")
+    if completion.refusal:
+        return Content("", completion.thought, f"refused: {completion.refusal}")
+    if reason.lower() == "refusal":
+        return Content("", completion.thought, f"refused: {' '.join(completion.text.split()) or 'the server gives no reason'}")
+    if reason.lower() in _FILTERED:
+        return Content("", completion.thought, f"the endpoint's filter withheld the reply (finish reason: {reason})")
+    if raw and not completion.tool:
+        text = completion.raw.strip()
+        return Content(text, failed=None if text else _empty(reason))
+    parts = split(completion.text, reason)
+    thought = "\n\n".join(filter(None, (completion.thought.strip(), parts.thought)))
+    text = parts.text.strip()
+    tool = completion.tool or parts.tool or _called(text)
+    if tool and (not text or reason in _CALLS_TOOL or text.startswith(_CALL_MARKS)):
+        return Content("", thought, f"the model called the tool {tool!r} in place of an answer")
+    if text:
+        return Content(text, thought)
+    if parts.open or thought:
+        if reason == "length":
+            return Content("", thought, "still thinking when max_tokens were used up")
+        within = "the reply ends within a thought" if parts.open else "the reply holds a thought and no answer"
+        return Content("", thought, f"{within} (finish reason: {reason})")
+    return Content("", failed=_empty(reason))
+
+
+_CALL_MARKS = ("<tool_call>", "[TOOL_CALLS]", "<|tool_call|>", "<|python_tag|>")
+
+
+def _called(text: str) -> str:
+    """Return the mark of a tool call that a text consists of."""
+    mark = next((mark for mark in _CALL_MARKS if text.startswith(mark)), "")
+    rest = text.rpartition("</tool_call>")[2] if mark == "<tool_call>" and "</tool_call>" in text else ""
+    return "" if rest.strip() else mark.strip("<>[]|")
+
+
+def _empty(reason: str) -> str:
+    return f"the reply is empty (finish reason: {reason})"
+
+
+def _bytes(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
+
+
+# -- An endpoint's JSON --
+
+
+def completion_of(value: Any) -> Completion:
+    """Read the body of an endpoint's response.
+
+    Raises:
+        ErrorReply: It is an error (HTTP status 200 all the same).
+        LookupError: It holds no choice.
+        ValueError: It is not a chat completion.
+    """
+    item = value[0] if isinstance(value, list) and len(value) == 1 else value
+    if not isinstance(item, dict):
+        raise ValueError("it is not an object")
+    choices = item.get("choices")
+    choice = choices[0] if isinstance(choices, list) and choices else None
+    for holder in (item, choice):
+        error = holder.get("error") if isinstance(holder, dict) else None
+        if error and not _content(choice):
+            raise ErrorReply(*_error(error))
+    if isinstance(choices, list) and not choices:
+        raise LookupError("the reply holds no choice")
+    if not isinstance(choice, dict) or not isinstance(choice.get("message"), dict):
+        raise ValueError("it has no choices with a message")
+    message = choice["message"]
+    text, thought, refusal, tool = _parts(message.get("content"))
+    stated = item.get("usage")
+    usage: Mapping[str, Any] = stated if isinstance(stated, dict) else {}
+    return Completion(
+        text,
+        str(choice.get("finish_reason") or "unknown"),
+        _count(usage.get("prompt_tokens")),
+        _count(usage.get("completion_tokens")),
+        str(item.get("model") or ""),
+        system_fingerprint=str(item.get("system_fingerprint") or "")[:300],
+        thought="\n\n".join(filter(None, (_field_thought(message), thought))),
+        refusal=_texts(message.get("refusal")).strip() or refusal,
+        tool=_tool(message) or tool,
+    )
+
+
+def _content(choice: Any) -> Any:
+    message = choice.get("message") if isinstance(choice, dict) else None
+    return message.get("content") if isinstance(message, dict) else None
+
+
+def _error(error: Any) -> tuple[str, int | None]:
+    if not isinstance(error, dict):
+        return str(error), None
+    code = error.get("code") or error.get("status")
+    number = int(code) if isinstance(code, int) or (isinstance(code, str) and code.isdigit()) else None
+    return str(error.get("message") or error), number
+
+
+def _count(value: Any) -> int:
+    return int(value) if isinstance(value, int | float) and value == value and abs(value) < 1e15 else 0
+
+
+def _field_thought(message: Mapping[str, Any]) -> str:
+    """Return the thought of the first field that holds one; endpoints repeat it in several."""
+    for name in ("reasoning_content", "reasoning", "thinking", "reasoning_details"):
+        if text := _texts(message.get(name)).strip():
+            return text
+    return ""
+
+
+def _tool(message: Mapping[str, Any]) -> str:
+    calls = message.get("tool_calls") or message.get("function_call")
+    call = calls[0] if isinstance(calls, list) and calls else calls
+    if not call:
+        return ""
+    function = call.get("function", call) if isinstance(call, dict) else {}
+    return str(function.get("name") or "unnamed") if isinstance(function, dict) else "unnamed"
+
+
+def _parts(content: Any) -> tuple[str, str, str, str]:
+    """Read content in parts: its text, thought, refusal and tool.
+
+    Raises:
+        ValueError: It is neither text nor parts.
+    """
+    if content is None or isinstance(content, str):
+        return content or "", "", "", ""
+    if not isinstance(content, list | dict):
+        raise ValueError("its content is neither text nor parts")
+    texts, thoughts, refusals, tool = [], [], [], ""
+    for part in content if isinstance(content, list) else [content]:
+        kind = str(part.get("type", "text")) if isinstance(part, dict) else "text"
+        if kind in _THOUGHT_PARTS:
+            thoughts.append(_texts(part))
+        elif kind == "refusal":
+            refusals.append(_texts(part))
+        elif kind in _TOOL_PARTS:
+            tool = str(part.get("name") or kind)
+        elif isinstance(part, str | dict):
+            texts.append(_texts(part))
+        else:
+            raise ValueError("a part of its content is not an object")
+    return "".join(texts), "\n\n".join(filter(None, thoughts)), "".join(refusals).strip(), tool
+
+
+def _texts(value: Any, depth: int = 0) -> str:
+    """Return the text of a part, or of parts within parts."""
+    if isinstance(value, str):
+        return value
+    if depth > _DEEPEST:
+        return ""
+    if isinstance(value, list):
+        return "".join(_texts(item, depth + 1) for item in value)
+    if isinstance(value, dict):
+        names = ("text", "thinking", "reasoning", "content", "summary", "refusal", "value")
+        return next((text for name in names if (text := _texts(value.get(name), depth + 1))), "")
+    return ""

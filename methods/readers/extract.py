@@ -1,0 +1,294 @@
+"""Turn a model's text into a short answer, by one documented rule.
+
+`short` removes what models put around an answer: Markdown, fences, JSON with one field, `\\boxed{}`, special tokens, prefaces
+("Based on the passages:", "Answer:"), quotes, a final stop, and citation marks that number a shown passage. A plain answer
+does not change beyond its quotes and stop. Every step takes linear time.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+
+Shown = Callable[[int], bool]
+"""Whether a passage of this number, counted from 1, was shown."""
+
+
+class Pattern(BaseModel):
+    """A rule of one's own."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    regex: str = Field(description="a regular expression; the answer is the first group of its last match, or the whole match")
+
+    @field_validator("regex")
+    @classmethod
+    def _compiles(cls, value: str) -> str:
+        try:
+            re.compile(value)
+        except re.error as error:
+            raise ValueError(f"this is not a regular expression: {error}") from None
+        return value
+
+
+Extract = Literal["short", "last_line", "none"] | Pattern
+"""The option `extract:`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Extracted:
+    """A short answer.
+
+    Attributes:
+        text: The answer.
+        cited: Numbers of the passages that removed citation marks name, in order.
+        failed: Why there is no answer; None if there is one.
+    """
+
+    text: str
+    cited: tuple[int, ...] = ()
+    failed: str | None = None
+
+
+def _nothing(number: int) -> bool:
+    return False
+
+
+def extract(text: str, rule: Extract, shown: Shown = _nothing) -> Extracted:
+    """Return the short answer in a model's text.
+
+    Args:
+        text: Without the thought.
+        rule: The rule to apply.
+        shown: Tells which citation marks may be removed; by default none.
+    """
+    if rule == "none":
+        return Extracted(text.strip())
+    if isinstance(rule, Pattern):
+        matches = list(re.finditer(rule.regex, text))
+        if not matches:
+            return Extracted("", failed=f"no part of the reply matches extract: {{regex: {rule.regex}}}")
+        match = matches[-1]
+        return Extracted(((match[1] if match.re.groups else match[0]) or "").strip())
+    if rule == "last_line":
+        lines = [line for line in text.splitlines() if line.strip() and not _FENCE.fullmatch(line.strip())]
+        return _short(lines[-1] if lines else "", shown)
+    return _short(text, shown)
+
+
+def short(text: str, shown: Shown = _nothing) -> str:
+    """Return the short answer in a text: the rule `short`."""
+    return _short(text, shown).text
+
+
+# -- The rule `short` --
+
+_ROUNDS = 8
+_MOST_MARKS = 32
+_ENDS = (
+    r"<\|(?:im_end|eot_id|end|return|endoftext|end_of_text|eom_id|end_of_turn|end_of_sentence)\|>|</s>|<end_of_turn>|<eos>"
+    r"|<｜end▁of▁sentence｜>|\[/INST\]"
+)
+_TOKENS = r"<\|[\w.-]{1,40}\|>|<｜[\w▁]{1,40}｜>|</?s>|<(?:bos|eos|pad|unk)>|<(?:start|end)_of_turn>(?:model\b)?|\[/?INST\]"
+_END, _TOKEN, _FIRST_TOKENS = re.compile(_ENDS), re.compile(_TOKENS), re.compile(rf"(?:\s*(?:{_TOKENS}))*")
+_NEXT_TURN = re.compile(r"^[ \t]*(?:question|user|human|passages?)[ \t]*:", re.IGNORECASE | re.MULTILINE)
+_FENCE = re.compile(r"(?:```|~~~)[\w+-]{0,20}")
+_LABEL = r"(?:the[ \t]+)?(?:final[ \t]+|short[ \t]+|correct[ \t]+)?answer|(?:final[ \t]+)?response|output"
+_MARKED = re.compile(
+    rf"[ \t>#*_`-]{{0,10}}(?:{_LABEL})[ \t]{{0,10}}(?:[*_]{{1,3}}[ \t]{{0,10}}:|:[ \t]{{0,10}}[*_]{{0,3}})(?P<rest>[^\n]*)", re.IGNORECASE
+)
+_HEADING = re.compile(rf"[ \t>#*_]{{0,10}}(?:{_LABEL})[*_ \t]{{0,10}}:?[*_ \t]{{0,10}}", re.IGNORECASE)
+_PREFIX = re.compile(r"(?:the\s+)?(?:final\s+|short\s+|correct\s+)?answer\s*(?:is\s*:?|:)\s*", re.IGNORECASE)
+_PREFACE = re.compile(
+    r"(?:based on|according to|from|given) (?:the |these |this )?(?:given |provided |above |retrieved |supplied )?"
+    r"(?:passages?|contexts?|documents?|texts?|information|sources?|evidence)(?: (?:provided|given|above))?\s{0,9}[:,]\s*",
+    re.IGNORECASE,
+)
+_GREETING = re.compile(r"(?:(?:sure|certainly|of course|okay)\b[!,.]? ?)?here(?:['’]s| is| are)\b[^\n:]{0,80}:\s*", re.IGNORECASE)
+_TAGGED = re.compile(r"<(final_answer|short_answer|answer|response)>", re.IGNORECASE)
+_BOXED = re.compile(r"\\(?:boxed|fbox)\s?\{")
+_TEX = re.compile(r"\\(?:text|textbf|mathrm|mathbf|textit|mbox)\{([^{}]*)\}")
+_ESCAPED = re.compile(r"\\([$%&#_])")
+_LIST = re.compile(r"(?:#{1,6}|>|[-*•])\s+(?=\S)")
+_BOLD = re.compile(r"(?<![*\w])\*\*(?=\S)([^*\n]+)(?<=\S)\*\*(?![*\w])")
+_LINK = re.compile(r"\[([^\]\[\n]+)\]\(https?://[^()\s]*\)")
+_NUMBERS = r"\d{1,3}(?:\s?(?:,|;|-|–|and|&)\s?\d{1,3}){0,20}"
+_PASSAGE = r"(?:see |source: ?|cf\. )?(?:passages?|documents?|doc|sources?) ?"
+_CITED = re.compile(
+    rf"\s*(?:\[\^?(?:{_PASSAGE})?(?P<a>{_NUMBERS})\]|【[^\d】]{{0,20}}(?P<b>{_NUMBERS})(?:[†:][^】]{{0,40}})?】"
+    rf"|\((?:{_PASSAGE})(?P<c>{_NUMBERS})\)|\((?:see |source: ?|cf\. )?\[(?P<d>{_NUMBERS})\]\))\s*\Z",
+    re.IGNORECASE,
+)
+_LED = re.compile(r"\[(\d{1,3})\]\s+(?=\S)")
+_ANSWER_FIELDS = ("answer", "final_answer", "short_answer")
+
+
+def _short(text: str, shown: Shown) -> Extracted:
+    cited: list[int] = []
+    text = _settled(_one_turn(text), lambda part: _after_preface(_unwrapped(part)))
+    text = text.split("\n", 1)[0].strip()
+    text = _settled(text, lambda part: _bare(_uncited(_plain(_unwrapped(part)), shown, cited)))
+    return Extracted(text, tuple(dict.fromkeys(cited)))
+
+
+def _settled(text: str, step: Callable[[str], str]) -> str:
+    """Repeat a step until it changes nothing."""
+    for _ in range(_ROUNDS):
+        changed = step(text)
+        if changed == text:
+            break
+        text = changed
+    return text
+
+
+def _one_turn(text: str) -> str:
+    """Remove special tokens, and what a model wrote after the end of its turn."""
+    first = _FIRST_TOKENS.match(text)
+    text = text[first.end() if first else 0 :]
+    end = _END.search(text)
+    text = _TOKEN.sub("", text if end is None else text[: end.start()]).strip()
+    following = _NEXT_TURN.search(text)
+    return text[: following.start()].strip() if following and text[: following.start()].strip() else text
+
+
+def _unwrapped(text: str) -> str:
+    """Return what a box, an answer tag, a fence or a JSON object holds, if the text has one."""
+    text = text.strip()
+    boxes = list(_BOXED.finditer(text))
+    if boxes and (inside := _braced(text[boxes[-1].end() :])) is not None:
+        inside = _ESCAPED.sub(r"\1", _TEX.sub(r"\1", inside)).strip()
+        return inside[1:-1].strip() if len(inside) > 2 and inside[0] == inside[-1] == "$" else inside
+    tags = list(_TAGGED.finditer(text))
+    if tags:
+        inside = text[tags[-1].end() :]
+        closing = re.search(rf"</{tags[-1][1]}>", inside, re.IGNORECASE)
+        return inside[: closing.start()].strip() if closing else inside.strip()
+    if text[:3] in ("```", "~~~"):
+        return _unfenced(text)
+    if text[:1] in ("{", "[") and text[-1:] in ("}", "]"):
+        return _field(text)
+    return text
+
+
+def _braced(text: str) -> str | None:
+    """Return a text up to the brace that closes the one before it; None if none does."""
+    depth = 1
+    for match in re.finditer(r"[{}]", text):
+        depth += 1 if match[0] == "{" else -1
+        if depth == 0:
+            return text[: match.start()]
+    return None
+
+
+def _unfenced(text: str) -> str:
+    """Return what the fence holds that a text begins with."""
+    lines = text.split("\n")
+    if len(lines) == 1:
+        inside = text[3:-3] if text.endswith(text[:3]) else text[3:]
+        return inside.strip() or text
+    if not _FENCE.fullmatch(lines[0].strip()):
+        return text
+    end = next((number for number, line in enumerate(lines) if number and line.strip() == text[:3]), len(lines))
+    return "\n".join(lines[1:end]).strip() or text
+
+
+def _field(text: str) -> str:
+    """Return the value of a JSON object with one field, or of its field `answer`; other texts are returned as they are."""
+    try:
+        value: Any = json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+    if not isinstance(value, dict):
+        return value[0] if isinstance(value, list) and len(value) == 1 and isinstance(value[0], str) else text
+    named = [value[name] for name in value if name.lower() in _ANSWER_FIELDS]
+    value = named[0] if len(named) == 1 else next(iter(value.values())) if len(value) == 1 else None
+    if isinstance(value, list) and len(value) == 1:
+        value = value[0]
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return str(value).strip() if isinstance(value, str | int | float) else text
+
+
+def _after_preface(text: str) -> str:
+    """Return a text from the line on that holds the answer: one that is labeled so, else the first that is not a preface."""
+    lines = [line for line in text.splitlines() if line.strip()]
+    labeled = [number for number, line in enumerate(lines) if _MARKED.match(line) or _HEADING.fullmatch(line)]
+    if labeled and labeled[0] != 0:
+        lines = lines[labeled[-1] :]
+    start = 0
+    while start < len(lines) - 1 and (_HEADING.fullmatch(lines[start]) or _introduces(lines[start])):
+        start += 1
+    return "\n".join(lines[start:])
+
+
+def _introduces(line: str) -> bool:
+    return line.rstrip("*_ \t").endswith(":")
+
+
+def _plain(line: str) -> str:
+    """Remove Markdown, then prefaces and labels."""
+    marked = _MARKED.match(line)
+    if marked and marked["rest"].strip("*_ \t"):
+        line = marked["rest"].strip()
+        if line.count("**") == 1:  # the label stands within the bold text: **Answer: Lyon**
+            line = line.removesuffix("**").strip()
+    listed = _LIST.match(line)
+    line = _BOLD.sub(r"\1", line[listed.end() :] if listed else line)
+    link = _LINK.fullmatch(line)
+    line = link[1] if link else line
+    for mark in ("***", "**", "*", "_"):
+        inside = line[len(mark) : -len(mark)]
+        if inside and line == f"{mark}{inside}{mark}" and mark not in inside and inside == inside.strip():
+            line = inside
+    for preface in (_GREETING, _PREFACE):
+        match = preface.match(line)
+        if match and line[match.end() :].strip():
+            line = line[match.end() :]
+    match = _PREFIX.match(line)
+    return (line[match.end() :] if match else line).strip()
+
+
+def _uncited(text: str, shown: Shown, cited: list[int]) -> str:
+    """Remove citation marks before and after an answer, if they number shown passages."""
+    led = _LED.match(text)
+    if led and shown(int(led[1])):
+        cited.append(int(led[1]))
+        text = text[led.end() :]
+    numbered: list[int] = []
+    for _ in range(_MOST_MARKS):
+        stop = "." if text.endswith(".") else ""
+        tail = text[-200:].removesuffix(stop)
+        match = _CITED.search(tail)
+        if match is None:
+            break
+        kept = text[: len(text) - len(stop) - len(tail) + match.start()].rstrip()
+        numbers = _listed(next(group for group in match.group("a", "b", "c", "d") if group))
+        if not kept or not numbers or not all(map(shown, numbers)):
+            break
+        numbered = numbers + numbered
+        text = kept if kept.endswith(".") else kept + stop
+    cited += numbered
+    return text
+
+
+def _listed(text: str) -> list[int]:
+    """Return the numbers of a citation: `1, 2`, `1-3`."""
+    numbers: list[int] = []
+    for item in re.split(r"[,;&]|and", text):
+        ends = [int(number) for number in re.findall(r"\d+", item)]
+        numbers += range(ends[0], ends[-1] + 1) if len(ends) == 2 else ends
+    return numbers
+
+
+def _bare(text: str) -> str:
+    """Remove quotes around an answer and its stop, unless the stop belongs to an abbreviation ("Robert Downey Jr.", "U.S.")."""
+    if len(text) > 1 and text[0] in "\"'“`" and text[-1] in "\"'”`":
+        text = text[1:-1].strip()
+    if text.endswith(".") and len(text.split()[-1]) > 4 and "." not in text.split()[-1][:-1]:
+        text = text[:-1]
+    return text

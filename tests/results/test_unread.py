@@ -117,6 +117,9 @@ def put(store: Store, run: RunRow, values: Sequence[float | str], *, shortcut: i
     ]
     scores = [{"accuracy": s, "partial": s, "mismatch": s} for s in (Score(None, v) if isinstance(v, str) else Score(v) for v in values)]
     judgments.put_judge(store, judge)
+    with store.database.writing() as connection:  # verdicts that were read are never replaced
+        for table in ("scores", "judge_calls"):
+            connection.execute(f"DELETE FROM {table} WHERE run = ?", [run.run])
     judgments.put_judgments(store, run.run, judge, [f"q{n}" for n in range(len(values))], calls, scores)
     add_columns(store, run.run, [ACCURACY, MISMATCH])
 

@@ -21,7 +21,10 @@ from functools import lru_cache
 _ENTITY = re.compile(r"&(?:#\d{1,7}|#[xX][0-9a-fA-F]{1,6}|[A-Za-z][A-Za-z0-9]{1,30});")
 _QUOTES = "'\"`´‘’‚‛“”„‟′″‴‵‶‷ʹʺʻʼʽˈ«»‹›「」『』﹁﹂＂＇｀"
 _DASHES = "‐‑‒–—―−﹘﹣－⁃"
-_GROUPED = re.compile(r"(?<=\d)[,\u00a0\u202f\u2009](?=\d{3}(?!\d))")
+_SPACED = re.compile(r"(?<=\d)[\u00a0\u202f\u2009](?=\d{3}(?!\d))")
+_GROUPED = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
+_BARE_MARK = re.compile("(?:^| )[\u0300-\u036f]+")
+"""An accent without a letter: what NFKC makes of one that is typed as an apostrophe."""
 _MINUS = re.compile(r"(?<!\w)(?<!\d )-(?=\d)")
 _LEADING_POINT = re.compile(r"(?<![\w.])\.(?=\d)")
 _POINT = re.compile(r"\.(?!\d)|(?<=[^\W\d])\.")
@@ -67,11 +70,11 @@ def _visible(text: str) -> str:
         text = _ENTITY.sub(lambda entity: html.unescape(entity[0]), text)
     if not text.isascii():
         text = "".join([character for character in text if unicodedata.category(character) != "Cf"])
-    text = _GROUPED.sub("", text).translate(_SPELLINGS)
+    text = _SPACED.sub("", text).translate(_SPELLINGS)
     if text.isascii():
-        return text.lower()
+        return _GROUPED.sub("", text.lower())
     folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
-    return _GROUPED.sub("", folded.translate(_SPELLINGS).replace("i\u0307", "i"))
+    return _GROUPED.sub("", _BARE_MARK.sub("", folded.translate(_SPELLINGS).replace("i\u0307", "i")))
 
 
 def lenient(text: str) -> str:

@@ -6,7 +6,7 @@ import unicodedata
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from benchmarks.lenient import lenient
@@ -26,6 +26,7 @@ FORM = [
     ("Lyon", "\ufeffLyon\u200b"),
     ("Lyon", "Ly\u00adon"),
     ("Lyon", "«Lyon»"),
+    ("Côte d'Ivoire", "Côte d´Ivoire"),
     ("Lyon", "Ｌｙｏｎ！"),
     ("北京", "北京。"),
     ("北京", "《北京》"),
@@ -109,8 +110,12 @@ def test_set_of_answers_is_read_leniently() -> None:
     assert [float(row[0]) for row in score([question], [answer], ["em(rules=lenient)", "f1(rules=lenient)"]).values()] == [1, 1]
 
 
-@given(st.text(max_size=30))
+# Spaces that group digits are compatibility characters: NFKC makes them ordinary spaces, which do not.
+@given(st.text(st.characters(codec="utf-8", exclude_characters="&\u00a0\u202f\u2009"), max_size=30))
+@example("porter\u00b4s")
+@example("1,000\u00b2")
 def test_normal_form_is_stable_under_unicode_normalization_and_plain_ascii_keeps_its_words(text: str) -> None:
-    assert lenient(unicodedata.normalize("NFKC", text)) == lenient(text) or "&" in text
+    composed = unicodedata.normalize("NFKC", text)
+    assert lenient(composed) == lenient(text) or "&" in composed
     words = "".join(character if character.isascii() and character.isalpha() else " " for character in text).lower().split()
     assert lenient(" ".join(["x", *words, "x"])).split() == ["x", *(word for word in words if word not in ("a", "an", "the")), "x"]

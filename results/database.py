@@ -26,7 +26,7 @@ from filelock import FileLock, Timeout
 from benchmarks.core.errors import Broke, UserError
 
 FILE, WANTED = "store.duckdb", "store.wanted"
-SCHEMA = 9
+SCHEMA = 10
 """The version of `schema.sql`."""
 PATIENCE_S = 60.0
 """How long a connection waits for its turn before it gives up."""

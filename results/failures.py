@@ -28,7 +28,7 @@ OTHER = "other"
 _KINDS: Mapping[str, tuple[str, str]] = {
     "limit": (r"^limit reached", "raise the limit that it names"),
     "refusal": (
-        r"^refused: |content.?filter|content.?(management.)?policy",
+        r"^refusal\b|^refused: |content.?filter|content.?(management.)?policy",
         "another model, as this one or its filter refuses these prompts",
     ),
     "truncation": (

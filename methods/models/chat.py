@@ -27,7 +27,7 @@ from methods.flow import event_loop, ordered, run, trace
 from methods.models.endpoint import Backend, ChatConfig, Endpoint, Estimate, Fault, Messages
 from methods.models.limits import LIMIT, Budget, CallCost, RateLimiter, UsageByRole
 from methods.models.reply import Completion, Content, read
-from methods.models.reply_cache import Call, ResponseCache, shared
+from methods.models.reply_cache import Call, Kept, ResponseCache, shared
 
 # -- Replies that must be JSON of a given shape: how they are asked for, and how they are read --
 # Asked for by JSON schema where the endpoint offers it, else as a JSON object, else in the prompt alone. Read
@@ -180,6 +180,7 @@ class Reply:
         system_fingerprint, version: What served it, as the endpoint says; "" where it does not.
         key: Of the call, in the cache and in its exports.
         cached: Whether it came from the cache, or from an equal call in flight.
+        created: When a reply from the cache was first received, in seconds since 1970; None for one that was just received.
         thought: What the model thought before it answered; "" if nothing.
         raw: The whole reply as the model wrote it, thought included.
         finish_reason: `stop`, `length` …; "" if no reply came.
@@ -198,6 +199,7 @@ class Reply:
     cached: bool = False
     system_fingerprint: str = ""
     version: str = ""
+    created: float | None = None
     thought: str = ""
     raw: str = ""
     finish_reason: str = ""
@@ -276,6 +278,7 @@ class ChatModel:
         cache: File of cached replies; None asks every time.
         usage_by_role: Shared with other models; None makes one.
         backend: What writes the replies; None: the endpoint that the options name.
+        replies: Scope of the replies that are read and kept: a fresh execution's token, or "" for the newest of all.
 
     Attributes:
         usage_by_role: The cost of calls, by role.
@@ -296,6 +299,7 @@ class ChatModel:
         cache: Path | None = None,
         usage_by_role: UsageByRole | None = None,
         backend: Backend | None = None,
+        replies: str = "",
     ) -> None:
         try:
             import tenacity
@@ -308,6 +312,7 @@ class ChatModel:
         self.rate_limiter = RateLimiter(config.concurrency)
         self._cache: ResponseCache | None = shared(cache) if cache is not None else None
         self._backend: Backend = backend or Endpoint(config)
+        self._revision, self._replies = config.resolved_revision(), replies
         self._budget = Budget(config.run_tokens, config.run_usd)
         self.counter = self._backend.counter
         self.room = self._backend.room
@@ -362,6 +367,7 @@ class ChatModel:
                 reply.finish_reason,
                 reply.refusal,
                 reply.model,
+                reply.created,
             )
         )
         return reply
@@ -376,7 +382,7 @@ class ChatModel:
         pending, cached = calls, 0
         if self._cache is not None:
             distinct = {call.key: call for call in calls}
-            known = self._cache.get(distinct)
+            known = self._cache.find(distinct.values())
             pending = [call for key, call in distinct.items() if key not in known]
             cached = len(calls) - len(pending)
         prompt = 0
@@ -403,14 +409,16 @@ class ChatModel:
         """A call as it is addressed; the way in which JSON is asked for is no part of it."""
         parameters = {"temperature": self.config.temperature, "max_tokens": self.config.max_tokens}
         further = {"schema": shape.schema} if shape else {}
-        return Call(self._backend.url, self.config.model, messages, {**self.config.parameters, **parameters, **further}, repetition)
+        every = {**self.config.parameters, **parameters, **further}
+        return Call(self._backend.url, self.config.model, messages, every, repetition, self._revision, self._replies)
 
     # -- cache --
 
-    def _kept(self, call: Call, reply: Mapping[str, Any], seconds: float, raw: bool) -> Reply:
+    def _kept(self, call: Call, entry: Kept, seconds: float, raw: bool) -> Reply:
         """Read a cached reply; one that ends within a thought fails as it did when it came."""
         self.usage_by_role.add(self.role, CallCost(cached=1))
-        return replace(self._read(call, Completion.from_json(reply), 1, seconds, raw), cached=True)
+        reply = self._read(call, Completion.from_json(entry.reply), 1, seconds, raw)
+        return replace(reply, cached=True, key=entry.key, created=entry.created)
 
     async def _reply(self, call: Call, shape: _Shape | None, raw: bool) -> Reply:
         """Reply to a call, unless an equal one is in flight or was answered before."""
@@ -424,7 +432,7 @@ class ChatModel:
             if reply is not None:  # None: it was cancelled, and this one takes its place
                 self.usage_by_role.add(self.role, CallCost(cached=0 if reply.failed else 1, failed=1 if reply.failed else 0))
                 return replace(reply, calls=1 if reply.calls else 0, cached=reply.failed is None)
-        known = cache.get([call.key])
+        known = cache.find([call])
         if known:
             return self._kept(call, known[call.key], time.perf_counter() - started, raw)
         landing = cache.flights[flying] = asyncio.get_running_loop().create_future()
@@ -501,7 +509,7 @@ class ChatModel:
                     raise await self._backend.error(fault) from None
                 return Reply("", fault.reason, calls=tries.number, seconds=tries.seconds, key=call.key)
         if self._cache is not None and self._content(completion, raw).failed is None:
-            cached = self._cache.put(call, completion.to_json())
+            cached = self._cache.put(call, completion.to_json()).reply
             completion = replace(Completion.from_json(cached), seconds=completion.seconds)
         return self._read(call, completion, tries.number, tries.seconds if completion.seconds is None else completion.seconds, raw)
 

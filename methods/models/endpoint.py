@@ -194,12 +194,13 @@ class ChatConfig(BaseModel):
         return ask(probe, (f"{self.url}/models", self.url), self.authorization())
 
     def authorization(self) -> dict[str, str]:
-        """Return the request header that holds the key.
+        """Return the request headers that hold the key, and those of the options.
 
         Raises:
             UserError: The variable is not set.
         """
-        return {} if self.key_variable is None else {"authorization": f"Bearer {self.key()}"}
+        own = {} if self.key_variable is None else {"authorization": f"Bearer {self.key()}"}
+        return own | self.filled("headers")
 
     def filled(self, option: Literal["headers", "query"]) -> dict[str, str]:
         """Return the headers or the query with the values of their environment variables.

@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import numpy as np
 import yaml
-from rich.console import Console
 
 from benchmarks.core.errors import MissingPackage, UserError, counted
 from methods.api import FAILED
@@ -275,7 +274,7 @@ class Results:
 
     def __str__(self) -> str:
         text = io.StringIO()
-        console = Console(file=text, width=TEXT_WIDTH, highlight=False, no_color=True, force_jupyter=False)
+        console = SafeConsole(file=text, width=TEXT_WIDTH, highlight=False, no_color=True, force_jupyter=False)
         for board in self.boards:
             show_board(board, console, verbose=True)
         for fought in self.battles:

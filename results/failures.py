@@ -52,7 +52,7 @@ def kind_of(reason: str) -> str:
 def cause_of(reason: str) -> tuple[str, str]:
     """The kind of a failure with its reason, equal where only numbers, quoted texts or ids in it differ."""
     plain = re.sub(r"'[^']*'|\"[^\"]*\"|`[^`]*`", "…", reason)
-    return kind_of(reason), re.sub(r"[\w-]*\d[\w.,-]*", "…", plain)
+    return kind_of(reason), re.sub(r"(?<![\w-])[\w-]*\d[\w.,-]*", "…", plain)
 
 
 class Streak:

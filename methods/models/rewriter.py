@@ -45,7 +45,7 @@ JSON_LINES = (
 AGAIN = "- this is attempt $number: the one before it could not be used ($reason)."
 
 _TAG = re.compile(r"<(/?\s*passage\s*)>", re.IGNORECASE)
-_THOUGHT = re.compile(r".*</think(?:ing)?>", re.DOTALL | re.IGNORECASE)
+_THOUGHT = re.compile(r"</think(?:ing)?>", re.IGNORECASE)
 _FENCE = re.compile(r"```[\w-]*[ \t]*\n(.*?)\n?```", re.DOTALL)
 _LEAD = re.compile(r"(?:sure|certainly|of course|okay|here(?:['’]s| is| are)|output|rewritten)\b[^\n]{0,80}:\s*\n+", re.IGNORECASE)
 _LABEL = re.compile(r"(?:\*\*)?(?:output|rewritten text|rewrite)\s*:(?:\*\*)?\s*", re.IGNORECASE)
@@ -156,7 +156,7 @@ def word_range(text: str, shares: tuple[float, float]) -> tuple[int, int]:
 
 def said(reply: str) -> str:
     """A reply without what models put around a text: thoughts, a greeting, a fence, a label, quotes."""
-    text = _THOUGHT.sub("", reply).strip()
+    text = _THOUGHT.split(reply)[-1].strip()
     fenced = _FENCE.search(text)
     if fenced:
         text = fenced[1].strip()

@@ -26,6 +26,7 @@ from benchmarks.core.errors import MissingPackage, UserError, counted
 from methods.api import FAILED
 from ragmeter import experiment as experiments
 from ragmeter.board_text import show_battles, show_board
+from ragmeter.console import SafeConsole
 from ragmeter.experiment import Experiment
 from ragmeter.runner.experiment import How, run_experiment
 from results import checkpoints, queries, store_folder

@@ -68,7 +68,7 @@ def require_shallow(text: str, name: str) -> None:
         level += isinstance(event, yaml.CollectionStartEvent)
         level -= isinstance(event, yaml.CollectionEndEvent)
         if level > DEEPEST:
-            where = f"{name}:{event.start_mark.line + 1}"
+            where = f"{name}:{event.start_mark.line + 1 if event.start_mark else 1}"
             raise UserError(f"the file has more than {DEEPEST} nested lists and mappings", where=where, try_this=_WRITTEN)
 
 

@@ -1,6 +1,6 @@
 """One call to an OpenAI-compatible endpoint: what came back, or what went wrong and whether trying again can help.
 
-The key is taken out of every message that an endpoint sends back, since some repeat it.
+Keys are replaced in every text that an endpoint sends back, replies included, since some repeat them.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import json
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from pathlib import Path
@@ -22,6 +22,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 from benchmarks.core.errors import Broke, MissingPackage, UserError, nearest
 from benchmarks.core.fingerprint import fingerprint
 from methods.flow import trace
+from methods.models import secrets
 
 # -- Options of a chat model: which endpoint, which model, how patient, how much calls may cost --
 # The key comes from an environment variable alone, whose name is an option; the key itself never is.
@@ -293,7 +294,7 @@ class Endpoint:
         self.url = config.url
         self.counter: Counter = TokenCounter(config.tokenizer)
         self.room: int | None = None
-        self._key = config.key()
+        self._key = secrets.use(config.key())
         self._client: Any = None
         self._pid = 0
         self.reached = False
@@ -323,7 +324,10 @@ class Endpoint:
     async def send(self, messages: list[dict[str, str]], extra: Mapping[str, Any], repetition: int) -> Completion:
         """See `Backend`."""
         with trace().during(serving=1):
-            return await self._send(messages, extra)
+            completion = await self._send(messages, extra)
+        texts = {field.name: value for field in fields(completion) if isinstance(value := getattr(completion, field.name), str)}
+        repeated = {name: text for name, value in texts.items() if (text := secrets.hidden(value)) != value}
+        return replace(completion, **repeated) if repeated else completion  # type: ignore[arg-type]
 
     async def _send(self, messages: list[dict[str, str]], extra: Mapping[str, Any]) -> Completion:
         config = self.config
@@ -412,10 +416,10 @@ class Endpoint:
         return Fault(reason, "fail", status=status)
 
     def clean(self, text: str) -> str:
-        """One line of at most 300 characters, without the key."""
+        """Return a text as one line of at most 300 characters, without keys."""
         if self.config.key_variable is not None:
-            text = text.replace(self._key, "***")
-        return " ".join(text.split())[:300]
+            text = text.replace(self._key, secrets.HIDDEN)
+        return " ".join(secrets.hidden(text).split())[:300]
 
     def hopeless(self, fault: Fault) -> bool:
         """Whether a fault that outlasted every try says that no other call can succeed either."""

@@ -136,9 +136,7 @@ def test_transaction_that_fails_changes_no_counts(store: Store) -> None:
     assert losses.read(store.folder) == before
 
 
-@pytest.mark.parametrize(
-    "content", ["", "{", "[]", '{"version": 1}', '{"version": 1, "rows": {"answers": 3}}', '{"version": 2}']
-)
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"version": 1}', '{"version": 1, "rows": {"answers": 3}}', '{"version": 2}'])
 def test_counts_that_cannot_be_read_are_ignored(store: Store, content: str, capsys: pytest.CaptureFixture[str]) -> None:
     store.start(EARLIER)
     answer(store, EARLIER, range(4))

@@ -1,0 +1,344 @@
+"""Signs that predictions were not made by the method that their card describes, each a warning with its evidence.
+
+No sign is a proof, so nothing is refused: a maintainer looks at the places that are listed, and decides. The thresholds
+keep honest systems without a warning, strong ones included; the docstring of each check has the reason.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from benchmarks.corpus import Corpus
+from benchmarks.schema import Question
+from benchmarks.text import is_abstention, normalize
+from methods.api import FAILED, Prediction, support_claims
+from results.submission import Findings, shown
+from results.submission.rows import PROMPT
+
+RIGHT, GOLD_EVIDENCE, COPIED, USAGE, SAME = (
+    "right_without_evidence",
+    "evidence_is_gold",
+    "equals_stored_run",
+    "impossible_usage",
+    "same_answer",
+)
+IMPLAUSIBLE = (RIGHT, GOLD_EVIDENCE, COPIED, USAGE, SAME)
+"""Codes of the findings here, for boards."""
+FEWEST = 10
+"""Fewer questions show no pattern."""
+_ASK = "compare the listed questions with the method's own output; `ragmeter submit verify` compares with a run made here"
+
+
+@dataclass(frozen=True)
+class Answered:
+    """A prediction with its question.
+
+    Attributes:
+        line: 1-based line of the file.
+        question: With its gold.
+        prediction: What was submitted.
+        corpus: Holds the texts of the evidence.
+    """
+
+    line: int
+    question: Question
+    prediction: Prediction
+    corpus: Corpus
+
+    @cached_property
+    def answer(self) -> str:
+        """The answer folded (see `folded`); "" if the question failed."""
+        return "" if self.prediction.notes.get(FAILED) else folded(self.prediction.answer)
+
+    @cached_property
+    def golds(self) -> tuple[str, ...]:
+        """The accepted answers and their aliases, folded."""
+        golds = dict.fromkeys((*self.question.golds, *(name for names in self.question.aliases.values() for name in names)))
+        return tuple(dict.fromkeys(filter(None, map(folded, golds))))
+
+    @cached_property
+    def evidence(self) -> tuple[str, ...]:
+        """Ids of the listed evidence and of the claimed support that the corpus has, each once."""
+        claims = support_claims(self.prediction.notes.get("support", ())) or ()
+        ids = dict.fromkeys([*(item.id for item in self.prediction.evidence), *(passage for passage, _ in claims)])
+        return tuple(identifier for identifier in ids if identifier in self.corpus)
+
+    @cached_property
+    def texts(self) -> tuple[str, ...]:
+        """The texts of the evidence."""
+        return tuple(passage.full_text for passage in self.corpus.get(self.evidence))
+
+    @property
+    def place(self) -> str:
+        """The question as findings show it."""
+        return f"question {shown(self.question.id)}"
+
+
+@dataclass(frozen=True)
+class StoredRun:
+    """Answers that the store has to the same questions.
+
+    Attributes:
+        label: Method and run, as findings show them.
+        answers: By question id; failed questions are left out.
+    """
+
+    label: str
+    answers: Mapping[str, str]
+
+
+LoadRuns = Callable[[], Iterable[StoredRun]]
+"""Get the runs that a submission is compared with."""
+
+
+def folded(text: str) -> str:
+    """Return a text without letter case, width, invisible characters, punctuation and articles: its tokens."""
+    plain = unicodedata.normalize("NFKC", text)
+    return normalize("".join(character for character in plain if unicodedata.category(character) != "Cf").casefold())
+
+
+def check_plausible(rows: Sequence[Answered], findings: Findings, *, synthetic: bool, retrieval_only: bool, runs: LoadRuns | None) -> None:
+    """Look for the five signs.
+
+    Args:
+        rows: The well-formed rows, in the order of the questions.
+        findings: Gets the warnings.
+        synthetic: Whether the data are invented, so that no model can know an answer.
+        retrieval_only: Whether answers do not count.
+        runs: Gets stored runs to compare with; None compares with nothing.
+    """
+    if not retrieval_only:
+        right_without_evidence(rows, findings, synthetic)
+        same_answer(rows, findings)
+        if runs is not None:
+            equals_stored_run(rows, findings, runs())
+    evidence_is_gold(rows, findings, synthetic)
+    impossible_usage(rows, findings, retrieval_only)
+
+
+# -- Answers that nothing listed says --
+
+_WRAPPING = 12
+"""Words around a gold answer that are a wrapping; a longer answer may hold it by chance."""
+SYNTHETIC_SHARE, KNOWN_SHARE = 0.05, 0.75
+
+
+def right_without_evidence(rows: Sequence[Answered], findings: Findings, synthetic: bool) -> None:
+    """Flag gold answers that neither the listed evidence, the prompt nor the question contains.
+
+    Yes/no questions, numbers of up to three digits and answers that the question names do not count: these can be guessed.
+
+    On synthetic data nobody can know an answer that was not read, so 5 % of such questions (and three) are a sign. On
+    real data, language models remember many answers: 40 to 75 % of the questions of NQ, HotpotQA and WebQSP in published
+    closed-book results. There, 75 % of at least ten such questions are a sign. A submission without any evidence is held
+    to the same limits.
+    """
+    open_ = [row for row in rows if row.answer and _must_be_read(row)]
+    right = [row for row in open_ if (gold := _gold_in(row)) is not None and not _said(row, gold)]
+    unsupported = [row for row in open_ if not any(_said(row, gold) for gold in row.golds)]
+    needed = max(3.0, SYNTHETIC_SHARE * len(unsupported)) if synthetic else max(FEWEST, KNOWN_SHARE * len(unsupported))
+    if len(unsupported) < (3 if synthetic else FEWEST) or len(right) < needed:
+        return
+    for row in right:
+        findings.add(
+            RIGHT,
+            f"answers are right although no listed evidence says them: {len(right)} of {len(unsupported)} questions without such evidence",
+            f"{row.place}: {shown(row.prediction.answer)}, {len(row.evidence)} items of evidence",
+            line=row.line,
+            severity="warning",
+            try_this=f"list what the method reads as evidence; a maintainer: {_ASK}",
+        )
+
+
+def _must_be_read(row: Answered) -> bool:
+    """Return whether a right answer shows that it was read: it cannot be guessed from the question."""
+    question = f" {folded(row.question.text)} "
+    guessable = any(gold in ("yes", "no", "true", "false") or re.fullmatch(r"\d{1,3}|\w", gold) for gold in row.golds)
+    named = any(f" {gold} " in question for gold in row.golds)
+    return bool(row.golds) and row.question.answerable and not guessable and not named
+
+
+def _gold_in(row: Answered) -> str | None:
+    """Return the gold answer that an answer is, perhaps wrapped in a few words."""
+    if len(row.answer.split()) > _WRAPPING + max(len(gold.split()) for gold in row.golds):
+        return None
+    return next((gold for gold in row.golds if f" {gold} " in f" {row.answer} "), None)
+
+
+def _said(row: Answered, gold: str) -> bool:
+    """Return whether the evidence or a prompt contains an answer; whether a prompt may is checked elsewhere (`leakage`)."""
+    prompts = (message["content"] for message in row.prediction.notes.get(PROMPT, ()) if message["role"] != "assistant")
+    return any(f" {gold} " in f" {folded(text)} " for text in (*row.texts, *prompts))
+
+
+# -- Evidence that is the gold evidence --
+
+FIXED_SHARE, SET_SHARE, SYNTHETIC_SET_SHARE = 0.98, 0.8, 0.5
+
+
+def evidence_is_gold(rows: Sequence[Answered], findings: Findings, synthetic: bool) -> None:
+    """Flag evidence that is exactly the set of positives for most questions.
+
+    A ranking has one length for all questions, so it is exact only if every question has as many positives: HotpotQA has
+    two, and the best published pair of passages is right for 97 %. Such lists are a sign from 98 % on. Lists whose length
+    follows the number of positives need a method that predicts sets. The best published one is exact for 79 % of MuSiQue's
+    questions, so 80 % is a sign; on synthetic data, which no published method predicts sets for, half is.
+    """
+    able = [row for row in rows if row.question.evidence and row.prediction.evidence]
+    if len(able) < FEWEST:
+        return
+    exact = [row for row in able if {item.id for item in row.prediction.evidence} == set(row.question.evidence)]
+    _, usual = Counter(len(row.prediction.evidence) for row in able).most_common(1)[0]
+    share = FIXED_SHARE if usual >= 0.95 * len(able) else SYNTHETIC_SET_SHARE if synthetic else SET_SHARE
+    if len(exact) <= share * len(able):
+        return
+    for row in exact:
+        findings.add(
+            GOLD_EVIDENCE,
+            f"the evidence is exactly the gold evidence for {len(exact)} of {len(able)} questions",
+            f"{row.place}: {len(row.question.evidence)} items, all of them positives",
+            line=row.line,
+            severity="warning",
+            try_this=f"submit the ranking that the method made; a maintainer: {_ASK}",
+        )
+
+
+# -- Answers of another run --
+
+EQUAL_SHARE = 0.95
+_ENOUGH_WRONG = 3
+
+
+def equals_stored_run(rows: Sequence[Answered], findings: Findings, runs: Iterable[StoredRun]) -> None:
+    """Flag more than 95 % equal answers with a stored run, over at least ten questions that both answered.
+
+    Yes/no answers and abstentions do not count. Two good systems agree on what they answer right, so a copy is known by
+    the mistakes: of the answers that are wrong in the stored run, at least three, 95 % must be equal, too. Two systems with
+    different retrieval rarely make half of their mistakes alike. A copy of a run without mistakes is not found.
+    """
+    own = {row.question.id: row for row in rows if row.answer and not _is_guess(row.answer)}
+    for run in runs:
+        theirs = {question: folded(text) for question, text in run.answers.items() if question in own}
+        both = {question: text for question, text in theirs.items() if text and not _is_guess(text)}
+        equal = [question for question, text in both.items() if own[question].answer == text]
+        wrong = [question for question, text in both.items() if text not in own[question].golds]
+        same_mistakes = sum(own[question].answer == both[question] for question in wrong)
+        if len(both) < FEWEST or len(equal) <= EQUAL_SHARE * len(both):
+            continue
+        if len(wrong) < _ENOUGH_WRONG or same_mistakes < EQUAL_SHARE * len(wrong):
+            continue
+        findings.add(
+            COPIED,
+            "more than 95 % of the answers are those of another stored run",
+            f"{len(equal)} of {len(both)} answers and {same_mistakes} of {len(wrong)} wrong answers equal {run.label}",
+            severity="warning",
+            try_this=f"submit another run of one method under its name; a maintainer: {_ASK}",
+        )
+
+
+def _is_guess(answer: str) -> bool:
+    return answer in ("yes", "no", "true", "false") or is_abstention(answer)
+
+
+# -- Usage that the texts contradict --
+
+USAGE_SHARE = 0.05
+_FASTEST, _DEAREST_USD, _LONGEST_S, _LARGEST_BYTES = 1e6, 0.002, 86_400.0, 10**14
+
+
+def impossible_usage(rows: Sequence[Answered], findings: Findings, retrieval_only: bool) -> None:
+    """Flag usage that cannot be that of these texts, in at least three questions and 5 % of those that state it.
+
+    A token is at most a word in the tokenizers of language models, so a reply has at least as many tokens as words; half
+    of that allows for other ways of counting. A prompt holds the question and something of the evidence: a fifth of the
+    words of the shortest listed passage allows for compressors, and memory tokens in place of text are exempt. A call has
+    at least one token of a prompt. The fastest services write some 3,000 tokens per second, and sharing the time of a
+    batch multiplies that by some hundred: 1,000,000 is beyond. The dearest models cost $0.0006 per token. A usage field of 0 is
+    unknown and is not looked at.
+    """
+    stated = [row for row in rows if not row.prediction.notes.get(FAILED) and _states(row)]
+    wrong = [(row, reason) for row in stated if (reason := _impossible(row, retrieval_only))]
+    prompts = [row.prediction.usage.prompt_tokens for row in stated if row.prediction.usage.prompt_tokens]
+    # Prompts of the same length to a token do not exist once the texts differ.
+    constant = len(prompts) >= 2 * FEWEST and len(set(prompts)) == 1 and len({len(row.question.text) for row in stated}) > 2
+    if constant and not wrong:
+        wrong = [(row, f"prompt_tokens is {prompts[0]:,} for each question") for row in stated]
+    if len(wrong) < max(3.0, USAGE_SHARE * len(stated)):
+        return
+    for row, reason in wrong:
+        findings.add(
+            USAGE,
+            f"the usage is impossible for the texts of {len(wrong)} of {len(stated)} questions",
+            f"{row.place}: {reason}",
+            line=row.line,
+            severity="warning",
+            try_this="state usage as the model counted it, summed over all calls of a question, or leave the field out",
+        )
+
+
+def _states(row: Answered) -> bool:
+    usage = row.prediction.usage
+    return bool(
+        usage.prompt_tokens or usage.completion_tokens or usage.model_calls or usage.cost_usd or usage.peak_memory_bytes or usage.own_s
+    )
+
+
+def _impossible(row: Answered, retrieval_only: bool) -> str:
+    """Return why a usage is impossible, "" if it is possible."""
+    usage, answer = row.prediction.usage, len(row.prediction.answer.split())
+    tokens, seconds = usage.prompt_tokens + usage.completion_tokens, usage.own_s
+    if not retrieval_only and answer >= 4 and 0 < usage.completion_tokens < answer / 2:
+        return f"completion_tokens is {usage.completion_tokens:,} for an answer of {answer:,} words"
+    if usage.prompt_tokens and not usage.memory_tokens:
+        least = len(row.question.text.split())
+        passages = [len(text.split()) for text in row.texts] if row.answer and not retrieval_only else []
+        least += min(passages, default=0) // 5
+        if usage.prompt_tokens < least:
+            of = "question and evidence" if passages else "question"
+            return f"prompt_tokens is {usage.prompt_tokens:,} for a prompt that holds {least:,} words of {of} at least"
+    if usage.prompt_tokens and usage.model_calls > usage.prompt_tokens:
+        return f"model_calls is {usage.model_calls:,} with {usage.prompt_tokens:,} prompt tokens"
+    if seconds > 0 and usage.completion_tokens / seconds > _FASTEST:
+        return f"completion_tokens is {usage.completion_tokens:,} in {seconds:g} seconds"
+    if seconds > _LONGEST_S:
+        return f"seconds are {seconds:,.0f} for one question"
+    if tokens and usage.cost_usd / tokens > _DEAREST_USD:
+        return f"cost_usd is {usage.cost_usd:g} for {tokens:,} tokens"
+    if usage.peak_memory_bytes > _LARGEST_BYTES:
+        return f"peak_memory_bytes is {usage.peak_memory_bytes:,}"
+    return ""
+
+
+# -- One answer to everything --
+
+SAME_SHARE = 0.5
+
+
+def same_answer(rows: Sequence[Answered], findings: Findings) -> None:
+    """Flag one answer to more than half of the questions.
+
+    Yes, no and abstentions do not count: yes/no datasets and careful systems give these honestly. Nor does an answer that
+    is right for a third of the questions, as in classification.
+    """
+    answers = Counter(row.answer for row in rows if row.answer and not _is_guess(row.answer))
+    asked = len(rows)
+    if asked < FEWEST or not answers:
+        return
+    answer, count = answers.most_common(1)[0]
+    if count <= SAME_SHARE * asked or 3 * sum(answer in row.golds for row in rows) >= asked:
+        return
+    for row in rows:
+        if row.answer == answer:
+            findings.add(
+                SAME,
+                f"{count} of {asked} questions have the same answer",
+                f"{row.place}: {shown(row.prediction.answer)}",
+                line=row.line,
+                severity="warning",
+                try_this="look for a fallback of the method, or a file that was filled with one reply",
+            )

@@ -16,7 +16,7 @@ from results.gate import Decided
 from results.provenance import Result, thinned
 from results.queries import RunRow
 from results.statistics.core import Estimate
-from results.systems import CONTAMINATED
+from results.systems import CONTAMINATED, IMPLAUSIBLE, implausible
 
 if TYPE_CHECKING:
     import altair
@@ -223,6 +223,8 @@ def _run_name(run: RunRow, contaminated: Sequence[str]) -> Node:
     marks = [badge(run.origin, run.origin)] if run.origin != "run" else []
     if contaminated:
         marks.append(badge(CONTAMINATED, "failed", "; ".join(contaminated)))
+    if doubts := implausible(run):
+        marks.append(badge(IMPLAUSIBLE, "failed", f"A maintainer decides: {'; '.join(doubts)}"))
     if run.status != "finished":
         marks.append(badge(run.status, run.status if run.status in ("running", "failed", "incomplete") else ""))
     return el("span", run.method, *marks, el("span", run.experiment, cls="aside"))

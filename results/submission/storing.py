@@ -23,8 +23,9 @@ from results.statistics.intervals import estimates
 from results.store import FINISHED, Run, Store
 from results.submission import Report
 from results.submission.card import MIB, Card
-from results.submission.plausible import LoadRuns, StoredRun
+from results.submission.plausible import SIGNS, LoadRuns, StoredRun
 from results.submission.validate import Target
+from results.systems import IMPLAUSIBLE
 from results.tables import plain
 
 # -- What a server accepts from anyone: submissions for the boards that its store has, and for nothing else --
@@ -253,6 +254,7 @@ def _record(report: Report) -> dict[str, Any]:
         "card_digest": report.card.digest,
         "predictions_digest": report.digest,
         "contamination": list(report.contamination),
+        IMPLAUSIBLE: [finding.what for finding in report.findings if finding.code in SIGNS],
         "findings": [finding.to_json() for finding in report.findings],
         "verification": None,
     }

@@ -246,7 +246,14 @@ class _Checker:
             if question.id in self._kept
         ]
         check_replies(answered, self._findings)
-        check_plausible(answered, self._findings, synthetic=self._synthetic, retrieval_only=card.retrieval_only, runs=runs)
+        check_plausible(
+            answered,
+            self._findings,
+            synthetic=self._synthetic,
+            closed_book=self._setting.name == "closed_book",
+            retrieval_only=card.retrieval_only,
+            runs=runs,
+        )
         check_prompts(
             [
                 Prompted(self._lines[question.id], question, self._kept[question.id], self._corpus)

@@ -183,7 +183,7 @@ class _Shared:
         self._ending = threading.Event()
         self._watcher: threading.Thread | None = None
         self._forked: duckdb.DuckDBPyConnection | None = None
-        self._told = False
+        self._explained_once = False
 
     @property
     def is_open(self) -> bool:
@@ -390,9 +390,9 @@ class _Shared:
             return True
         if read_only and os.access(self.path, os.W_OK) and os.access(folder, os.W_OK):
             return False
-        if not self._told:
+        if not self._explained_once:
             sys.stderr.write(losses.described(missing, folder) + "\n")
-        self._told = read_only
+        self._explained_once = read_only
         if not read_only:
             connection.execute("BEGIN")
             losses.mark(connection, missing)
@@ -470,7 +470,7 @@ class _Waiting:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._since = time.monotonic()
-        self._told = False
+        self._explained_once = False
 
     @property
     def seconds(self) -> float:
@@ -484,8 +484,8 @@ class _Waiting:
 
     def tell(self, error: Exception | None) -> None:
         """Name the process that is waited for."""
-        if not self._told:
-            self._told = True
+        if not self._explained_once:
+            self._explained_once = True
             sys.stderr.write(
                 f"waiting for the store {self._folder}: {holder.named(self._folder, error)}; giving up after {PATIENCE_S:.0f} s\n"
             )

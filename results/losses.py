@@ -106,9 +106,9 @@ class Recording:
             write(self._folder, self._after)
 
 
-def lost(recorded: Counts, found: Counts) -> list[Loss]:
+def lost(recorded: Counts, present: Counts) -> list[Loss]:
     """Return what was recorded and is not there, sorted by kind and run."""
-    missing = {key: rows - found.get(key, 0) for key, rows in recorded.items()}
+    missing = {key: rows - present.get(key, 0) for key, rows in recorded.items()}
     return [Loss(*key, number, recorded[key]) for key, number in sorted(missing.items()) if number > 0]
 
 

@@ -159,7 +159,7 @@ def test_json_is_repaired_up_to_the_depth_that_we_ask_for() -> None:
 
 @pytest.mark.parametrize("text", ["<Answer>a</answer> <answer>b</answer>", "</answer><answer>a</answer>", "<answer><answer>a</answer>"])
 def test_first_pair_of_tags_is_found(text: str) -> None:
-    found = bounded.between(text, "<answer>", "</answer>")
-    assert found is not None
-    assert found[1] in ("a", "<answer>a")
+    match = bounded.between(text, "<answer>", "</answer>")
+    assert match is not None
+    assert match[1] in ("a", "<answer>a")
     assert bounded.between("<answer>a", "<answer>", "</answer>") is None

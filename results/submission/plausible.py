@@ -157,10 +157,10 @@ def right_without_evidence(rows: Sequence[Answered], findings: Findings, synthet
     for row in rows:
         if not row.answer or not _must_be_read(row):
             continue
-        said = _said(row)
-        unsupported += [row] * (not said)
+        contained = _said(row)
+        unsupported += [row] * (not contained)
         gold = _gold_in(row)
-        right += [row] * (gold is not None and gold not in said)
+        right += [row] * (gold is not None and gold not in contained)
     if not closed_book and not any(row.prediction.evidence or row.evidence for row in rows):
         share, fewest = UNLISTED_SHARE, FEWEST
     else:
@@ -199,11 +199,11 @@ def _said(row: Answered) -> set[str]:
     texts = [*row.texts(), *prompts]
     # Folding is slow, and most answers stand in the evidence as they are.
     plain = "\n".join(texts).casefold()
-    said = {gold for gold in row.golds if re.search(rf"(?<!\w){re.escape(gold)}(?!\w)", plain)}
-    if len(said) < len(row.golds):
+    contained = {gold for gold in row.golds if re.search(rf"(?<!\w){re.escape(gold)}(?!\w)", plain)}
+    if len(contained) < len(row.golds):
         read = " | ".join(f" {folded(text)} " for text in texts)
-        said.update(gold for gold in row.golds if f" {gold} " in read)
-    return said
+        contained.update(gold for gold in row.golds if f" {gold} " in read)
+    return contained
 
 
 # -- Evidence that is the gold evidence --
@@ -357,17 +357,17 @@ def same_answer(rows: Sequence[Answered], findings: Findings) -> None:
     is right for a third of the questions, as in classification.
     """
     answers = Counter(row.answer for row in rows if row.answer and not _is_guess(row.prediction.answer))
-    asked = len(rows)
-    if asked < FEWEST or not answers:
+    total = len(rows)
+    if total < FEWEST or not answers:
         return
     answer, count = answers.most_common(1)[0]
-    if count <= SAME_SHARE * asked or 3 * sum(answer in row.golds for row in rows) >= asked:
+    if count <= SAME_SHARE * total or 3 * sum(answer in row.golds for row in rows) >= total:
         return
     for row in rows:
         if row.answer == answer:
             findings.add(
                 SAME,
-                f"{count} of {asked} questions have the same answer",
+                f"{count} of {total} questions have the same answer",
                 f"{row.place}: {shown(row.prediction.answer)}",
                 line=row.line,
                 severity="warning",

@@ -44,9 +44,9 @@ def check_replies(rows: Sequence[Answered], findings: Findings) -> None:
             ("special_tokens", _SPECIAL, "answers hold special tokens of a model", "decode replies without special tokens"),
             ("error_as_answer", _ERROR, "answers are error messages", 'answer "" with {"notes": {"failed": "why"}}, or ask again'),
         ):
-            found = next((match for match in pattern.finditer(text) if match[0] not in topic), None)
-            if found and not (code == "special_tokens" and _THOUGHT.fullmatch(found[0])):
-                detail = f"question {shown(row.question.id)}: {shown(text[max(0, found.start() - 20) :])}"
+            match = next((candidate for candidate in pattern.finditer(text) if candidate[0] not in topic), None)
+            if match and not (code == "special_tokens" and _THOUGHT.fullmatch(match[0])):
+                detail = f"question {shown(row.question.id)}: {shown(text[max(0, match.start() - 20) :])}"
                 findings.add(code, what, detail, line=row.line, severity="warning", try_this=remedy)
     echoed = [row for row in answered if _echoes(row)]
     if len(echoed) < max(3.0, _ECHO_SHARE * len(answered)):

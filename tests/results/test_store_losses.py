@@ -78,11 +78,11 @@ def test_damaged_log_names_the_runs_and_marks_them_for_asking_again(
     damage(unclean)
     store = Store(unclean)
     left = store.finished_questions(LATER.run)
-    said = capsys.readouterr().err
+    message = capsys.readouterr().err
     assert len(left) < 50
-    assert f"run {LATER.run}: {50 - len(left)} of 50 answers" in said
-    assert str(unclean) in said
-    assert EARLIER.run not in said
+    assert f"run {LATER.run}: {50 - len(left)} of 50 answers" in message
+    assert str(unclean) in message
+    assert EARLIER.run not in message
     assert store.status(EARLIER.run) == FINISHED
     assert store.status(LATER.run) == (INTERRUPTED if damage is halved else None)
     # The same command again asks what is missing, and the message is not repeated.
@@ -216,11 +216,11 @@ def test_waiting_for_the_store_names_the_process_in_time_and_in_the_error(
         with pytest.raises(Broke, match=rf"process {process.pid} \(.*-c") as caught:
             store.start(LATER)
         assert time.monotonic() - began < 3
-        said = capsys.readouterr().err
+        message = capsys.readouterr().err
         assert caught.value.where in (str(store.folder), str(store.database.path))
-        assert said.count("waiting for the store") == 1
-        assert f"process {process.pid} (" in said
-        assert "since 20" in said
+        assert message.count("waiting for the store") == 1
+        assert f"process {process.pid} (" in message
+        assert "since 20" in message
     store.start(LATER)
     assert capsys.readouterr().err == ""
 

@@ -394,10 +394,10 @@ class _Shared:
             sys.stderr.write(losses.described(missing, folder) + "\n")
         self._explained_once = read_only
         if not read_only:
-            connection.execute("BEGIN")
-            losses.mark(connection, missing)
-            connection.execute("COMMIT")
-            losses.write(folder, losses.count(connection))
+            # On a full disk nothing can be marked; the store is still read then, and the next opening says it again.
+            with suppress(duckdb.Error):
+                losses.mark(connection, missing)
+                losses.write(folder, losses.count(connection))
         return True
 
     def _close(self, *, keep_lock: bool = False) -> None:

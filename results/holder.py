@@ -8,7 +8,10 @@ import re
 import sys
 from contextlib import suppress
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
+
+from results.redaction import without_secrets
 
 FILE = "store.owner.json"
 TELL_S = 3.0
@@ -19,7 +22,7 @@ _HELD = re.compile(r"Conflicting lock is held in (.+?) \(PID (\d+)\)")
 
 def note(folder: Path) -> None:
     """Write who holds the lock from now on; the lock itself cannot say it."""
-    record = {"pid": os.getpid(), "command": _short(sys.orig_argv), "since": datetime.now(UTC).isoformat(timespec="seconds")}
+    record = {"pid": os.getpid(), "command": _own(), "since": datetime.now(UTC).isoformat(timespec="seconds")}
     partial = folder / f".{FILE}.{os.getpid()}"
     try:
         partial.write_text(json.dumps(record), encoding="utf-8")
@@ -59,7 +62,14 @@ def _record(folder: Path) -> tuple[int, str, str] | None:
         pid, command, since = int(value["pid"]), str(value["command"]), datetime.fromisoformat(value["since"])
     except (OSError, ValueError, KeyError, TypeError):
         return None
+    if Path("/proc/self").exists() and not Path(f"/proc/{pid}").exists():
+        return None  # it was killed, and could not remove its note
     return pid, command[:_COMMAND_CHARACTERS], f"{since:%Y-%m-%d %H:%M:%S} UTC"
+
+
+@cache
+def _own() -> str:
+    return _short(sys.orig_argv)
 
 
 def _command(pid: int) -> str:
@@ -79,7 +89,7 @@ def _running_since(pid: int) -> str:
 
 
 def _short(words: list[str]) -> str:
-    """Return a command line without the folders of its program and script."""
+    """Return a command line without folders of its program and script, keys and control characters."""
     shown = [Path(word).name if number < 2 else word for number, word in enumerate(filter(None, words))]
-    text = " ".join(shown)
+    text = "".join(character for character in without_secrets(" ".join(shown)) if character.isprintable())
     return text if len(text) <= _COMMAND_CHARACTERS else f"{text[: _COMMAND_CHARACTERS - 1]}…"

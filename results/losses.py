@@ -113,7 +113,10 @@ def lost(recorded: Counts, present: Counts) -> list[Loss]:
 
 
 def mark(connection: duckdb.DuckDBPyConnection, losses: Sequence[Loss]) -> None:
-    """Mark the runs that lost rows as interrupted, so that they are not compared and the same command asks again."""
+    """Mark the runs that lost rows as interrupted, so that they are not compared and the same command asks again.
+
+    Each run is a transaction of its own; if one fails, marking all again changes nothing else.
+    """
     by_run: dict[str, list[str]] = {}
     for loss in losses:
         if loss.run:

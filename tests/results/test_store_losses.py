@@ -242,5 +242,16 @@ def test_note_of_the_holder_goes_with_the_lock(store: Store) -> None:
         assert f"process {os.getpid()} (" in holder.named(store.folder)
     store.database.close()
     assert holder.named(store.folder) == "another process has it open"
-    (store.folder / holder.FILE).write_text("[]")
-    assert holder.named(store.folder) == "another process has it open"
+    note = {"pid": 2**22 + 1, "command": "python x.py", "since": "2026-06-03T12:00:00+00:00"}
+    for text in ("[]", "", json.dumps(note | {"pid": "x"}), *([json.dumps(note)] if Path("/proc/self").exists() else [])):
+        (store.folder / holder.FILE).write_text(text)
+        assert holder.named(store.folder) == "another process has it open"
+
+
+def test_command_of_the_holder_shows_no_key_and_no_control_characters() -> None:
+    key = "sk-" + "a1" * 20
+    shown = holder._short(["/usr/bin/python", "/x/run.py", f"--set=api_key={key}", "\x1b[2J", "y" * 200])
+    assert shown.startswith("python run.py --set=")
+    assert key not in shown
+    assert "\x1b" not in shown
+    assert len(shown) <= 120

@@ -136,7 +136,7 @@ def check_plausible(
 
 _WRAPPING = 12
 """Words around a gold answer that are a wrapping; a longer answer may hold it by chance."""
-SYNTHETIC_SHARE, KNOWN_SHARE, UNLISTED_SHARE = 0.05, 0.75, 0.95
+SYNTHETIC_SHARE, KNOWN_SHARE, CLOSED_BOOK_SHARE, UNLISTED_SHARE = 0.05, 0.5, 0.8, 0.95
 
 
 def right_without_evidence(rows: Sequence[Answered], findings: Findings, synthetic: bool, closed_book: bool) -> None:
@@ -145,26 +145,22 @@ def right_without_evidence(rows: Sequence[Answered], findings: Findings, synthet
     Yes/no questions, numbers of up to three digits and answers that the question names do not count: these can be guessed.
 
     On synthetic data nobody can know an answer that was not read, so 5 % of such questions, and two, are a sign. On
-    real data, language models remember many answers: 40 to 75 % of the questions of NQ, HotpotQA and WebQSP in published
-    closed-book results. There, 75 % of at least ten such questions are a sign.
+    real data, language models remember answers: those of 40 to 75 % of the questions of NQ, HotpotQA and WebQSP in published
+    closed-book results, hence the limit of 80 % in the closed book. A model that is shown passages without the answer mostly
+    follows these, and questions whose evidence is not found are the hard ones: there, 50 % are a sign.
 
     A submission may list no evidence at all, as most official formats do, and its method may have read every passage that
     the setting allows. The best published answers then are right for 91 % (WebQSP, any of several answers), so 95 % are a
     sign; in the closed book the limits above hold.
     """
-    right: list[Answered] = []
-    unsupported: list[Answered] = []
-    for row in rows:
-        if not row.answer or not _must_be_read(row):
-            continue
-        contained = _said(row)
-        unsupported += [row] * (not contained)
-        gold = _gold_in(row)
-        right += [row] * (gold is not None and gold not in contained)
+    unsupported = [row for row in rows if row.answer and _must_be_read(row) and not _supported(row)]
+    right = [row for row in unsupported if _gives_gold(row)]
     if not closed_book and not any(row.prediction.evidence or row.evidence for row in rows):
         share, fewest = UNLISTED_SHARE, FEWEST
+    elif synthetic:
+        share, fewest = SYNTHETIC_SHARE, 2
     else:
-        share, fewest = (SYNTHETIC_SHARE, 2) if synthetic else (KNOWN_SHARE, FEWEST)
+        share, fewest = CLOSED_BOOK_SHARE if closed_book else KNOWN_SHARE, FEWEST
     if len(right) < max(fewest, share * len(unsupported)):
         return
     for row in right:
@@ -186,24 +182,22 @@ def _must_be_read(row: Answered) -> bool:
     return bool(row.golds) and row.question.answerable and not guessable and not named
 
 
-def _gold_in(row: Answered) -> str | None:
-    """Return the gold answer that an answer is, perhaps wrapped in a few words."""
-    if len(row.answer.split()) > _WRAPPING + max(len(gold.split()) for gold in row.golds):
-        return None
-    return next((gold for gold in row.golds if f" {gold} " in f" {row.answer} "), None)
+def _gives_gold(row: Answered) -> bool:
+    """Return whether an answer is a gold answer, perhaps wrapped in a few words."""
+    brief = len(row.answer.split()) <= _WRAPPING + max(len(gold.split()) for gold in row.golds)
+    return brief and any(f" {gold} " in f" {row.answer} " for gold in row.golds)
 
 
-def _said(row: Answered) -> set[str]:
-    """Return the gold answers that the evidence or a prompt contains; whether a prompt may is checked elsewhere (`leakage`)."""
+def _supported(row: Answered) -> bool:
+    """Return whether the evidence or a prompt contains a gold answer; whether a prompt may is checked elsewhere (`leakage`)."""
     prompts = (message["content"] for message in row.prediction.notes.get(PROMPT, ()) if message["role"] != "assistant")
     texts = [*row.texts(), *prompts]
     # Folding is slow, and most answers stand in the evidence as they are.
     plain = "\n".join(texts).casefold()
-    contained = {gold for gold in row.golds if re.search(rf"(?<!\w){re.escape(gold)}(?!\w)", plain)}
-    if len(contained) < len(row.golds):
-        read = " | ".join(f" {folded(text)} " for text in texts)
-        contained.update(gold for gold in row.golds if f" {gold} " in read)
-    return contained
+    if any(re.search(rf"(?<!\w){re.escape(gold)}(?!\w)", plain) for gold in row.golds):
+        return True
+    read = " | ".join(f" {folded(text)} " for text in texts)
+    return any(f" {gold} " in read for gold in row.golds)
 
 
 # -- Evidence that is the gold evidence --

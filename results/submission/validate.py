@@ -134,7 +134,8 @@ class _Checker:
         self._questions: Sequence[Question] = target.in_setting.questions
         self._setting = setting
         self._graphs = target.in_setting.extra.get("graphs", {}) if setting.scope == "question" else {}
-        self._synthetic = target.loaded.reference.name == WORLDS
+        # Restyled worlds have names of their own, and the questions of worlds.
+        self._synthetic = target.loaded.reference.name == WORLDS or all("world" in q.metadata for q in self._questions)
         self._known = {name: q for q in self._questions for name in (q.id, q.query_id)}
         self._lines: dict[str, int] = {}
         self._kept: dict[str, Prediction] = {}

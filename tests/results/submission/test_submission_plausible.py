@@ -28,6 +28,7 @@ from results.submission.plausible import COPIED, GOLD_EVIDENCE, RIGHT, SAME, SIG
 from results.submission.storing import other_runs, store_report
 from results.submission.validate import Target, validate
 from results.systems import implausible
+from results.tables import remarks
 
 STRENGTHS = (1.0, 0.6, 0.3, 0.1)
 """Shares of the questions that are forged."""
@@ -214,18 +215,18 @@ def test_yes_and_no_and_abstentions_never_count(world: Benchmark) -> None:
     assert signs(check(world, [{**row, "answer": "I don't know."} for row in rows])) == []
 
 
-def test_model_that_knows_half_of_real_answers_has_no_finding(world: Benchmark, honest: list[Row]) -> None:
-    """On data that are not invented, closed-book models are right without evidence."""
-    real = replace(world, reference=registry.DataReference("hotpotqa", "distractor", "train"))
-    rows = [{**row, "evidence": [], "usage": {}} for row in forged(world, honest, 0.5, lambda row, q: {**row, "answer": gold_text(q)})]
-    target, card = Target(real, real), f"method: {{name: a, version: 1}}\nbenchmark: {real.name}\nsetting: distractor\ntraining_data: []"
-    raw = io.BytesIO("".join(json.dumps(row) + "\n" for row in rows).encode())
-    report = validate(parse_card(card.encode(), "c"), raw, target, file="p")
-    assert [finding.code for finding in report.findings if finding.code in SIGNS] == []
-    everything = [{**row, "answer": gold_text(question)} for row, question in zip(rows, world.questions, strict=True)]
-    raw = io.BytesIO("".join(json.dumps(row) + "\n" for row in everything).encode())
-    # What nobody reaches is a sign even without any evidence.
-    assert RIGHT in [finding.code for finding in validate(parse_card(card.encode(), "c"), raw, target, file="p").findings]
+@pytest.mark.parametrize(
+    ("setting", "share", "flagged"), [("closed_book", 0.7, False), ("closed_book", 1.0, True), ("distractor", 0.3, False)]
+)
+def test_model_that_knows_real_answers_has_no_finding(
+    world: Benchmark, honest: list[Row], setting: str, share: float, flagged: bool
+) -> None:
+    """On data that are not invented, models are right without evidence, but not always."""
+    plain = [replace(question, metadata={}) for question in world.questions]
+    real = replace(world, reference=registry.DataReference("hotpotqa", "distractor", "train"), questions=plain)
+    listed = [{**row, "evidence": [], "notes": {}} for row in honest] if setting == "closed_book" else honest
+    rows = forged(world, listed, share, lambda row, question: {**row, "answer": gold_text(question)})
+    assert (RIGHT in signs(check(real, rows, setting=setting))) is flagged
 
 
 # -- in the store and on the board --
@@ -240,7 +241,7 @@ def test_board_marks_an_implausible_submission_and_keeps_it(world: Benchmark, ho
     (board,) = boards(store)
     (row,) = board.rows
     assert implausible(row.run) == (f"{len(rows)} of {len(rows)} questions have the same answer",)
-    assert row.to_json()["implausible"] if hasattr(row, "to_json") else True
+    assert remarks(row) == [f"implausible: {len(rows)} of {len(rows)} questions have the same answer; a maintainer decides"]
 
 
 def test_own_versions_and_controls_are_not_compared(world: Benchmark, honest: list[Row], store: Store) -> None:

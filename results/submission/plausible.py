@@ -11,7 +11,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 from benchmarks.corpus import Corpus
 from benchmarks.schema import Question
@@ -106,8 +106,19 @@ _HIDDEN = re.compile("[\xad\u034f\u061c\u115f\u1160\u180e\u200b-\u200f\u202a-\u2
 
 def folded(text: str) -> str:
     """Return the words of a text without letter case, width, invisible characters, markup and articles."""
+    return _folded_answer(text) if len(text) <= _SHORT else _folded(text)
+
+
+_SHORT = 200
+"""Characters of a text that is likely to be an answer, and to come again."""
+
+
+def _folded(text: str) -> str:
     plain = text.lower() if text.isascii() else unicodedata.normalize("NFKC", _HIDDEN.sub("", text)).casefold()
     return " ".join(word for word in re.findall(r"[^\W_]+", plain) if word not in _ARTICLES)
+
+
+_folded_answer = lru_cache(maxsize=1 << 15)(_folded)
 
 
 def check_plausible(

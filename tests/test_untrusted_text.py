@@ -36,6 +36,7 @@ from results import failures, redaction, trec, trec_eval
 from results.formats import FORMATS
 from results.submission import Findings
 from results.submission.card import LIMITS, parse_card
+from results.submission.validate import Target, validate
 
 LENGTH, DEPTH = 100_000, 16_000
 LIMIT_S = 0.6
@@ -105,9 +106,22 @@ JUDGE_REPLIES: Mapping[str, Callable[[str], Any]] = {
     "abstention": is_abstention,
     "text that is judged": ask.neutralized,
 }
+CARD = f"method: {{name: m, version: 1}}\nbenchmark: {BENCHMARK.name}\nsetting: distractor\ntraining_data: []\n"
+METRICS = [metric.parse(name) for name in ("em", "f1", "recall@5")]
+
+
+def _whole(text: str) -> Any:
+    """Check a submission whose answers and prompts are this text."""
+    row = {"answer": text, "prompt": text}
+    rows = "".join(json.dumps(row | {"question_id": question.id}) + "\n" for question in BENCHMARK.questions)
+    target = Target(BENCHMARK, BENCHMARK)
+    return validate(parse_card(CARD.encode(), "card.yaml"), BytesIO(rows.encode()), target, file="p", metrics=METRICS).lines()
+
+
 SUBMISSIONS: Mapping[str, Callable[[str], Any]] = {
     **{f"format {name}": _reader(name) for name in FORMATS},
     "answer of a row": _row,
+    "answers and prompts": _whole,
     "card": lambda text: parse_card(text.encode(), "card.yaml"),
     "value in a card": lambda text: parse_card(b"format: 1\nnotes: " + text.encode(), "card.yaml"),
     "run": lambda text: trec.read_run(BytesIO(text.encode()), Findings(), LIMITS),

@@ -21,8 +21,8 @@ _SPECIAL = re.compile(
     re.IGNORECASE,
 )
 _ERROR = re.compile(
-    r"\A\W*(?:Traceback \(most recent call last\)|Error code: \d{3}|HTTP(?:/[\d.]+)? (?:Error )?[45]\d\d\b"
-    r"|\{\W*error\W*:|<!DOCTYPE html|<html\b"
+    r"\A\W{0,20}(?:Traceback \(most recent call last\)|Error code: \d{3}|HTTP(?:/[\d.]+)? (?:Error )?[45]\d\d\b"
+    r"|\{\W{0,20}error\W{0,20}:|<!DOCTYPE html|<html\b"
     r"|(?:[A-Za-z_.]{0,60}\.)?[A-Z][A-Za-z]{2,40}(?:Error|Exception|Timeout)\b(?=\s*[:(])"
     r"|(?:Internal Server Error|Bad Gateway|Service Unavailable|Gateway Time-?out|Too Many Requests|Connection (?:refused|reset)"
     r"|Rate limit (?:reached|exceeded)|Request timed out|context_length_exceeded|CUDA out of memory)\b)"

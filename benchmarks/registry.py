@@ -18,6 +18,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from benchmarks.core.code import Code, Identity, code_id, registered
 from benchmarks.core.errors import UserError, first_error, in_words, refused, unknown_name
 from benchmarks.core.fingerprint import content_hash, fingerprint
 from benchmarks.core.plugins import Registry
@@ -171,6 +172,7 @@ class Benchmark:
             `settings`: the only settings in which it can be asked, where its data would allow more.
             `source`: the hub's repository, commit and files with their hashes, where they came from there.
             `variant`: what tells it, for people, from others of the same reference.
+        code: Of a loader that is a plug-in; `load` sets it.
     """
 
     reference: DataReference
@@ -180,6 +182,7 @@ class Benchmark:
     corpus: Corpus
     skipped: tuple[SkippedRecord, ...] = ()
     extra: Mapping[str, Any] = field(default_factory=dict)
+    code: Code | None = field(default=None, compare=False)
 
     @property
     def name(self) -> str:
@@ -189,9 +192,10 @@ class Benchmark:
 
     @cached_property
     def fingerprint(self) -> str:
-        """Content hash + loader version: equal for equal questions, gold and corpus."""
+        """Hash of content, loader version and a plug-in's code: equal for equal questions, gold and corpus."""
+        code = code_id(self.code)
         questions = content_hash(_canonical(question) for question in self.questions)
-        return fingerprint(str(self.reference), self.version, questions, self.corpus.fingerprint)
+        return fingerprint(str(self.reference), self.version, questions, self.corpus.fingerprint, *([] if code is None else [code]))
 
     def sampled(self, unit: str | None = None, *, where: str | None = None) -> Sampled:
         """Which questions were sampled together: as stated, else by the card where all questions have its unit, else as found.
@@ -252,6 +256,8 @@ class DatasetEntry:
     config: type[DatasetConfig]
     subsets: tuple[str, ...]
     default_split: str
+    code: Code | None = None
+    """Of a plug-in; None for shipped datasets."""
 
     def of_subset(self, subset: str) -> DatasetEntry:
         """The same as if it had this subset alone, whose splits, settings, metrics and languages the card then gives."""
@@ -272,6 +278,7 @@ def register(
     config: type[DatasetConfig] = DatasetConfig,
     subsets: Iterable[str] = (),
     default_split: str = "dev",
+    identity: Identity = "code",
 ) -> Callable[[Loader], Loader]:
     """Declare a dataset; decorates its loader.
 
@@ -282,10 +289,12 @@ def register(
         config: The class of its options.
         subsets: Names accepted after the slash; the first is the default. Empty: no subsets.
         default_split: The split loaded when a reference names none; where a subset lacks it, that subset's first.
+        identity: Of a plug-in: `code` makes changed code another dataset (`benchmarks.core.code`), `version` only another
+            version, which the author raises by hand.
     """
 
     def decorate(load: Loader) -> Loader:
-        entry = DatasetEntry(identifier, version, card, load, config, tuple(subsets), default_split)
+        entry = DatasetEntry(identifier, version, card, load, config, tuple(subsets), default_split, registered(identity, load, config))
         DATASETS.add(entry, load.__module__)
         return load
 
@@ -340,7 +349,8 @@ def load(reference: str | DataReference, config: DatasetConfig | Mapping[str, An
 def _loaded(entry: DatasetEntry, reference: DataReference, config: DatasetConfig) -> Benchmark:
     """What a loader gives; what it raises of its own accord, for a record that it did not expect, is said as of it."""
     try:
-        return entry.load(reference, config)
+        benchmark = entry.load(reference, config)
+        return benchmark if entry.code is None else replace(benchmark, code=entry.code)
     except (UserError, MemoryError):
         raise
     except Exception as error:

@@ -9,9 +9,10 @@ many pairs at once and is tested to agree. Rules are named by their owners:
 - **clara**: squad, after mapping the exact strings "True" and "False" to yes and no.
 - **dpr**: NFD; runs of letters, digits and marks are tokens, any other visible character is one; lower-case.
 - **longbench_zh**: LongBench's for Chinese: words by jieba, then lower case, ASCII and Chinese punctuation deleted from each.
+- **lenient**: nobody's evaluator: only differences of form are forgiven, see `benchmarks.lenient`.
 - **strict**: the string as it is.
 
-Punctuation is deleted, not replaced: "well-known" becomes "wellknown" under all of them but dpr and strict.
+Punctuation is deleted, not replaced: "well-known" becomes "wellknown" under all of them but dpr, lenient and strict.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from benchmarks.core.errors import MissingPackage, unknown_name
+from benchmarks.lenient import lenient, same_but_form
 
 _LONGEST_CACHED = 256
 """Longest text, in characters, whose normal form is kept: answers recur, passages are large."""
@@ -129,12 +131,15 @@ class Rules:
         verdict_words: Words that must match whole: where either side is one of them and the sides differ, F1 is 0.
         both_empty: F1 of an empty prediction against a gold that normalizes to nothing.
         language: Whose words they know; None where they know none.
+        same: Whether an answer equals a gold, from the answer and the normal forms of both; None: the normal forms are equal.
+            An answer that equals a gold has an F1 of 1.
     """
 
     normalize: Callable[[str], str]
     verdict_words: frozenset[str] = frozenset()
     both_empty: float = 0.0
     language: str | None = "en"
+    same: Callable[[str, str, str], bool] | None = None
 
 
 _YES_NO = frozenset(("yes", "no", "noanswer"))
@@ -149,6 +154,7 @@ RULES: dict[str, Rules] = {
     "rog": Rules(_squad),
     "clara": Rules(_clara, verdict_words=_YES_NO),
     "dpr": Rules(_dpr),
+    "lenient": Rules(lenient, verdict_words=_YES_NO, both_empty=1.0, language=None, same=same_but_form),
     "strict": Rules(_strict, both_empty=1.0, language=None),
 }
 """Rules by owner; 2Wiki's are HotpotQA's."""
@@ -235,7 +241,9 @@ def em(prediction: str, golds: Iterable[str], rules: str = "squad") -> float:
     Source:
         SQuAD's `exact_match_score` under `metric_max_over_ground_truths`.
     """
-    normal = normalize(prediction, rules)
+    normal, same = normalize(prediction, rules), rules_named(rules).same
+    if same is not None:
+        return float(any(same(prediction, normal, normalize(gold, rules)) for gold in golds))
     return float(any(normal == normalize(gold, rules) for gold in golds))
 
 
@@ -272,6 +280,8 @@ def precision_recall_f1(prediction: str, golds: Iterable[str], rules: str = "squ
     best = (0.0, 0.0, 0.0)
     for gold in golds:
         wanted_normal = normalize(gold, rules)
+        if owner.same is not None and owner.same(prediction, normal, wanted_normal):
+            return 1.0, 1.0, 1.0
         if normal != wanted_normal and (normal in owner.verdict_words or wanted_normal in owner.verdict_words):
             continue
         wanted = wanted_normal.split()

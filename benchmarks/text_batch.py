@@ -90,6 +90,8 @@ class AnswerPairs:
     ) -> None:
         if len(predictions) != len(golds):
             raise ValueError(f"{len(predictions)} predictions for {len(golds)} rows of golds")
+        self._same = rules_named(rules).same
+        self._answers = predictions
         self._normal = normalize_all(predictions, rules)
         self._golds = normalize_all([gold for row in golds for gold in row], rules)
         counts = np.fromiter(map(len, golds), dtype=np.int64, count=len(golds))
@@ -119,7 +121,15 @@ class AnswerPairs:
 
     def em(self) -> Floats:
         """As `em`, row by row. Shape (rows,)."""
-        return self._best(np.array([prediction == gold for prediction, gold in self._pairs()], dtype=np.float64))
+        return self._best(self._equal().astype(np.float64))
+
+    def _equal(self) -> NDArray[np.bool_]:
+        """Per gold: whether its row's prediction equals it."""
+        if self._same is None:
+            return np.array([prediction == gold for prediction, gold in self._pairs()], dtype=bool)
+        answers = self._answers if self._single else [self._answers[row] for row in self._rows]
+        pairs = zip(answers, self._pairs(), strict=True)
+        return np.array([self._same(answer, normal, gold) for answer, (normal, gold) in pairs], dtype=bool)
 
     def precision_recall_f1(self, rules: str = "squad") -> tuple[Floats, Floats, Floats]:
         """As `precision_recall_f1`, row by row. Three arrays of shape (rows,).
@@ -137,6 +147,8 @@ class AnswerPairs:
         results = []
         for values in (precision, recall, f1):
             flat = np.where((same > 0) & ~differ, values, 0.0)
+            if self._same is not None:
+                flat = np.where(self._equal(), 1.0, flat)
             results.append(self._best(np.where(empty, owner.both_empty, flat)))
         return results[0], results[1], results[2]
 

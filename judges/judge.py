@@ -24,6 +24,7 @@ from typing import Any, ClassVar, Literal, Protocol, TypeVar
 
 from pydantic import BaseModel, ConfigDict
 
+from benchmarks.core.code import Code, Identity, code_id, registered
 from benchmarks.core.fingerprint import fingerprint
 from benchmarks.core.plugins import Registry
 from benchmarks.schema import Passage, Question
@@ -38,6 +39,9 @@ FIRST, SECOND, TIE, NONE = "first", "second", "tie", "none"
 
 AS_GIVEN, SWAPPED = "as given", "swapped"
 """Parts of a pair judge's calls: which of the two answers was shown first."""
+
+NOTHING_CLAIMED = ("no claim was found in the answer", "the answer states nothing that words could support")
+"""Reasons why a judged answer has no value: the judge was read, but the answer claims nothing that could be supported."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +105,25 @@ class JudgeCall:
     completion_tokens: int = 0
     seconds: float = 0.0
     cost_usd: float = 0.0
+
+    @property
+    def read(self) -> bool:
+        """Whether all that was asked for could be read."""
+        return self.parsed.value is not None and not self.parsed.value.get("unscored")
+
+
+def counting(calls: Sequence[JudgeCall]) -> list[JudgeCall]:
+    """Return the call that counts of each part and repetition, in order.
+
+    A judge is asked once more if its reply cannot be read. Of the two calls the first one counts that was read in
+    full, else the first that was read in part, else the first.
+    """
+    best: dict[tuple[str, int], JudgeCall] = {}
+    for call in calls:
+        known = best.setdefault((call.part, call.repetition), call)
+        if (call.read, call.parsed.value is not None) > (known.read, known.parsed.value is not None):
+            best[call.part, call.repetition] = call
+    return list(best.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,7 +254,8 @@ class JudgeEntry:
         criteria: What a pair judge compares by, main one first.
         needs: What of a question and answer it reads.
         source: Paper or library that defines it.
-        identity: From a config to whatever else decides what it says: hashes of prompts, versions of libraries.
+        also: From a config to whatever else decides what it says: hashes of prompts, versions of libraries.
+        code: Of a plug-in; None for shipped judges.
     """
 
     id: str
@@ -245,7 +269,8 @@ class JudgeEntry:
     criteria: tuple[str, ...]
     needs: tuple[str, ...]
     source: str
-    identity: Callable[[Any], Mapping[str, str]]
+    also: Callable[[Any], Mapping[str, str]]
+    code: Code | None = None
 
 
 JUDGES: Registry[JudgeEntry] = Registry("judge", "judges", "ragmeter.judges")
@@ -264,9 +289,16 @@ def register_judge(
     measures: Sequence[Measure] = (),
     criteria: Sequence[str] = (),
     version: int = 1,
-    identity: Callable[[Any], Mapping[str, str]] = lambda config: {},
+    identity: Identity | Callable[[Any], Mapping[str, str]] = "code",
+    also: Callable[[Any], Mapping[str, str]] = lambda config: {},
 ) -> Callable[[F], F]:
-    """Declare a judge; decorates its factory `(config, services)`, whose docstring is the definition."""
+    """Declare a judge; decorates its factory `(config, services)`, whose docstring is the definition.
+
+    Of a plug-in, `identity` says whether its id covers its `code`, or only the `version` that its author raises. A
+    function given there is taken as `also`.
+    """
+    by: Identity = "code" if callable(identity) else identity
+    others = identity if callable(identity) else also
 
     def decorate(factory: F) -> F:
         definition = " ".join((factory.__doc__ or "").split("Args:")[0].split())
@@ -284,7 +316,8 @@ def register_judge(
             tuple(criteria),
             tuple(needs),
             source,
-            identity,
+            others,
+            registered(by, factory, config),
         )
         JUDGES.add(entry, factory.__module__)
         return factory
@@ -324,7 +357,8 @@ class Judge:
             "judge": self.entry.id,
             "version": self.entry.version,
             "config": self.config.deciding(),
-            "also": {**self.entry.identity(self.config), **weights},
+            "also": {**self.entry.also(self.config), **weights},
+            **({"code": code} if (code := code_id(self.entry.code)) else {}),
         }
 
     @property
@@ -368,6 +402,7 @@ class Judge:
             "kind": entry.kind,
             "model": self.config.label,
             "rule": self.rule,
+            **({"plugin": entry.code.to_json()} if entry.code is not None else {}),
             "summary": entry.summary,
             "definition": entry.definition,
             "source": entry.source,

@@ -16,6 +16,7 @@ from typing import Any, Literal, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.core.code import Code, Identity, registered
 from benchmarks.core.errors import UserError, unknown_name
 from benchmarks.core.plugins import Registry
 from benchmarks.graphs import TripleCorpus
@@ -198,6 +199,7 @@ class MetricEntry:
         unit: `fraction` (shown × 100) or `number` (shown as it is: a count, a perplexity).
         language: From the parameters to the language whose words it cuts a text into; None where it knows none.
         zero_under: Values of `rules` whose owners' scripts count as 0 what is unscorable here.
+        code: Of a plug-in; None for shipped metrics.
     """
 
     id: str
@@ -216,6 +218,12 @@ class MetricEntry:
     unit: Literal["fraction", "number"] = "fraction"
     language: Language = no_language
     zero_under: tuple[str, ...] = ()
+    code: Code | None = None
+
+    @property
+    def edition(self) -> str:
+        """What follows `#` in ids: the version, and of a plug-in the hash of its code (`v1-3fa2c1d0`)."""
+        return f"v{self.version}{self.code.suffix if self.code else ''}"
 
 
 @dataclass(frozen=True)
@@ -226,14 +234,14 @@ class Metric:
     values: Mapping[str, Any]
 
     def __str__(self) -> str:
-        """The canonical id: `name[@k][(param=value,…)]#version`, parameters in their declared order."""
+        """The canonical id: `name[@k][(param=value,…)]#edition`, parameters in their declared order."""
         at = f"@{self.values['k']}" if "k" in self.values else ""
         shown = [
             f"{parameter.name}={written(self.values[parameter.name])}"
             for parameter in self.entry.parameters
             if parameter.name != "k" and not (parameter.quiet and self.values[parameter.name] == parameter.default)
         ]
-        return f"{self.entry.id}{at}{'(' + ','.join(shown) + ')' if shown else ''}#v{self.entry.version}"
+        return f"{self.entry.id}{at}{'(' + ','.join(shown) + ')' if shown else ''}#{self.entry.edition}"
 
     def __hash__(self) -> int:
         return hash(str(self))
@@ -290,7 +298,7 @@ METRICS: Registry[MetricEntry] = Registry("metric", "judges", "ragmeter.judges")
 
 F = TypeVar("F", bound=Callable[..., Scores])
 
-_ID = re.compile(r"(?P<name>\w+)(?:@(?P<k>\d+))?(?:\((?P<parameters>[^()]*)\))?(?:#v(?P<version>\d+))?")
+_ID = re.compile(r"(?P<name>\w+)(?:@(?P<k>\d+))?(?:\((?P<parameters>[^()]*)\))?(?:#(?P<edition>v(?P<version>\d+)(?:-(?P<code>\w+))?))?")
 
 
 def register(
@@ -309,8 +317,12 @@ def register(
     unit: Literal["fraction", "number"] = "fraction",
     language: Language = no_language,
     zero_under: Sequence[str] = (),
+    identity: Identity = "code",
 ) -> Callable[[F], F]:
     """Declare a metric; decorates its function `(batch, **parameters) -> Scores`, whose docstring is the definition.
+
+    Of a plug-in, `identity` says what its ids depend on: `code` puts the hash of its code into them, so that scores by
+    other code are never taken for these; `version` puts only the version, which the author raises by hand.
 
     Raises:
         ValueError: There is no definition, or `needs` is empty or says something that is not in `NEEDS`.
@@ -341,6 +353,7 @@ def register(
             unit,
             language,
             tuple(zero_under),
+            registered(identity, compute),
         )
         METRICS.add(entry, compute.__module__)
         return compute
@@ -366,7 +379,13 @@ def parse(text: str, *, where: str | None = None) -> Metric:
         raise UserError(
             f"{entry.id} is at version {entry.version}, not {match['version']}",
             where=where,
-            try_this=f"{entry.id}#v{entry.version}, or the ragmeter release that had version {match['version']}",
+            try_this=f"{entry.id}#{entry.edition}, or the ragmeter release that had version {match['version']}",
+        )
+    if match["code"] and match["edition"] != entry.edition:
+        raise UserError(
+            f"the code of {entry.id} is not {match['code']}: it changed, or is identified by its version",
+            where=where,
+            try_this=f"{entry.id}#{entry.edition}, or restore the code that was {match['code']}",
         )
     options: dict[str, str] = {"k": match["k"]} if match["k"] else {}
     for part in filter(None, (match["parameters"] or "").split(",")):

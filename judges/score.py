@@ -192,7 +192,12 @@ _NEVER_ABOVE = frozenset(
 """Metrics of which the first never exceeds the second where the parameters that both have are the same."""
 _GROWING = ("recall", "hit", "all", "mrr", "map", "has_answer", "has_answer_mrr", "answer_entity_recall")
 _OVERLAPS = ("f1", "answer_precision", "answer_recall")
-_SAME_GOLD = {"squad": ("squad", "hotpotqa", "musique", "longbench"), "squad_v2": ("squad_v2",), "clara": ("clara",)}
+_SAME_GOLD = {
+    "squad": ("squad", "hotpotqa", "musique", "longbench"),
+    "squad_v2": ("squad_v2",),
+    "clara": ("clara",),
+    "lenient": ("lenient",),
+}
 """Rules of em, and the rules of f1 that normalize the same way and score the same questions."""
 
 

@@ -31,7 +31,7 @@ from benchmarks.registry import Benchmark
 from benchmarks.schema import Passage, Question
 from benchmarks.styles.pairs import Rewriting
 from benchmarks.text_batch import has_answer_all
-from judges.judge import Item, Judge, JudgeCall, PointJudge
+from judges.judge import Item, Judge, JudgeCall, PointJudge, counting
 from judges.llm.style import INFORMAL, KEPT
 from judges.metric import Scores
 from judges.metrics.entities import RULE, entity_preservation_of_pairs
@@ -177,7 +177,7 @@ class EntityValidator:
 
 def verdicts(calls: Sequence[JudgeCall]) -> list[str]:
     """What the calls made for one text say, those that could not be read left out."""
-    return [str(call.parsed.value["verdict"]) for call in calls if call.parsed.value is not None]
+    return [str(call.parsed.value["verdict"]) for call in counting(calls) if call.parsed.value is not None]
 
 
 def share_of(verdict: str, queries: Sequence[Sequence[JudgeCall]]) -> Scores:

@@ -27,6 +27,7 @@ from results import queries
 from results.battles import battle_boards
 from results.board import Board, boards, positions
 from results.budget import Axis, budget_curves, quality_budget, read_in_full
+from results.health import health_text
 from results.queries import UserError
 from results.statistics.closed_form import Band
 from results.store import Store
@@ -270,7 +271,7 @@ def _section_head(board: Board) -> Node:
         for metric, wrong in board.flags.items()
     ]
     title = board_label([row.run for row in board.rows])
-    lines = (board_table.PLACES, text, *flags)
+    lines = (board_table.PLACES, text, *flags, *health_text(board.health))
     return el("div", el("h2", title), *(el("p", line, cls="note") for line in lines))
 
 

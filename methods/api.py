@@ -37,10 +37,13 @@ ANSWERABLE = "answerable"
 TRIPLES = "triples"
 """Key in `notes`: predicted reasoning triples, a list of [head, relation, tail]."""
 TRUNCATED = "truncated"
+RERANKER_TRUNCATED = "reranker_truncated"
 """Key in `notes` of a prediction whose context was cut: `{"unit": "tokens", "kept": n, "of": m}`, or words, lines,
 passages."""
 WAIT = "wait"
 """Stage of `Usage.seconds` in which a question waited for a slot; no part of its own seconds."""
+UNKNOWN_REVISION = "unknown"
+"""What the provenance of a run says of an endpoint if nothing identifies its deployment."""
 MARKER = "complete.json"
 """Written last into an index folder: a folder without it is unfinished work."""
 
@@ -99,11 +102,14 @@ class Indexed:
         artifact: What was made or reopened, by the name that all who use it know; "" where nothing is kept.
         reused: Whether it was there already: then the seconds are those of opening it, and an earlier run paid for the calls.
         usage: Seconds under `index`, and the calls of models that it took.
+        notes: What the parts say of themselves: `truncated` and `reranker_truncated` (how much of the passages the encoder and
+            a reranker do not read) and `preset` (options that an encoder was trained with and lacks).
     """
 
     artifact: str = ""
     reused: bool = False
     usage: Usage = field(default_factory=Usage)
+    notes: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +148,12 @@ class Call:
         seconds: From the first try to the reply, without waiting for a slot.
         cached: Whether the reply came from the response cache, or from an equal call in flight.
         failed: Whether there was no reply.
+        thought: The reasoning before the reply, cut likewise.
+        raw: The whole reply, cut likewise; "" if `reply` is all of it.
+        finish_reason: `stop`, `length` …; "" if unknown.
+        refusal: The model's words if it refused.
+        model: What served the reply, as the endpoint names it.
+        created: When a cached reply was received, in seconds since 1970; None for a new one.
     """
 
     role: str
@@ -153,6 +165,12 @@ class Call:
     seconds: float = 0.0
     cached: bool = False
     failed: bool = False
+    thought: str = ""
+    raw: str = ""
+    finish_reason: str = ""
+    refusal: str = ""
+    model: str = ""
+    created: float | None = None
 
     @property
     def name(self) -> str:
@@ -297,7 +315,8 @@ class Answer:
 class Index(Protocol):
     """A corpus made searchable.
 
-    One that models were asked for says in an attribute `usage` what that cost; its seconds are measured. One that builds
+    One that models were asked for says in an attribute `usage` what that cost; its seconds are measured. An attribute
+    `notes` is kept with the run (`Indexed.notes`). One that builds
     something for each question's own candidates may have a function `build_for(queries)`, which a run calls once with all of
     its questions before it asks the first: so that it is the index's cost, and no question's.
     """
@@ -423,6 +442,7 @@ class Services:
         seed: The task's seed; everything random derives from it.
         artifacts: Folder for indexes and other reusable work, None to keep everything in memory.
         cache: File of kept model replies, None to ask every time.
+        replies: Which cached replies count: "" all, a token only those that were stored under it (`ragmeter run --fresh`).
         device: "cpu", "cuda", … or None to choose.
         judge: Injected by `ragmeter/` for the pipelines that need one.
         reading: How the benchmark that is asked wants to be read, where it says so; for readers that follow it.
@@ -434,6 +454,7 @@ class Services:
     judge: Judge | None = None
     cache: Path | None = None
     reading: Reading | None = None
+    replies: str = ""
 
     def folder(self, *parts: str) -> Path | None:
         """A folder below `artifacts`, None where nothing is kept."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 import time
 import traceback
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -71,7 +71,13 @@ def indexed(retriever: Retriever, corpus: Corpus, folder: Path | None) -> tuple[
     usage = getattr(index, "usage", None) or Usage()
     # A retriever that keeps nothing leaves no folder.
     kept = folder.name if folder is not None and any(folder.rglob(MARKER)) else ""
-    return index, Indexed(kept, reused, replace(usage, seconds={"index": spent}))
+    return index, Indexed(kept, reused, replace(usage, seconds={"index": spent}), {**part_notes(retriever), **part_notes(index)})
+
+
+def part_notes(part: Any) -> Mapping[str, Any]:
+    """Return what a part says of itself for `Indexed.notes`: its own notes, or those of its encoder."""
+    every = getattr(part, "notes", None), getattr(getattr(part, "encoder", None), "notes", None)
+    return next((notes for notes in every if isinstance(notes, Mapping)), {})
 
 
 @dataclass(frozen=True)
@@ -293,7 +299,9 @@ class Pipeline:
         """Build the retriever's index over a corpus, or reopen it; an empty corpus needs none."""
         self._corpus = corpus
         self._index, cost = indexed(self.retriever, corpus, self._locate(corpus) if self._locate else None)
-        return cost
+        others = [part_notes(part) for part in (*self.rerankers, self.compressor, self.reader)]
+        others += [part.corpus_notes(corpus) for part in self.rerankers if hasattr(part, "corpus_notes")]
+        return replace(cost, notes={key: value for notes in (*others, cost.notes) for key, value in notes.items()})
 
     def build_for(self, queries: Sequence[Query]) -> Usage | None:
         """Have the index build what these questions' own candidates need; see `Index`."""
@@ -437,7 +445,8 @@ class Whole:
     def index(self, corpus: Corpus) -> Indexed | None:
         """Prepare for questions about this corpus."""
         indexed: Indexed | None = self._built.index(corpus)
-        return indexed
+        notes = part_notes(self._built)
+        return replace(indexed, notes={**notes, **indexed.notes}) if indexed is not None and notes else indexed
 
     def build_for(self, queries: Sequence[Query]) -> Usage | None:
         """As of `Pipeline`."""

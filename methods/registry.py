@@ -8,14 +8,16 @@ group `ragmeter.methods`.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal, Protocol, TypeVar
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, ValidationError
 
-from benchmarks.core.errors import MissingPackage, unknown_name
+from benchmarks.core.code import Code, Identity, code_id, registered
+from benchmarks.core.errors import MissingPackage, UserError, unknown_name
 from benchmarks.core.fingerprint import fingerprint
 from benchmarks.core.plugins import Registry
 from benchmarks.corpus import Corpus
@@ -93,6 +95,8 @@ class MethodEntry:
     checkpoint_hash: Callable[[Any], str] | None
     work: Callable[[Any, Lengths], Work] | None = None
     needs: Callable[[Any], Needs | None] | None = None
+    code: Code | None = None
+    """Of a plug-in; None for shipped methods."""
 
     @property
     def whole(self) -> bool:
@@ -181,6 +185,7 @@ def register(
     checkpoint_hash: Callable[[Any], str] | None = None,
     work: Callable[[Any, Lengths], Work] | None = None,
     needs: Callable[[Any], Needs | None] | None = None,
+    identity: Identity = "code",
 ) -> Callable[[F], F]:
     """Declare a method; decorates its factory `(config, services) -> role`.
 
@@ -197,10 +202,12 @@ def register(
         checkpoint_hash: From a config to the hash of the weights that it names, where there are some.
         work: From a config and what is known of the data to what it takes; None: unknown.
         needs: From a config to the models that must be there; None: none where `work` is stated, else unknown.
+        identity: Of a plug-in: `code` asks again when its code changes (`benchmarks.core.code`), `version` only when its
+            author raises the version. Shipped methods always go by version.
     """
 
     def decorate(factory: F) -> F:
-        known = (paper, presets or {}, tuple(training_data), extra, checkpoint_hash, work, needs)
+        known = (paper, presets or {}, tuple(training_data), extra, checkpoint_hash, work, needs, registered(identity, factory, config))
         entry = MethodEntry(identifier, kind, version, summary, factory, config, *known)
         METHODS.add(entry, factory.__module__)
         return factory
@@ -254,15 +261,45 @@ class Component:
         return self.entry.factory(self.config, services)
 
     def describe(self) -> dict[str, Any]:
-        """Id, version, options and weights: what the fingerprint is a hash of."""
+        """Id, version, options and weights, and the code of plug-ins: what the fingerprint is a hash of."""
         weights = self.entry.checkpoint_hash(self.config) if self.entry.checkpoint_hash else None
         config = self.config.model_dump(mode="json")
-        return {"id": self.id, "version": self.entry.version, "config": config, "weights": weights}
+        described = {"id": self.id, "version": self.entry.version, "config": config, "weights": weights}
+        return described | code_of_parts(self.codes)
+
+    @property
+    def codes(self) -> dict[str, Code]:
+        """Code of the plug-ins that it consists of, by id: itself, and parts that its options name."""
+        own = {} if self.entry.code is None else {self.id: self.entry.code}
+        return own | codes_named(self.config)
 
     @property
     def fingerprint(self) -> str:
         """Equal for equal code version, options and weights."""
         return fingerprint(self.describe())
+
+
+def codes_named(options: Any) -> dict[str, Code]:
+    """Return the code of the plug-ins that options name, by id; an option names one by a property `component`."""
+    if isinstance(options, BaseModel):
+        part = None
+        with suppress(UserError, ValidationError):  # an option that is not in use may name nothing that exists
+            part = getattr(options, "component", None)
+        own = part.codes if isinstance(part, Component) else {}
+        return own | codes_named([getattr(options, name) for name in type(options).model_fields])
+    if isinstance(options, Mapping):
+        return codes_named(list(options.values()))
+    if isinstance(options, list | tuple | set | frozenset):
+        return {name: code for item in options for name, code in codes_named(item).items()}
+    return {}
+
+
+def code_of_parts(codes: Mapping[str, Code]) -> dict[str, str]:
+    """Return what a description says of the code of plug-ins: `{"code": HASH}`, nothing if no hash counts."""
+    counting = {name: hashed for name, code in sorted(codes.items()) if (hashed := code_id(code)) is not None}
+    if not counting:
+        return {}
+    return {"code": next(iter(counting.values())) if len(counting) == 1 else fingerprint(counting)}
 
 
 # -- How a method explains itself: tables and a picture of what it did with one question --

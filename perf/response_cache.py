@@ -41,7 +41,7 @@ def _work(path: Path, kind: str, first: int, count: int, barrier: Any, seconds: 
         if kind == "put":
             cache.put(call, REPLY)
         else:
-            assert cache.get([call.key])
+            assert cache.find([call])
     seconds.put(time.perf_counter() - started)
     cache.close()
 

@@ -28,7 +28,8 @@ from ragmeter import experiment as experiments
 from ragmeter.board_text import show_battles, show_board
 from ragmeter.console import SafeConsole
 from ragmeter.experiment import Experiment
-from ragmeter.runner.experiment import How, run_experiment
+from ragmeter.runner.experiment import How, run_experiment, unread_judgings
+from ragmeter.runner.revisions import with_revisions
 from results import checkpoints, queries, store_folder
 from results.battles import BattleBoard, battle_boards
 from results.board import Board, boards
@@ -295,10 +296,12 @@ def run(
     profile: str | None = None,
     limit: int | None = None,
     fresh: bool = False,
+    reuse_replies: bool = False,
     retry_failed: bool = False,
     device: str | None = None,
     calls: bool = True,
     progress: bool = False,
+    revisions: Mapping[str, str] | None = None,
 ) -> Results:
     """Run an experiment: answer and score what the store does not hold of it yet (as `ragmeter run`).
 
@@ -311,11 +314,13 @@ def run(
         store: Folder of the store; None: RAGMETER_STORE, or ./ragmeter-store.
         profile: One of the file's profiles, laid over it.
         limit: Only the first questions of every benchmark.
-        fresh: Forget what the store holds of these tasks and begin again.
-        retry_failed: Ask questions that failed again.
+        fresh: Begin a new run of every task next to the stored ones, and ask models again.
+        reuse_replies: With `fresh`: use cached replies of models.
+        retry_failed: Ask questions that failed again; for a finished run, in a new run with its other answers.
         device: cpu, cuda, cuda:1 …; None: the best there is.
         calls: Keep the calls of models under the questions that they were made for (`results show RUN QUESTION`).
         progress: Show bars and messages on standard error.
+        revisions: By row, the revision of the system that it asks, such as `{"my_app": "3f2c1a7"}`.
 
     Returns:
         The experiment's results, those of earlier calls included.
@@ -326,16 +331,22 @@ def run(
         Interrupted: The user stopped it; everything finished is in the store.
     """
     home = store_folder(folder(store, "store"))
-    again = flag(fresh, "fresh"), flag(retry_failed, "retry_failed")
+    again = flag(fresh, "fresh"), flag(reuse_replies, "reuse_replies"), flag(retry_failed, "retry_failed")
     how = How(at_least_one(limit, "limit"), *again, device=text(device, "device"), calls=flag(calls, "calls"))
+    if how.reuse_replies and not how.fresh:
+        raise UserError("this is for fresh=True alone", where="reuse_replies", try_this="add fresh=True")
     talk = flag(progress, "progress")
-    read = _experiment(experiment, text(profile, "profile"), home)
+    if revisions is not None and not (isinstance(revisions, Mapping) and all(isinstance(value, str) for value in revisions.values())):
+        raise _wanted("a dictionary of texts", revisions, "revisions")
+    read = with_revisions(_experiment(experiment, text(profile, "profile"), home), revisions or {}, "revisions")
     opened = Store(home)
     outcomes = run_experiment(read, opened, how, talk=talk)
     for outcome in outcomes:
         if outcome.status in (FAILED_RUN, INCOMPLETE):
             ended = "failed" if outcome.status == FAILED_RUN else "is incomplete"
             warnings.warn(f"{outcome.task.method.name} on {outcome.task.run.dataset} {ended}: {outcome.error}", stacklevel=3)
+    for line in unread_judgings(read, opened):
+        warnings.warn(line, stacklevel=3)
     return _results(opened, read.name)
 
 

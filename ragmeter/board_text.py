@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Sequence
+from datetime import datetime
 
 from rich.console import Console
 from rich.padding import Padding
@@ -14,26 +15,29 @@ from benchmarks.core.errors import counted
 from ragmeter.console import folded, parts, widest
 from results.battles import BattleBoard, Pairing
 from results.board import Board, Cell, Row
+from results.health import health_text
 from results.queries import Cost
+from results.reuse import reuse_line
 from results.statistics.battles import WinRate
 from results.statistics.bradley_terry import Strength
 from results.statistics.core import Estimate
 from results.store import INCOMPLETE
 from results.systems import CONTAMINATED, IMPLAUSIBLE, implausible
-from results.tables import could_have_shown, labels, mark, plus_minus, remarks, why_withheld
+from results.tables import BRACKETS, bracketed, could_have_shown, labels, mark, plus_minus, remarks, why_withheld
 from results.variants import style_of_name
 
 _NAMED = 2
 """So many methods of which the same must be known are named; more are counted."""
 
 
-def show_board(board: Board, console: Console, *, verbose: bool = False) -> None:
+def show_board(board: Board, console: Console, *, verbose: bool = False, began: datetime | None = None) -> None:
     """Print a board.
 
     Args:
         board: What to print.
         console: Where to.
         verbose: How intervals and tests are computed as well, and the whole ids of the metrics.
+        began: When the command began that made some of the runs; None for one that only shows them.
     """
     title = Text(board.dataset, style="bold") + Text(f"  setting {board.setting}  ·  {board.sampled.in_words(board.questions)}")
     if board.seed:
@@ -45,6 +49,8 @@ def show_board(board: Board, console: Console, *, verbose: bool = False) -> None
         console.print(Text(note, style="dim"))
     for metric, wrong in board.flags.items():
         console.print(Text(f"⚑ {heads.get(metric, metric)} {'; '.join(wrong)}", style="yellow"))
+    for line in health_text(board.health):
+        console.print(Text(line, style="yellow"))
     responses: dict[str, list[str]] = {}
     for row in board.rows:
         for line in remarks(row):
@@ -52,6 +58,8 @@ def show_board(board: Board, console: Console, *, verbose: bool = False) -> None
     for line, names in responses.items():
         who = f"{len(names)} methods" if len(names) > _NAMED else ", ".join(names)
         console.print(Text(f"{who}: {line}", style="yellow"))
+    if reused := reuse_line({row.run.method: row.reuse for row in board.rows if row.reuse is not None}, began):
+        console.print(Text(reused, style="yellow"))
     console.print()
 
 
@@ -61,6 +69,8 @@ def _notes(board: Board, heads: dict[str, str], verbose: bool, width: int) -> li
     legend = [f"value × 100 ± half its 95 % interval{how[0]}"]
     if board.reference:
         legend.append(f"below: difference to {board.reference}{how[1]}, * p < .05, ** p < .01")
+    if any(bracketed(cell) for row in board.rows for cell in row.cells.values()):
+        legend.append(BRACKETS)
     notes = [whole] if len(whole := "; ".join(legend)) <= width else legend
     if any(row.cost is not None and not math.isnan(row.cost.seconds) for row in board.rows):
         notes = [*notes, "s/question: mean, and below it p50–p95"]
@@ -156,10 +166,12 @@ def _named(board: Board, row: Row) -> Text:
 
 
 def cell_text(cell: Cell | None) -> Text:
-    """A cell: `63.4 ± 4.2`, and below it `+2.1 ± 3.0 *` where there is a difference."""
+    """Return a cell: `63.4 ± 4.2`, below it `[61.7, 65.0]` if verdicts are missing, and `+2.1 ± 3.0 *` if it was compared."""
     if cell is None or math.isnan(cell.estimate.value):
         return Text("–", style="dim")
     text = Text(plus_minus(cell.estimate.value, cell.estimate.low, cell.estimate.high, scale=cell.scale))
+    if span := bracketed(cell):
+        text += Text("\n" + span)
     if cell.difference is not None and not math.isnan(cell.difference.value):
         result = cell.difference
         stars = mark(cell)
@@ -252,13 +264,18 @@ def _lacking(item: Pairing) -> list[str]:
     if item.pending:
         verb = "is" if item.pending == 1 else "are"
         notes.append(f"{counted(item.pending, 'answer')} of both {verb} not judged yet: the same judging goes on")
+    if item.withheld:
+        notes.append(item.withheld)
+    if item.bounds is not None:
+        low, high = (f"{100 * value:.1f}" for value in item.bounds)
+        notes.append(f"by {item.criterion}, with missing verdicts counted as lost or won, 'with ties' is between {low} and {high}")
     if item.unscorable:
         notes.append(f"left out, with nothing to judge by: {counted(item.unscorable, 'question')}")
     return [f"{item.method} against {item.opponent}: {note}" for note in notes]
 
 
 def _numbers(item: Pairing) -> list[str]:
-    rate = item.rate
+    rate = item.shown
     return [
         f"{rate.wins}/{rate.ties}/{rate.losses}",
         str(rate.none),

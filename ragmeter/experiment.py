@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from benchmarks import registry as datasets
 from benchmarks import settings
@@ -25,6 +25,7 @@ from judges.metric import Metric
 from judges.metric import parse as parse_metric
 from methods.api import Ranking, Services
 from methods.flow import each
+from methods.models.revision import DESCRIPTION, Probe, Revision
 from methods.pipeline import Composition, index_folder
 from methods.registry import METHODS, Component
 from ragmeter import yaml_source
@@ -34,6 +35,7 @@ from ragmeter.yaml_source import Source
 from results import store_folder
 from results.board import base_name, seeded_name
 from results.failures import MAX_RATE
+from results.unread import MAX_UNSCORED
 
 # -- Benchmarks put into retrieval settings; a retriever that a setting names is built here --
 # It is named by its id, or with a preset of it in brackets: `corpus(retriever=dense[dpr-nq],n=50)`.
@@ -130,6 +132,14 @@ class MethodSpec(_Part):
     k: int | None = Field(None, ge=1, description="passages handed to the reader")
     depth: int | None = Field(None, ge=1, description="length of the ranking that is kept and scored")
     budget: int | None = Field(None, ge=1, description="tokens that the compressor may deliver")
+    revision: Revision = Field(None, description=DESCRIPTION)
+
+    @field_validator("revision")
+    @classmethod
+    def _has_a_place(cls, value: str | Probe | None) -> str | Probe | None:
+        if isinstance(value, Probe) and not (value.url or value.command):
+            raise ValueError("the probe of a row needs a url")
+        return value
 
 
 class JudgeSpec(ComponentSpec):
@@ -157,6 +167,12 @@ class ExperimentSpec(_Part):
     limit: int | None = Field(None, ge=1, description="only the first questions of every benchmark")
     max_failure_rate: float = Field(
         MAX_RATE, ge=0, le=1, description="share of a run's questions that may fail; with more it is incomplete (from 20 questions on)"
+    )
+    max_unscored: float = Field(
+        MAX_UNSCORED,
+        ge=0,
+        le=1,
+        description="share of a judge's verdicts that may be missing; with more its value is withheld (from 20 questions)",
     )
     profiles: dict[str, dict[str, Any]] = Field(
         default_factory=dict, description="named sets of these keys, laid over the file by `--profile`"
@@ -187,10 +203,21 @@ class MethodPlan:
     composition: Composition
     needs: tuple[TrainingPlan, ...] = ()
     """Trainings whose checkpoints it uses."""
+    revision: str | Probe | None = None
+    """What identifies the deployment that it asks; None: not stated."""
+    at: tuple[str | int, ...] = ()
+    """Its place in the file."""
 
     @property
     def kind(self) -> str:
         return self.composition.method.entry.kind
+
+    @property
+    def stated(self) -> dict[str, Any]:
+        """Its revision as a description has it; empty if none is stated."""
+        if self.revision is None:
+            return {}
+        return {"revision": self.revision if isinstance(self.revision, str) else self.revision.model_dump(mode="json")}
 
     @property
     def components(self) -> Iterator[Component]:
@@ -330,7 +357,9 @@ def _resolve(spec: ExperimentSpec, source: Source, path: str | None, profile: st
     names = [method.name for method in methods]
     for index, name in enumerate(names):
         if name in names[:index]:
-            raise UserError(f"two methods are called {name!r}", where=source.where(("methods", index)), try_this="give one a `name`")
+            first, second = (methods[position].revision for position in (names.index(name), index))
+            what = "" if first == second else ", with different revisions"
+            raise UserError(f"two methods are called {name!r}{what}", where=source.where(methods[index].at), try_this="give one a `name`")
     if spec.reference is not None and spec.reference not in {*names, *map(base_name, names)}:
         raise unknown_name("method", spec.reference, names, where=source.where(("reference",)))
     rankable = [method.name for method in methods if method.kind != "control"]
@@ -381,13 +410,14 @@ def _benchmark(spec: BenchmarkSpec, index: int, source: Source, limit: int | Non
 def _methods(spec: MethodSpec, index: int, source: Source, trainings: Trainings) -> Iterator[MethodPlan]:
     """The method; one for each seed of the trainings that it uses, where they have several."""
     at = ("methods", index)
-    options = spec.model_dump()
+    # A dump of a probe lacks its request headers.
+    options = spec.model_dump(exclude={"revision"})
     seeds = trainings.seeds(options, at)
     for seed in seeds or (0,):
         filled, needs = trainings.filled(options, seed, at)
         plan = _method(MethodSpec.model_validate(filled), at, source)
         name = seeded_name(plan.name, seed) if len(seeds) > 1 else plan.name
-        yield replace(plan, name=name, needs=needs)
+        yield replace(plan, name=name, needs=needs, revision=spec.revision, at=at)
 
 
 def _method(spec: MethodSpec, at: tuple[str | int, ...], source: Source) -> MethodPlan:

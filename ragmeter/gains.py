@@ -154,7 +154,8 @@ def gains(experiment: Experiment, store: Store, heads: Sequence[str], base: str 
         for metric, head in labels(board.metrics).items():
             if head not in heads:
                 continue
-            able = [row for row in board.rows if not row.control and metric in row.cells and row.cells[metric].estimate.n]
+            shown = [row for row in board.rows if not row.control and metric in row.cells]
+            able = [row for row in shown if not math.isnan(row.cells[metric].estimate.value)]
             baselines = [row for row in able if not any(is_called(row.run.method, name) for name in trained)]
             best = max(baselines, key=lambda row: row.cells[metric].estimate.value, default=None)
             strongest = against(best.run.method)[number] if best else None

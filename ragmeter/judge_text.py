@@ -11,6 +11,7 @@ from ragmeter.board_text import shown_share
 from ragmeter.console import listing, out
 from results.judge_card import Corrected, JudgeCard
 from results.statistics.judges import Agreement
+from results.store import shortened
 
 
 def show_judge_card(card: JudgeCard, methods: Mapping[str, str]) -> None:
@@ -77,4 +78,4 @@ def _corrected(item: Corrected, methods: Mapping[str, str]) -> tuple[str, ...]:
     mean = item.mean
     worth = "–" if math.isinf(mean.worth) else f"{mean.worth:.0f}"
     shares = f"{100 * mean.judged:.1f}", shown_share(mean.corrected), shown_share(mean.labeled)
-    return methods.get(item.run, item.run[:8]), item.measure, *shares, str(mean.corrected.n), worth
+    return methods.get(item.run, shortened(item.run)), item.measure, *shares, str(mean.corrected.n), worth

@@ -12,10 +12,11 @@ from rich.text import Text
 from benchmarks.core.errors import counted
 from methods.api import Call
 from ragmeter.board_text import show_board
+from ragmeter.code_text import code_in_words
 from ragmeter.console import listing, out
 from results import queries
 from results.board import Board, Row
-from results.compare import Apart, Diff, Number
+from results.compare import Apart, Diff, Number, Setting
 from results.drift import Stated
 from results.queries import AnswerRow, QuestionRow, RunRow
 from results.statistics.core import Estimate
@@ -52,6 +53,7 @@ def show_run(row: RunRow, scores: Board, endpoints: Stated, fallbacks: Mapping[s
     if (cost := scores.rows[0].indexing) is not None:
         facts["indexing"] = cost.in_words()
     documents = {f"env.{key}": value for key, value in row.environment.items()} | row.provenance
+    facts |= {f"code of {name}": code_in_words(code) for name, code in documents.pop("code", {}).items()}
     facts |= {key: json.dumps(value, ensure_ascii=False) for key, value in documents.items()}
     listing(("", ""), facts.items(), empty="")
     out.print()
@@ -112,17 +114,18 @@ def _ends(text: str, length: int) -> str:
     return line if len(line) <= length else f"{line[:half]} … {line[-half:]}"
 
 
-def show_compared(result: Diff, quiet: bool) -> None:
-    """Print what differs between two runs."""
-    out.print(Text(f"first   {result.first.path} ({result.first.run[:8]})"))
-    out.print(Text(f"second  {result.second.path} ({result.second.run[:8]})"))
+def show_compared(result: Diff, quiet: bool, *, verbose: bool = False) -> None:
+    """Print what differs between two runs; settings that only one of them has by name, with `verbose` whole."""
+    out.print(Text(f"first   {result.first.path} ({result.first.short})"))
+    out.print(Text(f"second  {result.second.path} ({result.second.short})"))
     out.print()
-    rows = [
-        (setting.key, _setting(setting.first, setting.in_first), _setting(setting.second, setting.in_second)) for setting in result.settings
-    ]
-    listing(("setting", "first", "second"), rows, empty="the two were made alike")
+    shown = [setting for setting in result.settings if verbose or not setting.one_sided]
+    rows = [(setting.key, _setting(setting.first, setting.in_first), _setting(setting.second, setting.in_second)) for setting in shown]
+    listing(("setting", "first", "second"), rows, empty="no setting has another value" if result.settings else "the two were made alike")
+    if not verbose:
+        _show_one_sided(result.settings)
     out.print()
-    for line in [*result.drift, *([f"numbers are not paired: {result.unpaired}"] if result.unpaired else [])]:
+    for line in [*result.drift, *result.doubts, *([f"numbers are not paired: {result.unpaired}"] if result.unpaired else [])]:
         out.print(Text(line, style="yellow"))
     heads = labels([number.metric for number in result.numbers])
     listing(
@@ -143,6 +146,22 @@ def show_compared(result: Diff, quiet: bool) -> None:
         scale = next((number.scale for number in result.numbers if number.metric == result.by), 100.0)
         for question in result.questions:
             _show_apart(question, scale)
+
+
+def _show_one_sided(settings: Sequence[Setting]) -> None:
+    """Print the names of settings that only one of two runs has, those of one group together."""
+    only_first = [item.key for item in settings if item.second is None and item.first is not None]
+    only_second = [item.key for item in settings if item.first is None and item.second is not None]
+    for side, keys in ("first", only_first), ("second", only_second):
+        groups: dict[str, list[str]] = {}
+        for key in keys:
+            group, _, name = key.rpartition(".")
+            groups.setdefault(group, []).append(name)
+        shown = [
+            f"{group}.{{{', '.join(names)}}}" if len(names) > 1 else f"{group}.{names[0]}".lstrip(".") for group, names in groups.items()
+        ]
+        if shown:
+            out.print(Text(f"only the {side} has {', '.join(shown)}  (-v: values)", style="dim"), soft_wrap=True)
 
 
 def _numbers(item: Number) -> tuple[str, ...]:

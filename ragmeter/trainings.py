@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from benchmarks.core.errors import UserError, unknown_name
 from benchmarks.core.fingerprint import CHECKPOINT_CARD, fingerprint
+from methods.registry import code_of_parts, codes_named
 from methods.training import TRAININGS, TrainingConfig, TrainingEntry
 from methods.work import Needs
 from ragmeter import yaml_source
@@ -83,8 +84,9 @@ class TrainingPlan:
 
 
 def identity(entry: TrainingEntry, config: TrainingConfig) -> str:
-    """What a training is known by: its code's version and its options."""
-    return fingerprint(entry.id, entry.version, config.model_dump(mode="json"))
+    """Return what a training is known by: its version, its options, and the code of plug-ins."""
+    codes = codes_named(config) | ({} if entry.code is None else {entry.id: entry.code})
+    return fingerprint(entry.id, entry.version, config.model_dump(mode="json"), *code_of_parts(codes).values())
 
 
 def checkpoint_home(entry: TrainingEntry, config: TrainingConfig, store: Path) -> Path:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -23,6 +23,7 @@ from results.statistics.core import LEVEL
 from results.statistics.intervals import holm
 from results.store import Store
 from results.tables import plain
+from results.unread import Missing, max_unscored, why_withheld
 
 STRENGTHS_FROM = 3
 """Methods from which on strengths say more than win rates do."""
@@ -41,6 +42,7 @@ class Pairing:
         unscorable: Questions that have nothing to judge by.
         pending: Questions that both have answered and that are not judged yet.
         corrected: `rate.p`, Holm-corrected over all pairings of the board by this criterion; NaN without a verdict.
+        withheld: Why its rates are withheld, as too many verdicts are missing; empty if they are not.
     """
 
     criterion: str
@@ -50,11 +52,26 @@ class Pairing:
     unscorable: int = 0
     pending: int = 0
     corrected: float = math.nan
+    withheld: str = ""
 
     @property
     def won(self) -> bool | None:
         """Whether the method wins significantly more questions than it loses, or fewer; None where neither."""
-        return self.rate.wins > self.rate.losses if self.corrected <= 1 - LEVEL else None
+        return self.rate.wins > self.rate.losses if self.corrected <= 1 - LEVEL and not self.withheld else None
+
+    @property
+    def shown(self) -> WinRate:
+        """The rate without what is withheld."""
+        if not self.withheld:
+            return self.rate
+        rates = ("decided", "with_ties", "with_ties_opponent")
+        nothing = {name: replace(getattr(self.rate, name), value=math.nan, low=math.nan, high=math.nan) for name in rates}
+        return replace(self.rate, **nothing, p=math.nan)
+
+    @property
+    def bounds(self) -> tuple[float, float] | None:
+        """`with_ties` with the missing verdicts counted as lost, and as won; None if none is missing."""
+        return (self.rate.with_ties_failures_zero.value, self.rate.with_ties_failures_one.value) if self.rate.unscored else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +84,8 @@ class BattleBoard:
         dataset, setting, seed: Of the board.
         questions: Of the dataset.
         pairings: By criterion, then method.
-        strengths: By criterion, methods with their strengths, strongest first; only where at least three have met.
+        strengths: By criterion, methods with their strengths, strongest first; only if at least three have met
+            and no rate is withheld.
         controls: Method ids of the board's controls, by name.
     """
 
@@ -90,10 +108,11 @@ class BattleBoard:
                     **_names(pairing),
                     "n": pairing.rate.n,
                     "flip_rate": pairing.rate.flips.rate,
-                    **asdict(pairing.rate),
+                    **asdict(pairing.shown),
                     "unscorable": pairing.unscorable,
                     "pending": pairing.pending,
                     "corrected": pairing.corrected,
+                    **({"incomplete": pairing.withheld} if pairing.withheld else {}),
                 }
                 for pairing in self.pairings
             ],
@@ -154,6 +173,7 @@ def _board(
     requests = queries.questions(store, first.dataset_fingerprint)
     position = {row.question: number for number, row in enumerate(requests)}
     with store.database.reading() as connection:
+        most = max_unscored(connection, {run.experiment for run in group})
         clusters = queries.sampled_by_data(connection, {first.dataset_fingerprint: list(names)})[first.dataset_fingerprint].labels
     rows = [
         battle
@@ -194,8 +214,11 @@ def _board(
         for (a, b), pair, rate, p in zip(named, pairs, rates, corrected, strict=True):
             both = answered[a] & answered[b]
             pending = sum((question, *pair) not in judged for question in both)
-            pairings.append(Pairing(criterion, names[a], names[b], rate, missing[pair], pending, p))
-        if len({run for pair in pairs for run in pair}) >= STRENGTHS_FROM:
+            scorable = rate.n + rate.unscored
+            withheld = why_withheld(Missing(rate.unscored, rate.unscored == scorable), scorable, most)
+            pairings.append(Pairing(criterion, names[a], names[b], rate, missing[pair], pending, p, withheld))
+        known = not any(pairing.withheld for pairing in pairings if pairing.criterion == criterion)
+        if known and len({run for pair in pairs for run in pair}) >= STRENGTHS_FROM:
             strengths[criterion] = _strengths(chosen, names, position, clusters, lengths if length else None)
     return BattleBoard(
         judge,

@@ -21,13 +21,16 @@ from judges.metric import parse
 from results import checkpoints, provenance, queries
 from results.checkpoints import Cards, Checkpoints
 from results.failures import failures
+from results.health import HealthLine, health
 from results.invariants import violations
 from results.queries import Columns, Cost, IndexCost, RunRow
+from results.reuse import Reuse, merged, reuse
 from results.statistics.closed_form import Band, bands
 from results.statistics.core import Difference, Estimate
 from results.statistics.intervals import differences_together, estimates
 from results.store import Store
 from results.systems import IMPLAUSIBLE, Wanted, contaminated_by, figures, implausible, why_not_ranked
+from results.unread import Bounds, Ends, bounds_of_rows, family_at_both_ends, without_withheld
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -254,7 +257,10 @@ def folded_columns(
             mean = scores.mean(axis=0)
             result.values[first, metric] = mean
             result.unscorable[first, metric] = max(columns.unscorable[key] for key in keys)
-            result.unscored[first, metric] = max(columns.unscored[key] for key in keys)
+            lacking = [columns.unread[key] for key in keys if key in columns.unread]
+            if lacking:
+                result.unread[first, metric] = np.isnan(mean) & np.any(lacking, axis=0)
+            result.unscored[first, metric] = int(result.unread[first, metric].sum()) if lacking else 0
             here = ~np.isnan(mean)
             if len(members) > 1 and here.any():
                 apart[first, metric] = scores[:, here].mean(axis=1)
@@ -271,11 +277,9 @@ def folded_costs(costs: Mapping[str, Cost], runs: Sequence[RunRow]) -> dict[str,
     return results
 
 
-def with_failures(value: float, n: int, unscored: int) -> float:
-    """The mean of n questions and of further ones without a value, each of which counts as zero."""
-    if not n + unscored:
-        return float("nan")
-    return value * n / (n + unscored) if n else 0.0
+def with_zeros(value: float, n: int, further: int) -> float:
+    """Return the mean of n questions and of further ones, each of which counts as zero."""
+    return value * n / (n + further)
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,6 +292,7 @@ class Cell:
             and where there is no reference.
         p_holm: The difference's p-value, Holm-corrected within the column.
         unscored: Questions that a judge gave no value, and that the estimate leaves out.
+        bounds: What the value could be if it had given them one; None if no judge gave it. A withheld value is NaN.
         scale: What the value is multiplied by where it is shown.
         by_seed: Where the row stands for several training seeds, the value of each.
         apart: Why it must not be compared with others; empty where it may. It is then neither ranked nor tested.
@@ -298,6 +303,7 @@ class Cell:
     difference: Difference | None = None
     p_holm: float | None = None
     unscored: int = 0
+    bounds: Bounds | None = None
     scale: float = 100.0
     by_seed: tuple[float, ...] = ()
     apart: str = ""
@@ -308,12 +314,12 @@ class Cell:
         """The value with unscorable questions as zero, where there are any and the metric's owners count so."""
         value = self.estimate
         counted = self.zero_elsewhere and value.n and value.unscorable
-        return with_failures(value.value, value.n, value.unscorable) if counted else None
+        return with_zeros(value.value, value.n, value.unscorable) if counted else None
 
     @property
-    def with_failures(self) -> float:
-        """The value if every question that the judge gave none counted as zero; NaN where there is neither."""
-        return with_failures(self.estimate.value, self.estimate.n, self.unscored)
+    def withheld(self) -> str:
+        """Why the value is withheld, as too many verdicts are missing; empty if it is not."""
+        return self.bounds.withheld if self.bounds is not None else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -328,6 +334,7 @@ class Row:
         contaminated: Which of its training data cover what is asked, one sentence each.
         indexing: What preparing for the questions took; no part of `cost`. None where nothing is known.
         failures: How many questions failed, by kind.
+        reuse: What its answers were reused from.
     """
 
     run: RunRow
@@ -337,6 +344,7 @@ class Row:
     contaminated: tuple[str, ...] = ()
     indexing: IndexCost | None = None
     failures: Mapping[str, int] = field(default_factory=dict)
+    reuse: Reuse | None = None
 
     @property
     def control(self) -> bool:
@@ -355,6 +363,7 @@ class Board:
         questions: Number of questions.
         sampled: What was sampled, as the runs say: questions of one unit are one witness.
         flags: By metric, what it ranks wrongly among the controls (`results.board`).
+        health: What is unusual about its runs (`results.health`).
     """
 
     dataset: str
@@ -367,6 +376,7 @@ class Board:
     questions: int
     sampled: Sampled
     flags: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    health: tuple[HealthLine, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """The board as a JSON object; values are fractions, None stands for "no value"."""
@@ -381,6 +391,7 @@ class Board:
             "reference": self.reference,
             "metrics": list(self.metrics),
             "flags": {metric: list(wrong) for metric, wrong in self.flags.items()},
+            "health": [line.to_json() for line in self.health],
             "rows": [_row_json(row) for row in self.rows],
         }
 
@@ -422,10 +433,14 @@ def boards(
 
 
 def groups(runs: Sequence[RunRow]) -> list[list[RunRow]]:
-    """Runs split into those that may share a board, each run once, in the order given."""
+    """Split runs into those that may share a board, in the order given.
+
+    Of several executions of one fingerprint, which different experiments may show, only the newest finished one is kept.
+    """
     results: dict[tuple[str, str, int], dict[str, RunRow]] = {}
     for run in runs:
-        results.setdefault((run.dataset_fingerprint, run.setting, run.seed), {}).setdefault(run.run, run)
+        group = results.setdefault((run.dataset_fingerprint, run.setting, run.seed), {})
+        group[run.fingerprint] = queries.newest([group.get(run.fingerprint, run), run])
     return [list(group.values()) for group in results.values()]
 
 
@@ -455,19 +470,24 @@ def board(
     shown = list(metrics) if metrics is not None else queries.metric_ids(store, ids)
     scores = queries.score_columns(store, first.dataset_fingerprint, ids, shown)
     costs = queries.costs(store, ids)
+    unusual = health(store, runs)
     broken = violations(store, ids)
+    reused = reuse(store, runs)
     base = _base(runs, reference)
     apart: Mapping[tuple[str, str], Any] = {}
+    members = {run.run: [run] for run in runs}
     if over_seeds:
         scores, apart = folded_columns(scores, runs, shown)
         costs, members = folded_costs(costs, runs), series_of(runs)
         broken = {run: [what for row in rows for what in broken.get(row.run, ())] for run, rows in members.items()}
+        reused = {run: merged(reused[row.run] for row in rows) for run, rows in members.items()}
         base = next((run for run, rows in members.items() if base in [row.run for row in rows]), None)
         runs = folded_runs(runs)
         ids = [run.run for run in runs]
     reference = next((run.method for run in runs if run.run == base), None)
     names, columns, clusters = scores.questions, scores.values, scores.sampled.labels
     known = queries.definitions(store)
+    bounds = bounds_of_rows(store, scores, members, known)
 
     keys = [(run.run, metric) for run in runs for metric in shown if (run.run, metric) in columns]
     cells: dict[str, dict[str, Cell]] = {run: {} for run in ids}
@@ -475,10 +495,11 @@ def board(
         results = estimates(np.stack([columns[key] for key in keys]), clusters=clusters)
         for (run_id, metric), value in zip(keys, results, strict=True):
             # Questions without a row (not answered yet, or not scored on this metric) are not unscorable.
-            missing = scores.unscorable[run_id, metric], scores.unscored[run_id, metric]
+            open_to = bounds.get((run_id, metric))
             cells[run_id][metric] = Cell(
-                replace(value, unscorable=missing[0]),
-                unscored=missing[1],
+                replace(without_withheld(value, open_to), unscorable=scores.unscorable[run_id, metric]),
+                unscored=scores.unscored[run_id, metric],
+                bounds=open_to,
                 scale=queries.scale_of(metric, known),
                 by_seed=tuple(map(float, apart.get((run_id, metric), ()))),
                 zero_elsewhere=_zero_elsewhere(metric),
@@ -486,6 +507,7 @@ def board(
     known_training = learned or _learned(store)
     contaminated = {run.run: contaminated_by(run, *known_training) for run in runs}
     for (run_id, metric), why in _apart(runs, cells, contaminated, broken).items():
+        why = why or cells[run_id][metric].withheld
         cells[run_id][metric] = replace(cells[run_id][metric], apart=why)
     able = {key for key in keys if not cells[key[0]][key[1]].apart}
     pairs = [key for key in keys if key in able and key[0] != base and (base, key[1]) in able]
@@ -494,7 +516,12 @@ def board(
         if not column or base is None:
             continue
         candidates = np.stack([columns[run_id, metric] for run_id in column])
-        together = differences_together(candidates, np.broadcast_to(columns[base, metric], candidates.shape), clusters=clusters)
+        references = np.broadcast_to(columns[base, metric], candidates.shape)
+        together = differences_together(candidates, references, clusters=clusters)
+        unread = np.stack([scores.unread.get((run_id, metric), np.zeros(len(names), np.bool_)) for run_id in [*column, base]])
+        if unread.any():
+            ends = Ends.of(np.stack([*candidates, columns[base, metric]]), unread, known.get(metric, {}))
+            together = family_at_both_ends(together, ends[range(len(column))], ends[[-1] * len(column)], clusters)
         for run_id, paired, p in zip(column, together.differences, together.p, strict=True):
             cells[run_id][metric] = replace(cells[run_id][metric], difference=paired, p_holm=p)
     indexing = {} if over_seeds else queries.index_costs(store, ids)
@@ -508,6 +535,7 @@ def board(
             contaminated[run.run],
             indexing.get(run.run),
             failed[run.run].kinds if run.run in failed else {},
+            reused.get(run.run),
         )
         for run in runs
     )
@@ -522,6 +550,7 @@ def board(
         len(names),
         scores.sampled,
         _flags(rows, shown, known),
+        unusual,
     )
 
 
@@ -571,7 +600,8 @@ def _flags(rows: Sequence[Row], metrics: Sequence[str], definitions: Mapping[str
         if known.get("group") not in ABOUT_ANSWERS or known.get("unit") == "number":
             continue
         sign = 1.0 if known["higher_is_better"] else -1.0
-        scored = [(row, sign * row.cells[metric].estimate.value) for row in rows if metric in row.cells and row.cells[metric].estimate.n]
+        shown = [row for row in rows if metric in row.cells and not math.isnan(row.cells[metric].estimate.value)]
+        scored = [(row, sign * row.cells[metric].estimate.value) for row in shown]
         controls = {row.run.method_id: value for row, value in scored if row.control}
         wrong = wrongly_ranked(controls, {row.run.method: value for row, value in scored if not row.control})
         if wrong:
@@ -608,7 +638,9 @@ def _row_json(row: Row) -> dict[str, Any]:
         if cell.apart and not row.control:
             entry["not_comparable"] = cell.apart
         if cell.unscored:
-            entry |= {"unscored": cell.unscored, "value_with_failures_as_zero": _number(cell.with_failures)}
+            entry["unscored"] = cell.unscored
+        if cell.bounds is not None:
+            entry |= cell.bounds.to_json()
         if cell.difference is not None:
             entry["difference"] = {
                 "value": _number(cell.difference.value),
@@ -639,6 +671,7 @@ def _row_json(row: Row) -> dict[str, Any]:
         "violations": list(row.violations),
         "contaminated": list(row.contaminated),
         IMPLAUSIBLE: list(implausible(row.run)),
+        "reuse": row.reuse.to_json() if row.reuse is not None and (row.reuse.replies or row.reuse.unknown) else None,
         "metrics": cells,
     }
 
@@ -667,4 +700,4 @@ def positions(store: Store, board: Board, metric: str, *, higher_is_better: bool
         return {}
     result = figures(store, [Wanted(_KEY, board.dataset_fingerprint, able, metric)])[_KEY]
     at = np.array([result.runs[run] for run in able], dtype=np.int64)
-    return dict(zip(able, bands(result.pairs, positions=at, higher_is_better=higher_is_better), strict=True))
+    return dict(zip(able, bands(result.pairs, positions=at, higher_is_better=higher_is_better, p=result.p), strict=True))

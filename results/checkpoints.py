@@ -450,7 +450,7 @@ def run_of(store: Store, target: RunRow | Checkpoint, like: RunRow | None = None
             try_this=f"ragmeter run an experiment whose method loads {target.path}",
         )
     if len({_benchmark(run) for run in made}) > 1:
-        listed = ", ".join(f"{run.run[:8]} ({run.path})" for run in made[:5])
+        listed = ", ".join(f"{run.short} ({run.path})" for run in made[:5])
         raise UserError(f"checkpoint {target.name} has runs on several benchmarks", try_this=f"name one: {listed}")
     return made[0]
 

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from benchmarks.core.errors import UserError
 from benchmarks.units import Sampled
 from results import queries
+from results.doubts import doubts
 from results.drift import drift
 from results.queries import AnswerRow, QuestionRow, RunRow
 from results.statistics.closed_form import POWER, paired
@@ -26,6 +27,7 @@ from results.statistics.gate import units_needed
 from results.statistics.intervals import all_pairs, differences_of, differences_together, estimates
 from results.store import Store
 from results.tables import plain
+from results.unread import Ends, bounds_of_rows, family_at_both_ends, without_withheld
 
 # -- Several runs held against each other on the same questions: values, paired differences, values by kind --
 
@@ -125,27 +127,36 @@ def compare(store: Store, runs: Sequence[RunRow], metric: str) -> Comparison:
     values = np.stack([result.values.get((run.run, metric), nothing) for run in runs])
     clusters = result.sampled.labels
     rows = queries.questions(store, fingerprint)
+    known = queries.definitions(store)
+    bounds = bounds_of_rows(store, result, {run.run: [run] for run in runs}, known)
     whole = [
-        replace(item, unscorable=result.unscorable.get((run.run, metric), 0))
+        replace(without_withheld(item, bounds.get((run.run, metric))), unscorable=result.unscorable.get((run.run, metric), 0))
         for run, item in zip(runs, estimates(values, clusters=clusters), strict=True)
     ]
+    scores = Ends.stacked(result, [(run.run, metric) for run in runs], known)
+    withheld = [bool(item and item.withheld) for item in (bounds.get((run.run, metric)) for run in runs)]
+    shown = np.where(np.array(withheld)[:, None], np.nan, values)
     return Comparison(
         tuple(runs),
         metric,
         tuple(rows),
         values,
         tuple(whole),
-        _pairs(values, clusters),
-        _by_type(rows, values, clusters),
-        _by_evidence(rows, values, clusters),
+        _pairs(values, scores, withheld, clusters),
+        _by_type(rows, shown, clusters),
+        _by_evidence(rows, shown, clusters),
         result.sampled,
     )
 
 
-def _pairs(values: NDArray[np.float64], clusters: Clusters) -> tuple[Pair, ...]:
-    together = all_pairs(values, clusters=clusters)
-    rows = zip(itertools.combinations(range(len(values)), 2), together.differences, together.p, strict=True)
-    return tuple(Pair(*positions, item, p) for positions, item, p in rows if item.n)
+def _pairs(values: NDArray[np.float64], scores: Ends, withheld: Sequence[bool], clusters: Clusters) -> tuple[Pair, ...]:
+    """Differences of all pairs of runs; none with a run whose value is withheld."""
+    together, positions = all_pairs(values, clusters=clusters), list(itertools.combinations(range(len(values)), 2))
+    if scores.unread.any():
+        left, right = zip(*positions, strict=True)
+        together = family_at_both_ends(together, scores[left], scores[right], clusters)
+    rows = zip(positions, together.differences, together.p, strict=True)
+    return tuple(Pair(*at, item, p) for at, item, p in rows if item.n and not (withheld[at[0]] or withheld[at[1]]))
 
 
 def _passages(count: int) -> str:
@@ -197,6 +208,11 @@ class Setting:
     second: Any
     in_first: bool = True
     in_second: bool = True
+
+    @property
+    def one_sided(self) -> bool:
+        """Whether one of the runs has no value here, or null."""
+        return self.first is None or self.second is None
 
 
 @dataclass(frozen=True, slots=True)
@@ -338,6 +354,7 @@ class Diff:
         questions: Where they differ most, the largest difference first.
         apart: On how many questions they differ, on that metric.
         drift: Where an endpoint that both asked was not the same.
+        doubts: Which code is not known, so that equal settings need not mean equal code.
     """
 
     first: RunRow
@@ -349,6 +366,7 @@ class Diff:
     questions: tuple[Apart, ...]
     apart: int
     drift: tuple[str, ...] = ()
+    doubts: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """As a JSON object; values are fractions, None stands for "no value"."""
@@ -365,6 +383,7 @@ class Diff:
             "second": self.second.to_json(),
             "settings": settings,
             "drift": list(self.drift),
+            "doubts": list(self.doubts),
             "paired": self.unpaired is None,
             "unpaired_because": self.unpaired,
             "metrics": [plain(number.to_json()) for number in self.numbers],
@@ -403,6 +422,7 @@ def diff(store: Store, first: RunRow, second: RunRow, *, metrics: Sequence[str] 
         tuple(most),
         sum(1 for a, b in deltas.values() if a != b),
         tuple(drift(store, first, second)),
+        tuple(doubts(first, second)),
     )
 
 
@@ -418,8 +438,8 @@ def why_unpaired(first: RunRow, second: RunRow) -> str | None:
 
 
 def settings_of(first: RunRow, second: RunRow) -> list[Setting]:
-    """What differs in how two runs were made: benchmark, method, provenance, environment."""
-    return differing(_made(first), _made(second))
+    """Return what differs in how two runs were made: benchmark, method, provenance, environment; one-sided settings last."""
+    return sorted(differing(_made(first), _made(second)), key=lambda setting: setting.one_sided)
 
 
 def differing(first: Mapping[str, Any], second: Mapping[str, Any]) -> list[Setting]:
@@ -485,8 +505,11 @@ def _numbers(
         stack = np.stack([result.values[run.run, metric] for metric in own]) if own else np.empty((0, len(names)))
         values = estimates(stack, clusters=clusters) if own else []
         # Questions without a row (not answered yet, or not scored on this metric) are not unscorable.
-        sides.append({m: replace(v, unscorable=result.unscorable[run.run, m]) for m, v in zip(own, values, strict=True)})
-        columns.append({metric: result.values[run.run, metric] for metric in own})
+        bounds = bounds_of_rows(store, result, {run.run: [run]}, definitions)
+        withheld = {metric for (_, metric), item in bounds.items() if item.withheld}
+        shown = ((m, without_withheld(v, bounds.get((run.run, m)))) for m, v in zip(own, values, strict=True))
+        sides.append({m: replace(v, unscorable=result.unscorable[run.run, m]) for m, v in shown})
+        columns.append({metric: result.values[run.run, metric] for metric in own if metric not in withheld})
     item, two = columns
     both = [metric for metric in metrics if metric in item and metric in two] if paired else []
     compared: dict[str, Difference] = {}
@@ -494,8 +517,12 @@ def _numbers(
     if both:
         stacks = [np.stack([side[metric] for metric in both]) for side in (two, item)]
         # What runs say differently of what was sampled is known only of both together.
-        shared = queries.score_columns(store, first.dataset_fingerprint, [first.run, second.run], []).sampled.labels
+        result = queries.score_columns(store, first.dataset_fingerprint, [first.run, second.run], both)
+        shared = result.sampled.labels
         together = differences_together(*stacks, clusters=shared)
+        ends = [Ends.stacked(result, [(run.run, metric) for metric in both], definitions) for run in (second, first)]
+        if any(side.unread.any() for side in ends):
+            together = family_at_both_ends(together, ends[0], ends[1], shared)
         rows = list(zip(both, together.differences, together.p, strict=True))
         compared = {metric: result for metric, result, _ in rows if result.n}
         corrected = {metric: p for metric, result, p in rows if result.n}

@@ -28,7 +28,7 @@ from benchmarks.core.errors import Broke, UserError
 from results import holder, losses
 
 FILE, WANTED = "store.duckdb", "store.wanted"
-SCHEMA = 9
+SCHEMA = 10
 """The version of `schema.sql`."""
 PATIENCE_S = 60.0
 """How long a connection waits for its turn before it gives up."""

@@ -1,4 +1,4 @@
-"""Endpoints that are not what they were: what they said of themselves while one run was made, against another's."""
+"""Compare what endpoints reported about their models while two runs were made."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from results.queries import RunRow
 from results.store import Store
 
 Stated = Mapping[str, Sequence[str]]
-"""By the model that was asked for: what served it, in words, each once."""
+"""By the requested model: the versions that served it, in words, each once."""
 
 
 def stated(store: Store, run: str) -> Stated:
-    """What endpoints said of themselves in the answers of a run and in what judges said of them; nothing where none was asked."""
+    """Return what endpoints reported about their models in the answers of a run and in its judgments; empty if none was asked."""
     if not store.database.exists:
         return {}
     with store.database.reading() as connection:
@@ -37,23 +37,35 @@ def stated(store: Store, run: str) -> Stated:
     return results
 
 
+def within(store: Store, run: RunRow) -> list[str]:
+    """List the models for which the endpoint reported several versions within one run, one sentence each."""
+    models = [who.partition(" at ")[0] for who in run.provenance.get("revisions", {})]
+    return [
+        f"the endpoint reported several versions of {model} within {run.path}: {' | '.join(versions)}"
+        for model, versions in stated(store, run.run).items()
+        # One name may stand for a model at each of several endpoints.
+        if len(versions) > max(1, models.count(model))
+    ]
+
+
 def drift(store: Store, first: RunRow, second: RunRow) -> list[str]:
-    """Where an endpoint that both runs asked for the same model did not say the same of itself, one sentence each."""
+    """List the models for which the endpoint reported different versions in the two runs, one sentence each."""
     if first.run == second.run:
         return []
     before, now = stated(store, first.run), stated(store, second.run)
     return [
-        f"the endpoint was not the same for {model}: {' | '.join(before[model])} in {first.path}; {' | '.join(now[model])} in {second.path}"
+        f"the endpoint reported other versions of {model}: {' | '.join(before[model])} in {first.path}; "
+        f"{' | '.join(now[model])} in {second.path}"
         for model in before
         if model in now and list(before[model]) != list(now[model])
     ]
 
 
 def refuse_drift(lines: Sequence[str]) -> None:
-    """Refuse what was made by endpoints that are not the same.
+    """Refuse runs whose endpoints reported different versions.
 
     Raises:
-        UserError: There are such lines, as of `drift`.
+        UserError: There are such lines, as `drift` gives them.
     """
     if lines:
-        raise UserError(lines[0], where="--strict", try_this="run both in a new store, as replies are cached, or leave out --strict")
+        raise UserError(lines[0], where="--strict", try_this="run the older one again with --fresh, or leave out --strict")

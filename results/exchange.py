@@ -1,7 +1,8 @@
 """Runs in and out of a store as Parquet, and two stores made one.
 
-Everything is addressed by content (fingerprints of runs and data), so merging is taking what is not there yet: no row
-comes in twice, and a question that failed here and was answered there takes the answer.
+Everything is addressed by content (fingerprints of runs and data), so merging adds what is not there yet: no row comes
+in twice, and a question that failed here and was answered there takes the answer while its run is open. A finished run
+stays as it is; if both stores finished the same task with other answers, the imported execution gets an id of its own.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from results.database import FILE, SCHEMA, Database, now
 from results.invariants import check_run
 from results.judgments import with_present
 from results.queries import RunRow
-from results.store import AGGREGATED, BETWEEN_RUNS, BY_RUN, FINISHED, Store
+from results.store import AGGREGATED, BETWEEN_RUNS, BY_RUN, FINISHED, TOKEN, Store
 from results.variants import style_of_name
 
 MANIFEST = "ragmeter.json"
@@ -159,6 +160,8 @@ def merge(store: Store, source: Path) -> Merged:
         with store.database.writing() as connection:
             merged = _merge(connection, results)
             runs = connection.execute(f"SELECT run FROM {results['runs']}").fetchall()
+            for table in ("wanted", "others", "closed", "renamed"):
+                connection.execute(f"DROP TABLE {table}")
         # What was found wrong with half of a run says nothing of the whole.
         for (run,) in runs:
             check_run(store, run)
@@ -216,13 +219,15 @@ def _merge(connection: duckdb.DuckDBPyConnection, source: dict[str, str]) -> Mer
         columns = [style_of_name(name).row() for name in names]
         connection.register("styles", pa.table({"dataset": names, **{key: [row[key] for row in columns] for key in columns[0]}}))
         source["runs"] = f"(SELECT * FROM {source['runs']} JOIN styles USING (dataset))"
+    connection.execute("CREATE TEMP TABLE closed AS SELECT run FROM runs WHERE status = 'finished'")
+    _separate(connection, source)
     fresh = f"FROM {source['runs']} there ANTI JOIN runs USING (run)"
     new = one(f"SELECT count(*) {fresh}")
     connection.execute(f"INSERT INTO runs BY NAME SELECT there.* {fresh}")
     # Questions to take: not answered here, or failed here and answered there.
     connection.execute(
         f"""CREATE TEMP TABLE wanted AS SELECT there.run, there.question FROM {source["predictions"]} there
-            LEFT JOIN predictions here USING (run, question)
+            ANTI JOIN closed USING (run) LEFT JOIN predictions here USING (run, question)
             WHERE here.run IS NULL OR (here.failed IS NOT NULL AND there.failed IS NULL)"""
     )
     questions = one("SELECT count(*) FROM wanted")
@@ -238,10 +243,10 @@ def _merge(connection: duckdb.DuckDBPyConnection, source: dict[str, str]) -> Mer
     for table in (table for table in _PER_QUESTION if table in source):
         taken = f"FROM {source[table]} there SEMI JOIN wanted USING (run, question)"
         connection.execute(f"INSERT INTO {table} BY NAME SELECT there.* {taken}")
-    # What was said there of a failure says nothing of the answer that is here.
+    # Scores and judgments of other answers say nothing about those that are here.
     connection.execute(
         f"""CREATE TEMP TABLE others AS SELECT there.run, there.question FROM {source["predictions"]} there
-            JOIN predictions here USING (run, question) WHERE there.failed IS NOT NULL AND here.failed IS NULL"""
+            JOIN predictions here USING (run, question) WHERE {_DIFFER}"""
     )
     if "annotations" in source and "labeled" not in _columns(connection, source["annotations"]):
         present = with_present(source["annotations"], source["questions"], source["predictions"])
@@ -261,12 +266,6 @@ def _merge(connection: duckdb.DuckDBPyConnection, source: dict[str, str]) -> Mer
                 WHERE EXISTS (FROM predictions p WHERE p.run = there.run AND p.question = there.question)
                 AND NOT EXISTS (FROM others o WHERE o.run = there.run AND o.question = there.question)"""
         )
-    if "record" in _columns(connection, source["questions"]):
-        connection.execute(
-            f"""UPDATE questions SET record = there.record FROM {source["questions"]} there
-                WHERE questions.record IS NULL AND questions.question = there.question
-                AND questions.dataset_fingerprint = there.dataset_fingerprint"""
-        )
     connection.execute(f"DELETE FROM summaries WHERE run IN (SELECT run FROM {source['runs']})")
     connection.execute(
         f"""INSERT INTO summaries BY NAME {AGGREGATED} WHERE run IN (SELECT run FROM {source["runs"]})
@@ -284,9 +283,27 @@ def _merge(connection: duckdb.DuckDBPyConnection, source: dict[str, str]) -> Mer
             )
     fresh = f"FROM {source['experiments']} there ANTI JOIN experiments USING (name)"
     connection.execute(f"INSERT INTO experiments BY NAME SELECT there.* {fresh}")
-    connection.execute("DROP TABLE wanted")
-    connection.execute("DROP TABLE others")
     return Merged(new, max(0, touched - new), questions)
+
+
+_DIFFER = "(there.answer IS DISTINCT FROM here.answer OR (there.failed IS NULL) <> (here.failed IS NULL))"
+_RUN_COLUMNS = {"run", "one", "other", "baseline", "candidate"}
+
+
+def _separate(connection: duckdb.DuckDBPyConnection, source: dict[str, str]) -> None:
+    """Give executions that were finished there an id of their own, if one of that id was finished here with other answers."""
+    connection.execute(
+        f"""CREATE TEMP TABLE renamed AS
+            SELECT run, split_part(run, '.', 1) || '.' || left(md5(run || there.started_at::VARCHAR), {TOKEN}) AS id
+            FROM {source["runs"]} there JOIN closed USING (run) WHERE there.status = '{FINISHED}'
+            AND run IN (SELECT there.run FROM {source["predictions"]} there JOIN predictions here USING (run, question) WHERE {_DIFFER})"""
+    )
+    if not connection.execute("FROM renamed").fetchall():
+        return
+    for table, rows in source.items():
+        if names := sorted(_columns(connection, rows) & _RUN_COLUMNS):
+            ids = ", ".join(f"coalesce((SELECT id FROM renamed r WHERE r.run = t.{name}), t.{name}) AS {name}" for name in names)
+            source[table] = f"(SELECT * REPLACE ({ids}) FROM {rows} t)"
 
 
 # -- Keeping a store small: what may go, letting it go, and giving the room back to the disk --
@@ -316,6 +333,31 @@ def orphans(store: Store, runs: Sequence[RunRow]) -> list[RunRow]:
     with store.database.reading() as connection:
         tagged = {row[0] for row in connection.execute("SELECT run FROM tags WHERE run IS NOT NULL").fetchall()}
     return [run for run in runs if run.experiment == "-" and run.origin == "run" and run.run not in tagged]
+
+
+def references(store: Store, runs: Sequence[str]) -> dict[str, list[str]]:
+    """Return what still refers to runs: tags, experiments, decisions of the gate, and people's labels.
+
+    Args:
+        store: Where they are.
+        runs: Their ids.
+
+    Returns:
+        By run, for example `["tag main", "experiment rag", "2 gate decisions"]`.
+    """
+    query = """
+        SELECT run, 'tag ' || name FROM tags WHERE list_contains($1, run)
+        UNION ALL SELECT run, 'experiment ' || experiment FROM experiment_runs WHERE list_contains($1, run)
+        UNION ALL SELECT run, count(*) || ' gate decision' || CASE WHEN count(*) > 1 THEN 's' ELSE '' END
+            FROM (SELECT unnest([baseline, candidate]) AS run FROM gates) WHERE list_contains($1, run) GROUP BY run
+        UNION ALL SELECT run, count(*) || ' label' || CASE WHEN count(*) > 1 THEN 's' ELSE '' END
+            FROM (SELECT unnest([one, other]) AS run FROM annotations) WHERE list_contains($1, run) GROUP BY run"""
+    with store.database.reading() as connection:
+        rows = connection.execute(query, [list(runs)]).fetchall()
+    results: dict[str, list[str]] = {run: [] for run in runs}
+    for run, what in sorted(rows):
+        results[run].append(what)
+    return results
 
 
 def prune(store: Store, runs: Sequence[str], *, artifacts: bool = False) -> Pruned:

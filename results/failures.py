@@ -28,7 +28,10 @@ _SHOWN = 3
 OTHER = "other"
 _KINDS: Mapping[str, tuple[str, str]] = {
     "limit": (r"^limit reached", "raise the limit that it names"),
-    "refusal": (r"content.?filter|content.?(management.)?policy", "another model, as its filter refuses these prompts"),
+    "refusal": (
+        r"^refusal\b|content.?filter|content.?(management.)?policy",
+        "another model, as this one or its filter refuses these prompts",
+    ),
     "truncation": (
         r"has room for|longer than the (longest prompt|model's context)|context.?(length|window)|prompt is too long"
         r"|finish reason: length",

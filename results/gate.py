@@ -1,120 +1,70 @@
-"""The regression gate: may a candidate take the baseline's place, as far as this many questions can tell?
+"""The regression gate: decide whether a candidate may replace a baseline.
 
-`ask` checks that two runs may be compared at all, pairs their scores question by question and lets
-`results.statistics.gate` decide, which withholds what cannot be known. Only pairs count; what is lost on the way is
-counted and said. A score that the candidate lacks counts against it: a pass must hold even with the metric's worst
-value in its place.
+`ask` checks that two runs may be compared, pairs their scores question by question, and lets
+`results.statistics.gate` decide. Questions without a pair are counted in the remarks. If only the baseline has a score,
+the candidate must still pass with the metric's worst value in its place. If both sides are the same run, nothing was
+tested, and the outcome says that.
 """
 
 from __future__ import annotations
 
-import json
 import math
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.core.errors import UserError, counted, unknown_name
 from benchmarks.units import Sampled
+from methods.api import UNKNOWN_REVISION
 from results import queries
 from results.compare import Setting, settings_of
-from results.database import now
-from results.drift import drift, refuse_drift
+from results.drift import drift, refuse_drift, within
+from results.gate_margins import margin_of
+from results.gate_warnings import warnings_of, why_untested
 from results.queries import RunRow
-from results.statistics.gate import GateDecision, Outcome, decide_all
+from results.statistics.gate import GateDecision, decide_all
 from results.store import FINISHED, INCOMPLETE, Store
 
-# -- Margins: how much of a metric may be lost before it counts. `1.0pp` and `0.01` are the same --
+Outcome = Literal["pass", "regressed", "inconclusive", "not tested"]
+EXIT_CODES: Mapping[Outcome, int] = {"pass": 0, "regressed": 100, "inconclusive": 101, "not tested": 2}
+"""Exit code of the command for each outcome."""
 
 
-_MARGIN = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(?:e-?\d+)?\s*(pp)?", re.IGNORECASE)
+def outcome_of(outcomes: Iterable[Outcome], must_hold: Iterable[Outcome]) -> Outcome:
+    """Return the outcome of several decisions together.
 
-
-def parse_margin(text: str, where: str = "--margin") -> float:
-    """`1.0pp` or `0.01` as a fraction.
-
-    Raises:
-        UserError: It is neither, or not positive.
-    """
-    match = _MARGIN.fullmatch(text.strip())
-    value = float(text.strip().lower().removesuffix("pp")) if match else math.nan
-    if not value > 0 or not math.isfinite(value):
-        hint = "percent of what? " if "%" in text else ""
-        raise UserError(
-            f"{text!r} is no margin",
-            where=where,
-            try_this=f"{hint}a positive number: 1.0pp (percentage points) or 0.01 (the same as a fraction)",
-        )
-    return value / 100 if match and match[2] else value
-
-
-def parse_margins(texts: Sequence[str]) -> tuple[float | None, dict[str, float]]:
-    """`1.0pp`, `f1=1.0pp`, …: the margin for every metric not named, and those of the named ones.
-
-    Raises:
-        UserError: One is no margin, or two are for the same.
-    """
-    common: float | None = None
-    named: dict[str, float] = {}
-    for text in texts:
-        name, _, value = text.rpartition("=")
-        name = name.strip()
-        if (common is not None) if not name else name in named:
-            raise UserError(f"two margins for {name or 'all metrics'}", where="--margin", try_this="give one")
-        if name:
-            named[name] = parse_margin(value)
-        else:
-            common = parse_margin(value)
-    return common, named
-
-
-def margin_of(metric: str, name: str, common: float | None, named: Mapping[str, float], scale: float | None) -> float:
-    """The margin of one metric.
+    `regressed` comes before `not tested`, which comes before `inconclusive` and `pass`.
 
     Args:
-        metric: Its id.
-        name: How it was asked for.
-        common, named: As `parse_margins` gives them.
-        scale: How wide the metric's range is; None where it has no end.
-
-    Raises:
-        UserError: It has no margin, or one as wide as its range.
+        outcomes: All of them.
+        must_hold: Those that must be a pass if the whole is one.
     """
-    result = next((named[key] for key in (name, metric, metric.partition("#")[0]) if key in named), common)
-    if result is None:
-        raise UserError(f"no margin for {name}", where="--margin", try_this=f"--margin {name}=1.0pp")
-    if scale is not None and result >= scale:
-        raise UserError(
-            f"a margin of {result:g} is as wide as the whole range of {metric}",
-            where="--margin",
-            try_this=f"{result:g}pp, if percentage points are meant",
-        )
-    return result
-
-
-EXIT_CODES: Mapping[str, int] = {"pass": 0, "regressed": 100, "inconclusive": 101}
-"""What the command exits with."""
+    every = set(outcomes)
+    if "regressed" in every:
+        return "regressed"
+    if "not tested" in every:
+        return "not tested"
+    return "pass" if set(must_hold) == {"pass"} else "inconclusive"
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The gate on one metric.
+    """The decision on one metric.
 
     Attributes:
         metric: The id.
-        decision: As the statistics give it, in the direction in which more is better.
-        outcome: The decision's, or "inconclusive" where a pass was taken back for scores that are lacking.
-        baseline, candidate: Mean values over the pairs.
+        decision: As `results.statistics.gate` gives it, with the sign changed if less is better.
+        outcome: The decision's; "inconclusive" if a pass depends on scores that the candidate lacks; "not tested" if
+            both sides are the same run.
+        baseline, candidate: Mean values over the paired questions.
         higher_is_better: The metric's direction.
-        unpaired: Questions of the dataset that are no pair, by reason; nothing where all are pairs.
-        lacking: Of those, questions that the candidate answered and has no value for, where the baseline has one.
-        held_back: Why no claim is made that the interval would allow; empty where one is.
-        units_needed: Units that would decide; None where it is decided, or where none would.
+        unpaired: Questions of the dataset that are not paired, by reason; empty if all are.
+        lacking: Those that the candidate answered without getting a value, although the baseline has one.
+        held_back: Why the outcome is "inconclusive" although the interval would allow a claim; empty otherwise.
+        units_needed: Units needed to decide; None if it is decided, or if no number would.
     """
 
     metric: str
@@ -130,7 +80,7 @@ class Verdict:
 
     @property
     def change(self) -> tuple[float, float, float]:
-        """Candidate minus baseline as the metric counts, with its interval: (value, low, high)."""
+        """Return candidate minus baseline as the metric counts, with its interval: (value, low, high)."""
         result = self.decision.difference
         if self.higher_is_better:
             return result.value, result.low, result.high
@@ -138,24 +88,24 @@ class Verdict:
 
     @property
     def detectable(self) -> float:
-        """Smallest true loss that these questions would call four times in five; NaN where nothing varies."""
+        """Return the minimum detectable loss (80 % power); NaN if nothing varies."""
         return self.decision.minimum_detectable or math.nan
 
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """What the gate says.
+    """A decision about two runs on one benchmark.
 
     Attributes:
-        outcome: `regressed` if any metric did, `pass` if all did, else `inconclusive`.
+        outcome: As `outcome_of` gives it over the metrics; all must pass.
         baseline, candidate: The runs.
         verdicts: One a metric, in the order asked for.
         strict: Whether any significant loss counts, even one within the margin.
         partial: Whether unfinished runs were allowed.
         questions: Of the dataset.
-        sampled: What was sampled: questions of one unit are one witness.
-        changed: What differs in how the two were made.
-        remarks: What a reader must know beside the outcome.
+        sampled: The sampling units of the questions.
+        changed: Differences between the two descriptions.
+        remarks: What a reader must know besides the outcome; warnings come first.
     """
 
     outcome: Outcome
@@ -173,8 +123,18 @@ class Gate:
     def exit_code(self) -> int:
         return EXIT_CODES[self.outcome]
 
+    @property
+    def gates(self) -> tuple[Gate, ...]:
+        """Return this gate, so that one gate and many are reported alike."""
+        return (self,)
+
+    @property
+    def place(self) -> str:
+        """Return the benchmark as a gate file names it."""
+        return f"{self.baseline.dataset}/{self.baseline.setting}/{self.baseline.seed}"
+
     def to_json(self) -> dict[str, Any]:
-        """As a JSON object; values are fractions, None stands for "no value"."""
+        """Return a JSON object; values are fractions, None stands for "no value"."""
         return {
             "outcome": self.outcome,
             "exit_code": self.exit_code,
@@ -205,37 +165,33 @@ def ask(
     margins: Mapping[str, float] | None = None,
     strict: bool = False,
     allow_partial: bool = False,
+    allow_same: bool = False,
 ) -> Gate:
-    """Ask whether a candidate regressed against a baseline.
+    """Decide whether a candidate regressed against a baseline.
 
     Args:
         store: Where to read.
         baseline, candidate: The runs.
-        metrics: Ids, or their beginnings where those mean one metric.
-        margin: The loss that is tolerated, a fraction, on every metric not named in `margins`.
+        metrics: Ids, or their beginnings if each means one metric.
+        margin: The tolerated loss, a fraction, on every metric not named in `margins`.
         margins: The same by metric, as named in `metrics`.
         strict: Count any significant loss as a regression, even one within the margin; refuse runs whose endpoint changed.
         allow_partial: Compare unfinished runs over the questions that both have answered.
+        allow_same: Decide even if nothing is tested, because both are the same run.
 
     Raises:
         UserError: The runs must not be compared, were not scored alike, or a margin is missing.
     """
     _check_comparable(baseline, candidate, allow_partial=allow_partial)
-    drifted = drift(store, baseline, candidate)
+    same = baseline.run == candidate.run
+    drifted = [] if same else [*drift(store, baseline, candidate), *within(store, baseline), *within(store, candidate)]
     if strict:
         refuse_drift(drifted)
-    if not metrics:
-        raise UserError("no metric to decide on", try_this="--metric f1")
-    chosen = {name: _common_metric(store, baseline, candidate, name) for name in metrics}
-    named = dict(margins or {})
-    for name in named:
-        if name not in chosen and all(name not in (m, m.partition("#")[0]) for m in chosen.values()):
-            raise unknown_name("metric with a margin", name, chosen, where="--margin")
-    definitions = queries.definitions(store)
-    bounds = {m: (definitions.get(m, {}).get("low"), definitions.get(m, {}).get("high")) for m in chosen.values()}
-    up = {m: bool(definitions.get(m, {}).get("higher_is_better", True)) for m in chosen.values()}
-    tolerated = {m: margin_of(m, name, margin, named, _width(*bounds[m])) for name, m in chosen.items()}
+    tolerated = margins_of(store, baseline, candidate, metrics, margin, margins)
     ids = list(tolerated)
+    definitions = queries.definitions(store)
+    bounds = {m: (definitions.get(m, {}).get("low"), definitions.get(m, {}).get("high")) for m in ids}
+    up = {m: bool(definitions.get(m, {}).get("higher_is_better", True)) for m in ids}
 
     columns = queries.score_columns(store, baseline.dataset_fingerprint, [baseline.run, candidate.run], ids)
     clusters = columns.sampled.labels
@@ -249,6 +205,7 @@ def ask(
 
     lacking = {m: answered[candidate.run] & np.isnan(ours[m]) & ~np.isnan(theirs[m]) for m in ids}
     doubted = _doubted(ours, theirs, lacking, {m: bounds[m][0 if up[m] else 1] for m in ids}, **how)
+    untested = why_untested(store, baseline, candidate)
     verdicts = []
     for metric in ids:
         decision = report.decisions[metric]
@@ -256,8 +213,8 @@ def ask(
         held_back = [decision.withheld] if decision.withheld else []
         if decision.outcome == "pass" and metric in doubted:
             held_back.append(
-                f"the candidate lacks {counted(int(lacking[metric].sum()), 'score')} that the baseline has, and with "
-                "the worst values in their place it would not pass"
+                f"the candidate lacks {counted(int(lacking[metric].sum()), 'score')} that the baseline has, and would not "
+                "pass with the metric's worst value in their place"
             )
         verdicts.append(
             Verdict(
@@ -273,27 +230,77 @@ def ask(
                 decision.units_needed,
             )
         )
+    if untested and not allow_same:
+        verdicts = [_not_tested(verdict) for verdict in verdicts]
     outcomes = [verdict.outcome for verdict in verdicts]
-    whole: Outcome = "inconclusive"
-    if "regressed" in outcomes:
-        whole = "regressed"
-    elif set(outcomes) == {"pass"}:
-        whole = "pass"
+    whole = outcome_of(outcomes, outcomes)
     changed = tuple(item for item in settings_of(baseline, candidate) if item.key.startswith("description"))
     gate = Gate(whole, baseline, candidate, tuple(verdicts), strict, allow_partial, len(columns.questions), columns.sampled, changed, ())
-    return replace(gate, remarks=(*_remarks(gate), *drifted))
+    if untested:
+        first = f"this is not a test of a change: {untested}" if allow_same else f"nothing was tested: {untested}"
+        warnings = [first] if allow_same else [first, TEST_IT]
+    else:
+        warnings = warnings_of(store, baseline, candidate)
+    return replace(gate, remarks=(*warnings, *drifted, *_remarks(gate)))
+
+
+TEST_IT = "to test: run what changed, ask again with `ragmeter run --fresh`, or give the endpoint a `revision`; --allow-same decides anyway"
+"""The remark on what to do if nothing was tested."""
+
+
+def _not_tested(verdict: Verdict) -> Verdict:
+    """Remove the difference from a verdict about two sides that are the same."""
+    nothing = math.nan
+    difference = replace(verdict.decision.difference, value=nothing, low=nothing, high=nothing, p=nothing, withheld="")
+    decision = replace(
+        verdict.decision,
+        outcome="inconclusive",
+        difference=difference,
+        p=nothing,
+        p_pass=nothing,
+        p_holm=nothing,
+        minimum_detectable=nothing,
+        units_needed=None,
+        withheld="",
+    )
+    return replace(verdict, decision=decision, outcome="not tested", held_back=(), units_needed=None)
+
+
+def margins_of(
+    store: Store,
+    baseline: RunRow,
+    candidate: RunRow,
+    metrics: Sequence[str],
+    margin: float | None = None,
+    margins: Mapping[str, float] | None = None,
+) -> dict[str, float]:
+    """Return the margin of each metric to decide on, by the metric's id; arguments as in `ask`.
+
+    Raises:
+        UserError: A metric is unknown to one of the runs, or a margin is missing, too wide or for an unknown metric.
+    """
+    if not metrics:
+        raise UserError("no metric to decide on", try_this="--metric f1")
+    chosen = {name: _common_metric(store, baseline, candidate, name) for name in metrics}
+    named = dict(margins or {})
+    for name in named:
+        if name not in chosen and all(name not in (m, m.partition("#")[0]) for m in chosen.values()):
+            raise unknown_name("metric with a margin", name, chosen, where="--margin")
+    known = queries.definitions(store)
+    widths = {m: _width(known.get(m, {}).get("low"), known.get(m, {}).get("high")) for m in chosen.values()}
+    return {m: margin_of(m, name, margin, named, widths[m]) for name, m in chosen.items()}
 
 
 def _check_comparable(baseline: RunRow, candidate: RunRow, *, allow_partial: bool) -> None:
     for role, run in (("baseline", baseline), ("candidate", candidate)):
         if run.kind == "control":
-            raise UserError(f"the {role} {run.method} is a control: it shows what a metric does, it does not compete", where=run.path)
+            raise UserError(f"the {role} {run.method} is a control, and controls are not gated", where=run.path)
     keys = ("dataset", "dataset_fingerprint", "questions", "setting", "seed")
     differ = [key for key in keys if getattr(baseline, key) != getattr(candidate, key)]
     if differ:
         differences = "; ".join(f"{key}: {getattr(baseline, key)} and {getattr(candidate, key)}" for key in differ)
         raise UserError(
-            "these runs must not be compared: they were not asked the same",
+            "these runs must not be compared: their questions or settings differ",
             where=f"baseline and candidate differ in {differences}",
             try_this="run both on one benchmark, in one setting, with one limit and seed; `ragmeter results compare` shows more",
         )
@@ -308,7 +315,7 @@ def _check_comparable(baseline: RunRow, candidate: RunRow, *, allow_partial: boo
 
 
 def _common_metric(store: Store, baseline: RunRow, candidate: RunRow, name: str) -> str:
-    """The one metric id that a name means for both runs."""
+    """Return the one metric id that a name means for both runs."""
     results = []
     for role, run in (("baseline", baseline), ("candidate", candidate)):
         try:
@@ -339,7 +346,7 @@ def _doubted(
     worst: Mapping[str, float | None],
     **how: Any,
 ) -> set[str]:
-    """Metrics that would not pass if the candidate had the worst value on every question that it lacks a score on."""
+    """Return the metrics that would not pass with the worst value wherever only the candidate lacks a score."""
     short = {metric for metric, questions in lacking.items() if questions.any()}
     if not short:
         return set()
@@ -358,7 +365,7 @@ def _answered(store: Store, run: RunRow, questions: Sequence[str]) -> NDArray[np
 def _unpaired(
     ours: NDArray[np.float64], theirs: NDArray[np.float64], candidate_answered: NDArray[np.bool_], baseline_answered: NDArray[np.bool_]
 ) -> dict[str, int]:
-    """Questions that are no pair, each under the first reason that holds."""
+    """Count the questions that are not paired, each under the first reason that holds."""
     left = np.isnan(ours) | np.isnan(theirs)
     reasons = {
         "not answered by the candidate": ~candidate_answered,
@@ -376,30 +383,30 @@ def _unpaired(
 
 def _remarks(gate: Gate) -> list[str]:
     lines = []
-    if gate.baseline.run == gate.candidate.run:
-        lines.append("baseline and candidate are the same run: this says nothing about a change")
-    elif not gate.changed:
-        lines.append("baseline and candidate are made alike; what differs is not in their description")
+    if gate.baseline.run != gate.candidate.run and not gate.changed:
+        known = UNKNOWN_REVISION not in gate.candidate.provenance.get("revisions", {}).values()
+        doubt = ": method, options, code, weights and revision" if known else ", but the revision of a model is unknown"
+        lines.append(f"baseline and candidate have the same description{doubt}")
     if gate.partial:
         for role, run in (("baseline", gate.baseline), ("candidate", gate.candidate)):
             if run.status != FINISHED:
                 lines.append(f"the {role} is {run.status}: {run.done} of {run.questions} questions answered")
     for role, run in (("baseline", gate.baseline), ("candidate", gate.candidate)):
         if run.failed:
-            lines.append(f"{counted(run.failed, 'question')} of the {role} failed, which counts as wrong")
+            lines.append(f"{counted(run.failed, 'question')} of the {role} failed and count as wrong")
     for verdict in gate.verdicts:
         result = verdict.decision.difference
         if verdict.unpaired:
             lost = ", ".join(f"{count} {reason}" for reason, count in verdict.unpaired.items())
-            lines.append(f"{verdict.metric}: {result.n} of {gate.questions} questions are pairs ({lost})")
-        lines += [f"{verdict.metric}: not decided: {reason}" for reason in verdict.held_back]
+            lines.append(f"{verdict.metric}: only {result.n} of {gate.questions} questions are paired ({lost})")
+        lines += [f"{verdict.metric}: inconclusive: {reason}" for reason in verdict.held_back]
         if result.withheld and not verdict.held_back:
             lines.append(f"{verdict.metric}: no interval: {result.withheld}")
     return lines
 
 
 def verdict_json(verdict: Verdict) -> dict[str, Any]:
-    """One metric's part of the gate as a JSON object."""
+    """Return one metric's part of the gate as a JSON object."""
     decision = verdict.decision
     result = decision.difference
     value, low, high = verdict.change
@@ -438,78 +445,3 @@ def _mean(values: NDArray[np.float64]) -> float:
 
 def _width(low: float | None, high: float | None) -> float | None:
     return None if low is None or high is None else high - low
-
-
-# -- What the gate decided so far: the history of a method over its checkpoints --
-
-
-@dataclass(frozen=True, slots=True)
-class Decided:
-    """A stored decision on one metric: one point of a checkpoint's history.
-
-    Attributes:
-        baseline, candidate: Fingerprints of the runs.
-        margin: The tolerated loss.
-        value, low, high: Candidate minus baseline as the metric counts; None where there was nothing to compare.
-        n: Pairs.
-        details: p-values, minimum detectable loss, questions needed, what was unpaired, how the arguments were written.
-    """
-
-    baseline: str
-    candidate: str
-    metric: str
-    margin: float
-    strict: bool
-    outcome: str
-    value: float | None
-    low: float | None
-    high: float | None
-    n: int
-    details: dict[str, Any]
-    decided_at: datetime
-
-
-def record(store: Store, gate: Gate, **how: Any) -> None:
-    """Keep a decision, one row a metric.
-
-    Args:
-        store: Where to.
-        gate: What was decided.
-        how: What else belongs to its details: how baseline and candidate were named, the checkpoint's hash …
-    """
-    decided_at = now()
-    rows = []
-    for verdict in gate.verdicts:
-        value, low, high = (None if math.isnan(number) else number for number in verdict.change)
-        details = {**verdict_json(verdict), **how, "gate": gate.outcome, "partial": gate.partial, "remarks": list(gate.remarks)}
-        rows.append(
-            [
-                gate.baseline.run,
-                gate.candidate.run,
-                verdict.metric,
-                verdict.decision.margin,
-                gate.strict,
-                verdict.outcome,
-                value,
-                low,
-                high,
-                verdict.decision.difference.n,
-                json.dumps(details, ensure_ascii=False, allow_nan=False),
-                decided_at,
-            ]
-        )
-    with store.database.writing() as connection:
-        connection.executemany("INSERT INTO gates VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", rows)
-
-
-def history(store: Store, run: str | None = None) -> list[Decided]:
-    """Stored decisions, newest first; of all runs, or those with this run on either side."""
-    if not store.database.exists:
-        return []
-    with store.database.reading() as connection:
-        rows = connection.execute(
-            """SELECT baseline, candidate, metric, margin, strict, outcome, value, low, high, n, details, decided_at
-               FROM gates WHERE ? IS NULL OR baseline = ? OR candidate = ? ORDER BY decided_at DESC, rowid""",
-            [run, run, run],
-        ).fetchall()
-    return [Decided(*(*row[:10], json.loads(row[10]), row[11])) for row in rows]

@@ -1,27 +1,27 @@
-"""One verdict over many cells, each a metric on a benchmark: which must hold, and which may be inconclusive.
+"""One outcome over many cells; a cell is one metric on one benchmark.
 
-Each cell is a `Gate` of its own with one metric. The whole regresses where any cell did; that is one chance of a false
-alarm a cell, so "regressed" is claimed of a cell only where its p-value, Holm-corrected over all cells, allows it: that
-any cell is called regressed which is not has a probability of at most 2.5 %, whatever the dependence between cells. The
-whole passes where every cell that must hold does; a false pass of the whole takes a false pass of the very cell that
-fell, so that this has a probability of at most 2.5 % as well, without a correction (intersection–union test).
+Each cell is a `Gate` with one metric. Every cell is a chance of a false alarm, so "regressed" is only claimed of a cell
+if its p-value, Holm-corrected over all cells, allows it: the probability of any false "regressed" is at most 2.5 %,
+whatever the dependence between cells. The whole passes if every cell that must hold passes; the probability of a false
+pass of the whole is at most 2.5 % without a correction (intersection–union test).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from benchmarks.core.errors import counted
-from results.gate import EXIT_CODES, Gate, Verdict
+from results.gate import EXIT_CODES, TEST_IT, Gate, Outcome, Verdict, ask, margins_of, outcome_of
+from results.queries import RunRow
 from results.statistics.core import LEVEL
-from results.statistics.gate import Outcome
 from results.statistics.intervals import holm
+from results.store import Store
 
 ALPHA = (1 - LEVEL) / 2
-"""Of the whole's claims, each."""
+"""Bound on each of the two error probabilities of the whole."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +29,8 @@ class GateCell:
     """One metric on one benchmark.
 
     Attributes:
-        gate: With this metric alone; its outcome is that after the correction over all cells.
-        must_hold: Whether the whole passes only where this cell does.
+        gate: With this metric only; its outcome is the one after the correction over all cells.
+        must_hold: Whether the whole passes only if this cell does.
         p_family: p-value of the claim "regressed", Holm-corrected over all cells.
     """
 
@@ -40,59 +40,103 @@ class GateCell:
 
     @property
     def verdict(self) -> Verdict:
-        """Of its one metric."""
+        """Return the verdict on its one metric."""
         return self.gate.verdicts[0]
 
 
 @dataclass(frozen=True, slots=True)
 class ManyGates:
-    """What the gate says of all cells together."""
+    """The decision over all cells.
+
+    Attributes:
+        cells: In the order asked for.
+        notes: What a reader must know besides the cells' own remarks.
+    """
 
     cells: tuple[GateCell, ...]
+    notes: tuple[str, ...] = ()
 
     @property
     def outcome(self) -> Outcome:
-        """`regressed` if any cell did, `pass` if every one that must hold passed, else `inconclusive`."""
+        """Return the outcome as `outcome_of` gives it; cells that must hold must pass."""
         outcomes = [cell.gate.outcome for cell in self.cells]
-        if "regressed" in outcomes:
-            return "regressed"
-        return "pass" if all(cell.gate.outcome == "pass" for cell in self.cells if cell.must_hold) else "inconclusive"
+        return outcome_of(outcomes, [cell.gate.outcome for cell in self.cells if cell.must_hold])
 
     @property
     def exit_code(self) -> int:
-        """What the command exits with."""
+        """Return the exit code of the command."""
         return EXIT_CODES[self.outcome]
 
     @property
+    def gates(self) -> tuple[Gate, ...]:
+        """Return the gates of all cells."""
+        return tuple(cell.gate for cell in self.cells)
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """Return the notes, then the remarks of all cells with their benchmark, each once."""
+        lines = [(gate.place, line) for gate in self.gates for line in gate.remarks]
+        return (*self.notes, *dict.fromkeys(line if line == TEST_IT else f"{place}: {line}" for place, line in lines))
+
+    @property
     def family(self) -> str:
-        """How often the whole is wrong, as one sentence."""
-        return (
-            f"over {counted(len(self.cells), 'cell')}: a false “regressed” of any in at most {100 * ALPHA:g} % (Holm), a false pass of the "
-            f"whole in at most {100 * ALPHA:g} %"
-        )
+        """Return the error probabilities of the whole as one sentence."""
+        bound = f"at most {100 * ALPHA:g} %"
+        return f"over {counted(len(self.cells), 'cell')}: probability of any false “regressed” {bound} (Holm), of a false pass {bound}"
 
     def to_json(self) -> dict[str, Any]:
-        """As a JSON object; each cell is a gate's, with what the file says of it."""
+        """Return a JSON object; each cell is a gate's with `must_hold` and `p_family`."""
         cells = [
             cell.gate.to_json() | {"must_hold": cell.must_hold, "p_family": None if math.isnan(cell.p_family) else cell.p_family}
             for cell in self.cells
         ]
-        return {"outcome": self.outcome, "exit_code": self.exit_code, "family_wise_error": ALPHA, "cells": cells}
+        whole = {"outcome": self.outcome, "exit_code": self.exit_code, "remarks": list(self.remarks)}
+        return whole | {"family_wise_error": ALPHA, "cells": cells}
+
+
+def ask_pairs(
+    store: Store,
+    pairs: Sequence[tuple[RunRow, RunRow]],
+    *,
+    metrics: Sequence[str],
+    margin: float | None = None,
+    margins: Mapping[str, float] | None = None,
+    notes: Sequence[str] = (),
+    **how: Any,
+) -> ManyGates:
+    """Decide on every metric for every pair of runs; all must hold.
+
+    Args:
+        store: Where to read.
+        pairs: Baseline and candidate on each benchmark.
+        metrics, margin, margins: As in `results.gate.ask`.
+        notes: As in `ManyGates`.
+        how: `strict`, `allow_partial` and `allow_same` of `results.gate.ask`.
+
+    Raises:
+        UserError: As `results.gate.ask`.
+    """
+    gates = [
+        ask(store, *pair, metrics=[metric], margin=tolerated, **how)
+        for pair in pairs
+        for metric, tolerated in margins_of(store, *pair, metrics, margin, margins).items()
+    ]
+    return replace(decide_cells(gates, [True] * len(gates)), notes=tuple(notes))
 
 
 def decide_cells(gates: Sequence[Gate], must_hold: Sequence[bool]) -> ManyGates:
-    """One verdict over gates.
+    """Combine gates into one decision.
 
     Args:
-        gates: Each of one metric, decided alone.
-        must_hold: Of each, whether the whole passes only where it does.
+        gates: Each with one metric, decided alone.
+        must_hold: For each, whether the whole passes only if it does.
 
     Raises:
-        ValueError: There is none, or one has several metrics.
+        ValueError: There is no gate, or one has several metrics.
     """
     if not gates or any(len(gate.verdicts) != 1 for gate in gates):
-        raise ValueError("one metric a gate is wanted, and one gate at least")
-    # Where nothing could be tested, the cell still counts as one.
+        raise ValueError("give at least one gate, each with one metric")
+    # A cell without a p-value still counts as one test.
     alone = [gate.verdicts[0].decision.p for gate in gates]
     corrected = holm([1.0 if math.isnan(p) else p for p in alone])
     return ManyGates(
@@ -101,9 +145,9 @@ def decide_cells(gates: Sequence[Gate], must_hold: Sequence[bool]) -> ManyGates:
 
 
 def _corrected(gate: Gate, p: float, cells: int) -> Gate:
-    """The gate, inconclusive where only the correction leaves its regression unclaimed."""
+    """Return the gate, inconclusive if it only regresses without the correction."""
     if gate.outcome != "regressed" or p <= ALPHA:
         return gate
-    reason = f"alone it would regress; over {cells} cells its corrected p-value is {p:.3f}"
+    reason = f"it regresses alone, but its p-value corrected over {cells} cells is {p:.3f}"
     verdict = replace(gate.verdicts[0], outcome="inconclusive", held_back=(*gate.verdicts[0].held_back, reason))
-    return replace(gate, outcome="inconclusive", verdicts=(verdict,), remarks=(*gate.remarks, f"{verdict.metric}: {reason}"))
+    return replace(gate, outcome="inconclusive", verdicts=(verdict,), remarks=(*gate.remarks, f"{verdict.metric}: inconclusive: {reason}"))

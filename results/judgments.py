@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from benchmarks.core.errors import UserError, unknown_name
-from judges.judge import AS_GIVEN, FIRST, NONE, SECOND, TIE, Judge, JudgeCall, Parsed, Score
+from judges.judge import AS_GIVEN, FIRST, NONE, SECOND, TIE, Judge, JudgeCall, Parsed, Score, counting
 from results.redaction import redacted, shareable, without_secrets
 from results.store import Store, insert, insert_scores, storable, summarize
 
@@ -96,7 +96,9 @@ def put_judgments(
     calls: Sequence[Sequence[JudgeCall]],
     scores: Sequence[Mapping[str, Score]],
 ) -> None:
-    """Write what a point judge said of some of a run's answers, in place of what it said of them before.
+    """Write what a point judge said of some of a run's answers.
+
+    A verdict that was read stays; only one that could not be read is replaced.
 
     Args:
         store: Where.
@@ -106,6 +108,10 @@ def put_judgments(
         calls, scores: Per question the calls, and the scores by measure.
     """
     metrics = judge.metrics
+    kept = judged(store, run, judge, retry_unscored=True)
+    wanted = [position for position, question in enumerate(questions) if question not in kept]
+    questions, calls = [questions[position] for position in wanted], [calls[position] for position in wanted]
+    scores = [scores[position] for position in wanted]
     values = {metric: np.array([_nan(row[name].value) for row in scores], dtype=np.float64) for name, metric in metrics.items()}
     reasons = {metric: [_storable(row[name].unscored) for row in scores] for name, metric in metrics.items()}
     with store.database.writing() as connection:
@@ -129,7 +135,11 @@ def put_battles(
     calls: Sequence[Sequence[JudgeCall]],
     verdicts: Sequence[Sequence[Mapping[str, str | None]]],
 ) -> None:
-    """Write what a pair judge said of some questions' two answers, in place of what it said of them before.
+    """Write what a pair judge said of some questions' two answers.
+
+    Verdicts that were read stay; only those that could not be read are replaced.
+
+    Of calls that were asked once more, the one that counts makes the battle; all are kept.
 
     Args:
         store: Where.
@@ -139,6 +149,10 @@ def put_battles(
         calls: Per question; none where it is unscorable.
         verdicts: Per question and call, by criterion, about the order shown (`PairJudge.verdicts`).
     """
+    kept = fought(store, match, judge, retry_unscored=True)
+    wanted = [position for position, question in enumerate(questions) if question not in kept]
+    questions, calls = [questions[position] for position in wanted], [calls[position] for position in wanted]
+    verdicts = [verdicts[position] for position in wanted]
     same = {
         "dataset_fingerprint": match.dataset_fingerprint,
         "setting": match.setting,
@@ -151,6 +165,7 @@ def put_battles(
         for question, made, all_responses in zip(questions, calls, verdicts, strict=True)
         for call, parsed in zip(made, all_responses, strict=True)
     ]
+    count = {id(call) for made in calls for call in counting(made)}
     battles = [
         (
             question,
@@ -161,6 +176,7 @@ def put_battles(
             None if verdict is not None else _storable(_why(call.parsed, criterion)),
         )
         for question, call, parsed in rows
+        if id(call) in count
         for criterion, verdict in parsed.items()
     ]
     battles += [
@@ -281,6 +297,19 @@ def battles(store: Store, dataset_fingerprint: str, setting: str, judge: str, ma
             [dataset_fingerprint, setting, judge, match and match.one, match and match.one, match and match.other],
         ).fetchall()
     return [Battle(*row) for row in rows]
+
+
+def unread_battles(store: Store, match: Match, judge: Judge) -> tuple[int, int]:
+    """Return how many questions a pair judge gave no verdict by its main criterion, and how many it could have given one."""
+    with store.database.reading() as connection:
+        row = connection.execute(
+            """SELECT count(*) FILTER (read = 0), count(*) FROM (
+                   SELECT question, count(verdict) AS read FROM battles WHERE dataset_fingerprint = ? AND setting = ? AND judge = ?
+                   AND criterion = ? AND one = ? AND other = ? GROUP BY question HAVING count(verdict) + count(unscored) > 0)""",
+            [match.dataset_fingerprint, match.setting, str(judge), judge.entry.criteria[0], match.one, match.other],
+        ).fetchone()
+    assert row is not None
+    return row[0], row[1]
 
 
 def matches(store: Store, judge: str | None = None) -> list[tuple[str, Match]]:

@@ -19,6 +19,7 @@ from results.queries import NOT_STATED, OURS, Cost, RunRow
 from results.statistics.closed_form import Band, Moments, bands, holm_array, holm_levels
 from results.statistics.intervals import benjamini_hochberg
 from results.systems import COSTS, Figures, System, contaminated_by, why_not_ranked
+from results.unread import AtBothEnds, Bounds, Missing, at_both_ends, bounds_of
 
 Correction = Literal["column", "all", "fdr"]
 """Holm within each benchmark, Holm over all cells, or the false discovery rate over all cells."""
@@ -78,6 +79,7 @@ class Cell:
         contaminated: Whether its training data cover what is asked.
         band: Its place; None where it is not ranked.
         paired: Its difference to the reference; None for the reference itself and where either is not ranked.
+        bounds: What the value could be if the judge had given all questions one; None if it did.
     """
 
     run: RunRow
@@ -92,6 +94,7 @@ class Cell:
     contaminated: bool
     band: Band | None = None
     paired: Paired | None = None
+    bounds: Bounds | None = None
 
     @property
     def half(self) -> float:
@@ -236,7 +239,7 @@ def ranked_cells(
         able = [(row.key, column.key) for row in rows if _able(cells, row, column)]
         if column.ranked and able:
             positions = np.array([figures.runs[cells[key].run.run] for key in able], dtype=np.int64)
-            placed = bands(figures.pairs, positions=positions, higher_is_better=column.higher_is_better)
+            placed = bands(figures.pairs, positions=positions, higher_is_better=column.higher_is_better, p=figures.p)
             for key, band in zip(able, placed, strict=True):
                 cells[key] = replace(cells[key], band=band)
     return cells
@@ -261,7 +264,7 @@ def matrix(
         reference: Name of the method to compare with.
         correction: For how many tests p-values are corrected.
     """
-    pairs: dict[Key, tuple[Moments, tuple[int, int], str]] = {}
+    pairs: dict[Key, _Pair] = {}
     for column in columns:
         base = next((row for row in rows if row.name == reference and _able(cells, row, column)), None)
         for row in rows:
@@ -269,7 +272,7 @@ def matrix(
                 figures = results[column.key]
                 at = figures.runs[row.runs[column.key].run], figures.runs[base.runs[column.key].run]
                 if figures.pairs.n[at]:
-                    pairs[row.key, column.key] = figures.pairs, at, figures.sampled.kind
+                    pairs[row.key, column.key] = _Pair.of(figures, at)
     whole = dict(cells)
     for key, item in _paired(pairs, correction).items():
         whole[key] = replace(cells[key], paired=item)
@@ -316,29 +319,44 @@ def _cell(
     if not apart and not n:
         apart = NOT_STATED if unknown else "no question could be scored"
     unscorable = 0 if unknown else scored - n - unscored
-    return Cell(
-        run,
-        float(means.value[position]),
-        float(low[position]),
-        float(high[position]),
-        n,
-        unscorable,
-        unscored,
-        figures.withheld[position],
-        apart,
-        bool(contaminated),
-    )
+    value, bottom, top = float(means.value[position]), float(low[position]), float(high[position])
+    withheld, bounds = figures.withheld[position], None
+    if unscored:
+        missing = figures.missing.get(run.run, Missing())
+        bounds = bounds_of(value, n, unscored, figures.definition, missing, figures.max_unscored)
+        if bounds.withheld:
+            value, bottom, top, withheld, apart = math.nan, math.nan, math.nan, bounds.withheld, apart or bounds.withheld
+    return Cell(run, value, bottom, top, n, unscorable, unscored, withheld, apart, bool(contaminated), bounds=bounds)
 
 
-def _paired(pairs: Mapping[Key, tuple[Moments, tuple[int, int], str]], correction: Correction) -> dict[Key, Paired]:
+@dataclass(frozen=True, slots=True)
+class _Pair:
+    """One difference: as it is over the questions that both have a value for, and at both ends if verdicts are missing."""
+
+    plain: Moments
+    ends: AtBothEnds | None
+    units: str
+
+    @classmethod
+    def of(cls, figures: Figures, at: tuple[int, int]) -> _Pair:
+        ends = None
+        if figures.ends is not None and figures.ends.unread[list(at)].any():
+            ends = at_both_ends(figures.ends[[at[0]]], figures.ends[[at[1]]], figures.sampled.labels)
+        return cls(figures.pairs[tuple(np.array([place]) for place in at)], ends, f"{figures.sampled.kind}s")
+
+    @property
+    def tested(self) -> Moments | AtBothEnds:
+        return self.plain if self.ends is None else self.ends
+
+
+def _paired(pairs: Mapping[Key, _Pair], correction: Correction) -> dict[Key, Paired]:
     """Differences with p-values corrected over a column, or over all cells, and intervals of the levels of these tests."""
     families: dict[str, list[Key]] = {}
     for key in pairs:
         families.setdefault(key[1] if correction == "column" else "", []).append(key)
     results: dict[Key, Paired] = {}
     for keys in families.values():
-        chosen = [pairs[key][0][tuple(np.array([at]) for at in pairs[key][1])] for key in keys]
-        plain = np.array([float(moments.p[0]) for moments in chosen])
+        plain = np.array([float(pairs[key].tested.p[0]) for key in keys])
         # What is withheld counts as tested and not significant.
         tested = np.where(np.isnan(plain), 1.0, plain)
         if correction == "fdr":
@@ -347,9 +365,10 @@ def _paired(pairs: Mapping[Key, tuple[Moments, tuple[int, int], str]], correctio
             levels = np.full(len(keys), 1 - 0.05 * max(1, int((corrected <= 0.05).sum())) / len(keys))
         else:
             corrected, levels = holm_array(tested), holm_levels(tested)
-        for key, moments, p, adjusted, level in zip(keys, chosen, plain, corrected, levels, strict=True):
-            low, high = moments.interval(float(level))
-            why = str(moments.withheld(f"{pairs[key][2]}s")[0])
-            values = (float(moments.value[0]), float(low[0]), float(high[0]), int(moments.n[0]), float(p))
+        for key, p, adjusted, level in zip(keys, plain, corrected, levels, strict=True):
+            pair = pairs[key]
+            low, high = pair.tested.interval(np.array([level]))
+            why = str(pair.tested.withheld(pair.units)[0])
+            values = (float(pair.plain.value[0]), float(low[0]), float(high[0]), int(pair.plain.n[0]), float(p))
             results[key] = Paired(*values, math.nan if why else float(adjusted), why)
     return results

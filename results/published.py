@@ -64,7 +64,7 @@ SCALES = {"percent": 0.01, "fraction": 1.0}
 """Units of values that can stand beside ours, which are fractions, and what they are multiplied by."""
 
 _NUMBER = re.compile(r"[+-]?\d[\d,]*(\.\d+)?(e-?\d+)?")
-METRIC = re.compile(r"(?P<name>[\w.]+)(@(?P<k>\d+))?(\((?P<parameters>[^()]*)\))?(#v\d+)?")
+METRIC = re.compile(r"(?P<name>[\w.]+)(@(?P<k>\d+))?(\((?P<parameters>[^()]*)\))?(#v\d+(-\w+)?)?")
 IDENTITY = re.compile(r"(?P<name>[\w.-]+)(\((?P<options>[^()]*)\))?")
 """The form of the columns `metric` (a version may follow) and `id`."""
 

@@ -10,7 +10,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import lru_cache
 from typing import Any
@@ -26,7 +26,7 @@ from benchmarks.schema import Passage, sentence_of
 from benchmarks.units import QUESTION, Sampled, connected
 from methods.api import WAIT, Call
 from results.redaction import shareable, without_secrets
-from results.store import RUNNING, Store
+from results.store import FINGERPRINT, FINISHED, RUNNING, Store, fingerprint_of, shortened, token_of
 from results.variants import StyledRun
 
 # -- Runs that are being written at this moment, read with no more than counts --
@@ -93,6 +93,8 @@ def running(store: Store) -> list[Running]:
 # nothing was said (`usage` is optional), and anybody can leave out what others pay for.
 
 
+NO_EXPERIMENT = "-"
+"""In place of an experiment's name, for runs that no experiment shows."""
 OURS = "run"
 """Origin of runs made here; all others are submissions, confirmed or not."""
 AS_STATED = "as its sender states"
@@ -131,7 +133,7 @@ class RunRow:
     """One line of `ragmeter list runs`. What it holds of stored documents is shared with other lines: not to be changed.
 
     Attributes:
-        run: The fingerprint.
+        run: The id: the task's fingerprint, for later executions with a token.
         path: `experiment/method/dataset/setting/seed`; the experiment is "-" for a run of none.
         done, failed: Questions answered, and those among them that failed.
         origin: `run`, `submitted` or `verified`.
@@ -139,6 +141,9 @@ class RunRow:
         metrics: Ids of the metrics that the experiment shows: its file's, then those that people added
             (`results.board`); None for all that were scored.
         styled: Whose questions are asked, and in which styles.
+        execution: 1 for the first execution of its fingerprint in this store, 2 for the next …
+        replies: Which cached replies it may use (`Services.replies`).
+        accepted_at: When its failed questions were accepted as wrong answers (UTC); None: they were not.
     """
 
     run: str
@@ -164,6 +169,24 @@ class RunRow:
     card: dict[str, Any] | None
     metrics: tuple[str, ...] | None
     styled: StyledRun
+    execution: int = 1
+    replies: str = ""
+    accepted_at: datetime | None = None
+
+    @property
+    def fingerprint(self) -> str:
+        """The task's fingerprint, which all its executions share."""
+        return fingerprint_of(self.run)
+
+    @property
+    def short(self) -> str:
+        """The id as tables show it."""
+        return shortened(self.run)
+
+    @property
+    def exact(self) -> str:
+        """A RUN argument that means this execution, whatever is executed later."""
+        return self.short if token_of(self.run) else f"{self.short}#{self.execution}"
 
     @property
     def path(self) -> str:
@@ -172,7 +195,7 @@ class RunRow:
     def to_json(self) -> dict[str, Any]:
         """As a JSON object, without the documents that say how it was made."""
         names = ("run", "path", "experiment", "method", "kind", "dataset", "dataset_fingerprint", "setting", "seed")
-        counts = ("questions", "done", "failed", "status", "error", "origin")
+        counts = ("execution", "questions", "done", "failed", "status", "error", "origin")
         times = {name: getattr(self, name).isoformat() for name in ("started_at", "updated_at")}
         return {name: getattr(self, name) for name in (*names, *counts)} | times
 
@@ -254,14 +277,15 @@ class IndexCost:
         return ", ".join(filter(None, (f"{self.seconds:.2f} s", calls)))
 
 
-_RUNS = """
+_RUNS = f"""
 SELECT r.run, coalesce(m.experiment, '-'), coalesce(m.method, r.method),
        r.method_id, r.kind, r.dataset, r.dataset_fingerprint, r.setting,
        r.seed, r.questions, coalesce(d.done, 0), coalesce(d.failed, 0), r.status, r.error, r.started_at, r.updated_at,
        r.origin, r.description, r.provenance, e.description, r.card, CASE WHEN m.metrics IS NOT NULL THEN
        list_concat(m.metrics, list_filter(a.metrics, lambda x: NOT list_contains(m.metrics, x))) END,
-       r.base, r.split, r.style, r.same_questions
+       r.base, r.split, r.style, r.same_questions, x.execution, r.replies, r.accepted_at
 FROM runs r LEFT JOIN environments e USING (environment) LEFT JOIN experiment_runs m USING (run)
+JOIN (SELECT run, row_number() OVER (PARTITION BY {FINGERPRINT} ORDER BY started_at, run) AS execution FROM runs) x USING (run)
 LEFT JOIN (SELECT experiment, dataset, setting, list(metric ORDER BY rowid) AS metrics FROM added_columns
            GROUP BY ALL) a ON a.experiment = m.experiment AND a.dataset = r.dataset AND a.setting = r.setting
 LEFT JOIN (SELECT run, count(*) AS done, count(failed) AS failed FROM predictions GROUP BY run) d USING (run)
@@ -291,7 +315,7 @@ def has_runs(store: Store) -> bool:
 
 
 def _run_row(row: Sequence[Any]) -> RunRow:
-    *fields, description, provenance, environment, card, metrics, base, split, style, same = row
+    *fields, description, provenance, environment, card, metrics, base, split, style, same, execution, replies, accepted = row
     texts: list[Any] = [_shareable(text) for text in (description, provenance, environment)]
     result = RunRow(
         *[
@@ -300,6 +324,9 @@ def _run_row(row: Sequence[Any]) -> RunRow:
             _shareable(card) if card else None,
             None if metrics is None else tuple(metrics),
             _styled(base, split, style, tuple(same)),
+            execution,
+            replies,
+            accepted,
         ]
     )
     # Services repeat keys in what they say of errors.
@@ -345,24 +372,40 @@ def experiment(store: Store, name: str | None = None) -> ExperimentRow:
 
 
 def find_run(store: Store, text: str) -> RunRow:
-    """The run that a RUN argument means: a fingerprint prefix or a path, which may leave out leading parts.
+    """Return the run that a RUN argument means.
+
+    Args:
+        store: Where to read.
+        text: A fingerprint's beginning (four digits or more) or a path, which may leave out leading parts: the newest
+            finished execution. With a token, as in `3f2a91c0.5b7e`, exactly that execution; `3f2a91c0#1` is the first.
 
     Raises:
-        UserError: No run, or more than one, is meant.
+        UserError: The text means no run, or runs of several tasks.
     """
     every = runs(store)
-    results = [row for row in every if row.run.startswith(text) and len(text) >= 4]
-    results = results or [row for row in every if row.path == text]
+    named, _, number = text.partition("#")
+    beginning, token = fingerprint_of(named), token_of(named)
+    hashed = [row for row in every if row.fingerprint.startswith(beginning) and token_of(row.run).startswith(token) and len(beginning) >= 4]
+    hashed = [row for row in hashed if number in ("", str(row.execution))]
+    results = hashed or [row for row in every if row.path == text]
     results = results or [row for row in every if row.path.endswith("/" + text) or f"/{text}/" in f"/{row.path}/"]
-    distinct = {row.run: row for row in results}
-    if len(distinct) == 1:
-        return next(iter(distinct.values()))
-    if not distinct:
+    if not hashed and any(row.experiment != NO_EXPERIMENT for row in results):
+        # Earlier executions, and runs of an earlier text of the experiment, are named by their id.
+        results = [row for row in results if row.experiment != NO_EXPERIMENT]
+    if len({row.fingerprint for row in results}) == 1:
+        return newest(results)
+    if not results:
         # A hash is offered for what looks like one; anybody else wants names.
         hashes = re.fullmatch("[0-9a-f]{4,}", text) and nearest(text, [row.run for row in every])
         raise unknown_run(store, "run", text, [row.run if hashes else row.path for row in every], every)
-    listed = ", ".join(f"{row.run[:8]} ({row.path})" for row in list(distinct.values())[:5])
+    distinct = {row.run: row for row in results}
+    listed = ", ".join(f"{row.short} ({row.path})" for row in list(distinct.values())[:5])
     raise UserError(f"{text!r} means {len(distinct)} runs", try_this=f"name one: {listed}")
+
+
+def newest(executions: Sequence[RunRow]) -> RunRow:
+    """Return the newest finished execution, or the newest one if none is finished."""
+    return max(executions, key=lambda row: (row.status == FINISHED, row.execution))
 
 
 _OFFERED = 12
@@ -387,7 +430,7 @@ def unknown_run(store: Store, noun: str, text: str, names: Sequence[str], every:
         if word and word in row.method.casefold():
             alike.setdefault(row.run, row)
     results = [name for name in others if word and word in name.casefold()]
-    results += [f"{row.run[:8]} ({row.path})" for row in alike.values()]
+    results += [f"{row.short} ({row.path})" for row in alike.values()]
     if not results:
         error = unknown_name(noun, text, names)
         hint = f"{error.try_this}{' ' if nearest(text, names) else '; '}`ragmeter list runs` lists all"
@@ -463,6 +506,7 @@ class Columns:
         values: By (run, metric), shape (questions,), NaN where unscorable or not scored.
         unscorable: By (run, metric): questions that were scored and cannot have a value.
         unscored: By (run, metric): questions that a judge gave no value.
+        unread: By (run, metric), shape (questions,): which these are; only if there are any.
     """
 
     questions: list[str]
@@ -470,6 +514,7 @@ class Columns:
     values: dict[tuple[str, str], NDArray[np.float64]]
     unscorable: dict[tuple[str, str], int]
     unscored: dict[tuple[str, str], int]
+    unread: dict[tuple[str, str], NDArray[np.bool_]] = field(default_factory=dict)
 
 
 def sampled_by_data(connection: DuckDBPyConnection, runs_by_data: Mapping[str, Sequence[str]]) -> dict[str, Sampled]:
@@ -544,6 +589,9 @@ def score_columns_by_data(
         column[positions] = scores
         of.values[run, metric] = column
         of.unscored[run, metric] = int(unscored.sum())
+        if of.unscored[run, metric]:
+            of.unread[run, metric] = np.zeros(len(column), dtype=np.bool_)
+            of.unread[run, metric][positions] = unscored > 0
         of.unscorable[run, metric] = int(np.isnan(scores).sum()) - of.unscored[run, metric]
     return results
 
@@ -734,7 +782,7 @@ def fallbacks(store: Store, run: str) -> dict[str, dict[str, int]]:
 
 def calls(store: Store, run: str, question: str) -> list[Call]:
     """The calls of generating models that a run made for a question, as far as they are kept, in order."""
-    names = ", ".join(Call.__slots__)
+    names = ", ".join("epoch(created)" if name == "created" else name for name in Call.__slots__)
     with store.database.reading() as connection:
         rows = connection.execute(f"SELECT {names} FROM calls WHERE run = ? AND question = ? ORDER BY position", [run, question]).fetchall()
     return [Call(role, step, without_secrets(prompt), without_secrets(reply), *used) for role, step, prompt, reply, *used in rows]

@@ -10,7 +10,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
-from benchmarks.core.errors import UserError
 from benchmarks.schema import Passage, Question
 from benchmarks.text import answer_positions, is_abstention, normalize
 from judges.judge import Item
@@ -50,11 +49,7 @@ def positions(text: str, golds: tuple[str, ...]) -> tuple[tuple[int, int], ...]:
 
 
 def gold_questions(store: Store, dataset_fingerprint: str) -> dict[str, Question]:
-    """The questions of a stored dataset with their gold, by id, in the dataset's order.
-
-    Raises:
-        UserError: The store was written by a ragmeter that did not keep all of the gold.
-    """
+    """Return the questions of a stored dataset with their gold, by id, in the dataset's order."""
     with store.database.reading() as connection:
         rows = connection.execute(
             """SELECT question, text, answers, evidence, supporting_facts, type, document_id, record FROM questions
@@ -63,12 +58,6 @@ def gold_questions(store: Store, dataset_fingerprint: str) -> dict[str, Question
         ).fetchall()
     results = {}
     for identifier, text, answers, evidence, facts, kind, document, kept in rows:
-        if kept is None:
-            raise UserError(
-                "an earlier ragmeter stored these questions, without all of their gold",
-                where=str(store.folder),
-                try_this="run the experiment again: what is answered stays, and the gold is completed",
-            )
         gold: dict[str, Any] = json.loads(kept)
         results[identifier] = Question(
             id=identifier,

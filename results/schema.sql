@@ -1,5 +1,7 @@
 -- One row per (run, question) for what a method said, one per (run, question, metric) for what it is worth.
--- Uniqueness is kept by the store (it deletes before it inserts, under its lock): indexes would slow appends down.
+-- Uniqueness is kept by the store (it inserts what is missing, under its lock): indexes would slow appends down.
+-- A finished run never changes: other executions get other ids, and scores and judgments are only added.
+-- `repeat` numbers the answers to one question within a run, from 0.
 
 CREATE TABLE ragmeter_schema (version INTEGER NOT NULL, applied_at TIMESTAMP NOT NULL, ragmeter VARCHAR NOT NULL);
 
@@ -21,7 +23,8 @@ CREATE TABLE added_columns (
 -- Packages, hardware and code, once for all runs made with them; `provenance` keeps what is a run's own.
 CREATE TABLE environments (environment VARCHAR NOT NULL, description JSON NOT NULL);
 CREATE TABLE runs (
-    run VARCHAR NOT NULL,               -- fingerprint of (dataset, method, setting, seed)
+    run VARCHAR NOT NULL,               -- an execution: FINGERPRINT, and FINGERPRINT.TOKEN for later ones; the fingerprint
+                                        -- covers dataset, method with code, weights and revision, setting and seed
     method VARCHAR NOT NULL,            -- the name shown, unique within an experiment
     method_id VARCHAR NOT NULL, kind VARCHAR NOT NULL, description JSON NOT NULL,
     dataset VARCHAR NOT NULL, dataset_fingerprint VARCHAR NOT NULL, setting VARCHAR NOT NULL, seed BIGINT NOT NULL,
@@ -35,26 +38,44 @@ CREATE TABLE runs (
     split VARCHAR,                      -- of the base
     style JSON NOT NULL,                -- the styles of its passages: {"shares": {style: share}, "drawn": by and how}
     same_questions VARCHAR[] NOT NULL,  -- name[/subset]:split of everything that holds these questions
-    unit VARCHAR                        -- what was sampled, where an experiment states it; NULL: what its dataset says
+    unit VARCHAR,                       -- what was sampled, if an experiment states it; NULL: what its dataset says
+    replies VARCHAR DEFAULT '',         -- which cached replies it may use: '' all, TOKEN only those made for this command
+    accepted_at TIMESTAMP               -- when a user accepted its failed questions as wrong answers; NULL: never
 );
 
 CREATE TABLE predictions (
-    run VARCHAR NOT NULL, question VARCHAR NOT NULL, answer VARCHAR NOT NULL, failed VARCHAR, notes JSON NOT NULL
+    run VARCHAR NOT NULL, question VARCHAR NOT NULL, answer VARCHAR NOT NULL, failed VARCHAR, notes JSON NOT NULL,
+    repeat INTEGER DEFAULT 0,
+    cause VARCHAR,                      -- of a failure: `code` (ours or a plug-in's raised) or `model`
+    raw VARCHAR,                        -- the reply that the answer was extracted from; NULL: it is the answer
+    contexts JSON,                      -- what the system showed its model: [{text, id, url, score}]
+    statements JSON,                    -- [{text, cites}]
+    searches JSON,                      -- [{query, found, used}]
+    confidence DOUBLE,
+    cached_replies INTEGER DEFAULT 0,   -- model replies that came from the cache,
+    oldest_reply TIMESTAMP              -- and when the oldest of them was received
 );
 CREATE TABLE evidence (
-    run VARCHAR NOT NULL, question VARCHAR NOT NULL, rank INTEGER NOT NULL, id VARCHAR NOT NULL, score DOUBLE NOT NULL
+    run VARCHAR NOT NULL, question VARCHAR NOT NULL, rank INTEGER NOT NULL, id VARCHAR NOT NULL, score DOUBLE NOT NULL,
+    repeat INTEGER DEFAULT 0
 );
 CREATE TABLE usage (
     run VARCHAR NOT NULL, question VARCHAR NOT NULL, prompt_tokens BIGINT NOT NULL, completion_tokens BIGINT NOT NULL,
     memory_tokens BIGINT NOT NULL, model_calls BIGINT NOT NULL,
     seconds DOUBLE NOT NULL,            -- the question's own: all stages but `wait`
-    stages JSON NOT NULL, peak_memory_bytes BIGINT NOT NULL, cost_usd DOUBLE NOT NULL
+    stages JSON NOT NULL, peak_memory_bytes BIGINT NOT NULL, cost_usd DOUBLE NOT NULL,
+    repeat INTEGER DEFAULT 0
 );
 -- Calls of generating models that a question made, in the order in which they ended; texts are cut (`methods.api`).
 CREATE TABLE calls (
     run VARCHAR NOT NULL, question VARCHAR NOT NULL, position INTEGER NOT NULL, role VARCHAR NOT NULL,
     step VARCHAR NOT NULL, prompt VARCHAR NOT NULL, reply VARCHAR NOT NULL, prompt_tokens BIGINT NOT NULL,
-    completion_tokens BIGINT NOT NULL, seconds DOUBLE NOT NULL, cached BOOLEAN NOT NULL, failed BOOLEAN NOT NULL
+    completion_tokens BIGINT NOT NULL, seconds DOUBLE NOT NULL, cached BOOLEAN NOT NULL, failed BOOLEAN NOT NULL,
+    repeat INTEGER DEFAULT 0,
+    thought VARCHAR, raw VARCHAR,       -- the reasoning, and the whole reply if `reply` is only a part of it
+    finish_reason VARCHAR, refusal VARCHAR,
+    model VARCHAR,                      -- as the endpoint names what served the reply
+    created TIMESTAMP                   -- when a cached reply was received
 );
 -- What preparing for the questions took: one row per (run, artifact), no part of the questions' cost.
 CREATE TABLE indexing (
@@ -62,12 +83,14 @@ CREATE TABLE indexing (
     artifact VARCHAR NOT NULL,          -- what was made or reopened, as its folder is called; '' where nothing is kept
     reused BOOLEAN NOT NULL,            -- it was there already: the rest is what opening it took
     prompt_tokens BIGINT NOT NULL, completion_tokens BIGINT NOT NULL, memory_tokens BIGINT NOT NULL,
-    model_calls BIGINT NOT NULL, seconds DOUBLE NOT NULL, peak_memory_bytes BIGINT NOT NULL, cost_usd DOUBLE NOT NULL
+    model_calls BIGINT NOT NULL, seconds DOUBLE NOT NULL, peak_memory_bytes BIGINT NOT NULL, cost_usd DOUBLE NOT NULL,
+    notes JSON                          -- what the index says of itself (`methods.api.Indexed`)
 );
 CREATE TABLE scores (
     run VARCHAR NOT NULL, question VARCHAR NOT NULL, metric VARCHAR NOT NULL,
     value DOUBLE,                       -- NULL: unscorable, counted apart
-    unscored VARCHAR                    -- why a judge gave no value; a row with neither is unscorable
+    unscored VARCHAR,                   -- why a judge gave no value; a row with neither is unscorable
+    repeat INTEGER DEFAULT 0
 );
 -- One row per (run, metric), rewritten with the scores it sums up.
 CREATE TABLE summaries (
@@ -88,7 +111,8 @@ CREATE TABLE questions (
     dataset_fingerprint VARCHAR NOT NULL, question VARCHAR NOT NULL, position INTEGER NOT NULL, text VARCHAR NOT NULL,
     answers VARCHAR[] NOT NULL, golds VARCHAR[] NOT NULL, evidence VARCHAR[] NOT NULL,
     supporting_facts VARCHAR[] NOT NULL, type VARCHAR NOT NULL, document_id VARCHAR,
-    record JSON                         -- what of the gold has no column: aliases, triples, kinds of answer
+    record JSON NOT NULL,               -- what of the gold has no column: aliases, triples, kinds of answer
+    turns JSON                          -- earlier turns of a conversation: [{role, text}]
 );
 -- Which unit of a kind (document, world, …) each question belongs to; such questions are one witness.
 CREATE TABLE units (dataset_fingerprint VARCHAR NOT NULL, kind VARCHAR NOT NULL, question VARCHAR NOT NULL, unit VARCHAR NOT NULL);
@@ -110,7 +134,8 @@ CREATE TABLE judge_calls (
     parse JSON,                         -- what was read out of the reply
     unscored VARCHAR,                   -- why nothing could be
     model VARCHAR NOT NULL, prompt_tokens BIGINT NOT NULL, completion_tokens BIGINT NOT NULL,
-    seconds DOUBLE NOT NULL, cost_usd DOUBLE NOT NULL
+    seconds DOUBLE NOT NULL, cost_usd DOUBLE NOT NULL,
+    repeat INTEGER DEFAULT 0            -- of the answer that was judged
 );
 CREATE TABLE battle_calls (
     dataset_fingerprint VARCHAR NOT NULL, setting VARCHAR NOT NULL, judge VARCHAR NOT NULL, question VARCHAR NOT NULL,

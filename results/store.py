@@ -1,7 +1,9 @@
-"""The store: every number with where it came from.
+"""The store: every number with its origin.
 
-A run is one task's execution, keyed by its fingerprint; executing the same task again continues it. What a method
-said (predictions, evidence, usage) and what it is worth (scores) go in together, one transaction a batch.
+A run is one execution of a task. Its id is the task's fingerprint, followed by a token for every execution but the
+first. It is open until it is finished: executing the task again fills in what is missing. A finished run never changes;
+scores and judgments of other metrics and judges can be added. Predictions and their scores are written in one
+transaction per batch.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ import hashlib
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +26,7 @@ from benchmarks.schema import SCORED, Passage, Question
 from benchmarks.styles.mix import STYLED
 from benchmarks.units import Sampled
 from judges.metric import Metric, Scores
-from methods.api import FAILED, KEPT_CALLS, Evidence, Indexed, Prediction, Usage, kept, reason
+from methods.api import FAILED, KEPT_CALLS, Call, Evidence, Indexed, Prediction, Usage, kept, reason
 from results.database import Database, now
 from results.variants import style_of_name
 
@@ -46,10 +49,14 @@ def insert(connection: duckdb.DuckDBPyConnection, table: str, columns: Mapping[s
 
 _LISTS = {"answers", "golds", "evidence", "supporting_facts", "sentences", "metrics", "parents", "data", "same_questions"}
 _INTEGERS = {"rank", "position", "repetition", "prompt_tokens", "completion_tokens", "memory_tokens", "model_calls", "peak_memory_bytes"}
+_INTEGERS |= {"cached_replies"}
 _FLOATS = {"score", "value", "seconds", "cost_usd"}
+_MOMENTS = {"created", "oldest_reply"}
 
 
 def _arrow(table: str, name: str, values: Iterable[Any]) -> pa.Array:
+    if isinstance(values, pa.Array):
+        return values
     if isinstance(values, np.ndarray):
         return pa.array(values, from_pandas=True)
     if name in _LISTS:
@@ -58,6 +65,8 @@ def _arrow(table: str, name: str, values: Iterable[Any]) -> pa.Array:
         kind = pa.int64()
     elif name in _FLOATS:
         kind = pa.float64()
+    elif name in _MOMENTS:
+        kind = pa.timestamp("us")
     else:
         kind = pa.string()
     return pa.array(list(values), kind)
@@ -136,22 +145,6 @@ def record(question: Question) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def complete_gold(connection: duckdb.DuckDBPyConnection, fingerprint: str, questions: Sequence[Question]) -> None:
-    """Add to questions that an earlier ragmeter stored what it did not keep of their gold."""
-    lacking = connection.execute(
-        "SELECT 1 FROM questions WHERE dataset_fingerprint = ? AND record IS NULL LIMIT 1", [fingerprint]
-    ).fetchall()  # all of it: a result that is not read to its end keeps the connection busy
-    if lacking:
-        rows = pa.table({"question": [q.id for q in questions], "record": [record(q) for q in questions]})
-        connection.register("incoming", rows)
-        connection.execute(
-            """UPDATE questions SET record = incoming.record FROM incoming
-               WHERE questions.dataset_fingerprint = ? AND questions.question = incoming.question""",
-            [fingerprint],
-        )
-        connection.unregister("incoming")
-
-
 CACHE = "cache.sqlite"
 """The file in a store folder that keeps models' replies."""
 BY_RUN = ("predictions", "evidence", "usage", "indexing", "scores", "summaries", "judge_calls", "violations", "calls")
@@ -159,6 +152,30 @@ BY_RUN = ("predictions", "evidence", "usage", "indexing", "scores", "summaries",
 BETWEEN_RUNS = ("battle_calls", "battles")
 """Tables whose rows belong to two runs, `one` and `other`; people's labels go with no run (`results.judgments`)."""
 RUNNING, FINISHED, INTERRUPTED, FAILED_RUN, INCOMPLETE = "running", "finished", "interrupted", "failed", "incomplete"
+TOKEN = 8
+"""Hex digits that tell later executions of a fingerprint from the first."""
+FINGERPRINT = "split_part(run, '.', 1)"
+"""SQL: the fingerprint of the run in column `run`."""
+
+
+def fingerprint_of(run: str) -> str:
+    """Return the fingerprint of a run's task, which all executions of it share."""
+    return run.partition(".")[0]
+
+
+def token_of(run: str) -> str:
+    """Return the token of a later execution, "" for the first one."""
+    return run.partition(".")[2]
+
+
+def execution_id(fingerprint: str, token: str) -> str:
+    """Return the id of an execution; without a token that of the first."""
+    return f"{fingerprint}.{token}" if token else fingerprint
+
+
+def shortened(run: str) -> str:
+    """Return a run's id as tables show it: eight digits, and four of the token."""
+    return execution_id(fingerprint_of(run)[:8], token_of(run)[:4])
 
 
 @dataclass(frozen=True)
@@ -166,7 +183,7 @@ class Run:
     """What identifies and describes a run.
 
     Attributes:
-        run: Fingerprint of dataset, method, setting and seed.
+        run: Fingerprint of dataset, method, setting and seed, for later executions with a token (`execution_id`).
         method: The name shown, unique within an experiment.
         method_id, kind: Of the registered method; `description` says what it is made of.
         dataset: Data reference.
@@ -176,6 +193,7 @@ class Run:
         origin: `run` (made here), `submitted`, or `verified` (submitted, and confirmed by a run made here).
         card: A submission's card.
         unit: What was sampled, where an experiment states it (`put_benchmark` was given it); None: what the benchmark says.
+        replies: Which cached replies it may use (`Services.replies`).
     """
 
     run: str
@@ -193,6 +211,31 @@ class Run:
     origin: str = "run"
     card: Mapping[str, Any] | None = None
     unit: str | None = None
+    replies: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Execution:
+    """A stored run, as far as choosing between executions of a task needs it.
+
+    Attributes:
+        run: Its id.
+        status: As of `RUNNING` … `INCOMPLETE`.
+        failed: Questions that failed.
+        replies: Which cached replies it may use.
+        started_at: UTC.
+    """
+
+    run: str
+    status: str
+    failed: int
+    replies: str
+    started_at: datetime
+
+    @property
+    def finished(self) -> bool:
+        """Whether it can no longer change."""
+        return self.status == FINISHED
 
 
 class Store:
@@ -275,7 +318,6 @@ class Store:
                     same = {"dataset_fingerprint": [fingerprint] * count, "kind": [unit.kind] * count}
                     insert(connection, "units", {**same, "question": ids, "unit": list(unit.labels)})
             if connection.execute("SELECT 1 FROM datasets WHERE fingerprint = ?", [fingerprint]).fetchone():
-                complete_gold(connection, fingerprint, benchmark.questions)
                 return
             card = benchmark.card.model_dump_json()
             notes = json.dumps(benchmark.extra.get("notes", {}), ensure_ascii=False)
@@ -326,10 +368,13 @@ class Store:
                 )
 
     def start(self, run: Run) -> None:
-        """Mark a run as running, entering it when it is new."""
+        """Mark a run as running and enter it if it is new; a finished one stays as it is."""
         with self.database.writing() as connection:
             if connection.execute("SELECT 1 FROM runs WHERE run = ?", [run.run]).fetchone():
-                connection.execute("UPDATE runs SET status = ?, error = NULL, updated_at = ? WHERE run = ?", [RUNNING, now(), run.run])
+                connection.execute(
+                    "UPDATE runs SET status = ?, error = NULL, updated_at = ? WHERE run = ? AND status <> ?",
+                    [RUNNING, now(), run.run, FINISHED],
+                )
                 return
             described = json.dumps(run.environment, sort_keys=True)
             environment = hashlib.md5(described.encode(), usedforsecurity=False).hexdigest()
@@ -357,23 +402,23 @@ class Store:
                 "card": None if run.card is None else json.dumps(run.card),
                 "environment": environment,
                 "unit": run.unit,
+                "replies": run.replies,
                 **style_of_name(run.dataset).row(),
             }
             connection.execute(f"INSERT INTO runs ({', '.join(row)}) VALUES ({', '.join('?' * len(row))})", [*row.values()])
 
     def end(self, run: str, status: str, error: str | None = None) -> None:
-        """Record how a run ended (`FINISHED`, `INTERRUPTED`, `FAILED_RUN` or `INCOMPLETE`).
-
-        One that is finished is so whatever happens to another execution of it; it may turn out to be incomplete.
-        """
+        """Record how a run ended (`FINISHED`, `INTERRUPTED`, `FAILED_RUN` or `INCOMPLETE`); a finished one stays finished."""
         with self.database.writing() as connection:
             connection.execute(
-                "UPDATE runs SET status = ?, error = ?, updated_at = ? WHERE run = ? AND (status <> ? OR ? = ?)",
-                [status, error, now(), run, FINISHED, status, INCOMPLETE],
+                "UPDATE runs SET status = ?, error = ?, updated_at = ? WHERE run = ? AND status <> ?", [status, error, now(), run, FINISHED]
             )
 
     def append(self, run: str, predictions: Sequence[Prediction], scores: Mapping[str, Scores], passages: Iterable[Passage] = ()) -> None:
-        """Write finished questions with their scores, in one transaction.
+        """Write answered questions with their scores, in one transaction.
+
+        A question that has an answer keeps it, for example if two processes carry out one task; only a failed one is
+        replaced. Nothing is written to a finished run.
 
         Args:
             run: The run.
@@ -381,10 +426,23 @@ class Store:
             scores: By metric id, shape (len(predictions),), NaN for unscorable.
             passages: Those that the predictions' evidence names; known ones are not written again.
         """
-        questions = [prediction.question_id for prediction in predictions]
-        runs = [run] * len(predictions)
         with self.database.writing() as connection:
-            # Two executions of one task may finish the same question; the rows are equal and one set is kept.
+            status = connection.execute("SELECT status FROM runs WHERE run = ?", [run]).fetchone()
+            if status == (FINISHED,):
+                return
+            known = {
+                question
+                for (question,) in connection.execute(
+                    "SELECT question FROM predictions WHERE run = ? AND failed IS NULL AND list_contains(?, question)",
+                    [run, [p.question_id for p in predictions]],
+                ).fetchall()
+            }
+            if known:
+                wanted = [position for position, p in enumerate(predictions) if p.question_id not in known]
+                predictions = [predictions[position] for position in wanted]
+                scores = {metric: np.asarray(values)[wanted] for metric, values in scores.items()}
+            questions = [prediction.question_id for prediction in predictions]
+            runs = [run] * len(predictions)
             answers = [storable(p.answer) for p in predictions]
             reasons = [reason(str(p.notes[FAILED])) if p.notes.get(FAILED) else None for p in predictions]
             notes = [{**p.notes, **({} if why is None else {FAILED: why})} for p, why in zip(predictions, reasons, strict=True)]
@@ -404,6 +462,9 @@ class Store:
                     "answer": answers,
                     "failed": [None if why is None else storable(why) for why in reasons],
                     "notes": [storable(json.dumps(kept_notes, ensure_ascii=False)) for kept_notes in notes],
+                    # A copy of an equal call in flight is new.
+                    "cached_replies": [sum(call.cached and call.created is not None for call in p.calls) for p in predictions],
+                    "oldest_reply": [_oldest(p.calls) for p in predictions],
                 },
             )
             ranked = [(q, rank, e) for q, p in zip(questions, predictions, strict=True) for rank, e in enumerate(p.evidence, 1)]
@@ -451,9 +512,12 @@ class Store:
             "prompt_tokens": [call.prompt_tokens for _, _, call in made],
             "completion_tokens": [call.completion_tokens for _, _, call in made],
             "seconds": [float(call.seconds) for _, _, call in made],
+            "created": [_moment(call.created) for _, _, call in made],
         }
-        columns |= {name: [storable(getattr(call, name)) for _, _, call in made] for name in ("role", "step")}
-        columns |= {name: [storable(kept(getattr(call, name))) for _, _, call in made] for name in ("prompt", "reply")}
+        columns |= {name: [storable(getattr(call, name)) for _, _, call in made] for name in ("role", "step", "finish_reason", "model")}
+        columns |= {
+            name: [storable(kept(getattr(call, name))) for _, _, call in made] for name in ("prompt", "reply", "thought", "raw", "refusal")
+        }
         columns |= {name: np.array([getattr(call, name) for _, _, call in made], bool) for name in ("cached", "failed")}
         insert(connection, "calls", columns)
 
@@ -471,6 +535,7 @@ class Store:
             "seconds": float(sum(usage.seconds.values())),
             "peak_memory_bytes": usage.peak_memory_bytes,
             "cost_usd": float(usage.cost_usd),
+            "notes": json.dumps(dict(indexed.notes), default=str) if indexed.notes else None,
         }
         with self.database.writing() as connection:
             known = "FROM indexing WHERE run = ? AND artifact = ?"
@@ -480,21 +545,45 @@ class Store:
             )
 
     def put_scores(self, run: str, questions: Sequence[str], scores: Mapping[str, Scores]) -> None:
-        """Write scores of stored predictions, replacing earlier ones of the same metrics."""
+        """Add scores of stored predictions; a question that has a score by one of these metrics keeps it."""
         with self.database.writing() as connection:
-            connection.register("fresh", pa.table({"question": pa.array(list(questions), pa.string())}))
-            for metric in scores:
-                connection.execute(
-                    "DELETE FROM scores WHERE run = ? AND metric = ? AND question IN (SELECT question FROM fresh)", [run, metric]
-                )
-            insert_scores(connection, run, questions, scores)
+            for metric, values in scores.items():
+                known = {
+                    question
+                    for (question,) in connection.execute(
+                        "SELECT question FROM scores WHERE run = ? AND metric = ?", [run, metric]
+                    ).fetchall()
+                }
+                wanted = [position for position, question in enumerate(questions) if question not in known]
+                if wanted:
+                    insert_scores(connection, run, [questions[position] for position in wanted], {metric: np.asarray(values)[wanted]})
             summarize(connection, run)
 
-    def forget(self, run: str) -> None:
-        """Delete what a run wrote; experiments still count it among theirs, and find it again when it is redone.
+    def begin_as(self, run: Run, earlier: str) -> None:
+        """Enter a run with the answers of an earlier execution that did not fail, their scores and judgments.
 
-        People's labels of its answers stay, and count again when it gives the same answers.
+        Args:
+            run: The new run.
+            earlier: The id of a run of the same fingerprint.
         """
+        self.start(run)
+        with self.database.writing() as connection:
+            answered = "SELECT question FROM predictions WHERE run = ? AND failed IS NULL"
+            for table in ("evidence", "usage", "calls", "scores", "judge_calls", "predictions"):
+                connection.execute(
+                    f"INSERT INTO {table} SELECT * REPLACE (? AS run) FROM {table} WHERE run = ? AND question IN ({answered})",
+                    [run.run, earlier, earlier],
+                )
+            connection.execute("INSERT INTO indexing SELECT * REPLACE (? AS run) FROM indexing WHERE run = ?", [run.run, earlier])
+            summarize(connection, run.run)
+
+    def forget(self, run: str) -> None:
+        """Delete what an open run wrote; a finished one stays.
+
+        People's labels of its answers stay, and count again if it gives the same answers.
+        """
+        if self.status(run) == FINISHED:
+            return
         with self.database.writing() as connection:
             for table in (*BY_RUN, "runs"):
                 connection.execute(f"DELETE FROM {table} WHERE run = ?", [run])
@@ -519,6 +608,29 @@ class Store:
         with self.database.reading() as connection:
             row = connection.execute("SELECT status FROM runs WHERE run = ?", [run]).fetchone()
         return row[0] if row else None
+
+    def executions(self, fingerprints: Collection[str]) -> dict[str, list[Execution]]:
+        """Return the stored executions of tasks by fingerprint, in the order in which they were started."""
+        if not self.database.exists or not fingerprints:
+            return {}
+        with self.database.reading() as connection:
+            rows = connection.execute(
+                f"""SELECT r.run, status, (SELECT count(failed) FROM predictions p WHERE p.run = r.run), replies, started_at FROM runs r
+                    WHERE list_contains(?, {FINGERPRINT}) ORDER BY started_at, run""",
+                [list(fingerprints)],
+            ).fetchall()
+        results: dict[str, list[Execution]] = {}
+        for row in rows:
+            results.setdefault(fingerprint_of(row[0]), []).append(Execution(*row))
+        return results
+
+    def runs_of(self, experiment: str) -> list[str]:
+        """Return the ids of the runs that an experiment shows; none if the store does not know it."""
+        if not self.database.exists:
+            return []
+        with self.database.reading() as connection:
+            rows = connection.execute("SELECT run FROM experiment_runs WHERE experiment = ? ORDER BY position", [experiment]).fetchall()
+        return [run for (run,) in rows]
 
     def scored(self, run: str) -> dict[str, int]:
         """For each metric id, how many questions of a run have a row."""
@@ -553,6 +665,16 @@ class Store:
         ]
 
 
+def _moment(seconds: float | None) -> datetime | None:
+    """Return a time in seconds since 1970 as the store keeps it, UTC without a zone."""
+    return None if seconds is None else datetime.fromtimestamp(seconds, UTC).replace(tzinfo=None)
+
+
+def _oldest(calls: Sequence[Call]) -> datetime | None:
+    """Return when the oldest cached reply among calls was received."""
+    return _moment(min((call.created for call in calls if call.cached and call.created is not None), default=None))
+
+
 # -- What an experiment leaves behind when another text takes its name in a store --
 
 
@@ -562,10 +684,10 @@ def left_behind(store: Store, name: str, source: str, path: str | None, runs: Co
     Args:
         store: As it is before.
         name, source, path: The new experiment: its name, text and file.
-        runs: Fingerprints of its runs.
+        runs: Ids of its runs.
 
     Returns:
-        None where every run that is in the store stays in some experiment.
+        None if every stored run stays in some experiment, or has a newer execution in this one.
     """
     if not store.database.exists:
         return None
@@ -576,7 +698,8 @@ def left_behind(store: Store, name: str, source: str, path: str | None, runs: Co
                AND run NOT IN (SELECT run FROM experiment_runs WHERE experiment <> ?)""",
             [name, name],
         ).fetchall()
-    number = len({run for (run,) in alone}.difference(runs))
+    again = {fingerprint_of(run) for run in runs}
+    number = len({run for (run,) in alone if fingerprint_of(run) not in again})
     if before is None or not number:
         return None
     if before == (source, path):

@@ -7,7 +7,7 @@ counted when it ran here; where neither is known it is None and never guessed.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from types import MappingProxyType
 from typing import Any
@@ -19,10 +19,11 @@ from numpy.typing import NDArray
 from benchmarks.core.fingerprint import fingerprint
 from benchmarks.units import Sampled
 from results.checkpoints import Cards, Checkpoints, contaminating, declared, trained_on
-from results.queries import RunRow, sampled_by_data, unstated
+from results.queries import NO_EXPERIMENT, RunRow, definitions, sampled_by_data, unstated
 from results.statistics.closed_form import Moments, all_differences, means
 from results.statistics.core import Floats
 from results.store import FINISHED, Store
+from results.unread import MAX_UNSCORED, Ends, Missing, all_p, max_unscored_of_runs, missing_values, together
 
 # -- Scores of many benchmarks in one reading: what the cells of a method × dataset matrix are computed from --
 
@@ -102,6 +103,11 @@ class Figures:
         questions: Of the benchmark.
         sampled: What was sampled.
         question_ids: Ids of the questions.
+        definition: Of the metric, if verdicts are missing.
+        missing: What is missing of a judge's values, by run.
+        max_unscored: The share of missing verdicts above which a value is withheld.
+        ends: The scores with missing verdicts at either end; None if none is missing.
+        p: P-values of `pairs` that hold at both ends; None likewise.
     """
 
     runs: Mapping[str, int]
@@ -113,6 +119,11 @@ class Figures:
     questions: int
     sampled: Sampled
     question_ids: frozenset[str] = frozenset()
+    definition: Mapping[str, Any] = field(default_factory=dict)
+    missing: Mapping[str, Missing] = field(default_factory=dict)
+    max_unscored: float = MAX_UNSCORED
+    ends: Ends | None = None
+    p: Floats | None = None
 
 
 def scored_metrics(store: Store, runs: Iterable[str]) -> dict[str, list[str]]:
@@ -150,13 +161,24 @@ def figures(store: Store, wanted: Sequence[Wanted]) -> dict[str, Figures]:
         spent = [metric for metric in _SPENT if any(column.metric == metric for column in wanted)]
         queries = [_USAGE.format(value=_SPENT[metric], metric=metric) for metric in spent]
         table = connection.execute(" UNION ALL ".join([_SCORES, *queries])).fetchnumpy()
+        every = [member for column in wanted for run in column.runs for member in column.members(run)]
+        gaps = missing_values(connection, every, list({column.metric for column in wanted})) if np.any(table["unscored"]) else {}
+        lacking = [column for column in wanted if any((member, column.metric) in gaps for member in every)]
+        most = {column.key: max_unscored_of_runs(connection, column.runs) for column in lacking}
     order = np.argsort(table["column_place"], kind="stable")
     rows = {name: np.ma.filled(np.ma.asarray(values), np.nan if name == "value" else 0)[order] for name, values in table.items()}
     ends = np.searchsorted(rows["column_place"], np.arange(len(wanted) + 1))
     results = {}
+    known = definitions(store) if np.any(rows["unscored"]) else {}
     for position, column in enumerate(wanted):
         part = {name: values[ends[position] : ends[position + 1]] for name, values in rows.items()}
-        results[column.key] = _figures(column, units[column.dataset_fingerprint], ids_of.get(column.dataset_fingerprint, frozenset()), part)
+        result = _figures(column, units[column.dataset_fingerprint], ids_of.get(column.dataset_fingerprint, frozenset()), part, known)
+        if result.ends is not None:
+            missing = {
+                run: together([gaps[m, column.metric] for m in column.members(run) if (m, column.metric) in gaps]) for run in column.runs
+            }
+            result = replace(result, missing=missing, max_unscored=most.get(column.key, MAX_UNSCORED))
+        results[column.key] = result
     return results
 
 
@@ -174,7 +196,9 @@ def _wanted_table(wanted: Sequence[Wanted], unknown: Mapping[str, frozenset[str]
     return pa.table({name: pa.array(values, kind) for name, values, kind in zip(names, columns, types, strict=True)})
 
 
-def _figures(column: Wanted, sampled: Sampled, queries: frozenset[str], rows: Mapping[str, NDArray[Any]]) -> Figures:
+def _figures(
+    column: Wanted, sampled: Sampled, queries: frozenset[str], rows: Mapping[str, NDArray[Any]], known: Mapping[str, Mapping[str, Any]]
+) -> Figures:
     runs = {run: position for position, run in enumerate(column.runs)}
     shape = (len(runs), len(queries))
     cells = np.ravel_multi_index((rows["place"].astype(np.int64), rows["position"].astype(np.int64)), shape)
@@ -182,17 +206,23 @@ def _figures(column: Wanted, sampled: Sampled, queries: frozenset[str], rows: Ma
     # A sum that lacks a seed, or holds a NaN, is no score.
     whole = _count(cells, shape) == seeds
     scores = np.where(whole, _count(cells, shape, rows["value"]) / seeds, np.nan)
-    of_runs = means(scores, clusters=sampled.labels)
+    of_runs, pairs = means(scores, clusters=sampled.labels), all_differences(scores, clusters=sampled.labels)
+    unread = whole & (_count(cells, shape, rows["unscored"].astype(np.float64)) > 0)
+    definition = known.get(column.metric, {})
+    ends = Ends.of(scores, unread, definition) if unread.any() else None
     return Figures(
         runs,
         of_runs,
-        all_differences(scores, clusters=sampled.labels),
+        pairs,
         whole.sum(axis=1),
-        (whole & (_count(cells, shape, rows["unscored"].astype(np.float64)) > 0)).sum(axis=1),
+        unread.sum(axis=1),
         tuple(of_runs.withheld(sampled.kind + "s")),
         len(queries),
         sampled,
         queries,
+        definition=definition,
+        ends=ends,
+        p=None if ends is None else all_p(ends, pairs, sampled.labels),
     )
 
 
@@ -216,7 +246,6 @@ IMPLAUSIBLE = "implausible"
 """Marks a submission with such findings; key of their sentences in its record."""
 RUN = "run"
 """Origin of runs made here."""
-NO_EXPERIMENT = "-"
 _SENT = "sent in"
 _NONE: Checkpoints = MappingProxyType({})
 
@@ -296,7 +325,7 @@ def systems(columns: Mapping[str, Sequence[RunRow]], cards: Cards, known: Checkp
         for run in runs:
             group = groups.setdefault((run.method, made_of(run)), {})
             if column in group:
-                further.setdefault(f"{run.method} · {run.run[:8]}", {})[column] = run
+                further.setdefault(f"{run.method} · {run.short}", {})[column] = run
             else:
                 group[column] = run
     results = [_system(name, key, runs, cards, known) for name, key, runs in _called_apart(groups)]
@@ -352,7 +381,7 @@ def _distinguished(name: str, runs: Sequence[RunRow], taken: Collection[str]) ->
         results = [f"{name} · {label}" for label in labels]
         if len(set(results)) == len(results) and not set(results) & set(taken) and NO_EXPERIMENT not in labels:
             return results
-    return [f"{name} · {run.run[:8]}" for run in runs]
+    return [f"{name} · {run.short}" for run in runs]
 
 
 def why_not_ranked(run: RunRow, contaminated: Sequence[str], violations: Sequence[str], scored: int) -> str:

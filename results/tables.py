@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from results.board import Board, Cell, Row
+from results.health import health_text
 from results.store import INCOMPLETE
 from results.systems import CONTAMINATED, IMPLAUSIBLE, implausible
 
@@ -29,7 +30,7 @@ STARS = ((0.01, "**"), (0.05, "*"))
 
 CSV_COLUMNS = (
     "dataset", "dataset_fingerprint", "setting", "seed", "questions", "method", "kind", "origin", "status", "run",
-    "metric", "unit", "value", "low", "high", "n", "unscorable", "unscored", "reference", "difference",
+    "metric", "unit", "value", "low", "high", "n", "unscorable", "unscored", "low_if_wrong", "high_if_right", "reference", "difference",
     "difference_low", "difference_high", "difference_n", "wins", "ties", "losses", "p", "p_holm", "mark",
     "seconds_per_question", "seconds_p50", "seconds_p95", "tokens_per_question", "memory_tokens_per_question", "cost_usd",
     "index_seconds", "index_calls", "index_tokens", "index_usd",
@@ -60,7 +61,7 @@ def labels(metrics: Sequence[str]) -> dict[str, str]:
 
     What a model, or a rule in the place of one, has judged always names it.
     """
-    short = {metric: re.sub(r"\((?:model=([^,)]*))?.*\)|#v\d+$", _judged_by, metric) for metric in metrics}
+    short = {metric: re.sub(r"\((?:model=([^,)]*))?.*\)|#v\d+(?:-\w+)?$", _judged_by, metric) for metric in metrics}
     heads = list(short.values())
     return {metric: head if heads.count(head) == 1 else metric for metric, head in short.items()}
 
@@ -131,22 +132,38 @@ def _seeds(row: Row) -> Iterable[str]:
 
 
 def _unscored(row: Row) -> Iterable[str]:
-    """What a judge gave no value, in one line for all its measures that lack the same number."""
-    groups: dict[tuple[str, int], list[tuple[str, str]]] = {}
+    """What a judge gave no value, and the bounds, in one line for all its measures that lack the same number."""
+    groups: dict[tuple[str, int, str], list[tuple[str, str]]] = {}
     for metric, cell in row.cells.items():
         if cell.unscored:
             name = re.split(r"[(#]", metric)[0]
-            zero = f"{cell.scale * cell.with_failures:.1f}"
-            groups.setdefault((metric.removeprefix(name), cell.unscored), []).append((name, zero))
-    for (judge, unscored), ((name, zero), *others) in groups.items():
+            groups.setdefault((metric.removeprefix(name), cell.unscored, cell.withheld), []).append((name, bounds_text(cell)))
+    for (judge, unscored, withheld), ((name, span), *others) in groups.items():
         more = f" ({', '.join(' '.join(other) for other in others)})" if others else ""
-        what = f"the judge gave {_counted(unscored, 'question')} no value"
-        yield f"{name}{judge}: {what}; counted as zero, it is {zero}{more}"
+        what = withheld or f"the judge gave {_counted(unscored, 'question')} no value"
+        yield f"{name}{judge}: {what}; counted as wrong or right, it is between {span}{more}"
+
+
+def bounds_text(cell: Cell) -> str:
+    """`26.3 and 100.0`: the value with missing verdicts counted as wrong, and as right; `unknown` if it has no ends."""
+    if cell.bounds is None or math.isnan(cell.bounds.low):
+        return "unknown"
+    return f"{settled(cell.scale * cell.bounds.low):.1f} and {settled(cell.scale * cell.bounds.high):.1f}"
+
+
+BRACKETS = "in brackets: with missing verdicts counted as wrong, and as right"
+
+
+def bracketed(cell: Cell) -> str:
+    """`[26.3, 100.0]`: the bounds beside a value; empty if no verdict is missing."""
+    if not cell.unscored or cell.bounds is None or math.isnan(cell.bounds.low):
+        return ""
+    return f"[{bounds_text(cell).replace(' and ', ', ')}]"
 
 
 def why_withheld(board: Board) -> list[str]:
     """Why cells of a board have no interval or no verdict, in one line: the three most frequent reasons."""
-    cells = [cell for row in board.rows if not row.control for cell in row.cells.values()]
+    cells = [cell for row in board.rows if not row.control for cell in row.cells.values() if not cell.withheld]
     results = [cell.estimate.withheld for cell in cells]
     results += [cell.difference.withheld for cell in cells if cell.difference is not None]
     kinds: dict[str, list[str]] = {}
@@ -198,13 +215,15 @@ def footnotes(board: Board) -> list[str]:
             f"in parentheses the paired difference to {board.reference}; * p < .05, ** p < .01 (paired t over "
             f"{board.sampled.kind}s, Holm's correction over the methods of a column)"
         )
+    if any(bracketed(cell) for row in board.rows for cell in row.cells.values()):
+        notes.append(BRACKETS)
     notes += [*why_withheld(board), *could_have_shown(board)]
     if any(row.control for row in board.rows):
         notes.append("controls show what a metric does; they are not ranked and not tested")
     heads = labels(board.metrics)
     if long := [f"{head} = {metric}" for metric, head in heads.items() if head != metric]:
         notes.append(", ".join(long))
-    return notes + [f"{row.run.method}: {line}" for row in board.rows for line in remarks(row)]
+    return [*notes, *health_text(board.health), *(f"{row.run.method}: {line}" for row in board.rows for line in remarks(row))]
 
 
 def render(boards: Sequence[Board], form: str) -> str:
@@ -259,13 +278,14 @@ def tidy(board: Board) -> Iterable[list[Any]]:
             if cell is None:
                 continue
             value, result = cell.estimate, cell.difference
+            open_to: list[Any] = [None, None] if cell.bounds is None else [cell.bounds.if_wrong, cell.bounds.if_right]
             compared: list[Any] = [None] * 9
             if result is not None:
                 compared = [result.value, result.low, result.high, result.n, result.wins, result.ties, result.losses, result.p, cell.p_holm]
             yield [
                 *shared, run.method, run.kind, run.origin, run.status, run.run, metric,
                 "number" if cell.scale == 1 else "fraction", value.value, value.low, value.high,
-                value.n, value.unscorable, cell.unscored, board.reference if result else None, *compared, mark(cell),
+                value.n, value.unscorable, cell.unscored, *open_to, board.reference if result else None, *compared, mark(cell),
                 *spent, *once,
             ]  # fmt: skip
 
@@ -308,7 +328,7 @@ def _cell(cell: Cell | None, between: str = " ") -> str:
     if cell is None or math.isnan(cell.estimate.value):
         return "–"
     value, result = cell.estimate, cell.difference
-    text = plus_minus(value.value, value.low, value.high, scale=cell.scale)
+    text = " ".join(filter(None, (plus_minus(value.value, value.low, value.high, scale=cell.scale), bracketed(cell))))
     if result is None or math.isnan(result.value):
         return text
     below = plus_minus(result.value, result.low, result.high, "{:+.1f}", cell.scale)
@@ -362,10 +382,13 @@ def _latex_board(board: Board) -> str:
 
 
 def _latex_cell(cell: Cell | None) -> str:
+    if cell is not None and cell.withheld:
+        return ""
     if cell is None or math.isnan(cell.estimate.value):
         return "--"
     value, result = cell.estimate, cell.difference
     text = plus_minus(value.value, value.low, value.high, scale=cell.scale).replace(" ± ", r" \pm ")
+    text += rf"\;{bracketed(cell)}" if bracketed(cell) else ""
     if result is not None and not math.isnan(result.value):
         supplied = mark(cell)
         raised = f"^{{{supplied}}}" if supplied else ""

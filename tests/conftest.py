@@ -26,6 +26,7 @@ from hypothesis import settings
 from benchmarks.worlds import dataset
 from benchmarks.worlds.text import Library, Rendering, articles
 from benchmarks.worlds.world import World, WorldConfig, generate
+from tests.support.plugin import FILES, Plugin
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -176,6 +177,32 @@ def _generated(seed: int, config: WorldConfig) -> World:
 @lru_cache(maxsize=32)
 def _articles(seed: int, config: WorldConfig, rendering: Rendering) -> Library:
     return articles(_generated(seed, config), rendering)
+
+
+@pytest.fixture
+def plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Plugin]:
+    """A package as installed, not loaded yet (`tests.support.plugin`); afterwards nothing of it is registered."""
+    from benchmarks.registry import DATASETS
+    from judges.judge import JUDGES
+    from judges.metric import METRICS
+    from methods.registry import METHODS
+    from methods.training import TRAININGS
+
+    made = Plugin(tmp_path / "site")
+    made.write(FILES)
+    monkeypatch.syspath_prepend(str(made.folder))
+    # Bytecode is dated to the second, and tests edit faster.
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    registries = METHODS, DATASETS, METRICS, JUDGES, TRAININGS
+    before = [(dict(registry._entries), dict(registry._sources)) for registry in registries]
+    yield made
+    made.forget()
+    for registry, (entries, sources) in zip(registries, before, strict=True):
+        for name, entry in list(registry._entries.items()):
+            if entry.code is not None and name not in entries:
+                del registry._entries[name], registry._sources[name]
+        registry._entries.update(entries)
+        registry._sources.update(sources)
 
 
 @pytest.fixture(scope="session", autouse=True)

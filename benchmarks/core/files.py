@@ -12,6 +12,16 @@ from benchmarks.core.errors import unwritable
 
 T = TypeVar("T")
 
+CACHE_VARIABLE = "RAGMETER_CACHE"
+"""Environment variable: the folder for what is made once and read again; ~/.cache/ragmeter without it."""
+
+
+def cache_home() -> Path:
+    """Return the folder for what can be made again at any time."""
+    named = os.environ.get(CACHE_VARIABLE)
+    base = Path(named) if named else Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "ragmeter"
+    return base.expanduser()
+
 
 def whole(path: Path, write: Callable[[Path], T]) -> T:
     """Write a file under another name beside its own, then give it its own, in place of any that is there.

@@ -7,7 +7,6 @@ folder of the cache that is named by the hash of the source. From then on a load
 from __future__ import annotations
 
 import json
-import os
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,6 +18,7 @@ from typing import Any
 from pydantic import Field
 
 from benchmarks.core.errors import Broke, UserError, unknown_name
+from benchmarks.core.files import CACHE_VARIABLE, cache_home
 from benchmarks.core.fingerprint import file_sha256, fingerprint
 from benchmarks.core.random import Draws
 from benchmarks.corpus import Corpus
@@ -340,9 +340,6 @@ def topics_by_id(record: Record, name: str) -> dict[str, str]:
     return {identifier: record.expect(text, f"{name}.{identifier}", str) for identifier, text in topics.items()}
 
 
-CACHE_VARIABLE = "RAGMETER_CACHE"
-"""Environment variable: the folder for what is made of data once and read again; ~/.cache/ragmeter without it."""
-
 NOTES = {
     "questions_without_gold": "{n} questions have no gold answer in the file and cannot be scored",
     "questions_without_parses": "{n} questions have no parse, hence no answer",
@@ -536,9 +533,7 @@ def _counted(read: Iterable[Row], counts: Counter[str]) -> Iterator[Row]:
 
 def cache_folder() -> Path:
     """Where question graphs are kept: the folder `graphs` of RAGMETER_CACHE, or of ~/.cache/ragmeter."""
-    named = os.environ.get(CACHE_VARIABLE)
-    base = Path(named) if named else Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "ragmeter"
-    return base.expanduser() / "graphs"
+    return cache_home() / "graphs"
 
 
 def _compiled(

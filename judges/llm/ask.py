@@ -1,30 +1,28 @@
-"""What LLM judges share: options, prompts that judged text cannot break out of, calls, averages, and replies read.
+"""What LLM judges share: options, prompts that judged text cannot break out of, calls, and averages.
 
-Replies are read tolerantly in form (thoughts before them, fences, markdown, talk around an object, a comma too many),
-never in substance: what was not offered, what is given twice over and what breaks off is unscored, and the reason says
-so.
+`reading.py` reads the replies. A reply that cannot be read is asked for once more, as JSON (`Asker`).
 """
 
 from __future__ import annotations
 
-import json
 import re
 import unicodedata
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
-from itertools import chain
 from statistics import fmean
 from string import Template
-from typing import Any, ClassVar, Generic, Literal, TypeVar
+from typing import Any, ClassVar, Generic, Literal, TypeVar, get_args
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, create_model
 
-from benchmarks.core.errors import MissingPackage, UserError
+from benchmarks.core.errors import UserError
 from benchmarks.core.fingerprint import content_hash
 from benchmarks.schema import Question
-from judges.judge import JudgeCall, JudgeConfig, Parsed, Score
+from judges.judge import JudgeCall, JudgeConfig, Parsed, Score, counting
+from judges.llm.abstention import gold_abstains
+from judges.llm.reading import read_word, refused
 from methods.api import Services
 from methods.flow import together
 from methods.models import template_text
@@ -295,12 +293,14 @@ class Case:
         settled: What holds without an opinion.
         shape: The JSON that the reply is asked to be, None for text. A request: what comes back is read by the judge's
             own parser, now and when it is read again.
+        strict: The JSON that is asked for if the reply cannot be read; None: that of `shape`.
     """
 
     part: str
     messages: Messages | None = None
     settled: Parsed | None = None
     shape: type[BaseModel] | None = None
+    strict: type[BaseModel] | None = None
 
     @classmethod
     def ruled(cls, part: str, by: str, **value: object) -> Case:
@@ -308,8 +308,21 @@ class Case:
         return cls(part, settled=Parsed({**value, "by": by}))
 
 
+AGAIN = "This reply could not be read. Give it once more, as one JSON object and nothing else, with"
+"""How the message begins that asks for the verdict once more."""
+
+
+def asked_again(messages: Messages, reply: str, form: type[BaseModel]) -> Messages:
+    """Return the conversation that asks for an unreadable verdict once more, in the form that is wanted."""
+    fields = []
+    for name, field in form.model_fields.items():
+        words = [word for word in get_args(field.annotation) if isinstance(word, str)]
+        fields.append(f'"{name}" (one of: {", ".join(words)})' if words else f'"{name}"')
+    return [*messages, {"role": "assistant", "content": reply}, {"role": "user", "content": f"{AGAIN} {', '.join(fields)}."}]
+
+
 class Asker:
-    """Asks a judge's model.
+    """Asks a judge's model, once more if the reply cannot be read.
 
     It is opened when first needed: reading cached replies again takes neither key, endpoint nor weights.
 
@@ -335,63 +348,71 @@ class Asker:
         Raises:
             Broke: No further call could succeed.
         """
-        return await together(*(self.call(case, number) for number in range(self.config.repetitions) for case in cases))
+        made = await together(*(self.call(case, number) for number in range(self.config.repetitions) for case in cases))
+        return [call for calls in made for call in calls]
 
-    async def call(self, case: Case, repetition: int) -> JudgeCall:
-        """One call of one case."""
+    async def call(self, case: Case, repetition: int) -> list[JudgeCall]:
+        """Make one call of one case, and a second one in a stricter form if the reply is unreadable.
+
+        A judge that refuses is not asked again: a form that allows no refusal would make up a verdict.
+        """
         if case.messages is None:
-            return JudgeCall(case.part, repetition, None, case.settled or Parsed(None, NO_REPLY))
-        reply = await self._model.ask(case.messages, shape=case.shape, repetition=repetition, step=case.part)
-        return JudgeCall(
-            case.part,
+            return [JudgeCall(case.part, repetition, None, case.settled or Parsed(None, NO_REPLY))]
+        text, call = await self._ask(case.part, case.messages, case.shape, repetition)
+        form = case.strict or case.shape
+        if text is None or form is None or call.read or refused(call.parsed):
+            return [call]
+        return [call, (await self._ask(case.part, asked_again(case.messages, text, form), form, repetition))[1]]
+
+    async def _ask(self, part: str, messages: Messages, shape: type[BaseModel] | None, repetition: int) -> tuple[str | None, JudgeCall]:
+        """The reply's text, None if there is none, and the call as it is stored."""
+        reply = await self._model.ask(messages, shape=shape, repetition=repetition, step=part)
+        call = JudgeCall(
+            part,
             repetition,
             reply.key,
-            self._parse(case.part, reply.text) if reply.failed is None else Parsed(None, f"{NO_REPLY}: {reply.failed}"),
+            self._parse(part, reply.text) if reply.failed is None else Parsed(None, f"{NO_REPLY}: {reply.failed}"),
             reply.served,
             reply.prompt_tokens,
             reply.completion_tokens,
             reply.seconds,
             reply.cost_usd,
         )
+        return None if reply.failed is not None else reply.text, call
 
     @cached_property
     def _model(self) -> ChatModel:
         # No seed of a task: what a judge says depends on its identity alone.
-        return open_llm(self.config.llm, role="judge", cache=self._services.cache, device=self._services.device)
+        return open_llm(
+            self.config.llm, role="judge", cache=self._services.cache, device=self._services.device, replies=self._services.replies
+        )
 
 
 # -- From the calls made for an item to its scores: the mean over the calls that were read --
 
 
 def mean_scores(calls: Sequence[JudgeCall], values: Mapping[str, Mapping[str, float | None]]) -> dict[str, Score]:
-    """A score for each measure.
+    """Return a score for each measure.
 
     Args:
-        calls: Made for one item; none where it is unscorable.
-        values: For each measure what a verdict counts; None leaves the call out, as one that could not be read.
+        calls: Made for one item; none if it is unscorable.
+        values: For each measure what a verdict counts; None leaves the verdict out.
 
     Returns:
-        The mean over the calls that count; without any, the first reason; without a call, neither.
+        The mean over the verdicts that count. Unscored, with the first reason, if more of the repetitions are unread
+        than read: those that are read would say too little of the others. Neither without a call, and if the policy
+        leaves out all that was read.
     """
-    return {measure: _mean(calls, worth) for measure, worth in values.items()}
+    last = counting(calls)
+    return {measure: _mean(last, worth) for measure, worth in values.items()}
 
 
 def _mean(calls: Sequence[JudgeCall], worth: Mapping[str, float | None]) -> Score:
-    if not calls:
-        return Score(None)
-    counted: list[float] = []
-    reasons: list[str] = []
-    for call in calls:
-        if call.parsed.value is None:
-            reasons.append(call.parsed.unscored or "unscored")
-            continue
-        verdict = call.parsed.value["verdict"]
-        value = worth[verdict]
-        if value is None:
-            reasons.append(f"{verdict}: left out by the judge's policy")
-        else:
-            counted.append(value)
-    return Score(fmean(counted)) if counted else Score(None, reasons[0])
+    unread = [call.parsed.unscored or "unscored" for call in calls if call.parsed.value is None]
+    if 2 * len(unread) > len(calls):
+        return Score(None, unread[0])
+    counted = [value for call in calls if call.parsed.value is not None and (value := worth[call.parsed.value["verdict"]]) is not None]
+    return Score(fmean(counted)) if counted else Score(None, unread[0] if unread else None)
 
 
 # -- A question's gold as judges are shown it, and which questions can be judged by it at all --
@@ -402,6 +423,7 @@ Golds = Literal["all", "first"]
 
 ONE = "The gold is the right answer."
 ANY = "The gold lists accepted answers, separated by |: one of them suffices."
+DECLINED = "If the gold says that the question cannot be answered, an answer that says the same states what the gold states."
 ALL = "The gold is a set of answers, separated by |, each with other wordings in brackets: the answer must name all."
 
 
@@ -421,172 +443,12 @@ def gold_rule(question: Question, golds: Golds) -> str:
     """The sentence that says how the gold is meant, as `gold_text` writes it."""
     if question.answer_set:
         return ALL
-    return ANY if golds == "all" and len(question.golds) > 1 else ONE
+    rule = ANY if golds == "all" and len(question.golds) > 1 else ONE
+    return f"{rule} {DECLINED}" if gold_abstains(question) else rule
 
 
 def _with_wordings(answer: str, wordings: tuple[str, ...]) -> str:
     return f"{answer} ({'; '.join(wordings)})" if wordings else answer
-
-
-# -- Reading what a judge wrote: one word of a few, or a JSON object with a verdict for each criterion --
-
-
-LONGEST = 20_000
-"""Characters of a reply that are read, from its end."""
-_THOUGHT = re.compile(r"</think(?:ing)?>", re.IGNORECASE)
-_THINKING = re.compile(r"<think(?:ing)?>", re.IGNORECASE)
-_FENCE = re.compile(r"^\s*```[\w-]*[ \t]*\n")
-_REFUSAL = re.compile(
-    r"\W*(?:(?:i['’]?m|i am)(?: \w+)? sorry|sorry\b|as an ai\b|unfortunately,? i\b"
-    r"|i (?:can['’]?t|can ?not|won['’]?t|am unable|am not able|must decline)|i['’]m (?:unable|not able))",
-    re.IGNORECASE,
-)
-_BETWEEN = r"\W*(?:/|\||,|&|\bor\b|\band\b)\W*"
-
-
-def read_word(reply: str, offered: Sequence[str]) -> Parsed:
-    """The verdict of a reply whose first word, without punctuation, must be one of those offered.
-
-    The word must be equal, not begin or end alike: "Mismatch" is not a Match, nor "Informal" Formal.
-
-    Returns:
-        `{"verdict": …}` as offered.
-    """
-    text, unfinished = _after_thinking(reply)
-    if unfinished:
-        return Parsed(None, unfinished)
-    plain = _FENCE.sub("", text).casefold()
-    words = [word for part in plain.split() if (word := re.sub(r"[\W_]+", "", part))]
-    verdicts = {word.casefold(): word for word in offered}
-    named = "|".join(map(re.escape, sorted(verdicts, key=len, reverse=True)))
-    listed = re.match(rf"\W*({named}){_BETWEEN}({named})\b", plain)
-    only = set(words) - {"or", "and"}
-    if (listed and listed[1] != listed[2]) or (len(only) > 1 and only <= verdicts.keys()):
-        return Parsed(None, f"more than one verdict: {_short(text)}")
-    if words and words[0] in verdicts:
-        return Parsed({"verdict": verdicts[words[0]]})
-    return Parsed(None, _unreadable(text, f"no verdict of {', '.join(offered)}"))
-
-
-def read_criteria(reply: str, criteria: Sequence[str], offered: Sequence[str]) -> Parsed:
-    """The verdicts of a reply that must hold a JSON object with one for each criterion; the last complete one counts.
-
-    Complete means that each criterion is a field, flat (`"overall": "Tie"`) or nested (`"Overall Winner": {"Winner":
-    "Tie"}`). An object that breaks off is none.
-
-    Returns:
-        For each criterion the verdict as offered, or None where it is none of them; then `unscored` says why.
-    """
-    text, unfinished = _after_thinking(reply)
-    if unfinished:
-        return Parsed(None, unfinished)
-    for result in chain(reversed(_objects(text)), _mended(text)):
-        fields = _fields(result, criteria)
-        if fields is not None:
-            return _verdicts(fields, criteria, offered)
-    return Parsed(None, _unreadable(text, "no complete JSON object with " + ", ".join(criteria)))
-
-
-def _verdicts(fields: Mapping[str, Any], criteria: Sequence[str], offered: Sequence[str]) -> Parsed:
-    read = {criterion: _verdict(fields[criterion], offered) for criterion in criteria}
-    reasons = {criterion: reason for criterion, (verdict, reason) in read.items() if verdict is None}
-    if len(reasons) == len(criteria):
-        return Parsed(None, "; ".join(dict.fromkeys(reasons.values())))
-    value: dict[str, Any] = {criterion: verdict for criterion, (verdict, _) in read.items()}
-    return Parsed({**value, "unscored": reasons} if reasons else value)
-
-
-def _after_thinking(reply: str) -> tuple[str, str | None]:
-    """What follows the last thought, or why nothing does."""
-    text = _THOUGHT.split(reply)[-1].strip()
-    if _THINKING.search(text):
-        return "", "the reply ends while it still thinks"
-    return text[-LONGEST:], None if text else "the reply is empty"
-
-
-def _unreadable(text: str, lacks: str) -> str:
-    return f"refusal: {_short(text)}" if _REFUSAL.match(text) else f"{lacks}: {_short(text)}"
-
-
-def _short(text: str) -> str:
-    flat = " ".join(text.split())
-    return repr(flat if len(flat) <= 80 else f"{flat[:79]}…")
-
-
-# -- JSON --
-
-
-class _Recovered(list[Any]):
-    """What a field holds that is given more than once, differently."""
-
-
-def _unique(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
-    results: dict[str, Any] = {}
-    for key, value in pairs:
-        results[key] = value if key not in results or results[key] == value else _Recovered([results[key], value])
-    return results
-
-
-def _objects(text: str) -> list[dict[str, Any]]:
-    """Complete JSON objects in order, outermost ones only."""
-    decoder = json.JSONDecoder(object_pairs_hook=_unique)
-    results = []
-    at = text.find("{")
-    while at >= 0:
-        try:
-            value, end = decoder.raw_decode(text, at)
-            results.append(value)
-        except (ValueError, RecursionError):
-            end = at + 1
-        at = text.find("{", end)
-    return results
-
-
-def _mended(text: str) -> Iterator[dict[str, Any]]:
-    """Objects that are complete but not plain JSON (a comma too many, single quotes), last one first."""
-    start, stop = text.find("{"), text.rfind("}")
-    if not 0 <= start < stop:
-        return
-    try:
-        import json_repair
-    except ImportError as error:
-        raise MissingPackage("json-repair", "llm", "reading a verdict that is not plain JSON") from error
-    try:
-        mended = json_repair.loads(text[start : stop + 1])
-    except RecursionError:
-        return
-    for value in reversed(mended if isinstance(mended, list) else [mended]):
-        if isinstance(value, dict):
-            yield value
-
-
-def _fields(results: Mapping[str, Any], criteria: Sequence[str]) -> dict[str, Any] | None:
-    """A criterion's value by criterion, None where one is missing; an object around the object is looked through."""
-    for candidate in (results, *(value for value in results.values() if isinstance(value, dict))):
-        named = _unique((_plain(str(key)).removesuffix("winner"), value) for key, value in candidate.items())
-        if all(criterion in named for criterion in criteria):
-            return named
-    return None
-
-
-def _verdict(value: Any, offered: Sequence[str]) -> tuple[str | None, str]:
-    if isinstance(value, dict):
-        named = {_plain(str(key)): item for key, item in value.items()}
-        value = next((named[key] for key in ("winner", "verdict") if key in named), None)
-    verdicts = {_plain(word): word for word in offered}
-    if isinstance(value, str):
-        plain = _plain(value)
-        if plain in verdicts:
-            return verdicts[plain], ""
-        if sum(word in plain for word in verdicts) > 1:
-            return None, f"more than one verdict: {_short(value)}"
-    if isinstance(value, list) and len(value) > 1:
-        return None, f"more than one verdict: {_short(str(list(value)))}"
-    return None, f"not an offered verdict: {_short(str(value))}"
-
-
-def _plain(text: str) -> str:
-    return re.sub(r"[\W_]+", "", text).casefold()
 
 
 C = TypeVar("C", bound=LLMJudgeConfig)
@@ -627,6 +489,19 @@ class Worded(CaseJudge[C]):
     """A judge whose model answers with one word of a few."""
 
     verdicts: ClassVar[Sequence[str]]
+    aliases: ClassVar[Mapping[str, str]] = {}
+    """Further wordings of the verdicts, as `read_word` takes them."""
 
     def parse(self, part: str, reply: str) -> Parsed:
-        return read_word(reply, self.verdicts)
+        return read_word(reply, self.verdicts, self.aliases)
+
+    async def ask_one(self, item: Any) -> list[JudgeCall]:
+        form = _verdict_form(tuple(self.verdicts))
+        return await self._asker.ask([replace(case, strict=case.strict or form) for case in self.cases(item)])
+
+
+@lru_cache(maxsize=16)
+def _verdict_form(words: tuple[str, ...]) -> type[BaseModel]:
+    """The JSON that asks for one word of a few."""
+    field: Any = (Literal[words], ...)
+    return create_model("Verdict", verdict=field)

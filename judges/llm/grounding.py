@@ -20,9 +20,11 @@ from pydantic import BaseModel, Field
 from benchmarks.core.errors import Broke, MissingPackage, how_to_install
 from benchmarks.schema import Question
 from benchmarks.text import f1, is_abstention, normalize, sentences
-from judges.judge import RULE, Item, JudgeCall, JudgeConfig, Measure, Parsed, Score, register_judge
+from judges.judge import NOTHING_CLAIMED, RULE, Item, JudgeCall, JudgeConfig, Measure, Parsed, Score, counting, register_judge
+from judges.llm.abstention import rightly_declines
 from judges.llm.ask import Asker, AskingJudgeConfig, Case, has_gold
 from judges.llm.match import unanswered
+from judges.llm.reading import refused, unreadable, without_thought
 from methods.api import Services
 from methods.flow import together
 from methods.models.chat import parse
@@ -92,10 +94,13 @@ def read_reply(part: str, reply: str) -> Parsed:
     form: type[Statements | Claims | Verdicts] = Verdicts
     if part in FOLLOWS:
         form = Statements if part == STATEMENTS else Claims
-    reply = reply.rpartition("</think>")[2]
+    reply, unfinished = without_thought(reply)
+    if unfinished:
+        return Parsed(None, unfinished)
     result = parse(reply, form)
     if result.value is None:
-        return Parsed(None, result.failed)
+        refusal = unreadable(reply, "")
+        return refusal if refused(refusal) else Parsed(None, result.failed)
     if result.repaired and breaks_off(reply):
         return Parsed(None, "the reply breaks off in the middle of its JSON object")
     return Parsed(result.value.response())
@@ -138,7 +143,7 @@ def faithfulness(round_: Mapping[str, Parsed]) -> Score:
     if isinstance(verdicts, str):
         return Score(None, verdicts)
     if not verdicts:
-        return Score(None, "no claim was found in the answer")
+        return Score(None, NOTHING_CLAIMED[0])
     return Score(sum(verdicts) / len(verdicts))
 
 
@@ -209,17 +214,17 @@ def _value(round_: Mapping[str, Parsed], part: str) -> Mapping[str, Any] | str:
 def rounds(calls: Sequence[JudgeCall]) -> list[dict[str, Parsed]]:
     """What the calls of an item say, by part, for each repetition."""
     results: dict[int, dict[str, Parsed]] = {}
-    for call in calls:
+    for call in counting(calls):
         results.setdefault(call.repetition, {})[call.part] = call.parsed
     return [results[repetition] for repetition in sorted(results)]
 
 
 def mean_score(scores: Sequence[Score]) -> Score:
-    """The mean over the repetitions that have a score; where none has, the first one's reason."""
+    """Return the mean over the repetitions that have a score, or the first reason if more than half have none."""
     values = [score.value for score in scores if score.value is not None]
-    if values:
+    if values and 2 * len(values) >= len(scores):
         return Score(sum(values) / len(values))
-    return scores[0] if scores else Score(None, "no call was made")
+    return next((score for score in scores if score.value is None), Score(None, "no call was made"))
 
 
 # -- ragas' prompts, without ragas' clients: the only place that knows the package --
@@ -368,13 +373,14 @@ class Grounding:
     async def _claims(self, item: Item, part: str, text: str, repetition: int) -> list[JudgeCall]:
         """The call that takes a text apart, and the one that judges its claims, where there are any."""
         apart = await self._call(part, self._prompts.apart(part, item.question.text, text), repetition)
-        claims = apart.parsed.value["claims"] if apart.parsed.value else []
+        (result,) = counting(apart)
+        claims = result.parsed.value["claims"] if result.parsed.value else []
         if not claims:
-            return [apart]
+            return apart
         follows = FOLLOWS[part]
-        return [apart, await self._call(follows, self._prompts.verdicts(follows, contexts(item)[follows], claims), repetition)]
+        return [*apart, *await self._call(follows, self._prompts.verdicts(follows, contexts(item)[follows], claims), repetition)]
 
-    async def _call(self, part: str, prompt: str, repetition: int) -> JudgeCall:
+    async def _call(self, part: str, prompt: str, repetition: int) -> list[JudgeCall]:
         case = Case(part, [{"role": "user", "content": prompt}], shape=self._prompts.form(part))
         return await self._asker.call(case, repetition)
 
@@ -397,6 +403,8 @@ def settled(item: Item) -> dict[str, Score]:
         known[FACTUAL_CORRECTNESS.name] = Score(None)
     elif unanswered(item):
         known[FACTUAL_CORRECTNESS.name] = Score(0.0)
+    elif rightly_declines(item.question, item.prediction):
+        known[FACTUAL_CORRECTNESS.name] = Score(1.0)
     return known
 
 
@@ -436,6 +444,7 @@ def not_called(item: Item) -> JudgeCall:
     needs=("answer", "gold", "passages"),
     config=GroundingConfig,
     measures=(FAITHFULNESS, FACTUAL_CORRECTNESS),
+    version=2,
     identity=lambda config: {"ragas": ragas_version()},
 )
 def judge_grounding(config: GroundingConfig, services: Services) -> Grounding:
@@ -447,7 +456,8 @@ def judge_grounding(config: GroundingConfig, services: Services) -> Grounding:
     tp/(tp+fn), unrounded. The reference is the first gold answer, or all of them where all are wanted. Prompts and
     arithmetic are ragas'. An empty answer scores 0 on both, for a method must not rise by keeping silent; an answer
     read from no passage scores 0 in faithfulness, for nothing follows from nothing; without a gold answer factual
-    correctness is unscorable. Unscored: a call that failed, a reply that cannot be read or breaks off, a verdict
+    correctness is unscorable. A set phrase that declines to answer has factual correctness 1 if a gold is one. A reply that
+    cannot be read is asked for once more. Unscored: a call that failed, a reply that cannot be read or breaks off, a verdict
     other than 0 and 1, not one verdict per claim, an answer in which no claim was found (faithfulness; ragas' NaN;
     its factual correctness is 0), a reference in which none was found. Repetitions that have a score are averaged.
 
@@ -525,7 +535,7 @@ class RuleGrounding:
     def _faithful(self, item: Item) -> Parsed:
         claims = _rule_claims(item.prediction.answer, item.question.answer_set)
         if not claims:
-            return Parsed(None, "the answer states nothing that words could support")
+            return Parsed(None, NOTHING_CLAIMED[1])
         passages = [words(passage.full_text) for passage in item.passages]
         return Parsed({"supported": [int(supported(claim, passages, self.config.least_overlap)) for claim in claims]})
 
@@ -620,6 +630,7 @@ def _references(question: Question) -> list[list[list[str]]]:
     needs=("answer", "gold", "passages"),
     config=RuleGroundingConfig,
     measures=(FAITHFULNESS, FACTUAL_CORRECTNESS),
+    version=2,
 )
 def judge_by_rule(config: RuleGroundingConfig, services: Services) -> RuleGrounding:
     """The answer's sentences are its claims; of an answer that must name a set, the items named.

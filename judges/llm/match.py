@@ -9,18 +9,25 @@ from typing import ClassVar, Literal
 from pydantic import Field
 
 from benchmarks.schema import Question
-from judges.judge import Item, JudgeCall, Measure, PointJudge, Score, register_judge
+from judges.judge import Item, JudgeCall, Measure, PointJudge, Score, counting, register_judge
+from judges.llm.abstention import missing, rightly_declines
 from judges.llm.ask import Case, Golds, LLMJudgeConfig, Shipped, Worded, cut, gold_rule, gold_text, has_gold, mean_scores, prompt_identity
 from judges.metric import Batch
 from judges.metric import parse as parse_metric
-from methods.api import FAILED, Prediction
+from methods.api import Prediction
 from methods.flow import in_flight, one
 from methods.models.endpoint import Messages
 
 MATCH, PARTIAL, MISMATCH = "Match", "Partial", "Mismatch"
 VERDICTS = (MISMATCH, MATCH, PARTIAL)
+_MODIFIED = {MATCH: ("exact", "full", "complete", "perfect", "clear"), MISMATCH: ("full", "complete", "total", "clear")}
+ALIASES = {f"{modifier} {verdict.lower()}": verdict for verdict, modifiers in _MODIFIED.items() for modifier in modifiers} | {
+    "partial match": PARTIAL,
+    "mis match": MISMATCH,
+}
+"""Wordings of the verdicts that models use beside the words themselves."""
 PART = "match"
-EM, NO_ANSWER = "em", "no answer"
+EM, NO_ANSWER, ABSTENTION = "em", "no answer", "abstention"
 """By what a verdict was reached without a call."""
 
 MEASURES = (
@@ -41,7 +48,7 @@ class MatchConfig(LLMJudgeConfig):
     )
     golds: Golds = Field("all", description="which golds are shown (released: all, joined without a separator)")
     partial: Literal["wrong", "drop"] = Field(
-        "wrong", description="what Partial counts for accuracy; drop: the verdict is left out, the question unscored"
+        "wrong", description="what Partial counts for accuracy; drop: the verdict is left out, the question unscorable"
     )
 
 
@@ -53,15 +60,17 @@ class MatchConfig(LLMJudgeConfig):
     needs=("answer", "gold"),
     config=MatchConfig,
     measures=MEASURES,
-    identity=prompt_identity,
+    version=2,
+    also=prompt_identity,
 )
 class MatchJudge(Worded[MatchConfig]):
     """The model is shown question, gold and answer and says Match, Partial or Mismatch.
 
-    An exact match is a Match without a call; a missing, failed or blank answer is a Mismatch without a call. The
-    reply's first word, without punctuation, is the verdict; every other reply, and one that gives several, is
-    unscored. A question without gold, or whose gold says that it has no answer, is unscorable. Repetitions are
-    averaged over those that were read.
+    An exact match is a Match without a call; a missing, failed or blank answer is a Mismatch without a call. If the
+    gold is a set phrase that declines ("Unanswerable"), an answer that is one is a Match without a call, unless `exact`
+    is none. A reply that states none of the verdicts, or several, is asked for once more as JSON and then unscored. A
+    question without gold, or marked as having no answer, is unscorable. Repetitions are averaged over those that were
+    read; unscored if these are fewer than half.
 
     Args:
         config: Options.
@@ -69,6 +78,7 @@ class MatchJudge(Worded[MatchConfig]):
     """
 
     verdicts = VERDICTS
+    aliases = ALIASES
 
     def score(self, item: Item, calls: Sequence[JudgeCall]) -> Mapping[str, Score]:
         dropped = None if self.config.partial == "drop" else 0.0
@@ -81,6 +91,8 @@ class MatchJudge(Worded[MatchConfig]):
             return [Case.ruled(PART, NO_ANSWER, verdict=MISMATCH)]
         if self.config.exact != "none" and exact_match(item, self.config.exact):
             return [Case.ruled(PART, EM, verdict=MATCH)]
+        if self.config.exact != "none" and rightly_declines(item.question, item.prediction):
+            return [Case.ruled(PART, ABSTENTION, verdict=MATCH)]
         return [Case(PART, self._messages(item))]
 
     def _messages(self, item: Item) -> Messages:
@@ -106,7 +118,7 @@ def match_scores(calls: Sequence[JudgeCall], partial: float | None = 0.0) -> dic
 
 def unanswered(item: Item) -> bool:
     """Whether there is no answer to judge."""
-    return FAILED in item.prediction.notes or not item.prediction.answer.strip()
+    return missing(item.prediction)
 
 
 def exact_match(item: Item, rules: str) -> bool:
@@ -140,6 +152,6 @@ class MatchVerdicts:
 
 def commonest(calls: Sequence[JudgeCall]) -> str | None:
     """The verdict that most calls give, among equals the worse; None where none was read."""
-    counts = Counter(call.parsed.value["verdict"] for call in calls if call.parsed.value is not None)
+    counts = Counter(call.parsed.value["verdict"] for call in counting(calls) if call.parsed.value is not None)
     most = {verdict for verdict, count in counts.items() if count == max(counts.values())}
     return next((verdict for verdict in _WORST_FIRST if verdict in most), None)

@@ -8,10 +8,11 @@ from typing import Annotated, ClassVar, Literal, TypeVar
 
 from pydantic import BaseModel, Field
 
-from benchmarks.text import is_abstention
 from judges.judge import AS_GIVEN, FIRST, NONE, SECOND, SWAPPED, TIE, JudgeCall, Pair, Parsed, register_judge
-from judges.llm.ask import Case, CaseJudge, Golds, LLMJudgeConfig, Shipped, cut, gold_text, has_gold, prompt_identity, read_criteria
-from methods.api import FAILED, Prediction
+from judges.llm.abstention import gold_abstains, rightly_declines, settled
+from judges.llm.ask import Case, CaseJudge, Golds, LLMJudgeConfig, Shipped, cut, gold_text, has_gold, prompt_identity
+from judges.llm.reading import read_criteria
+from methods.api import Prediction
 from methods.models.llm import LLM, defaults
 
 CRITERIA = ("overall", "faithfulness", "conciseness")
@@ -21,6 +22,11 @@ OFFERED = {"Answer 1": FIRST, "Answer 2": SECOND, "Tie": TIE, "None": NONE}
 """Verdicts in the words of the prompts."""
 DISQUALIFIED = "disqualification"
 """By what a verdict was reached without a call."""
+DECLINED = (
+    "(The right answer is: {gold}. If this says that the question cannot be answered, an answer that says the same is right: "
+    "it is not out, and it wins over one that names something.)"
+)
+"""What is added to the reference if the gold declines to answer."""
 _Choice = Literal["Answer 1", "Answer 2"]
 _Verdict = Literal["Answer 1", "Answer 2", "Tie", "None"]
 
@@ -102,8 +108,9 @@ class Comparing(CaseJudge[P]):
 
     def _case(self, pair: Pair, order: str, further: Mapping[str, str]) -> Case:
         shown = in_order(pair, order)
-        if self.config.disqualify == "rule":
-            verdict = disqualified(*map(declines, shown))
+        # The prompts put out every answer that declines, so the model is not asked where declining is right.
+        if self.config.disqualify == "rule" or any(rightly_declines(pair.question, answer) for answer in shown):
+            verdict = settled(pair.question, *shown)
             if verdict is not None:
                 return Case.ruled(order, DISQUALIFIED, **dict.fromkeys(self.criteria, verdict))
         first, second = (cut(prediction.answer, self.config.max_answer_chars) for prediction in shown)
@@ -119,15 +126,18 @@ class Comparing(CaseJudge[P]):
     needs=("answer", "gold", "passages"),
     config=PairwiseConfig,
     criteria=CRITERIA,
-    identity=prompt_identity,
+    version=2,
+    also=prompt_identity,
 )
 class PairwiseJudge(Comparing[PairwiseConfig]):
     """The model is shown question, reference and two answers; each criterion gets Answer 1, Answer 2, Tie or None.
 
     Disqualification comes first: an answer that is missing or declines to answer loses by every criterion, and two
-    such have the verdict None; a rule sees missing answers and set phrases, the model the rest. The reply's last
-    complete JSON object counts; a verdict that was not offered, or two in one, leave that criterion unscored. A
-    question without gold (or without its positive passages, where they are the reference) is unscorable.
+    such have the verdict None; a rule sees missing answers and set phrases, the model the rest. If a gold is such a
+    phrase ("Unanswerable"), declining is right: it wins without a call over an answer that holds no gold, and ties with
+    one that does. A reply that cannot be read is asked for once more; a verdict that was not offered, or two in one,
+    leave that criterion unscored, and contradicting objects leave all of them. A question without gold (or without its
+    positive passages, if they are the reference) is unscorable.
 
     Args:
         config: Options.
@@ -145,9 +155,13 @@ class PairwiseJudge(Comparing[PairwiseConfig]):
     def _reference(self, pair: Pair) -> str | None:
         if not has_gold(pair.question):
             return None
-        if self.config.reference == "answer":
-            return gold_text(pair.question, self.config.golds)
-        return "\n\n".join(passage.full_text for passage in pair.passages) or None
+        gold = gold_text(pair.question, self.config.golds)
+        reference = gold
+        if self.config.reference == "document":
+            reference = "\n\n".join(passage.full_text for passage in pair.passages)
+        if reference and gold_abstains(pair.question):
+            return f"{reference}\n{DECLINED.format(gold=gold)}"
+        return reference or None
 
 
 @register_judge(
@@ -158,14 +172,16 @@ class PairwiseJudge(Comparing[PairwiseConfig]):
     needs=("answer",),
     config=OpenPairwiseConfig,
     criteria=OPEN_CRITERIA,
-    identity=prompt_identity,
+    version=2,
+    also=prompt_identity,
 )
 class OpenPairwiseJudge(Comparing[OpenPairwiseConfig]):
     """The model is shown question and two answers, no gold; by each criterion it must choose Answer 1 or Answer 2.
 
     For questions that have no right answer, such as LightRAG's over UltraDomain: it says which answer a reader would
     rather have, not which is true. A missing answer, or one that is nothing but a set phrase, loses by every criterion,
-    without a call; two such have the verdict None. The reply's last complete JSON object counts, flat or nested; a
+    without a call; two such have the verdict None. If the question has no answer, or a gold that is such a phrase,
+    declining wins, and ties with an answer that holds a gold. A reply that cannot be read is asked for once more; a
     verdict that was not offered (a tie is not) leaves that criterion unscored. Every question can be compared.
 
     Args:
@@ -184,20 +200,6 @@ class OpenPairwiseJudge(Comparing[OpenPairwiseConfig]):
 def in_order(pair: Pair, order: str) -> tuple[Prediction, Prediction]:
     """The two answers as they are shown in one of `ORDERS`."""
     return (pair.one, pair.other) if order == AS_GIVEN else (pair.other, pair.one)
-
-
-def declines(prediction: Prediction) -> bool:
-    """Whether an answer is missing, or nothing but a set phrase that says it is unknown."""
-    return FAILED in prediction.notes or is_abstention(prediction.answer)
-
-
-def disqualified(first: bool, second: bool) -> str | None:
-    """The verdict on two answers of which one or both are out; None where neither is."""
-    if first and second:
-        return "None"
-    if first or second:
-        return "Answer 2" if first else "Answer 1"
-    return None
 
 
 def shown_verdicts(call: JudgeCall, criteria: Sequence[str] = CRITERIA) -> dict[str, str | None]:

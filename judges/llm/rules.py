@@ -16,10 +16,11 @@ from pydantic import Field
 from benchmarks.schema import Question
 from benchmarks.text import tokens
 from judges.judge import RULE, Item, JudgeCall, JudgeConfig, Pair, Parsed, Score, register_judge
+from judges.llm.abstention import declines, rightly_declines, settled
 from judges.llm.ask import has_gold
 from judges.llm.match import MATCH, MEASURES, MISMATCH, PARTIAL, match_scores, unanswered
 from judges.llm.match import PART as MATCH_PART
-from judges.llm.pairwise import CRITERIA, ORDERS, declines, disqualified, in_order, shown_verdicts
+from judges.llm.pairwise import CRITERIA, ORDERS, in_order, shown_verdicts
 from judges.metric import Batch
 from judges.metric import parse as parse_metric
 from methods.api import Prediction, Services
@@ -55,14 +56,15 @@ class RuleMatchConfig(JudgeConfig):
     needs=("answer", "gold"),
     config=RuleMatchConfig,
     measures=MEASURES,
+    version=2,
 )
 class RuleMatch:
     """Match: the answer equals a gold, or holds it as whole words in a row and has no more than `longest_match` words.
 
-    All in squad's normal form. Of yes/no golds the answer's first word decides. Partial: a longer answer that holds a
-    gold, or one with a token F1 of at least `partial_f1`. Mismatch: all others, among them missing, failed and blank
-    answers. Of a set of answers all must be named. A question without a gold that normalizes to something is
-    unscorable.
+    All in squad's normal form. If a gold is a set phrase that declines, every such answer is a Match. Of yes/no golds
+    the answer's first word decides. Partial: a longer answer that holds a gold, or one with a token F1 of at least
+    `partial_f1`. Mismatch: all others, among them missing, failed and blank answers. Of a set of answers all must be
+    named. A question without a gold that normalizes to something is unscorable.
 
     Args:
         config: Options.
@@ -95,6 +97,8 @@ def match_verdicts(questions: Sequence[Question], predictions: Sequence[Predicti
         words = tokens(prediction.answer)
         if not has_gold(question) or np.isnan(exact[row]):
             results.append(None)
+        elif rightly_declines(question, prediction):
+            results.append(MATCH)
         elif wanted := _yes_no(question):
             results.append(MATCH if words[:1] and words[0] in wanted else MISMATCH)
         elif exact[row] == 1 or (holds[row] == 1 and len(words) <= config.longest_match):
@@ -122,14 +126,17 @@ class RulePairwiseConfig(JudgeConfig):
     needs=("answer", "gold"),
     config=RulePairwiseConfig,
     criteria=CRITERIA,
+    version=2,
 )
 class RulePairwise:
     """Disqualification first: an answer that is missing, or says that evidence is lacking, loses by every criterion.
 
-    Two such have the verdict none. Faithfulness: support is 1 where the answer holds a gold as whole words in a row,
-    else its token F1; more support wins. Conciseness: fewer words after normalization win. Overall: faithfulness;
-    where that is a tie and both have support, conciseness; where neither has any, a tie. A question without a gold that
-    normalizes to something is unscorable. The two orders always agree.
+    Two such have the verdict none. If a gold is a set phrase that declines, declining is right: it wins over an answer
+    that holds no gold, and ties with one that does. An answer that equals a gold is never out. Faithfulness: support is
+    1 where the answer holds a gold as whole words in a row, else its token F1; more support wins. Conciseness: fewer
+    words after normalization win. Overall: faithfulness; where that is a tie and both have support, conciseness; where
+    neither has any, a tie. A question without a gold that normalizes to something is unscorable. The two orders always
+    agree.
 
     Args:
         config: Options.
@@ -159,8 +166,8 @@ class RulePairwise:
             return []
         as_given, swapped = ORDERS
         return [
-            ruled(as_given, **compared(pair.one, pair.other, item, other)),
-            ruled(swapped, **compared(pair.other, pair.one, other, item)),
+            ruled(as_given, **compared(pair.question, pair.one, pair.other, item, other)),
+            ruled(swapped, **compared(pair.question, pair.other, pair.one, other, item)),
         ]
 
 
@@ -171,9 +178,14 @@ def answer_support(questions: Sequence[Question], predictions: Sequence[Predicti
     return np.maximum(holds, overlap)
 
 
-def compared(first: Prediction, second: Prediction, support_first: float, support_second: float) -> dict[str, str]:
-    """The verdicts of `RulePairwise` on two answers in the order shown, in the words of the prompt."""
-    out = disqualified(*(declines(item) or bool(_INSUFFICIENT.search(item.answer)) for item in (first, second)))
+def lacks_evidence(prediction: Prediction) -> bool:
+    """Return whether an answer is missing, declines, or says that evidence is lacking."""
+    return declines(prediction) or _INSUFFICIENT.search(prediction.answer) is not None
+
+
+def compared(question: Question, first: Prediction, second: Prediction, support_first: float, support_second: float) -> dict[str, str]:
+    """Return the verdicts of `RulePairwise` on two answers in the order shown, in the words of the prompt."""
+    out = settled(question, first, second, lacks_evidence)
     if out is not None:
         return dict.fromkeys(CRITERIA, out)
     faithfulness = _greater(support_first, support_second)

@@ -44,15 +44,16 @@ class ContentConfig(LLMJudgeConfig):
     needs=("answer", "passages"),
     config=ContentConfig,
     measures=CONTENT_MEASURES,
-    identity=prompt_identity,
+    version=2,
+    also=prompt_identity,
 )
 class ContentJudge(Worded[ContentConfig]):
     """The model is shown a source and its rewriting and says Kept, Lost or Altered.
 
     Of an answer, the source is the text of its passages. Texts that differ in white space alone are Kept, an empty
-    rewriting is Lost, both without a call. The reply's first word, without punctuation, is the verdict; every other
-    reply is unscored. Without a source there is nothing to keep: unscorable. Repetitions are averaged over those that
-    were read.
+    rewriting is Lost, both without a call. A reply that states none of the verdicts, or several, is asked for once more
+    as JSON and then unscored. Without a source there is nothing to keep: unscorable. Repetitions are averaged over
+    those that were read; unscored if these are fewer than half.
 
     Args:
         config: Options.
@@ -106,13 +107,15 @@ class StyleConfig(LLMJudgeConfig):
     needs=("answer",),
     config=StyleConfig,
     measures=STYLE_MEASURES,
-    identity=prompt_identity,
+    version=2,
+    also=prompt_identity,
 )
 class StyleJudge(Worded[StyleConfig]):
     """The model is shown the answer alone and says Formal or Informal.
 
-    The reply's first word, without punctuation, is the verdict; every other reply is unscored. An answer that is
-    missing or blank has no style: unscorable. Repetitions are averaged over those that were read.
+    A reply that states neither, or both, is asked for once more as JSON and then unscored. An answer that is missing
+    or blank has no style: unscorable. Repetitions are averaged over those that were read; unscored if these are fewer
+    than half.
 
     Args:
         config: Options.

@@ -183,10 +183,10 @@ def pairs(batch: Batch, golds: str, usable: Callable[[str], bool] = bool) -> Pai
     return batch.once(("pairs", golds, usable), make)
 
 
-_COUNTING = ("squad", "squad_v2", "hotpotqa", "longbench", "longbench_zh", "clara", "strict")
+_COUNTING = ("squad", "squad_v2", "hotpotqa", "longbench", "longbench_zh", "clara", "lenient", "strict")
 """Whose scripts divide by all questions; MuSiQue's leaves out those that cannot be answered."""
 
-F1_RULES = ("squad", "squad_v2", "hotpotqa", "musique", "longbench", "longbench_zh", "clara")
+F1_RULES = ("squad", "squad_v2", "hotpotqa", "musique", "longbench", "longbench_zh", "clara", "lenient")
 _F1_RULES = Parameter("rules", str, "squad", F1_RULES, "whose evaluator: normalization, yes/no rule, empty texts")
 LINES = Parameter(
     "lines",
@@ -196,7 +196,7 @@ LINES = Parameter(
     "first: up to the first line break behind leading ones, as LongBench cuts few-shot tasks",
     quiet=True,
 )
-_EM_RULES = Parameter("rules", str, "squad", ("squad", "squad_v2", "strict", "clara"), "what counts as equal")
+_EM_RULES = Parameter("rules", str, "squad", ("squad", "squad_v2", "strict", "clara", "lenient"), "what counts as equal")
 _MATCH = Parameter("match", str, "substring", COVER_MATCHES, "what counts as contained")
 
 
@@ -219,8 +219,10 @@ def em(batch: Batch, rules: str, golds: str) -> Scores:
 
     squad: lower-case, ASCII punctuation deleted, articles dropped, white space collapsed; so do HotpotQA, 2Wiki,
     MuSiQue and LongBench. squad_v2: the same, and unanswerable questions want an abstention. clara: True and False read
-    as yes and no. strict: the raw string equals the first gold. Of a set of answers each must be named once, in any
-    order, and nothing else (strict: the first gold alone). Without a gold that normalizes to something: unscorable.
+    as yes and no. lenient: texts that differ only in form are equal (Unicode, case, punctuation, spaces, entities,
+    thousands separators), and "Yes, both are." is yes; compare it with the official value. strict: the raw string equals
+    the first gold. Of a set of answers each must be named once, in any order, and nothing else (strict: the first gold
+    alone). Without a gold that normalizes to something: unscorable.
     """
     if rules == "strict":
         return np.array([_strict(*pair) for pair in zip(batch.questions, batch.answers, strict=True)], dtype=np.float64)
@@ -241,7 +243,8 @@ def f1(batch: Batch, rules: str, golds: str, lines: str) -> Scores:
 
     squad, longbench, musique: no special cases. longbench_zh: Chinese words by jieba, punctuation deleted. hotpotqa (and
     2Wiki), clara: 0 where prediction or gold is yes, no or noanswer and the two differ. squad_v2: unanswerable questions
-    want an abstention. A set of answers is compared as one bag of tokens, each answer in its best wording, without the
+    want an abstention. lenient: 1 if the two differ only in form (as in em), else the overlap of the words that remain, and
+    the yes/no rule. A set of answers is compared as one bag of tokens, each answer in its best wording, without the
     yes/no rule. Without a gold that normalizes to something: unscorable. lines=first reads the answer's first line alone.
     """
     return _overlap(shortened(batch, lines), rules, golds, 2)

@@ -13,7 +13,7 @@ from results.tables import settled
 
 NOTHING = "–"
 _NAMES = {"em": "EM", "f1": "F1", "mrr": "MRR", "map": "MAP", "ndcg": "nDCG", "cover_em": "cover EM"}
-_ID = re.compile(r"(?P<name>[^@(#]*)(?P<k>@\d+)?(?:\((?P<parameters>[^()]*)\))?(?:#v(?P<version>\d+))?")
+_ID = re.compile(r"(?P<name>[^@(#]*)(?P<k>@\d+)?(?:\((?P<parameters>[^()]*)\))?(?:#v(?P<version>\d+)(?:-(?P<code>\w+))?)?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,8 @@ def metric_name(identifier: str) -> tuple[str, str]:
         return identifier, ""
     name = match["name"]
     version = f"version {match['version']}" if match["version"] not in (None, "1") else ""
-    details = ", ".join(part for part in ((match["parameters"] or "").replace(",", ", "), version) if part)
+    code = f"code {match['code']}" if match["code"] else ""
+    details = ", ".join(part for part in ((match["parameters"] or "").replace(",", ", "), version, code) if part)
     return _NAMES.get(name, name.replace("_", " ")) + (match["k"] or ""), details
 
 

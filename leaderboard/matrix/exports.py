@@ -20,11 +20,12 @@ from results.published import Comparison, beside
 from results.statistics.core import Estimate
 from results.store import Store
 from results.systems import COSTS, Figures, System, systems
-from results.tables import latex_text, markdown_text, to_csv, to_latex, to_markdown
+from results.tables import BRACKETS, latex_text, markdown_text, to_csv, to_latex, to_markdown
 
 CSV_COLUMNS = (
     "dataset", "dataset_fingerprint", "setting", "seed", "questions", "method", "method_id", "kind", "source",
-    "status", "run", "metric", "unit", "value", "low", "high", "n", "unscorable", "unscored", "rank", "rank_low",
+    "status", "run", "metric", "unit", "value", "low", "high", "n", "unscorable", "unscored",
+    "low_if_wrong", "high_if_right", "rank", "rank_low",
     "rank_high", "not_separable_from_best", "not_comparable", "contaminated", "reference", "difference",
     "difference_low", "difference_high", "difference_n", "p", "p_corrected", "correction", "published",
     "published_in", "gap", "published_status", "tokens_per_question", "seconds_per_question", "cost_usd", "parameters",
@@ -111,6 +112,7 @@ def _line(shown: Shown, row: System, column: Column, cell: Cell) -> list[Any]:
         run.status, run.run, column.metric,
         "number" if shown.scale(column).factor != formats.PERCENT.factor else "fraction", cell.value,
         cell.low, cell.high, cell.n, cell.unscorable, cell.unscored,
+        *([None] * 2 if cell.bounds is None else [cell.bounds.if_wrong, cell.bounds.if_right]),
         *([band.rank, band.low, band.high, band.best] if band else [None] * 4), cell.apart or None,
         cell.contaminated, *compared, *beside, *spent, row.parameters, row.open_weights,
     ]  # fmt: skip
@@ -133,7 +135,7 @@ def latex(export: Export) -> str:
     rows = [
         [
             latex_text(_named(export, row)),
-            *(_latex_cell(item) for item in _values(export.shown, row)),
+            *(_latex_cell(item) for item in _values(export.shown, row, withheld="")),
             *(latex_text(fact) for fact in facts(export.shown, row)),
         ]
         for row in export.rows
@@ -177,7 +179,7 @@ def notes(shown: Shown, apart: str = "in brackets") -> list[str]:
     if left_out := [cell for cell in board.cells.values() if cell.unscored]:
         most = max(left_out, key=lambda cell: cell.unscored / (cell.n + cell.unscorable + cell.unscored))
         share = gaps(most).removesuffix(" unscored")
-        results.append(f"unscored: questions that a judge gave no value, left out; up to {share} of a cell's")
+        results.append(f"unscored: questions that a judge gave no value, left out; up to {share} of a cell's; {BRACKETS}")
     if board.reference is not None:
         results.append(f"▲ ▼ significantly better or worse than {board.reference} ({CORRECTED[board.correction]})")
         results += [line.removesuffix(".") for line in not_compared(shown)]
@@ -199,12 +201,16 @@ def _heads(shown: Shown) -> list[str]:
     return ["method", *names, *(["mean"] if len(names) > 1 else []), *(f"{name} ({unit})" if unit else name for name, unit in HEADS)]
 
 
-def _values(shown: Shown, row: System) -> list[str]:
+def _values(shown: Shown, row: System, *, withheld: str | None = None) -> list[str]:
+    """A row's cells; `withheld` stands for a value that lacks too many verdicts, None for what the table shows then."""
     board = shown.board
     cells = []
     for column, cell in zip(board.columns, board.line(row), strict=True):
         if cell is None:
             cells.append(formats.NOTHING)
+            continue
+        if withheld is not None and cell.bounds is not None and cell.bounds.withheld:
+            cells.append(withheld)
             continue
         shown_value, won = value(shown, column, cell), better(column, cell)
         if cell.apart and not row.control:

@@ -85,12 +85,20 @@ class Shown:
 
 
 def value(shown: Shown, column: Column, cell: Cell) -> str:
-    """`63.4 ± 2.1`."""
+    """Return `63.4 ± 2.1`, with `[61.7, 65.0]` behind it if verdicts are missing."""
     scale = shown.scale(column)
     if formats.missing(cell.value):
         return formats.NOTHING
     half = "" if formats.missing(cell.half) else f" ± {scale.value(cell.half)}"
-    return scale.value(cell.value) + half
+    return " ".join(filter(None, (scale.value(cell.value) + half, open_to(shown, column, cell))))
+
+
+def open_to(shown: Shown, column: Column, cell: Cell) -> str:
+    """Return `[61.7, 65.0]`: the value with missing verdicts counted as wrong, and as right; empty if none is missing."""
+    if cell.bounds is None or formats.missing(cell.bounds.low):
+        return ""
+    scale = shown.scale(column)
+    return f"[{scale.value(cell.bounds.low)}, {scale.value(cell.bounds.high)}]"
 
 
 def rank(cell: Cell) -> str:
@@ -135,6 +143,8 @@ def explained(shown: Shown, column: Column, cell: Cell) -> str:
     if cell.run.failed:
         counts.append(f"{cell.run.failed:,} failed and count as wrong")
     sentences = [f"{value(shown, column, cell)} ({', '.join(counts)})."]
+    if bounds := open_to(shown, column, cell):
+        sentences.append(f"With missing verdicts counted as wrong or right it is in {bounds}.")
     if cell.apart:
         sentences.append(f"Not ranked: {cell.apart}.")
     if cell.band is not None:
@@ -478,7 +488,7 @@ def _cell(shown: Shown, column: Column, cell: Cell | None, layout: _Layout) -> N
         drawn.whisker(cell.value, cell.half, best=best) if drawn else None,
         el("span", rank(cell), cls="interval") if cell.band else None,
         _reason(cell) if apart else None,
-        el("span", gaps(cell), cls="interval") if cell.unscored else None,
+        el("span", " ".join(filter(None, (gaps(cell), open_to(shown, column, cell)))), cls="interval") if cell.unscored else None,
         el("span", published(known, scale), cls="interval printed") if known else None,
         cls="number apart" if apart else "number",
         tip=explained(shown, column, cell),

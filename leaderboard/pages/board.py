@@ -30,6 +30,7 @@ from leaderboard.widgets import (
     show,
 )
 from results.board import Board, Row
+from results.health import health_text
 from results.queries import UserError
 from results.tables import could_have_shown, why_withheld
 from results.tables import render as render_boards
@@ -136,7 +137,8 @@ def _legend(board: Board, *, ranked: bool) -> Node:
         f"⚑ {formats.metric_label(metric)} {'; '.join(wrong)}: it measures something else than right answers."
         for metric, wrong in board.flags.items()
     ]
-    return el("div", *(el("p", line, cls="note") for line in (*([board_table.PLACES] if ranked else []), text, *flagged)))
+    lines = (*([board_table.PLACES] if ranked else []), text, *flagged, *health_text(board.health))
+    return el("div", *(el("p", line, cls="note") for line in lines))
 
 
 def _links(chosen: Chosen, board: Board, rows: list[Row], focus: str) -> None:

@@ -67,7 +67,7 @@ def _able(chosen: Chosen) -> list[RunRow]:
 def _choices(chosen: Chosen) -> tuple[list[RunRow], str]:
     able = {run.run: run for run in _able(chosen)}
     called = [run.method for run in able.values()]
-    labels = {run.run: f"{run.method} ({run.run[:8]})" if called.count(run.method) > 1 else run.method for run in able.values()}
+    labels = {run.run: f"{run.method} ({run.short})" if called.count(run.method) > 1 else run.method for run in able.values()}
     finished = [run for run in able if able[run].status == "finished"] or list(able)
     left, right = st.columns([2, 1])
     with left:

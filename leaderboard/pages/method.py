@@ -13,9 +13,9 @@ from leaderboard.read import Source, store_of
 from leaderboard.views import method as history_view
 from leaderboard.views import submission
 from leaderboard.widgets import draw, enter, explain, permalink, show
-from results import checkpoints, gate, provenance
+from results import checkpoints, gate_history, provenance
 from results.checkpoints import Checkpoint
-from results.gate import Decided
+from results.gate_history import Decided
 from results.provenance import Result
 from results.queries import RunRow, UserError
 from results.systems import contaminated_by
@@ -43,7 +43,7 @@ def _results(at: Source, method: str, metrics: tuple[str, ...]) -> list[Result]:
 
 @st.cache_data(show_spinner=False, max_entries=4)
 def _decisions(at: Source) -> list[Decided]:
-    return gate.history(store_of(at))
+    return gate_history.history(store_of(at))
 
 
 def render() -> None:

@@ -19,7 +19,7 @@ from results import checkpoints
 from results.compare import Diff, diff
 from results.database import now
 from results.queries import RunRow, UserError, running
-from results.store import Store
+from results.store import Store, shortened
 
 ANY = "any"
 NONE = "-"
@@ -141,7 +141,7 @@ def _list(at: Source, every: Sequence[RunRow]) -> RunRow | None:
         show(message("No run is like this", "Choose another experiment or state."), "message")
         return None
     ids = [run.run for run in results]
-    chosen = state.pick("run", ids, ids[0], lambda run: run[:8])
+    chosen = state.pick("run", ids, ids[0], shortened)
     start = _start(len(results), ids.index(chosen))
     show(diff_view.listing(results[start : start + PAGE], chosen), "list", state.act(("run",)))
     _turn(start, len(results))
@@ -171,13 +171,15 @@ def _differences(at: Source, run: RunRow, every: Sequence[RunRow]) -> None:
     near, query = _nearest(run, every), state.read("with")
     # Any run may be asked for by the address.
     others = {item.run: item for position, item in enumerate(near) if position < NEAREST or item.run == query}
-    labels = {name: f"{item.method} · {item.dataset} · {item.setting} · seed {item.seed} · {name[:8]}" for name, item in others.items()}
+    labels = {
+        name: f"{item.method} · {item.dataset} · {item.setting} · seed {item.seed} · {shortened(name)}" for name, item in others.items()
+    }
     second = state.select("Other run", "with", [NONE, *others], NONE, show=lambda name: labels.get(name, "choose a run"))
     if second == NONE:
         show(el("p", "Settings, numbers and answers of both will stand side by side.", cls="note"), "diff-none")
         return
     result = _diff(at, run.run, second, (run, others[second]))
-    show(el("p", f"First: {run.method} ({run.run[:8]}). Second: {others[second].method} ({second[:8]}).", cls="note"), "diff-who")
+    show(el("p", f"First: {run.method} ({run.short}). Second: {others[second].method} ({shortened(second)}).", cls="note"), "diff-who")
     show(diff_view.settings(result.settings), "settings")
     definitions = read.definitions(at)
     if result.unpaired:
@@ -188,7 +190,7 @@ def _differences(at: Source, run: RunRow, every: Sequence[RunRow]) -> None:
         more = f", {len(result.questions)} of {result.apart:,}" if result.apart > len(result.questions) else ""
         show(el("h3", f"Where they differ most on {formats.metric_label(result.by)}{more}"), "apart-title")
         show(diff_view.questions(result, definitions), "apart")
-    show(el("p", el("span", f"ragmeter results compare {run.run[:8]} {second[:8]}", cls="command")), "diff-command")
+    show(el("p", el("span", f"ragmeter results compare {run.short} {shortened(second)}", cls="command")), "diff-command")
 
 
 def _nearest(run: RunRow, every: Sequence[RunRow]) -> list[RunRow]:

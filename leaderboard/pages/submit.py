@@ -186,8 +186,8 @@ def _thanks(at: Source, stored: str, metric: str | None) -> None:
     show(
         message(
             f"{run.method} is on the board",
-            f"Run {run.run[:8]}: {run.done:,} questions of {run.dataset}, marked as {run.origin} until somebody here has run it too.",
-            (f"ragmeter submit verify {run.run[:8]}",),
+            f"Run {run.short}: {run.done:,} questions of {run.dataset}, marked as {run.origin} until somebody here has run it too.",
+            (f"ragmeter submit verify {run.short}",),
         ),
         "stored",
     )

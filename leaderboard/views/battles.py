@@ -136,6 +136,8 @@ def _pairing(name: str, other: str, known: Mapping[tuple[str, str], Pairing]) ->
     side = _side(name, other, known)
     if side is None or math.isnan(side[0].rate.with_ties.value):
         return Cell(formats.NOTHING, tip="They were not compared")
+    if side[0].withheld:
+        return Cell(formats.NOTHING, tip=side[0].withheld)
     item, wins, losses = side
     rate, swapped = item.rate, item.method != name
     # Where both answers are disqualified neither wins: then the two shares do not sum to 1.

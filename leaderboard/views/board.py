@@ -22,6 +22,7 @@ from results.queries import AS_STATED, OURS
 from results.statistics.closed_form import Band
 from results.statistics.core import Difference
 from results.systems import CONTAMINATED, IMPLAUSIBLE, implausible
+from results.tables import bracketed
 
 ALPHA = 0.05
 FINISHED = "finished"
@@ -330,9 +331,11 @@ def _value_cell(
     gap = None
     if cell is not None and cell.unscored and metric != focus:
         result = cell.estimate
-        gap = el("span", formats.unscored(cell.unscored, result.n + result.unscorable + cell.unscored), cls="interval")
+        share = formats.unscored(cell.unscored, result.n + result.unscorable + cell.unscored)
+        gap = el("span", " ".join(filter(None, (share, bracketed(cell)))), cls="interval")
     if cell is None or formats.missing(cell.estimate.value):
-        return el("td", el("span", formats.NOTHING, cls="top") if gap else formats.NOTHING, gap, cls=cls)
+        tip = cell.withheld if cell is not None else ""
+        return el("td", el("span", formats.NOTHING, cls="top") if gap else formats.NOTHING, gap, cls=cls, tip=tip)
     shown, result = scale_of(metric, definitions), cell.estimate
     # The focus metric's mark stands beside its spelled-out difference.
     mark = None if metric == focus else _mark(cell, board, metric, definitions)
@@ -393,7 +396,8 @@ def _question_cell(row: Row, focus: str, questions: int) -> Node:
         also = "" if cell.over_all is None else f" (as 0: {cell.scale * cell.over_all:.1f})"
         notes.append(f"{cell.estimate.unscorable:,} unscorable{also}")
     if cell is not None and cell.unscored:
-        notes.append(f"{cell.unscored:,} not scored by the judge")
+        notes.append(" ".join(filter(None, (f"{cell.unscored:,} not scored by the judge", bracketed(cell)))))
+        notes += [cell.withheld.partition(":")[0]] if cell.withheld else []
     if row.run.failed:
         notes.append(f"{row.run.failed:,} failed: {', '.join(row.failures)}")
     count = cell.estimate.n if cell is not None else 0

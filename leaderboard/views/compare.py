@@ -27,7 +27,7 @@ _STAGES = {
 def names(result: Comparison) -> list[str]:
     """What each run is called; runs of one name are distinguished by their fingerprint."""
     methods = [run.method for run in result.runs]
-    return [f"{run.method} ({run.run[:8]})" if methods.count(run.method) > 1 else run.method for run in result.runs]
+    return [f"{run.method} ({run.short})" if methods.count(run.method) > 1 else run.method for run in result.runs]
 
 
 def values(result: Comparison, shown: Scale) -> Node:

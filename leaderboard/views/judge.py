@@ -16,6 +16,7 @@ from results.judgments import Conversation, Verdict
 from results.queries import AnswerRow, RunRow
 from results.statistics.core import Estimate
 from results.statistics.judges import Agreement
+from results.store import shortened
 
 KAPPA = Scale(1.0, 2, "", "")
 
@@ -153,7 +154,7 @@ def corrected(rows: Sequence[Corrected], names: Mapping[str, str]) -> Node | Non
     ]
     lines = [
         Line(
-            names.get(row.run, row.run[:8]),
+            names.get(row.run, shortened(row.run)),
             [
                 row.measure,
                 PERCENT.value(row.mean.judged),

@@ -12,10 +12,11 @@ from leaderboard.elements.charts import Point, data_of
 from leaderboard.elements.formats import explanation, scale_of
 from leaderboard.elements.nodes import Cell, Head, Line, Node, badge, el, facts, flat, link, plain_table, prose, shown
 from results.checkpoints import Checkpoint
-from results.gate import Decided
+from results.gate_history import Decided
 from results.provenance import Result, thinned
 from results.queries import RunRow
 from results.statistics.core import Estimate
+from results.store import shortened
 from results.systems import CONTAMINATED, IMPLAUSIBLE, implausible
 
 if TYPE_CHECKING:
@@ -382,4 +383,4 @@ def decisions(matches: Sequence[Decided], runs: Mapping[str, RunRow], definition
 
 def _named(run: str, runs: Mapping[str, RunRow]) -> Cell:
     row = runs.get(run)
-    return Cell(row.method, f"{row.dataset} · {run[:8]}") if row else Cell(run[:8], "no longer in the store")
+    return Cell(row.method, f"{row.dataset} · {shortened(run)}") if row else Cell(shortened(run), "no longer in the store")

@@ -267,7 +267,7 @@ def _listed(run: RunRow, number: int, chosen: str) -> Line:
             key=f"open-{number}",
             pressed="true" if run.run == chosen else "false",
         ),
-        el("span", run.run[:8], cls="aside"),
+        el("span", run.short, cls="aside"),
     )
     state = el("span", status(run) or "finished", *([badge(run.origin, run.origin)] if run.origin != "run" else []))
     run_command = formats.NOTHING if run.status == "running" else _moment(run.updated_at)
@@ -360,7 +360,7 @@ def sources(runs: Sequence[RunRow]) -> Node:
     inner = [
         el(
             "details",
-            el("summary", el("span", run.method, cls="name"), el("span", run.run[:8], cls="aside")),
+            el("summary", el("span", run.method, cls="name"), el("span", run.short, cls="aside")),
             made(run),
             *folds(run),
             cls="evidence",

@@ -7,7 +7,7 @@ of tokens in half precision: about 2 KiB a token.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from methods.api import Index, Ranking, Services
 from methods.models.late_interaction import MODES, M3Config, M3Encoder, M3Vectors, Mode
 from methods.models.weights import locate, weights_hash
 from methods.registry import MethodConfig, register
-from methods.retrieval.ranking import Rows, Scope, best_rows, built_once
+from methods.retrieval.ranking import Rows, Scope, best_rows, built_once, truncation_notes
 from methods.work import FLOAT, HALF, Lengths, Work, encode, index, needs_of, vectors
 
 CHUNK = 256
@@ -75,16 +75,19 @@ class BgeM3:
 
     def index(self, corpus: Corpus, folder: Path | None = None) -> Index:
         """Encode the corpus, or memory-map what an earlier call kept in `folder`."""
-        if folder is None:
-            return BgeM3Index(self._encoder, self.config, corpus, Kept(self._arrays(corpus)))
+        arrays = self._arrays(corpus) if folder is None else self._kept(corpus, folder)
+        made = BgeM3Index(self._encoder, self.config, corpus, Kept(arrays))
+        made.notes = truncation_notes(folder, corpus, self._encoder.truncation)
+        return made
+
+    def _kept(self, corpus: Corpus, folder: Path) -> dict[str, NDArray[Any]]:
         built_once(folder, len(corpus), lambda target: self._save(corpus, target))
         try:
-            arrays = {name: np.load(folder / f"{name}.npy", mmap_mode="r") for name in ARRAYS}
+            return {name: np.load(folder / f"{name}.npy", mmap_mode="r") for name in ARRAYS}
         except (OSError, ValueError) as error:
             raise UserError(
                 f"the vectors cannot be read: {error}", where=str(folder), try_this="delete this folder: it will be built again"
             ) from error
-        return BgeM3Index(self._encoder, self.config, corpus, Kept(arrays))
 
     def _save(self, corpus: Corpus, folder: Path) -> None:
         for name, array in self._arrays(corpus).items():
@@ -152,6 +155,7 @@ class BgeM3Index:
 
     def __init__(self, encoder: M3Encoder, config: BgeM3Config, corpus: Corpus, kept: Kept) -> None:
         self.device = encoder.device
+        self.notes: Mapping[str, Any] = {}
         self._encoder = encoder
         self._config = config
         self._scope = Scope(corpus)

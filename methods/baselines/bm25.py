@@ -22,7 +22,7 @@ from collections.abc import Iterable, Sequence
 from importlib import import_module
 from itertools import chain
 from pathlib import Path
-from typing import Any, ClassVar, Literal, cast
+from typing import Any, Literal, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,34 +32,35 @@ from benchmarks.core.errors import MissingPackage, UserError
 from benchmarks.corpus import Corpus
 from benchmarks.schema import Query
 from methods.api import Index, Ranking, Services
+from methods.baselines.words import BM25S, WORDS, one_form
 from methods.pipeline import index_folder
 from methods.registry import Component, MethodConfig, register
 from methods.retrieval.ranking import PointwiseConfig, PointwiseReranker, Rows, Scope, best_rows, built_once, comparable
 from methods.work import WORDS_PER_TOKEN, Lengths, Work, index
 
-_UNSPACED = "\u3005-\u3007\u3041-\u3096\u309d-\u309f\u30a1-\u30fa\u30fc-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
-"""Chinese characters and kana, which no space divides into words."""
-_ONE, _LETTER = f"[{_UNSPACED}]", rf"[^\W{_UNSPACED}]"
-# A word is what the group finds ahead; behind it the pattern passes one character, or all letters of the word.
-WORDS = rf"(?=({_ONE}{{2}}|(?<!{_ONE}){_ONE}(?!{_ONE})|{_LETTER}{{2,}}))(?:{_ONE}|{_LETTER}+)"
-"""Two or more letters or digits; of Chinese and kana every two neighboring characters, and a character that stands alone."""
-
 
 class BM25Config(MethodConfig):
     """Options of BM25."""
-
-    words: ClassVar[str] = WORDS
-    """What a word is."""
 
     k1: float = Field(1.5, ge=0, description="term-frequency saturation; Pyserini (and papers that use it): 0.9")
     b: float = Field(0.75, ge=0, le=1, description="length normalization; Pyserini: 0.4")
     stemmer: str | None = Field("english", description="Snowball stemmer, e.g. english, porter; null for none")
     stopwords: Literal["en"] | None = Field("en", description="words left out: bm25s' English list, or null for none")
+    tokens: Literal["normalized", "bm25s"] = Field(
+        "normalized",
+        description="normalized: query and passages in one Unicode form, unspaced scripts and Korean by pairs of characters, C++, C# "
+        "and .NET as words; bm25s: bm25s' words, as before version 3, for rows that were published with them",
+    )
     statistics: Literal["candidates", "corpus"] | None = Field(
         None,
         description="what the rarity of words and the mean length are counted in: the passages to be ranked, or the whole corpus; "
         "null: candidates where a question brings its own, else corpus",
     )
+
+    @property
+    def pattern(self) -> str:
+        """What a word is."""
+        return BM25S if self.tokens == "bm25s" else WORDS
 
     def among_candidates(self, query: Query) -> bool:
         """Whether statistics are those of the passages to be ranked."""
@@ -103,8 +104,8 @@ def tokenize(texts: Iterable[str], config: BM25Config, *, ids: bool) -> Any:
             f"PyStemmer has no stemmer {config.stemmer!r}", where="bm25: stemmer", try_this="one of " + ", ".join(Stemmer.algorithms())
         )
     return bm25s.tokenize(
-        list(texts),
-        token_pattern=config.words,
+        list(texts) if config.tokens == "bm25s" else [one_form(text) for text in texts],
+        token_pattern=config.pattern,
         stopwords=config.stopwords,
         stemmer=Stemmer.Stemmer(config.stemmer) if config.stemmer else None,
         return_ids=ids,
@@ -178,7 +179,7 @@ def bm25_work(config: BM25Config, lengths: Lengths) -> Work:
     "bm25",
     kind="retriever",
     summary="BM25 (Lucene's formula), its statistics from a question's own candidates or from the corpus",
-    version=2,
+    version=3,
     config=BM25Config,
     paper="Robertson and Zaragoza 2009; Lù 2024, BM25S (arXiv:2407.03618)",
     presets={"pyserini": {"k1": 0.9, "b": 0.4}},
@@ -305,7 +306,7 @@ def _retriever_of(config: BM25RerankerConfig) -> Component:
     "bm25_reranker",
     kind="reranker",
     summary="BM25 over the passages that it is handed, its statistics from these or from the corpus",
-    version=2,
+    version=3,
     config=BM25RerankerConfig,
     paper="Robertson and Zaragoza 2009; Lù 2024, BM25S (arXiv:2407.03618)",
     presets={"pyserini": {"k1": 0.9, "b": 0.4}},

@@ -10,7 +10,7 @@ first, or in the corpus where it brings none.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -113,13 +113,16 @@ class Hybrid:
             if own is None and folder is not None:
                 own = folder / f"{position}-{component.id}"
             indexes.append(retriever.index(corpus, own))
-        return HybridIndex(self.config, corpus, indexes)
+        made = HybridIndex(self.config, corpus, indexes)
+        made.notes = {key: value for index in indexes for key, value in getattr(index, "notes", {}).items()}
+        return made
 
 
 class HybridIndex:
     """Indexes whose rankings are fused."""
 
     def __init__(self, config: HybridConfig, corpus: Corpus, indexes: Sequence[Index]) -> None:
+        self.notes: Mapping[str, Any] = {}
         self._config = config
         self._corpus = corpus
         self._retrieve = [one(index, "retrieve") for index in indexes]

@@ -7,6 +7,7 @@ text calls it an embedding model, its citation covers both: a table must say whi
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +20,7 @@ from methods.models.encoder import Encoder, EncoderConfig
 from methods.models.late_interaction import LateInteraction, LateInteractionConfig, max_sim
 from methods.models.weights import PRESETS, weights_hash
 from methods.registry import register
-from methods.retrieval.ranking import PointwiseConfig, PointwiseReranker
+from methods.retrieval.ranking import PointwiseConfig, PointwiseReranker, reranker_notes
 from methods.work import Lengths, Work, encode, needs_of
 
 
@@ -62,6 +63,10 @@ class BiEncoderReranker(PointwiseReranker):
         self.config = config
         self.encoder = Encoder(config, services.device)
         self.device = self.encoder.device
+
+    def corpus_notes(self, corpus: Corpus) -> dict[str, Any]:
+        """Return what the encoder does not read of the passages, for `Indexed.notes`."""
+        return reranker_notes(corpus, self.encoder.truncation)
 
     def scores(self, query: Query, ids: Sequence[str], corpus: Corpus) -> NDArray[np.floating]:
         """Cosines, or inner products where the encoder does not normalize."""
@@ -119,6 +124,10 @@ class LateInteractionReranker(PointwiseReranker):
         self.config = config
         self.model = LateInteraction(config, services.device)
         self.device = self.model.device
+
+    def corpus_notes(self, corpus: Corpus) -> dict[str, Any]:
+        """Return what the encoder does not read of the passages, for `Indexed.notes`."""
+        return reranker_notes(corpus, self.model.truncation)
 
     def scores(self, query: Query, ids: Sequence[str], corpus: Corpus) -> NDArray[np.floating]:
         """Sums over the query's tokens of the largest inner product; a passage without tokens scores lowest."""

@@ -567,7 +567,9 @@ def generator_of(config: QuestionsConfig, services: Services) -> QuestionGenerat
         UserError: Its file, prompt or key cannot be used.
     """
     if (llm := config.active_llm) is not None:
-        model = open_llm(llm, role="masked triples", cache=services.cache, device=services.device, seed=services.seed)
+        model = open_llm(
+            llm, role="masked triples", cache=services.cache, device=services.device, seed=services.seed, replies=services.replies
+        )
         return LLMQuestions(model, config.prompt)
     if config.generator == "cache" and config.path is not None:
         return CachedQuestions(Path(config.path).expanduser())

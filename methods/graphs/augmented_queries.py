@@ -178,7 +178,9 @@ def generator_of(config: QueriesConfig, services: Services) -> QueryGenerator:
     """The generator that options name."""
     if (llm := config.active_llm) is None:
         return TemplateQueries(config.most)
-    model = open_llm(llm, role="augmented queries", cache=services.cache, device=services.device, seed=services.seed)
+    model = open_llm(
+        llm, role="augmented queries", cache=services.cache, device=services.device, seed=services.seed, replies=services.replies
+    )
     return LLMQueries(model, config.most, config.prompt)
 
 

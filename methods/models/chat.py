@@ -28,7 +28,7 @@ from methods.flow import event_loop, ordered, run, trace
 from methods.models.bounded import mended
 from methods.models.endpoint import Backend, ChatConfig, Completion, Endpoint, Estimate, Fault, Messages
 from methods.models.limits import LIMIT, Budget, CallCost, RateLimiter, UsageByRole
-from methods.models.reply_cache import Call, ResponseCache, shared
+from methods.models.reply_cache import Call, Kept, ResponseCache, shared
 
 # -- Replies that must be JSON of a given shape: how they are asked for, and how they are read --
 # Asked for by JSON schema where the endpoint offers it, else as a JSON object, else in the prompt alone. Read
@@ -184,6 +184,7 @@ class Reply:
         system_fingerprint, version: What served it, as the endpoint says; "" where it does not.
         key: Of the call, in the cache and in its exports.
         cached: Whether it came from the cache, or from an equal call in flight.
+        created: When a reply from the cache was first received, in seconds since 1970; None for one that was just received.
     """
 
     text: str
@@ -198,6 +199,7 @@ class Reply:
     cached: bool = False
     system_fingerprint: str = ""
     version: str = ""
+    created: float | None = None
 
     @property
     def usage(self) -> Usage:
@@ -270,6 +272,7 @@ class ChatModel:
         cache: File of cached replies; None asks every time.
         usage_by_role: Shared with other models; None makes one.
         backend: What writes the replies; None: the endpoint that the options name.
+        replies: Scope of the replies that are read and kept: a fresh execution's token, or "" for the newest of all.
 
     Attributes:
         usage_by_role: The cost of calls, by role.
@@ -290,6 +293,7 @@ class ChatModel:
         cache: Path | None = None,
         usage_by_role: UsageByRole | None = None,
         backend: Backend | None = None,
+        replies: str = "",
     ) -> None:
         try:
             import tenacity
@@ -302,6 +306,7 @@ class ChatModel:
         self.rate_limiter = RateLimiter(config.concurrency)
         self._cache: ResponseCache | None = shared(cache) if cache is not None else None
         self._backend: Backend = backend or Endpoint(config)
+        self._revision, self._replies = config.resolved_revision(), replies
         self._budget = Budget(config.run_tokens, config.run_usd)
         self.counter = self._backend.counter
         self.room = self._backend.room
@@ -348,6 +353,7 @@ class ChatModel:
                 reply.seconds,
                 reply.cached,
                 reply.failed is not None,
+                created=reply.created,
             )
         )
         return reply
@@ -362,7 +368,7 @@ class ChatModel:
         pending, cached = calls, 0
         if self._cache is not None:
             distinct = {call.key: call for call in calls}
-            known = self._cache.get(distinct)
+            known = self._cache.find(distinct.values())
             pending = [call for key, call in distinct.items() if key not in known]
             cached = len(calls) - len(pending)
         prompt = 0
@@ -389,13 +395,15 @@ class ChatModel:
         """A call as it is addressed; the way in which JSON is asked for is no part of it."""
         parameters = {"temperature": self.config.temperature, "max_tokens": self.config.max_tokens}
         further = {"schema": shape.schema} if shape else {}
-        return Call(self._backend.url, self.config.model, messages, {**self.config.parameters, **parameters, **further}, repetition)
+        every = {**self.config.parameters, **parameters, **further}
+        return Call(self._backend.url, self.config.model, messages, every, repetition, self._revision, self._replies)
 
     # -- cache --
 
-    def _kept(self, call: Call, reply: Mapping[str, Any], seconds: float = 0.0) -> Reply:
+    def _kept(self, call: Call, entry: Kept, seconds: float = 0.0) -> Reply:
         self.usage_by_role.add(self.role, CallCost(cached=1))
-        return replace(self._read(call, Completion.from_json(reply), 1, seconds), cached=True)
+        read = self._read(call, Completion.from_json(entry.reply), 1, seconds)
+        return replace(read, cached=True, key=entry.key, created=entry.created)
 
     async def _reply(self, call: Call, shape: _Shape | None) -> Reply:
         """Reply to a call, unless an equal one is in flight or was answered before."""
@@ -408,7 +416,7 @@ class ChatModel:
             if reply is not None:  # None: it was cancelled, and this one takes its place
                 self.usage_by_role.add(self.role, CallCost(cached=0 if reply.failed else 1, failed=1 if reply.failed else 0))
                 return replace(reply, calls=1 if reply.calls else 0, cached=reply.failed is None)
-        known = cache.get([call.key])
+        known = cache.find([call])
         if known:
             return self._kept(call, known[call.key], time.perf_counter() - started)
         landing = cache.flights[call.key] = asyncio.get_running_loop().create_future()
@@ -485,8 +493,8 @@ class ChatModel:
                     raise await self._backend.error(fault) from None
                 return Reply("", fault.reason, calls=tries.number, seconds=tries.seconds, key=call.key)
         if self._cache is not None and completion.failed is None:
-            cached = self._cache.put(call, completion.to_json())
-            completion = replace(Completion.from_json(cached), seconds=completion.seconds)
+            kept_reply = self._cache.put(call, completion.to_json()).reply
+            completion = replace(Completion.from_json(kept_reply), seconds=completion.seconds)
         return self._read(call, completion, tries.number, tries.seconds if completion.seconds is None else completion.seconds)
 
     async def _persist(

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 
 from benchmarks.core.errors import UserError
+from methods.models.checks import check_output, check_weights, truncation
 from methods.models.delta import load_whole
 from methods.models.weights import check_remote_code, device_of, loading, locate, remote_code_refused
 
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 
 SMALLEST_PASSAGE = 8
 """Tokens that a query always leaves to the passage."""
+USUAL_QUERY = 24
+"""Tokens of a question, about."""
 Features = dict[str, list[int]]
 """Token ids of a pair, and what goes with them."""
 
@@ -130,6 +133,7 @@ class CrossEncoderModel:
             options: dict[str, Any] = {"revision": config.revision, "trust_remote_code": config.trust_remote_code}
             options |= {"device": device_of(device), "model_kwargs": {"dtype": getattr(torch, config.dtype)}}
             self._model: Any = load_whole(locate(config.model), lambda folder: load_cross_encoder(folder, **options))
+        check_weights(self._model, config.model, "cross-encoder")
         # Layers beside the transformer (a head of its own) are loaded in float32.
         self._model.to(getattr(torch, config.dtype)).eval()
         length = min(config.max_length, int(self._model.max_seq_length or config.max_length))
@@ -144,6 +148,11 @@ class CrossEncoderModel:
     def device(self) -> str:
         """Where the model computes."""
         return str(self._model.device)
+
+    def truncation(self, texts: Sequence[str]) -> dict[str, Any]:
+        """Count what is cut off passages beside a query of usual length, as `checks.truncation`."""
+        cut = truncation(self._pairs.tokenizer, self._pairs.length - USUAL_QUERY, texts)
+        return cut | {"limit": self._pairs.length} if cut else {}
 
     def scores(self, query: str, passages: Sequence[str]) -> NDArray[np.float64]:
         """How well each passage fits the query: shape (passages,); otherwise as `many`."""
@@ -176,11 +185,7 @@ class CrossEncoderModel:
         return [self._checked(np.array([results[key] for key in own], dtype=np.float64)) for own in keys]
 
     def _checked(self, scores: NDArray[np.float64]) -> NDArray[np.float64]:
-        if not np.isfinite(scores).all():
-            raise UserError(
-                f"the cross-encoder {self.config.model!r} gives scores that are not numbers in {self.config.dtype}",
-                try_this="set dtype: float32, or bfloat16",
-            )
+        check_output(scores, self.config.model, "cross-encoder", self.config.dtype, "scores")
         if self.config.activation == "sigmoid":
             return np.exp(-np.logaddexp(0.0, -scores))
         return scores

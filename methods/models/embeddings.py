@@ -137,6 +137,12 @@ class EmbeddingCache:
             first.setdefault(text, position)
         wanted = list(first)
         match, known = self.get(wanted)
+        if bad := int((~np.isfinite(known)).any(axis=1).sum()):
+            raise UserError(
+                f"{bad:,} of {len(known):,} vectors in the cache of embeddings contain NaN or infinity",
+                where=str(self.folder),
+                try_this="delete this folder: it will be built again",
+            )
         result = np.empty((len(wanted), self.dimension), dtype=np.float32)
         result[match] = known
         new = np.flatnonzero(~match)
@@ -308,7 +314,12 @@ class ExactSearch:
     @cached_property
     def longest(self) -> float:
         """Length of the longest vector, in one pass over them."""
-        return max((float(np.linalg.norm(block, axis=1).max()) for block in self._numpy_blocks()), default=0.0)
+        longest = float(np.max([np.linalg.norm(block, axis=1).max() for block in self._numpy_blocks()], initial=0.0))
+        if not np.isfinite(longest):
+            raise UserError(
+                "the index holds vectors with NaN or infinity", try_this="delete the store's `artifacts` folder: it is built again"
+            )
+        return longest
 
     def near(self, queries: Vectors, k: int) -> list[Rows]:
         """Rows that may be among the k best of each query: all whose score is within rounding of the k-th best.

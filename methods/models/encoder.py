@@ -5,6 +5,7 @@ What a published encoder wants (prompts, pooling, lengths) is in `weights.py`.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
@@ -16,6 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from benchmarks.core.errors import UserError, unknown_name
 from benchmarks.core.fingerprint import fingerprint
+from methods.models.checks import check_output, check_weights, missing_preset, truncation
 from methods.models.delta import load_whole
 from methods.models.embeddings import EmbeddingCache
 from methods.models.weights import MINILM, PRESETS, check_remote_code, device_of, loading, locate, remote_code_refused, weights_hash
@@ -57,10 +59,16 @@ class DprTower:
             missing = sorted(report["missing_keys"])
             if missing:
                 raise ValueError(f"it is not a {side} encoder of DPR ({missing[0]} is missing)")
+        check_weights(loaded, model, "encoder")
         self._model: Any = loaded.to(device).eval()
         self._max_length = max_length
         self.device = device
         self.dimension = int(getattr(loaded.config, "projection_dim", 0) or loaded.config.hidden_size)
+
+    def truncation(self, texts: Sequence[str]) -> dict[str, Any]:
+        """Count what is cut off texts, titles among them, as `checks.truncation`."""
+        longest = self._tokenizer.model_max_length
+        return truncation(self._tokenizer, min(longest, self._max_length or longest), texts)
 
     def encode(self, texts: Sequence[str], titles: Sequence[str] | None, batch_size: int) -> NDArray[np.float32]:
         """Vectors of texts, shape (texts, dimension).
@@ -182,6 +190,10 @@ class Tower(Protocol):
         """Vectors as the model gives them, in float32."""
         ...
 
+    def truncation(self, texts: Sequence[str]) -> dict[str, Any]:
+        """Count what is cut off texts, as `checks.truncation`."""
+        ...
+
 
 class Encoder:
     """A loaded encoder.
@@ -213,6 +225,25 @@ class Encoder:
                 f"dimension={config.dimension} is more than the model's {self._passages.dimension}", where=f"model {config.model!r}"
             )
         self._cache = EmbeddingCache(cache, self.passage_fingerprint, self.dimension) if cache is not None else None
+        self._lacking = missing_preset(config)
+        if self._lacking is not None:
+            preset, options = self._lacking
+            warnings.warn(
+                f"{config.model!r} looks like an encoder of the preset {preset}, and is used without {options}; "
+                f"set preset: {preset} beside model, or set these options",
+                stacklevel=2,
+            )
+
+    @property
+    def notes(self) -> dict[str, Any]:
+        """What a run keeps of the encoder: under `preset` the preset of its family, if the options lack what that sets."""
+        if self._lacking is None:
+            return {}
+        return {"preset": {"name": self._lacking[0], "options": self._lacking[1], "model": self.config.model}}
+
+    def truncation(self, texts: Sequence[str]) -> dict[str, Any]:
+        """Count what is cut off passages, as `checks.truncation`."""
+        return self._passages.truncation(texts)
 
     @property
     def device(self) -> str:
@@ -283,6 +314,7 @@ class Encoder:
         if not len(texts):
             return np.empty((0, self.dimension), dtype=np.float32)
         vectors = tower.encode(texts, titles, batch_size)[:, : self.dimension]
+        check_output(vectors, self.config.model, "encoder", self.config.dtype)
         if self.config.normalize:
             # In float32, whatever the weights are: in bfloat16 a length is off by up to 0.4 %.
             vectors = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), np.float32(1e-12))
@@ -319,6 +351,7 @@ def sentence_transformer(config: EncoderConfig, model: str, revision: str | None
         options: dict[str, Any] = {"revision": revision, "device": device, "trust_remote_code": config.trust_remote_code}
         options |= {"model_kwargs": {"dtype": getattr(torch, config.dtype)}, "config_kwargs": dict(config.model_options) or None}
         encoder = load_whole(locate(model), lambda folder: SentenceTransformer(folder, **options))
+    check_weights(encoder, model, "encoder")
     # Layers beside the transformer (a projection) are loaded in float32.
     encoder.to(getattr(torch, config.dtype)).eval()
     if config.max_length is not None:
@@ -366,6 +399,11 @@ class SentenceTower:
             encode, options = self._model.encode, {"prompt": self._prompt or "", "task": self._task or None}
         vectors = encode(list(texts), batch_size=batch_size, convert_to_tensor=True, show_progress_bar=False, **options)
         return vectors.float().cpu().numpy()
+
+    def truncation(self, texts: Sequence[str]) -> dict[str, Any]:
+        """Count what is cut off texts behind their prompt, as `checks.truncation`."""
+        tokenizer = getattr(self._model, "tokenizer", None)
+        return truncation(tokenizer, self._model.max_seq_length, texts, self._prompt or "")
 
     def _check_task(self, name: str) -> None:
         first = next(iter(self._model))

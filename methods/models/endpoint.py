@@ -23,6 +23,7 @@ from benchmarks.core.errors import Broke, MissingPackage, UserError, nearest
 from benchmarks.core.fingerprint import fingerprint
 from methods.flow import trace
 from methods.models import secrets
+from methods.models.revision import DESCRIPTION, Probe, Revision, ask
 
 # -- Options of a chat model: which endpoint, which model, how patient, how much calls may cost --
 # The key comes from an environment variable alone, whose name is an option; the key itself never is.
@@ -86,6 +87,7 @@ class ChatConfig(BaseModel):
     tokenizer: str | None = Field(
         None, description="a tokenizer.json, or its folder, to estimate tokens with; null: characters / 4", exclude=True
     )
+    revision: Revision = Field(None, description=f"{DESCRIPTION}; null: `created` in /v1/models", exclude_if=lambda value: value is None)
 
     @field_validator("key_variable")
     @classmethod
@@ -135,6 +137,29 @@ class ChatConfig(BaseModel):
                 try_this=f"export {self.key_variable}=…, or key_variable: null for an endpoint that wants no key",
             )
         return key
+
+    def resolved_revision(self) -> str:
+        """Return the revision as a text, "" if none is stated; a probe is asked each time.
+
+        A probe without a `url` asks the endpoint itself: its list of models, then its base URL.
+
+        Raises:
+            Broke: The probe cannot be read.
+        """
+        probe = self.revision
+        if not isinstance(probe, Probe):
+            return probe or ""
+        if probe.command or probe.url:
+            return ask(probe)
+        return ask(probe, (f"{self.url}/models", self.url), self.authorization())
+
+    def authorization(self) -> dict[str, str]:
+        """Return the request header that holds the key.
+
+        Raises:
+            UserError: The variable is not set.
+        """
+        return {} if self.key_variable is None else {"authorization": f"Bearer {self.key()}"}
 
     def usd(self, prompt_tokens: int, completion_tokens: int) -> float:
         """Dollars by the configured prices."""

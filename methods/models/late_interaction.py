@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 
 from benchmarks.core.errors import UserError
+from methods.models.checks import check_output, check_weights, truncation
 from methods.models.weights import check_remote_code, device_of, load_pretrained, loading, locate, remote_code_refused
 
 if TYPE_CHECKING:
@@ -84,6 +85,7 @@ class LateInteraction:
                 trust_remote_code=config.trust_remote_code,
                 model_kwargs={"dtype": getattr(torch, config.dtype)},
             )
+        check_weights(self._model, config.model, "late-interaction encoder")
         self._model.to(getattr(torch, config.dtype)).eval()
 
     def _check_projection(self) -> None:
@@ -116,7 +118,14 @@ class LateInteraction:
         if not len(texts):
             return []
         matrices = encode(list(texts), batch_size=batch_size, show_progress_bar=False)
-        return [matrix.float().cpu().numpy() for matrix in matrices]
+        vectors = [matrix.float().cpu().numpy() for matrix in matrices]
+        check_output(vectors, self.config.model, "late-interaction encoder", self.config.dtype, "matrices")
+        return vectors
+
+    def truncation(self, texts: Sequence[str]) -> dict[str, Any]:
+        """Count what is cut off passages, as `checks.truncation`."""
+        limit = getattr(self._model[0], "document_length", None) or self._model.max_seq_length
+        return truncation(getattr(self._model, "tokenizer", None), limit, texts)
 
 
 def max_sim(query: TokenVectors, passages: Sequence[TokenVectors]) -> NDArray[np.float64]:
@@ -197,6 +206,9 @@ class M3Encoder:
         with loading("encoder", config.model):
             self._sparse = self._head("sparse_linear").to(self.device, dtype).eval()
             self._multi = self._head("colbert_linear").to(self.device, dtype).eval()
+        check_weights(self._model, config.model, "encoder")
+        for head in (self._sparse, self._multi):
+            check_weights(head, config.model, "encoder")
         tokenizer = self._tokenizer
         special = (tokenizer.cls_token_id, tokenizer.eos_token_id, tokenizer.pad_token_id, tokenizer.unk_token_id)
         self._unused = [token for token in special if token is not None]
@@ -248,12 +260,18 @@ class M3Encoder:
                 weights = torch.relu(self._sparse(hidden)).squeeze(-1).float().cpu().numpy()
                 multi = torch.nn.functional.normalize(self._multi(hidden[:, 1:]).float(), dim=-1).cpu().numpy()
                 dense = torch.nn.functional.normalize(hidden[:, 0].float(), dim=-1).cpu().numpy()
+            for output in (dense, weights, multi):
+                check_output(output, self.config.model, "encoder", self.config.dtype)
             ids, lengths = batch["input_ids"].cpu().numpy(), batch["attention_mask"].sum(dim=1).tolist()
             for row, (position, length) in enumerate(zip(positions, lengths, strict=True)):
                 # Padded on the right: the first `length` positions are the text.
                 tokens, most = self._lexical(ids[row, :length], weights[row, :length])
                 done[position] = M3Vectors(dense[row].copy(), tokens, most, multi[row, : length - 1].copy())
         return [done[position] for position in range(len(texts))]
+
+    def truncation(self, texts: Sequence[str]) -> dict[str, Any]:
+        """Count what is cut off texts, as `checks.truncation`."""
+        return truncation(self._tokenizer, self.config.max_length, texts)
 
     def _lexical(self, ids: NDArray[np.int64], weights: NDArray) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
         """Each id once with the largest of its weights."""

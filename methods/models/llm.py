@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple, Self, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag, model_validator
 
@@ -32,6 +32,9 @@ if TYPE_CHECKING:
     from methods.models.causal import CausalModel, Generation, Sampling
     from methods.models.likelihood import LabelScores
     from methods.models.seq2seq import Seq2SeqModel
+
+
+T = TypeVar("T")
 
 
 class _Options(BaseModel):
@@ -183,15 +186,39 @@ def reach_llm(config: LLMConfig, cache: Path | None) -> None:
         reach_model(config, cache)
 
 
+def chats(options: Any) -> list[ChatConfig]:
+    """Return the models at endpoints that options name at any depth."""
+    if isinstance(options, ChatConfig):
+        return [options]
+    return [config for value in _inner(options).values() for config in chats(value)]
+
+
+def with_chats(options: T, change: Callable[[ChatConfig], ChatConfig]) -> T:
+    """Replace models at endpoints in options, at any depth; returns the same object if nothing changes."""
+    if isinstance(options, ChatConfig):
+        return change(options)  # type: ignore[return-value]
+    inner = _inner(options)
+    changed = {name: new for name, value in inner.items() if (new := with_chats(value, change)) is not value}
+    if not changed:
+        return options
+    if isinstance(options, BaseModel):
+        return options.model_copy(update=changed)
+    every = {**inner, **changed}
+    return every if isinstance(options, dict) else type(options)(every.values())  # type: ignore[call-arg, return-value]
+
+
+def _inner(options: Any) -> dict[Any, Any]:
+    """The values that options are made of, by name or position."""
+    if isinstance(options, BaseModel):
+        return {name: getattr(options, name) for name in type(options).model_fields}
+    if isinstance(options, dict):
+        return options
+    return dict(enumerate(options)) if isinstance(options, list | tuple) else {}
+
+
 def endpoints(options: Any) -> frozenset[str]:
     """The models at endpoints, `URL MODEL`, that options name at any depth."""
-    if isinstance(options, ChatConfig):
-        return frozenset({f"{options.url} {options.model}"})
-    if isinstance(options, BaseModel):
-        inner: list[Any] = [getattr(options, name) for name in type(options).model_fields]
-    else:
-        inner = list(options.values()) if isinstance(options, dict) else list(options) if isinstance(options, list | tuple) else []
-    return frozenset().union(*map(endpoints, inner))
+    return frozenset(f"{config.url} {config.model}" for config in chats(options))
 
 
 def llm_name(config: LLMConfig) -> str:
@@ -207,7 +234,9 @@ def llm_hash(config: LLMConfig) -> str:
     return fingerprint(weights_hash(config.local, config.revision), adapter)
 
 
-def open_llm(config: LLMConfig, *, role: str, cache: Path | None = None, device: str | None = None, seed: int = 0) -> ChatModel:
+def open_llm(
+    config: LLMConfig, *, role: str, cache: Path | None = None, device: str | None = None, seed: int = 0, replies: str = ""
+) -> ChatModel:
     """The model that an option names.
 
     Args:
@@ -216,13 +245,14 @@ def open_llm(config: LLMConfig, *, role: str, cache: Path | None = None, device:
         cache: File of cached replies.
         device: Of a model of this machine; None chooses.
         seed: Of what such a model draws.
+        replies: Scope of the cached replies, as of `Services`.
 
     Raises:
         UserError: The key is not set, the model cannot be loaded, or the script's benchmark cannot.
         MissingPackage: A package that it needs is not installed.
     """
     if isinstance(config, ChatConfig):
-        return ChatModel(config, role=role, cache=cache)
+        return ChatModel(config, role=role, cache=cache, replies=replies)
     backend = LocalBackend(config, device, seed) if isinstance(config, LocalConfig) else ScriptBackend(config)
     # Whatever decides a reply addresses it in the cache.
     parameters = {**config.model_dump(mode="json", exclude=set(_Options.model_fields)), "weights": llm_hash(config)}
@@ -237,7 +267,7 @@ def open_llm(config: LLMConfig, *, role: str, cache: Path | None = None, device:
         "concurrency": backend.together,
         "attempts": 1,
     }
-    return ChatModel(ChatConfig.model_validate(options), role=role, cache=cache, backend=backend)
+    return ChatModel(ChatConfig.model_validate(options), role=role, cache=cache, backend=backend, replies=replies)
 
 
 class _Here:

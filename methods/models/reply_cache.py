@@ -15,7 +15,7 @@ import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
@@ -57,20 +57,33 @@ def use_wal(connection: sqlite3.Connection, patience_s: float) -> None:
             time.sleep(_PAUSE_S)
 
 
-VERSION = 1
-"""Layout of the file."""
+VERSION = 2
+"""Layout of the file; older ones are brought up to it in place."""
 BUSY_S = 60.0
 """Longest wait for another process that writes."""
 _LOOKUP = 500
+_COLUMNS = "key, model, request, reply, created, call"
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS replies (
     key TEXT PRIMARY KEY,
     model TEXT NOT NULL,
     request TEXT NOT NULL,
     reply TEXT NOT NULL,
-    created REAL NOT NULL
+    created REAL NOT NULL,
+    call TEXT NOT NULL -- the key without the scope
 ) WITHOUT ROWID
 """
+_MIGRATION = ("ALTER TABLE replies ADD COLUMN call TEXT NOT NULL DEFAULT ''", "UPDATE replies SET call = key")
+_FURTHER = (
+    "CREATE INDEX IF NOT EXISTS replies_scoped ON replies (call) WHERE call <> key",
+    """CREATE TABLE IF NOT EXISTS deployments (
+        url TEXT NOT NULL, model TEXT NOT NULL,
+        revision TEXT NOT NULL, -- '' where nothing was found that identifies it
+        source TEXT NOT NULL,
+        first_seen REAL NOT NULL, last_seen REAL NOT NULL,
+        PRIMARY KEY (url, model, revision)
+    ) WITHOUT ROWID""",
+)
 
 
 @dataclass(frozen=True)
@@ -83,6 +96,8 @@ class Call:
         messages: The conversation.
         parameters: Everything else that a reply depends on.
         repetition: 0, 1 … for further replies to the same conversation.
+        revision: Of the deployment; "" where it is unknown.
+        scope: Token of the fresh execution that asks and reads only its own replies; "": the newest reply of any.
     """
 
     endpoint: str
@@ -90,16 +105,21 @@ class Call:
     messages: Sequence[Mapping[str, str]]
     parameters: Mapping[str, Any] = field(default_factory=dict)
     repetition: int = 0
+    revision: str = ""
+    scope: str = ""
 
     @cached_property
     def request(self) -> str:
         """The call as canonical JSON."""
+        # Left out where empty: calls of caches that know neither keep their keys.
+        further = {name: text for name, text in (("revision", self.revision), ("scope", self.scope)) if text}
         value = {
             "endpoint": self.endpoint,
             "model": self.model,
             "messages": [dict(message) for message in self.messages],
             "parameters": dict(self.parameters),
             "repetition": self.repetition,
+            **further,
         }
         return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
 
@@ -108,10 +128,30 @@ class Call:
         """Thirty-two hex digits (128 bits), equal for equal calls on every machine."""
         return key_of(self.request)
 
+    @cached_property
+    def unscoped(self) -> str:
+        """The key of the same call without a scope."""
+        return replace(self, scope="").key if self.scope else self.key
+
 
 def key_of(request: str) -> str:
     """The key of a request in canonical JSON."""
     return hashlib.blake2b(request.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A cached reply.
+
+    Attributes:
+        key: Of the entry: that of the call, or of the same call in a fresh execution.
+        reply: As it was put.
+        created: When it was received, in seconds since 1970.
+    """
+
+    key: str
+    reply: dict[str, Any]
+    created: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,44 +183,56 @@ class ResponseCache:
 
     # -- what a model needs --
 
-    def get(self, keys: Iterable[str]) -> dict[str, dict[str, Any]]:
+    def get(self, keys: Iterable[str]) -> dict[str, Kept]:
         """Cached replies by key; keys that are not cached are left out."""
-        wanted = list(dict.fromkeys(keys))
-        results: dict[str, dict[str, Any]] = {}
-        with self._open() as connection:
-            for start in range(0, len(wanted), _LOOKUP):
-                chunk = wanted[start : start + _LOOKUP]
-                marks = ",".join("?" * len(chunk))
-                rows = connection.execute(f"SELECT key, reply FROM replies WHERE key IN ({marks})", chunk)
-                results.update((key, json.loads(reply)) for key, reply in rows)
+        return {kept.key: kept for _, kept in self._selected("key", keys)}
+
+    def find(self, calls: Iterable[Call]) -> dict[str, Kept]:
+        """Return replies by the keys of calls: for a call with a scope its own, for others the newest of all scopes."""
+        calls = list(calls)
+        results = self.get(call.key for call in calls)
+        unscoped = [call.key for call in calls if not call.scope]
+        for key, kept in self._selected("call <> key AND call", unscoped):
+            if key not in results or kept.created > results[key].created:
+                results[key] = kept
         return results
 
-    def put(self, call: Call, reply: Mapping[str, Any]) -> dict[str, Any]:
-        """Keep a reply; returns the one that is kept, which is another process's where that was first."""
-        text = _text(reply)
-        with self._open() as connection:
+    def _selected(self, condition: str, keys: Iterable[str]) -> Iterator[tuple[str, Kept]]:
+        """Entries whose column (the end of a condition) is one of some keys, each with the call's key."""
+        wanted = list(dict.fromkeys(keys))
+        with self.opened() as connection:
+            for start in range(0, len(wanted), _LOOKUP):
+                chunk = wanted[start : start + _LOOKUP]
+                query = f"SELECT call, key, reply, created FROM replies WHERE {condition} IN ({','.join('?' * len(chunk))})"
+                rows = connection.execute(query, chunk).fetchall()
+                yield from ((call, Kept(key, json.loads(reply), created)) for call, key, reply, created in rows)
+
+    def put(self, call: Call, reply: Mapping[str, Any]) -> Kept:
+        """Keep a reply; returns the one that is kept, which is another process's if that was first."""
+        kept = Kept(call.key, dict(reply), time.time())
+        with self.opened() as connection:
             done = connection.execute(
-                "INSERT OR IGNORE INTO replies VALUES (?, ?, ?, ?, ?)",
-                (call.key, call.model, storable(call.request), storable(text), time.time()),
+                f"INSERT OR IGNORE INTO replies ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?)",
+                (call.key, call.model, storable(call.request), storable(_text(reply)), kept.created, call.unscoped),
             )
             if done.rowcount == 0:
-                return self.get([call.key]).get(call.key, dict(reply))
-        return dict(reply)
+                return self.get([call.key]).get(call.key, kept)
+        return kept
 
     # -- what an owner of the file needs --
 
     def __len__(self) -> int:
-        with self._open() as connection:
+        with self.opened() as connection:
             return int(connection.execute("SELECT count(*) FROM replies").fetchone()[0])
 
     def holds(self, model: str) -> bool:
         """Whether any reply of a model is kept."""
-        with self._open() as connection:
+        with self.opened() as connection:
             return connection.execute("SELECT 1 FROM replies WHERE model = ? LIMIT 1", [model]).fetchone() is not None
 
     def entries(self, keys: Iterable[str] | None = None) -> Iterator[Entry]:
         """Entries by key, ascending; only those of `keys` where given."""
-        with self._open() as connection:
+        with self.opened() as connection:
             if keys is None:
                 last = ""
                 while rows := connection.execute(
@@ -200,12 +252,12 @@ class ResponseCache:
 
     def add(self, entries: Iterable[Entry]) -> int:
         """Add entries in one transaction; those that are kept stay as they are. Returns how many were new."""
-        rows = [(e.key, json.loads(e.request)["model"], e.request, e.reply, e.created) for e in entries]
-        with self._open() as connection:
+        rows = [(e.key, json.loads(e.request)["model"], e.request, e.reply, e.created, _unscoped(e)) for e in entries]
+        with self.opened() as connection:
             connection.execute("BEGIN IMMEDIATE")
             try:
                 before = connection.total_changes
-                connection.executemany("INSERT OR IGNORE INTO replies VALUES (?, ?, ?, ?, ?)", rows)
+                connection.executemany(f"INSERT OR IGNORE INTO replies ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?)", rows)
                 added = connection.total_changes - before
                 connection.execute("COMMIT")
             except BaseException:
@@ -225,7 +277,7 @@ class ResponseCache:
             How many were deleted.
         """
         among, which = ("AND model = ?", [model]) if model is not None else ("", [])
-        with self._open() as connection:
+        with self.opened() as connection:
             deleted = 0
             if older_than_s is not None or keep_bytes is None:
                 before = time.time() - (older_than_s or 0.0)
@@ -252,7 +304,8 @@ class ResponseCache:
     # -- the file --
 
     @contextmanager
-    def _open(self) -> Iterator[sqlite3.Connection]:
+    def opened(self) -> Iterator[sqlite3.Connection]:
+        """The file's connection, for one thread at a time; outside a transaction."""
         with self._lock:
             try:
                 # A connection must not be used, or closed, in a forked child.
@@ -290,11 +343,23 @@ class ResponseCache:
                 where=str(self.path),
                 try_this="upgrade ragmeter, or name another store",
             )
-        if version == 0:
-            connection.execute("BEGIN IMMEDIATE")
-            connection.execute(_SCHEMA)
-            connection.execute(f"PRAGMA user_version = {VERSION}")
+        if version < VERSION:
+            self._bring_up(connection)
+
+    def _bring_up(self, connection: sqlite3.Connection) -> None:
+        """Make the file's tables, or add what an older layout lacks: all of it, or nothing."""
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            # Another process may have been first.
+            version = connection.execute("PRAGMA user_version").fetchone()[0]
+            if version < VERSION:
+                for statement in (*((_SCHEMA,) if version == 0 else _MIGRATION), *_FURTHER):
+                    connection.execute(statement)
+                connection.execute(f"PRAGMA user_version = {VERSION}")
             connection.execute("COMMIT")
+        except BaseException:
+            connection.execute("ROLLBACK")
+            raise
 
     def _explained(self, error: sqlite3.Error) -> Exception:
         text = str(error)
@@ -322,6 +387,11 @@ def shared(path: Path) -> ResponseCache:
         return _shared.setdefault(path, ResponseCache(path))
 
 
+def _unscoped(entry: Entry) -> str:
+    """The key of an entry's call without its scope."""
+    return Call(**json.loads(entry.request)).unscoped if '"scope"' in entry.request else entry.key
+
+
 def _text(value: Mapping[str, Any]) -> str:
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
 
@@ -336,7 +406,8 @@ def storable(text: str) -> str:
 
 
 # -- Export of the cache: a JSONL file that replays a run elsewhere without a single call --
-# A line is `{"key", "request": {endpoint, model, messages, parameters, repetition}, "reply": {…}, "created"}`.
+# A line is `{"key", "request": {endpoint, model, messages, parameters, repetition}, "reply": {…}, "created"}`; a request may
+# have a `revision` and a `scope`, too.
 
 
 _BATCH = 1000
@@ -391,6 +462,8 @@ def _entries(lines: Iterable[str], path: Path) -> Iterator[Entry]:
             if not isinstance(reply, dict):
                 raise ValueError("its reply is no object")
             Completion.from_json(reply)
+            if not isinstance(call.revision, str) or not isinstance(call.scope, str):
+                raise ValueError("revision and scope must be texts")
             if call.key != row["key"]:
                 raise ValueError("its key does not belong to its request")
             created = float(row["created"])

@@ -68,7 +68,9 @@ class ChatReader:
         self.config = config
         self._instructions = Instructions(config, services.reading)
         llm = config.llm.model_copy(update={"max_tokens": self._instructions.longest(config.llm.max_tokens)})
-        self._model = open_llm(llm, role="reader", cache=services.cache, device=services.device, seed=services.seed)
+        self._model = open_llm(
+            llm, role="reader", cache=services.cache, device=services.device, seed=services.seed, replies=services.replies
+        )
         limits = [limit for limit in (config.max_prompt_tokens, self._model.room) if limit is not None]
         self._longest_prompt = min(limits) if limits else None
         self._notes_calls = services.cache is not None

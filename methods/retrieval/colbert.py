@@ -12,8 +12,9 @@ Source: Santhanam et al. 2022, ColBERTv2 (arXiv:2112.01488).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,7 +28,7 @@ from methods.models.embeddings import EPSILON, ApproximateSearch, read_array, wr
 from methods.models.late_interaction import LateInteraction, LateInteractionConfig, TokenVectors
 from methods.models.weights import weights_hash
 from methods.registry import MethodConfig, register
-from methods.retrieval.ranking import Rows, Scope, best_rows, built_once, comparable
+from methods.retrieval.ranking import Rows, Scope, best_rows, built_once, comparable, truncation_notes
 from methods.work import Lengths, Work, encode, index, needs_of, vectors
 
 CHUNK = 1024
@@ -94,12 +95,15 @@ class Colbert:
                     f"{len(vectors):,} token vectors want an index on disk, and nothing is kept here",
                     try_this="give a folder for artifacts, or a larger exact_up_to",
                 )
-            return ColbertIndex(self.model, corpus, vectors, _starts(list(map(len, chunks))), None, self.config.near)
-        built_once(folder, len(corpus), lambda target: self._save(corpus, target))
-        vectors = read_array(folder / "vectors.npy", mapped=len(corpus) > 0)
-        starts = read_array(folder / "starts.npy", mapped=False)
-        search = ApproximateSearch(folder / "faiss.index", overfetch=1) if self._large(vectors) else None
-        return ColbertIndex(self.model, corpus, vectors, starts, search, self.config.near)
+            starts, search = _starts(list(map(len, chunks))), None
+        else:
+            built_once(folder, len(corpus), lambda target: self._save(corpus, target))
+            vectors = read_array(folder / "vectors.npy", mapped=len(corpus) > 0)
+            starts = read_array(folder / "starts.npy", mapped=False)
+            search = ApproximateSearch(folder / "faiss.index", overfetch=1) if self._large(vectors) else None
+        made = ColbertIndex(self.model, corpus, vectors, starts, search, self.config.near)
+        made.notes = truncation_notes(folder, corpus, self.model.truncation)
+        return made
 
     def _large(self, vectors: TokenVectors) -> bool:
         return len(vectors) > self.config.exact_up_to
@@ -147,6 +151,7 @@ class ColbertIndex:
         self, model: LateInteraction, corpus: Corpus, vectors: TokenVectors, starts: Rows, search: ApproximateSearch | None, near: int
     ) -> None:
         self.device = model.device
+        self.notes: Mapping[str, Any] = {}
         self._model, self._scope = model, Scope(corpus)
         self._vectors, self._starts = vectors, starts
         self._filled = np.flatnonzero(np.diff(starts))

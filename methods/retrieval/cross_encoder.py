@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +14,7 @@ from methods.api import Services
 from methods.models.cross_encoder import PRESETS, CrossEncoderConfig, CrossEncoderModel
 from methods.models.weights import weights_hash
 from methods.registry import register
-from methods.retrieval.ranking import PointwiseConfig, PointwiseReranker
+from methods.retrieval.ranking import PointwiseConfig, PointwiseReranker, reranker_notes
 from methods.work import Lengths, Work, encode, needs_of
 
 
@@ -56,6 +57,10 @@ class CrossEncoderReranker(PointwiseReranker):
         self.config = config
         self.model = model or CrossEncoderModel(config, services.device)
         self.device = self.model.device
+
+    def corpus_notes(self, corpus: Corpus) -> dict[str, Any]:
+        """Return what the model does not read of the passages, for `Indexed.notes`."""
+        return reranker_notes(corpus, self.model.truncation)
 
     def scores_of(self, queries: Sequence[Query], ids: Sequence[Sequence[str]], corpus: Corpus) -> Sequence[NDArray[np.floating]]:
         """The model's scores, pairs of all queries together."""

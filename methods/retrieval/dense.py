@@ -26,7 +26,7 @@ from methods.models.embeddings import ApproximateSearch, ExactSearch, Search, ex
 from methods.models.encoder import Encoder, EncoderConfig, Vectors
 from methods.models.weights import PRESETS
 from methods.registry import MethodConfig, register
-from methods.retrieval.ranking import Rows, Scope, best_rows, built_once
+from methods.retrieval.ranking import Rows, Scope, best_rows, built_once, truncation_notes
 from methods.work import WORDS_PER_TOKEN, Lengths, Work, encode, index, needs_of, vectors
 
 CHUNK = 2048
@@ -97,14 +97,16 @@ class Dense:
     def index(self, corpus: Corpus, folder: Path | None = None) -> Index:
         """Encode the corpus, or memory-map the vectors in `folder`; a build that was cut off continues."""
         if folder is None:
-            return self._in_memory(corpus)
-        built_once(folder, len(corpus), lambda target: self._save(corpus, target))
-        vectors = read_array(folder / "vectors.npy", mapped=len(corpus) > 0)
-        starts = read_array(folder / "starts.npy", mapped=False) if self.config.part_words else None
-        search = self._search(vectors, folder / "faiss.index")
-        return DenseIndex(self.encoder, corpus, vectors, search, starts)
+            made = self._in_memory(corpus)
+        else:
+            built_once(folder, len(corpus), lambda target: self._save(corpus, target))
+            vectors = read_array(folder / "vectors.npy", mapped=len(corpus) > 0)
+            starts = read_array(folder / "starts.npy", mapped=False) if self.config.part_words else None
+            made = DenseIndex(self.encoder, corpus, vectors, self._search(vectors, folder / "faiss.index"), starts)
+        made.notes = truncation_notes(folder, corpus, self.encoder.truncation, self._texts) | self.encoder.notes
+        return made
 
-    def _in_memory(self, corpus: Corpus) -> Index:
+    def _in_memory(self, corpus: Corpus) -> DenseIndex:
         if self.config.search != "exact":
             raise UserError(
                 f"search: {self.config.search} keeps its index on disk, and nothing is kept here",
@@ -126,8 +128,11 @@ class Dense:
         if self.encoder.reads_titles:
             parts = [(passage.title, part) for passage in passages for part in self._parts(passage)]
             return self.encoder.passages([text for _, text in parts], [title for title, _ in parts], cached=cached)
-        texts = [f"{passage.title}\n{part}" if passage.title else part for passage in passages for part in self._parts(passage)]
-        return self.encoder.passages(texts, cached=cached)
+        return self.encoder.passages([text for passage in passages for text in self._texts(passage)], cached=cached)
+
+    def _texts(self, passage: Passage) -> list[str]:
+        """What is encoded of a passage: each part with the title as its first line."""
+        return [f"{passage.title}\n{part}" if passage.title else part for part in self._parts(passage)]
 
     def _parts(self, passage: Passage) -> list[str]:
         """The text of a passage, in parts where it is to be split: at least one."""
@@ -170,6 +175,7 @@ class DenseIndex:
 
     def __init__(self, encoder: Encoder, corpus: Corpus, vectors: Vectors, search: Search, starts: Rows | None = None) -> None:
         self.device = encoder.device
+        self.notes: Mapping[str, Any] = {}
         self._encoder = encoder
         self._scope = Scope(corpus)
         self._vectors = vectors

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from filelock import FileLock
@@ -15,10 +17,11 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from benchmarks.core.errors import UserError
+from benchmarks.core.files import whole
 from benchmarks.corpus import Corpus
 from benchmarks.graphs import TripleCorpus, TripleIds
-from benchmarks.schema import Query
-from methods.api import MARKER, Ranking
+from benchmarks.schema import Passage, Query
+from methods.api import MARKER, RERANKER_TRUNCATED, TRUNCATED, Ranking
 from methods.registry import MethodConfig
 
 # -- What rerankers share that score each candidate by itself: how scores become a ranking --
@@ -61,7 +64,11 @@ def reordered(query: Query, ranking: Ranking, scores: NDArray[np.floating]) -> R
         query: Whose.
         ranking: The candidates.
         scores: Of the first of them, in their order: shape (≤ candidates,).
+
+    Raises:
+        UserError: A score is NaN.
     """
+    require_numbers(scores)
     order = np.argsort(-scores, kind="stable").tolist()
     rest = ranking.ids[len(order) :]
     # What was not read stands below what was; only the order of scores means anything.
@@ -69,6 +76,20 @@ def reordered(query: Query, ranking: Ranking, scores: NDArray[np.floating]) -> R
     below = (floor - position for position in range(1, len(rest) + 1))
     ids = (*(ranking.ids[position] for position in order), *rest)
     return Ranking(query.id, ids, (*(float(scores[position]) for position in order), *below))
+
+
+def require_numbers(scores: NDArray[np.floating]) -> None:
+    """Refuse scores that are NaN: sorting puts them anywhere.
+
+    Raises:
+        UserError: A score is NaN.
+    """
+    bad = int(np.isnan(scores).sum())
+    if bad:
+        raise UserError(
+            f"{bad:,} of {len(scores):,} scores are NaN",
+            try_this="check the model's weights, set dtype: float32, and delete the folder `artifacts` of the store if it was built before",
+        )
 
 
 # -- What retrievers share: which passages a query may use, scores into rankings, and indexes built once --
@@ -153,9 +174,13 @@ def best_rows(scores: NDArray, k: int, *, above: float | None = None) -> Rows:
 
     Returns:
         Positions in `scores`, shape (≤ k,).
+
+    Raises:
+        UserError: A score is NaN.
     """
     if k <= 0:
         return np.empty(0, dtype=np.int64)
+    require_numbers(scores)
     if k < len(scores):
         # Everything as good as the k-th best stays in, so that ties at the cut are decided below, not by partition.
         threshold = np.partition(scores, len(scores) - k)[len(scores) - k]
@@ -165,6 +190,49 @@ def best_rows(scores: NDArray, k: int, *, above: float | None = None) -> Rows:
     if above is not None:
         kept = kept[scores[kept] > above]
     return kept[np.argsort(-scores[kept], kind="stable")][:k]
+
+
+SAMPLE = 10_000
+"""Passages of which is counted how much an encoder reads, evenly spaced; of a larger corpus the shares are estimates."""
+_NOTES = "truncated.json"
+
+
+def truncation_notes(
+    folder: Path | None,
+    corpus: Corpus,
+    count: Callable[[Sequence[str]], dict[str, Any]],
+    texts: Callable[[Passage], Sequence[str]] = lambda passage: [passage.full_text],
+) -> dict[str, Any]:
+    """Return an index's note on what its encoder does not read of the passages, counted once and kept beside it.
+
+    Args:
+        folder: The index; None keeps nothing.
+        corpus: Its passages.
+        count: As `checks.truncation` counts.
+        texts: What is encoded of a passage.
+    """
+    path = folder / _NOTES if folder is not None else None
+    cut: dict[str, Any] | None = None
+    if path is not None:
+        with suppress(OSError, ValueError):
+            cut = json.loads(path.read_text("utf-8"))
+    if cut is None:
+        cut = count([text for passage in _sampled(corpus) for text in texts(passage)])
+        if path is not None:
+            text = json.dumps(cut)
+            with suppress(OSError):  # a store that cannot be written to is counted again
+                whole(path, lambda partial: partial.write_text(text, "utf-8"))
+    return {TRUNCATED: cut} if cut else {}
+
+
+def reranker_notes(corpus: Corpus, count: Callable[[Sequence[str]], dict[str, Any]]) -> dict[str, Any]:
+    """Return a run's note on what a reranker does not read of the passages; `count` counts as `checks.truncation`."""
+    cut = count([passage.full_text for passage in _sampled(corpus)])
+    return {RERANKER_TRUNCATED: cut} if cut else {}
+
+
+def _sampled(corpus: Corpus) -> Iterator[Passage]:
+    return (corpus[row] for row in range(0, len(corpus), max(1, -(-len(corpus) // SAMPLE))))
 
 
 def built_once(folder: Path, rows: int, build: Callable[[Path], None]) -> Path:

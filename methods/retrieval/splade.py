@@ -11,7 +11,7 @@ Source: Formal et al. 2022 (arXiv:2205.04733); Lassance et al. 2024, SPLADE-v3 (
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -24,10 +24,11 @@ from benchmarks.core.files import whole
 from benchmarks.corpus import Corpus
 from benchmarks.schema import Query
 from methods.api import Index, Ranking, Services
+from methods.models.checks import check_output, check_weights, truncation
 from methods.models.embeddings import read_array
 from methods.models.weights import check_remote_code, device_of, loading, locate, remote_code_refused, weights_hash
 from methods.registry import MethodConfig, register
-from methods.retrieval.ranking import Scope, best_rows, built_once, comparable
+from methods.retrieval.ranking import Scope, best_rows, built_once, comparable, truncation_notes
 from methods.work import FLOAT, Lengths, Work, encode, index, needs_of
 
 CHUNK = 2048
@@ -85,6 +86,7 @@ class SpladeEncoder:
                 trust_remote_code=config.trust_remote_code,
                 model_kwargs={"dtype": getattr(torch, config.dtype)},
             ).eval()
+        check_weights(self._model, config.model, "sparse encoder")
         if config.max_length is not None:
             self._model.max_seq_length = config.max_length
         self.terms = len(self._vector(""))
@@ -111,6 +113,9 @@ class SpladeEncoder:
         vectors = vectors.coalesce()
         rows, terms = vectors.indices().numpy().astype(np.int32)
         weights = vectors.values().float().numpy()
+        damaged = np.zeros(len(texts), dtype=np.float32)
+        damaged[rows[~np.isfinite(weights)]] = np.nan
+        check_output(damaged, self.config.model, "sparse encoder", self.config.dtype)
         order = np.lexsort((rows, terms))
         order = order[weights[order] > 0]
         return rows[order], terms[order], weights[order]
@@ -123,7 +128,13 @@ class SpladeEncoder:
 
     def _vector(self, text: str) -> NDArray[np.float64]:
         vectors = self._model.encode_query([text], show_progress_bar=False, convert_to_sparse_tensor=False)
-        return np.asarray(vectors[0].double().cpu().numpy())
+        vector = np.asarray(vectors[0].double().cpu().numpy())
+        check_output(vector[None], self.config.model, "sparse encoder", self.config.dtype)
+        return vector
+
+    def truncation(self, texts: Sequence[str]) -> dict[str, Any]:
+        """Count what is cut off passages, as `checks.truncation`."""
+        return truncation(getattr(self._model, "tokenizer", None), self._model.max_seq_length, texts)
 
 
 def _work(config: SpladeConfig, lengths: Lengths) -> Work:
@@ -162,11 +173,13 @@ class Splade:
         if folder is None:
             encoded = [self._encode(corpus, start) for start in chunks]
             lists = inverted(lambda: encoded, self.encoder.terms, lambda name, dtype, length: np.zeros(length, dtype=dtype))
-            return SpladeIndex(self.encoder, corpus, *lists)
-        built_once(folder, len(corpus), lambda target: self._save(corpus, target))
-        return SpladeIndex(
-            self.encoder, corpus, *(read_array(folder / f"{name}.npy", mapped=True) for name in ("starts", "rows", "weights"))
-        )
+        else:
+            built_once(folder, len(corpus), lambda target: self._save(corpus, target))
+            starts, rows, weights = (read_array(folder / f"{name}.npy", mapped=True) for name in ("starts", "rows", "weights"))
+            lists = starts, rows, weights
+        made = SpladeIndex(self.encoder, corpus, *lists)
+        made.notes = truncation_notes(folder, corpus, self.encoder.truncation)
+        return made
 
     def _encode(self, corpus: Corpus, start: int) -> Weighted:
         rows, terms, weights = self.encoder.passages([passage.full_text for passage in corpus[start : start + CHUNK]])
@@ -236,6 +249,7 @@ class SpladeIndex:
 
     def __init__(self, encoder: SpladeEncoder, corpus: Corpus, starts: NDArray, rows: NDArray, weights: NDArray) -> None:
         self.device = encoder.device
+        self.notes: Mapping[str, Any] = {}
         self._encoder, self._scope = encoder, Scope(corpus)
         self._starts, self._rows, self._weights = starts, rows, weights
 

@@ -18,6 +18,7 @@ from typing import Any, Protocol, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from benchmarks.core.code import Code, Identity, registered
 from benchmarks.core.errors import unknown_name
 from benchmarks.core.plugins import Registry
 from methods.api import Services
@@ -156,6 +157,7 @@ class TrainingEntry:
         extra: The extra of the distribution that it needs installed.
         work: From options and what is known of the data to the work of each stage; None: unknown.
         needs: From options to the models that must be there, first what it begins from.
+        code: Of a plug-in; None for shipped trainings.
     """
 
     id: str
@@ -169,6 +171,7 @@ class TrainingEntry:
     extra: str | None
     work: TrainingWork | None = None
     needs: Callable[[Any], Needs | None] | None = None
+    code: Code | None = None
 
     def preflight(self, config: TrainingConfig) -> None:
         """Check options, and that the models they name are here or can be had.
@@ -212,11 +215,13 @@ def register_training(
     extra: str | None = "models",
     work: TrainingWork | None = None,
     needs: Callable[[Any], Needs | None] | None = None,
+    identity: Identity = "code",
 ) -> Callable[[F], F]:
-    """Declare a training; decorates its factory, from options to a `Training`."""
+    """Declare a training; decorates its factory, from options to a `Training`; `identity` as of `methods.registry.register`."""
 
     def decorate(factory: F) -> F:
-        entry = TrainingEntry(identifier, version, summary, tuple(stages), factory, config, paper, presets or {}, extra, work, needs)
+        known = (paper, presets or {}, extra, work, needs, registered(identity, factory, config))
+        entry = TrainingEntry(identifier, version, summary, tuple(stages), factory, config, *known)
         TRAININGS.add(entry, factory.__module__)
         return factory
 

@@ -27,7 +27,7 @@ GROUPS: dict[str, dict[str, str]] = {
         "results": "Tables; show RUN QUESTION, compare, tag, report, export (TREC).",
         "leaderboard": "Serve the leaderboard on a store as web pages.",
     },
-    "Decide": {"gate": "Is a candidate worse than a baseline by more than --margin? Exit code."},
+    "Decide": {"gate": "Decide whether a candidate is worse than a baseline by more than --margin."},
     "Bring": {
         "submit": "Predictions made elsewhere: template, check, add, verify, bundle.",
         "data": "Datasets: download, check, sample, measure, restyle, synthesize.",

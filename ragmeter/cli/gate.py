@@ -1,9 +1,11 @@
-"""`ragmeter gate`: may a candidate take the baseline's place? The answer as text, JSON, JUnit XML and Markdown."""
+"""`ragmeter gate`: decide whether a candidate is worse than a baseline; text, JSON, JUnit XML, Markdown, a comment."""
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
+from urllib.parse import urlsplit
 
 from rich.text import Text
 
@@ -11,110 +13,114 @@ from benchmarks.core.errors import UserError, unwritable
 from ragmeter.cli import completion
 from ragmeter.cli.options import App, Common, option
 from ragmeter.console import err, offering_score, out
-from results import checkpoints
 from results.checkpoints import Checkpoint
-from results.gate import Gate, ask, parse_margins, record
-from results.gate_many import ManyGates
-from results.gate_report import cell_remarks, interval, junit_of, place, points, reach, summary_of, summary_of_many
-from results.queries import RunRow
+from results.gate import Gate, ask
+from results.gate_history import record
+from results.gate_many import ManyGates, ask_pairs
+from results.gate_margins import parse_margins
+from results.gate_report import interval, junit_of, points, reach, rule_of, summary_of
+from results.store import Store
 
-app = App(help="Is a candidate worse than a baseline by more than --margin? Exit code.")
+app = App(help="Decide whether a candidate is worse than a baseline by more than --margin.")
 
-_COLORS = {"pass": "green", "regressed": "bold red", "inconclusive": "yellow"}
+_COLORS = {"pass": "green", "regressed": "bold red", "inconclusive": "yellow", "not tested": "bold yellow"}
+_SIDES = "RUN, EXPERIMENT/METHOD on all its benchmarks, or CHECKPOINT"
 
 
 @app.command(no_args_is_help=True)
 def gate(
     common: Common,
-    baseline: Annotated[str | None, option("RUN to compare with: a tag, prefix or path.", completes=completion.runs)] = None,
-    candidate: Annotated[
-        str | None, option("RUN, or CHECKPOINT: its newest run on the baseline's benchmark.", completes=completion.runs_or_checkpoints)
-    ] = None,
+    baseline: Annotated[str | None, option(f"{_SIDES}.", completes=completion.runs_or_checkpoints)] = None,
+    candidate: Annotated[str | None, option(f"{_SIDES}.", completes=completion.runs_or_checkpoints)] = None,
     metric: Annotated[list[str] | None, option("Decide on this metric; may be repeated.", completes=completion.stored_metrics)] = None,
     margin: Annotated[list[str] | None, option("Tolerated loss, 1.0pp or 0.01; for one metric of several: f1=1.0pp.")] = None,
-    file: Annotated[Path | None, option("Gate file (YAML): one verdict over many benchmarks and metrics.", metavar="FILE")] = None,
+    file: Annotated[Path | None, option("Gate file (YAML) with many benchmarks and metrics.", metavar="FILE")] = None,
     strict: Annotated[
         bool, option("Count any significant loss, even within the margin; refuse runs whose endpoint changed.", "--strict")
     ] = False,
-    allow_partial: Annotated[bool, option("Decide on what two unfinished runs have both answered.", "--allow-partial")] = False,
+    allow_partial: Annotated[bool, option("Decide on the questions that two unfinished runs both answered.", "--allow-partial")] = False,
+    allow_same: Annotated[bool, option("Decide even if baseline and candidate are the same run.", "--allow-same")] = False,
     junit: Annotated[Path | None, option("Write a JUnit XML report here.")] = None,
     summary: Annotated[
         Path | None, option("Append a Markdown summary to this file.", envvar="GITHUB_STEP_SUMMARY", show_envvar=True)
     ] = None,
+    comment: Annotated[Path | None, option("Write a comment for a pull request (Markdown).", metavar="FILE.md")] = None,
+    board_url: Annotated[str | None, option("Address of a leaderboard; the comment links its questions.", metavar="URL")] = None,
 ) -> int:
-    """Is a candidate worse than a baseline by more than --margin? Exit code.
+    """Decide whether a candidate is worse than a baseline by more than --margin.
 
-    0: it is not, by more than the margin; 100: it is; 101: that cannot be known.
+    Exit codes: 0 pass, 100 regressed by more than the margin, 101 inconclusive, 2 nothing was tested.
     """
     store = common.store
+    how: dict[str, Any] = {"strict": strict, "allow_partial": allow_partial, "allow_same": allow_same}
+    board = None if board_url is None else _address(board_url)
+    if board is not None and comment is None:
+        raise UserError("--board-url is only used by --comment", where="--board-url", try_this="--comment FILE.md")
     typed = {"--baseline": baseline, "--candidate": candidate, "--metric": metric, "--margin": margin}
     if file is not None:
         if one := next((name for name, value in typed.items() if value), None):
-            raise UserError("a gate file says this itself", where=one, try_this="leave it out, or leave out --file")
-        return _gate_file(file, common, strict, allow_partial, junit, summary)
-    if baseline is None or candidate is None or not metric or not margin:
+            raise UserError("the gate file already states this", where=one, try_this="leave it out, or leave out --file")
+        from ragmeter.gate_file import ask_all, load
+
+        plan = load(file)
+        baseline, candidate = plan.baseline, plan.candidate
+        query: dict[str, Any] = {"asked": {"baseline": baseline, "candidate": candidate, "file": plan.name}}
+        with offering_score():
+            decided: Gate | ManyGates = ask_all(store, plan, **how)
+    elif baseline and candidate and metric and margin:
+        decided, query = _named(store, baseline, candidate, metric, margin, **how)
+    else:
         lacking = next(name for name, value in typed.items() if not value)
         raise UserError(f"missing option '{lacking}'", where="ragmeter gate", try_this="ragmeter gate --help, or --file FILE for many")
-    common_margin, margins = parse_margins(margin)
-    first, second = checkpoints.resolve(store, baseline), checkpoints.resolve(store, candidate)
-    if isinstance(first, Checkpoint) and isinstance(second, RunRow):
-        # A checkpoint's run is sought on the other side's benchmark.
-        runs = checkpoints.run_of(store, first, second), second
-    else:
-        run = checkpoints.run_of(store, first)
-        runs = run, checkpoints.run_of(store, second, run)
-    with offering_score():
-        decided = ask(store, *runs, metrics=metric, margin=common_margin, margins=margins, strict=strict, allow_partial=allow_partial)
-    targets = {"baseline_checkpoint": first, "candidate_checkpoint": second}
-    hashes = {name: item.sha256 for name, item in targets.items() if isinstance(item, Checkpoint)}
-    queries = {"asked": {"baseline": baseline, "candidate": candidate}, **hashes}
-    record(store, decided, **queries)
+    for each in decided.gates:
+        record(store, each, **query)
     if junit is not None:
-        _write(junit, junit_of(decided), "--junit", append=False)
+        _write(junit, junit_of(decided), "--junit")
     if summary is not None:
         _write(summary, summary_of(decided, baseline, candidate), "--summary", append=True)
-    common.emit(decided.to_json() | queries, lambda: _show(decided, baseline, candidate, common.quiet))
+    if comment is not None:
+        from leaderboard.links import question_address
+        from results.gate_comment import comment_of
+
+        address = None if board is None else partial(question_address, board)
+        _write(comment, comment_of(store, decided, baseline, candidate, address), "--comment")
+    common.emit(decided.to_json() | query, lambda: _show(decided, baseline, candidate, common.quiet))
     return decided.exit_code
 
 
-def _gate_file(file: Path, common: Common, strict: bool, allow_partial: bool, junit: Path | None, summary: Path | None) -> int:
-    """One verdict over the cells of a gate file."""
-    from ragmeter.gate_file import ask_all, load
+def _named(
+    store: Store, baseline: str, candidate: str, metric: list[str], margin: list[str], **how: Any
+) -> tuple[Gate | ManyGates, dict[str, Any]]:
+    """Decide on the two that the options name: one gate, or one cell per metric if they have several benchmarks."""
+    from ragmeter.gate_runs import pairs_of, side_of
 
-    plan = load(file)
+    common_margin, margins = parse_margins(margin)
+    sides = {"baseline": side_of(store, baseline), "candidate": side_of(store, candidate)}
+    pairs, notes = pairs_of(store, sides["baseline"], sides["candidate"])
+    hashes = {f"{name}_checkpoint": item.sha256 for name, item in sides.items() if isinstance(item, Checkpoint)}
+    query = {"asked": {"baseline": baseline, "candidate": candidate}, **hashes}
+    chosen: dict[str, Any] = {"metrics": metric, "margin": common_margin, "margins": margins}
     with offering_score():
-        decided = ask_all(common.store, plan, strict=strict, allow_partial=allow_partial)
-    query = {"asked": {"baseline": plan.baseline, "candidate": plan.candidate, "file": plan.name}}
-    for cell in decided.cells:
-        record(common.store, cell.gate, **query)
-    if junit is not None:
-        _write(junit, junit_of(*(cell.gate for cell in decided.cells)), "--junit", append=False)
-    if summary is not None:
-        _write(summary, summary_of_many(decided, plan.baseline, plan.candidate), "--summary", append=True)
-    common.emit(decided.to_json() | query, lambda: _show_many(decided, plan.baseline, plan.candidate, common.quiet))
-    return decided.exit_code
+        if len(pairs) == 1 and not notes:
+            first, second = pairs[0]
+            return ask(store, first, second, **chosen, **how), query
+        return ask_pairs(store, pairs, **chosen, notes=notes, **how), query
 
 
-def _show_many(decided: ManyGates, baseline: str, candidate: str, quiet: bool) -> None:
-    if not quiet:
-        out.print(Text(f"{candidate} against {baseline}\n"))
-    before = ""
-    for cell in decided.cells:
-        verdict, benchmark = cell.verdict, place(cell.gate)
-        if benchmark != before:
-            out.print(Text(benchmark))
-        before = benchmark
-        out.print(Text(f"  {verdict.metric}  ", style="bold") + Text(verdict.outcome, style=_COLORS[verdict.outcome]))
-        margin, must = points(verdict.decision.margin), "must hold" if cell.must_hold else "may be inconclusive"
-        out.print(Text(f"    {interval(verdict)}, margin {margin}pp, {verdict.decision.difference.n} pairs, {must}"))
-    if not quiet:
-        out.print(Text(f"\n× 100, with 95 % intervals of each cell alone; {decided.family}", style="dim"))
-    for line in cell_remarks(decided):
-        err.print(Text(line, style="yellow"))
-    out.print(Text(decided.outcome, style=_COLORS[decided.outcome]))
+def _address(text: str) -> str:
+    """Return the address of a leaderboard without a slash at its end."""
+    try:
+        parts = urlsplit(text)
+        good = parts.scheme in ("http", "https") and bool(parts.hostname) and not (parts.query or parts.fragment)
+    except ValueError:
+        good = False
+    # Anything else could end the link in the comment.
+    if not good or not text.isascii() or any(not c.isprintable() or c in " <>()[]\"'`\\" for c in text):
+        raise UserError(f"invalid address {text!r}", where="--board-url", try_this="--board-url https://board.example.org")
+    return text.rstrip("/")
 
 
-def _write(path: Path, text: str, option: str, *, append: bool) -> None:
+def _write(path: Path, text: str, option: str, *, append: bool = False) -> None:
     try:
         with path.open("a" if append else "w", encoding="utf-8", errors="replace") as file:
             file.write(text)
@@ -122,10 +128,36 @@ def _write(path: Path, text: str, option: str, *, append: bool) -> None:
         raise unwritable(error, f"{option} {path}") from error
 
 
-def _show(decided: Gate, baseline: str, candidate: str, quiet: bool) -> None:
+def _show(decided: Gate | ManyGates, baseline: str, candidate: str, quiet: bool) -> None:
+    if isinstance(decided, ManyGates):
+        _show_many(decided, baseline, candidate, quiet)
+    else:
+        _show_one(decided, baseline, candidate, quiet)
+    for line in decided.remarks:
+        err.print(Text(line, style="yellow"))
+    out.print(Text(decided.outcome, style=_COLORS[decided.outcome]))
+
+
+def _show_many(decided: ManyGates, baseline: str, candidate: str, quiet: bool) -> None:
+    if not quiet:
+        out.print(Text(f"{candidate} against {baseline}\n"))
+    before = ""
+    for cell in decided.cells:
+        verdict, benchmark = cell.verdict, cell.gate.place
+        if benchmark != before:
+            out.print(Text(benchmark))
+        before = benchmark
+        out.print(Text(f"  {verdict.metric}  ", style="bold") + Text(verdict.outcome, style=_COLORS[verdict.outcome]))
+        margin, must = points(verdict.decision.margin), "must hold" if cell.must_hold else "may be inconclusive"
+        out.print(Text(f"    {interval(verdict)}, margin {margin}pp, {verdict.decision.difference.n} pairs, {must}"))
+    if not quiet:
+        out.print(Text(f"\n× 100, each cell with its own 95 % interval; {decided.family}", style="dim"))
+
+
+def _show_one(decided: Gate, baseline: str, candidate: str, quiet: bool) -> None:
     for side, name, run in (("baseline ", baseline, decided.baseline), ("candidate", candidate, decided.candidate)):
         if not quiet:
-            out.print(Text(f"{side}  {name}: {run.path} ({run.run[:8]})"))
+            out.print(Text(f"{side}  {name}: {run.path} ({run.short})"))
     if not quiet:
         run = decided.baseline
         out.print(Text(f"on {run.dataset}, setting {run.setting}, {decided.sampled.in_words(decided.questions)}\n"))
@@ -138,9 +170,4 @@ def _show(decided: Gate, baseline: str, candidate: str, quiet: bool) -> None:
         if more := reach(verdict, decided.sampled.kind):
             out.print(Text(f"  {more}"))
     if not quiet:
-        bar = "0" if decided.strict else "minus the margin"
-        rule = f"regressed: the interval lies below {bar}; pass: above minus the margin"
-        out.print(Text(f"\n× 100, with 95 % intervals ({decided.sampled.kind}s as units); {rule}", style="dim"))
-    for line in decided.remarks:
-        err.print(Text(line, style="yellow"))
-    out.print(Text(decided.outcome, style=_COLORS[decided.outcome]))
+        out.print(Text(f"\nValues × 100. {rule_of(decided)}", style="dim"))

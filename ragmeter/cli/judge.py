@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict
 from pathlib import Path
-from statistics import fmean
 from typing import Annotated, Any, get_args
 
 from rich.text import Text
 
-from benchmarks.core.errors import UserError, counted, unknown_name, unwritable
+from benchmarks.core.errors import Incomplete, UserError, counted, unknown_name, unwritable
 from judges import score as scoring
 from judges.judge import JUDGES
 from judges.metric import parse as parse_metric
@@ -26,14 +24,14 @@ from ragmeter.config_options import given_options, option_rows
 from ragmeter.console import err, listing, out
 from ragmeter.experiment import JudgePlan
 from ragmeter.judge_text import agreement_row, show_judge_card
-from ragmeter.runner import judging
+from ragmeter.runner import judging, revisions
 from ragmeter.runner.loop import Interrupted
 from ragmeter.runner.progress import JudgingProgress
 from ragmeter.runner.rewriting import judge_of
 from results import checkpoints, judgments, queries, records, trec_eval
 from results import labels as labeling
 from results.battles import BattleBoard, battle_boards
-from results.board import add_columns, remove_columns, with_failures
+from results.board import add_columns, board, remove_columns
 from results.invariants import check_run
 from results.judge_card import judge_card
 from results.queries import RunRow
@@ -107,7 +105,9 @@ def run(
             raise UserError(f"{judge!r} compares two runs", where="RUNS", try_this="name two or more, or --experiment")
         reference = None
     chosen_judge.config.preflight()
-    work = judging.judgings([JudgePlan(chosen_judge, all_pairs)], chosen, None if all_pairs else reference)
+    plans = revisions.resolve_judges([JudgePlan(chosen_judge, all_pairs)], store, talk=common.talk)
+    chosen_judge = plans[0].judge
+    work = judging.judgings(plans, chosen, None if all_pairs else reference)
     if not work:
         what = "no two of these runs answered the same questions in the same setting"
         raise UserError(what, where=str(store.folder), try_this="name runs of one benchmark")
@@ -121,11 +121,19 @@ def run(
     for row in chosen:
         add_columns(store, row.run, metrics)
     if pairs:
-        _show_boards([board for board in battle_boards(store, chosen, reference) if board.judge == str(chosen_judge)], chosen, common)
+        _show_boards([each for each in battle_boards(store, chosen, reference) if each.judge == str(chosen_judge)], chosen, common)
+        _end(store, work)
         return
-    rows = [_summary(store, row, metric) for row in {row.run: row for row in chosen}.values() for metric in metrics]
-    columns = ("measure", "run", "value", "n", "unscored", "as zero", "unscorable")
+    rows = [summary for row in {row.run: row for row in chosen}.values() for summary in _summaries(store, row, metrics)]
+    columns = ("measure", "run", "value", "if wrong", "if right", "n", "unscored", "unscorable")
     common.emit(rows, lambda: listing(columns, map(_line, rows), empty="nothing was judged"))
+    _end(store, work)
+
+
+def _end(store: Store, work: Sequence[judging.Judging]) -> None:
+    """End with 3 if too many verdicts are missing."""
+    if lacking := judging.incomplete(store, work):
+        raise Incomplete("the judging is incomplete", where="; ".join(lacking), try_this=f"{judging.READABLE}; then {judging.RETRY}")
 
 
 @app.command()
@@ -137,7 +145,7 @@ def replay(judge: StoredJudge, common: Common, config: options.ConfigOption = No
     cache = ResponseCache(store.cache)
 
     def replies(keys: Sequence[str]) -> dict[str, str]:
-        return {key: reply["text"].strip() for key, reply in cache.get(keys).items()}
+        return {key: kept.reply["text"].strip() for key, kept in cache.get(keys).items()}
 
     replayed = judging.replay(store, card["id"], other, Services(), queries.runs(store), replies)
     if other.entry.kind == "point":
@@ -172,12 +180,12 @@ def win_rates(
 def _show_boards(boards: Sequence[BattleBoard], chosen: Sequence[RunRow], common: Common) -> None:
     def show() -> None:
         controls = {row.method for row in chosen if row.kind == "control"}
-        for board in boards:
-            show_battles(board, out, controls)
+        for each in boards:
+            show_battles(each, out, controls)
         if not boards:
             err.print("no pair judge has compared these runs yet: ragmeter judge run pairwise --set llm.model=…")
 
-    common.emit([board.to_json() for board in boards], show)
+    common.emit([each.to_json() for each in boards], show)
 
 
 @app.command()
@@ -238,11 +246,11 @@ def score(
             scores = scoring.score(questions, predictions, wanted, passage=held.__getitem__)
         store.put_scores(row.run, [question.id for question in questions], scores)
         add_columns(store, row.run, [str(item) for item in wanted])
-        rows += [_summary(store, row, str(item)) for item in wanted]
+        rows += _summaries(store, row, [str(item) for item in wanted])
         for what in check_run(store, row.run):
             err.print(Text(f"{row.method} on {row.dataset}: these scores cannot be right: {what}", style="yellow"))
     columns = ("metric", "run", "value", "n", "unscorable")
-    common.emit(rows, lambda: listing(columns, [(*line[:4], line[6]) for line in map(_line, rows)], empty="no run was named"))
+    common.emit(rows, lambda: listing(columns, [(*line[:3], line[5], line[7]) for line in map(_line, rows)], empty="no run was named"))
 
 
 def _score_trec(run: Path, qrels: Path, names: Sequence[str] | None, common: Common) -> None:
@@ -272,31 +280,23 @@ def _score_trec(run: Path, qrels: Path, names: Sequence[str] | None, common: Com
     common.emit(value, show)
 
 
-def _summary(store: Store, row: RunRow, metric: str) -> dict[str, Any]:
-    columns = queries.score_columns(store, row.dataset_fingerprint, [row.run], [metric])
-    values = columns.values.get((row.run, metric))
-    known = [] if values is None else [float(value) for value in values if value == value]
-    unscored = columns.unscored.get((row.run, metric), 0)
-    mean = fmean(known) if known else math.nan
-    return {
-        "run": row.run,
-        "method": row.method,
-        "dataset": row.dataset,
-        "metric": metric,
-        "value": plain(mean),
-        "n": len(known),
-        "unscored": unscored,
-        "value_with_failures_as_zero": plain(with_failures(mean, len(known), unscored)),
-        "unscorable": columns.unscorable.get((row.run, metric), 0),
-        "scale": queries.scale_of(metric, queries.definitions(store)),
-    }
+def _summaries(store: Store, row: RunRow, metrics: Sequence[str]) -> list[dict[str, Any]]:
+    """What a judge's measures are worth for a run, with the bounds that missing verdicts leave."""
+    (shown,) = board(store, [row], metrics=metrics).rows
+    results = []
+    for metric, cell in shown.cells.items():
+        value = {"value": cell.estimate.value, "n": cell.estimate.n, "unscored": cell.unscored, "unscorable": cell.estimate.unscorable}
+        bounds = {} if cell.bounds is None else cell.bounds.to_json()
+        of_run = {"run": row.run, "method": row.method, "dataset": row.dataset, "metric": metric}
+        results.append(of_run | plain(value) | bounds | {"scale": cell.scale})
+    return results
 
 
 def _line(row: Mapping[str, Any]) -> tuple[Any, ...]:
-    values = (row["value"], row["value_with_failures_as_zero"])
-    value, as_zero = ("–" if item is None else f"{row['scale'] * item:.1f}" for item in values)
+    values = (row.get(name) for name in ("value", "low_if_wrong", "high_if_right"))
+    value, wrong, right = ("–" if item is None else f"{row['scale'] * item:.1f}" for item in values)
     label = labels([row["metric"]])[row["metric"]]
-    return label, f"{row['method']} on {row['dataset']}", value, row["n"], row["unscored"], as_zero, row["unscorable"]
+    return label, f"{row['method']} on {row['dataset']}", value, wrong, right, row["n"], row["unscored"], row["unscorable"]
 
 
 def _chosen_runs(store: Store, names: Sequence[str] | None, experiment: str | None) -> tuple[list[RunRow], str | None]:

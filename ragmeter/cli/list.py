@@ -9,6 +9,7 @@ from rich.text import Text
 from benchmarks.core.errors import unknown_name
 from ragmeter.cli import completion, options
 from ragmeter.cli.options import App, Common, argument, option
+from ragmeter.code_text import code_in_words
 from ragmeter.config_options import option_rows
 from ragmeter.console import PROSE, WHOLE, listing, out
 
@@ -72,6 +73,9 @@ def list_methods(name: str | None, kind: str | None, common: Common) -> None:
         facts = {"kind": entry.kind, "version": entry.version, "paper": entry.paper or "–"}
         facts |= {"presets": ", ".join(entry.presets) or "–", "trained on": ", ".join(entry.training_data) or "–"}
         value = entry.card() | {"options": option_rows(entry.config)}
+        if entry.code is not None:
+            facts["code"] = code_in_words(entry.code.to_json())
+            value["code"] = entry.code.to_json()
         common.emit(value, lambda: options.print_card(entry.id, entry.summary, facts, entry.config))
         return
     kinds = {entry.kind for entry in METHODS}
@@ -101,7 +105,7 @@ def metrics(common: Common, name: Annotated[str | None, argument("Show its defin
 def _signature(entry: MetricEntry) -> str:
     at = "@k" if any(parameter.name == "k" for parameter in entry.parameters) else ""
     named = ",".join(parameter.name for parameter in entry.parameters if parameter.name != "k" and not parameter.quiet)
-    return f"{entry.id}{at}{f'({named})' if named else ''}#v{entry.version}"
+    return f"{entry.id}{at}{f'({named})' if named else ''}#{entry.edition}"
 
 
 def _range(entry: MetricEntry) -> str:
@@ -173,7 +177,7 @@ def runs(
     rows = queries.runs(common.store, experiment)
     heads = ("run", "status", "answered", "failed", "started (UTC)", "path")
     lines = [
-        (row.run[:8], row.status, f"{row.done}/{row.questions}", row.failed or "", f"{row.started_at:%Y-%m-%d %H:%M}", row.path)
+        (row.short, row.status, f"{row.done}/{row.questions}", row.failed or "", f"{row.started_at:%Y-%m-%d %H:%M}", row.path)
         for row in rows
     ]
     empty = "the store holds no run yet: ragmeter demo"

@@ -23,7 +23,7 @@ from ragmeter.run_text import show_compared, show_question, show_run
 from results import checkpoints, compare, published, queries, tables
 from results.board import Board, board, boards
 from results.drift import refuse_drift, stated
-from results.gate import parse_margin
+from results.gate_margins import parse_margin
 from results.published import Compared, Figure
 from results.queries import RunRow
 from results.statistics.closed_form import POWER
@@ -220,7 +220,7 @@ def compare_runs(
         result = compare.diff(store, item, two, metrics=metric, questions=count)
     if strict:
         refuse_drift(result.drift)
-    common.emit(result.to_json(), lambda: show_compared(result, common.quiet))
+    common.emit(result.to_json(), lambda: show_compared(result, common.quiet, verbose=common.verbose))
 
 
 @app.command()

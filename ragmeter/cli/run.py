@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from ragmeter.experiment import Experiment
     from ragmeter.runner.experiment import How
     from ragmeter.runner.loop import Outcome
+    from results.store import Store
 
 NO_CALLS = "Keep no calls of models; else a question's first 200 are kept, 20,000 characters of each prompt and reply."
 app = App(help="Run, continue (--resume) or plan (--dry-run) an experiment.")
@@ -35,7 +36,11 @@ def run(
     ] = False,
     profile: ProfileOption = None,
     limit: LimitOption = None,
-    fresh: Annotated[bool, option("Forget what the store holds of these tasks and begin again.", "--fresh")] = False,
+    fresh: Annotated[bool, option("Begin a new run of every task next to the stored ones; ask models again.", "--fresh")] = False,
+    reuse_replies: Annotated[bool, option("With --fresh: use cached replies of models.", "--reuse-replies")] = False,
+    revision: Annotated[
+        list[str] | None, option("Set the revision of the system behind a row: ROW=TEXT; repeatable.", "--revision")
+    ] = None,
     retry_failed: Annotated[bool, option("Answer questions that failed again.", "--retry-failed")] = False,
     fail_fast: Annotated[bool, option("Stop at the first task that breaks.", "--fail-fast")] = False,
     device: DeviceOption = None,
@@ -49,31 +54,38 @@ def run(
         return _list(common)
     if not dry_run and utilization is not None:
         raise UserError("this is for --dry-run alone", where="--utilization", try_this="add --dry-run")
+    if reuse_replies and not fresh:
+        raise UserError("--reuse-replies needs --fresh", where="--reuse-replies", try_this="add --fresh, or leave it out")
 
     from ragmeter import experiment as experiments
+    from ragmeter.runner import revisions
     from ragmeter.runner.experiment import How, limited
     from results import queries
 
+    stated = revisions.read_revisions(revision or [])
+
     # A file that is run again goes on where it was.
     if resume and not (experiment and Path(experiment).is_file()):
-        for option, typed in {"--profile": profile, "--limit": limit, "--fresh": fresh}.items():
+        for option, typed in {"--profile": profile, "--limit": limit, "--fresh": fresh, "--reuse-replies": reuse_replies}.items():
             if typed:
                 raise UserError("--resume continues an experiment as it was begun", where=option, try_this="leave it out")
         row = queries.experiment(common.store, experiment)
         source, limit = row.path or f"{row.name} (stored)", row.limit
         chosen = experiments.parse(row.source, source, path=row.path, profile=row.profile, store=common.folder)
+        stated = revisions.begun_with(common.store, chosen) | stated
     else:
         source = str(experiment)
         chosen = experiments.load(source, profile=profile, store=common.folder)
+    chosen = revisions.with_revisions(chosen, stated)
     if dry_run:
         from ragmeter.plan.plan import plan_of
         from ragmeter.plan.show import plan_json, show_plan
 
-        chosen = limited(chosen, limit)
+        chosen = revisions.resolve(limited(chosen, limit), common.store, talk=common.talk, entering=False)
         planned = plan_of(chosen, common.store, utilization)
         common.emit(plan_json(planned), lambda: show_plan(planned, str(common.store.folder)))
         return WRONG if planned.missing else 0
-    how = How(limit, fresh, retry_failed, fail_fast, device, not no_calls, processes=True)
+    how = How(limit, fresh, reuse_replies, retry_failed, fail_fast, device, not no_calls, processes=True)
     code, value = run_and_show(chosen, how, common)
     common.emit(value, lambda: show_where(common))
     return code
@@ -96,8 +108,9 @@ def run_and_show(experiment: Experiment, how: How, common: Common) -> tuple[int,
     from results import queries
     from results.battles import battle_boards
     from results.board import base_name, boards
+    from results.database import now
 
-    store = common.store
+    store, began = common.store, now()
     outcomes = run_experiment(experiment, store, how, talk=common.talk)
     runs, results = queries.runs(store, experiment.name), boards(store, experiment.name)
     battles = battle_boards(store, runs, experiment.reference) if common.json or common.verbose else []
@@ -109,7 +122,7 @@ def run_and_show(experiment: Experiment, how: How, common: Common) -> tuple[int,
         seeded = any(base_name(row.method) != row.method for row in runs)
         shown = boards(store, experiment.name, over_seeds=True) if seeded else results
         for board in shown:
-            show_board(board, out, verbose=common.verbose)
+            show_board(board, out, verbose=common.verbose, began=began)
         if common.verbose:
             if seeded:
                 out.print(Text("rows of several seeds; `ragmeter results` shows each", style="dim"))
@@ -121,7 +134,8 @@ def run_and_show(experiment: Experiment, how: How, common: Common) -> tuple[int,
             better = known.get(next(iter(board.metrics), ""), {}).get("higher_is_better", True)
             on = f"{in_words(board.dataset)}, {board.setting}: " if len(shown) > 1 else ""
             out.print(Text(on + conclusion(board, higher_is_better=better)))
-    return conclude(outcomes, len(experiment.benchmarks) * len(experiment.methods), common.verbose), value
+    code = conclude(outcomes, len(experiment.benchmarks) * len(experiment.methods), common.verbose)
+    return code or conclude_judging(experiment, store), value
 
 
 def show_where(common: Common) -> None:
@@ -131,6 +145,19 @@ def show_where(common: Common) -> None:
     called = sys.argv[0] if sys.argv[0].endswith("ragmeter") else "ragmeter"
     pages = shlex.join([called, "leaderboard", "--open", "--store", folder])
     out.print(Text(f"stored in {folder}\nleaderboard: {pages}"), soft_wrap=True)
+
+
+def conclude_judging(experiment: Experiment, store: Store) -> int:
+    """Print which judges gave too few verdicts; return the exit code."""
+    from ragmeter.runner.experiment import unread_judgings
+    from ragmeter.runner.judging import READABLE, RETRY
+
+    lacking = unread_judgings(experiment, store)
+    for line in lacking:
+        err.print(Text(line, style="bold red"))
+    if lacking:
+        err.print(Text(f"try: {READABLE}; then {RETRY}"))
+    return Incomplete.exit_code if lacking else 0
 
 
 def conclude(outcomes: Sequence[Outcome], planned: int, verbose: bool) -> int:

@@ -100,12 +100,13 @@ def prune(
 
     store = common.store
     chosen = _chosen(store, runs or [], experiment, orphans or not (runs or experiment or artifacts), older_than)
+    referring = exchange.references(store, [row.run for row in chosen]) if chosen else {}
     gone = exchange.prune(store, [row.run for row in chosen], artifacts=artifacts) if yes else None
     before, after = exchange.vacuum(store.database) if yes else (0, 0)
 
     def show() -> None:
-        rows = [(row.run[:8], row.path, f"{row.done}/{row.questions}") for row in chosen]
-        listing(("run", "path", "answered"), rows, empty="no run is to go")
+        rows = [(row.short, row.path, f"{row.done}/{row.questions}", ", ".join(referring[row.run])) for row in chosen]
+        listing(("run", "path", "answered", "referred to by"), rows, empty="no run to delete")
         if gone is None:
             size = _bytes_of(store.folder / "artifacts") / MIB
             out.print(Text(f"nothing was deleted; --yes deletes these. --artifacts: indexes and embeddings, {size:,.0f} MiB"))
@@ -116,7 +117,12 @@ def prune(
         if gone.resting:
             out.print(Text(f"{counted(gone.resting, 'label')} by people stay, for when equal answers are imported"))
 
-    value = {"runs": [row.run for row in chosen], "deleted": None if gone is None else asdict(gone), "bytes_freed": before - after}
+    value = {
+        "runs": [row.run for row in chosen],
+        "references": referring,
+        "deleted": None if gone is None else asdict(gone),
+        "bytes_freed": before - after,
+    }
     common.emit(value, show)
 
 

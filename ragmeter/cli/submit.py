@@ -26,6 +26,7 @@ from results.board import board
 from results.formats import FORMATS
 from results.queries import RunRow
 from results.statistics.core import Estimate
+from results.store import shortened
 from results.submission import bundle as bundles
 from results.submission import mean, storing
 from results.submission.bundle import write_template
@@ -83,7 +84,7 @@ def add(
     }
 
     def show() -> None:
-        lines = [(row.run[:8], row.method, row.dataset, row.setting, row.origin, f"{row.updated_at:%Y-%m-%d %H:%M}") for row in rows]
+        lines = [(row.short, row.method, row.dataset, row.setting, row.origin, f"{row.updated_at:%Y-%m-%d %H:%M}") for row in rows]
         listing(("run", "method", "dataset", "setting", "origin", "since (UTC)"), lines, empty="nothing has been submitted here yet")
         for number, (command, what) in enumerate(STEPS, 1):
             out.print(Text(f"{number}. {command}", style="bold") + Text(f"\n   {what}", style="not bold"), soft_wrap=True)
@@ -159,7 +160,7 @@ def _show(checked: Checked, stored: Stored | None, worth: Mapping[str, Estimate]
         out.print(Text(note), soft_wrap=True)
     if stored is not None:
         what = {"stored": "stored as submitted", "known": "submitted before, nothing changed"}[stored.outcome]
-        out.print(Text(f"{what}: run {stored.run[:8]}"), soft_wrap=True)
+        out.print(Text(f"{what}: run {shortened(stored.run)}"), soft_wrap=True)
     if common.quiet or not (stored or worth):
         return
     out.print()
@@ -269,7 +270,7 @@ def _fraction(text: str) -> float:
 
 
 def _show_verification(result: Verification, submitted: RunRow, ours: RunRow, origin: str) -> None:
-    out.print(Text(f"{submitted.path} ({submitted.run[:8]}) against {ours.path} ({ours.run[:8]})"), soft_wrap=True)
+    out.print(Text(f"{submitted.path} ({submitted.short}) against {ours.path} ({ours.short})"), soft_wrap=True)
     out.print(f"same answer to {result.same_answers} of {result.questions} questions, same ranking for {result.same_evidence}")
     rows = [
         (

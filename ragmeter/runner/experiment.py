@@ -5,6 +5,7 @@ The commands `run`, `resume` and `demo` and the Python API all end here; what th
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 
@@ -16,11 +17,14 @@ from methods.models.endpoint import Estimate
 from ragmeter.console import err
 from ragmeter.experiment import Experiment, place_of_data
 from ragmeter.runner import judging
+from ragmeter.runner.executions import choose
 from ragmeter.runner.loop import Interrupted, Outcome, execute
 from ragmeter.runner.progress import JudgingProgress, RunProgress, TrainingProgress
+from ragmeter.runner.revisions import begin
 from ragmeter.runner.tasks import Task, TaskState, estimate, preflight, reach, ready_part, states, tasks_of
 from ragmeter.runner.trainings import run_trainings
 from results import labels, queries
+from results.changes import since_last
 from results.store import Store, left_behind
 
 
@@ -30,8 +34,9 @@ class How:
 
     Attributes:
         limit: Only so many questions of every benchmark, where the experiment does not ask for fewer.
-        fresh: Forget what the store holds of its tasks and begin again.
-        retry_failed: Ask questions that failed again.
+        fresh: Begin a new run of every task next to the stored ones, and ask models again.
+        reuse_replies: New runs may use cached replies of models.
+        retry_failed: Ask questions that failed again; for a finished run, in a new run with its other answers.
         fail_fast: Stop at the first task that breaks.
         device: None to choose.
         calls: Keep every call of a generating model under the question that it was made for.
@@ -40,6 +45,7 @@ class How:
 
     limit: int | None = None
     fresh: bool = False
+    reuse_replies: bool = False
     retry_failed: bool = False
     fail_fast: bool = False
     device: str | None = None
@@ -75,15 +81,20 @@ def run_experiment(experiment: Experiment, store: Store, how: How, *, talk: bool
     experiment = limited(experiment, how.limit)
     preflight(experiment, store, how.device)
     _train(experiment, how, store, quiet=not talk)
+    resolved = begin(experiment, store, talk=talk)
     with err.status("loading", spinner="dots") if talk else nullcontext():
-        tasks = _tasks(experiment)
+        tasks = _tasks(experiment, resolved)
+    experiment = resolved()
+    chosen = {"fresh": how.fresh, "reuse_replies": how.reuse_replies, "retry_failed": how.retry_failed}
+    tasks = choose(tasks, store, **chosen)
     _enter(experiment, tasks, store, how)
     results = states(tasks, store, retry_failed=how.retry_failed)
     if talk:
         _announce(experiment, results, store)
-    reach(results, store.cache)
+    cache = None if how.fresh and not how.reuse_replies else store.cache
+    reach(results, cache)
     for plan in experiment.judges:
-        plan.judge.config.reach(store.cache)
+        plan.judge.config.reach(cache)
     services = Services(seed=experiment.seed, artifacts=store.artifacts, device=how.device, cache=store.cache)
     with RunProgress(len(results), quiet=not talk) as progress:
         keeping = Store(store.folder, calls=how.calls)
@@ -108,11 +119,11 @@ def estimates(results: list[TaskState]) -> dict[str, Estimate]:
     return {name: wanted for name, wanted in every.items() if wanted is not None}
 
 
-def _tasks(experiment: Experiment) -> list[Task]:
+def _tasks(experiment: Experiment, resolved: Callable[[], Experiment]) -> list[Task]:
     """The experiment's tasks, all data loaded; what is wrong with data is said with the line that asks for them."""
     prepared: list[str] = []
     try:
-        return tasks_of(experiment, prepared.append)
+        return tasks_of(experiment, prepared.append, resolved)
     except UserError as error:
         if prepared and experiment.source.name not in (error.where or ""):
             error.also_at(place_of_data(experiment, len(prepared) - 1))
@@ -134,13 +145,11 @@ def _train(experiment: Experiment, how: How, store: Store, *, quiet: bool) -> No
 
 def _enter(experiment: Experiment, tasks: list[Task], store: Store, how: How) -> None:
     """Enter the experiment and its runs before they begin, so that a killed run is found again."""
-    if how.fresh:
-        for task in tasks:
-            if store.status(task.run.run) is not None:
-                store.forget(task.run.run)
     runs = [task.run.run for task in tasks]
     if left := left_behind(store, experiment.name, experiment.source.text, experiment.path, runs):
         err.print(Text(left, style="yellow"), soft_wrap=True)
+    for line in since_last(store, experiment.name, [task.run for task in tasks]):
+        err.print(Text(line, style="yellow"), soft_wrap=True)
     store.put_experiment(
         experiment.name,
         experiment.source.text,
@@ -178,6 +187,14 @@ def _announce(experiment: Experiment, results: list[TaskState], store: Store) ->
     err.print(Text(f"{what}; store {store.folder}"))
     for name, wanted in estimates(results).items():
         err.print(Text(f"{name}: about {wanted}"))
+
+
+def unread_judgings(experiment: Experiment, store: Store) -> list[str]:
+    """Return which judgings of an experiment lack too many verdicts, in a line each."""
+    if not experiment.judges:
+        return []
+    work = judging.judgings(experiment.judges, queries.runs(store, experiment.name), experiment.reference)
+    return judging.incomplete(store, work)
 
 
 def _judge(experiment: Experiment, store: Store, services: Services, retry: bool, *, quiet: bool) -> None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from benchmarks.core.errors import UserError
-from judges.judge import Judge, JudgeCall, Pair, Parsed
+from judges.judge import Judge, JudgeCall, Pair, Parsed, counting
 from judges.llm.ask import NO_REPLY
 from methods.api import Services
 from methods.flow import each, in_flight, one, stream
@@ -26,6 +26,7 @@ from results.failures import IN_A_ROW, OTHER, Failures, Streak, kind_of
 from results.judgments import Battle, Match
 from results.queries import RunRow
 from results.store import Store
+from results.unread import Missing, max_unscored, missing_values, why_withheld
 
 _Judged = tuple[Any, list[JudgeCall]]
 """An item, or a pair, with the calls made for it."""
@@ -99,19 +100,21 @@ def execute(work: Sequence[Judging], store: Store, services: Services, progress:
         store: Where the answers are, and where judgments go.
         services: Of them the cache of replies.
         progress: Reports every step.
-        retry_unscored: Judge again where no value could be had.
+        retry_unscored: Judge questions again that have no value; verdicts that were read stay as they are.
 
     Raises:
         Broke: A judge's endpoint cannot be used; what was judged is kept.
         Incomplete: Answer after answer got no reply for one cause; likewise.
     """
-    built: dict[Judge, Any] = {}
+    built: dict[tuple[Judge, str], Any] = {}
     for item in work:
-        if item.judge not in built:
+        # A judge of a run that asked its models again asks again, too.
+        replies = next((run.replies for run in item.runs if run.replies), "")
+        if (item.judge, replies) not in built:
             judgments.put_judge(store, item.judge)
-            built[item.judge] = item.judge.build(services)
+            built[item.judge, replies] = item.judge.build(replace(services, replies=replies))
         step = _judge_run if len(item.runs) == 1 else _judge_pair
-        step(item, built[item.judge], store, progress, retry_unscored)
+        step(item, built[item.judge, replies], store, progress, retry_unscored)
 
 
 def _judge_run(entry: Judging, judge: Any, store: Store, progress: Progress, retry: bool) -> None:
@@ -119,8 +122,10 @@ def _judge_run(entry: Judging, judge: Any, store: Store, progress: Progress, ret
     known = judgments.judged(store, run.run, entry.judge, retry_unscored=retry)
     every = records.items(store, run)
     pending = [item for item in every if item.question.id not in known]
+    before = judgments.calls(store, run.run, str(entry.judge)) if retry and pending else {}
 
     def write(judged: Sequence[_Judged]) -> None:
+        judged = [(item, filled(before.get(item.question.id, ()), calls)) for item, calls in judged]
         scores = [judge.score(item, calls) for item, calls in judged]
         judgments.put_judgments(store, run.run, entry.judge, _names(judged), [calls for _, calls in judged], scores)
 
@@ -131,12 +136,21 @@ def _judge_pair(item: Judging, judge: Any, store: Store, progress: Progress, ret
     known = judgments.fought(store, item.match, item.judge, retry_unscored=retry)
     every = pairs(store, item.runs)
     pending = [pair for pair in every if pair.question.id not in known]
+    before = judgments.battle_calls(store, item.match, str(item.judge)) if retry and pending else {}
 
     def write(judged: Sequence[_Judged]) -> None:
+        judged = [(pair, filled(before.get(pair.question.id, ()), calls)) for pair, calls in judged]
         verdicts = [[judge.verdicts(call) for call in calls] for _, calls in judged]
         judgments.put_battles(store, item.match, item.judge, _names(judged), [calls for _, calls in judged], verdicts)
 
     _judge(pending, len(every), item, judge, write, progress)
+
+
+def filled(before: Sequence[JudgeCall], made: Sequence[JudgeCall]) -> list[JudgeCall]:
+    """Return the calls about an item after a retry, which only takes the place of calls that were unread before."""
+    read = {(call.part, call.repetition) for call in counting(before) if call.parsed.value is not None}
+    kept = [call for call in before if (call.part, call.repetition) in read]
+    return kept + [call for call in made if (call.part, call.repetition) not in read]
 
 
 def _names(judged: Sequence[_Judged]) -> list[str]:
@@ -172,8 +186,7 @@ def _judge(
             calls = [call for call in result[1] if call.key is not None]
             if calls and streak.stops(reason := _no_reply(calls)):
                 what = f"{entry.name}: stopped after {IN_A_ROW} failures of one cause without a judgment in between"
-                command = "the same command with --retry-failed (ragmeter run) or --retry-unscored (ragmeter judge run)"
-                raise Failures.of(IN_A_ROW, [(str(reason), IN_A_ROW)]).error(what, command)
+                raise Failures.of(IN_A_ROW, [(str(reason), IN_A_ROW)]).error(what, RETRY)
 
 
 def _no_reply(calls: Sequence[JudgeCall]) -> str | None:
@@ -181,6 +194,44 @@ def _no_reply(calls: Sequence[JudgeCall]) -> str | None:
     unscored = [call.parsed.unscored.removeprefix(f"{NO_REPLY}: ") for call in calls if call.parsed.unscored]
     reasons = [reason for reason in unscored if kind_of(reason) != OTHER]
     return reasons[0] if len(reasons) == len(calls) else None
+
+
+RETRY = "the same command with --retry-failed (ragmeter run) or --retry-unscored (ragmeter judge run)"
+"""How a judging is resumed that lacks verdicts."""
+
+
+READABLE = "see the reasons with `ragmeter judge card JUDGE`; a model that follows the form, or a larger max_tokens"
+"""What helps if replies cannot be read."""
+
+
+def incomplete(store: Store, work: Sequence[Judging]) -> list[str]:
+    """Return which judgings by a model lack too many verdicts, in a line each."""
+    results = []
+    for judging in work:
+        if not judging.judge.rule and (why := _withheld(store, judging)):
+            results.append(f"{judging.name}: {why}")
+    return results
+
+
+def _withheld(store: Store, judging: Judging) -> str:
+    """Why a judging is incomplete; empty if it is not."""
+    runs = [run.run for run in judging.runs]
+    experiments = {run.experiment for run in judging.runs}
+    if len(runs) > 1:
+        unread, scorable = judgments.unread_battles(store, judging.match, judging.judge)
+        with store.database.reading() as connection:
+            return why_withheld(Missing(unread, unread == scorable), scorable, max_unscored(connection, experiments))
+    with store.database.reading() as connection:
+        most = max_unscored(connection, experiments)
+        missing = missing_values(connection, runs, list(judging.judge.metrics.values()))
+    scores = judgments.scores(store, runs[0], str(judging.judge)) if missing else {}
+    for name, metric in judging.judge.metrics.items():
+        scorable = sum(
+            score.value is not None or score.unscored is not None for score in (row[name] for row in scores.values() if name in row)
+        )
+        if (lacking := missing.get((runs[0], metric))) and (why := why_withheld(lacking, scorable, most)):
+            return why
+    return ""
 
 
 # -- again, without a call -----------------------------------------------------------------------------------------

@@ -26,6 +26,7 @@ from methods.api import FAILED, Control, Indexed, Prediction, Services
 from methods.flow import interrupt
 from ragmeter.experiment import in_setting
 from ragmeter.runner.recorder import Recorder
+from ragmeter.runner.revisions import Watch
 from ragmeter.runner.tasks import Task, TaskState
 from results import store_folder
 from results.board import added_columns
@@ -217,7 +218,6 @@ def _execute(
     progress.begin(task, state.done)
     answered, overhead = 0, 0.0
     try:
-        # Of a complete run too: an earlier ragmeter may not have kept all of the gold.
         store.put_benchmark(task.loaded.benchmark, task.loaded.fingerprint, task.loaded.unit)
         store.put_unit(run.run, run.unit)
         if not state.complete:
@@ -303,6 +303,7 @@ def _answer(
     started = time.perf_counter()
     waited = 0.0
     streak, failed = Streak(), None
+    watch = Watch(f"{task.method.name} on {task.run.dataset}", task.endpoints)
     graphs = QuestionGraphs.of(benchmark)
 
     def write(finished: Sequence[tuple[Question, Prediction]]) -> None:
@@ -325,6 +326,7 @@ def _answer(
             if question is None:
                 raise _broken(task, f"answered {prediction.question_id!r}, which was not asked or answered already")
             recorder.add((question, _native(prediction, question)))
+            watch.see(prediction)
             progress.advance(task, 1)
             if streak.stops(failed := prediction.notes.get(FAILED)):
                 # What is under way is cancelled, and nothing more is sent.

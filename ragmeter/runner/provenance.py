@@ -8,18 +8,22 @@ from __future__ import annotations
 
 import os
 import platform
-import subprocess
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from benchmarks.core.code import SHIPPED, Code
+from benchmarks.core.errors import HOME
 from benchmarks.registry import Benchmark
 from judges.metric import Metric
+from methods.api import UNKNOWN_REVISION
+from methods.models.llm import chats
 from methods.models.weights import checkpoints_named
 from methods.registry import Component
+from ragmeter.runner.checkout import checkout
 from ragmeter.sizes import models_of
 
 PACKAGES = (
@@ -51,12 +55,12 @@ def environment() -> dict[str, Any]:
         "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1),
         "accelerators": accelerators(),
         "packages": {name: result for name in PACKAGES if (result := installed(name))},
-        "git": git_state(),
+        "git": own_checkout(),
     }
 
 
 def provenance(benchmark: Benchmark, metrics: Iterable[Metric], components: Iterable[Component]) -> dict[str, Any]:
-    """Data, models and metrics of a run, as JSON.
+    """Return data, models, metrics and plug-in code of a run, and the checkout that it was started from, as JSON.
 
     Args:
         benchmark: What is asked.
@@ -64,7 +68,7 @@ def provenance(benchmark: Benchmark, metrics: Iterable[Metric], components: Iter
         components: What the method is made of.
     """
     card = benchmark.card
-    components = list(components)
+    metrics, components = list(metrics), list(components)
     checkpoints = checkpoints_named([part.config.model_dump(mode="json") for part in components])
     parts = [
         {
@@ -76,6 +80,8 @@ def provenance(benchmark: Benchmark, metrics: Iterable[Metric], components: Iter
         }
         for part in components
     ]
+    models = [chat for part in components for chat in chats(part.config)]
+    revisions = {f"{chat.model} at {chat.url}": chat.revision if isinstance(chat.revision, str) else UNKNOWN_REVISION for chat in models}
     return {
         "data": {
             "reference": str(benchmark.reference),
@@ -85,9 +91,30 @@ def provenance(benchmark: Benchmark, metrics: Iterable[Metric], components: Iter
         },
         "parts": [{name: value for name, value in part.items() if value} for part in parts],
         **({"checkpoints": checkpoints} if checkpoints else {}),
+        **({"revisions": revisions} if revisions else {}),
         "models": models_of(components),
         "metrics": [str(metric) for metric in metrics],
+        **({"code": code} if (code := codes(benchmark, metrics, components)) else {}),
+        **({"started_in": started} if (started := checkout(Path.cwd())) else {}),
     }
+
+
+def codes(benchmark: Benchmark, metrics: Iterable[Metric], components: Iterable[Component]) -> dict[str, dict[str, Any]]:
+    """Return what is known of the code of each plug-in that a run uses, by kind and id (`method acme`)."""
+    plugins: dict[str, Code] = {f"method {name}": code for part in components for name, code in part.codes.items()}
+    plugins |= {} if benchmark.code is None else {f"dataset {benchmark.reference.name}": benchmark.code}
+    plugins |= {f"metric {metric.entry.id}": metric.entry.code for metric in metrics if metric.entry.code is not None}
+    return {name: _code(code) for name, code in plugins.items()}
+
+
+def _code(code: Code) -> dict[str, Any]:
+    state = checkout(code.folder, (".",)) if code.folder is not None else None
+    return code.to_json() | ({"git": state} if state else {}) | ({"edited": True} if code.edited else {})
+
+
+def own_checkout() -> Mapping[str, Any] | None:
+    """Return the state of ragmeter's packages in its own checkout; None if it is installed otherwise."""
+    return checkout(HOME, tuple(sorted(SHIPPED))) if (HOME / ".git").exists() else None
 
 
 def processor() -> str:
@@ -113,20 +140,4 @@ def installed(package: str) -> str | None:
     try:
         return version(package)
     except PackageNotFoundError:
-        return None
-
-
-def git_state() -> dict[str, Any] | None:
-    """Commit and dirty flag of the checkout that ragmeter is started from; None where it is not a checkout."""
-    folder = Path(__file__).resolve().parents[2]
-
-    def git(*arguments: str) -> str:
-        done = subprocess.run(["git", "-C", str(folder), *arguments], capture_output=True, text=True, check=True)
-        return done.stdout.strip()
-
-    try:
-        if Path(git("rev-parse", "--show-toplevel")) != folder:
-            return None
-        return {"commit": git("rev-parse", "HEAD"), "dirty": bool(git("status", "--porcelain"))}
-    except (OSError, subprocess.CalledProcessError):
         return None

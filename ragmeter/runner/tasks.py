@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from benchmarks import registry as datasets
 from benchmarks import settings
@@ -24,9 +25,10 @@ from methods.models.endpoint import Estimate
 from methods.models.llm import endpoints
 from methods.registry import require_extra
 from ragmeter.experiment import BenchmarkPlan, Experiment, MethodPlan, candidate_retriever
+from ragmeter.runner import checkout
 from ragmeter.runner.provenance import environment, provenance
 from ragmeter.trainings import TrainingPlan
-from results.store import FINISHED, Run, Store
+from results.store import FINISHED, Run, Store, execution_id
 
 GROUP_METRICS = ("group_answer_f1", "group_support_f1", "sufficiency")
 RANKING_METRICS = ("recall@5", "recall@20", "mrr@10", "ndcg@10")
@@ -56,35 +58,57 @@ class Loaded:
 
 @dataclass(frozen=True)
 class Task:
-    """One method on one benchmark in one setting with one seed."""
+    """One method on one benchmark in one setting with one seed.
+
+    Attributes:
+        token: Which execution of it (`results.store.execution_id`); "" for the first.
+        replies: Which cached replies the execution may use (`Services.replies`).
+    """
 
     experiment: str
     loaded: Loaded
     method: MethodPlan
     seed: int
+    token: str = ""
+    replies: str = ""
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """What all executions of this task share: data, setting, candidates, method and seed."""
+        retriever = candidate_retriever(self.loaded.plan.setting)
+        candidates = retriever.describe() if retriever else None
+        return fingerprint(self.loaded.fingerprint, str(self.loaded.plan.setting), candidates, self.description, self.seed)
+
+    @cached_property
+    def description(self) -> dict[str, Any]:
+        """What the method is made of."""
+        return self.method.composition.describe(self.reading) | self.method.stated
+
+    def execution(self, token: str, replies: str) -> Task:
+        """Return this task as one of its executions."""
+        task = replace(self, token=token, replies=replies)
+        # Hashing weights and options again would give the same.
+        vars(task).update({name: vars(self)[name] for name in ("fingerprint", "description", "reading") if name in vars(self)})
+        return task
 
     @cached_property
     def run(self) -> Run:
         """The run that executing this task continues or begins."""
-        setting = str(self.loaded.plan.setting)
-        description = self.method.composition.describe(self.reading)
-        retriever = candidate_retriever(self.loaded.plan.setting)
-        candidates = retriever.describe() if retriever else None
-        identity = fingerprint(self.loaded.fingerprint, setting, candidates, description, self.seed)
         return Run(
-            identity,
+            execution_id(self.fingerprint, self.token),
             self.method.name,
             self.method.composition.method.id,
             self.method.kind,
-            description,
+            self.description,
             self.loaded.benchmark.name,
             self.loaded.fingerprint,
-            setting,
+            str(self.loaded.plan.setting),
             self.seed,
             len(self.loaded.benchmark.questions),
             provenance(self.loaded.benchmark, self.loaded.metrics, self.method.components),
             environment(),
             unit=self.loaded.plan.unit,
+            replies=self.replies,
         )
 
     @cached_property
@@ -110,7 +134,7 @@ class Task:
 
     def build(self, services: Services) -> Method:
         """Make the method."""
-        return self.method.composition.build(replace(services, seed=self.seed, reading=self.reading))
+        return self.method.composition.build(replace(services, seed=self.seed, reading=self.reading, replies=self.replies))
 
 
 @dataclass(frozen=True)
@@ -160,14 +184,18 @@ def default_metrics(benchmark: Benchmark) -> tuple[Metric, ...]:
     return tuple({str(metric): metric for metric in map(parse_metric, names)}.values())
 
 
-def tasks_of(experiment: Experiment, on_load: Callable[[str], None] | None = None) -> list[Task]:
+def tasks_of(
+    experiment: Experiment, on_load: Callable[[str], None] | None = None, resolved: Callable[[], Experiment] | None = None
+) -> list[Task]:
     """Load every benchmark of an experiment and pair it with every method.
 
     Args:
         experiment: Validated.
         on_load: Called with the name of each benchmark before it is loaded.
+        resolved: Gives the methods with their revisions once everything is loaded (`runner.revisions`); None: as they are.
     """
-    tasks = []
+    checkout.forget()
+    every = []
     for plan in experiment.benchmarks:
         if on_load:
             on_load(str(plan.reference))
@@ -177,10 +205,12 @@ def tasks_of(experiment: Experiment, on_load: Callable[[str], None] | None = Non
         require_scoring(experiment, loaded)
         for method in experiment.methods:
             _require_whole(loaded, method)
-            tasks.append(Task(experiment.name, loaded, method, experiment.seed))
+        every.append(loaded)
+    methods = (resolved() if resolved else experiment).methods
+    tasks = [Task(experiment.name, loaded, method, experiment.seed) for loaded in every for method in methods]
     first: dict[str, Task] = {}
     for task in tasks:
-        other = first.setdefault(task.run.run, task)
+        other = first.setdefault(task.fingerprint, task)
         if other is not task:
             raise UserError(
                 f"{task.method.name!r} and {other.method.name!r} are the same work on {task.run.dataset}",

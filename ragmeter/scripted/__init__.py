@@ -28,6 +28,7 @@ from benchmarks.schema import Question
 from benchmarks.worlds.dataset import WorldsConfig
 from benchmarks.worlds.text import Rendering
 from benchmarks.worlds.world import World, generate
+from judges.llm.ask import AGAIN
 from methods.models.chat import PREFLIGHT, SCRIPTED
 from methods.models.endpoint import Completion, Fault, Messages
 from methods.models.llm import ScriptedConfig, register_script
@@ -193,14 +194,17 @@ class WorldTruth:
         Raises:
             Fault: No handler knows this prompt.
         """
-        request = Request(messages)
+        again = len(messages) > 2 and messages[-1]["content"].startswith(AGAIN)
+        request = Request(messages[:-2] if again else messages)
         text = next((reply for h in list(self.handlers) if (reply := h(self, request)) is not None), None)
         if text is None:
             with self._lock:
                 self.unrecognized += 1
             raise Fault(f"the scripted LLM does not know this prompt: {request.prompt[:80]!r}", "fail", status=400)
-        if self.is_corrupted(request.prompt):
-            kind = CORRUPTIONS[int(draw(self.seed, "kind", request.prompt) * len(CORRUPTIONS))]
+        # A judge that asks once more gets a reply of its own.
+        prompt = f"{request.prompt}\n{messages[-1]['content']}" if again else request.prompt
+        if self.is_corrupted(prompt):
+            kind = CORRUPTIONS[int(draw(self.seed, "kind", prompt) * len(CORRUPTIONS))]
             with self._lock:
                 self.corrupted[kind] += 1
             text = corrupt(text, kind)

@@ -53,7 +53,7 @@ def judge_pair(truth: Knows, request: Request) -> str | None:
     question = _question(truth, result["question"], result["reference"])
     first, second = _answer(result["answer_1"]), _answer(result["answer_2"])
     support = answer_support([question] * 2, [first, second])
-    verdicts = compared(first, second, float(support[0]), float(support[1]))
+    verdicts = compared(question, first, second, float(support[0]), float(support[1]))
     return json.dumps({"reasoning": f"The answer is {question.golds[0]}.", **verdicts})
 
 

@@ -90,6 +90,7 @@ class WinRate:
         decided_failures_zero: The same with unscored questions in the denominator.
         with_ties: (wins + ties / 2) / n by the tie rule `half`; a question with `none` counts 0 for both methods.
         with_ties_failures_zero: The same with unscored questions in the denominator.
+        with_ties_failures_one: The same with unscored questions counted as won.
         with_ties_opponent: `with_ties` of the second method; 1 - `with_ties` only where ties count half and nothing is
             `none`.
         tie_rule: What a tied question counted in the three above.
@@ -97,8 +98,9 @@ class WinRate:
         flips: Contradictions between presentation orders.
         repetitions: Spread over repetitions.
         p: Two-sided p-value of winning as many questions as losing, of this pair alone: at least that of
-            the exact sign test where questions are the units. Ties and `none` count for neither, whatever the tie rule;
-            NaN without a verdict and where it is withheld.
+            the exact sign test where questions are the units. Ties and `none` count for neither, whatever the tie rule.
+            Unscored questions are counted as lost and as won: it is the larger of the two p-values, and 1 if the two
+            disagree about who is ahead. NaN without a verdict and if it is withheld.
     """
 
     wins: int
@@ -110,6 +112,7 @@ class WinRate:
     decided_failures_zero: Estimate
     with_ties: Estimate
     with_ties_failures_zero: Estimate
+    with_ties_failures_one: Estimate
     with_ties_opponent: Estimate
     tie_rule: TieRule
     verdicts: dict[str, int]
@@ -166,12 +169,12 @@ def win_rates(
         _decided(states, 0.0),
         _with_ties(states, ties),
         _with_ties(states, ties, 0.0),
+        _with_ties(states, ties, 1.0),
         _with_ties(_SWAPPED[states], ties),
     ]
     labels = None if clusters is None else _labels(clusters, questions)
     results = estimates(np.concatenate(values), clusters=labels, level=level)
-    signs = _valued(states, _SIGNS)
-    p = paired(np.maximum(signs, 0.0), np.maximum(-signs, 0.0), clusters=labels).p
+    p = _p_at_both_ends(states, labels)
     # Questions that only other pairs were judged on are not left out of this one.
     absent = np.tile((states == _ABSENT).sum(axis=1), len(values)).tolist()
     results = [replace(item, unscorable=item.unscorable - gone) for item, gone in zip(results, absent, strict=True)]
@@ -192,6 +195,7 @@ def win_rates(
             results[2 * pairs + row],
             results[3 * pairs + row],
             results[4 * pairs + row],
+            results[5 * pairs + row],
             ties,
             {kind.name.lower(): int(kinds[row, kind]) for kind in Verdict},
             OrderFlips(int(flips[row]), int(both[row])),
@@ -200,6 +204,19 @@ def win_rates(
         )
         for row, (wins, tied, losses, none, unscored) in enumerate(counts.tolist())
     ]
+
+
+def _p_at_both_ends(states: NDArray[np.int8], clusters: Clusters) -> Floats:
+    """P-values of each pair that hold with unscored questions counted as lost, and as won, by the first method."""
+    ends = []
+    for sign in (-1.0, 1.0):
+        signs = _valued(states, _SIGNS | {Verdict.UNSCORED: sign})
+        ends.append(paired(np.maximum(signs, 0.0), np.maximum(-signs, 0.0), clusters=clusters))
+    least, most = ends
+    agree = np.sign(least.value) == np.sign(most.value)
+    p = np.where(np.isnan(least.p) | np.isnan(most.p), np.nan, np.where(agree, np.maximum(least.p, most.p), 1.0))
+    verdicts = ((states != _ABSENT) & (states != Verdict.UNSCORED)).any(axis=1)
+    return np.where(verdicts, p, np.nan)
 
 
 def verdict_values(verdict: Codes) -> Floats:

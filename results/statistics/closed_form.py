@@ -416,7 +416,9 @@ class Band:
     best: bool
 
 
-def bands(pairs: Moments, *, positions: Whole | None = None, higher_is_better: bool = True, level: float = LEVEL) -> list[Band]:
+def bands(
+    pairs: Moments, *, positions: Whole | None = None, higher_is_better: bool = True, level: float = LEVEL, p: Floats | None = None
+) -> list[Band]:
     """Ranks with their uncertainty, from pairwise tests Holm-corrected over all pairs; a withheld test decides nothing.
 
     Args:
@@ -424,12 +426,14 @@ def bands(pairs: Moments, *, positions: Whole | None = None, higher_is_better: b
         positions: Positions of the methods in `pairs`; None: they are those of `pairs`, in its order.
         higher_is_better: False for a metric of which less is better.
         level: One less the probability of one wrong claim or more.
+        p: P-values to use instead of those of `pairs`, of the same shape.
 
     Source: Mogstad et al. (2024), "Inference for ranks with applications to mobility across neighborhoods".
     """
     if positions is not None and not np.array_equal(positions, np.arange(len(pairs.n))):
         pairs = pairs[np.ix_(positions, positions)]
-    p, differences = pairs.p, pairs.value if higher_is_better else -pairs.value
+        p = None if p is None else p[np.ix_(positions, positions)]
+    p, differences = pairs.p if p is None else p, pairs.value if higher_is_better else -pairs.value
     methods = len(p)
     upper = np.triu_indices(methods, 1)
     corrected = np.ones((methods, methods))

@@ -203,7 +203,7 @@ def store_report(
         changed = "card" if kept.get("predictions_digest") == report.digest else "predictions"
         raise UserError(
             f"{card.method.label} was submitted before with other {changed}",
-            where=f"run {run[:8]} ({known.path})",
+            where=f"run {known.short} ({known.path})",
             try_this="give the changed one a new `version` in its card; what was submitted stays as it was",
         )
     if known is not None:
@@ -363,7 +363,7 @@ def find_ours(store: Store, submitted: RunRow) -> RunRow:
     ]
     if len(named) == 1:
         return named[0]
-    listed = ", ".join(f"{row.run[:8]} ({row.method})" for row in (named or list(rows.values()))[:8]) or "none"
+    listed = ", ".join(f"{row.short} ({row.method})" for row in (named or list(rows.values()))[:8]) or "none"
     what = f"{len(named)} runs" if named else "no run"
     raise UserError(
         f"{what} of {card.method.name!r} made here is on the same data and setting",

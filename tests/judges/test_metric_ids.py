@@ -234,7 +234,7 @@ def test_a_parameter_may_say_what_is_wrong_with_a_value():
     parameter = Parameter("size", int, 3, check=lambda size: "must be odd" if size % 2 == 0 else None)
     try:
 
-        @register("odd_size", source="this test", group="answer", needs=("answer",), parameters=(parameter,))
+        @register("odd_size", source="this test", group="answer", needs=("answer",), parameters=(parameter,), identity="version")
         def odd_size(batch, size):
             """A metric of this test, whose parameter must be an odd number of something."""
             return np.zeros(len(batch))

@@ -17,7 +17,7 @@ METRIC = "f1(rules=hotpotqa)#v1"
 _FILL = """
 INSERT INTO datasets SELECT f, name, '{"metrics": ["f1(rules=hotpotqa)"]}', $questions, 0, '{}', 'question' FROM made_data;
 INSERT INTO questions SELECT f, 'd' || d || 'q' || q, q, 'Question ' || q || '?', ['a'], ['a'], [], [], 'plain', NULL,
-    NULL FROM made_data, range($questions) asked(q);
+    '{}', NULL FROM made_data, range($questions) asked(q);
 INSERT INTO runs BY NAME SELECT run, method, method_id, 'method' AS kind,
     '{"method": {"id": "' || method_id || '", "config": {}}, "reader": {"id": "reader-' || m % 3 || '", "config": {}}}'
     AS description, name AS dataset, f AS dataset_fingerprint, 'distractor' AS setting, 0 AS seed,
@@ -25,12 +25,13 @@ INSERT INTO runs BY NAME SELECT run, method, method_id, 'method' AS kind,
     TIMESTAMP '2026-01-01' + INTERVAL (m) DAY AS updated_at, '{}' AS provenance, 'run' AS origin,
     name AS base, 'test' AS split, '{"shares": {}, "drawn": ""}' AS style, [name] AS same_questions FROM made_runs;
 INSERT INTO experiment_runs SELECT $experiment, row_number() OVER (ORDER BY d, m) - 1, run, method, NULL FROM made_runs;
-INSERT INTO scores SELECT run, 'd' || d || 'q' || q, $metric, CASE WHEN 0.5 + 0.3 * (m / $methods - 0.5)
+INSERT INTO scores (run, question, metric, value, unscored) SELECT run,
+    'd' || d || 'q' || q, $metric, CASE WHEN 0.5 + 0.3 * (m / $methods - 0.5)
     + 0.4 * (hash(d, q) % 1000 / 1000 - 0.5) + 0.5 * (hash(d, q, m) % 1000 / 1000 - 0.5) > 0.5 THEN 1.0
     WHEN hash(m, q) % 3 = 0 THEN 0.5 ELSE 0.0 END, NULL FROM made_runs, range($questions) asked(q);
-INSERT INTO predictions SELECT run, 'd' || d || 'q' || q, 'an answer', NULL, '{}' FROM made_runs,
+INSERT INTO predictions (run, question, answer, failed, notes) SELECT run, 'd' || d || 'q' || q, 'an answer', NULL, '{}' FROM made_runs,
     range($questions) asked(q);
-INSERT INTO usage SELECT run, 'd' || d || 'q' || q, 500 + 10 * m, 12, 0, 1, 0.2 + 0.01 * m, '{}', 0, 0.0001
+INSERT INTO usage SELECT run, 'd' || d || 'q' || q, 500 + 10 * m, 12, 0, 1, 0.2 + 0.01 * m, '{}', 0, 0.0001, 0
     FROM made_runs, range($questions) asked(q);
 INSERT INTO summaries BY NAME SELECT run, metric, count(*) AS scored, count(value) AS n, avg(value) AS mean,
     var_samp(value) AS variance, 0 AS unscored FROM scores GROUP BY 1, 2;

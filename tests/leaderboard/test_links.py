@@ -5,6 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+from leaderboard.links import question_address
+from results import queries
+from results.store import Store
 
 Start = Callable[[Path], Any]
 
@@ -60,3 +65,15 @@ def test_names_on_boards_ask_for_their_methods(app: Start, filled: Path, several
         page = app(store).open("methods", **opener.action)
         assert page.query == opener.action
         assert said(page) == ""
+
+
+def test_the_address_of_a_question_opens_it(app: Start, filled: Path) -> None:
+    store = Store(filled)
+    first, second, *_ = [run for run in queries.runs(store) if run.kind != "control"]
+    question = queries.questions(store, second.dataset_fingerprint)[3].question
+    metric = queries.metric_ids(store, [second.run])[-1]
+    address = urlsplit(question_address("https://board.example.org", first, second, metric, question))
+    view = {name: values[0] for name, values in parse_qs(address.query).items()}
+    page = app(filled).open(address.path.strip("/"), **view)
+    assert said(page) == ""
+    assert {name: page.query[name] for name in view} == view

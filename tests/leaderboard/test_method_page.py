@@ -16,7 +16,7 @@ from leaderboard.elements.formats import PERCENT
 from leaderboard.elements.nodes import Node
 from leaderboard.views import method as method_view
 from leaderboard.views import submission
-from results import checkpoints, gate, provenance, queries
+from results import checkpoints, gate_history, provenance, queries
 from results.board import boards
 from results.gate import ask
 from results.statistics.core import Estimate
@@ -56,7 +56,7 @@ def trained(copied: Callable[[], Path], synthetic: ModuleType) -> Path:
     made = checkpoints.describe(model, method="dense", stage="towers", parents=["ab" * 32])
     checkpoints.register(store, made.path)
     runs = {run.method: run for run in queries.runs(store, synthetic.EXPERIMENT)}
-    gate.record(store, ask(store, runs["bm25"], runs["dense"], metrics=[F1], margin=0.05))
+    gate_history.record(store, ask(store, runs["bm25"], runs["dense"], metrics=[F1], margin=0.05))
     return store.folder
 
 
@@ -123,7 +123,7 @@ def test_the_page_shows_card_results_checkpoints_curve_and_decisions(app: Start,
     assert item.sha256[:12] in words(page.part("checkpoints"))
     assert "abababab" in words(page.part("checkpoints"))
     assert "0.2" in words(page.part("curves"))
-    decided = gate.history(Store(trained))[0]
+    decided = gate_history.history(Store(trained))[0]
     response = words(page.part("gate"))
     assert decided.outcome in response
     assert PERCENT.difference(decided.value) in response

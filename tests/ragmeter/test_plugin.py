@@ -94,8 +94,9 @@ print(json.dumps({
     assert values["title alone recall@5#v2"] == values["title_overlap recall@5#v2"] == 1.0
     assert values["gold_answer em(rules=squad)#v1"] == 1.0
     # All twelve answers have at most five words; five of them ("Cairo", "Rome", …) have one.
-    assert values["gold_answer brief(words=5)#v1"] == 1.0
-    assert values["gold_answer brief(words=1)#v1"] == pytest.approx(5 / 12)
+    short = {name.partition("#")[0]: value for name, value in values.items()}
+    assert short["gold_answer brief(words=5)"] == 1.0
+    assert short["gold_answer brief(words=1)"] == pytest.approx(5 / 12)
 
 
 @pytest.mark.slow

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from methods.api import KEPT_CALLS, KEPT_CHARACTERS, WAIT, Call, Prediction, Usage, kept
+from methods.api import FAILED, KEPT_CALLS, KEPT_CHARACTERS, WAIT, Call, Prediction, Usage, kept
 from ragmeter.cli import results as command
 from results import exchange, queries
 from results.redaction import HIDDEN
@@ -31,7 +31,7 @@ def append(store: Store, *predictions: Prediction) -> None:
 
 
 def test_calls_are_kept_in_order_and_go_with_their_answer(store: Store) -> None:
-    append(store, Prediction("q1", "a", calls=CALLS), Prediction("q2", "b"))
+    append(store, Prediction("q1", "", notes={FAILED: "HTTP 500"}, calls=CALLS), Prediction("q2", "b"))
     assert queries.calls(store, RUN.run, "q1") == list(CALLS)
     assert queries.calls(store, RUN.run, "q2") == []
     append(store, Prediction("q1", "again", calls=CALLS[1:]))

@@ -16,7 +16,7 @@ from methods.models.weights import checkpoints_named, weights_hash
 from methods.pipeline import Composition
 from methods.registry import Component
 from ragmeter.runner.provenance import provenance
-from results import checkpoints
+from results import checkpoints, exchange
 from results.checkpoints import CARD, describe, register, verify
 from results.queries import RunRow
 from results.store import FINISHED, INTERRUPTED, Run, Store
@@ -274,7 +274,7 @@ def test_a_name_for_what_is_gone_says_so(store: Store) -> None:
     run = run_with(store, "one", None)
     checkpoints.tag_run(store, "main", found_run(store, "one"))
     run_with(store, "two", None)
-    store.forget(run)
+    exchange.prune(store, [run])
     with pytest.raises(UserError, match="does not hold any more"):
         found_run(store, "main")
 

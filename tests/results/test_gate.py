@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import replace
+from datetime import datetime
 from typing import Any
 
 import numpy as np
@@ -17,8 +18,10 @@ from benchmarks.schema import Question
 from judges.metric import parse
 from methods.api import Prediction
 from results import queries
-from results.gate import Gate, ask, history, parse_margin, parse_margins, record
+from results.gate import Gate, ask
+from results.gate_history import history, record
 from results.gate_many import decide_cells
+from results.gate_margins import parse_margin, parse_margins
 from results.statistics.closed_form import paired
 from results.statistics.gate import non_inferiority
 from results.store import FINISHED, INTERRUPTED, Run, Store
@@ -180,13 +183,105 @@ def test_the_units_needed_against_rare_losses_are_enough_and_not_one_too_many() 
     assert non_inferiority(seen, np.ones(300), margin=0.01).units_needed is None, "at the rate seen no number would do"
 
 
-@pytest.mark.slow
-def test_a_run_against_itself_never_regresses_and_says_that_it_is_no_test(store: Store) -> None:
-    run = run_of(store, questions(store, 50), "one", {F1: coin(1, 50, 0.5)})
+def test_a_run_against_itself_is_not_tested_and_not_recorded(store: Store) -> None:
+    scores = coin(1, 400, 0.5)
+    run = run_of(store, questions(store, 400), "one", {F1: scores, EM: scores})
     for strict in (False, True):
-        result = ask(store, run, run, metrics=["f1"], margin=0.01, strict=strict)
-        assert result.outcome != "regressed"
-        assert "the same run" in result.remarks[0]
+        result = ask(store, run, run, metrics=["f1", "em"], margin=0.01, strict=strict)
+        assert (result.outcome, result.exit_code) == ("not tested", 2)
+        assert [verdict.outcome for verdict in result.verdicts] == ["not tested"] * 2
+        assert "nothing was tested" in result.remarks[0]
+        value = result.to_json()
+        assert (value["outcome"], value["exit_code"]) == ("not tested", 2)
+        assert value["metrics"][0]["difference"] == {"value": None, "low": None, "high": None}
+        record(store, result)
+    assert history(store) == []
+    allowed = ask(store, run, run, metrics=["f1"], margin=0.01, allow_same=True)
+    assert (allowed.outcome, allowed.verdicts[0].decision.difference.ties) == ("pass", 400)
+    assert "the same run" in allowed.remarks[0]
+
+
+def replies(store: Store, run: queries.RunRow, cached: int, oldest: datetime | None, calls: int = 1) -> None:
+    """Set how many of each question's replies came from the cache."""
+    with store.database.writing() as connection:
+        connection.execute("UPDATE predictions SET cached_replies = ?, oldest_reply = ? WHERE run = ?", [cached, oldest, run.run])
+        connection.execute("UPDATE usage SET model_calls = ? WHERE run = ?", [calls, run.run])
+
+
+@pytest.mark.parametrize(
+    ("revision", "cached", "same", "outcome", "warned"),
+    [
+        ("unknown", 2, True, "not tested", False),
+        ("unknown", 1, True, "pass", True),  # one of two replies was asked for again
+        ("unknown", 2, False, "pass", True),
+        ("unknown", 0, True, "pass", False),
+        ("v7", 2, True, "pass", False),
+    ],
+)
+def test_replies_from_the_cache_of_an_unknown_revision_are_no_test_or_a_warning(
+    store: Store, revision: str, cached: int, same: bool, outcome: str, warned: bool
+) -> None:
+    benchmark, scores = questions(store, 400), np.ones(400)
+    facts = {"revisions": {"m at http://localhost:1/v1": revision}}
+    one = run_of(store, benchmark, "one", {F1: scores}, description={"method": {"id": "app"}}, provenance=facts)
+    described = {"method": {"id": "app" if same else "other"}}
+    two = run_of(store, benchmark, "two", {F1: scores}, description=described, provenance=facts)
+    replies(store, two, cached, datetime(2026, 1, 2), calls=2)
+    result = ask(store, one, two, metrics=["f1"], margin=0.01)
+    assert result.outcome == outcome
+    lines = [line for line in result.remarks if "m at http://localhost:1/v1" in line]
+    assert any("2026-01-02" in line for line in lines) == warned
+    assert bool(lines) == (warned or outcome == "not tested")
+    assert ask(store, one, two, metrics=["f1"], margin=0.01, allow_same=True).outcome == "pass"
+
+
+def test_a_baseline_of_cached_replies_is_a_warning(store: Store) -> None:
+    benchmark, facts = questions(store, 20), {"revisions": {"m at http://localhost:1/v1": "unknown"}}
+    runs = [run_of(store, benchmark, name, {F1: np.ones(20)}, provenance=facts) for name in ("one", "two")]
+    replies(store, runs[0], 1, None)
+    assert any("baseline reused 20 replies" in line for line in ask(store, *runs, metrics=["f1"], margin=0.01).remarks)
+
+
+def test_unknown_code_is_a_warning(store: Store) -> None:
+    benchmark, facts = (
+        questions(store, 20),
+        {"code": {"method acme": {"identity": "code", "hash": "1", "files": {}, "unknown": "no source"}}},
+    )
+    runs = [run_of(store, benchmark, name, {F1: np.ones(20)}, provenance=facts if name == "two" else {}) for name in ("one", "two")]
+    assert any("candidate: " in line and "`acme`" in line for line in ask(store, *runs, metrics=["f1"], margin=0.01).remarks)
+
+
+def test_an_older_candidate_and_equal_answers_are_warnings(store: Store) -> None:
+    benchmark = questions(store, 20)
+    runs = [run_of(store, benchmark, name, {F1: np.ones(20)}) for name in ("one", "two")]
+    assert runs[0].started_at < runs[1].started_at
+
+    def warned(first: queries.RunRow, second: queries.RunRow) -> tuple[bool, bool]:
+        remarks = ask(store, first, second, metrics=["f1"], margin=0.01).remarks
+        return any("older" in line for line in remarks), any("20 answers and rankings are equal" in line for line in remarks)
+
+    assert warned(*runs) == (False, True)
+    assert warned(*reversed(runs)) == (True, True)
+    with store.database.writing() as connection:
+        connection.execute("UPDATE predictions SET answer = 'y' WHERE run = ? AND question = 'q0'", [runs[1].run])
+    assert warned(*runs) == (False, False)
+
+
+def test_a_regression_comes_before_a_cell_that_is_not_tested_and_that_before_an_inconclusive_one(store: Store) -> None:
+    benchmark = questions(store, 400)
+    good, bad, few = (
+        run_of(store, benchmark, n, {F1: v}) for n, v in (("a", np.ones(400)), ("b", np.zeros(400)), ("c", coin(1, 400, 0.9)))
+    )
+
+    def cells(*candidates: queries.RunRow) -> tuple[str, int]:
+        result = decide_cells(
+            [ask(store, good, run, metrics=["f1"], margin=0.1) for run in candidates], [False, *[True] * (len(candidates) - 1)]
+        )
+        return result.outcome, result.exit_code
+
+    assert cells(good, bad) == ("regressed", 100)
+    assert cells(good, few) == ("not tested", 2)
+    assert cells(few, few) == ("inconclusive", 101)
 
 
 @pytest.mark.slow
@@ -341,7 +436,7 @@ def test_unfinished_runs_are_compared_on_request_over_what_both_answered(store: 
     assert result.outcome == "pass"
     assert result.verdicts[0].decision.difference.n == 400
     assert result.verdicts[0].unpaired == {"not answered by the candidate": 200}
-    assert any("400 of 600 questions are pairs" in remark for remark in result.remarks)
+    assert any("only 400 of 600 questions are paired" in remark for remark in result.remarks)
 
 
 @pytest.mark.slow
@@ -374,8 +469,8 @@ def test_a_margin_is_points_or_a_fraction(text: str, value: float) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "0", "0pp", "-1pp", "1%", "nan", "inf", "1 pp pp", "one", "1,0pp", "1e-400"])
-def test_what_is_no_margin_is_refused(text: str) -> None:
-    with pytest.raises(UserError, match="is no margin"):
+def test_invalid_margins_are_refused(text: str) -> None:
+    with pytest.raises(UserError, match="invalid margin"):
         parse_margin(text)
 
 
@@ -387,7 +482,7 @@ def test_margins_by_metric_stand_beside_one_for_the_rest() -> None:
 
 
 def test_a_margin_as_wide_as_the_range_is_refused_as_a_mistake(store: Store) -> None:
-    with pytest.raises(UserError, match="1pp, if percentage points are meant"):
+    with pytest.raises(UserError, match="1pp if you mean percentage points"):
         gate(store, np.ones(20), np.ones(20), 20, margin=1.0)
 
 

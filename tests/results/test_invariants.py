@@ -20,6 +20,7 @@ from results.board import boards
 from results.invariants import check_run, violations
 from results.store import Store
 from results.tables import render
+from tests.support.stores import change_score
 
 EM, F1, RECALL = "em(rules=squad)#v1", "f1(rules=squad)#v1", "recall@{}#v2"
 BOTH = ("em", "f1(rules=squad)")
@@ -82,9 +83,9 @@ def test_what_cannot_be_is_found_kept_and_shown(store: Store, fill: Any, wrong: 
 
 def test_what_was_mended_is_not_shown_any_more(store: Store, fill: Any) -> None:
     run = fill(store, {"bm25": ["ann", "y"]}, ["ann", "bob"], metrics=BOTH)["bm25"]
-    store.put_scores(run.run, ["q0"], {F1: np.array([0.5])})
+    change_score(store, run.run, F1, 0.5)
     assert check_run(store, run.run)
-    store.put_scores(run.run, ["q0"], {F1: np.array([1.0])})
+    change_score(store, run.run, F1, 1.0)
     assert check_run(store, run.run) == []
     assert violations(store, [run.run]) == {}
 
@@ -116,7 +117,7 @@ def test_judges_and_metrics_of_another_version_are_left_alone(store: Store, fill
 
 @pytest.mark.slow
 def test_every_run_is_checked_at_its_end(store: Store, scratch: None) -> None:
-    @register("over_the_top", source="a test", group="answer", needs=("answer",))
+    @register("over_the_top", source="a test", group="answer", needs=("answer",), identity="version")
     def share(batch):  # type: ignore[no-untyped-def]
         """Says that it is a share, and gives every answer two."""
         return np.full(len(batch), 2.0)

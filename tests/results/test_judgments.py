@@ -15,8 +15,8 @@ from rich.console import Console
 from judges.judge import AS_GIVEN, FIRST, NONE, SECOND, SWAPPED, TIE, Judge, JudgeCall, Parsed, Score
 from methods.api import Prediction
 from ragmeter.board_text import show_board
-from results import judgments, queries
-from results.board import add_columns, boards, with_failures
+from results import exchange, judgments, queries
+from results.board import add_columns, boards
 from results.drift import drift
 from results.judgments import ONE, OTHER, Match
 from results.queries import RunRow
@@ -85,11 +85,11 @@ def test_what_a_judge_said_reads_back_equal(store: Store, fill: Any) -> None:
     assert judgments.judged_runs(store, str(MATCH)) == [run.run]
 
 
-def test_judging_again_replaces_and_doubles_nothing(store: Store, fill: Any) -> None:
+def test_judging_again_fills_what_could_not_be_read_and_changes_no_verdict(store: Store, fill: Any) -> None:
     run = fill(store, STATED, GOLDS)["bm25"]
-    put(store, run, MATCH, [0.0, 0.0])
-    put(store, run, MATCH, [1.0, "no verdict"])
-    assert judgments.scores(store, run.run, str(MATCH)) == {"q0": three(1.0), "q1": three(None, "no verdict")}
+    put(store, run, MATCH, [0.0, "no verdict"])
+    put(store, run, MATCH, [1.0, 1.0])
+    assert judgments.scores(store, run.run, str(MATCH)) == {"q0": three(0.0), "q1": three(1.0)}
     assert len(rows(store, "judge_calls")) == 2
     assert sum(row[2].startswith("accuracy") for row in rows(store, "scores")) == 2
 
@@ -113,16 +113,17 @@ def test_unscored_and_unscorable_are_counted_apart_on_boards_tables_and_in_json(
     (row,) = board.rows
     cell = row.cells[metric]
     assert (cell.estimate.n, cell.unscored, cell.estimate.unscorable) == (2, 2, 1)
-    # By hand: (1 + 0) / 2 without the failures, (1 + 0 + 0 + 0) / 4 with them.
-    assert (cell.estimate.value, cell.with_failures) == (0.5, 0.25)
+    # By hand: (1 + 0) / 2 without the two, (1 + 0 + 0 + 0) / 4 with them wrong, (1 + 0 + 1 + 1) / 4 with them right.
+    assert (cell.estimate.value, cell.bounds.if_wrong, cell.bounds.if_right) == (0.5, 0.25, 0.75)
     shown = board.to_json()["rows"][0]["metrics"][metric]
-    assert (shown["value"], shown["value_with_failures_as_zero"]) == (0.5, 0.25)
-    assert (shown["n"], shown["unscored"], shown["unscorable"]) == (2, 2, 1)
+    assert (shown["value"], shown["low_if_wrong"], shown["high_if_right"]) == (0.5, 0.25, 0.75)
+    assert (shown["n"], shown["unscored"], shown["unscorable"], shown["unread"], shown["scorable"]) == (2, 2, 1, 2, 4)
     console = Console(width=200, record=True, file=io.StringIO())
     show_board(board, console)
     for text in (console.export_text(), render([board], "markdown"), render([board], "latex")):
-        response = text.replace("\\", "")
-        assert "the judge gave 2 questions no value; counted as zero, it is 25.0" in response
+        response = text.replace("\\;", " ").replace("\\", "")
+        assert "the judge gave 2 questions no value; counted as wrong or right, it is between 25.0 and 75.0" in response
+        assert "[25.0, 75.0]" in response
         assert response.count("the judge gave 2 questions no value") == 1  # one line for all measures of a judge
         assert "up to 1 question is unscorable" in response
     with store.database.reading() as connection:
@@ -130,22 +131,18 @@ def test_unscored_and_unscorable_are_counted_apart_on_boards_tables_and_in_json(
         assert kept.fetchall() == [(5, 2, 0.5, 2)]
 
 
-@pytest.mark.slow
-def test_a_judge_that_failed_everywhere_has_no_value_and_counts_zero(store: Store, fill: Any) -> None:
-    run = fill(store, {"bm25": ["x"]}, ["a"], metrics=())["bm25"]
-    put(store, run, MATCH, ["no verdict"])
+def test_judge_that_cannot_be_read_gives_no_number(store: Store, fill: Any) -> None:
+    """Exact matches that were settled without a call say nothing of what the judge would have said."""
+    run = fill(store, STATED, GOLDS, metrics=())["bm25"]
+    put(store, run, MATCH, [1.0, "no verdict", "no verdict", 0.0, None])
+    with store.database.writing() as connection:
+        connection.execute("UPDATE judge_calls SET call = NULL WHERE unscored IS NULL")  # settled without a call
     add_columns(store, run.run, [MATCH.metric("accuracy")])
     (board,) = boards(store, "toy")
     shown = board.to_json()["rows"][0]["metrics"][MATCH.metric("accuracy")]
-    assert (shown["value"], shown["value_with_failures_as_zero"], shown["n"], shown["unscored"]) == (None, 0.0, 0, 1)
+    assert (shown["value"], shown["low_if_wrong"], shown["high_if_right"]) == (None, 0.25, 0.75)
+    assert shown["incomplete"].startswith("incomplete: none of the judge's replies could be read (2 of 4")
     assert not any("nan" in line for line in remarks(board.rows[0]))
-
-
-def test_failures_as_zero_by_hand() -> None:
-    assert with_failures(0.6, 5, 0) == pytest.approx(0.6)
-    assert with_failures(0.6, 5, 1) == pytest.approx(0.5)
-    assert with_failures(float("nan"), 0, 3) == 0.0
-    assert with_failures(float("nan"), 0, 0) != with_failures(float("nan"), 0, 0)  # no value at all
 
 
 @pytest.mark.slow
@@ -240,10 +237,10 @@ def test_a_word_that_is_no_verdict_is_refused() -> None:
         judgments.undone(AS_GIVEN, "Answer 1")
 
 
-def test_a_pair_judged_again_is_replaced(store: Store, fill: Any) -> None:
+def test_a_pair_that_was_judged_keeps_its_verdicts(store: Store, fill: Any) -> None:
     runs = fill(store, STATED, GOLDS)
-    put_pair(store, runs, "q1", (AS_GIVEN, FIRST), (SWAPPED, SECOND))
-    match = put_pair(store, runs, "q1", (AS_GIVEN, TIE))
+    put_pair(store, runs, "q1", (AS_GIVEN, TIE))
+    match = put_pair(store, runs, "q1", (AS_GIVEN, FIRST), (SWAPPED, SECOND))
     results = judgments.battles(store, match.dataset_fingerprint, match.setting, str(PAIRWISE), match)
     assert [battle.verdict for battle in results] == [TIE] * 3
     assert len(rows(store, "battle_calls")) == 1
@@ -286,12 +283,12 @@ def test_another_answer_takes_what_was_said_of_the_old_one_with_it(store: Store,
     assert {row[3] for row in rows(store, "battle_calls")} == {"q0"}
 
 
-def test_forgetting_a_run_takes_its_judgments_and_its_battles(store: Store, fill: Any) -> None:
+def test_pruning_a_run_takes_its_judgments_and_its_battles(store: Store, fill: Any) -> None:
     runs = fill(store, STATED, GOLDS)
     for run in runs.values():
         put(store, run, MATCH, [1.0])
     put_pair(store, runs, "q1", (AS_GIVEN, FIRST))
-    store.forget(runs["bm25"].run)
+    exchange.prune(store, [runs["bm25"].run])
     assert judgments.judged_runs(store, str(MATCH)) == [runs["dense"].run]
     assert rows(store, "battles") == rows(store, "battle_calls") == []
 

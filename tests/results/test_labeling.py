@@ -19,6 +19,7 @@ from results.judgments import ONE, OTHER, digest, with_present
 from results.labels import COLUMNS, Imported, Label, export_items, import_labels, labels
 from results.statistics.judges import krippendorff_alpha
 from results.store import Store, storable
+from tests.support.stores import change_answer
 
 GOLDS = [f"gold{n}" for n in range(30)]
 STATED = {"secret-method": [f"mine {n}" for n in range(30)], "other-method": [f"=cmd|'/c calc'!A{n}" for n in range(30)]}
@@ -327,9 +328,9 @@ def test_python_and_the_store_hash_alike(store: Store, runs: dict[str, Any], tmp
     """The one writes into items what the other looks for."""
     mine, theirs = (runs[name] for name in ("secret-method", "other-method"))
     first, second = sorted((mine.run, theirs.run))
-    store.append(first, [Prediction("q1", answer)], {})
+    change_answer(store, first, "q1", answer)
     if other is not None:
-        store.append(second, [Prediction("q1", other)], {})
+        change_answer(store, second, "q1", other)
     with store.database.reading() as connection:
         made = f"(SELECT *, '{first}' AS one, {'NULL' if other is None else repr(second)} AS other FROM questions)"
         (result,) = connection.execute(f"SELECT present FROM ({with_present(made)}) WHERE question = 'q1'").fetchall()

@@ -12,7 +12,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from benchmarks import registry as datasets
-from benchmarks.core.errors import UserError
 from benchmarks.corpus import Corpus
 from benchmarks.registry import Benchmark, DataReference, DatasetCard
 from benchmarks.schema import Passage, Question, passage_id
@@ -84,18 +83,6 @@ def test_questions_of_worlds_come_back_and_score_the_same(store: Store, referenc
     assert set(fresh) == set(again)
     for metric, values in fresh.items():
         np.testing.assert_array_equal(values, again[metric])
-
-
-def test_a_store_without_all_of_the_gold_says_what_to_do_and_is_completed(store: Store) -> None:
-    requests = [Question("q", "?", ("a",), {"a": ("b",)})]
-    fingerprint = put(store, requests, [])
-    with store.database.writing() as connection:
-        connection.execute("UPDATE questions SET record = NULL")
-    with pytest.raises(UserError, match="without all of their gold") as caught:
-        records.gold_questions(store, fingerprint)
-    assert "run the experiment again" in str(caught.value.try_this)
-    put(store, requests, [])
-    assert list(records.gold_questions(store, fingerprint).values()) == requests
 
 
 def test_answers_come_in_the_datasets_order_and_only_where_there_are_some(store: Store) -> None:

@@ -26,6 +26,7 @@ from results.queries import AS_STATED, NOT_STATED
 from results.store import FINISHED, Run, Store
 from results.systems import Wanted, figures, systems
 from results.tables import CSV_COLUMNS, tidy, to_csv
+from tests.support.stores import change_score
 from tests.support.toy import CARD
 
 METRIC = str(parse("em"))
@@ -164,7 +165,7 @@ def test_a_cell_of_the_matrix_says_that_the_sender_does_not_state_it(store: Stor
 
 
 def test_a_score_that_no_question_has_is_still_called_so(store: Store, benchmark: Benchmark, board: Board) -> None:
-    store.put_scores("silent", ["q0", "q1", "q2"], {METRIC: np.full(3, np.nan)})
+    change_score(store, "silent", METRIC, None)
     column = Column("c", tuple(run for run in queries.runs(store) if run.method == "silent"), METRIC)
     result = figures(store, [Wanted("c", benchmark.fingerprint, ("silent",), METRIC)])
     (item,) = ranked_cells([column], systems({"c": column.runs}, {}, {}), result, cards={}, known={}, violations={}).values()

@@ -80,13 +80,13 @@ def test_failed_questions_are_pending_only_when_asked_to_retry(store: Store) -> 
     assert store.finished_questions(RUN.run, retry_failed=True) == {"q1"}
 
 
-def test_rescoring_replaces_the_metric_and_leaves_others(store: Store) -> None:
+def test_a_score_is_added_and_never_replaced(store: Store) -> None:
     store.start(RUN)
     store.append(RUN.run, [prediction(1)], {"em#v1": np.array([0.0]), "f1#v1": np.array([0.5])})
-    store.put_scores(RUN.run, ["q1"], {"em#v1": np.array([1.0])})
+    store.put_scores(RUN.run, ["q1"], {"em#v1": np.array([1.0]), "em#v2": np.array([1.0])})
     with store.database.reading() as connection:
         rows = connection.execute("SELECT metric, value FROM scores ORDER BY metric").fetchall()
-    assert rows == [("em#v1", 1.0), ("f1#v1", 0.5)]
+    assert rows == [("em#v1", 0.0), ("em#v2", 1.0), ("f1#v1", 0.5)]
 
 
 def test_starting_again_keeps_the_first_start_and_clears_the_error(store: Store) -> None:

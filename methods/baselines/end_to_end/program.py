@@ -235,7 +235,9 @@ class Program:
         self.name, self.config, self.prompts = name, config, prompts
         self.model: ChatModel | None = None
         if hasattr(config, "llm"):
-            self.model = open_llm(config.llm, role=name, cache=services.cache, device=services.device, seed=services.seed)
+            self.model = open_llm(
+                config.llm, role=name, cache=services.cache, device=services.device, seed=services.seed, replies=services.replies
+            )
         self.tool = tool(config, services) if tool else None
         self.in_flight = self.model.in_flight if self.model else IN_FLIGHT
         self.waits = isinstance(getattr(config, "llm", None), ChatConfig)
@@ -311,7 +313,7 @@ def register_program(
         def build(options: Any, services: Services) -> Program:
             return Program(identifier, answer, options, services, loaded(options), tool)
 
-        build.__module__ = answer.__module__
+        build.__module__, build.__wrapped__ = answer.__module__, answer  # type: ignore[attr-defined]
         facts: dict[str, Any] = {"checkpoint_hash": made_of, "work": work, "needs": needs, "extra": extra, **more}
         register(identifier, kind="method", summary=summary, config=config, **facts)(build)
         return answer

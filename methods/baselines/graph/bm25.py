@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import Literal
 
 import numpy as np
 import pyarrow as pa
@@ -76,15 +76,17 @@ def verbalized(triples: Triples, rows: NDArray[np.integer] | None = None) -> lis
 class TripleBM25Config(BM25Config):
     """Options of BM25 over triples."""
 
-    words: ClassVar[str] = r"(?u)[^\W_]+"
-    """Letters and digits: `_` and `.` part words."""
-
     stemmer: str | None = Field(
         None, description="Snowball stemmer, e.g. english, porter (as Lucene's English analyzer has); null for none"
     )
     stopwords: Literal["en"] | None = Field(
         None, description="words left out: bm25s' English list (as Lucene's English analyzer has), or null for none"
     )
+
+    @property
+    def pattern(self) -> str:
+        """Letters and digits: `_` and `.` part words."""
+        return r"(?u)[^\W_]+"
 
 
 @dataclass(frozen=True)
@@ -149,7 +151,7 @@ class NameWords:
     "bm25_triples",
     kind="retriever",
     summary="BM25 over the triples of a graph, in natural words",
-    version=2,
+    version=3,
     config=TripleBM25Config,
     paper="Robertson and Zaragoza 2009; Lù 2024, BM25S (arXiv:2407.03618)",
     presets={"pyserini": {"k1": 0.9, "b": 0.4}, "lucene_english": {"stemmer": "porter", "stopwords": "en"}},

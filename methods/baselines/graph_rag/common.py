@@ -390,7 +390,14 @@ class System:
         if self.config.llm is None:
             return None
         llm = self.config.llm.model_copy(update={"max_tokens": min(longest, self.config.llm.max_tokens)})
-        return open_llm(llm, role=role, cache=self._services.cache, device=self._services.device, seed=self._services.seed)
+        return open_llm(
+            llm,
+            role=role,
+            cache=self._services.cache,
+            device=self._services.device,
+            seed=self._services.seed,
+            replies=self._services.replies,
+        )
 
     def opened(self, corpus: Corpus, reads: Sequence[ChunkRead] | None, usage: Usage, folder: Path | None) -> Any:
         """The index over what was read."""

@@ -101,7 +101,7 @@ class AskingReranker(ABC):
     ) -> None:
         self.config, self.name = config, name
         self.model: ChatModel | LabelModel = model or open_llm(
-            config.llm, role=name, cache=services.cache, device=services.device, seed=services.seed
+            config.llm, role=name, cache=services.cache, device=services.device, seed=services.seed, replies=services.replies
         )
         self.in_flight = self.model.in_flight
         limits_of_room = (self.model.room, None if config.context is None else config.context - config.llm.max_tokens)

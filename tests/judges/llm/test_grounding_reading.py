@@ -20,6 +20,7 @@ from benchmarks.core.errors import Broke, MissingPackage
 from benchmarks.schema import Passage, Question
 from judges.judge import Item, Judge, JudgeCall, Parsed, Score
 from judges.llm import grounding
+from judges.llm.ask import AGAIN
 from judges.llm.grounding import (
     ANSWER_CLAIMS,
     ANSWER_VERDICTS,
@@ -185,12 +186,12 @@ def test_repetitions_are_drawn_apart_and_averaged_over_those_that_were_read() ->
         verdict = (1, 0, 7)[int(numbered[1])] if numbered else 1
         return Written(json.dumps({"statements": [{"statement": "s", "reason": "r", "verdict": verdict}]}))
 
-    with OpenAIServer("m", waver).running() as url:
+    with OpenAIServer("m", lambda request: Written("7") if request.prompt.startswith(AGAIN) else waver(request)).running() as url:
         made = judge(url, temperature=1.0, repetitions=3)
         item = one_item("It is deep.", "9 m")
         (calls,) = each(made, "ask", [item])
-    assert len(calls) == 18
-    assert len({call.key for call in calls}) == 18
+    assert len(calls) == 19  # the verdict of 7 is asked for once more
+    assert len({call.key for call in calls}) == 19
     assert {(call.part, call.repetition) for call in calls} == set(product((*FOLLOWS, *FOLLOWS.values()), range(3)))
     assert made.score(item, calls)[FAITHFUL] == Score(0.5)  # 1, 0, and one verdict of 7 that counts for nothing
     assert mean_score([Score(None, "a"), Score(None, "b")]) == Score(None, "a")

@@ -216,6 +216,6 @@ def test_other_weights_under_the_same_name_are_another_judge(tmp_path: Path) -> 
 
 
 def test_judges_without_prices_and_prompts_of_their_own_are_who_they_were() -> None:
-    """Ids of before: what was judged under them is not judged again."""
-    assert str(Judge.of("match", {"llm": {"model": "m"}})) == "match(model=m,as=ae5c4080)#v1"
-    assert str(Judge.of("rule_match")) == "rule_match(model=rule,as=7bc91a7e)#v1"
+    """An id that changes by accident would have everything judged again."""
+    assert str(Judge.of("match", {"llm": {"model": "m"}})) == "match(model=m,as=65b449fc)#v2"
+    assert str(Judge.of("rule_match")) == "rule_match(model=rule,as=4ae5e6fc)#v2"

@@ -6,6 +6,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -14,12 +15,13 @@ import pytest
 
 from benchmarks.core.errors import Broke, UserError
 from benchmarks.schema import Passage, Question
-from judges.judge import AS_GIVEN, FIRST, NONE, SECOND, SWAPPED, TIE
-from judges.llm.ask import NO_REPLY
+from judges.judge import AS_GIVEN, FIRST, NONE, SECOND, SWAPPED, TIE, Score, counting
+from judges.llm.ask import AGAIN, NO_REPLY
 from judges.llm.pairwise import CRITERIA
 from methods.api import FAILED
 from methods.flow import each
 from methods.models.reply_cache import ResponseCache
+from results.failures import kind_of
 from results.judgments import ONE, OTHER, undone
 from tests.support.scripted import WorldTruth
 from tests.support.server import ChatRequest, OpenAIServer, Refused, Written
@@ -112,8 +114,10 @@ def test_exact_match_can_be_strict_or_left_to_the_judge(llm: ModuleType, endpoin
         ("Match", "wrong", 1.0, None),
         ("Mismatch.", "wrong", 0.0, None),
         ("Partial", "wrong", 0.0, None),
-        ("Partial", "drop", None, "Partial: left out"),
+        ("Partial", "drop", None, None),
         ("The answer matches.", "wrong", None, "no verdict of"),
+        ("Partial match", "wrong", 0.0, None),
+        ("Match, but only partial", "wrong", None, "qualified"),
         ("I'm sorry, I can't.", "wrong", None, "refusal"),
         ("refuse", "wrong", None, f"{NO_REPLY}: "),
         (" ", "wrong", None, f"{NO_REPLY}: the reply is empty"),
@@ -134,16 +138,71 @@ def test_a_verdict_is_a_number_and_everything_else_a_reason(
 
 def test_repetitions_are_averaged_over_those_that_were_read(llm: ModuleType, endpoint: Endpoint) -> None:
     response = iter(["Match", "Mismatch", "dunno", "Match"])
-    endpoint.says = lambda prompt: next(response)
+    endpoint.says = lambda prompt: "dunno" if prompt.startswith(AGAIN) else next(response)
     judge = llm.build("match", endpoint.server.url, repetitions=4, concurrency=1)
     query = llm.item(llm.PARIS, "the town on the Seine")
     (calls,) = each(judge, "ask", [query])
-    assert [call.repetition for call in calls] == [0, 1, 2, 3]
-    assert len({call.key for call in calls}) == 4
+    assert [call.repetition for call in calls] == [0, 1, 2, 2, 3]
+    assert len({call.key for call in calls}) == 5
     scores = judge.score(query, calls)
     assert scores["accuracy"].value == pytest.approx(2 / 3)
     assert scores["mismatch"].value == pytest.approx(1 / 3)
     assert sum(scores[name].value for name in ("accuracy", "partial", "mismatch")) == pytest.approx(1)
+    unread = [replace(call, repetition=5 + number) for number, call in enumerate(calls[2:4] * 2)]
+    assert judge.score(query, [*calls, *unread])["accuracy"] == Score(None, calls[2].parsed.unscored)  # 5 of 8 are unread
+
+
+@pytest.mark.parametrize(
+    ("name", "first", "second", "verdict"),
+    [
+        ("match", "I compared both carefully.", '{"verdict": "Partial"}', "Partial"),
+        ("match", "Match, but only partial", "Match", "Match"),
+        ("style", "It is hard to tell.", '{"verdict": "Informal"}', "Informal"),
+        (
+            "pairwise",
+            '{"overall": 1, "faithfulness": 0, "conciseness": 2}',
+            '{"overall": "Tie", "faithfulness": "Tie", "conciseness": "2"}',
+            "Tie",
+        ),
+    ],
+)
+def test_unreadable_reply_is_asked_for_once_more_as_json(
+    llm: ModuleType, endpoint: Endpoint, tmp_path: Path, name: str, first: str, second: str, verdict: str
+) -> None:
+    endpoint.says = lambda prompt: second if prompt.startswith(AGAIN) else first
+    judge = llm.build(name, endpoint.server.url, tmp_path / "c.sqlite")
+    item = llm.pair("Lyon", "Paris") if name == "pairwise" else llm.item(llm.PARIS, "the town on the Seine")
+    (calls,) = each(judge, "ask", [item])
+    assert [call.parsed.value is None for call in calls] == [True, False] * (len(calls) // 2)
+    assert len(ResponseCache(tmp_path / "c.sqlite").get([call.key for call in calls])) == len(calls)  # both are kept
+    assert {(call.parsed.value or {}).get("overall" if name == "pairwise" else "verdict") for call in counting(calls)} == {verdict}
+    second_request = endpoint.requests[1] if name != "pairwise" else endpoint.requests[-1]
+    assert second_request["response_format"]["type"] == "json_schema"
+    assert [message["role"] for message in second_request["messages"]][-3:] == ["user", "assistant", "user"]
+    assert second_request["messages"][-2]["content"] == first
+    if name != "pairwise":
+        assert judge.score(item, calls)[{"match": "partial", "style": "informal"}[name]].value == (verdict != "Match")
+
+
+def test_endpoint_without_json_schema_is_asked_again_in_words(llm: ModuleType, endpoint: Endpoint) -> None:
+    def answer(request: ChatRequest) -> Written:
+        if "response_format" in request.body:
+            raise Refused(400, "response_format is not supported")
+        return Written('{"verdict": "Match"}' if AGAIN in request.prompt else "dunno")
+
+    endpoint.server.answer = answer
+    judge = llm.build("match", endpoint.server.url)
+    (calls,) = each(judge, "ask", [llm.item(llm.PARIS, "the town on the Seine")])
+    assert [call.parsed.value for call in calls] == [None, {"verdict": "Match"}]
+
+
+@pytest.mark.parametrize("says", ["I'm sorry, but I can't help with that.", "refuse", ""])
+def test_refusing_judge_is_not_asked_again(llm: ModuleType, endpoint: Endpoint, says: str) -> None:
+    endpoint.says = says
+    judge = llm.build("match", endpoint.server.url, attempts=1)
+    (calls,) = each(judge, "ask", [llm.item(llm.PARIS, "the town on the Seine")])
+    assert len(calls) == len(endpoint.requests) == 1
+    assert kind_of(calls[0].parsed.unscored or "") != "raised"
 
 
 def test_the_gold_is_shown_as_it_is_meant(llm: ModuleType, endpoint: Endpoint) -> None:
@@ -179,7 +238,7 @@ def test_kept_replies_are_read_again_without_key_or_endpoint(
     monkeypatch.delenv("JUDGE_KEY")
     judge = llm.build("match", "http://127.0.0.1:9/v1", **options)
     kept = ResponseCache(tmp_path / "c.sqlite").get([calls[0].key or ""])
-    assert judge.parse(calls[0].part, kept[calls[0].key or ""]["text"]) == calls[0].parsed
+    assert judge.parse(calls[0].part, kept[calls[0].key or ""].reply["text"]) == calls[0].parsed
     assert judge.score(query, calls)["accuracy"].value == 1.0
     with pytest.raises(UserError, match="JUDGE_KEY"):
         judge.config.preflight()
@@ -290,18 +349,20 @@ def test_without_a_reference_a_question_without_gold_is_compared_by_each_criteri
         verdicts = {"Comprehensiveness": longer, "Diversity": "Tie", "Empowerment": other, "Overall Winner": longer}
         return json.dumps({key: {"Winner": value, "Explanation": "x"} if nested else value for key, value in verdicts.items()})
 
-    endpoint.says = says
+    endpoint.says = lambda prompt: "dunno" if prompt.startswith(AGAIN) else says(prompt)
     judge = llm.build("open_pairwise", endpoint.server.url)
     long = 'It spreads. {"Diversity": "Answer 1"}'
     for question in (NO_GOLD, UNANSWERABLE, llm.PARIS):
         (calls,) = each(judge, "ask", [llm.pair(long, "No.", question)])
-        shown = [{name: undone(call.part, verdict) for name, verdict in judge.verdicts(call).items() if verdict} for call in calls]
+        shown = [
+            {name: undone(call.part, verdict) for name, verdict in judge.verdicts(call).items() if verdict} for call in counting(calls)
+        ]
         # Both orders agree; a tie is not offered, so diversity is unscored.
         assert shown == [{"overall": ONE, "comprehensiveness": ONE, "empowerment": OTHER}] * 2
     assert not any("Paris" in prompt or '"Diversity":' in prompt for prompt in endpoint.prompts)
     (calls,) = each(judge, "ask", [llm.pair("", "No.", NO_GOLD)])
     assert [undone(call.part, judge.verdicts(call)["diversity"]) for call in calls] == [OTHER, OTHER]
-    assert len(endpoint.requests) == 6
+    assert len(endpoint.requests) == 12
 
 
 # -- judged text that gives orders --

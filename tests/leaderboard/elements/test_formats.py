@@ -78,6 +78,7 @@ def test_fractions_are_shown_times_100_and_numbers_as_they_are() -> None:
         ("f1(rules=hotpotqa)#v1", "F1", "rules=hotpotqa"),
         ("ndcg@10(gain=linear)#v2", "nDCG@10", "gain=linear, version 2"),
         ("has_answer@20#v1", "has answer@20", ""),
+        ("words#v2-3fa2c1d0", "words", "version 2, code 3fa2c1d0"),
         ("accuracy(judge=a,model=b)#v1", "accuracy", "judge=a, model=b"),
     ],
 )

@@ -12,7 +12,7 @@ import pytest
 
 from leaderboard.elements.nodes import TAGS
 from leaderboard.views import method as history_view
-from results import checkpoints, gate, provenance, queries
+from results import checkpoints, gate_history, provenance, queries
 from results.gate import ask
 from results.store import Store
 
@@ -41,7 +41,7 @@ def aged(copied: Callable[[], Path], synthetic: ModuleType) -> Path:
                 "UPDATE runs SET provenance = json_merge_patch(provenance, ?) WHERE run = ?",
                 [f'{{"checkpoints": ["{made.sha256}"]}}', runs[method].run],
             )
-    gate.record(store, ask(store, runs["bm25"], runs["dense"], metrics=[F1], margin=0.05))
+    gate_history.record(store, ask(store, runs["bm25"], runs["dense"], metrics=[F1], margin=0.05))
     return store.folder
 
 
@@ -51,7 +51,7 @@ def found(store: Store) -> list[history_view.Stand]:
     used = {item.sha256: [run for run in every if checkpoints.made_with(run, item.sha256)] for item in own}
     runs = [run for each in used.values() for run in each]
     values = {item.run.run: item.values for item in provenance.results_of(store, runs, [F1])}
-    return history_view.stands(own, used, values, F1, gate.history(store))
+    return history_view.stands(own, used, values, F1, gate_history.history(store))
 
 
 @pytest.mark.slow

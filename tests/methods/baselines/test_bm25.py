@@ -189,10 +189,50 @@ def test_an_index_of_another_corpus_or_a_damaged_one_is_refused(ground: Any, tmp
 
 
 def test_chinese_words_are_neighboring_characters_and_others_stay_as_they_were() -> None:
-    words = tokenize(["在厦门大学举办 gpt模型, a ox 雨 x_1 ノート・人々"], BM25Config(stemmer=None), ids=False)[0]
-    assert words == ["在厦", "厦门", "门大", "大学", "学举", "举办", "gpt", "模型", "ox", "雨", "x_1", "ノー", "ート", "人々"]
     text = "Well-known U.S. readers' naïve x2 I 9 10,000 _a_ Ünïcode…"
-    assert re.findall(BM25Config.words, text) == re.findall(r"\b\w\w+\b", text)
+    for form in ("normalized", "bm25s"):
+        config = BM25Config(stemmer=None, stopwords=None, tokens=form)
+        words = tokenize(["在厦门大学举办 gpt模型, a ox 雨 x_1 ノート・人々", text], config, ids=False)
+        assert words[0] == ["在厦", "厦门", "门大", "大学", "学举", "举办", "gpt", "模型", "ox", "雨", "x_1", "ノー", "ート", "人々"]
+        assert words[1] == re.findall(r"\b\w\w+\b", text.lower())
+    korean = "서울특별시"
+    assert tokenize([korean], BM25Config(stemmer=None), ids=False)[0] == ["서울", "울특", "특별", "별시"]
+    assert tokenize([korean], BM25Config(stemmer=None, tokens="bm25s"), ids=False)[0] == [korean]
+
+
+@pytest.mark.parametrize(
+    ("passage", "query"),
+    [
+        ("Beyonce\u0301 sang", "Beyoncé"),
+        ("ＦＵＪＩ works", "fuji"),
+        ("die große Straße", "STRASSE"),
+        ("zero\u200bwidth", "zerowidth"),
+        ("soft\u00adware", "software"),
+        ("กรุงเทพมหานคร", "กรุงเทพ"),
+        ("서울특별시는 수도이다", "서울"),
+        ("ភ្នំពេញ", "ភ្នំ"),
+        ("हिन्दी भाषा", "हिन्दी"),
+        ("كِتَاب", "كتاب"),
+        ("İstanbul", "istanbul"),
+    ],
+)
+def test_query_finds_a_passage_in_another_form_or_without_spaces(passage: str, query: str) -> None:
+    corpus = corpus_of(["moss", passage])
+    for one in (Query("q", query), Query("q", query, candidates=corpus.ids)):
+        assert bm25().index(corpus).retrieve([one], 2)[0].ids == corpus.ids[1:]
+
+
+@pytest.mark.parametrize(("name", "others"), [("C++", "C C# plain"), ("c#", "C++ C"), (".NET", "net nets"), ("F#", "F ff")])
+def test_names_keep_their_signs(name: str, others: str) -> None:
+    corpus = corpus_of([f"written in {others}.", f"written in {name}."])
+    ids = bm25().index(corpus).retrieve([Query("q", name.swapcase())], 2)[0].ids
+    assert ids[:1] == corpus.ids[1:]
+
+
+@given(st.text(st.characters(codec="ascii", exclude_characters="#+."), max_size=60))
+def test_plain_ascii_text_has_the_words_of_bm25s(text: str) -> None:
+    own, bm25s = (tokenize([text], BM25Config(tokens=form), ids=False)[0] for form in ("normalized", "bm25s"))
+    assert own == bm25s
 
 
 def test_stemming_joins_inflected_forms() -> None:

@@ -12,6 +12,8 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +22,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from benchmarks.core.errors import UserError
-from methods.models.reply_cache import Call, Entry, ResponseCache, export_replies, import_replies, shared
+from methods.models.reply_cache import Call, Entry, Kept, ResponseCache, export_replies, import_replies, shared
 
 REQUESTED = [{"role": "user", "content": "Who?"}]
 
@@ -64,14 +66,16 @@ def content(cache: ResponseCache) -> list[tuple[str, str, str]]:
         {"parameters": {"temperature": 0.1, "max_tokens": 64}},
         {"parameters": {"temperature": 0.0, "max_tokens": 64, "seed": 1}},
         {"repetition": 1},
+        {"revision": "r1"},
+        {"scope": "12345678"},
     ],
 )
 def test_whatever_a_reply_depends_on_changes_its_address(cache: ResponseCache, changed: dict[str, Any]) -> None:
     other = call(**changed)
     assert other.key != call().key
     cache.put(call(), reply())
-    assert cache.get([other.key]) == {}
-    assert cache.get([call().key]) == {call().key: reply()}
+    assert cache.find([other]) == {}
+    assert cache.find([call()])[call().key].reply == reply()
 
 
 def test_the_order_of_fields_is_no_part_of_the_address() -> None:
@@ -86,16 +90,16 @@ def test_any_text_comes_back_as_it_was(cache: ResponseCache, query: str, respons
     item = call(query)
     cache.add([])  # opening is no part of the property
     kept = cache.put(item, reply(response))
-    assert cache.get([item.key])[item.key] == kept
-    if kept["text"] == response:
+    assert cache.get([item.key])[item.key].reply == kept.reply
+    if kept.reply["text"] == response:
         return
     # The same question was asked by an earlier example, whose reply stays.
-    assert kept["text"] != response
+    assert kept.reply["text"] != response
 
 
 def test_the_first_reply_stays(cache: ResponseCache) -> None:
-    assert cache.put(call(), reply("first"))["text"] == "first"
-    assert cache.put(call(), reply("second"))["text"] == "first"
+    assert cache.put(call(), reply("first")).reply["text"] == "first"
+    assert cache.put(call(), reply("second")).reply["text"] == "first"
     assert len(cache) == 1
 
 
@@ -104,7 +108,50 @@ def test_many_keys_at_once(cache: ResponseCache) -> None:
     for number, item in enumerate(calls[::2]):
         cache.put(item, reply(str(number)))
     result = cache.get([item.key for item in calls] + ["absent"])
-    assert {key: value["text"] for key, value in result.items()} == {item.key: str(number) for number, item in enumerate(calls[::2])}
+    assert {key: kept.reply["text"] for key, kept in result.items()} == {item.key: str(number) for number, item in enumerate(calls[::2])}
+
+
+# --- revisions and scopes ---
+
+
+def test_a_scope_reads_its_own_reply_and_no_scope_the_newest(cache: ResponseCache) -> None:
+    first, second = call(scope="aaaaaaaa"), call(scope="bbbbbbbb")
+
+    def texts(*calls: Call) -> list[str]:
+        results = cache.find(calls)
+        return [results[item.key].reply["text"] for item in calls if item.key in results]
+
+    cache.put(first, reply("first"))
+    assert texts(call()) == ["first"]
+    assert texts(second) == []
+    cache.put(call(), reply("plain"))
+    assert texts(call()) == ["plain"]
+    kept = cache.put(second, reply("second"))
+    assert texts(first, call(), second) == ["first", "second", "second"]
+    assert cache.find([call()])[call().key] == kept, "it says which entry it is, and when that was received"
+    assert texts(call(revision="r2")) == []
+    cache.put(call(revision="r2", scope="aaaaaaaa"), reply("of r2"))
+    assert texts(call(), call(revision="r2")) == ["second", "of r2"]
+
+
+def test_a_cache_of_the_first_layout_keeps_its_replies(tmp_path: Path) -> None:
+    path, old, before = tmp_path / "cache.sqlite", call("old"), time.time() - 1000
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute(
+            "CREATE TABLE replies (key TEXT PRIMARY KEY, model TEXT NOT NULL, request TEXT NOT NULL, reply TEXT NOT NULL,"
+            " created REAL NOT NULL) WITHOUT ROWID"
+        )
+        connection.execute("INSERT INTO replies VALUES (?, ?, ?, ?, ?)", (old.key, "m", old.request, json.dumps(reply()), before))
+        connection.execute("PRAGMA user_version = 1")
+        connection.commit()
+    cache = ResponseCache(path)
+    assert cache.find([old])[old.key] == Kept(old.key, reply(), before)
+    cache.put(call("old", scope="aaaaaaaa"), reply("new"))
+    assert cache.find([old])[old.key].reply["text"] == "new"
+    cache.close()
+    again = ResponseCache(path)
+    assert len(again) == 2
+    again.close()
 
 
 # --- processes and threads ---
@@ -203,7 +250,8 @@ def test_a_reply_that_was_acknowledged_outlives_kill_9(tmp_path: Path) -> None:
 
 
 def test_an_export_replays_elsewhere(cache: ResponseCache, tmp_path: Path) -> None:
-    calls = [call(f"q{number} \ud800 é\n") for number in range(7)]
+    further: list[dict[str, Any]] = [{}, {"revision": "r"}, {"scope": "aaaaaaaa"}, *[{}] * 4]
+    calls = [call(f"q{number} \ud800 é\n", **changed) for number, changed in enumerate(further)]
     for number, item in enumerate(calls):
         cache.put(item, reply(f"{number} \udfff"))
     replies = tmp_path / "run.jsonl"
@@ -213,7 +261,8 @@ def test_an_export_replays_elsewhere(cache: ResponseCache, tmp_path: Path) -> No
     assert import_replies(other, replies) == 7
     assert import_replies(other, replies) == 0
     assert content(other) == content(cache)
-    assert other.get([calls[3].key])[calls[3].key]["text"] == "3 \udfff"
+    assert other.find([replace(calls[2], scope="")]), "imported replies are found without their scope"
+    assert other.get([calls[3].key])[calls[3].key].reply["text"] == "3 \udfff"
     assert export_replies(cache, replies, [calls[1].key, calls[2].key, "absent"]) == 2
     other.close()
 

@@ -212,7 +212,7 @@ def test_scores_that_are_not_numbers_are_an_error(folder: str) -> None:
     model = CrossEncoderModel(CrossEncoderConfig(model=folder), "cpu")
     with torch.no_grad():
         next(model._model.parameters()).fill_(float("inf"))
-    with pytest.raises(UserError, match="not numbers"):
+    with pytest.raises(UserError, match="1 of 1 scores"):
         model.scores(QUERY, ["moss"])
 
 

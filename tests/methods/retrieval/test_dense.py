@@ -106,7 +106,7 @@ def test_a_build_that_was_cut_off_continues_with_the_same_vectors(
         dense.index(ground.corpus, tmp_path / "cut")
     assert np.array_equal(dense.index(ground.corpus, tmp_path / "cut")._vectors, whole)
     assert starts == [0, 16, "cut", 32]
-    assert {path.name for path in (tmp_path / "cut").iterdir()} == {"vectors.npy", "complete.json"}
+    assert {path.name for path in (tmp_path / "cut").iterdir()} == {"vectors.npy", "complete.json", "truncated.json"}
 
 
 def test_a_corpus_without_passages_finds_nothing(dense: Any, tmp_path: Any) -> None:

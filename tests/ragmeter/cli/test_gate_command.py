@@ -5,17 +5,24 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import re
+import shlex
 import subprocess
 import sys
 import xml.etree.ElementTree as ET
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
+from benchmarks.core.errors import UserError
 from ragmeter.api import run
-from results.gate import history
+from ragmeter.gate_runs import Rows, pairs_of, side_of
+from results.gate_history import history
+from results.gate_many import ask_pairs
 from results.store import Store
 
 EXPERIMENT = """
@@ -34,6 +41,16 @@ benchmarks: [{id: worlds/multihop, split: test, limit: 8}]
 methods: [{id: random}]
 metrics: [f1]
 """
+SEVERAL = """
+name: several
+benchmarks:
+  - {id: worlds/multihop, split: test, limit: 60}
+  - {id: worlds/multihop, split: validation, limit: 30}
+methods: [{id: bm25}, {id: random, name: drawn}]
+metrics: [recall@5, recall@20]
+profiles:
+  more: {benchmarks: [{id: worlds/multihop, split: validation, limit: 30}]}
+"""
 
 
 Command = Callable[..., Any]
@@ -50,7 +67,7 @@ def started(*arguments: str) -> subprocess.CompletedProcess[str]:
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> str:
     folder = tmp_path_factory.mktemp("gate")
-    for name, text in (("small", EXPERIMENT), ("other", OTHER)):
+    for name, text in (("small", EXPERIMENT), ("other", OTHER), ("several", SEVERAL)):
         (folder / f"{name}.yaml").write_text(text)
         assert not run(folder / f"{name}.yaml", store=folder / "s").failed
     return str(folder / "s")
@@ -86,7 +103,7 @@ def test_worse_ends_with_100_better_with_0_and_too_few_with_101(store: str, gate
     assert better.out.rstrip().endswith("pass")
     few = gate(path("bm25"), path("random"), "--metric", "f1", "--margin", "1.0pp")
     assert few.code == 101, few.err
-    assert "not decided" in few.err
+    assert "inconclusive: " in few.err
 
 
 def test_the_json_holds_the_numbers_that_decide(gate: Command) -> None:
@@ -105,10 +122,89 @@ def test_the_json_holds_the_numbers_that_decide(gate: Command) -> None:
     assert response["questions"] == 60
 
 
-def test_a_run_against_itself_never_regresses(gate: Command) -> None:
-    done = gate(path("bm25"), path("bm25"), "--metric", "recall@5", "--margin", "1pp", "--strict")
-    assert done.code in (0, 101)
-    assert "the same run" in done.err
+def test_a_run_against_itself_exits_with_2_and_no_report_shows_a_pass(store: str, gate: Command, tmp_path: Path) -> None:
+    files = {name: tmp_path / f"gate.{name}" for name in ("junit", "summary", "comment")}
+    before = len(history(Store(Path(store))))
+    options = [text for name, file in files.items() for text in (f"--{name}", str(file))]
+    done = gate(path("bm25"), path("bm25"), "--metric", "recall@5", "--metric", "f1", "--margin", "20pp", *options)
+    assert (done.code, done.out.split()[-2:]) == (2, ["not", "tested"])
+    assert "nothing was tested" in done.err
+    root = ET.parse(files["junit"]).getroot()
+    assert [(element.get("failures"), element.get("errors")) for element in (root, root[0])] == [("0", "2")] * 2
+    assert [case[0].get("type") for case in root.iter("testcase")] == ["not tested"] * 2
+    assert all("nothing was tested" in (case[0].get("message") or "") for case in root.iter("testcase"))
+    for name in ("summary", "comment"):
+        text = files[name].read_text()
+        assert "nothing was tested" in text
+        assert "pass" not in text.replace("Pass: the whole interval", "")
+    value = json.loads(gate(path("bm25"), path("bm25"), "--metric", "f1", "--margin", "20pp", "--json").out)
+    assert (value["outcome"], value["exit_code"]) == ("not tested", 2)
+    assert len(history(Store(Path(store)))) == before
+    allowed = gate(path("bm25"), path("bm25"), "--metric", "recall@5", "--margin", "20pp", "--allow-same")
+    assert allowed.code == 0
+    assert "the same run" in allowed.err
+
+
+def test_another_execution_of_the_same_task_is_tested(store: str, ragmeter: Command, gate: Command) -> None:
+    assert ragmeter("results", "tag", "first", path("random", "other")).code == 0
+    assert ragmeter("run", str(Path(store).with_name("other.yaml")), "-q").code == 0
+    options = ("--metric", "f1", "--margin", "90pp", "--json")
+    assert gate("first", path("random", "other"), *options).code == 2, "nothing was new"
+    assert ragmeter("run", str(Path(store).with_name("other.yaml")), "--fresh", "-q").code == 0
+    done = gate("first", path("random", "other"), *options)
+    response = json.loads(done.out)
+    assert (done.code, response["outcome"]) == (101, "inconclusive"), done.err
+    assert response["candidate"]["run"].startswith(f"{response['baseline']['run']}.")
+    assert any("same description" in line for line in response["remarks"])
+    assert any("rankings are equal" in line for line in response["remarks"])
+    assert ragmeter("results", "tag", "first", "--remove").code == 0
+
+
+def test_warnings_are_in_every_report(gate: Command, tmp_path: Path) -> None:
+    files = {name: tmp_path / f"gate.{name}" for name in ("junit", "summary", "comment")}
+    options = [text for name, file in files.items() for text in (f"--{name}", str(file))]
+    done = gate(path("random"), path("bm25"), "--metric", "recall@5", "--margin", "1pp", *options, "--json")
+    warning = "the candidate is older than the baseline"
+    assert (done.code, json.loads(done.out)["outcome"]) == (0, "pass")
+    assert warning in json.loads(done.out)["remarks"][0]
+    assert all(warning in file.read_text() for file in files.values())
+    assert warning in " ".join(gate(path("random"), path("bm25"), "--metric", "recall@5", "--margin", "1pp").err.split())
+
+
+def test_a_method_is_gated_on_all_benchmarks_of_its_experiment(ragmeter: Command, gate: Command, tmp_path: Path) -> None:
+    options = ("--metric", "recall@5", "--metric", "recall@20", "--margin", "5pp", "--margin", "recall@5=2pp", "--json")
+    done = gate("several/bm25", "several/drawn", *options, "--comment", str(tmp_path / "gate.md"))
+    response = json.loads(done.out)
+    assert (done.code, response["outcome"]) == (100, "regressed"), done.err
+    cells = [(cell["dataset"], cell["metrics"][0]["metric"], cell["metrics"][0]["margin"], cell["seed"]) for cell in response["cells"]]
+    tests = [
+        (f"worlds/multihop:{split}", metric, margin, 0)
+        for split in ("test", "validation")
+        for metric, margin in (("recall@5#v2", 0.02), ("recall@20#v2", 0.05))
+    ]
+    assert cells == tests
+    assert all(cell["p_family"] >= (cell["metrics"][0]["p"] or 0) for cell in response["cells"])
+    assert all(cell["baseline"]["path"].startswith("several/bm25/") for cell in response["cells"])
+    text = (tmp_path / "gate.md").read_text()
+    assert all(f"worlds/multihop:{split}/distractor/0" in text for split in ("test", "validation"))
+    # A run on one side chooses the benchmark.
+    one = gate(path("bm25"), "several/drawn", "--metric", "recall@5", "--margin", "1pp", "--json")
+    assert (one.code, json.loads(one.out)["candidate"]["path"]) == (100, path("drawn", "several"))
+
+
+def test_a_benchmark_that_the_candidate_lacks_is_refused_and_one_that_the_baseline_lacks_is_named(store: str) -> None:
+    opened = Store(Path(store))
+    first, second = side_of(opened, "several/bm25"), side_of(opened, "several/drawn")
+    assert isinstance(first, Rows)
+    assert isinstance(second, Rows)
+    fewer = replace(second, runs=second.runs[:1])
+    with pytest.raises(UserError, match="no run on worlds/multihop:validation/distractor/0"):
+        pairs_of(opened, first, fewer)
+    pairs, notes = pairs_of(opened, fewer, first)
+    assert [(one.method, two.method, one.dataset == two.dataset) for one, two in pairs] == [("drawn", "bm25", True)]
+    (note,) = notes
+    assert "worlds/multihop:validation/distractor/0" in note
+    assert note in ask_pairs(opened, pairs, metrics=["recall@5"], margin=0.01, notes=notes).remarks
 
 
 def test_junit_and_summary_say_the_same_as_the_exit_code(gate: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -199,7 +295,7 @@ def test_a_gate_file_is_one_verdict(ragmeter: Command, tmp_path: Path, change: t
         (("recall@20", "recal@20"), 6, "did you mean 'recall@20#v2'?"),
         (("multihop:test", "multihop:tset"), 7, "worlds/multihop:test/distractor/0"),
         (("small/random", "small/randm"), 2, "did you mean 'small/random'?"),
-        (("1.0pp", "1%"), 3, "is no margin"),
+        (("1.0pp", "1%"), 3, "invalid margin"),
         (("- recall@20", "- {id: recall@20, may_be_inconclusive: true}"), 7, "nothing has to hold"),
         (("- recall@20", "- f1"), 6, "is named twice"),
         (("baseline: small/bm25", "baseline: bm25"), 1, ""),
@@ -220,6 +316,57 @@ def test_a_gate_file_that_is_wrong_is_answered_with_its_line(
     assert response in message
 
 
+def test_a_gate_file_with_a_cell_of_one_run_exits_with_2(ragmeter: Command, tmp_path: Path) -> None:
+    file, report, comment = (tmp_path / name for name in ("gate.yaml", "gate.xml", "gate.md"))
+    file.write_text(GATE.replace("small/random", "small/bm25").replace("1.0pp", "20pp"))
+    done = ragmeter("gate", "--file", str(file), "--json", "--junit", str(report), "--comment", str(comment))
+    response = json.loads(done.out)
+    assert (done.code, response["outcome"], response["exit_code"]) == (2, "not tested", 2)
+    assert "nothing was tested" in response["remarks"][0]
+    assert "nothing was tested" in comment.read_text()
+    root = ET.parse(report).getroot()
+    assert (root.get("failures"), root.get("errors")) == ("0", "2")
+    assert ragmeter("gate", "--file", str(file), "--allow-same").code == 0
+
+
+def test_a_tagged_run_in_a_gate_file_means_runs_of_its_description_on_other_benchmarks(ragmeter: Command, tmp_path: Path) -> None:
+    file = tmp_path / "gate.yaml"
+    file.write_text(
+        "baseline: base\ncandidate: several/drawn\nmargin: 1pp\nmetrics: [recall@5]\n"
+        "benchmarks: [worlds/multihop:test, worlds/multihop:validation]\n"
+    )
+    assert ragmeter("results", "tag", "base", path("bm25", "several")).code == 0
+    done = ragmeter("gate", "--file", str(file), "--json")
+    assert (done.code, [cell["baseline"]["path"].split("/")[1] for cell in json.loads(done.out)["cells"]]) == (100, ["bm25", "bm25"])
+    assert ragmeter("results", "tag", "base", "--remove").code == 0
+
+
+def test_the_comment_links_questions_that_got_worse_or_shows_their_command(gate: Command, tmp_path: Path) -> None:
+    comment = tmp_path / "gate.md"
+    options = ("--metric", "recall@5", "--margin", "1pp", "--comment", str(comment))
+    assert gate(path("bm25"), path("random"), *options).code == 100
+    commands = re.findall(r"`(ragmeter results show [^`]+)`", comment.read_text())
+    assert len(commands) == 10
+    done = gate(path("bm25"), path("random"), *options, "--board-url", "https://board.example.org/r/")
+    assert done.code == 100, done.err
+    links = re.findall(r"\((https://board[^)]+)\)", comment.read_text())
+    parts = [urlsplit(link) for link in links]
+    assert {(part.netloc, part.path) for part in parts} == {("board.example.org", "/r/questions")}
+    views = [parse_qs(part.query) for part in parts]
+    assert {(view["experiment"][0], view["metric"][0]) for view in views} == {("small", "recall@5#v2")}
+    assert [view["question"][0] for view in views] == [command.split()[-1] for command in commands]
+    for wrong in ("board.example.org", "https://x y", "https://a)b", "javascript:alert(1)", "https://a?b=c"):
+        assert gate(path("bm25"), path("random"), *options, "--board-url", wrong).code == 2
+    assert gate(path("bm25"), path("random"), *options[:4], "--board-url", "https://a").code == 2
+
+
+def test_the_commands_of_the_comment_work(ragmeter: Command, gate: Command, tmp_path: Path) -> None:
+    comment = tmp_path / "gate.md"
+    gate(path("bm25"), path("random"), "--metric", "recall@5", "--margin", "1pp", "--comment", str(comment))
+    command = re.findall(r"`ragmeter (results show [^`]+)`", comment.read_text())[0]
+    assert ragmeter(*shlex.split(command)).code == 0
+
+
 def test_every_decision_is_kept(store: str, gate: Command) -> None:
     before = len(history(Store(Path(store))))
     gate(path("bm25"), path("random"), "--metric", "f1", "--metric", "recall@5", "--margin", "1pp")
@@ -237,8 +384,8 @@ def test_every_decision_is_kept(store: str, gate: Command) -> None:
         ((path("bm25"), path("gold_answer"), "f1", "1pp"), "is a control"),
         ((path("bm25"), path("random"), "rouge", "1pp"), "was not scored on 'rouge'"),
         ((path("bm25"), path("random"), "recall", "1pp"), "means 2 metrics"),
-        ((path("bm25"), path("random"), "f1", "1%"), "is no margin"),
-        ((path("bm25"), path("random"), "f1", "1"), "1pp, if percentage points are meant"),
+        ((path("bm25"), path("random"), "f1", "1%"), "invalid margin"),
+        ((path("bm25"), path("random"), "f1", "1"), "1pp if you mean percentage points"),
         (("nothing", path("random"), "f1", "1pp"), "unknown run, checkpoint or tag"),
     ],
 )

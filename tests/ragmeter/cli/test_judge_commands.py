@@ -185,7 +185,7 @@ def test_a_judge_at_an_endpoint_and_its_numbers_as_json(ragmeter: Command, store
     assert done.code == 0, done.err
     results = json.loads(done.out)
     gold = next(row for row in results if row["method"] == "gold_answer" and row["metric"].startswith("accuracy"))
-    assert (gold["value"], gold["value_with_failures_as_zero"], gold["unscored"]) == (1.0, 1.0, 0)
+    assert (gold["value"], gold["low_if_wrong"], gold["high_if_right"], gold["unscored"]) == (1.0, 1.0, 1.0, 0)
     assert gold["n"] + gold["unscorable"] == QUESTIONS
     assert "accuracy (m)" in ragmeter("results").out
 
@@ -197,9 +197,9 @@ def test_unscored_answers_show_both_values(ragmeter: Command, tmp_path: Path) ->
         done = ragmeter("judge", "run", "match", "random", *at(url, exact="none"), "--json")
     (row,) = [row for row in json.loads(done.out) if row["metric"].startswith("accuracy")]
     assert row["unscored"] > 0
-    expected = row["value"] * row["n"] / (row["n"] + row["unscored"])
-    assert row["value_with_failures_as_zero"] == pytest.approx(expected)
-    assert f"the judge gave {row['unscored']} questions no value" in flat(ragmeter("results").out)
+    wrong = row["value"] * row["n"] / row["scorable"]
+    assert (row["low_if_wrong"], row["high_if_right"]) == pytest.approx((wrong, wrong + row["unread"] / row["scorable"]))
+    assert f"the judge gave {row['unscored']} question" in flat(ragmeter("results").out)
 
 
 @pytest.mark.slow

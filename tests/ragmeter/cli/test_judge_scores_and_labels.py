@@ -187,19 +187,8 @@ def test_removing_says_what_cannot_be_removed(ragmeter: Command) -> None:
     assert (done.code, "one after the other" in flat(done.err)) == (2, True)
 
 
-def test_a_store_without_all_of_the_gold_is_completed_by_running_again(ragmeter: Command, store: Store, answered: Path) -> None:
-    with store.database.writing() as connection:
-        connection.execute("UPDATE questions SET record = NULL")
-    done = ragmeter("judge", "score", "bm25", "--metric", "f1")
-    assert done.code == 2
-    assert "run the experiment again" in done.err
-    assert ragmeter("run", str(answered / "x.yaml"), "-q").code == 0
-    assert ragmeter("judge", "score", "bm25", "--metric", "f1", "-q").code == 0
-    assert ragmeter("judge", "run", "rule_match", "-q").code == 0
-
-
 def test_scores_that_cannot_be_right_are_said_at_once(ragmeter: Command, scratch: None) -> None:
-    @register("test_share", source="a test", group="answer", needs=("answer",))
+    @register("test_share", source="a test", group="answer", needs=("answer",), identity="version")
     def share(batch):  # type: ignore[no-untyped-def]
         """Says that it is a share, and gives every answer two."""
         return np.full(len(batch), 2.0)
@@ -211,7 +200,7 @@ def test_scores_that_cannot_be_right_are_said_at_once(ragmeter: Command, scratch
 
 @pytest.mark.slow
 def test_a_control_that_a_metric_ranks_wrongly_is_flagged_on_the_printed_board(ragmeter: Command, scratch: None) -> None:
-    @register("test_length", source="a test", group="answer", needs=("answer",), low=None, high=None)
+    @register("test_length", source="a test", group="answer", needs=("answer",), low=None, high=None, identity="version")
     def length(batch):  # type: ignore[no-untyped-def]
         """Minus the length of the answer, doubled for what is no method's answer: the gold can be beaten."""
         return -(np.array([len(answer) for answer in batch.answers], dtype=float) ** 2)

@@ -57,7 +57,7 @@ def test_names_of_runs_are_offered_and_a_hash_for_a_hash(ragmeter: Command, stor
 def test_nothing_is_deleted_without_a_yes(ragmeter: Command) -> None:
     done = ragmeter("store", "prune", "--orphans")
     assert done.code == 0
-    assert (done.out + done.err).count("no run is to go") == 1
+    assert (done.out + done.err).count("no run to delete") == 1
     done = ragmeter("store", "prune", "bm25")
     assert "nothing was deleted; --yes deletes these" in done.out
 

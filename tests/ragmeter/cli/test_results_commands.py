@@ -131,6 +131,19 @@ def test_other_data_are_compared_in_settings_and_not_in_numbers(ragmeter: Comman
     assert "numbers are not paired: the runs are about different data" in " ".join(shown.out.split())
 
 
+def test_settings_of_one_run_only_come_last_and_are_folded_unless_verbose(ragmeter: Command) -> None:
+    words = ("results", "compare", path("bm25"), path("random"))
+    settings = json.loads(ragmeter(*words, "--json").out)["settings"]
+    one_sided = [item.get("first") is None or item.get("second") is None for item in settings]
+    assert one_sided == sorted(one_sided)
+    assert len(set(one_sided)) == 2
+    folded, whole = ragmeter(*words).out, ragmeter(*words, "-v").out
+    assert "description.method.config.k1" not in folded
+    assert "k1" in folded
+    assert "description.method.config.k1" in whole
+    assert "description.method.id" in folded
+
+
 def test_a_run_does_not_differ_from_itself(ragmeter: Command) -> None:
     done = ragmeter("results", "compare", path("bm25"), path("bm25"))
     assert done.code == 0, done.err

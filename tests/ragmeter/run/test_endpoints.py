@@ -150,7 +150,7 @@ def test_an_endpoint_that_changed_is_named_and_strictly_refused(tmp_path: Path, 
         assert all(system in done.out + done.err for system in ("fp_1", "fp_2"))
         refused = ragmeter(*words, "--strict")
         assert refused.code == 2
-        assert "the endpoint was not the same for m" in refused.err
+        assert "reported other versions of m" in refused.err
         same = [word.replace("one/asks", "three/asks") for word in words]
         assert ragmeter(*same, "--strict").code in (0, 101)
 
@@ -163,3 +163,18 @@ def test_a_reply_that_was_cached_before_endpoints_were_kept_is_read() -> None:
     for wrong in (old | {"system": "fp"}, old | {"version": 1}, {name: value for name, value in new.items() if name != "model"}):
         with pytest.raises(ValueError, match="a reply's"):
             Completion.from_json(wrong)
+
+
+def test_health_lines_of_a_run_come_from_what_the_endpoint_did(tmp_path: Path, call: Callable[..., Any]) -> None:
+    server, file = Changing(), tmp_path / "x.yaml"
+    replies = {"one": lambda request: Written(request.prompt.strip()[-40:-20], 3, 1), "two": lambda request: Written("Ann", 3, 1)}
+    codes = {}
+    with server.running() as url:
+        for name, model in (("one", "m-2026-01-31"), ("two", "cheap-mini")):
+            server.model_served, server.answer = model, replies[name]
+            text = file_for(url, f", max_tokens: {len(codes) + 20}").replace("name: asked", f"name: {name}")
+            file.write_text(text.replace("  - {id: bm25}\n", "").replace("limit: 5", "limit: 12"))
+            done = call("run", str(file), "--json", "--store", str(tmp_path / "s"))
+            assert done.code == 0, done.err
+            codes[name] = {line["code"] for line in json.loads(done.out)["boards"][0]["health"]}
+    assert codes == {"one": set(), "two": {"served_model", "identical_answers"}}

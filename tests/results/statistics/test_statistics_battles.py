@@ -214,11 +214,13 @@ def test_no_verdict_is_no_pair() -> None:
 
 
 def test_p_is_the_sign_test_of_questions_won_and_lost() -> None:
-    rest = [[TIE, TIE]] * 5 + [[NONE, NONE]] * 3 + [[UNSCORED, UNSCORED]] * 2
+    rest = [[TIE, TIE]] * 5 + [[NONE, NONE]] * 3
     result = judged(*[[WIN, WIN]] * 9, *[[LOSS, TIE]] * 2, *rest)
     assert result.p == pytest.approx(binomtest(9, 11).pvalue)
     assert judged(*[[WIN, WIN]] * 9, *[[LOSS, TIE]] * 2, *rest, ties="loss").p == result.p
     assert judged(*[[LOSS, LOSS]] * 9, *[[WIN, TIE]] * 2, *rest).p == result.p
+    lacking = judged(*[[WIN, WIN]] * 9, *[[LOSS, TIE]] * 2, *rest, *[[UNSCORED, UNSCORED]] * 2)
+    assert lacking.p == pytest.approx(binomtest(9, 13).pvalue)  # the two counted as lost
     assert math.isnan(judged([UNSCORED]).p)
 
 

@@ -1,0 +1,449 @@
+"""Reading what a judge wrote: one word of a few, or a verdict for each criterion.
+
+Form is forgiven: Markdown, fences, tags, labels, quotes, capitals and an explanation around the verdict. Substance is
+not guessed. A verdict that was not offered, that is qualified ("Match, but only partial") or that another one
+contradicts is unread, with the reason. The judge is then asked once more (`Asker`), so doubt costs one call.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import unicodedata
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property, lru_cache
+from typing import Any
+
+from benchmarks.core.errors import MissingPackage
+from judges.judge import Parsed
+
+LONGEST = 20_000
+"""Characters of a reply that are read, from its end."""
+REFUSAL = "refusal"
+"""How the reason begins if the judge refuses to judge."""
+SEVERAL, QUALIFIED = "more than one verdict", "the verdict is qualified"
+_THOUGHT = re.compile(r"</think(?:ing)?>", re.IGNORECASE)
+_THINKING = re.compile(r"<think(?:ing)?>", re.IGNORECASE)
+_REFUSAL = re.compile(
+    r"\W*(?:(?:i['’]?m|i am)(?: \w+)? sorry|sorry\b|as an ai\b|unfortunately,? i\b"
+    r"|i (?:can['’]?t|can ?not|won['’]?t|am unable|am not able|must decline)|i['’]m (?:unable|not able))",
+    re.IGNORECASE,
+)
+
+
+def without_thought(reply: str) -> tuple[str, str | None]:
+    """Return what follows the last thought of a reply, and the reason if nothing does."""
+    text = _THOUGHT.split(reply)[-1].strip()
+    if _THINKING.search(text):
+        return "", "the reply ends while it still thinks"
+    return text[-LONGEST:], None if text else "the reply is empty"
+
+
+def refused(parsed: Parsed) -> bool:
+    """Return whether a judge refused to judge."""
+    return (parsed.unscored or "").startswith(REFUSAL)
+
+
+def unreadable(text: str, lacks: str) -> Parsed:
+    """Return why a text cannot be read: it refuses, or lacks something."""
+    return Parsed(None, f"{REFUSAL}: {_short(text)}" if _REFUSAL.match(text) else f"{lacks}: {_short(text)}")
+
+
+def _short(text: str) -> str:
+    flat = " ".join(text.split())
+    return repr(flat if len(flat) <= 80 else f"{flat[:79]}…")
+
+
+# -- One word of a few --
+
+_VERDICT = r"(?:verdict|judge?ment|label|classification|decision|rating)"
+_TAGGED = re.compile(rf"<\s*({_VERDICT}|answer|result)\s*>(.*?)<\s*/\s*\1\s*>", re.IGNORECASE | re.DOTALL)
+_BOXED = re.compile(r"\\boxed\s*\{\s*(?:\\text\w*\s*\{)?([^{}]*)\}|\[\[([^\[\]]*)\]\]")
+_LABELED = re.compile(rf"\b{_VERDICT}\b\W{{0,3}}?\s*(?:[:=→]|[-=]+>|[–—-]|\bis\b|\n)[ \t]*[:\n]?[ \t]*([^\n]*)", re.IGNORECASE)
+_KEY = re.compile(rf"(?:final)?{_VERDICT}")
+_MARKDOWN = re.compile(r"[*`]+|(?<!\w)_+|_+(?!\w)|^[ \t]*(?:#+|>|[-•·–—]|\d{1,2}[.)])[ \t]+", re.MULTILINE)
+_FENCE = re.compile(r"^[ \t]*```[\w-]*[ \t]*$", re.MULTILINE)
+_LINE_LABEL = re.compile(r"[^\n:=]{1,40}[:=]\s*(.*)")
+_CLAUSE = re.compile(r"[.!;\n]+(?:\s+|$)")
+_PIECE = re.compile(r"[.,:;!()\[\]\n/|–—→]+|\s-\s|\bor\b|\band\b")
+_STATES = re.compile(
+    r"(?:\b(?:is|are|as|be|say|choose|pick|select|answer|reply|with|overall|finally|therefore|thus|hence|so)\b|['’]s\b|[:=→]|->)"
+    r"[,:]?\s+(?:an?\s+|the\s+)?$"
+)
+_UNSURE = re.compile(r"\b(?:not|no|neither|nor|never|if|whether|unless|would|could|might|may|can ?not|should|or)\b|n['’]t\b")
+_GOES_ON = re.compile(r"\s*(?:$|[^\w\s/|?]|\n|(?:because|since|as|given|for|due)\b)")
+_SAME_SENTENCE = re.compile(
+    r"\s*[,，、](?!\s*(?:because|since|as|given|for|both|the|it|this|they|all)\b)"
+    r"|[^\w\n.!]*(?:only|or|and|in part|part(?:ial|ly|ially)|most(?:ly)?|almost|nearly|may ?be|perhaps|possibly|not|no|yes|true|false|\d)\b"
+)
+_TAKES_BACK = re.compile(r"[^\w]*(?:but|however|although|though|except|yet|actually|wait|on (?:reflection|second thought)|correction)\b")
+
+
+def read_word(reply: str, offered: Sequence[str], aliases: Mapping[str, str] | None = None) -> Parsed:
+    """Read a reply that gives one of a few verdicts.
+
+    The reply states it in a JSON object, a tag or after a label ("Verdict: Match"); else in a sentence ("This is a
+    Match."); else it begins with it, ends with it or has it on a line of its own. "Mismatch" is not a Match, nor
+    "Informal" Formal.
+
+    Args:
+        reply: The reply.
+        offered: The verdicts.
+        aliases: Further wordings, in lower case, with the verdict that they mean.
+
+    Returns:
+        `{"verdict": …}` as offered, or the reason why it is unread.
+    """
+    text, unfinished = without_thought(reply)
+    if unfinished:
+        return Parsed(None, unfinished)
+    words = _words(tuple(offered), tuple((aliases or {}).items()))
+    verdicts = _Statements(text, words).verdicts
+    if len(verdicts) == 1 and None not in verdicts:
+        return Parsed({"verdict": verdicts.pop()})
+    if verdicts:
+        return Parsed(None, f"{SEVERAL if len(verdicts - {None}) > 1 else QUALIFIED}: {_short(text)}")
+    return unreadable(text, f"no verdict of {', '.join(offered)}")
+
+
+def _folded(text: str) -> str:
+    """A text in lower case, character by character, so that places in it are those in the text."""
+    return text.lower() if text.isascii() else "".join(low if len(low := char.lower()) == 1 else char for char in text)
+
+
+class _Words:
+    """The verdicts that are offered, as they are looked for.
+
+    Args:
+        offered: The verdicts.
+        aliases: Further wordings with the verdict that each means.
+    """
+
+    def __init__(self, offered: Sequence[str], aliases: Iterable[tuple[str, str]]) -> None:
+        self.offered = offered
+        self._named = {word.casefold(): word for word in offered} | dict(aliases)
+        names = sorted(self._named, key=len, reverse=True)
+        self._any = "|".join(re.escape(name).replace(r"\ ", r"[\s-]+") for name in names)
+        self._first = re.compile(rf"\W*(?:(?:an?|the)\s+)?({self._any})(?![\w-]*\w)")
+        self._mention = re.compile(rf"\b(?:{self._any})\b")
+        self._exact = {
+            word: re.compile(rf"(?<!\w)(?P<no>(?:\b(?:not|no|nor|than|of|neither|never)\b|n['’]t\b)\s+(?:an?\s+|the\s+)?)?{word}(?![\w-])")
+            for word in offered
+        }
+
+    def phrase(self, text: str) -> str | None:
+        """Return the verdict that a text is, with nothing beside it."""
+        match = None if "?" in text else re.fullmatch(rf"\W*(?:(?:an?|the)\s+)?({self._any})\W*", _folded(text))
+        return self._verdict(match[1]) if match else None
+
+    def said(self, text: str) -> str | None:
+        """Return the verdict that a text begins with, unless what follows qualifies or contradicts it."""
+        match = self._first.match(_folded(text))
+        if match is None:
+            return None
+        verdict, rest = self._verdict(match[1]), text[match.end() :]
+        plain = _folded(rest)
+        if not _GOES_ON.match(plain) or _SAME_SENTENCE.match(plain) or _TAKES_BACK.match(plain) or re.match(r"[^\w\n]*\?", plain):
+            return None
+        if any(result not in (None, verdict) for result in map(self.phrase, _PIECE.split(rest))):
+            return None
+        other = (word for word in self.offered if word != verdict)
+        return None if any(m["no"] is None for word in other for m in self._exact[word].finditer(rest)) else verdict
+
+    def begins(self, text: str) -> bool:
+        """Return whether a text begins with a verdict, qualified or not."""
+        return self._first.match(_folded(text)) is not None
+
+    def stated(self, clause: str) -> str | None:
+        """Return the verdict that a sentence states: "So this is a Match, since both name Lyon."."""
+        plain = _folded(clause)
+        match = None if "?" in plain else self._mention.search(plain)
+        if match is None:
+            return None
+        before = plain[: match.start()]
+        return self.said(clause[match.start() :]) if _STATES.search(before) and not _UNSURE.search(before) else None
+
+    def mentioned(self, text: str) -> bool:
+        """Return whether a text has one of the verdicts in it."""
+        return self._mention.search(_folded(text)) is not None
+
+    def _verdict(self, result: str) -> str:
+        return self._named.get(result) or self._named[re.sub(r"[\s-]+", " ", result)]
+
+
+@lru_cache(maxsize=32)
+def _words(offered: tuple[str, ...], aliases: tuple[tuple[str, str], ...]) -> _Words:
+    return _Words(offered, aliases)
+
+
+class _Statements:
+    """Where a reply states its verdict.
+
+    Args:
+        text: The reply without its thought.
+        words: What is offered.
+    """
+
+    def __init__(self, text: str, words: _Words) -> None:
+        self._raw, self._words = text, words
+        bare = _FENCE.sub("", unicodedata.normalize("NFKC", text))
+        self._text = _MARKDOWN.sub("", "".join(c for c in bare if unicodedata.category(c) != "Cf")).strip()
+
+    @property
+    def verdicts(self) -> set[str | None]:
+        """All that it states, None among them for a statement that cannot be read; empty if it states nothing."""
+        objects = _objects(self._raw) if "{" in self._raw else []
+        if self._text.startswith("{") and not objects:
+            objects = list(_mended(self._raw))
+            if not objects:
+                return set()
+        stated = {verdict for result in objects for verdict in self._of_object(result)}
+        if not objects:
+            stated |= set(self._marked())
+        alone = [line for line in self._lines if self._words.phrase(line)]
+        if stated:
+            ends = {self._lines[0], self._lines[-1]} if self._lines else set()
+            return stated | {self._words.phrase(line) for line in alone if line in ends}
+        begins = {self._words.said(self._text)} if self._words.begins(self._text) else set()
+        stated = set(self._labeled_lines()) or set(self._sentences())
+        return begins | (stated or {self._words.phrase(text) for text in (*alone, self._clauses[-1])} - {None})
+
+    @cached_property
+    def _lines(self) -> list[str]:
+        return [line.strip() for line in self._text.splitlines() if line.strip()]
+
+    @cached_property
+    def _clauses(self) -> list[str]:
+        return [clause for clause in _CLAUSE.split(self._text) if clause.strip()] or [""]
+
+    def _of_object(self, result: Mapping[str, Any]) -> Iterator[str | None]:
+        """What one JSON object states; a field that holds an object is looked into."""
+        keyed = [value for key, value in result.items() if _KEY.fullmatch(_plain(str(key)))]
+        for value in keyed or [value for value in result.values() if isinstance(value, dict) or self._value(value) is not None]:
+            if isinstance(value, dict):
+                yield from self._of_object(value)
+            elif self._words.mentioned(str(value)):
+                yield self._value(value)
+
+    def _value(self, value: Any) -> str | None:
+        if isinstance(value, list) and len(value) == 1:
+            value = value[0]
+        return self._words.said(value) if isinstance(value, str) else None
+
+    def _marked(self) -> Iterator[str | None]:
+        """What stands in tags, boxes and after a label; a label without a word of a verdict is talk."""
+        result = [match[2] for match in _TAGGED.finditer(self._raw)]
+        result += [match[1] or match[2] for match in _BOXED.finditer(self._raw)]
+        result += [match[1] for match in _LABELED.finditer(self._text)]
+        for value in filter(self._words.mentioned, result):
+            plain = _MARKDOWN.sub("", value)
+            yield self._words.said(plain) or self._words.stated(plain)
+
+    def _labeled_lines(self) -> Iterator[str]:
+        """What lines say after a label in any language."""
+        for line in self._lines:
+            match = _LINE_LABEL.fullmatch(line)
+            if match and not _UNSURE.search(_folded(line)) and not self._words.mentioned(line[: match.start(1)]):
+                verdict = self._words.phrase(match[1])
+                if verdict is not None:
+                    yield verdict
+
+    def _sentences(self) -> Iterator[str]:
+        for clause in self._clauses:
+            verdict = self._words.stated(clause)
+            if verdict is not None:
+                yield verdict
+
+
+# -- A verdict for each criterion --
+
+_SIDE = r"(?:answer|response|candidate|assistant|option)?[\s_#:-]*([12]|one|two)\b|\b(first|second)(?:[\s_-]+(?:answer|response))?\b"
+_NAMES_SIDE = re.compile(r"\b(?:answer|response|candidate|assistant|option)[\s_#:-]*([12]|one|two)\b|\b(first|second)\b")
+_ONE_SIDE = re.compile(rf"\W*(?:(?:the )?(?:overall )?winner(?: is)?[\s:]*)?(?:the )?(?:{_SIDE})(?P<rest>.*)", re.DOTALL)
+_WINS = re.compile(
+    r"\W*(?:$|(?:(?:is|was) )?(?:the )?(?:\w+ly |much |far |a bit )?(?:wins?|winner|better|best|stronger|preferred|preferable)\b"
+    r"(?: answer| one| response)?\s*(?:$|[.,:;!)(–—-]|because|since|as\b|for\b|in\b|overall)|[.,:;!(–—]|-\s|(?:because|since|as)\b)"
+)
+_DENIES = re.compile(r"\b(?:not|worse|neither|nor|loses|slightly worse|but|however|although|though|or|both|tie|equal\w*)\b|n['’]t\b")
+_EQUAL = re.compile(
+    r"\W*(?:it ?(?:is|['’]s) )?(?:(?:an?|the) )?(?:(?:both|they)(?: (?:answers? )?are)? )?"
+    r"(?:tied?|draw|equal(?:ly good)?|no difference)\W*(?:$|[.,:;(–—-].*|(?:because|since|as) .*)",
+    re.DOTALL,
+)
+_LONGEST_VERDICT = 500
+"""Characters of a verdict in other words; a longer text is no verdict."""
+_NUMBERS = {"1": 1, "one": 1, "first": 1, "2": 2, "two": 2, "second": 2}
+
+
+def read_criteria(reply: str, criteria: Sequence[str], offered: Sequence[str]) -> Parsed:
+    """Read a reply that gives a verdict by each criterion, in JSON or in lines (`overall: Answer 1`).
+
+    A field is flat (`"overall": "Tie"`), nested (`"Overall Winner": {"Winner": "Tie"}`) or an object that names its
+    criterion; every criterion must be there. An object that breaks off does not count. Statements that contradict each
+    other leave the whole reply unread. Numbers mean the answers if all of them are 1 or 2.
+
+    Returns:
+        For each criterion the verdict as offered, or None if it cannot be read; then `unscored` has the reasons.
+    """
+    text, unfinished = without_thought(reply)
+    if unfinished:
+        return Parsed(None, unfinished)
+    stated = _by_criterion(_objects(text), criteria)
+    if stated.keys() != set(criteria):
+        stated = _by_criterion(_mended(text), criteria) if "{" in text else _in_lines(text, criteria)
+    if stated.keys() != set(criteria):
+        return unreadable(text, "no complete JSON object with " + ", ".join(criteria))
+    return _settled(text, stated, criteria, offered)
+
+
+def _settled(text: str, stated: Mapping[str, Sequence[Any]], criteria: Sequence[str], offered: Sequence[str]) -> Parsed:
+    """One verdict for each criterion out of everything that is said by it."""
+    numbers = [value for values in stated.values() for value in values if _number(value) is not None]
+    ambiguous = any(_number(value) not in (1, 2) for value in numbers)
+    verdicts: dict[str, Any] = {}
+    reasons: dict[str, str] = {}
+    for criterion in criteria:
+        read = [
+            (None, f"not an offered verdict: {value} (numbers beside 1 and 2 are ambiguous)")
+            if ambiguous and _number(value) is not None
+            else _verdict(value, offered)
+            for value in stated[criterion]
+        ]
+        known = {verdict for verdict, _ in read if verdict is not None}
+        if len(known) > 1:
+            return Parsed(None, f"{SEVERAL}: {criterion} in {_short(text)}")
+        verdicts[criterion] = next(iter(known), None)
+        if not known:
+            reasons[criterion] = read[-1][1]
+    if len(reasons) == len(criteria):
+        return Parsed(None, "; ".join(dict.fromkeys(reasons.values())))
+    return Parsed({**verdicts, "unscored": reasons} if reasons else verdicts)
+
+
+def _by_criterion(objects: Iterable[Mapping[str, Any]], criteria: Sequence[str]) -> dict[str, list[Any]]:
+    """What JSON objects say by each criterion; an object around an object is looked through."""
+    stated: dict[str, list[Any]] = {}
+    for result in objects:
+        inner = [value for value in result.values() if isinstance(value, dict)]
+        lists = [item for value in result.values() if isinstance(value, list) for item in value if isinstance(item, dict)]
+        for candidate in (result, *inner, *lists):
+            pairs = [(_plain(str(key)).removesuffix("winner"), value) for key, value in candidate.items()]
+            named = dict(pairs)
+            if named.get("criterion") is not None:
+                pairs = [(_plain(str(named["criterion"])), next((named[key] for key in ("", "verdict") if key in named), None))]
+            for criterion, value in _unique(pairs).items():
+                if criterion in criteria:
+                    stated.setdefault(criterion, []).append(_bare(value))
+    return stated
+
+
+def _in_lines(text: str, criteria: Sequence[str]) -> dict[str, list[Any]]:
+    """What lines, rows of a table and tags say by each criterion."""
+    plain = _MARKDOWN.sub("", unicodedata.normalize("NFKC", text))
+    stated: dict[str, list[Any]] = {}
+    for criterion in criteria:
+        label = rf"^[^\w\n<]*(?:\d+[.)]\s*)?{criterion}(?:[\s_-]*winner)?\s*(?:[:=|→]|[-=]+>|[–—-]|\bis\b)\s*(\S[^\n]*)$"
+        result = [match[1].strip().strip("|").strip() for match in re.finditer(label, plain, re.IGNORECASE | re.MULTILINE)]
+        result += [match[1] for match in re.finditer(rf"<{criterion}>(.*?)</{criterion}>", text, re.IGNORECASE | re.DOTALL)]
+        if result:
+            stated[criterion] = list(result)
+    return stated
+
+
+def _bare(value: Any) -> Any:
+    """A verdict out of what holds it: an object with a winner, a list of one."""
+    if isinstance(value, dict):
+        named = {_plain(str(key)): item for key, item in value.items()}
+        value = next((named[key] for key in ("winner", "verdict") if key in named), None)
+    return value[0] if isinstance(value, list) and len(value) == 1 else value
+
+
+def _number(value: Any) -> float | None:
+    """A number, also as a text; None for anything else."""
+    if isinstance(value, str) and re.fullmatch(r"\s*-?\d+(?:\.\d+)?\s*", value):
+        return float(value)
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
+def _verdict(value: Any, offered: Sequence[str]) -> tuple[str | None, str]:
+    number = _number(value)
+    if number is not None:
+        value = f"Answer {number:g}"
+    verdicts = {_plain(word): word for word in offered}
+    if isinstance(value, str):
+        plain = _plain(value)
+        if plain in verdicts and "?" not in value:
+            return verdicts[plain], ""
+        read = _sentence(_MARKDOWN.sub("", unicodedata.normalize("NFKC", value)).casefold())
+        if read in verdicts.values():
+            return read, ""
+        if sum(word in plain for word in verdicts) > 1:
+            return None, f"{SEVERAL}: {_short(value)}"
+    if isinstance(value, list) and len(value) > 1:
+        return None, f"{SEVERAL}: {_short(str(list(value)))}"
+    return None, f"not an offered verdict: {_short(str(value))}"
+
+
+def _sentence(text: str) -> str | None:
+    """The winner that a text names: `Answer 1 is better`, `the first answer`, `It's a tie`."""
+    if "?" in text or len(text) > _LONGEST_VERDICT:
+        return None
+    if _EQUAL.fullmatch(text):
+        return None if _NAMES_SIDE.search(text) else "Tie"
+    match = _ONE_SIDE.fullmatch(text)
+    if match is None or not _WINS.match(match["rest"]) or _DENIES.search(match["rest"]):
+        return None
+    number = _NUMBERS[match[1] or match[2]]
+    others = {_NUMBERS[result[1] or result[2]] for result in _NAMES_SIDE.finditer(match["rest"])}
+    return None if others - {number} else f"Answer {number}"
+
+
+# -- JSON --
+
+
+class _Recovered(list[Any]):
+    """What a field holds that is given more than once, differently."""
+
+
+def _unique(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
+    results: dict[str, Any] = {}
+    for key, value in pairs:
+        results[key] = value if key not in results or results[key] == value else _Recovered([results[key], value])
+    return results
+
+
+def _objects(text: str) -> list[dict[str, Any]]:
+    """Complete JSON objects in order, outermost ones only."""
+    decoder = json.JSONDecoder(object_pairs_hook=_unique)
+    results = []
+    at = text.find("{")
+    while at >= 0:
+        try:
+            value, end = decoder.raw_decode(text, at)
+            results.append(value)
+        except (ValueError, RecursionError):
+            end = at + 1
+        at = text.find("{", end)
+    return results
+
+
+def _mended(text: str) -> Iterator[dict[str, Any]]:
+    """Objects that are complete but not plain JSON (a comma too many, single quotes)."""
+    start, stop = text.find("{"), text.rfind("}")
+    if not 0 <= start < stop:
+        return
+    try:
+        import json_repair
+    except ImportError as error:
+        raise MissingPackage("json-repair", "llm", "reading a verdict that is not plain JSON") from error
+    try:
+        mended = json_repair.loads(text[start : stop + 1])
+    except RecursionError:
+        return
+    for value in mended if isinstance(mended, list) else [mended]:
+        if isinstance(value, dict):
+            yield value
+
+
+def _plain(text: str) -> str:
+    return re.sub(r"[\W_]+", "", text).casefold()

@@ -1,0 +1,22 @@
+"""Addresses of the leaderboard's pages, for links from elsewhere."""
+
+from __future__ import annotations
+
+from urllib.parse import urlencode
+
+from leaderboard.elements.formats import ALL_RUNS, board_key
+from results.queries import NO_EXPERIMENT, RunRow
+
+
+def question_address(prefix: str, baseline: RunRow, candidate: RunRow, metric: str, question: str) -> str:
+    """Return the address of a question's page with both runs on it.
+
+    Args:
+        prefix: Address of the leaderboard, without a slash at its end.
+        baseline, candidate: Runs on one benchmark.
+        metric: Its id, selected on the page.
+        question: Its id.
+    """
+    experiment = candidate.experiment if candidate.experiment == baseline.experiment != NO_EXPERIMENT else ALL_RUNS
+    view = {"experiment": experiment, "board": board_key(candidate), "metric": metric, "question": question}
+    return f"{prefix}/questions?{urlencode(view)}"

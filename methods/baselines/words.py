@@ -1,0 +1,54 @@
+"""The words that BM25 matches: texts in one spelling, cut into words of any script.
+
+A text and its query often differ in form only: full-width letters, decomposed accents, curly quotes, zero-width spaces. So
+both are brought into one form first. Then words are cut: two or more letters or digits; in scripts that put no space
+between words (Chinese, kana, Thai, Lao, Khmer, Burmese) and in Korean, which joins particles to words, every two
+neighboring characters. Names that lose their meaning without a sign keep it: C++, C#, .NET.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+
+_HAN_KANA = "\u3005-\u3007\u3041-\u3096\u309d-\u309f\u30a1-\u30fa\u30fc-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
+"""Chinese characters and kana."""
+_UNSPACED = (
+    _HAN_KANA
+    + "\u0e01-\u0e3a\u0e40-\u0e4e"  # Thai
+    + "\u0e81-\u0ebd\u0ec0-\u0ece\u0edc-\u0edf"  # Lao
+    + "\u1000-\u103f\u1050-\u109d"  # Burmese
+    + "\u1780-\u17d3"  # Khmer
+    + "\u1100-\u11ff\uac00-\ud7a3"  # Korean
+)
+"""Letters, and the marks that belong to them, that are cut into pairs."""
+_MARKS = "\u0300-\u036f" + "".join(
+    f"{chr(block + first)}-{chr(block + last)}"
+    for block in range(0x900, 0xE00, 0x80)
+    for first, last in ((0x00, 0x03), (0x3A, 0x4F), (0x51, 0x57), (0x62, 0x63))
+)
+"""Combining accents, and the vowel signs of the scripts of India: parts of words that Python's `\\w` leaves out."""
+
+
+_ONE, _LETTER = f"[{_UNSPACED}]", rf"[^\W{_UNSPACED}]"
+_REST = rf"(?:[{_MARKS}]+{_LETTER}*)*"
+_PAIRS = "{one}{{2}}|(?<!{one}){one}(?!{one})"
+_NAMES = r"(?<!\w)[^\W\d_](?:\+\+|#)(?![^\W\d_])|(?<![\w.])\.[^\W\d_]{2,}(?!\w)"
+# A word is what the group finds ahead; behind it the pattern passes one character, or all letters of the word.
+WORDS = rf"(?=({_LETTER}(?:{_LETTER}+|(?=[{_MARKS}])){_REST}|{_PAIRS.format(one=_ONE)}|{_NAMES}))(?:\.?{_LETTER}+{_REST}|{_ONE})"
+"""Words of a text in one form (`one_form`)."""
+BM25S = rf"(?=({_PAIRS.format(one=f'[{_HAN_KANA}]')}|[^\W{_HAN_KANA}]{{2,}}))(?:[{_HAN_KANA}]|[^\W{_HAN_KANA}]+)"
+"""What bm25s calls a word; of Chinese and kana pairs of characters."""
+
+_OPTIONAL = re.compile("[\u0591-\u05bd\u05bf\u05c1\u05c2\u05c4\u05c5\u05c7\u0610-\u061a\u0640\u064b-\u065f\u0670\ufe00-\ufe0f]")
+"""Hebrew and Arabic vowel points, which texts may leave out, the stretching of Arabic letters, and variation selectors."""
+_QUOTES = str.maketrans("‘’‚‛“”„‟′″", "''''\"\"\"\"'\"")
+
+
+def one_form(text: str) -> str:
+    """Return a text in one form: compatibility characters, case, quotes; without invisible characters. ASCII stays as it is."""
+    if text.isascii():
+        return text
+    shown = "".join([character for character in text if unicodedata.category(character) != "Cf"])
+    folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", shown).casefold())
+    return _OPTIONAL.sub("", folded.replace("i\u0307", "i")).translate(_QUOTES)

@@ -1,0 +1,231 @@
+"""Checks of encoders and rerankers: damaged weights, output that is not finite, a missing preset, truncated texts.
+
+None of these faults stops a model: it ranks NaN vectors, encodes without the prefix that it was trained with, and drops
+the end of long passages. So each is looked for here, before anything is kept on disk.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.core.errors import UserError, counted
+from benchmarks.core.fingerprint import CHECKPOINT_CARD
+from methods.models.weights import MINILM, PRESETS, SHIPPED, files_of
+
+# -- Numbers that are not finite: in weights when a model is loaded, in output before it is kept or ranked --
+
+
+FETCH = "fetch the model's files again"
+
+
+def check_weights(model: Any, name: str, noun: str) -> None:
+    """Refuse a loaded model whose weights contain NaN or infinity.
+
+    Args:
+        model: A torch module.
+        name: What the options call the model.
+        noun: What errors call its kind.
+
+    Raises:
+        UserError: Some weights are not finite.
+    """
+    import torch
+
+    # A sum is finite exactly if its terms are: float32 holds the sum of any real model's weights.
+    suspects = [key for key, value in model.named_parameters() if not value.detach().sum(dtype=torch.float32).isfinite()]
+    weights = dict(model.named_parameters())
+    damaged = {key: count for key in suspects if (count := int((~weights[key].detach().isfinite()).sum()))}
+    if damaged:
+        first = next(iter(damaged))
+        raise UserError(
+            f"{counted(sum(damaged.values()), 'weight')} of the {noun} {name!r} are NaN or infinite",
+            where=f"{first}" + (f" and {counted(len(damaged) - 1, 'more tensor')}" if len(damaged) > 1 else ""),
+            try_this=f"{FETCH}: they are damaged",
+        )
+
+
+def check_output(values: Any, name: str, noun: str, dtype: str, what: str = "vectors") -> None:
+    """Refuse output that contains NaN or infinity.
+
+    Args:
+        values: An array whose first axis counts the texts or pairs, or a sequence of such arrays, one per text.
+        name: What the options call the model.
+        noun: What errors call its kind.
+        dtype: The type of its weights.
+        what: What texts get: vectors, scores.
+
+    Raises:
+        UserError: Some output is not finite.
+    """
+    if isinstance(values, np.ndarray):
+        # One pass over all of it, which is what happens.
+        bad = 0 if np.isfinite(values).all() else int((~np.isfinite(values)).reshape(len(values), -1).any(axis=1).sum())
+    else:
+        bad = sum(not np.isfinite(value).all() for value in values)
+    if bad:
+        narrow = dtype == "float16"
+        raise UserError(
+            f"{bad:,} of {len(values):,} {what} of the {noun} {name!r} contain NaN or infinity",
+            where=f"dtype: {dtype}",
+            try_this="set dtype: float32 or bfloat16: float16 overflows" if narrow else f"{FETCH}, or set dtype: float32",
+        )
+
+
+# -- Encoders of a known family that are loaded without what they were trained with --
+
+
+_FAMILIES = (
+    (r"multilingual-e5-(small|base|large)", "multilingual-e5-large"),
+    (r"e5-large(-v2|-unsupervised)?", "e5-large-v2"),
+    (r"e5-(small|base)(-v2|-unsupervised)?", "e5-base-v2"),
+    (r"bge-(small|base|large)-en(-v1-5)?", "bge-large-en-v1.5"),
+    (r"bge-m3", "bge-m3"),
+    (r"qwen3-embedding-8b", "qwen3-embedding-8b"),
+    (r"qwen3-embedding-4b", "qwen3-embedding-4b"),
+    (r"qwen3-embedding(-.*)?", "qwen3-embedding-0.6b"),
+    (r"gte-(small|base|large)", "gte-large"),
+    (r"gte-(base|large)-en-v1-5", "gte-large-en-v1.5"),
+    (r"gte-multilingual-base", "gte-multilingual-base"),
+    (r"stella-en-1-5b-v5", "stella-en-1.5b-v5"),
+    (r"stella-en-400m-v5", "stella-en-400m-v5"),
+    (r"contriever-msmarco", "contriever-msmarco"),
+    (r"m?contriever", "contriever"),
+    (r"sfr-embedding-mistral|e5-mistral-7b-instruct", "sfr-embedding-mistral"),
+)
+"""Names of published encoders, as patterns of a plain name, with the preset of their family."""
+_TRAINED_WITH = ("query_prompt", "passage_prompt", "pooling", "normalize")
+"""Options without which a model gives other vectors than it was trained to give."""
+_CARD_NAME = re.compile(r"^(?:#[ \t]+(?P<head>\S.*)|base_model:[ \t]*(?P<base>\S+)|[ \t]*-[ \t]+name:[ \t]*(?P<name>\S+))$", re.MULTILINE)
+"""Lines of a model card that name the model or the one that it was made from."""
+
+
+def missing_preset(config: Any) -> tuple[str, str] | None:
+    """Return the preset of an encoder's family if the options and the model's files lack what the preset sets.
+
+    The family is read from the model's name, its `config.json` and its model card.
+
+    Args:
+        config: An `EncoderConfig`.
+
+    Returns:
+        The preset, and the options that it would change as YAML; None if nothing is missing or no family is known.
+    """
+    model = config.model
+    if config.architecture != "sentence-transformer" or model == MINILM or model in SHIPPED:
+        return None
+    folder = files_of(model, config.revision)
+    if folder is not None and (folder / CHECKPOINT_CARD).is_file():
+        return None  # trained here: the folder keeps the prompts it was trained with
+    preset = next(filter(None, map(_family, _names(model, folder))), None)
+    if preset is None:
+        return None
+    own = _own_options(folder)
+    lacking = {
+        key: PRESETS[preset][key]
+        for key in _TRAINED_WITH
+        if key in PRESETS[preset] and _unset(config, key) and PRESETS[preset][key] != own.get(key, _DEFAULTS[key])
+    }
+    if folder is None:
+        lacking.pop("pooling", None)  # the hub's own files state it
+    if not lacking:
+        return None
+    return preset, ", ".join(f"{key}: {json.dumps(value)}" for key, value in lacking.items())
+
+
+_DEFAULTS: Mapping[str, Any] = {"query_prompt": "", "passage_prompt": "", "pooling": "mean", "normalize": True}
+"""What applies if neither the options nor the model's files say otherwise."""
+
+
+def _unset(config: Any, key: str) -> bool:
+    return config.normalize and key not in config.model_fields_set if key == "normalize" else getattr(config, key) is None
+
+
+def _family(name: str) -> str | None:
+    plain = re.sub(r"[^a-z0-9]+", "-", name.rstrip("/").rpartition("/")[2].lower()).strip("-")
+    return next((preset for pattern, preset in _FAMILIES if re.fullmatch(pattern, plain)), None)
+
+
+def _names(model: str, folder: Path | None) -> Iterable[str]:
+    """Names by which a model may be known, the most specific first."""
+    yield model
+    if folder is None:
+        return
+    yield folder.resolve().name
+    for key in ("_name_or_path", "name_or_path"):
+        name = _json(folder / "config.json").get(key)
+        if isinstance(name, str):
+            yield name
+    try:
+        card = (folder / "README.md").read_text("utf-8", errors="replace")[:20_000]
+    except OSError:
+        return
+    for line in _CARD_NAME.finditer(card):
+        yield line["head"] or line["base"] or line["name"]
+
+
+def _own_options(folder: Path | None) -> dict[str, Any]:
+    """Prompts and pooling that a SentenceTransformer's folder states."""
+    if folder is None:
+        return {}
+    settings = _json(folder / "config_sentence_transformers.json")
+    prompts = settings.get("prompts") or {}
+    prompts = prompts if isinstance(prompts, dict) else {}
+    own = {
+        "query_prompt": prompts.get("query") or "",
+        "passage_prompt": next((prompts[key] for key in ("document", "passage", "corpus") if prompts.get(key)), ""),
+    }
+    pooling = _json(folder / "1_Pooling" / "config.json")
+    kinds = {"cls": "cls_token", "mean": "mean_tokens", "lasttoken": "lasttoken"}
+    stated = [name for name, key in kinds.items() if pooling.get(f"pooling_mode_{key}")] or [str(pooling.get("pooling_mode"))]
+    return own | ({"pooling": stated[0]} if stated[0] in kinds else {})
+
+
+def _json(path: Path) -> dict[str, Any]:
+    try:
+        result = json.loads(path.read_text("utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return result if isinstance(result, dict) else {}
+
+
+# -- Passages that are longer than what the model reads --
+
+
+def truncation(tokenizer: Any, limit: int | None, texts: Sequence[str], prefix: str = "") -> dict[str, Any]:
+    """Count how much of some passages a model does not read.
+
+    Args:
+        tokenizer: Of `transformers`.
+        limit: Tokens that the model reads of a text, special tokens included; None: any number.
+        texts: The passages.
+        prefix: Put before each passage.
+
+    Returns:
+        `limit`, `passages` (their number), `truncated` (how many are) and `share` (of their characters that is not read); empty if
+        the model has no limit or no tokenizer.
+    """
+    if not limit or not callable(tokenizer) or not len(texts):
+        return {}
+    room = limit - int(tokenizer.num_special_tokens_to_add())
+    # A token covers at least one byte, so most short texts need no tokenizer.
+    long = [text for text in texts if len(f"{prefix}{text}".encode("utf-8", "replace")) > room]
+    cut = [lost for text in long if (lost := _lost(tokenizer, prefix + text, room)) > 0]
+    share = sum(cut) / max(1, sum(map(len, texts)))
+    return {"limit": int(limit), "passages": len(texts), "truncated": len(cut), "share": round(share, 6)}
+
+
+def _lost(tokenizer: Any, text: str, room: int) -> float:
+    """Characters of a text behind its first `room` tokens."""
+    encoded = tokenizer(text, add_special_tokens=False, truncation=False, return_offsets_mapping=tokenizer.is_fast, verbose=False)
+    count = len(encoded["input_ids"])
+    if count <= room:
+        return 0
+    if not tokenizer.is_fast:
+        return len(text) * (1 - room / count)
+    return len(text) - int(encoded["offset_mapping"][room - 1][1]) if room > 0 else len(text)

@@ -1,0 +1,148 @@
+"""What identifies a model behind an endpoint that states no revision: `created` of its entry in `/v1/models`.
+
+Some servers fill `created` with the time of the request, so it counts only if two requests some seconds apart agree. What
+was seen is kept beside the cached replies: later runs need one quick request, and none if nothing answers any more.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
+from typing import Any, Literal
+
+from methods.models.endpoint import ChatConfig
+from methods.models.reply_cache import ResponseCache
+from methods.models.revision import Answer, Unreachable, fetch
+
+PAUSE_S = 2.0
+"""Between two requests that must agree."""
+QUICK_S = 5.0
+"""Longest wait for a list of models."""
+NO_TIME = frozenset({0, 1, -1, 1677610602})
+"""Values of `created` that identify nothing: what servers write that know no time; the last one is LiteLLM's."""
+_JUST_NOW_S = 5.0
+"""A server whose `created` is at most this far from its clock is taken to fill in the time, if it did so before."""
+
+Source = Literal["created", "per request", "nothing", "last known"]
+
+
+@dataclass(frozen=True, slots=True)
+class Deployment:
+    """What is known of the deployment of a model.
+
+    Attributes:
+        revision: What identifies it; "" where nothing does.
+        source: Where that comes from.
+        before: The revision that an earlier run saw, if it is another one.
+        seen: When a last known revision was last seen, in seconds since 1970; None where that is unknown.
+    """
+
+    revision: str
+    source: Source
+    before: str = ""
+    seen: float | None = None
+
+
+def identify(config: ChatConfig, cache: ResponseCache, wait: Callable[[float], object] = time.sleep) -> Deployment:
+    """Identify the deployment of a model that answers at its endpoint.
+
+    Args:
+        config: The model; it states no revision.
+        cache: Whose file keeps what was seen.
+        wait: Waits some seconds between two requests.
+    """
+    known = _seen(cache, config)
+    try:
+        created, now = _created(config)
+        if created is None:
+            return _entered(cache, config, "", "nothing", known)
+        revision = f"created:{created}"
+        if revision in known:
+            return _entered(cache, config, revision, "created", known)
+        if _fills_in(known) and abs(float(created) - now) <= _JUST_NOW_S:
+            return _entered(cache, config, "", "per request", known)
+        wait(PAUSE_S)
+        again, _ = _created(config)
+    except Unreachable:
+        return _last_known(cache, config, known)
+    if again != created:
+        return _entered(cache, config, "", "per request", known)
+    return _entered(cache, config, revision, "created", known)
+
+
+def _created(config: ChatConfig) -> tuple[str | None, float]:
+    """`created` of the model's entry, None where it identifies nothing; and the server's time.
+
+    Raises:
+        Unreachable: Nothing answers, or it is too busy to.
+    """
+    answer = fetch(f"{config.url}/models", config.authorization(), min(config.timeout_s, QUICK_S))
+    if answer.status == 429 or answer.status >= 500:
+        raise Unreachable(f"HTTP {answer.status}")
+    try:
+        answer.require()
+        listed = answer.json()["data"]
+        # Ollama leaves out the tag that it takes for granted.
+        names = (config.model, f"{config.model}:latest")
+        entries: list[dict[str, Any]] = [item for name in names for item in listed if item["id"] == name]
+        created = entries[0]["created"]
+    except (ValueError, KeyError, TypeError, IndexError):
+        return None, 0.0
+    if isinstance(created, bool) or not isinstance(created, int | float) or created in NO_TIME:
+        return None, 0.0
+    return json.dumps(created), _now(answer)
+
+
+def _now(answer: Answer) -> float:
+    """The server's clock, ours where it does not tell."""
+    try:
+        return parsedate_to_datetime(answer.headers["date"]).timestamp()
+    except (KeyError, ValueError):
+        return time.time()
+
+
+# -- What was seen: rows of the table `deployments`, by revision, the latest last --
+
+_Seen = dict[str, tuple[Source, float]]
+
+
+def _seen(cache: ResponseCache, config: ChatConfig) -> _Seen:
+    with cache.opened() as connection:
+        rows = connection.execute(
+            "SELECT revision, source, last_seen FROM deployments WHERE url = ? AND model = ? ORDER BY last_seen", (config.url, config.model)
+        ).fetchall()
+    return {revision: (source, last) for revision, source, last in rows}
+
+
+def _fills_in(known: _Seen) -> bool:
+    return "" in known and known[""][0] == "per request"
+
+
+def _entered(cache: ResponseCache, config: ChatConfig, revision: str, source: Source, known: _Seen) -> Deployment:
+    """Remember what was seen."""
+    now = time.time()
+    with cache.opened() as connection:
+        connection.execute(
+            "INSERT INTO deployments VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET source = excluded.source, "
+            "last_seen = excluded.last_seen",
+            (config.url, config.model, revision, source, now, now),
+        )
+    before = next(reversed(known), "")
+    return Deployment(revision, source, before if before != revision else "")
+
+
+def _last_known(cache: ResponseCache, config: ChatConfig, known: _Seen) -> Deployment:
+    """The revision that was seen last; of replies that were imported, that of the newest one."""
+    if known:
+        revision = next(reversed(known))
+        return Deployment(revision, "last known", seen=known[revision][1])
+    with cache.opened() as connection:
+        row = connection.execute(
+            "SELECT json_extract(request, '$.revision'), created FROM replies "
+            "WHERE model = ? AND json_extract(request, '$.endpoint') = ? ORDER BY created DESC LIMIT 1",
+            (config.model, config.url),
+        ).fetchone()
+    return Deployment(row[0] or "", "last known", seen=row[1]) if row else Deployment("", "last known")

@@ -1,0 +1,29 @@
+"""The code of a plug-in in a line of text."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from benchmarks.core.code import shortened
+from benchmarks.core.errors import counted
+
+
+def code_in_words(code: Mapping[str, Any]) -> str:
+    """Say what the code of a plug-in was: its hash, distribution, commit, files, and what it depends on.
+
+    Args:
+        code: As provenance keeps it (`Code.to_json`).
+    """
+    counts = "" if code["identity"] == "code" else " (identified by its version)"
+    parts = [f"unknown: {code['unknown']}" if code.get("unknown") else code["hash"] + counts]
+    if "distribution" in code:
+        parts.append(f"{code['distribution']} {code['version']}")
+    if git := code.get("git"):
+        parts.append(f"commit {str(git['commit'])[:12]}" + (" with uncommitted changes" if git["dirty"] else ""))
+    if files := code["files"]:
+        named = zip(shortened(files), sorted(files), strict=True)
+        parts.append(f"{counted(len(files), 'file')}: " + ", ".join(f"{name} {files[file][:8]}" for name, file in named))
+    if needed := code.get("dependencies"):
+        parts.append("with " + ", ".join(f"{name} {version}" for name, version in needed.items()))
+    return "; ".join(parts)

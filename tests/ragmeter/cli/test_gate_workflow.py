@@ -1,0 +1,79 @@
+"""The example workflow for GitHub: its shell steps are executed, with stand-ins for `ragmeter` and `gh`."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from results.gate_comment import MARK
+
+FILE = Path(__file__).parents[3] / "examples" / "github" / "gate.yml"
+
+
+@pytest.fixture(scope="module")
+def workflow() -> dict[str, Any]:
+    return yaml.safe_load(FILE.read_text("utf-8"))
+
+
+def step(workflow: dict[str, Any], name: str) -> dict[str, Any]:
+    (result,) = [each for each in workflow["jobs"]["gate"]["steps"] if each.get("name") == name]
+    return result
+
+
+def execute(folder: Path, script: str, env: dict[str, Any], **commands: str) -> subprocess.CompletedProcess[str]:
+    """Run a step as GitHub does, with scripts in the place of commands."""
+    for name, text in commands.items():
+        (folder / name).write_text(f"#!/bin/sh\n{text}\n")
+        (folder / name).chmod(0o755)
+    command = ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", script]
+    variables = {"PATH": f"{folder}{os.pathsep}{os.environ['PATH']}", **{name: str(value) for name, value in env.items()}}
+    return subprocess.run(command, cwd=folder, env=variables, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize(("code", "fails", "warned"), [(0, 0, 0), (100, 100, 100), (101, 101, 0), (2, 2, 2), (1, 1, 1)])
+def test_only_inconclusive_passes_and_only_if_the_workflow_warns(
+    tmp_path: Path, workflow: dict[str, Any], code: int, fails: int, warned: int
+) -> None:
+    script = step(workflow, "Gate")["run"]
+    stub = {"ragmeter": f'echo "$@" > arguments; exit {code}'}
+    done = execute(tmp_path, script, workflow["env"], **stub)
+    assert (done.returncode, "::warning" in done.stdout) == (fails, False)
+    done = execute(tmp_path, script, workflow["env"] | {"inconclusive": "warn"}, **stub)
+    assert (done.returncode, "::warning" in done.stdout) == (warned, code == 101)
+    env = workflow["env"]
+    expected = f"gate --baseline main --candidate {env['METHOD']}/{env['BENCHMARK']} {env['METRICS']} --junit gate.xml --comment gate.md"
+    assert (tmp_path / "arguments").read_text().strip() == expected
+
+
+def test_the_command_of_the_workflow_is_read_by_the_real_one(
+    tmp_path: Path, workflow: dict[str, Any], call: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    env = workflow["env"] | {"BOARD": "--board-url https://board.example.org"}
+    execute(tmp_path, step(workflow, "Gate")["run"], env, ragmeter='echo "$@" > arguments')
+    monkeypatch.setenv("RAGMETER_STORE", str(tmp_path / "store"))
+    done = call(*shlex.split((tmp_path / "arguments").read_text()))
+    assert (done.code, "there is no store here yet" in done.err) == (2, True), done.err
+
+
+@pytest.mark.parametrize(
+    ("known", "expected"), [("", "POST repos/o/r/issues/7/comments"), ("41\n42", "PATCH repos/o/r/issues/comments/41")]
+)
+def test_the_comment_is_updated_if_there_is_one(tmp_path: Path, workflow: dict[str, Any], known: str, expected: str) -> None:
+    comment = step(workflow, "Comment")
+    assert MARK in comment["run"]
+    assert comment["continue-on-error"] is True
+    stub = f'echo "$@" >> arguments; if [ "$2" = --paginate ]; then printf "{known}"; fi'
+    env = {"GITHUB_REPOSITORY": "o/r", "PULL_REQUEST": 7}
+    assert execute(tmp_path, comment["run"], env, gh=stub).returncode == 0
+    assert not (tmp_path / "arguments").exists(), "without a comment nothing is posted"
+    (tmp_path / "gate.md").write_text(MARK)
+    done = execute(tmp_path, comment["run"], env, gh=stub)
+    assert done.returncode == 0, done.stderr
+    _, last = (tmp_path / "arguments").read_text().splitlines()
+    assert last == f"api --silent --method {expected} -F body=@gate.md"

@@ -1,0 +1,218 @@
+"""Runs never change: `--fresh` and retries begin new ones next to them, and everybody else keeps what they showed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ragmeter.api import run
+from results import checkpoints, exchange, queries
+from results.board import boards
+from results.store import BY_RUN, FINISHED, Store, fingerprint_of, token_of
+from tests.support.server import ChatRequest, OpenAIServer, Refused, Written
+
+QUESTIONS = 6
+
+
+class Model:
+    """A served model whose answers can be replaced.
+
+    Attributes:
+        says: What it answers; None refuses.
+        asked: Requests so far, without preflights.
+    """
+
+    def __init__(self) -> None:
+        self.says: str | None = "Lyon"
+        self.asked = 0
+        self.refuses = 0
+
+    def __call__(self, request: ChatRequest) -> Written:
+        if request.prompt.startswith("Reply with the word ok"):
+            return Written("ok")
+        self.asked += 1
+        if self.refuses:
+            self.refuses -= 1
+            raise Refused(400, "this prompt is refused")
+        return Written(str(self.says), 10, 2)
+
+
+@pytest.fixture
+def model() -> Model:
+    return Model()
+
+
+@pytest.fixture
+def url(model: Model) -> Iterator[str]:
+    with OpenAIServer("m", model, any_model=True).running() as address:
+        yield address
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(tmp_path / "store")
+
+
+def experiment(name: str, url: str, **more: Any) -> dict[str, Any]:
+    llm = {"model": "m", "base_url": url, "key_variable": None, "attempts": 1}
+    return {
+        "name": name,
+        "benchmarks": [{"id": "worlds/multihop", "split": "test", "setting": "distractor", "limit": QUESTIONS}],
+        "methods": [{"id": "bm25", "name": "rag", "reader": {"id": "chat", "config": {"llm": llm}}}],
+        "metrics": ["em"],
+        **more,
+    }
+
+
+def snapshot(store: Store, ids: list[str]) -> dict[str, list[Any]]:
+    """Every row of runs, and everything that refers to them."""
+    with store.database.reading() as connection:
+        rows = {table: connection.execute(f"FROM {table} WHERE list_contains(?, run) ORDER BY ALL", [ids]).fetchall() for table in BY_RUN}
+        rows["runs"] = connection.execute("FROM runs WHERE list_contains(?, run) ORDER BY ALL", [ids]).fetchall()
+        rows["tags"] = connection.execute("FROM tags ORDER BY ALL").fetchall()
+    return rows
+
+
+def answers(store: Store, row: queries.RunRow) -> set[str]:
+    return {prediction.answer for prediction in store.predictions(row.run)}
+
+
+def test_fresh_leaves_other_experiments_tags_and_judgments_unchanged(model: Model, url: str, store: Store) -> None:
+    judged = {"judges": [{"id": "rule_match"}]}
+    run(experiment("first", url, **judged), store=store.folder)
+    run(experiment("second", url), store=store.folder)
+    calls = model.asked
+    (old,) = queries.runs(store, "first")
+    assert [row.run for row in queries.runs(store, "second")] == [old.run]
+    assert calls == QUESTIONS
+    checkpoints.tag_run(store, "main", old)
+    before, table = snapshot(store, [old.run]), [board.to_json() for board in boards(store, "first")]
+
+    model.says = "Paris"
+    run(experiment("second", url), store=store.folder, fresh=True)
+
+    (new,) = queries.runs(store, "second")
+    assert model.asked == 2 * calls
+    assert (new.fingerprint, new.execution, old.execution) == (old.run, 2, 1)
+    assert token_of(new.run)
+    assert snapshot(store, [old.run]) == before
+    assert [board.to_json() for board in boards(store, "first")] == table
+    assert checkpoints.find_run(store, "main").run == old.run
+    assert (answers(store, old), answers(store, new)) == ({"Lyon"}, {"Paris"})
+
+
+def test_the_same_command_twice_asks_nothing_and_keeps_the_run(model: Model, url: str, store: Store) -> None:
+    run(experiment("x", url), store=store.folder, fresh=True)
+    run(experiment("x", url), store=store.folder, fresh=True)
+    calls, (row,) = model.asked, queries.runs(store, "x")
+    run(experiment("x", url), store=store.folder)
+    assert model.asked == calls == 2 * QUESTIONS
+    assert [item.run for item in queries.runs(store, "x")] == [row.run]
+
+
+def test_fresh_with_reused_replies_asks_nothing(model: Model, url: str, store: Store) -> None:
+    run(experiment("x", url), store=store.folder)
+    model.says = "Paris"
+    run(experiment("x", url), store=store.folder, fresh=True, reuse_replies=True)
+    (new,) = queries.runs(store, "x")
+    assert (new.execution, model.asked, answers(store, new)) == (2, QUESTIONS, {"Lyon"})
+    with store.database.reading() as connection:
+        cached = connection.execute("SELECT sum(cached_replies), count(oldest_reply) FROM predictions WHERE run = ?", [new.run]).fetchone()
+    assert cached == (QUESTIONS, QUESTIONS)
+
+
+def test_a_run_argument_means_the_newest_finished_execution(model: Model, url: str, store: Store) -> None:
+    for _ in range(3):
+        run(experiment("x", url), store=store.folder, fresh=True)
+    every = sorted(queries.runs(store), key=lambda row: row.execution)
+    first, second, third = every
+    with store.database.writing() as connection:
+        connection.execute("UPDATE runs SET status = 'interrupted' WHERE run = ?", [third.run])
+    assert queries.find_run(store, first.run[:6]).run == second.run
+    assert [queries.find_run(store, row.exact).run for row in every] == [row.run for row in every]
+    assert queries.find_run(store, "x/rag").run == third.run  # the experiment's own
+    assert queries.find_run(store, second.run).run == second.run
+
+
+def test_an_interrupted_fresh_run_is_continued_by_the_same_command(model: Model, url: str, store: Store) -> None:
+    run(experiment("x", url), store=store.folder)
+    run(experiment("x", url), store=store.folder, fresh=True)
+    (new,) = queries.runs(store, "x")
+    with store.database.writing() as connection:
+        connection.execute("DELETE FROM predictions WHERE run = ? AND question = (SELECT min(question) FROM predictions)", [new.run])
+        connection.execute("UPDATE runs SET status = 'interrupted' WHERE run = ?", [new.run])
+    run(experiment("x", url), store=store.folder)
+    (again,) = queries.runs(store, "x")
+    assert (again.run, again.status, again.done) == (new.run, FINISHED, QUESTIONS)
+    assert model.asked == 2 * QUESTIONS  # its own replies are cached
+
+
+def test_retrying_a_finished_run_begins_another_with_its_answers(model: Model, url: str, store: Store) -> None:
+    model.refuses = 1
+    run(experiment("x", url, max_failure_rate=0.5), store=store.folder)
+    (old,) = queries.runs(store, "x")
+    assert (old.status, old.failed) == (FINISHED, 1)
+    before = snapshot(store, [old.run])
+    run(experiment("x", url, max_failure_rate=0.5), store=store.folder, retry_failed=True)
+    (new,) = queries.runs(store, "x")
+    assert (new.failed, new.done, model.asked) == (0, QUESTIONS, QUESTIONS + 1)
+    assert fingerprint_of(new.run) == old.run
+    assert snapshot(store, [old.run]) == before
+
+
+def test_an_answer_is_kept_and_a_finished_run_takes_no_more(model: Model, url: str, store: Store) -> None:
+    run(experiment("x", url), store=store.folder)
+    (row,) = queries.runs(store, "x")
+    before = snapshot(store, [row.run])
+    predictions = store.predictions(row.run)
+    store.append(row.run, predictions, {})
+    store.start(queries_run(row))
+    store.end(row.run, "failed", "no")
+    store.forget(row.run)
+    assert snapshot(store, [row.run]) == before
+
+
+def queries_run(row: queries.RunRow) -> Any:
+    """The run of a row, as the store is given it."""
+    from results.store import Run
+
+    return Run(row.run, row.method, row.method_id, row.kind, {}, row.dataset, row.dataset_fingerprint, row.setting, 0, QUESTIONS, {})
+
+
+def test_merging_keeps_two_finished_executions_apart(model: Model, url: str, tmp_path: Path) -> None:
+    here, there = Store(tmp_path / "here"), Store(tmp_path / "there")
+    run(experiment("x", url), store=here.folder)
+    model.says = "Paris"
+    run(experiment("x", url), store=there.folder)
+    (mine,), before = queries.runs(here, "x"), snapshot(here, [queries.runs(here, "x")[0].run])
+    for _ in range(2):  # a second merge brings nothing
+        exchange.merge(here, there.folder)
+        assert snapshot(here, [mine.run]) == before
+        assert [(row.fingerprint, row.done) for row in queries.runs(here)] == [(mine.run, QUESTIONS)] * 2
+    (other,) = [row for row in queries.runs(here) if row.run != mine.run]
+    assert answers(here, other) == {"Paris"}
+
+
+@pytest.mark.parametrize("kind", ["tag", "experiment"])
+def test_pruning_names_what_refers_to_a_run(kind: str, model: Model, url: str, store: Store, call: Callable[..., Any]) -> None:
+    run(experiment("x", url), store=store.folder)
+    (row,) = queries.runs(store, "x")
+    if kind == "tag":
+        checkpoints.tag_run(store, "main", row)
+    names = exchange.references(store, [row.run])[row.run]
+    assert names == (["experiment x", "tag main"] if kind == "tag" else ["experiment x"])
+    done = call("store", "prune", row.run, "--store", str(store.folder), "--json")
+    assert (done.code, json.loads(done.out)["references"], queries.has_runs(store)) == (0, {row.run: names}, True)
+
+
+def test_a_board_over_all_experiments_shows_the_newest_execution_once(model: Model, url: str, store: Store) -> None:
+    run(experiment("x", url), store=store.folder)
+    run(experiment("y", url), store=store.folder)
+    run(experiment("y", url), store=store.folder, fresh=True)
+    (new,) = queries.runs(store, "y")
+    (board,) = boards(store)
+    assert [row.run.run for row in board.rows] == [new.run]

@@ -23,7 +23,7 @@ from benchmarks.settings import Setting
 from benchmarks.text import is_abstention
 from benchmarks.worlds.dataset import WorldsConfig
 from judges import metric
-from judges.llm import ask, grounding
+from judges.llm import ask, grounding, reading
 from methods.baselines.end_to_end import program, self_ask, self_rag
 from methods.baselines.rerank import replies
 from methods.gpr import questions
@@ -49,6 +49,7 @@ TEXTS = {
     "nested [": "[" * DEPTH + "]" * DEPTH,
     "nested {": '{"a":' * DEPTH + "1" + "}" * DEPTH,
     "nested (": "(" * DEPTH + ")" * DEPTH,
+    "nested {}": "{" * 5000 + "}" * 5000,
     "open [{": "[{" * DEPTH,
     "open {": '{"a":' * DEPTH,
 }
@@ -99,8 +100,8 @@ MODEL_REPLIES: Mapping[str, Callable[[str], Any]] = {
     "augmented queries": augmented_queries.read_queries,
 }
 JUDGE_REPLIES: Mapping[str, Callable[[str], Any]] = {
-    "word": lambda text: ask.read_word(text, ("Match", "Mismatch")),
-    "criteria": lambda text: ask.read_criteria(text, ("overall", "style"), ("A", "B", "Tie")),
+    "word": lambda text: reading.read_word(text, ("Match", "Mismatch")),
+    "criteria": lambda text: reading.read_criteria(text, ("overall", "style"), ("A", "B", "Tie")),
     "claims": lambda text: grounding.read_reply(grounding.STATEMENTS, text),
     "verdicts on claims": lambda text: grounding.read_reply("nli", text),
     "abstention": is_abstention,

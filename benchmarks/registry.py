@@ -98,6 +98,13 @@ class DatasetConfig(BaseModel):
     )
     skip_bad: bool = Field(False, description="skip records that cannot be read, counting and naming them")
 
+    def excess(self) -> tuple[str, str] | None:
+        """Return an option that asks for more work than an untrusted card may ask for, and its limit.
+
+        None for data that are only read: their size does not depend on options.
+        """
+        return None
+
 
 @dataclass(frozen=True, slots=True)
 class DataReference:

@@ -193,6 +193,23 @@ def kept(text: str) -> str:
     return f"{beginning}\n[… {len(text) - len(beginning):,} more characters]"
 
 
+REASON_CHARACTERS = 300
+"""Longest reason of a failure that is kept."""
+
+
+def reason(text: str, end: str = "") -> str:
+    """Return why a question failed in the form that is kept: one line of at most `REASON_CHARACTERS`.
+
+    Args:
+        text: The reason; its end is cut off if it is too long.
+        end: What stays behind it, at most half as long.
+    """
+    end = end[: REASON_CHARACTERS // 2]
+    room = REASON_CHARACTERS - len(end)
+    flat = " ".join(text[: 4 * REASON_CHARACTERS].split())
+    return (flat if len(flat) <= room else f"{flat[: room - 1]}…") + end
+
+
 @dataclass(frozen=True, slots=True)
 class Prediction:
     """A method's answer to one question; as JSON, one row of a submission.

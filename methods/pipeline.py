@@ -44,6 +44,7 @@ from methods.api import (
     Retriever,
     Services,
     Usage,
+    reason,
 )
 from methods.flow import IN_FLIGHT, ContractError, form_of, in_flight, one, stream, trace
 from methods.registry import METHODS, Component
@@ -408,7 +409,7 @@ def predictions(program: Callable[[Query], Awaitable[Prediction]], queries: Iter
         except (UserError, ContractError):
             raise
         except Exception as error:
-            prediction = Prediction(query.id, "", notes={FAILED: f"{type(error).__name__}: {error} ({_place(error)})"})
+            prediction = Prediction(query.id, "", notes={FAILED: reason(f"{type(error).__name__}: {error}", f" ({_place(error)})")})
         done = trace()
         # Where a program does not tell its stages apart, it is one.
         usage = replace(prediction.usage, seconds={**(prediction.usage.seconds or clock.seconds), WAIT: done.waited_s})

@@ -21,12 +21,12 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import numpy as np
 import yaml
-from rich.console import Console
 
 from benchmarks.core.errors import MissingPackage, UserError, counted
 from methods.api import FAILED
 from ragmeter import experiment as experiments
 from ragmeter.board_text import show_battles, show_board
+from ragmeter.console import SafeConsole
 from ragmeter.experiment import Experiment
 from ragmeter.runner.experiment import How, run_experiment, unread_judgings
 from ragmeter.runner.revisions import with_revisions
@@ -276,7 +276,7 @@ class Results:
 
     def __str__(self) -> str:
         text = io.StringIO()
-        console = Console(file=text, width=TEXT_WIDTH, highlight=False, no_color=True, force_jupyter=False)
+        console = SafeConsole(file=text, width=TEXT_WIDTH, highlight=False, no_color=True, force_jupyter=False)
         for board in self.boards:
             show_board(board, console, verbose=True)
         for fought in self.battles:

@@ -22,7 +22,7 @@ from results.statistics.battles import WinRate
 from results.statistics.bradley_terry import Strength
 from results.statistics.core import Estimate
 from results.store import INCOMPLETE
-from results.systems import CONTAMINATED
+from results.systems import CONTAMINATED, IMPLAUSIBLE, implausible
 from results.tables import BRACKETS, bracketed, could_have_shown, labels, mark, plus_minus, remarks, why_withheld
 from results.variants import style_of_name
 
@@ -160,6 +160,7 @@ def _named(board: Board, row: Row) -> Text:
     elif row.run.method == board.reference:
         name += Text(" (reference)", style="dim")
     marks = [row.run.origin] * (row.run.origin != "run") + [CONTAMINATED] * bool(row.contaminated)
+    marks += [IMPLAUSIBLE] * bool(implausible(row.run))
     marks += [row.run.status] * (row.run.status == INCOMPLETE)
     return name + Text(f" ({', '.join(marks)})", style="dim") if marks else name
 

@@ -7,31 +7,54 @@ from __future__ import annotations
 
 import json
 import re
+import struct
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 from rich.cells import cell_len
-from rich.console import Console, ConsoleOptions
+from rich.console import Console, ConsoleOptions, RenderableType
 from rich.measure import Measurement
 from rich.padding import Padding
+from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
 from benchmarks.core.errors import UserError
 
+_UNSEEN = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\U000e0000-\U000e007f]"
+)
+"""Characters that move the cursor, color or clear the screen (ESC, C0 and C1 codes), turn the direction of text, or have no
+width. Joiners (U+200C, U+200D) stay: scripts of India and Persian need them."""
 
-class _Console(Console):
-    """A console that tells of a reader who went away, where rich's own would end the process with an error."""
+
+def printable(text: str) -> str:
+    """Return a text without the characters that can change what a terminal shows of other texts."""
+    return _UNSEEN.sub("", text)
+
+
+class SafeConsole(Console):
+    """Console that prints untrusted text, such as answers, names and error messages, without control characters.
+
+    If the reader of its output went away, it raises `BrokenPipeError`; rich's own console ends the process with an error.
+    """
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
+        """Render as rich does; control codes come from styles only, never from text."""
+        for segment in super().render(renderable, options):
+            text, style, control = segment
+            # What is removed has no width, so tables stay aligned.
+            yield segment if control or not _UNSEEN.search(text) else Segment(printable(text), style)
 
     def on_broken_pipe(self) -> None:
         raise BrokenPipeError("the reader of this output went away")
 
 
-out: Console = _Console(highlight=False, soft_wrap=False)
+out: Console = SafeConsole(highlight=False, soft_wrap=False)
 """Results. Rich honors NO_COLOR and drops colors where output is no terminal."""
-err: Console = _Console(stderr=True, highlight=False)
+err: Console = SafeConsole(stderr=True, highlight=False)
 """Messages and progress."""
 
 
@@ -41,11 +64,16 @@ def emit(value: Any, as_json: bool, show: Callable[[], None]) -> None:
         text = json.dumps(value, ensure_ascii=False, indent=2, default=str)
         if not _holds(sys.stdout.encoding, text):
             text = json.dumps(value, indent=2, default=str)
-        sys.stdout.write(text + "\n")
+        sys.stdout.write(_escaped(text) + "\n")
         # Whoever reads a server's address waits for it.
         sys.stdout.flush()
     else:
         show()
+
+
+def _escaped(text: str) -> str:
+    """Return JSON whose unseen characters are escapes; only strings can hold them."""
+    return _UNSEEN.sub(lambda match: "".join(f"\\u{unit:04x}" for (unit,) in struct.iter_unpack(">H", match[0].encode("utf-16-be"))), text)
 
 
 def _holds(encoding: str | None, text: str) -> bool:
@@ -76,7 +104,7 @@ def listing(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, empty: str
             room for that its cells stand on lines of their own, below the others.
     """
     # Cells are untrusted text: never read them as markup.
-    lines = [[cell if isinstance(cell, Text) else Text(str(cell)) for cell in row] for row in rows]
+    lines = [[cell if isinstance(cell, Text) else Text(printable(str(cell))) for cell in row] for row in rows]
     if not lines:
         err.print(Text(empty))
         return
@@ -225,7 +253,7 @@ def complain(error: UserError, as_json: bool) -> None:
     if as_json:
         parts = {"what": error.what, "where": error.where, "try": error.try_this}
         problem = {name: text and without_secrets(text) for name, text in parts.items()}
-        sys.stderr.write(json.dumps({"error": problem}, ensure_ascii=False) + "\n")
+        sys.stderr.write(_escaped(json.dumps({"error": problem}, ensure_ascii=False)) + "\n")
         return
     first, *rest = map(without_secrets, error.lines())
     # The terminal wraps what is too long: a path that was broken here could not be copied.

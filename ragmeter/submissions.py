@@ -30,7 +30,7 @@ from results.store import Store
 from results.submission import Report, bundle
 from results.submission.card import LIMITS, Card, dataset_options, parse_card
 from results.submission.leakage import stored_training, training_loader
-from results.submission.storing import require_board, require_known
+from results.submission.storing import other_runs, require_board, require_known
 from results.submission.validate import Target, validate
 
 STANDARD_INPUT = "-"
@@ -136,7 +136,8 @@ class Checker:
         # A card that is untrusted may name a thousand datasets: what is not stored is not loaded for it.
         training = stored_training(self.store) if self.known_boards else training_loader()
         read = layout.reader(replace(target.in_setting, corpus=target.loaded.corpus))
-        report = validate(card, source, target, file=file, metrics=metrics, read=read, training=training)
+        runs = other_runs(self.store, card, target.loaded.fingerprint)
+        report = validate(card, source, target, file=file, metrics=metrics, read=read, training=training, runs=runs)
         return Checked(report, target, metrics)
 
 

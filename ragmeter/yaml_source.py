@@ -11,7 +11,7 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from benchmarks.core.errors import UserError, first_error, in_words, nearest
-from benchmarks.core.yaml import Located, Path, line_numbers, not_yaml
+from benchmarks.core.yaml import Located, Path, line_numbers, not_yaml, require_shallow
 from results.redaction import echoed, without_secrets
 
 
@@ -26,9 +26,10 @@ def read(text: str, name: str) -> Source:
     """Parse a YAML document.
 
     Raises:
-        UserError: It is not YAML, or a mapping has a key twice.
+        UserError: It is not YAML, is nested too deeply, or a mapping has a key twice.
     """
     try:
+        require_shallow(text, name)
         value, lines = _parse(text, name, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
     except yaml.YAMLError:
         # libyaml is the faster one, and its messages say less.

@@ -29,7 +29,7 @@ from results.statistics.closed_form import Band, bands
 from results.statistics.core import Difference, Estimate
 from results.statistics.intervals import differences_together, estimates
 from results.store import Store
-from results.systems import Wanted, contaminated_by, figures, why_not_ranked
+from results.systems import IMPLAUSIBLE, Wanted, contaminated_by, figures, implausible, why_not_ranked
 from results.unread import Bounds, Ends, bounds_of_rows, family_at_both_ends, without_withheld
 
 if TYPE_CHECKING:
@@ -670,6 +670,7 @@ def _row_json(row: Row) -> dict[str, Any]:
         "indexing": None if row.indexing is None else asdict(row.indexing),
         "violations": list(row.violations),
         "contaminated": list(row.contaminated),
+        IMPLAUSIBLE: list(implausible(row.run)),
         "reuse": row.reuse.to_json() if row.reuse is not None and (row.reuse.replies or row.reuse.unknown) else None,
         "metrics": cells,
     }

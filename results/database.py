@@ -12,6 +12,7 @@ import atexit
 import importlib.resources
 import os
 import random
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -24,6 +25,7 @@ import duckdb
 from filelock import FileLock, Timeout
 
 from benchmarks.core.errors import Broke, UserError
+from results import holder, losses
 
 FILE, WANTED = "store.duckdb", "store.wanted"
 SCHEMA = 10
@@ -92,6 +94,7 @@ class Database:
             UserError: The disk is full, the file belongs to another program or version, or the lock stays taken.
         """
         self._make_folder()
+        self._require_file()
         with self._explaining(), self._shared.writing() as connection:
             yield connection
 
@@ -105,6 +108,7 @@ class Database:
         if not self.exists:
             what = "this is a file; a store is a folder" if self.folder.is_file() else "there is no store here yet"
             raise UserError(what, where=str(self.folder), try_this="ragmeter demo, or --store FOLDER")
+        self._require_file()
         with self._explaining(), self._shared.reading() as connection:
             yield connection
 
@@ -130,12 +134,18 @@ class Database:
             yield
         except Timeout:
             raise Broke(
-                f"another process has been writing to the store for over {PATIENCE_S:.0f} s",
+                f"the store was in use for over {PATIENCE_S:.0f} s: {holder.named(self.folder)}",
                 where=str(self.folder),
-                try_this="wait for it, or end it; nothing finished is lost",
+                try_this="wait for that process, or end it; nothing finished is lost",
             ) from None
         except (OSError, duckdb.Error) as error:
             raise _explained(error, self.path) from error
+
+    def _require_file(self) -> None:
+        if self.path.is_dir():
+            raise UserError(
+                f"{FILE} is a folder; it must be a file", where=str(self.path), try_this="rename or remove it, or --store FOLDER"
+            )
 
     def _make_folder(self) -> None:
         try:
@@ -173,6 +183,7 @@ class _Shared:
         self._ending = threading.Event()
         self._watcher: threading.Thread | None = None
         self._forked: duckdb.DuckDBPyConnection | None = None
+        self._explained_once = False
 
     @property
     def is_open(self) -> bool:
@@ -204,7 +215,9 @@ class _Shared:
             try:
                 own.execute("BEGIN")
                 yield own
+                recording = losses.Recording(self.path.parent, own)
                 own.execute("COMMIT")
+                recording.committed()
             except BaseException:
                 # A failed commit has rolled back already; the error that matters is the first one.
                 with suppress(duckdb.Error):
@@ -219,15 +232,16 @@ class _Shared:
         with self._one_writer, self._turn:
             self._turn.wait_for(lambda: not self._users)
             self._close()
-            with self._queue():
-                self._open(read_only=False)
+            waiting = _Waiting(self.path.parent)
+            with self._queue(waiting):
+                self._open(waiting, read_only=False)
                 assert self._held is not None
                 self._held.execute("CHECKPOINT")
                 self._close(keep_lock=True)
                 try:
                     yield
                 finally:
-                    self._lock.release()
+                    self._release()
 
     def close(self) -> None:
         """Close the file unless it is used."""
@@ -291,34 +305,46 @@ class _Shared:
             return fits and not self._due()
         if not fits or self._due():
             self._close()
+            waiting = _Waiting(self.path.parent)
             with ExitStack() as stack:
                 try:
-                    stack.enter_context(self._queue())
+                    stack.enter_context(self._queue(waiting))
                 except Timeout:
                     raise
                 except OSError:
                     # The folder belongs to somebody else: to read, it need not be written to.
                     if not read_only:
                         raise
-                self._open(read_only=read_only)
+                self._open(waiting, read_only=read_only)
         return True
 
     # -- while `_turn` is held ---------------------------------------------------------------------------------
 
-    def _queue(self) -> FileLock:
-        """Whoever waits for the file; a process that uses it without pause cannot pass those that stand here."""
-        return FileLock(str(self.path.with_name("store.queue")), timeout=PATIENCE_S, poll_interval=0.01)
+    @contextmanager
+    def _queue(self, waiting: _Waiting) -> Iterator[None]:
+        """Wait for this process's turn; a process that uses the file without pause cannot pass those that wait here."""
+        lock = FileLock(str(self.path.with_name("store.queue")), poll_interval=0.01)
+        try:
+            lock.acquire(timeout=holder.TELL_S)
+        except Timeout:
+            waiting.tell(None)
+            lock.acquire(timeout=waiting.left)
+        try:
+            yield
+        finally:
+            lock.release()
 
-    def _open(self, *, read_only: bool) -> None:
+    def _open(self, waiting: _Waiting, *, read_only: bool) -> None:
         """Open the file, asking who has it to give it back."""
-        deadline = time.monotonic() + PATIENCE_S
         while True:
             try:
                 self._held, self._read_only = self._opened(read_only)
                 break
             except (Timeout, duckdb.Error) as error:
-                if (isinstance(error, duckdb.Error) and not busy(error)) or time.monotonic() > deadline:
+                if (isinstance(error, duckdb.Error) and not busy(error)) or not waiting.left:
                     raise
+                if waiting.seconds > holder.TELL_S:
+                    waiting.tell(error)
             with suppress(OSError):
                 self._wanted.touch()
             time.sleep(random.uniform(0.002, 0.02))
@@ -335,24 +361,44 @@ class _Shared:
     def _opened(self, read_only: bool) -> tuple[duckdb.DuckDBPyConnection, bool]:
         if not read_only:
             self._lock.acquire()
+            holder.note(self.path.parent)
         try:
             connection = duckdb.connect(str(self.path), read_only=read_only)
             try:
                 known = _check_schema(connection, self.path)
                 if not known and not read_only:
                     _make_schema(connection)
+                if (known or not read_only) and self._whole(connection, read_only):
+                    return connection, read_only
             except BaseException:
                 connection.close()
                 raise
-            if known or not read_only:
-                return connection, read_only
             connection.close()
         except BaseException:
             if not read_only:
-                self._lock.release()
+                self._release()
             raise
-        # Whoever made the file was killed before there was anything in it.
+        # Whoever made the file was killed before there was anything in it, or what it lost is to be marked.
         return self._opened(read_only=False)
+
+    def _whole(self, connection: duckdb.DuckDBPyConnection, read_only: bool) -> bool:
+        """Say what the file has lost since the last commit, and mark its runs; False if that needs a connection that writes."""
+        folder = self.path.parent
+        recorded = losses.read(folder)
+        missing = losses.lost(recorded, losses.count(connection)) if recorded else []
+        if not missing:
+            return True
+        if read_only and os.access(self.path, os.W_OK) and os.access(folder, os.W_OK):
+            return False
+        if not self._explained_once:
+            sys.stderr.write(losses.described(missing, folder) + "\n")
+        self._explained_once = read_only
+        if not read_only:
+            # On a full disk nothing can be marked; the store is still read then, and the next opening says it again.
+            with suppress(duckdb.Error):
+                losses.mark(connection, missing)
+                losses.write(folder, losses.count(connection))
+        return True
 
     def _close(self, *, keep_lock: bool = False) -> None:
         held, self._held = self._held, None
@@ -361,7 +407,11 @@ class _Shared:
                 held.close()
             finally:
                 if not self._read_only and not keep_lock:
-                    self._lock.release()
+                    self._release()
+
+    def _release(self) -> None:
+        holder.forget(self.path.parent)
+        self._lock.release()
 
     def _due(self) -> bool:
         """Whether the file is to be closed as soon as no thread uses it."""
@@ -408,6 +458,37 @@ class _Shared:
         used = self._held
         self.__init__(self.path)  # type: ignore[misc]
         self._forked = used
+
+
+class _Waiting:
+    """A wait for the store that began now; it is explained once, on standard error.
+
+    Args:
+        folder: The store folder.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._since = time.monotonic()
+        self._explained_once = False
+
+    @property
+    def seconds(self) -> float:
+        """Seconds until now."""
+        return time.monotonic() - self._since
+
+    @property
+    def left(self) -> float:
+        """Seconds until it is given up."""
+        return max(0.0, PATIENCE_S - self.seconds)
+
+    def tell(self, error: Exception | None) -> None:
+        """Name the process that is waited for."""
+        if not self._explained_once:
+            self._explained_once = True
+            sys.stderr.write(
+                f"waiting for the store {self._folder}: {holder.named(self._folder, error)}; giving up after {PATIENCE_S:.0f} s\n"
+            )
 
 
 _by_path: dict[Path, _Shared] = {}
@@ -525,5 +606,6 @@ def _explained(error: Exception, path: Path) -> Exception:
     if "Permission denied" in text or getattr(error, "errno", None) in (13, 30):
         return UserError("the store cannot be written", where=str(path), try_this="--store FOLDER")
     if isinstance(error, duckdb.Error) and busy(error):
-        return Broke("another program keeps the store open", where=str(path), try_this="close it, then try again")
+        what = f"the store was in use for over {PATIENCE_S:.0f} s: {holder.named(path.parent, error)}"
+        return Broke(what, where=str(path), try_this="wait for that process, or end it; nothing finished is lost")
     return error

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from benchmarks.core.errors import Incomplete, counted
+from methods.api import REASON_CHARACTERS
 from results.redaction import without_secrets
 from results.store import Store
 
@@ -56,7 +57,7 @@ def kind_of(reason: str) -> str:
 def cause_of(reason: str) -> tuple[str, str]:
     """The kind of a failure with its reason, equal where only numbers, quoted texts or ids in it differ."""
     plain = re.sub(r"'[^']*'|\"[^\"]*\"|`[^`]*`", "…", reason)
-    return kind_of(reason), re.sub(r"[\w-]*\d[\w.,-]*", "…", plain)
+    return kind_of(reason), re.sub(r"(?<![\w-])[\w-]*\d[\w.,-]*", "…", plain)
 
 
 class Streak:
@@ -139,7 +140,8 @@ def failures(store: Store, runs: Sequence[str]) -> dict[str, Failures]:
         return {}
     with store.database.reading() as connection:
         rows = connection.execute(
-            "SELECT run, failed, count(*) FROM predictions WHERE list_contains(?, run) GROUP BY ALL ORDER BY ALL", [list(runs)]
+            "SELECT run, left(failed, ?), count(*) FROM predictions WHERE list_contains(?, run) GROUP BY ALL ORDER BY ALL",
+            [REASON_CHARACTERS, list(runs)],
         ).fetchall()
     counts: Counter[str] = Counter()
     reasons: dict[str, list[tuple[str, int]]] = {}

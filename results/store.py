@@ -26,7 +26,7 @@ from benchmarks.schema import SCORED, Passage, Question
 from benchmarks.styles.mix import STYLED
 from benchmarks.units import Sampled
 from judges.metric import Metric, Scores
-from methods.api import FAILED, KEPT_CALLS, Call, Evidence, Indexed, Prediction, Usage, kept
+from methods.api import FAILED, KEPT_CALLS, Call, Evidence, Indexed, Prediction, Usage, kept, reason
 from results.database import Database, now
 from results.variants import style_of_name
 
@@ -444,6 +444,8 @@ class Store:
             questions = [prediction.question_id for prediction in predictions]
             runs = [run] * len(predictions)
             answers = [storable(p.answer) for p in predictions]
+            reasons = [reason(str(p.notes[FAILED])) if p.notes.get(FAILED) else None for p in predictions]
+            notes = [{**p.notes, **({} if why is None else {FAILED: why})} for p, why in zip(predictions, reasons, strict=True)]
             connection.register("fresh", pa.table({"question": pa.array(questions, pa.string())}))
             for table in ("predictions", "evidence", "usage", "calls", "scores", "judge_calls"):
                 connection.execute(f"DELETE FROM {table} WHERE run = ? AND question IN (SELECT question FROM fresh)", [run])
@@ -458,8 +460,8 @@ class Store:
                     "run": runs,
                     "question": questions,
                     "answer": answers,
-                    "failed": [storable(p.notes[FAILED]) if p.notes.get(FAILED) else None for p in predictions],
-                    "notes": [storable(json.dumps(dict(p.notes), ensure_ascii=False)) for p in predictions],
+                    "failed": [None if why is None else storable(why) for why in reasons],
+                    "notes": [storable(json.dumps(kept_notes, ensure_ascii=False)) for kept_notes in notes],
                     # A copy of an equal call in flight is new.
                     "cached_replies": [sum(call.cached and call.created is not None for call in p.calls) for p in predictions],
                     "oldest_reply": [_oldest(p.calls) for p in predictions],

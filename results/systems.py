@@ -230,11 +230,20 @@ def _count(cells: NDArray[np.int64], shape: tuple[int, int], weights: Floats | N
     return np.bincount(cells, weights=weights, minlength=shape[0] * shape[1]).reshape(shape)
 
 
+def implausible(run: RunRow) -> tuple[str, ...]:
+    """Return what makes a submission implausible (`results.submission.plausible`), one sentence per sign."""
+    record = (run.card or {}).get("submission")
+    sentences = record.get(IMPLAUSIBLE) if isinstance(record, Mapping) else None
+    return tuple(map(str, sentences)) if isinstance(sentences, list) else ()
+
+
 WHOLE = "answers by itself"
 """Stands for the reader of a method that needs none."""
 UNKNOWN_READER = "not stated"
 CONTAMINATED = "contaminated"
 """What such a reason begins with."""
+IMPLAUSIBLE = "implausible"
+"""Marks a submission with such findings; key of their sentences in its record."""
 RUN = "run"
 """Origin of runs made here."""
 _SENT = "sent in"

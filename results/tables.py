@@ -21,7 +21,7 @@ import numpy as np
 from results.board import Board, Cell, Row
 from results.health import health_text
 from results.store import INCOMPLETE
-from results.systems import CONTAMINATED
+from results.systems import CONTAMINATED, IMPLAUSIBLE, implausible
 
 FORMATS = ("csv", "markdown", "latex")
 
@@ -95,6 +95,7 @@ def remarks(row: Row) -> list[str]:
     lines += [f"these scores cannot be right: {what}" for what in row.violations]
     if row.contaminated:
         lines.append(f"{CONTAMINATED}: {'; '.join(row.contaminated)}; not compared")
+    lines += [f"{IMPLAUSIBLE}: {what}; a maintainer decides" for what in implausible(run)]
     for metric, cell in row.cells.items():
         number = cell.estimate.n + cell.estimate.unscorable + cell.unscored
         if number < run.done:

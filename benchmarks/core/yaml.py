@@ -52,6 +52,26 @@ def not_yaml(error: yaml.YAMLError, name: str) -> UserError:
     return UserError(f"this is not YAML: {error.problem}", where=where, try_this=_WRITTEN)
 
 
+DEEPEST = 64
+"""Deepest nesting of a YAML file. libyaml recurses into each level: some thousand of them end the process."""
+
+
+def require_shallow(text: str, name: str) -> None:
+    """Refuse a document with too many nested lists and mappings, by its events, which hold one value at a time.
+
+    Raises:
+        UserError: The document is nested deeper than `DEEPEST`.
+        yaml.YAMLError: It is not YAML.
+    """
+    level = 0
+    for event in yaml.parse(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
+        level += isinstance(event, yaml.CollectionStartEvent)
+        level -= isinstance(event, yaml.CollectionEndEvent)
+        if level > DEEPEST:
+            where = f"{name}:{event.start_mark.line + 1 if event.start_mark else 1}"
+            raise UserError(f"the file has more than {DEEPEST} nested lists and mappings", where=where, try_this=_WRITTEN)
+
+
 def line_numbers(node: yaml.Node | None, name: str) -> dict[Path, int]:
     """1-based lines of every key and item below a composed document.
 

@@ -65,6 +65,11 @@ CARD = DatasetCard(
 )
 
 
+_MOST: Mapping[str, float] = {"questions": 50_000, "candidates": 1_000, "triples": 20_000, "decoys": 50}
+_MOST_ENTITIES = 200_000
+"""Limits for untrusted cards: at all of them, generating the data takes some minutes (0.1 to 0.3 ms per entity)."""
+
+
 class WorldsConfig(DatasetConfig, WorldConfig, Rendering):
     """Options of worlds: how many, how large, how hard, and what is asked."""
 
@@ -102,6 +107,15 @@ class WorldsConfig(DatasetConfig, WorldConfig, Rendering):
         worlds = min(_TESTED, max(1, self.questions // _ASKED))
         size = _SMALL[subset]
         return self.model_copy(update={"worlds": worlds, "entities": size, "community": size, "triples": _SMALL_GRAPH})
+
+    def excess(self) -> tuple[str, str] | None:
+        """See `DatasetConfig`."""
+        for name, most in _MOST.items():
+            if (getattr(self, name) or 0) > most:
+                return name, f"at most {most:,}"
+        if (self.worlds or 1) * self.entities > _MOST_ENTITIES:
+            return "worlds", f"at most {_MOST_ENTITIES:,} entities in all worlds together"
+        return None
 
     @property
     def world_config(self) -> WorldConfig:

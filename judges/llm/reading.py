@@ -14,8 +14,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache
 from typing import Any
 
-from benchmarks.core.errors import MissingPackage
 from judges.judge import Parsed
+from methods.models.bounded import mended
 
 LONGEST = 20_000
 """Characters of a reply that are read, from its end."""
@@ -433,14 +433,10 @@ def _mended(text: str) -> Iterator[dict[str, Any]]:
     if not 0 <= start < stop:
         return
     try:
-        import json_repair
-    except ImportError as error:
-        raise MissingPackage("json-repair", "llm", "reading a verdict that is not plain JSON") from error
-    try:
-        mended = json_repair.loads(text[start : stop + 1])
-    except RecursionError:
+        repaired = mended(text[start : stop + 1], "reading a verdict that is not plain JSON")
+    except ValueError:
         return
-    for value in mended if isinstance(mended, list) else [mended]:
+    for value in repaired if isinstance(repaired, list) else [repaired]:
         if isinstance(value, dict):
             yield value
 

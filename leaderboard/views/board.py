@@ -21,7 +21,7 @@ from results.published import Comparison, on_board
 from results.queries import AS_STATED, OURS
 from results.statistics.closed_form import Band
 from results.statistics.core import Difference
-from results.systems import CONTAMINATED
+from results.systems import CONTAMINATED, IMPLAUSIBLE, implausible
 from results.tables import bracketed
 
 ALPHA = 0.05
@@ -294,6 +294,8 @@ def _name(row: Row, board: Board, *, opens: bool) -> Node:
         marks.append(badge(run.origin, run.origin, ORIGINS[run.origin]))
     if row.contaminated:
         marks.append(badge(CONTAMINATED, "failed", "; ".join(row.contaminated)))
+    if doubts := implausible(run):
+        marks.append(badge(IMPLAUSIBLE, "failed", f"A maintainer decides: {'; '.join(doubts)}"))
     if row.violations:
         marks.append(badge("inconsistent", "failed", "These scores cannot be right: " + "; ".join(row.violations)))
     if run.status != FINISHED:

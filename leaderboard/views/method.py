@@ -17,7 +17,7 @@ from results.provenance import Result, thinned
 from results.queries import RunRow
 from results.statistics.core import Estimate
 from results.store import shortened
-from results.systems import CONTAMINATED
+from results.systems import CONTAMINATED, IMPLAUSIBLE, implausible
 
 if TYPE_CHECKING:
     import altair
@@ -224,6 +224,8 @@ def _run_name(run: RunRow, contaminated: Sequence[str]) -> Node:
     marks = [badge(run.origin, run.origin)] if run.origin != "run" else []
     if contaminated:
         marks.append(badge(CONTAMINATED, "failed", "; ".join(contaminated)))
+    if doubts := implausible(run):
+        marks.append(badge(IMPLAUSIBLE, "failed", f"A maintainer decides: {'; '.join(doubts)}"))
     if run.status != "finished":
         marks.append(badge(run.status, run.status if run.status in ("running", "failed", "incomplete") else ""))
     return el("span", run.method, *marks, el("span", run.experiment, cls="aside"))

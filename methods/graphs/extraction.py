@@ -17,7 +17,7 @@ from typing import Annotated, Any, ClassVar, Literal, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from benchmarks.core.errors import MissingPackage, UserError
+from benchmarks.core.errors import UserError
 from benchmarks.core.fingerprint import content_hash, fingerprint
 from methods.api import Services, Usage
 from methods.flow import together
@@ -38,6 +38,7 @@ from methods.graphs.knowledge_graph import (
 from methods.graphs.noun_phrases import NounPhrases
 from methods.graphs.synthetic import WorldsExtractor
 from methods.models import template_text
+from methods.models.bounded import mended
 from methods.models.chat import ChatModel, Reply
 from methods.models.chat import parse as parse_json
 from methods.models.llm import LLM, MayAskConfig, defaults, open_llm
@@ -308,6 +309,8 @@ def extractor_of(config: GraphConfig, services: Services) -> WorldsExtractor | N
 
 
 _FENCE = re.compile(r"```(?:\w+)?\s*(.*?)(?:```|\Z)", re.DOTALL)
+_FENCES = 16
+"""Most code blocks of a reply that are read."""
 
 
 def strings_in(reply: str) -> list[str] | None:
@@ -316,7 +319,7 @@ def strings_in(reply: str) -> list[str] | None:
     Returns:
         The strings as they stand, items of other types left out; None where there is no list.
     """
-    for candidate in (reply, *_FENCE.findall(reply), _from_first_bracket(reply)):
+    for candidate in (reply, *_FENCE.findall(reply)[:_FENCES], _from_first_bracket(reply)):
         if candidate and (result := _strings(_loads(candidate))) is not None:
             return result
     return None
@@ -335,10 +338,9 @@ def _loads(text: str) -> Any:
     except (ValueError, RecursionError):
         pass
     try:
-        import json_repair
-    except ImportError as error:
-        raise MissingPackage("json-repair", "llm", "reading a reply that is not plain JSON") from error
-    return json_repair.loads(text)
+        return mended(text, "reading a reply that is not plain JSON")
+    except ValueError:
+        return None
 
 
 def _strings(value: Any) -> list[str] | None:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import islice
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -24,6 +25,7 @@ from benchmarks.core.errors import Broke, MissingPackage, described
 from methods.api import Call as KeptCall
 from methods.api import Usage, kept
 from methods.flow import event_loop, ordered, run, trace
+from methods.models.bounded import mended
 from methods.models.endpoint import Backend, ChatConfig, Endpoint, Estimate, Fault, Messages
 from methods.models.limits import LIMIT, Budget, CallCost, RateLimiter, UsageByRole
 from methods.models.reply import Completion, Content, read
@@ -41,6 +43,9 @@ LIKENESS = 85.0
 """Least similarity (0 to 100) of a misspelled field name to the one it is taken for."""
 _REFUSED = re.compile(r"response_format|response format|json_schema|json_object|json mode|structured|guided|schema", re.I)
 _FENCE = re.compile(r"```(?:json)?\s*(.*?)(?:```|\Z)", re.DOTALL | re.IGNORECASE)
+
+_FENCES = 16
+"""Most code blocks of a reply that are read."""
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -105,17 +110,17 @@ def parse(text: str, model: type[M]) -> Parsed[M]:
         return Parsed(model.model_validate_json(text))
     except ValidationError:
         pass
-    try:
-        import json_repair
-    except ImportError as error:
-        raise MissingPackage("json-repair", "llm", "reading a reply that is not plain JSON") from error
     failed = "the reply holds no JSON object"
-    fences = [match.strip() for match in _FENCE.findall(text)]
+    fences = [match[1].strip() for match in islice(_FENCE.finditer(text), _FENCES)]
     start = text.find("{")
     for candidate in [*fences, text[start:] if start >= 0 else ""]:
         if "{" not in candidate:
             continue
-        result = json_repair.loads(candidate)
+        try:
+            result = mended(candidate, "reading a reply that is not plain JSON")
+        except ValueError as error:
+            failed = f"the reply cannot be read: {error}"
+            continue
         # Several objects in a row come as a list; the last is what a model that thought aloud settled on.
         for value in reversed(result) if isinstance(result, list) else [result]:
             if not isinstance(value, dict) or not value:

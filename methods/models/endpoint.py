@@ -1,6 +1,6 @@
 """One call to an OpenAI-compatible endpoint: what came back, or what went wrong and whether trying again can help.
 
-The key is taken out of every message that an endpoint sends back, since some repeat it.
+Keys are replaced in every text that an endpoint sends back, replies included, since some repeat them.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import json
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from functools import partial
@@ -23,6 +23,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 from benchmarks.core.errors import Broke, MissingPackage, UserError, nearest
 from benchmarks.core.fingerprint import fingerprint
 from methods.flow import trace
+from methods.models import secrets
 from methods.models.dialect import dialect_of
 from methods.models.reply import Completion, ErrorReply, completion_of
 from methods.models.revision import DESCRIPTION, Probe, Revision, ask
@@ -327,9 +328,10 @@ class Endpoint:
         self.url = config.url
         self.counter: Counter = TokenCounter(config.tokenizer)
         self.room: int | None = None
-        self._key = config.key()
+        self._key = secrets.use(config.key())
         self._headers, self._query = config.filled("headers"), config.filled("query")
-        self._secrets = config.secrets()
+        for secret in config.secrets():
+            secrets.use(secret)
         self._asking: dict[str, Any] = dict(_AS_IT_IS)
         if self._headers and config.key_variable is None and "authorization" not in map(str.lower, self._headers):
             self._asking["Authorization"] = openai.Omit()  # an invented key beside the header's would be refused
@@ -368,7 +370,10 @@ class Endpoint:
     async def send(self, messages: list[dict[str, str]], extra: Mapping[str, Any], repetition: int) -> Completion:
         """See `Backend`."""
         with trace().during(serving=1):
-            return await self._send(messages, extra)
+            completion = await self._send(messages, extra)
+        texts = {field.name: value for field in fields(completion) if isinstance(value := getattr(completion, field.name), str)}
+        repeated = {name: text for name, value in texts.items() if (text := secrets.hidden(value)) != value}
+        return replace(completion, **repeated) if repeated else completion  # type: ignore[arg-type]
 
     async def _send(self, messages: list[dict[str, str]], extra: Mapping[str, Any]) -> Completion:
         """Ask in the endpoint's dialect, which a refusal may teach."""
@@ -458,10 +463,10 @@ class Endpoint:
         return Fault(reason, "fail", status=status, parameter=parameter)
 
     def clean(self, text: str) -> str:
-        """Return one line of at most 300 characters, without keys."""
-        for secret in self._secrets:
-            text = text.replace(secret, "***")
-        return " ".join(text.split())[:300]
+        """Return a text as one line of at most 300 characters, without keys."""
+        for secret in self.config.secrets():
+            text = text.replace(secret, secrets.HIDDEN)
+        return " ".join(secrets.hidden(text).split())[:300]
 
     def hopeless(self, fault: Fault) -> bool:
         """Whether a fault that outlasted every try says that no other call can succeed either."""

@@ -9,7 +9,9 @@ from __future__ import annotations
 import errno
 import os
 import re
+import signal
 import sys
+import threading
 from contextlib import suppress
 from typing import Any
 
@@ -17,7 +19,7 @@ import typer
 
 from benchmarks.core.errors import Broke, UserError, nearest, refused
 
-FINE, BROKE, WRONG, INTERRUPTED, UNREAD = 0, 1, 2, 130, 141
+FINE, BROKE, WRONG, INTERRUPTED, UNREAD, TERMINATED = 0, 1, 2, 130, 141, 143
 """Exit codes; 3 is `Incomplete`, and `gate` adds 100 (regressed) and 101 (inconclusive). The last is what shells have of a broken pipe."""
 
 _PARSER_ERROR: Any = next(item for item in typer.BadParameter.__mro__ if item.__name__ == "ClickException")
@@ -66,8 +68,36 @@ def tolerant() -> None:
         change(errors="replace")
 
 
+class _Termination(KeyboardInterrupt):
+    """SIGTERM, handled as Ctrl-C is."""
+
+
 def run_command(app: Any) -> int:
-    """Run the command line, a Typer or the command made of one; returns the exit code."""
+    """Run the command line, a Typer or the command made of one, and return the exit code.
+
+    SIGTERM, which schedulers and containers send, ends a command as Ctrl-C does: what is finished is stored and the run is
+    marked as interrupted. The exit code is 143 then.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        return _run(app)
+    terminated = False
+
+    def terminate(*_: object) -> None:
+        nonlocal terminated
+        # A second signal must not break what the first one has begun: storing what is finished.
+        if not terminated:
+            terminated = True
+            raise _Termination
+
+    before = signal.signal(signal.SIGTERM, terminate)
+    try:
+        code = _run(app)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    return TERMINATED if terminated and code == INTERRUPTED else code
+
+
+def _run(app: Any) -> int:
     as_json = "--json" in sys.argv
     try:
         code = app(standalone_mode=False, prog_name="ragmeter")

@@ -12,14 +12,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any, TextIO
 
-from rich.console import Console
 from rich.text import Text
 
 from benchmarks.core.errors import UserError, counted, unknown_name, unwritable
 from ragmeter.board_text import show_board
 from ragmeter.cli import completion, options, results_style
 from ragmeter.cli.options import App, Common, argument, option
-from ragmeter.console import WHOLE, err, listing, offering_score, out
+from ragmeter.console import WHOLE, SafeConsole, err, listing, offering_score, out, printable
 from ragmeter.run_text import show_compared, show_question, show_run
 from results import checkpoints, compare, published, queries, tables
 from results.board import Board, board, boards
@@ -88,12 +87,12 @@ def table(
     elif form == "text":
         sheet = io.StringIO()
         for item in results:
-            show_board(item, Console(file=sheet, width=FILE_WIDTH, highlight=False, no_color=True))
+            show_board(item, SafeConsole(file=sheet, width=FILE_WIDTH, highlight=False, no_color=True))
         text = sheet.getvalue()
     else:
         text = tables.render(results, form)
     if output is None:
-        sys.stdout.write(text)
+        sys.stdout.write(printable(text))
     else:
         _write(output, text)
 

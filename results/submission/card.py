@@ -319,9 +319,16 @@ def _check_config(card: Card, document: Located) -> None:
             try_this="remove `path`; whoever checks the submission has the data in RAGMETER_DATA",
         )
     try:
-        entry.config.model_validate(card.config)
+        options = entry.config.model_validate(card.config)
     except ValidationError as error:
         raise _explained(error, document, ("config",), entry.config) from None
+    if excess := options.excess():
+        name, limit = excess
+        raise UserError(
+            f"{name}: {echoed(card.config.get(name), ('config', name))} asks for too much work; a card may ask for {limit}",
+            where=document.where(("config", name)),
+            try_this="lower it, or split the data into several submissions",
+        )
 
 
 def dataset_options(card: Card) -> DatasetConfig:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -23,7 +23,9 @@ from results.statistics.intervals import estimates
 from results.store import FINISHED, Run, Store
 from results.submission import Report
 from results.submission.card import MIB, Card
+from results.submission.plausible import SIGNS, LoadRuns, StoredRun
 from results.submission.validate import Target
+from results.systems import IMPLAUSIBLE
 from results.tables import plain
 
 # -- What a server accepts from anyone: submissions for the boards that its store has, and for nothing else --
@@ -90,6 +92,31 @@ def beside(rows: Sequence[RunRow], dataset_fingerprint: str, setting: str, seed:
     """
     alike = (row for row in rows if (row.dataset_fingerprint, row.setting, row.seed) == (dataset_fingerprint, setting, seed))
     return list({row.run: row for row in alike}.values())
+
+
+def other_runs(store: Store, card: Card, dataset_fingerprint: str) -> LoadRuns:
+    """Get what a submission's answers are compared with: finished runs over the same questions, in any setting.
+
+    Controls are left out, and runs of a method of the same name: a new version, and the run that `verify` compares with,
+    give nearly the same answers.
+    """
+    same = {card.method.name.casefold(), card.method.label.casefold()}
+
+    def load() -> Iterator[StoredRun]:
+        rows = {row.run: row for row in (queries.runs(store) if store.database.exists else [])}
+        for row in rows.values():
+            names = {row.method.casefold(), row.method_id.casefold(), row.method.partition("@")[0].casefold()}
+            if row.dataset_fingerprint == dataset_fingerprint and row.status == FINISHED and row.kind != "control" and not names & same:
+                yield StoredRun(f"{row.method} (run {row.run[:8]})", answers(store, row.run))
+
+    return load
+
+
+def answers(store: Store, run: str) -> dict[str, str]:
+    """Return the answers of a stored run by question id, without those that failed."""
+    with store.database.reading() as connection:
+        rows = connection.execute("SELECT question, answer FROM predictions WHERE run = ? AND failed IS NULL", [run]).fetchall()
+    return dict(rows)
 
 
 # -- What a submission would show on its board, before anything of it is stored --
@@ -227,6 +254,7 @@ def _record(report: Report) -> dict[str, Any]:
         "card_digest": report.card.digest,
         "predictions_digest": report.digest,
         "contamination": list(report.contamination),
+        IMPLAUSIBLE: [finding.what for finding in report.findings if finding.code in SIGNS],
         "findings": [finding.to_json() for finding in report.findings],
         "verification": None,
     }

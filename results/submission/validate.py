@@ -20,7 +20,9 @@ from judges.score import check_invariants, score
 from methods.api import FAILED, SUPPORT, Prediction, support_claims
 from results.submission import Findings, Report, shown
 from results.submission.card import LIMITS, Card, Limits
-from results.submission.leakage import LoadTraining, Prompted, check_prompts, contamination
+from results.submission.leakage import WORLDS, LoadTraining, Prompted, check_prompts, contamination
+from results.submission.plausible import Answered, LoadRuns, check_plausible
+from results.submission.reply_checks import check_replies
 from results.submission.rows import PROMPT, Row, RowReader, jsonl_rows
 
 LADDER = ("mrr@1", "precision@1", "hit@1", "recall@1", "recall@5", "recall@20", "mrr@10", "ndcg@10")
@@ -51,6 +53,7 @@ def validate(
     metrics: Sequence[Metric] = (),
     read: RowReader = jsonl_rows,
     training: LoadTraining | None = None,
+    runs: LoadRuns | None = None,
     limits: Limits = LIMITS,
 ) -> Report:
     """Check a submission completely, and score it where nothing keeps it out.
@@ -64,6 +67,7 @@ def validate(
             `retrieval_only`.
         read: From bytes to rows: JSON Lines, or another format.
         training: Gets the questions of declared training data; None compares references alone.
+        runs: Gets the stored runs that answers are compared with; None compares with nothing.
         limits: Bounds.
     """
     findings = Findings(limits.shown)
@@ -82,7 +86,7 @@ def validate(
             )
             break
         checker.add(row)
-    checker.finish(card, metrics)
+    checker.finish(card, metrics, runs)
     result = contamination(card, target.loaded, training, findings)
     predictions: tuple[Prediction, ...] = ()
     scores: dict[str, Scores] = {}
@@ -130,6 +134,8 @@ class _Checker:
         self._questions: Sequence[Question] = target.in_setting.questions
         self._setting = setting
         self._graphs = target.in_setting.extra.get("graphs", {}) if setting.scope == "question" else {}
+        # Restyled worlds have names of their own, and the questions of worlds.
+        self._synthetic = target.loaded.reference.name == WORLDS or all("world" in q.metadata for q in self._questions)
         self._known = {name: q for q in self._questions for name in (q.id, q.query_id)}
         self._lines: dict[str, int] = {}
         self._kept: dict[str, Prediction] = {}
@@ -203,7 +209,7 @@ class _Checker:
         held = len(self._corpus.get([passage])[0].sentences) or 10**6
         return 0 <= index < held
 
-    def finish(self, card: Card, metrics: Sequence[Metric]) -> None:
+    def finish(self, card: Card, metrics: Sequence[Metric], runs: LoadRuns | None) -> None:
         """What can be said only when every row was seen."""
         for question in self._questions:
             if question.id not in self._lines:
@@ -235,6 +241,20 @@ class _Checker:
         ranked = any(RANKING_NEEDS.intersection(metric.entry.needs) for metric in metrics)
         if ranked and kept and not any(item.evidence for item in kept) and self._setting.name != "closed_book":
             self._findings.add("no_evidence", "no row has evidence: ranking metrics will be 0", severity="warning")
+        answered = [
+            Answered(self._lines[question.id], question, self._kept[question.id], self._corpus)
+            for question in self._questions
+            if question.id in self._kept
+        ]
+        check_replies(answered, self._findings)
+        check_plausible(
+            answered,
+            self._findings,
+            synthetic=self._synthetic,
+            closed_book=self._setting.name == "closed_book",
+            retrieval_only=card.retrieval_only,
+            runs=runs,
+        )
         check_prompts(
             [
                 Prompted(self._lines[question.id], question, self._kept[question.id], self._corpus)

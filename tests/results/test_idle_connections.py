@@ -221,7 +221,7 @@ def test_a_store_in_a_folder_that_cannot_be_written_is_read(folder: Path, monkey
     store = Store(folder)
     store.database.close()
 
-    def denied(self: _Shared) -> Any:
+    def denied(self: _Shared, *_: object) -> Any:
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr(_Shared, "_queue", denied)

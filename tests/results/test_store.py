@@ -18,9 +18,10 @@ from hypothesis import strategies as st
 
 from benchmarks.core.errors import Broke, UserError
 from benchmarks.schema import Passage
-from methods.api import FAILED, Evidence, Indexed, Prediction, Usage
+from methods.api import FAILED, REASON_CHARACTERS, Evidence, Indexed, Prediction, Usage, reason
 from results import queries
 from results.database import DiskFull
+from results.failures import cause_of, failures
 from results.store import FINISHED, RUNNING, Run, Store
 
 RUN = Run("f00dfeed", "bm25", "bm25", "retriever", {"id": "bm25"}, "toy:dev", "d1", "distractor", 0, 3, {"python": "3"})
@@ -188,6 +189,32 @@ def test_a_store_of_another_schema_is_refused_and_the_way_to_bring_it_along_said
         for response in ("version 0.0.1", f"`ragmeter {export} --store {store.folder}`", "ragmeter store import FOLDER"):
             assert response in str(caught.value.try_this)
     assert store.database.path.read_bytes() == before
+
+
+def test_long_reasons_are_cut_when_stored_and_keep_their_cause(store: Store) -> None:
+    store.start(replace(RUN, run="r"))
+    store.append("r", [Prediction("q", "", notes={"failed": "ValueError: \n" + "a" * 60_000, "k": 1})], {})
+    (kept,) = store.predictions("r")
+    with store.database.reading() as connection:
+        column = connection.execute("SELECT failed FROM predictions").fetchone()
+    assert kept.notes["k"] == 1
+    assert column == (kept.notes["failed"],)
+    assert len(kept.notes["failed"]) == REASON_CHARACTERS
+    assert failures(store, ["r"])["r"].kinds == {"raised": 1}
+
+
+def test_cause_of_a_failure_ignores_numbers_quotes_and_ids() -> None:
+    first = cause_of("HTTP 500: model 'a' at node-17.eu failed after 3,5 s (call_x9)")
+    assert first == cause_of('HTTP 502: model "b" at node-2.eu failed after 12 s (y7)')
+    assert first != cause_of("HTTP 500: model 'a' at node.eu failed after 3,5 s (call_x9)")
+
+
+def test_reason_keeps_its_end() -> None:
+    assert reason("a\n b", " (read, x.py line 3)") == "a b (read, x.py line 3)"
+    cut = reason("a" * 1000, " (read, x.py line 3)")
+    assert len(cut) == REASON_CHARACTERS
+    assert cut.endswith("a… (read, x.py line 3)")
+    assert len(reason("a", "b" * 1000)) < REASON_CHARACTERS
 
 
 def test_a_failed_transaction_leaves_nothing_behind(store: Store) -> None:

@@ -31,6 +31,7 @@ from methods.baselines.hybrid import Part, RetrieverPart
 from methods.flow import IN_FLIGHT, one, trace
 from methods.graphs.extraction import Prompt, read_prompt
 from methods.models import template_text
+from methods.models.bounded import between
 from methods.models.causal import Generation
 from methods.models.chat import ChatModel
 from methods.models.endpoint import ChatConfig, Messages
@@ -319,11 +320,11 @@ def register_program(
 
 def tagged(reply: str, tag: str) -> str | None:
     """What stands between the first pair of tags, whose letters may be of any case; None where one is missing."""
-    match = re.search(rf"<{tag}>(.*?)</{tag}>", reply, re.DOTALL | re.IGNORECASE)
+    match = between(reply, f"<{tag}>", f"</{tag}>")
     return match[1].strip() if match else None
 
 
 def behind(reply: str, mark: str) -> str | None:
     """What the last line with a mark says behind it, as a bare answer; None where no line has it."""
-    matches = re.findall(rf"{mark}\s*:?\s*(\S.*)", reply, re.IGNORECASE)
+    matches = re.findall(rf"{mark}\s*(?::\s*)?(\S.*)", reply, re.IGNORECASE)
     return short(matches[-1].strip()) if matches else None

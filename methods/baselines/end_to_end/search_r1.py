@@ -16,6 +16,7 @@ from pydantic import Field
 
 from benchmarks.schema import Passage
 from methods.baselines.end_to_end.program import NO_END, NOTHING_FOUND, ProgramConfig, Session, register_program, tagged
+from methods.models.bounded import between
 from methods.models.llm import LLM, defaults
 
 
@@ -74,7 +75,7 @@ async def search_r1(q: Session) -> str:
     for turn in range(q.config.turns + 1):
         conversation = [*start, *([{"role": "assistant", "content": written}] if written else [])]
         reply = await q.fitted(lambda _, fixed=conversation: fixed, 0, "turn", raw=True)  # type: ignore[misc]
-        wanted = re.search(f"{re.escape(opening)}(.*?){re.escape(closing)}", reply, re.DOTALL)
+        wanted = between(reply, opening, closing)
         answered = re.search("<answer>", reply, re.IGNORECASE)
         if wanted and not (answered and answered.start() < wanted.start()):
             if turn == q.config.turns:

@@ -24,8 +24,8 @@ from methods.models.llm import LLM, defaults
 from methods.models.nli import NliConfig, NliModel
 from methods.readers.extract import short
 
-FOLLOW_UP = re.compile(r"^\s*Follow[- ]?up\s*:\s*(\S.*)", re.IGNORECASE | re.MULTILINE)
-INTERMEDIATE = re.compile(r"^\s*Intermediate answer\s*:\s*(\S.*)", re.IGNORECASE | re.MULTILINE)
+FOLLOW_UP = re.compile(r"^[^\S\n]*Follow[- ]?up\s*:\s*(\S.*)", re.IGNORECASE | re.MULTILINE)
+INTERMEDIATE = re.compile(r"^[^\S\n]*Intermediate answer\s*:\s*(\S.*)", re.IGNORECASE | re.MULTILINE)
 FINAL = "final answer is"
 
 

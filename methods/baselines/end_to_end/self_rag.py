@@ -216,7 +216,7 @@ async def self_rag(q: Session) -> str:
 # -- By prompts --
 
 
-_LINE = re.compile(r"^\W*(relevant|answer|supported|useful)\W*:\s*(.*)$", re.IGNORECASE | re.MULTILINE)
+_LINE = re.compile(r"^[^\w\n]*(relevant|answer|supported|useful)\W*:\s*(.*)$", re.IGNORECASE | re.MULTILINE)
 _DEGREES = {"yes": (1.0, 0.0), "no": (0.0, 1.0)}
 _SUPPORT = {"fully": (1.0, 0.0, 0.0), "partly": (0.0, 1.0, 0.0), "no": (0.0, 0.0, 1.0)}
 

@@ -11,6 +11,8 @@ import string
 import unicodedata
 from dataclasses import dataclass
 
+from methods.models.bounded import between
+
 LABELS = string.ascii_uppercase[:23]
 """How Setwise calls its passages."""
 UNUSABLE, COMPLETED, REPAIRED = "unusable", "completed", "repaired"
@@ -92,5 +94,5 @@ def _reasoned(reply: str) -> str:
 
 def _between(text: str, tag: str) -> str | None:
     """What stands in the first pair of tags, whose letters may be of any case."""
-    match = re.search(rf"<{tag}>(.*?)</{tag}>", text, re.DOTALL | re.IGNORECASE)
+    match = between(text, f"<{tag}>", f"</{tag}>")
     return match[1] if match else None

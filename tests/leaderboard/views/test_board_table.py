@@ -105,6 +105,15 @@ def test_what_cannot_be_right_or_was_trained_on_has_no_rank(made_up: Board) -> N
     assert 1 in after.values()
 
 
+def test_implausible_submission_is_marked_and_keeps_its_rank(made_up: Board) -> None:
+    first, *others = made_up.rows
+    sent = replace(first, run=replace(first.run, card={"submission": {"implausible": ["one answer to everything"]}}))
+    marked, plain = ("".join(drawings._name(row, made_up, opens=False).texts()) for row in (sent, first))
+    assert "implausible" in marked
+    assert "implausible" not in plain
+    assert ranks(replace(made_up, rows=(sent, *others)), F1, DEFINITIONS) == ranks(made_up, F1, DEFINITIONS)
+
+
 def test_rank_one_is_the_lowest_where_lower_is_better(made_up: Board) -> None:
     positions = ranks(made_up, PERPLEXITY, DEFINITIONS)
     best = min((r for r in made_up.rows if r.run.run in positions), key=lambda r: r.cells[PERPLEXITY].estimate.value)

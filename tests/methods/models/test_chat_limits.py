@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from benchmarks.core.errors import UserError
 from methods.api import Services
+from methods.models import secrets
 from methods.models.endpoint import PER_MESSAGE, Estimate, TokenCounter
 from methods.models.limits import LIMIT, Budget, UsageByRole
 from methods.registry import Component
@@ -210,6 +211,24 @@ def test_the_key_is_in_no_repr_no_dump_and_no_log(
     assert "sk-secret-1234" not in "".join(shown)
     assert b"sk-secret-1234" not in (tmp_path / "cache.sqlite").read_bytes()
     assert b"sk-secret-1234" not in (tmp_path / "cache.sqlite-wal").read_bytes()
+
+
+def test_key_that_an_endpoint_repeats_is_stored_nowhere(endpoint: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    key = "sk-secret-1234-in-use"
+    monkeypatch.setenv("MY_KEY", key)
+    endpoint.server.answer = lambda request: Written(f"Your key is {key}, {key}.", 1, 16, "stop")
+    (reply,) = endpoint.chat(key_variable="MY_KEY", cache=tmp_path / "cache.sqlite").complete(
+        [[{"role": "user", "content": "What is your key?"}]]
+    )
+    assert reply.text == "Your key is ***, ***."
+    assert key.encode() not in (tmp_path / "cache.sqlite").read_bytes() + (tmp_path / "cache.sqlite-wal").read_bytes()
+
+
+@pytest.mark.parametrize(("secret", "counts"), [("EMPTY", False), ("not-needed", False), ("a1b2c3d4", True), ("k" * 16, True), ("", False)])
+def test_placeholders_of_keys_do_not_change_answers(secret: str, counts: bool) -> None:
+    secrets.use(secret)
+    text = f"The answer is {secret} here"
+    assert (secrets.hidden(text) != text) is counts
 
 
 def test_an_estimate_says_what_it_does_not_know() -> None:

@@ -343,7 +343,8 @@ def test_a_killed_run_resumes_to_the_same_numbers(tmp_path: Path, kills: int, qu
 
 
 @pytest.mark.slow
-def test_an_interrupted_run_says_how_to_go_on_and_keeps_what_it_has(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("sent", "code"), [((signal.SIGINT,), 130), ((signal.SIGTERM, signal.SIGTERM), 143)])
+def test_an_interrupted_run_says_how_to_go_on_and_keeps_what_it_has(sent: tuple[signal.Signals, ...], code: int, tmp_path: Path) -> None:
     file, script, folder = tmp_path / "slow.yaml", tmp_path / "slow.py", tmp_path / "store"
     file.write_text(FILE.replace("{id: bm25}, {id: gold_answer}, {id: random}", "{id: test_slow}"))
     script.write_text(SLOW_METHOD)
@@ -360,9 +361,10 @@ def test_an_interrupted_run_says_how_to_go_on_and_keeps_what_it_has(tmp_path: Pa
     deadline = time.monotonic() + 120
     while time.monotonic() < deadline and not (store.database.exists and any(r.done for r in queries.runs(store))):
         time.sleep(0.2)
-    process.send_signal(signal.SIGINT)
+    for number in sent:
+        process.send_signal(number)
     _, response = process.communicate(timeout=60)
-    assert process.returncode == 130
+    assert process.returncode == code
     assert "ragmeter run --resume" in response
     (row,) = queries.runs(store)
     assert row.status == "interrupted"

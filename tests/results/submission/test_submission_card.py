@@ -160,3 +160,18 @@ def test_a_card_of_the_largest_size_is_read_in_seconds() -> None:
     result = card(CARD.replace("seeds: 0-99}", f"seeds: 0-99, question_ids: [{ids}]}}"))
     assert len(result.training_data[0].question_ids) == 12_000
     assert time.process_time() - started < 20
+
+
+@pytest.mark.parametrize(
+    "config",
+    ["worlds: 1000000", "worlds: 100, entities: 4000", "questions: 50001", "decoys: 1e9", "candidates: 100000", "triples: 1000000"],
+)
+def test_card_cannot_ask_for_unbounded_work(config: str) -> None:
+    error = refused(CARD.replace("seed: 10007", config))
+    assert error.where == f"card.yaml:11 (config.{config.partition(':')[0]})"
+    assert "at most" in error.what
+
+
+def test_card_may_ask_for_as_many_worlds_as_experiments_use() -> None:
+    allowed = card(CARD.replace("seed: 10007", "worlds: 200, entities: 440, questions: 5000"))
+    assert dataset_options(allowed).excess() is None

@@ -29,6 +29,12 @@ REFERENCE = "worlds/multihop:validation"
 METRICS = [parse_metric(name) for name in ("em", "f1(rules=hotpotqa)", "recall@5", "has_answer@5", "sp_f1")]
 
 
+@pytest.fixture(autouse=True)
+def _perfect_rows_are_plausible(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows of these tests are made of the gold; what that looks like is the subject of test_submission_plausible.py."""
+    monkeypatch.setattr("results.submission.validate.check_plausible", lambda *_, **__: None)
+
+
 @pytest.fixture(scope="module")
 def world() -> Benchmark:
     return registry.load(REFERENCE).limited(12)

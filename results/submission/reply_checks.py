@@ -1,0 +1,67 @@
+"""Signs that an answer is a raw reply: thoughts, special tokens, error messages and echoed prompts in its place.
+
+Each costs the sender points, and none is removed here: scores are those of what was sent.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from benchmarks.text import normalize
+from results.submission import Findings, shown
+from results.submission.plausible import Answered
+
+_THOUGHT = re.compile(
+    r"</?(?:think|thinking|thought|reasoning|reflection)>|\[/?THINK\]|<\|channel\|>|<\|begin_of_thought\|>", re.IGNORECASE
+)
+_SPECIAL = re.compile(
+    r"<\|[a-z_]{2,40}(?::[a-z_]{1,20})?\|>|<(?:bos|eos|pad|unk|start_of_turn|end_of_turn)>|</s>|\[/?INST\]|<</?SYS>>|\[(?:PAD|CLS|SEP|EOS)\]"
+    r"|<｜[^｜\n]{2,40}｜>",
+    re.IGNORECASE,
+)
+_ERROR = re.compile(
+    r"\A\W{0,20}(?:Traceback \(most recent call last\)|Error code: \d{3}|HTTP(?:/[\d.]+)? (?:Error )?[45]\d\d\b"
+    r"|\{\W{0,20}error\W{0,20}:|<!DOCTYPE html|<html\b"
+    r"|(?:[A-Za-z_.]{0,60}\.)?[A-Z][A-Za-z]{2,40}(?:Error|Exception|Timeout)\b(?=\s*[:(])"
+    r"|(?:Internal Server Error|Bad Gateway|Service Unavailable|Gateway Time-?out|Too Many Requests|Connection (?:refused|reset)"
+    r"|Rate limit (?:reached|exceeded)|Request timed out|context_length_exceeded|CUDA out of memory)\b)"
+)
+_ECHO_WORDS, _ECHO_SHARE = 5, 0.05
+
+
+def check_replies(rows: Sequence[Answered], findings: Findings) -> None:
+    """Add a warning for each kind of raw reply.
+
+    A mark that the question or a gold answer contains is part of the topic. Long answers repeat a question now and then, so
+    an echo is a sign only for at least three questions and 5 % of the answers.
+    """
+    answered = [row for row in rows if row.prediction.answer.strip()]
+    for row in answered:
+        text, topic = row.prediction.answer, " ".join((row.question.text, *row.question.golds))
+        for code, pattern, what, remedy in (
+            ("thought_in_answer", _THOUGHT, "answers hold a model's thoughts", "submit what follows the thought"),
+            ("special_tokens", _SPECIAL, "answers hold special tokens of a model", "decode replies without special tokens"),
+            ("error_as_answer", _ERROR, "answers are error messages", 'answer "" with {"notes": {"failed": "why"}}, or ask again'),
+        ):
+            match = next((candidate for candidate in pattern.finditer(text) if candidate[0] not in topic), None)
+            if match and not (code == "special_tokens" and _THOUGHT.fullmatch(match[0])):
+                detail = f"question {shown(row.question.id)}: {shown(text[max(0, match.start() - 20) :])}"
+                findings.add(code, what, detail, line=row.line, severity="warning", try_this=remedy)
+    echoed = [row for row in answered if _echoes(row)]
+    if len(echoed) < max(3.0, _ECHO_SHARE * len(answered)):
+        return
+    for row in echoed:
+        findings.add(
+            "echoed_prompt",
+            f"answers repeat the prompt: {len(echoed)} of {len(answered)}",
+            f"question {shown(row.question.id)}: {shown(row.prediction.answer)}",
+            line=row.line,
+            severity="warning",
+            try_this="submit the generated part without the prompt",
+        )
+
+
+def _echoes(row: Answered) -> bool:
+    question = normalize(row.question.text)
+    return len(question.split()) >= _ECHO_WORDS and f" {question} " in f" {normalize(row.prediction.answer)} "

@@ -29,7 +29,7 @@ from methods.baselines.rerank import replies
 from methods.gpr import questions
 from methods.graphs import augmented_queries, extraction, knowledge_graph
 from methods.models import bounded, chat, rewriter
-from methods.readers import prompts
+from methods.readers import extract
 from methods.sark import lists
 from ragmeter import console, experiment
 from results import failures, redaction, trec, trec_eval
@@ -82,7 +82,7 @@ def _from_file(read: Callable[[Path], Any], folder: Path) -> Callable[[str], Any
 
 MODEL_REPLIES: Mapping[str, Callable[[str], Any]] = {
     "JSON of a shape": lambda text: chat.parse(text, _Shape),
-    "bare answer": prompts.bare_answer,
+    "bare answer": extract.short,
     "tagged answer": lambda text: program.tagged(text, "answer"),
     "answer behind a mark": lambda text: program.behind(f"So the answer is{text}", "So the answer is"),
     "text between tags": lambda text: bounded.between(text, "<search>", "</search>"),

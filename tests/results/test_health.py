@@ -22,6 +22,7 @@ from results.health import HealthLine, health, health_text, is_same_model
 from results.judgments import Match
 from results.queries import RunRow
 from results.store import Store
+from tests.support.stores import answer_again
 
 GOLDS = [f"gold{number}" for number in range(20)]
 PROMPT = "user: " + "a passage of text " * 1000
@@ -39,7 +40,7 @@ def called(store: Store, run: RunRow, calls: Sequence[Call], notes: dict[str, An
     """Give the first questions of a run these calls, one each, and all of these notes."""
     predictions = store.predictions(run.run)
     changed = [replace(item, notes=notes or {}, calls=(call,)) for item, call in zip(predictions, calls, strict=False)]
-    store.append(run.run, changed, {})
+    answer_again(store, run.run, changed)
 
 
 def lines_of(store: Store, *runs: RunRow) -> dict[str, HealthLine]:

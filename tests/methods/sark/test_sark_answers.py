@@ -73,7 +73,7 @@ def test_a_model_is_shown_question_and_passage_but_no_gold_and_nothing_twice(tmp
         assert len(server.conversations) == 3
 
 
-@pytest.mark.parametrize("reply", ["Mismatch.", "**Mismatch**", "mismatch", "Mismatch, though it would match another gold"])
+@pytest.mark.parametrize("reply", ["Mismatch.", "**Mismatch**", "mismatch", "Verdict: Mismatch"])
 def test_a_provided_judge_that_says_mismatch_with_a_full_stop_does_not_say_match(reply: str, tmp_path: Path) -> None:
     server = Server(lambda prompt: reply)
     with server.running() as chat:

@@ -154,6 +154,10 @@ Signal = Literal["ok", "busy", "broken"]
 """How a call ended: answered in whatever way, refused for lack of room (429, 503), or reset or timed out."""
 
 
+Ticket = tuple[int, int]
+"""How often the limit had been reduced when a call was sent, and how many were sent since."""
+
+
 class RateLimiter:
     """Slots for calls, shared by everything that asks one endpoint; used from one event loop only.
 
@@ -175,8 +179,7 @@ class RateLimiter:
         self.cuts = 0
         self._good = 0.0
         self._kept = 0
-        self._window: deque[Signal] = deque(maxlen=WINDOW)
-        self._broken: deque[bool] = deque(maxlen=WINDOW)
+        self._sent: list[Signal | None] = []
         self._answered = False
         self._running = 0
         self._waiting: deque[asyncio.Future[None]] = deque()
@@ -199,7 +202,7 @@ class RateLimiter:
             if self.limit >= before:  # nothing but the one who left held it down
                 self.limit = float(self.most)
 
-    async def enter(self, *, again: bool = False) -> int:
+    async def enter(self, *, again: bool = False) -> Ticket:
         """Wait for a slot; returns a ticket for `ended`.
 
         Args:
@@ -207,7 +210,7 @@ class RateLimiter:
         """
         if self._running < int(self.limit) and not self._waiting:
             self._running += 1
-            return self.cuts
+            return self._ticket()
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         (self._waiting.appendleft if again else self._waiting.append)(waiter)
         self._hand_over()
@@ -220,7 +223,11 @@ class RateLimiter:
                 with suppress(ValueError):
                     self._waiting.remove(waiter)
             raise
-        return self.cuts
+        return self._ticket()
+
+    def _ticket(self) -> Ticket:
+        self._sent.append(None)
+        return self.cuts, len(self._sent) - 1
 
     def leave(self, after: float | None = None) -> None:
         """Give a slot back: at once, or in so many seconds if the endpoint asked this call to wait."""
@@ -230,23 +237,22 @@ class RateLimiter:
         self._running -= 1
         self._hand_over()
 
-    def ended(self, ticket: int, signal: Signal) -> None:
+    def ended(self, ticket: Ticket, signal: Signal) -> None:
         """Note how a call ended that entered with this ticket."""
-        self._broken.append(signal == "broken")
-        if ticket == self.cuts:
-            self._window.append(signal)
-            if signal == "busy" and (share := self._share_refused()) > BUSY_SHARE:
-                self._cut(share)
-                return
-        share = sum(self._broken) / WINDOW
-        if signal == "broken" and share > BROKEN_SHARE:
-            self._cut(share)
-        elif signal == "ok" and ticket == self.cuts:
+        cuts, number = ticket
+        if cuts != self.cuts:  # it left before the last reduction
+            return
+        self._sent[number] = signal
+        if signal == "ok":
             self._grow()
-
-    def _share_refused(self) -> float:
-        refused = self._window.count("busy")
-        return refused / len(self._window) if refused >= FROM_BUSY else 0.0
+            return
+        # Faults are quicker than replies. So the share is taken over the calls that were sent up to this one, those in
+        # flight included, not over those that ended up to now.
+        window = self._sent[max(0, number + 1 - WINDOW) : number + 1]
+        count = window.count(signal)
+        share = count / len(window)
+        if share > BUSY_SHARE and count >= FROM_BUSY if signal == "busy" else count > BROKEN_SHARE * WINDOW:
+            self._cut(share)
 
     def _cut(self, share: float) -> None:
         # Without a reply since the last reduction it is one incident: what was good before still is.
@@ -256,14 +262,13 @@ class RateLimiter:
         self.cuts += 1
         self._kept = 0
         self._answered = False
-        self._window.clear()
-        self._broken.clear()
+        self._sent.clear()
 
     def _grow(self) -> None:
         self._answered = True
         self._kept += 1  # calls answered at about this limit
         if self.limit < self.most:
-            step = 1.0 if self.limit < self._good else max(GROWTH, 1 / self.limit)
+            step = 1.0 if self.limit < self._good else GROWTH
             self.limit = min(float(self.most), self.limit + step)
         self._hand_over()
 

@@ -286,7 +286,7 @@ PER_CLIENT = 16
 
 
 @dataclass(slots=True)
-class _Client:
+class _Connected:
     """A client with the number of its requests in flight."""
 
     client: Any
@@ -315,14 +315,14 @@ class Endpoint:
         self.counter: Counter = TokenCounter(config.tokenizer)
         self.room: int | None = None
         self._key = config.key()
-        self._clients: list[_Client] = []
+        self._clients: list[_Connected] = []
         self._pid = 0
         self.reached = False
         self.answered = False
 
     @contextmanager
-    def _lent(self) -> Iterator[Any]:
-        """Lend a client for one request; clients are made when first used and belong to the event loop that uses them.
+    def _client(self) -> Iterator[Any]:
+        """Give a client for one request; clients are made when first used and belong to the event loop that uses them.
 
         A client looks through all of its connections at every request, so that one of hundreds takes longer than the rest
         of the request: each has `PER_CLIENT` at most.
@@ -332,7 +332,7 @@ class Endpoint:
         client = next((client for client in self._clients if client.in_flight < PER_CLIENT), None)
         if client is None:
             # Our own retries know which errors are worth one; the client's would multiply with them.
-            client = _Client(
+            client = _Connected(
                 self._openai.AsyncOpenAI(api_key=self._key, base_url=self.config.url, timeout=self.config.timeout_s, max_retries=0)
             )
             self._clients.append(client)
@@ -371,7 +371,7 @@ class Endpoint:
         try:
             # The client's own timeout is per read; bytes that trickle in would never meet it.
             async with asyncio.timeout(config.timeout_s):
-                with self._lent() as client:
+                with self._client() as client:
                     # Past the client's typed function, which walks through every message to copy it.
                     raw = await client.post("/chat/completions", cast_to=object, body=body, options=_AS_IT_IS)
         except (self._openai.OpenAIError, TimeoutError) as error:
@@ -485,7 +485,7 @@ class Endpoint:
         """What the endpoint offers instead, where it tells."""
         try:
             async with asyncio.timeout(10):
-                with self._lent() as client:
+                with self._client() as client:
                     names = [model.id async for model in client.models.list()]
         except (self._openai.OpenAIError, TimeoutError, AttributeError, TypeError, ValueError):
             return None

@@ -296,6 +296,7 @@ def run(
     limit: int | None = None,
     fresh: bool = False,
     retry_failed: bool = False,
+    accept_failures: bool = False,
     device: str | None = None,
     calls: bool = True,
     progress: bool = False,
@@ -313,6 +314,7 @@ def run(
         limit: Only the first questions of every benchmark.
         fresh: Forget what the store holds of these tasks and begin again.
         retry_failed: Ask questions that failed again.
+        accept_failures: Count questions that our code or a plug-in failed as wrong, and do not ask them again.
         device: cpu, cuda, cuda:1 …; None: the best there is.
         calls: Keep the calls of models under the questions that they were made for (`results show RUN QUESTION`).
         progress: Show bars and messages on standard error.
@@ -326,7 +328,7 @@ def run(
         Interrupted: The user stopped it; everything finished is in the store.
     """
     home = store_folder(folder(store, "store"))
-    again = flag(fresh, "fresh"), flag(retry_failed, "retry_failed")
+    again = flag(fresh, "fresh"), flag(retry_failed, "retry_failed"), flag(accept_failures, "accept_failures")
     how = How(at_least_one(limit, "limit"), *again, device=text(device, "device"), calls=flag(calls, "calls"))
     talk = flag(progress, "progress")
     read = _experiment(experiment, text(profile, "profile"), home)

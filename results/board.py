@@ -328,6 +328,7 @@ class Row:
         contaminated: Which of its training data cover what is asked, one sentence each.
         indexing: What preparing for the questions took; no part of `cost`. None where nothing is known.
         failures: How many questions failed, by kind.
+        accepted: How many of them our code failed and the user accepted as wrong.
     """
 
     run: RunRow
@@ -337,6 +338,7 @@ class Row:
     contaminated: tuple[str, ...] = ()
     indexing: IndexCost | None = None
     failures: Mapping[str, int] = field(default_factory=dict)
+    accepted: int = 0
 
     @property
     def control(self) -> bool:
@@ -508,6 +510,7 @@ def board(
             contaminated[run.run],
             indexing.get(run.run),
             failed[run.run].kinds if run.run in failed else {},
+            failed[run.run].code if run.run in failed and failed[run.run].accepted else 0,
         )
         for run in runs
     )

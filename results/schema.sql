@@ -35,11 +35,13 @@ CREATE TABLE runs (
     split VARCHAR,                      -- of the base
     style JSON NOT NULL,                -- the styles of its passages: {"shares": {style: share}, "drawn": by and how}
     same_questions VARCHAR[] NOT NULL,  -- name[/subset]:split of everything that holds these questions
-    unit VARCHAR                        -- what was sampled, where an experiment states it; NULL: what its dataset says
+    unit VARCHAR,                       -- what was sampled, where an experiment states it; NULL: what its dataset says
+    accepted_at TIMESTAMP               -- when a user accepted that questions which our code failed count as wrong
 );
 
 CREATE TABLE predictions (
-    run VARCHAR NOT NULL, question VARCHAR NOT NULL, answer VARCHAR NOT NULL, failed VARCHAR, notes JSON NOT NULL
+    run VARCHAR NOT NULL, question VARCHAR NOT NULL, answer VARCHAR NOT NULL, failed VARCHAR, notes JSON NOT NULL,
+    cause VARCHAR                       -- of a failure: code (ours or a plug-in's raised) or model (it gave no answer)
 );
 CREATE TABLE evidence (
     run VARCHAR NOT NULL, question VARCHAR NOT NULL, rank INTEGER NOT NULL, id VARCHAR NOT NULL, score DOUBLE NOT NULL

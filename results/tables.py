@@ -89,6 +89,8 @@ def remarks(row: Row) -> list[str]:
         lines.append(f"{run.status}, {run.done - run.failed} of {run.questions} questions answered{_failed(row)}{alone}; not compared")
     elif run.failed:
         lines.append(f"{run.done - run.failed} of {run.questions} questions answered{_failed(row)}; `ragmeter run --resume --retry-failed`")
+    if row.accepted:
+        lines.append(f"{_counted(row.accepted, 'question')} failed because code raised; accepted, counted as wrong")
     if run.error:
         lines.append(run.error)
     lines += [f"these scores cannot be right: {what}" for what in row.violations]

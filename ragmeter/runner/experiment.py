@@ -32,6 +32,7 @@ class How:
         limit: Only so many questions of every benchmark, where the experiment does not ask for fewer.
         fresh: Forget what the store holds of its tasks and begin again.
         retry_failed: Ask questions that failed again.
+        accept_failures: Count questions that our code or a plug-in failed as wrong, and do not ask them again.
         fail_fast: Stop at the first task that breaks.
         device: None to choose.
         calls: Keep every call of a generating model under the question that it was made for.
@@ -41,6 +42,7 @@ class How:
     limit: int | None = None
     fresh: bool = False
     retry_failed: bool = False
+    accept_failures: bool = False
     fail_fast: bool = False
     device: str | None = None
     calls: bool = True
@@ -78,6 +80,9 @@ def run_experiment(experiment: Experiment, store: Store, how: How, *, talk: bool
     with err.status("loading", spinner="dots") if talk else nullcontext():
         tasks = _tasks(experiment)
     _enter(experiment, tasks, store, how)
+    if how.accept_failures:
+        for task in tasks:
+            store.accept(task.run.run, True)
     results = states(tasks, store, retry_failed=how.retry_failed)
     if talk:
         _announce(experiment, results, store)
@@ -93,6 +98,7 @@ def run_experiment(experiment: Experiment, store: Store, how: How, *, talk: bool
             services,
             progress,
             retry_failed=how.retry_failed,
+            accept_failures=how.accept_failures,
             fail_fast=how.fail_fast,
             max_failure_rate=experiment.max_failure_rate,
         )

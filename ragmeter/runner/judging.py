@@ -16,6 +16,7 @@ from judges.judge import Judge, JudgeCall, Pair, Parsed
 from judges.llm.ask import NO_REPLY
 from methods.api import Services
 from methods.flow import each, in_flight, one, stream
+from methods.models.limits import execution
 from methods.registry import laid_over
 from ragmeter.experiment import JudgePlan
 from ragmeter.runner.recorder import Recorder
@@ -106,12 +107,13 @@ def execute(work: Sequence[Judging], store: Store, services: Services, progress:
         Incomplete: Answer after answer got no reply for one cause; likewise.
     """
     built: dict[Judge, Any] = {}
-    for item in work:
-        if item.judge not in built:
-            judgments.put_judge(store, item.judge)
-            built[item.judge] = item.judge.build(services)
-        step = _judge_run if len(item.runs) == 1 else _judge_pair
-        step(item, built[item.judge], store, progress, retry_unscored)
+    with execution():  # judges that ask one model spend from one budget
+        for item in work:
+            if item.judge not in built:
+                judgments.put_judge(store, item.judge)
+                built[item.judge] = item.judge.build(services)
+            step = _judge_run if len(item.runs) == 1 else _judge_pair
+            step(item, built[item.judge], store, progress, retry_unscored)
 
 
 def _judge_run(entry: Judging, judge: Any, store: Store, progress: Progress, retry: bool) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import platform
 import subprocess
-import sys
 from collections.abc import Iterable
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
@@ -18,6 +17,7 @@ from typing import Any
 
 from benchmarks.registry import Benchmark
 from judges.metric import Metric
+from methods.memory import accelerators
 from methods.models.weights import checkpoints_named
 from methods.registry import Component
 from ragmeter.sizes import models_of
@@ -98,14 +98,6 @@ def processor() -> str:
         return platform.processor()
     names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
     return next(names, platform.processor())
-
-
-def accelerators() -> list[str]:
-    """Names of the accelerators that torch sees; asked of torch only where it is loaded already, which is slow."""
-    torch = sys.modules.get("torch")
-    if torch is None or not torch.cuda.is_available():
-        return []
-    return [torch.cuda.get_device_name(number) for number in range(torch.cuda.device_count())]
 
 
 def installed(package: str) -> str | None:

@@ -7,6 +7,7 @@ client, its errors and everything above them. Only the network is not there.
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import hashlib
 import heapq
 import importlib
@@ -211,8 +212,6 @@ def stream(loop: VirtualLoop, program: Callable[[Any], Awaitable[T]], queries: I
     """As `methods.flow.stream`, on a loop that runs only while a result is waited for."""
     from methods.flow import Trace, _awaited, _trace
 
-    import contextvars
-
     source, running, ended = iter(queries), set[Any](), list[Any]()
     try:
         while True:
@@ -247,8 +246,8 @@ def virtual(weather: Weather) -> Iterator[VirtualLoop]:
     streamed = partial(stream, loop)
     with (
         mock.patch.object(openai, "AsyncOpenAI", client),
-        mock.patch.object(flow, "event_loop", lambda: loop),
-        mock.patch.object(flow, "_worker", lambda device: inline),
+        mock.patch.object(flow, "event_loop", return_value=loop),
+        mock.patch.object(flow, "_worker", return_value=inline),
         mock.patch.object(flow, "stream", streamed),
         mock.patch("methods.pipeline.stream", streamed),
         mock.patch("ragmeter.runner.judging.stream", streamed),

@@ -144,7 +144,7 @@ def failures(store: Store, runs: Sequence[str]) -> dict[str, Failures]:
         return {}
     with store.database.reading() as connection:
         rows = connection.execute(
-            "SELECT run, failed, count(*), count_if(cause = 'code'), bool_or(accepted_at IS NOT NULL) "
+            "SELECT run, failed, count(*), count(*) FILTER (cause = 'code'), bool_or(accepted_at IS NOT NULL) "
             "FROM predictions LEFT JOIN runs USING (run) WHERE list_contains(?, run) GROUP BY run, failed ORDER BY ALL",
             [list(runs)],
         ).fetchall()

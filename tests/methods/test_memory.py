@@ -46,6 +46,8 @@ def test_torch_that_another_thread_imports_half_way_is_not_asked(monkeypatch: py
     finally:
         goes_on.set()
         thread.join()
+        imported = sys.modules.pop("torch")  # no test after this one may meet the stand-in
+    monkeypatch.setitem(sys.modules, "torch", imported)
     assert (peak_memory(), accelerators()) == (7, ["H100"])
 
 

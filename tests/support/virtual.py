@@ -22,6 +22,8 @@ from unittest import mock
 
 import openai
 
+from methods import flow
+
 T = TypeVar("T")
 
 http: Any = importlib.import_module(openai.DefaultAsyncHttpxClient.__mro__[1].__module__.partition(".")[0])
@@ -65,7 +67,6 @@ FAULTS = (
     "500",
     "502_html",
     "504",
-    "408",
     "html_200",
     "invalid_json",
     "not_an_object",
@@ -73,11 +74,12 @@ FAULTS = (
     "empty_choices",
     "no_message",
     "error_200",
+    "wrong_model",
     "truncated",
     "refused",
 )
-"""What can go wrong with a call; all but the last two are cured by another try."""
-LASTING = ("truncated", "refused")
+"""What can go wrong with a call; all but the last three are cured by another try."""
+LASTING = ("wrong_model", "truncated", "refused")
 """Faults that belong to a reply, of which a message says what is wrong."""
 PAUSES = {"429_after": RETRY_AFTER_S, "429_after_ms": RETRY_AFTER_S, "503_after": RETRY_AFTER_S}
 SLOW_FIRST_BYTE_S = 4.0
@@ -93,10 +95,11 @@ class Weather:
         latency: From a prompt to the seconds that a reply takes.
         fault: One of `FAULTS`; "" is a healthy endpoint.
         share: Of tries that meet it, drawn by prompt and try.
+        whole: Whether the calls of a question depend on each other, so that its chain is all of them.
 
     Attributes:
         slot_s: Seconds of all tries, in which each occupied a slot.
-        chains: By prompt, seconds of its tries and of the pauses that the endpoint asked for.
+        chains: By prompt or question, seconds of its tries and of the pauses that the endpoint asked for.
         most: Most tries in flight at once.
         tries: How many tries were made, by prompt.
     """
@@ -105,13 +108,26 @@ class Weather:
     latency: Callable[[str], float]
     fault: str = ""
     share: float = 0.01
+    whole: bool = False
     slot_s: float = 0.0
-    longest_s: float = 0.0
     played: int = 0
     most: int = 0
     now: int = 0
     tries: dict[str, int] = field(default_factory=dict)
-    chains: dict[str, float] = field(default_factory=dict)
+    chains: dict[Any, float] = field(default_factory=dict)
+    _traces: list[Any] = field(default_factory=list)
+
+    def ideal(self, slots: int) -> float:
+        """Return the shortest wall time: seconds of all tries per slot, and the longest chain."""
+        return self.slot_s / slots + max(self.chains.values(), default=0.0)
+
+    def _chain(self, prompt: str) -> Any:
+        question = flow.trace()
+        if not self.whole:
+            return prompt
+        if not any(question is known for known in self._traces):
+            self._traces.append(question)  # kept, so that no other gets its address
+        return id(question)
 
     def due(self, prompt: str, number: int) -> bool:
         digest = hashlib.blake2b(f"{self.fault} {number} {prompt}".encode(), digest_size=8).digest()
@@ -134,7 +150,8 @@ class Weather:
             self.now -= 1
             spent = loop.time() - started
             self.slot_s += spent + PAUSES.get(fault, 0.0)
-            self.chains[prompt] = self.chains.get(prompt, 0.0) + spent + PAUSES.get(fault, 0.0)
+            chain = self._chain(prompt)
+            self.chains[chain] = self.chains.get(chain, 0.0) + spent + PAUSES.get(fault, 0.0)
 
     async def _played(self, request: Any, fault: str, body: Any, prompt: str) -> Any:
         def respond(status: int, content: bytes, kind: str = "application/json", **headers: str) -> Any:
@@ -162,7 +179,7 @@ class Weather:
                 raise http.RemoteProtocolError("server disconnected", request=request)
             case "half_reply":
                 return respond(200, whole[: len(whole) // 2])
-            case "429" | "503" | "500" | "504" | "408":
+            case "429" | "503" | "500" | "504":
                 return respond(int(fault), error)
             case "429_after" | "503_after":
                 return respond(int(fault[:3]), error, retry_after=f"{RETRY_AFTER_S:g}")
@@ -195,9 +212,9 @@ class Weather:
         message = {"role": "assistant", "content": text}
         choice = {"index": 0, "finish_reason": finish, "message": message}
         usage = {"prompt_tokens": len(prompt) // 4, "completion_tokens": 4, "total_tokens": len(prompt) // 4 + 4}
-        return json.dumps(
-            {"id": "v", "object": "chat.completion", "created": 0, "model": body["model"], "choices": [choice], "usage": usage}
-        ).encode()
+        model = "other" if fault == "wrong_model" else body["model"]
+        reply = {"id": "v", "object": "chat.completion", "created": 0, "model": model, "choices": [choice], "usage": usage}
+        return json.dumps(reply).encode()
 
 
 class _Transport(http.AsyncBaseTransport):  # type: ignore[name-defined,misc]
@@ -210,15 +227,13 @@ class _Transport(http.AsyncBaseTransport):  # type: ignore[name-defined,misc]
 
 def stream(loop: VirtualLoop, program: Callable[[Any], Awaitable[T]], queries: Iterable[Any], in_flight: int) -> Generator[T, None, None]:
     """As `methods.flow.stream`, on a loop that runs only while a result is waited for."""
-    from methods.flow import Trace, _awaited, _trace
-
     source, running, ended = iter(queries), set[Any](), list[Any]()
     try:
         while True:
             for query in islice(source, in_flight - len(running)):
                 context = contextvars.copy_context()
-                context.run(_trace.set, Trace())
-                task = loop.create_task(_awaited(program, query), context=context)
+                context.run(flow._trace.set, flow.Trace())
+                task = loop.create_task(flow._awaited(program, query), context=context)
                 running.add(task)
                 task.add_done_callback(ended.append)
                 task.add_done_callback(lambda _: loop.stop())
@@ -238,8 +253,6 @@ def stream(loop: VirtualLoop, program: Callable[[Any], Awaitable[T]], queries: I
 @contextmanager
 def virtual(weather: Weather) -> Iterator[VirtualLoop]:
     """Let everything that asks an endpoint or awaits in this block do it in virtual time, at this endpoint."""
-    from methods import flow
-
     loop = VirtualLoop()
     client: Callable[..., Any] = partial(openai.AsyncOpenAI, http_client=http.AsyncClient(transport=_Transport(weather)))
     inline = mock.Mock(put=lambda work: work())

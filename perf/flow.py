@@ -9,7 +9,9 @@ that answers at once. `--kill` starts a job of 6 s replies again and again and k
 `--many` asks 10,000 questions at an endpoint of 20 ms, 256 in flight: calls per second against the bare loop, and memory.
 `--inspect PYTHON` asks the prompts by inspect_ai too, of which PYTHON is an interpreter that has it.
 
-python -m perf.flow [--questions 1000] [--only reader] [--kill] [--many] [--inspect PYTHON]
+`--faults` plays 25 kinds of fault in virtual time (`perf/_faults.py`).
+
+python -m perf.flow [--questions 1000] [--only reader] [--kill] [--many] [--faults] [--inspect PYTHON]
 """
 
 from __future__ import annotations
@@ -265,7 +267,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--kill", action="store_true")
     parser.add_argument("--many", action="store_true")
     parser.add_argument("--inspect", metavar="PYTHON")
+    parser.add_argument("--faults", action="store_true")
     options = parser.parse_args(argv)
+    if options.faults:
+        from perf import _faults
+
+        return _faults.main()
     if options.kill:
         sys.stdout.write(f"flow.killed {options.questions} questions, ended at start {killed(options.questions)}\n")
         return 0

@@ -247,7 +247,8 @@ def stream(loop: VirtualLoop, program: Callable[[Any], Awaitable[T]], queries: I
     finally:
         for task in running:
             task.cancel()
-        loop.run_until_complete(asyncio.gather(*running, return_exceptions=True))
+        if running:
+            loop.run_until_complete(asyncio.wait(running))
 
 
 @contextmanager

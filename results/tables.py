@@ -19,10 +19,11 @@ from typing import Any
 import numpy as np
 
 from results.board import Board, Cell, Row
+from results.offered import TABLES
 from results.store import INCOMPLETE
 from results.systems import CONTAMINATED
 
-FORMATS = ("csv", "markdown", "latex")
+FORMATS = TABLES
 
 STARS = ((0.01, "**"), (0.05, "*"))
 """Below which corrected p-value a difference gets which mark."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from rich.text import Text
 
@@ -11,12 +11,10 @@ from benchmarks.core.errors import UserError, unwritable
 from ragmeter.cli import completion
 from ragmeter.cli.options import App, Common, option
 from ragmeter.console import err, offering_score, out
-from results import checkpoints
-from results.checkpoints import Checkpoint
-from results.gate import Gate, ask, parse_margins, record
-from results.gate_many import ManyGates
-from results.gate_report import cell_remarks, interval, junit_of, place, points, reach, summary_of, summary_of_many
-from results.queries import RunRow
+
+if TYPE_CHECKING:
+    from results.gate import Gate
+    from results.gate_many import ManyGates
 
 app = App(help="Is a candidate worse than a baseline by more than --margin? Exit code.")
 
@@ -46,6 +44,12 @@ def gate(
 
     0: it is not, by more than the margin; 100: it is; 101: that cannot be known.
     """
+    from results import checkpoints
+    from results.checkpoints import Checkpoint
+    from results.gate import ask, parse_margins, record
+    from results.gate_report import junit_of, summary_of
+    from results.queries import RunRow
+
     store = common.store
     typed = {"--baseline": baseline, "--candidate": candidate, "--metric": metric, "--margin": margin}
     if file is not None:
@@ -80,6 +84,8 @@ def gate(
 def _gate_file(file: Path, common: Common, strict: bool, allow_partial: bool, junit: Path | None, summary: Path | None) -> int:
     """One verdict over the cells of a gate file."""
     from ragmeter.gate_file import ask_all, load
+    from results.gate import record
+    from results.gate_report import junit_of, summary_of_many
 
     plan = load(file)
     with offering_score():
@@ -96,6 +102,8 @@ def _gate_file(file: Path, common: Common, strict: bool, allow_partial: bool, ju
 
 
 def _show_many(decided: ManyGates, baseline: str, candidate: str, quiet: bool) -> None:
+    from results.gate_report import cell_remarks, interval, place, points
+
     if not quiet:
         out.print(Text(f"{candidate} against {baseline}\n"))
     before = ""
@@ -123,6 +131,8 @@ def _write(path: Path, text: str, option: str, *, append: bool) -> None:
 
 
 def _show(decided: Gate, baseline: str, candidate: str, quiet: bool) -> None:
+    from results.gate_report import interval, points, reach
+
     for side, name, run in (("baseline ", baseline, decided.baseline), ("candidate", candidate, decided.candidate)):
         if not quiet:
             out.print(Text(f"{side}  {name}: {run.path} ({run.run[:8]})"))

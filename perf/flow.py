@@ -241,7 +241,8 @@ def many() -> bool:
     record("flow", {"many": {**figures, "peak_mib": round(result.peak_mib), "load": os.getloadavg()[0]}})
     sys.stdout.write(
         f"flow.many {result.calls} calls: {result.calls / result.wall_s:.0f} a second, bare AsyncOpenAI {result.calls / bare_s:.0f}, "
-        f"ratio {ratio:.2f} target >= {MANY_TARGET:g}; CPU {more_ms:.2f} ms a call more, target <= {MANY_MS:g}; memory {result.peak_mib:.0f} MiB target < {MANY_MIB}: "
+        f"ratio {ratio:.2f} target >= {MANY_TARGET:g}; CPU {more_ms:.2f} ms a call more, target <= {MANY_MS:g}; "
+        f"memory {result.peak_mib:.0f} MiB target < {MANY_MIB}: "
         f"{'met' if met else 'MISSED'}\n"
     )
     return met

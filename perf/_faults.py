@@ -62,12 +62,12 @@ class Answered:
     """What a question came to.
 
     Attributes:
-        said: What is compared with the healthy run.
+        result: What is compared with the healthy run.
         message: What tells why it may differ.
         unread: Whether a reply could not be read, so that the cell would compare nothing.
     """
 
-    said: Any
+    result: Any
     message: Any
     unread: bool
 
@@ -78,13 +78,13 @@ def _predicted(method: str, /, **parts: Any) -> Callable[[Sequence[Question], An
         component = made.pop("method", None) or Component.of(method)
         built = Composition(component, **made).build(Services())
         built.index(corpus)
-        found: dict[str, Prediction] = {p.question_id: p for p in built.answer([q.query() for q in questions])}
-        return [_said(found[q.query_id]) for q in questions]
+        by_id: dict[str, Prediction] = {p.question_id: p for p in built.answer([q.query() for q in questions])}
+        return [_compared(by_id[q.query_id]) for q in questions]
 
     return run
 
 
-def _said(prediction: Prediction) -> Answered:
+def _compared(prediction: Prediction) -> Answered:
     notes = {name: value for name, value in prediction.notes.items() if name != ENDPOINTS}
     models = [stated.get("model") for stated in prediction.notes.get(ENDPOINTS, ())]
     return Answered(
@@ -95,9 +95,9 @@ def _said(prediction: Prediction) -> Answered:
 
 
 def _verdicts(calls: Sequence[JudgeCall]) -> Answered:
-    said = [(call.part, call.repetition, call.parsed.value) for call in calls]
+    result = [(call.part, call.repetition, call.parsed.value) for call in calls]
     message = [(call.parsed.unscored, call.model) for call in calls]
-    return Answered(said, message, any(call.parsed.value is None for call in calls))
+    return Answered(result, message, any(call.parsed.value is None for call in calls))
 
 
 def _judged(name: str) -> Callable[[Sequence[Question], Any, dict[str, Any]], list[Answered]]:
@@ -113,8 +113,8 @@ def _judged(name: str) -> Callable[[Sequence[Question], Any, dict[str, Any]], li
         async def judged(item: Any) -> Any:
             return item.question.id, await ask(item)
 
-        found = dict(judging.stream(judged, items, in_flight([(judge, "ask")])))
-        return [_verdicts(found[q.id]) for q in questions]
+        by_id = dict(judging.stream(judged, items, in_flight([(judge, "ask")])))
+        return [_verdicts(by_id[q.id]) for q in questions]
 
     return run
 
@@ -168,12 +168,30 @@ def cell(role: str, fault: str, share: float, questions: Sequence[Question], cor
     with virtual(weather) as loop:
         answered = RUN[role](questions, corpus, llm)
         wall = loop.time()
-    found = Cell(role, fault, share, sum(weather.tries.values()), weather.played, wall, weather.ideal(SLOTS), weather.most)
+    done = Cell(role, fault, share, sum(weather.tries.values()), weather.played, wall, weather.ideal(SLOTS), weather.most)
     if healthy is not None:
-        pairs = [(a, b) for a, b in zip(answered, healthy, strict=True) if a.said != b.said]
-        found.differ = len(pairs)
-        found.silent = sum(a.message == b.message for a, b in pairs)
-    return found, answered
+        pairs = [(a, b) for a, b in zip(answered, healthy, strict=True) if a.result != b.result]
+        done.differ = len(pairs)
+        done.silent = sum(a.message == b.message for a, b in pairs)
+    return done, answered
+
+
+def _summary(cells: Sequence[Cell], healthy: Cell) -> dict[str, Any]:
+    """Return the figures of a role for JSON: of each share the worst cell, and what is wrong in any."""
+    summary: dict[str, Any] = {"slots": SLOTS, "target": TARGET, "calls_healthy": healthy.calls, "faults": len(FAULTS)}
+    for share in SHARES:
+        of_share = [item for item in cells if item.share == share]
+        asserted = [item for item in of_share if item.fault not in BUSY or share <= ASSERTED_BUSY_SHARE]
+        worst = max(asserted, key=lambda item: item.wall_s / item.ideal_s)
+        summary[f"share {share:g}"] = {
+            "played": sum(item.played for item in of_share),
+            "worst_ratio": round(worst.wall_s / worst.ideal_s, 3),
+            "worst_fault": worst.fault,
+            "most_in_flight": max(item.most for item in of_share),
+            "differ_with_message": sum(item.differ for item in of_share),
+            "missed": [f"{item.fault}: {what}" for item in of_share for what in item.wrong],
+        }
+    return summary
 
 
 def main() -> int:
@@ -181,7 +199,7 @@ def main() -> int:
     logging.disable(logging.WARNING)
     benchmark = registry.load("worlds/multihop:test", {"questions": QUESTIONS, "worlds": 1})
     missed = 0
-    rows = []
+    measured = {}
     for role in ROLES:
         # A program asks several times per question, the others about once.
         questions = benchmark.questions[: QUESTIONS // 2 if role in ("program", "pairwise judge") else QUESTIONS]
@@ -196,14 +214,10 @@ def main() -> int:
             for what in item.wrong:
                 missed += 1
                 sys.stdout.write(f"  MISSED {item.role}, {item.fault}, {100 * item.share:g} %: {what}\n")
-            ratio = round(item.wall_s / item.ideal_s, 3)
-            rows.append(
-                {"role": role, "fault": item.fault, "share": item.share, "calls": item.calls, "played": item.played, "ratio": ratio}
-            )
-            rows[-1] |= {"most": item.most, "differ": item.differ, "missed": item.wrong}
         worst = max((c for c in cells if c.fault not in BUSY or c.share <= ASSERTED_BUSY_SHARE), key=lambda c: c.wall_s / c.ideal_s)
         sys.stdout.write(f"  worst {worst.wall_s / worst.ideal_s:.2f} × the ideal: {worst.fault}, {100 * worst.share:g} %\n")
         sys.stdout.flush()
-    path = record("flow_faults", {"grid": {"slots": SLOTS, "target": TARGET, "missed": missed, "cells": rows}})
-    sys.stdout.write(f"flow.faults {len(rows)} cells, {missed} missed; written to {path.name}\n")
+        measured[role] = _summary(cells, before)
+    path = record("flow_faults", measured)
+    sys.stdout.write(f"flow.faults: {missed} missed; written to {path.name}\n")
     return 1 if missed else 0

@@ -39,8 +39,8 @@ async def _serve(pipe: Any, totals: Any, log: Path, preflight: str) -> None:
 
         def data_received(self, data: bytes) -> None:
             self.received += data
-            head, found, rest = self.received.partition(b"\r\n\r\n")
-            if not found:
+            head, end, rest = self.received.partition(b"\r\n\r\n")
+            if not end:
                 return
             lines = head.lower().split(b"\r\n")
             length = next(int(line.split(b":")[1]) for line in lines if line.startswith(b"content-length:"))

@@ -139,11 +139,11 @@ def written_ids(package: str, decorator: str) -> dict[str, str]:
 @cache
 def _modules_by_id(package: str) -> dict[str, list[str]]:
     """Modules of a package that register an id by any decorator, read from their source."""
-    found: dict[str, list[str]] = {}
+    modules: dict[str, list[str]] = {}
     for module, path in _registering_modules(package):
         for _, identifier in _WRITTEN.findall(path.read_text("utf-8")):
-            found.setdefault(identifier, []).append(module)
-    return found
+            modules.setdefault(identifier, []).append(module)
+    return modules
 
 
 def has_plugins(group: str) -> bool:

@@ -130,7 +130,7 @@ def failing(share: float) -> None:
             return Prediction(query.id, "x")
 
 
-def mending(broken: set[str], asked: list[str]) -> None:
+def mending(broken: set[str], texts: list[str]) -> None:
     """Register a method that raises on the third question until it is mended; its model has no answer to the last."""
 
     @register("test_mending", kind="method", summary="raises until it is mended")
@@ -140,27 +140,27 @@ def mending(broken: set[str], asked: list[str]) -> None:
         def index(self, corpus: Corpus) -> None: ...
 
         async def answer_one(self, query: Query) -> Prediction:
-            asked.append(query.text)
-            if len(asked) == 3:
+            texts.append(query.text)
+            if len(texts) == 3:
                 broken.add(query.text)
             if query.text in broken:
                 raise RuntimeError("partially initialized module")
-            return Prediction(query.id, "", notes={FAILED: "HTTP 500"}) if len(asked) == 25 else Prediction(query.id, "x")
+            return Prediction(query.id, "", notes={FAILED: "HTTP 500"}) if len(texts) == 25 else Prediction(query.id, "x")
 
 
 def test_what_our_code_failed_is_asked_again_until_it_is_accepted(tmp_path: Path, scratch: None) -> None:
     broken: set[str] = set()
-    asked: list[str] = []
-    mending(broken, asked)
+    texts: list[str] = []
+    mending(broken, texts)
     file, store = tmp_path / "mending.yaml", Store(tmp_path / "store")
     file.write_text(FILE.replace("LIMIT", "25").replace("test_raising", "test_mending"))
 
     def run(**options: Any) -> tuple[str, int]:
-        before = len(asked)
+        before = len(texts)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             run_experiment(file, store=store.folder, **options)
-        return queries.runs(store)[0].status, len(asked) - before
+        return queries.runs(store)[0].status, len(texts) - before
 
     def failed() -> Failures:
         (ended,) = failures(store, [queries.runs(store)[0].run]).values()

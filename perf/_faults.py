@@ -7,12 +7,14 @@ dependent calls with the pauses that the endpoint asked for.
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import logging
 import re
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 from benchmarks import registry
@@ -20,6 +22,8 @@ from benchmarks.schema import Question
 from judges.judge import Item, JudgeCall, Pair
 from methods.api import ENDPOINTS, FAILED, Prediction, Services
 from methods.flow import in_flight, one
+from methods.models.chat import ChatModel
+from methods.models.endpoint import ChatConfig
 from methods.pipeline import Composition
 from methods.registry import Component
 from perf.measuring import record
@@ -30,7 +34,7 @@ from tests.support.virtual import FAULTS, LASTING, TIMEOUT_S, Weather, virtual
 ROLES = ("reader", "program", "reranker", "pairwise judge", "verdict judge")
 SHARES = (0.001, 0.01, 0.05)
 SLOTS = 32
-QUESTIONS = 200
+QUESTIONS, MANY = 200, 2000
 TARGET = 1.1
 BUSY = ("429", "429_after", "429_after_ms", "503", "503_after")
 ASSERTED_BUSY_SHARE = 0.02
@@ -194,12 +198,34 @@ def _summary(cells: Sequence[Cell], healthy: Cell) -> dict[str, Any]:
     return summary
 
 
+def many() -> dict[str, Any]:
+    """Return wall time by the ideal of 2,000 calls of one model, by fault, share and slots."""
+    figures: dict[str, Any] = {"calls": MANY, "target": TARGET}
+    for fault, share, slots in product(("reset", "503", "429_after"), (0.01, 0.05), (64, 256)):
+        weather = Weather(answer, latency, fault, share)
+        with virtual(weather) as loop:
+            url = f"http://many-{fault.replace('_', '-')}-{int(100 * share)}-{slots}.test/v1"
+            model = ChatModel(ChatConfig(model="m", base_url=url, key_variable=None, concurrency=slots, timeout_s=TIMEOUT_S, backoff_s=0.1))
+            asked = [model.ask([{"role": "user", "content": f"say {number}"}]) for number in range(MANY)]
+            loop.run_until_complete(gather(*asked))
+            figures[f"{fault}, {100 * share:g} %, {slots} slots"] = round(loop.time() / weather.ideal(slots), 3)
+    return figures
+
+
+async def gather(*asked: Any) -> None:
+    """Await all of them."""
+    await asyncio.gather(*asked)
+
+
 def main() -> int:
     """Run the grid, print what is wrong, and write all of it to JSON; the exit code is 1 if anything is."""
     logging.disable(logging.WARNING)
     benchmark = registry.load("worlds/multihop:test", {"questions": QUESTIONS, "worlds": 1})
     missed = 0
-    measured = {}
+    measured = {"limiter": many()}
+    for name, ratio in measured["limiter"].items():
+        if "slots" in name:
+            sys.stdout.write(f"faults.limiter {name}: {ratio:.2f} × the ideal\n")
     for role in ROLES:
         # A program asks several times per question, the others about once.
         questions = benchmark.questions[: QUESTIONS // 2 if role in ("program", "pairwise judge") else QUESTIONS]

@@ -206,15 +206,15 @@ def many() -> dict[str, Any]:
         with virtual(weather) as loop:
             url = f"http://many-{fault.replace('_', '-')}-{int(100 * share)}-{slots}.test/v1"
             model = ChatModel(ChatConfig(model="m", base_url=url, key_variable=None, concurrency=slots, timeout_s=TIMEOUT_S, backoff_s=0.1))
-            asked = [model.ask([{"role": "user", "content": f"say {number}"}]) for number in range(MANY)]
-            loop.run_until_complete(gather(*asked))
+            calls = [model.ask([{"role": "user", "content": f"say {number}"}]) for number in range(MANY)]
+            loop.run_until_complete(gather(*calls))
             figures[f"{fault}, {100 * share:g} %, {slots} slots"] = round(loop.time() / weather.ideal(slots), 3)
     return figures
 
 
-async def gather(*asked: Any) -> None:
+async def gather(*calls: Any) -> None:
     """Await all of them."""
-    await asyncio.gather(*asked)
+    await asyncio.gather(*calls)
 
 
 def main() -> int:

@@ -25,6 +25,9 @@ from benchmarks.schema import Passage, Query, Question
 
 FAILED = "failed"
 """Key in `notes` under which a prediction says why it has no answer."""
+CAUSE = "cause"
+"""Key in `notes` beside `failed`: `CODE` if our code or a plug-in raised; without it the model gave no answer."""
+CODE, MODEL = "code", "model"
 SCRIPTED = "scripted"
 """Key in `notes`: the name of the script, where one played a language model that had a part in the prediction."""
 ENDPOINTS = "endpoints"

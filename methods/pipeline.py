@@ -7,7 +7,6 @@ already answered.
 
 from __future__ import annotations
 
-import sys
 import time
 import traceback
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
@@ -21,6 +20,8 @@ from benchmarks.core.fingerprint import fingerprint
 from benchmarks.corpus import Corpus
 from benchmarks.schema import GoldQuery, Query, Question
 from methods.api import (
+    CAUSE,
+    CODE,
     ENDPOINTS,
     FAILED,
     KEPT_CALLS,
@@ -47,6 +48,7 @@ from methods.api import (
     reason,
 )
 from methods.flow import IN_FLIGHT, ContractError, form_of, in_flight, one, stream, trace
+from methods.memory import peak_memory, reset_peak_memory
 from methods.registry import METHODS, Component
 
 PASSAGES = 5
@@ -319,8 +321,7 @@ class Pipeline:
         """
         if self._corpus is None:
             raise RuntimeError("call index(corpus) before answer(queries)")
-        if (accelerator := _accelerator()) is not None:
-            accelerator.reset_peak_memory_stats()
+        reset_peak_memory()
         self._connect()
         corpus = self._corpus
         return predictions(lambda query: self._answered(query, corpus), queries, self.in_flight)
@@ -379,11 +380,9 @@ class Pipeline:
         with clock("read"):
             answer: Answer = await self._read(query, context)
         usage += context.usage + answer.usage
-        accelerator = _accelerator()
-        peak = accelerator.max_memory_allocated() if accelerator is not None else 0
         # The pipeline's clock is the one definition of a stage's seconds; a role may add stages of its own.
         seconds = {**usage.seconds, **clock.seconds}
-        usage = replace(usage, seconds=seconds, peak_memory_bytes=max(usage.peak_memory_bytes, peak))
+        usage = replace(usage, seconds=seconds, peak_memory_bytes=max(usage.peak_memory_bytes, peak_memory()))
         evidence = tuple(map(Evidence, ranking.ids, ranking.scores))
         notes = {**notes, **context.notes}
         # Support that a retriever or compressor claims is worth more than citations in the answer's text.
@@ -394,7 +393,7 @@ class Pipeline:
 def predictions(program: Callable[[Query], Awaitable[Prediction]], queries: Iterable[Query], in_flight: int) -> Iterator[Prediction]:
     """What programs of one question predict, as they end, with the calls that they made and the time they waited.
 
-    A question whose program raises has the reason under `notes["failed"]`.
+    A question whose program raises has the reason under `notes["failed"]` and `code` under `notes["cause"]`.
 
     Raises:
         UserError: No further question could be answered.
@@ -409,7 +408,8 @@ def predictions(program: Callable[[Query], Awaitable[Prediction]], queries: Iter
         except (UserError, ContractError):
             raise
         except Exception as error:
-            prediction = Prediction(query.id, "", notes={FAILED: reason(f"{type(error).__name__}: {error}", f" ({_place(error)})")})
+            notes = {FAILED: reason(f"{type(error).__name__}: {error}", f" ({_place(error)})"), CAUSE: CODE}
+            prediction = Prediction(query.id, "", notes=notes)
         done = trace()
         # Where a program does not tell its stages apart, it is one.
         usage = replace(prediction.usage, seconds={**(prediction.usage.seconds or clock.seconds), WAIT: done.waited_s})
@@ -491,12 +491,3 @@ def _without_gold(query: Query) -> Query:
     if not isinstance(query, GoldQuery):
         return query
     return Query(query.id, query.text, query.document_id, query.candidates, query.topic_entities)
-
-
-def _accelerator() -> Any:
-    """What tells the memory of the accelerator in use, None where there is none.
-
-    Memory of the process itself is not measured: what it peaked at says more about earlier tasks than about this one.
-    """
-    torch = sys.modules.get("torch")
-    return torch.cuda if torch is not None and torch.cuda.is_initialized() else None

@@ -298,6 +298,7 @@ def run(
     fresh: bool = False,
     reuse_replies: bool = False,
     retry_failed: bool = False,
+    accept_failures: bool = False,
     device: str | None = None,
     calls: bool = True,
     progress: bool = False,
@@ -317,6 +318,7 @@ def run(
         fresh: Begin a new run of every task next to the stored ones, and ask models again.
         reuse_replies: With `fresh`: use cached replies of models.
         retry_failed: Ask questions that failed again; for a finished run, in a new run with its other answers.
+        accept_failures: Count questions that our code or a plug-in failed as wrong, and do not ask them again.
         device: cpu, cuda, cuda:1 …; None: the best there is.
         calls: Keep the calls of models under the questions that they were made for (`results show RUN QUESTION`).
         progress: Show bars and messages on standard error.
@@ -331,7 +333,12 @@ def run(
         Interrupted: The user stopped it; everything finished is in the store.
     """
     home = store_folder(folder(store, "store"))
-    again = flag(fresh, "fresh"), flag(reuse_replies, "reuse_replies"), flag(retry_failed, "retry_failed")
+    again = (
+        flag(fresh, "fresh"),
+        flag(reuse_replies, "reuse_replies"),
+        flag(retry_failed, "retry_failed"),
+        flag(accept_failures, "accept_failures"),
+    )
     how = How(at_least_one(limit, "limit"), *again, device=text(device, "device"), calls=flag(calls, "calls"))
     if how.reuse_replies and not how.fresh:
         raise UserError("this is for fresh=True alone", where="reuse_replies", try_this="add fresh=True")

@@ -25,6 +25,7 @@ from methods.pipeline import index_folder
 from methods.registry import Component
 from ragmeter.runner.tasks import default_metrics
 from results.formats import FORMATS, Format
+from results.offered import JSONL
 from results.queries import RunRow
 from results.store import Store
 from results.submission import Report, bundle
@@ -34,7 +35,6 @@ from results.submission.storing import other_runs, require_board, require_known
 from results.submission.validate import Target, validate
 
 STANDARD_INPUT = "-"
-JSONL = "jsonl"
 
 
 @dataclass(frozen=True)

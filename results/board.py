@@ -335,6 +335,7 @@ class Row:
         indexing: What preparing for the questions took; no part of `cost`. None where nothing is known.
         failures: How many questions failed, by kind.
         reuse: What its answers were reused from.
+        accepted: How many of them our code failed and the user accepted as wrong.
     """
 
     run: RunRow
@@ -345,6 +346,7 @@ class Row:
     indexing: IndexCost | None = None
     failures: Mapping[str, int] = field(default_factory=dict)
     reuse: Reuse | None = None
+    accepted: int = 0
 
     @property
     def control(self) -> bool:
@@ -536,6 +538,7 @@ def board(
             indexing.get(run.run),
             failed[run.run].kinds if run.run in failed else {},
             reused.get(run.run),
+            failed[run.run].code if run.run in failed and failed[run.run].accepted else 0,
         )
         for run in runs
     )

@@ -83,13 +83,17 @@ class Failures:
     Attributes:
         rows: Questions that have a row.
         reasons: Why questions failed, by cause, with how many: a reason as it was given stands for its cause.
+        code: How many failed because our code or a plug-in raised.
+        accepted: Whether the user accepted that those count as wrong.
     """
 
     rows: int = 0
     reasons: tuple[tuple[str, int], ...] = field(default=())
+    code: int = 0
+    accepted: bool = False
 
     @classmethod
-    def of(cls, rows: int, reasons: Iterable[tuple[str, int]]) -> Failures:
+    def of(cls, rows: int, reasons: Iterable[tuple[str, int]], code: int = 0, accepted: bool = False) -> Failures:
         """From reasons as they were given, with how many; the most frequent cause comes first."""
         first: dict[tuple[str, str], str] = {}
         counts: Counter[tuple[str, str]] = Counter()
@@ -97,12 +101,17 @@ class Failures:
             cause = cause_of(reason)
             first.setdefault(cause, reason)
             counts[cause] += count
-        return cls(rows, tuple((first[cause], count) for cause, count in counts.most_common()))
+        return cls(rows, tuple((first[cause], count) for cause, count in counts.most_common()), code, accepted)
 
     @property
     def failed(self) -> int:
         """Questions that failed."""
         return sum(count for _, count in self.reasons)
+
+    @property
+    def unresolved(self) -> int:
+        """Questions that our code failed and that the user has not accepted: they say nothing about the method."""
+        return 0 if self.accepted else self.code
 
     @property
     def kinds(self) -> dict[str, int]:
@@ -140,13 +149,17 @@ def failures(store: Store, runs: Sequence[str]) -> dict[str, Failures]:
         return {}
     with store.database.reading() as connection:
         rows = connection.execute(
-            "SELECT run, left(failed, ?), count(*) FROM predictions WHERE list_contains(?, run) GROUP BY ALL ORDER BY ALL",
+            "SELECT run, left(failed, ?) AS why, count(*), count(*) FILTER (cause = 'code'), bool_or(accepted_at IS NOT NULL) "
+            "FROM predictions LEFT JOIN runs USING (run) WHERE list_contains(?, run) GROUP BY run, why ORDER BY ALL",
             [REASON_CHARACTERS, list(runs)],
         ).fetchall()
     counts: Counter[str] = Counter()
+    code: Counter[str] = Counter()
     reasons: dict[str, list[tuple[str, int]]] = {}
-    for run, reason, count in rows:
+    accepts = {run: accepted for run, _, _, _, accepted in rows}
+    for run, reason, count, raised, _ in rows:
         counts[run] += count
+        code[run] += raised
         if reason is not None:
             reasons.setdefault(run, []).append((reason, count))
-    return {run: Failures.of(count, reasons.get(run, ())) for run, count in counts.items()}
+    return {run: Failures.of(count, reasons.get(run, ()), code[run], accepts[run]) for run, count in counts.items()}

@@ -661,7 +661,7 @@ def render(rows: Sequence[Compared], form: str) -> str:
 
     Args:
         rows: As `compare_boards` gives them; papers and READMEs get the closest alone, and of what differs the keys.
-        form: One of `tables.FORMATS`.
+        form: One of `offered.TABLES`.
     """
     if form == "csv":
         return tables.to_csv(CSV_COLUMNS, (row.tidy() for row in rows))

@@ -26,7 +26,7 @@ from benchmarks.schema import SCORED, Passage, Question
 from benchmarks.styles.mix import STYLED
 from benchmarks.units import Sampled
 from judges.metric import Metric, Scores
-from methods.api import FAILED, KEPT_CALLS, Call, Evidence, Indexed, Prediction, Usage, kept, reason
+from methods.api import CAUSE, CODE, FAILED, KEPT_CALLS, MODEL, Call, Evidence, Indexed, Prediction, Usage, kept, reason
 from results.database import Database, now
 from results.variants import style_of_name
 
@@ -461,7 +461,9 @@ class Store:
                     "question": questions,
                     "answer": answers,
                     "failed": [None if why is None else storable(why) for why in reasons],
+                    "cause": [(CODE if p.notes.get(CAUSE) == CODE else MODEL) if p.notes.get(FAILED) else None for p in predictions],
                     "notes": [storable(json.dumps(kept_notes, ensure_ascii=False)) for kept_notes in notes],
+                    "raw": [storable(kept(p.raw)) if p.raw else None for p in predictions],
                     # A copy of an equal call in flight is new.
                     "cached_replies": [sum(call.cached and call.created is not None for call in p.calls) for p in predictions],
                     "oldest_reply": [_oldest(p.calls) for p in predictions],
@@ -593,13 +595,22 @@ class Store:
     # -- reading what a resumed run needs ----------------------------------------------------------------------
 
     def finished_questions(self, run: str, *, retry_failed: bool = False) -> set[str]:
-        """Ids of the questions that a run has answered; with `retry_failed`, without those that failed."""
+        """Return the ids of the questions that a run does not ask again.
+
+        Those that our code failed are asked again unless the user accepted them; with `retry_failed`, all that failed are.
+        """
         if not self.database.exists:
             return set()
-        condition = " AND failed IS NULL" if retry_failed else ""
+        accepted = "run IN (SELECT run FROM runs WHERE accepted_at IS NOT NULL)"
+        condition = " AND failed IS NULL" if retry_failed else f" AND (cause IS DISTINCT FROM '{CODE}' OR {accepted})"
         with self.database.reading() as connection:
             rows = connection.execute(f"SELECT question FROM predictions WHERE run = ?{condition}", [run]).fetchall()
         return {row[0] for row in rows}
+
+    def accept(self, run: str, accepted: bool) -> None:
+        """Record whether the user accepts that questions which our code failed count as wrong."""
+        with self.database.writing() as connection:
+            connection.execute("UPDATE runs SET accepted_at = ? WHERE run = ?", [now() if accepted else None, run])
 
     def status(self, run: str) -> str | None:
         """The status of a run, None where it was never started."""

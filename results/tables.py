@@ -20,10 +20,11 @@ import numpy as np
 
 from results.board import Board, Cell, Row
 from results.health import health_text
+from results.offered import TABLES
 from results.store import INCOMPLETE
 from results.systems import CONTAMINATED, IMPLAUSIBLE, implausible
 
-FORMATS = ("csv", "markdown", "latex")
+FORMATS = TABLES
 
 STARS = ((0.01, "**"), (0.05, "*"))
 """Below which corrected p-value a difference gets which mark."""
@@ -90,6 +91,8 @@ def remarks(row: Row) -> list[str]:
         lines.append(f"{run.status}, {run.done - run.failed} of {run.questions} questions answered{_failed(row)}{alone}; not compared")
     elif run.failed:
         lines.append(f"{run.done - run.failed} of {run.questions} questions answered{_failed(row)}; `ragmeter run --resume --retry-failed`")
+    if row.accepted:
+        lines.append(f"{_counted(row.accepted, 'question')} failed because code raised; accepted, counted as wrong")
     if run.error:
         lines.append(run.error)
     lines += [f"these scores cannot be right: {what}" for what in row.violations]

@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib
 import re
 from collections.abc import Iterator
+from functools import cache
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Generic, Protocol, TypeVar
@@ -75,6 +76,8 @@ class Registry(Generic[E]):
             UserError: Nobody registered it; the message names the nearest id, and plug-ins that could not be loaded.
         """
         if identifier not in self._entries:
+            self._import_one(identifier)
+        if identifier not in self._entries:
             self._discover()
         if identifier not in self._entries:
             error = unknown_name(self.noun, identifier, self._entries, where=where)
@@ -95,6 +98,12 @@ class Registry(Generic[E]):
     def source(self, identifier: str) -> str:
         """The module that registered an entry."""
         return self._sources[identifier]
+
+    def _import_one(self, identifier: str) -> None:
+        """Import the package's module that registers an entry, and no other; if plug-ins may register it, import nothing."""
+        if not self._complete and not has_plugins(self.group):
+            for module in _modules_by_id(self.package).get(identifier, ()):
+                importlib.import_module(module)
 
     def _discover(self) -> None:
         if self._complete:
@@ -125,6 +134,16 @@ def written_ids(package: str, decorator: str) -> dict[str, str]:
         for result, identifier in _WRITTEN.findall(path.read_text("utf-8"))
         if result in (decorator, *_ALSO.get(decorator, ()))
     }
+
+
+@cache
+def _modules_by_id(package: str) -> dict[str, list[str]]:
+    """Modules of a package that register an id by any decorator, read from their source."""
+    modules: dict[str, list[str]] = {}
+    for module, path in _registering_modules(package):
+        for _, identifier in _WRITTEN.findall(path.read_text("utf-8")):
+            modules.setdefault(identifier, []).append(module)
+    return modules
 
 
 def has_plugins(group: str) -> bool:

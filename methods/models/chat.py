@@ -27,7 +27,7 @@ from methods.api import Usage, kept
 from methods.flow import event_loop, ordered, run, trace
 from methods.models.bounded import mended
 from methods.models.endpoint import Backend, ChatConfig, Endpoint, Estimate, Fault, Messages
-from methods.models.limits import LIMIT, Budget, CallCost, RateLimiter, UsageByRole
+from methods.models.limits import LIMIT, Address, CallCost, RateLimiter, UsageByRole, budget_of, limiters
 from methods.models.reply import Completion, Content, read
 from methods.models.reply_cache import Call, Kept, ResponseCache, shared
 
@@ -287,7 +287,8 @@ class ChatModel:
 
     Attributes:
         usage_by_role: The cost of calls, by role.
-        rate_limiter: Decides how many calls may be in flight.
+        rate_limiter: Decides how many calls may be in flight; shared by all models of this process with the same
+            endpoint, key and name. Weights and scripts of this process have one of their own.
         counter: Counts tokens as the model does, or as its options say.
         room: Longest prompt in tokens; None: unknown.
 
@@ -314,11 +315,13 @@ class ChatModel:
         self.config = config
         self.role = role
         self.usage_by_role = usage_by_role or UsageByRole()
-        self.rate_limiter = RateLimiter(config.concurrency)
         self._cache: ResponseCache | None = shared(cache) if cache is not None else None
         self._backend: Backend = backend or Endpoint(config)
         self._revision, self._replies = config.resolved_revision(), replies
-        self._budget = Budget(config.run_tokens, config.run_usd)
+        address = Address.of(config.url, config.key(), config.model) if backend is None else None
+        self._budget = budget_of(address, config.run_tokens, config.run_usd)
+        self.rate_limiter = limiters(address) if address is not None else RateLimiter()
+        weakref.finalize(self, self.rate_limiter.part, self.rate_limiter.join(config.concurrency))
         self.counter = self._backend.counter
         self.room = self._backend.room
         self._way = WAYS.index(config.structured_output)
@@ -534,19 +537,20 @@ class ChatModel:
             with attempt:
                 # The slot is given back during pauses, so that one slow question does not hold up the rest.
                 with tries.waiting():
-                    ticket = await self.rate_limiter.enter()
+                    ticket = await self.rate_limiter.enter(again=tries.number > 0)
+                after = None
                 try:
                     tries.number += 1
                     messages, extra = request()
                     completion = await self._backend.send(messages, extra, repetition)
-                    self.rate_limiter.clean()
+                    self.rate_limiter.ended(ticket, "ok")
                     return completion
                 except Fault as fault:
-                    if fault.busy:
-                        self.rate_limiter.cut(ticket, fault.after)
+                    self.rate_limiter.ended(ticket, fault.signal)
+                    after = fault.after  # the endpoint asks this call to wait, and no other
                     raise
                 finally:
-                    self.rate_limiter.leave()
+                    self.rate_limiter.leave(after)
         raise AssertionError("the last try returns or raises")
 
     def _pause(self, state: Any) -> float:

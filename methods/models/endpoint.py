@@ -9,7 +9,8 @@ import asyncio
 import json
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -25,6 +26,7 @@ from benchmarks.core.fingerprint import fingerprint
 from methods.flow import trace
 from methods.models import secrets
 from methods.models.dialect import dialect_of
+from methods.models.limits import Signal
 from methods.models.reply import Completion, ErrorReply, completion_of
 from methods.models.revision import DESCRIPTION, Probe, Revision, ask
 
@@ -89,7 +91,12 @@ class ChatConfig(BaseModel):
     structured_output: Literal["json_schema", "json_object", "prompt"] = Field(
         "json_schema", description="how JSON is asked for at first; an endpoint that refuses is asked the next way in this order"
     )
-    concurrency: int = Field(16, ge=1, description="most calls in flight; fewer while the endpoint says it is too busy", exclude=True)
+    concurrency: int = Field(
+        16,
+        ge=1,
+        description="most calls in flight that the endpoint sees from this process, whatever makes them; the smallest of several",
+        exclude=True,
+    )
     timeout_s: float = Field(120.0, gt=0, description="longest wait for one whole reply", exclude=True)
     attempts: int = Field(
         8, ge=1, description="tries per call, where trying again can help: 429, 5xx, no connection, broken replies", exclude=True
@@ -106,8 +113,10 @@ class ChatConfig(BaseModel):
         None, ge=1, description="a call that may need more tokens, prompt and longest reply, is not sent", exclude=True
     )
     call_usd: float | None = Field(None, ge=0, description="a call that may cost more dollars is not sent", exclude=True)
-    run_tokens: int | None = Field(None, ge=0, description="most tokens that this model may use in one execution of a task", exclude=True)
-    run_usd: float | None = Field(None, ge=0, description="most dollars that this model may cost in one execution of a task", exclude=True)
+    run_tokens: int | None = Field(
+        None, ge=0, description="most tokens in one execution of a task, of all its parts that ask this model", exclude=True
+    )
+    run_usd: float | None = Field(None, ge=0, description="most dollars in one execution of a task, likewise", exclude=True)
     tokenizer: str | None = Field(
         None, description="a tokenizer.json, or its folder, to estimate tokens with; null: characters / 4", exclude=True
     )
@@ -244,7 +253,7 @@ class Fault(Exception):
     Attributes:
         reason: One line, without the key.
         advice: `retry`: trying again can help; `fail`: this call is lost, others are not; `stop`: no call can succeed.
-        busy: Whether it says that fewer calls should be in flight.
+        signal: What it says about the number of calls in flight, see `limits.Signal`.
         status: HTTP status, if one came back.
         after: Seconds that the endpoint asks to wait.
         reached: Whether anything answered at all.
@@ -257,7 +266,7 @@ class Fault(Exception):
         reason: str,
         advice: Literal["retry", "fail", "stop"],
         *,
-        busy: bool = False,
+        signal: Signal = "ok",
         status: int | None = None,
         after: float | None = None,
         reached: bool = True,
@@ -267,7 +276,7 @@ class Fault(Exception):
         super().__init__(reason)
         self.reason = reason
         self.advice = advice
-        self.busy = busy
+        self.signal = signal
         self.status = status
         self.after = after
         self.reached = reached
@@ -307,6 +316,18 @@ class Backend(Protocol):
     async def error(self, fault: Fault) -> Broke: ...
 
 
+PER_CLIENT = 16
+"""Connections of one client."""
+
+
+@dataclass(slots=True)
+class _Connected:
+    """A client with the number of its requests in flight."""
+
+    client: Any
+    in_flight: int = 0
+
+
 class Endpoint:
     """A client of one endpoint: a `Backend`.
 
@@ -336,36 +357,50 @@ class Endpoint:
         if self._headers and config.key_variable is None and "authorization" not in map(str.lower, self._headers):
             self._asking["Authorization"] = openai.Omit()  # an invented key beside the header's would be refused
         self.dialect = dialect_of(config.url, config.model)
-        self._client: Any = None
+        self._clients: list[_Connected] = []
         self._pid = 0
         self.reached = False
         self.answered = False
 
-    def opened(self) -> Any:
-        """The client, made when first used: it belongs to the event loop that uses it."""
-        if self._client is None or self._pid != os.getpid():  # a forked child must not use its parent's connections
-            self._pid = os.getpid()
+    @contextmanager
+    def _client(self) -> Iterator[Any]:
+        """Give a client for one request; clients are made when first used and belong to the event loop that uses them.
+
+        A client looks through all of its connections at every request, so that one of hundreds takes longer than the rest
+        of the request: each has `PER_CLIENT` at most.
+        """
+        if self._pid != os.getpid():  # a forked child must not use its parent's connections
+            self._pid, self._clients = os.getpid(), []
+        client = next((client for client in self._clients if client.in_flight < PER_CLIENT), None)
+        if client is None:
             # Our own retries know which errors are worth one; the client's would multiply with them.
-            self._client = self._openai.AsyncOpenAI(
-                api_key=self._key,
-                base_url=self.config.url,
-                timeout=self.config.timeout_s,
-                max_retries=0,
-                default_headers=self._headers or None,
-                default_query=self._query or None,
+            client = _Connected(
+                self._openai.AsyncOpenAI(
+                    api_key=self._key,
+                    base_url=self.config.url,
+                    timeout=self.config.timeout_s,
+                    max_retries=0,
+                    default_headers=self._headers or None,
+                    default_query=self._query or None,
+                )
             )
-        return self._client
+            self._clients.append(client)
+        client.in_flight += 1
+        try:
+            yield client.client
+        finally:
+            client.in_flight -= 1
 
     @property
     def connected(self) -> bool:
         """Whether there are connections to close."""
-        return self._client is not None and self._pid == os.getpid()
+        return bool(self._clients) and self._pid == os.getpid()
 
     async def close(self) -> None:
         """Close the connections."""
-        client, self._client = self._client, None
-        if client is not None:
-            await client.close()
+        clients, self._clients = self._clients, []
+        for client in clients:
+            await client.client.close()
 
     async def send(self, messages: list[dict[str, str]], extra: Mapping[str, Any], repetition: int) -> Completion:
         """See `Backend`."""
@@ -396,8 +431,9 @@ class Endpoint:
         try:
             # The client's own timeout is per read; bytes that trickle in would never meet it.
             async with asyncio.timeout(self.config.timeout_s):
-                # Past the client's typed function, which walks through every message to copy it.
-                raw = await self.opened().post("/chat/completions", cast_to=object, body=body, options={"headers": self._asking})
+                with self._client() as client:
+                    # Past the client's typed function, which walks through every message to copy it.
+                    raw = await client.post("/chat/completions", cast_to=object, body=body, options={"headers": self._asking})
         except (self._openai.OpenAIError, TimeoutError) as error:
             fault = self._fault(error)
             self.reached = self.reached or fault.reached
@@ -425,8 +461,8 @@ class Endpoint:
         except ErrorReply as error:
             lost = error.code is not None and 400 <= error.code < 500 and error.code not in _PASSING
             reason = self.clean(f"the endpoint reports an error in place of a reply: {error.message}")
-            busy = error.code in (429, 503)
-            raise Fault(reason, "fail" if lost else "retry", status=error.code, busy=busy) from None
+            signal: Signal = "busy" if error.code in (429, 503) else "ok"
+            raise Fault(reason, "fail" if lost else "retry", status=error.code, signal=signal) from None
         except LookupError as error:
             raise Fault(str(error), "retry") from None
         except (ValueError, RecursionError) as error:
@@ -438,11 +474,11 @@ class Endpoint:
     def _fault(self, error: Exception) -> Fault:
         """What an error of the client means."""
         if isinstance(error, TimeoutError | self._openai.APITimeoutError):
-            return Fault(f"timed out after {self.config.timeout_s:g} s", "retry", busy=True)
+            return Fault(f"timed out after {self.config.timeout_s:g} s", "retry", signal="broken")
         if isinstance(error, self._openai.APIConnectionError):
             cause = error.__cause__
             detail = f" ({type(cause).__name__}: {cause})" if cause is not None else ""
-            return Fault(self.clean(f"{error}{detail}"), "retry", busy=True, reached=False)
+            return Fault(self.clean(f"{error}{detail}"), "retry", signal="broken", reached=False)
         reason = self.clean(str(error)) or type(error).__name__
         status = getattr(error, "status_code", None)
         parameter = str(getattr(error, "param", None) or "")
@@ -455,11 +491,12 @@ class Endpoint:
             # Some endpoints refuse a single prompt by 403, or lose a replica by 404: no reason to stop what works.
             return Fault(reason, "stop" if status == 401 or not self.answered else "fail", status=status, parameter=parameter)
         if status in (408, 429) or status >= 500:
+            signal: Signal = "busy" if status in (429, 503) else "ok"
             after = retry_after(error.response.headers)  # type: ignore[attr-defined]
             if after is not None and after > self.config.longest_wait_s:
                 query = f"{reason} (it asks to wait {after:.0f} s; longest_wait_s is {self.config.longest_wait_s:g})"
-                return Fault(query, "fail", busy=True, status=status)
-            return Fault(reason, "retry", busy=status in (429, 503), status=status, after=after)
+                return Fault(query, "fail", signal=signal, status=status)
+            return Fault(reason, "retry", signal=signal, status=status, after=after)
         return Fault(reason, "fail", status=status, parameter=parameter)
 
     def clean(self, text: str) -> str:
@@ -505,7 +542,8 @@ class Endpoint:
         """What the endpoint offers instead, where it tells."""
         try:
             async with asyncio.timeout(10):
-                names = [model.id async for model in self.opened().models.list()]
+                with self._client() as client:
+                    names = [model.id async for model in client.models.list()]
         except (self._openai.OpenAIError, TimeoutError, AttributeError, TypeError, ValueError):
             return None
         if not names or self.config.model in names:

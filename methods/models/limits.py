@@ -1,13 +1,19 @@
-"""What calls cost, by role, and limits that stop before they are passed."""
+"""Costs of calls by role, budgets that calls in flight cannot exceed, and how many calls are in flight at an endpoint."""
 
 from __future__ import annotations
 
 import asyncio
+import contextvars
+import hashlib
+import itertools
+import os
 import threading
+import weakref
 from collections import deque
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, Literal
 
 LIMIT = "limit reached"
 """How the reason of a call that was not sent begins."""
@@ -128,78 +134,143 @@ class Budget:
             settled.set_result(None)
 
 
-# -- How many calls may be in flight: more while all goes well, fewer as soon as the endpoint is too busy --
-# Additive increase, multiplicative decrease, as TCP does it: before the first cut every clean call adds one (doubling
-# each round trip), afterwards one per round trip; a cut halves, once per round trip however many calls fail together.
-#
-# Source: Chiu and Jain, Analysis of the increase and decrease algorithms for congestion avoidance, 1989.
+# -- How many calls may be in flight --
 
 
-START = 8
-"""Calls in flight before anything is known of an endpoint."""
+WINDOW = 50
+"""Calls that the share of faults is taken over."""
+FROM_BUSY = 3
+"""Fewer refusals (429 or 503) among them say nothing about the endpoint's room."""
+BUSY_SHARE = 0.05
+"""Share of refusals above which the limit is reduced."""
+BROKEN_SHARE = 0.2
+"""Share of resets and time-outs among the last `WINDOW` calls above which the limit is reduced."""
+DEEPEST = 0.5
+"""The most that one reduction takes the limit to."""
+GROWTH = 1 / 16
+"""Share by which the limit grows per round trip beyond the last limit that was good."""
+
+Signal = Literal["ok", "busy", "broken"]
+"""How a call ended: answered in whatever way, refused for lack of room (429, 503), or reset or timed out."""
+
+
+Ticket = tuple[int, int]
+"""How often the limit had been reduced when a call was sent, and how many were sent since."""
 
 
 class RateLimiter:
-    """Slots for calls; used from one event loop only.
+    """Slots for calls, shared by everything that asks one endpoint; used from one event loop only.
 
-    Args:
-        most: Never more slots than this.
+    The limit starts at the most allowed. A window of calls with too many refusals reduces it by their share, since an
+    endpoint with room for 6 of 64 calls refuses 58. Calls that left before a reduction do not count towards the next.
+    Afterwards it doubles per round trip up to the last limit that was good, and grows by a sixteenth beyond that.
 
     Attributes:
-        limit: Slots now, as a fraction that grows and is rounded down.
-        cuts: How often it was cut.
+        most: Never more slots than this: the smallest `concurrency` of those who joined.
+        limit: Slots now, as a fraction that is rounded down when applied.
+        cuts: How often it was reduced.
     """
 
-    def __init__(self, most: int) -> None:
-        self.most = most
-        self.limit = float(min(most, START))
+    def __init__(self, most: int | None = None) -> None:
+        self._joined: dict[int, int] = {}
+        self._names = itertools.count()
+        self.most = 0
+        self.limit = 0.0
         self.cuts = 0
+        self._good = 0.0
+        self._kept = 0
+        self._sent: list[Signal | None] = []
+        self._answered = False
         self._running = 0
         self._waiting: deque[asyncio.Future[None]] = deque()
-        self._closed_until = 0.0
+        if most is not None:
+            self.join(most)
 
-    async def enter(self) -> int:
-        """Wait for a slot, and for the end of a pause that the endpoint asked for; returns a ticket for `cut`."""
-        loop = asyncio.get_running_loop()
+    def join(self, most: int) -> int:
+        """Add somebody who allows so many calls in flight; returns the name to leave the group by."""
+        name = next(self._names)
+        first = not self._joined
+        self._joined[name] = most
+        self.most = min(self._joined.values())
+        self.limit = float(self.most) if first else min(self.limit, float(self.most))
+        return name
+
+    def part(self, name: int) -> None:
+        """Remove somebody who joined; the rest decide the most."""
+        if self._joined.pop(name, None) is not None and self._joined:
+            before, self.most = self.most, min(self._joined.values())
+            if self.limit >= before:  # nothing but the one who left held it down
+                self.limit = float(self.most)
+
+    async def enter(self, *, again: bool = False) -> Ticket:
+        """Wait for a slot; returns a ticket for `ended`.
+
+        Args:
+            again: This is a further try, which goes before calls that were not sent yet.
+        """
         if self._running < int(self.limit) and not self._waiting:
             self._running += 1
-        else:
-            waiter: asyncio.Future[None] = loop.create_future()
-            self._waiting.append(waiter)
-            try:
-                await waiter
-            except asyncio.CancelledError:
-                if waiter.done() and not waiter.cancelled():
-                    self.leave()  # the slot had been handed over already
-                else:
-                    with suppress(ValueError):
-                        self._waiting.remove(waiter)
-                raise
+            return self._ticket()
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        (self._waiting.appendleft if again else self._waiting.append)(waiter)
+        self._hand_over()
         try:
-            while (pause := self._closed_until - loop.time()) > 0:
-                await asyncio.sleep(pause)
+            await waiter
         except asyncio.CancelledError:
-            self.leave()
+            if waiter.done() and not waiter.cancelled():
+                self.leave()  # the slot had been handed over already
+            else:
+                with suppress(ValueError):
+                    self._waiting.remove(waiter)
             raise
-        return self.cuts
+        return self._ticket()
 
-    def leave(self) -> None:
-        """Give a slot back."""
+    def _ticket(self) -> Ticket:
+        self._sent.append(None)
+        return self.cuts, len(self._sent) - 1
+
+    def leave(self, after: float | None = None) -> None:
+        """Give a slot back: at once, or in so many seconds if the endpoint asked this call to wait."""
+        if after:
+            asyncio.get_running_loop().call_later(after, self.leave)
+            return
         self._running -= 1
         self._hand_over()
 
-    def clean(self) -> None:
-        """A call went well."""
-        self.limit = min(float(self.most), self.limit + (1.0 / self.limit if self.cuts else 1.0))
-        self._hand_over()
+    def ended(self, ticket: Ticket, signal: Signal) -> None:
+        """Note how a call ended that entered with this ticket."""
+        cuts, number = ticket
+        if cuts != self.cuts:  # it left before the last reduction
+            return
+        self._sent[number] = signal
+        if signal == "ok":
+            self._grow()
+            return
+        # Faults are quicker than replies. So the share is taken over the calls that were sent up to this one, those in
+        # flight included, not over those that ended up to now.
+        window = self._sent[max(0, number + 1 - WINDOW) : number + 1]
+        count = window.count(signal)
+        share = count / len(window)
+        if share > BUSY_SHARE and count >= FROM_BUSY if signal == "busy" else count > BROKEN_SHARE * WINDOW:
+            self._cut(share)
 
-    def cut(self, ticket: int, pause: float | None = None) -> None:
-        """The endpoint was too busy for a call that entered with this ticket; start none for `pause` seconds."""
-        if pause:
-            self._closed_until = max(self._closed_until, asyncio.get_running_loop().time() + pause)
-        if ticket == self.cuts:  # calls that were in flight together are one sign, not many
-            self.limit = max(1.0, self.limit / 2)
-            self.cuts += 1
+    def _cut(self, share: float) -> None:
+        # Without a reply since the last reduction it is one incident: what was good before still is.
+        if self._answered or not self.cuts:
+            self._good = self.limit if self._kept >= self.limit else self.limit * (1 - share)
+        self.limit = max(1.0, self.limit * max(1 - share, DEEPEST))
+        self.cuts += 1
+        self._kept = 0
+        self._answered = False
+        self._sent.clear()
+
+    def _grow(self) -> None:
+        self._answered = True
+        self._kept += 1  # calls answered at about this limit
+        if self.limit < self.most:
+            step = 1.0 if self.limit < self._good else GROWTH
+            self.limit = min(float(self.most), self.limit + step)
+        self._hand_over()
 
     def _hand_over(self) -> None:
         while self._waiting and self._running < int(self.limit):
@@ -207,3 +278,83 @@ class RateLimiter:
             if not waiter.done():
                 self._running += 1
                 waiter.set_result(None)
+
+
+# -- Which calls share a limit --
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """What a limit belongs to.
+
+    Attributes:
+        url: Base URL of the endpoint.
+        key: Hash of the API key, which itself is kept nowhere.
+        model: The model's name there.
+    """
+
+    url: str
+    key: str
+    model: str
+
+    @classmethod
+    def of(cls, url: str, key: str, model: str) -> Address:
+        """Return the address of a model for the owner of a key."""
+        return cls(url, hashlib.blake2b(key.encode(), digest_size=16).hexdigest(), model)
+
+
+class Limiters:
+    """The limiter of each address in this process, as long as somebody uses it.
+
+    Args:
+        make: Makes the limiter of an address. Replace it (`limiters.make = …`) to share limits across processes: what it
+            returns needs the methods of `RateLimiter`.
+    """
+
+    def __init__(self, make: Callable[[Address], RateLimiter] = lambda address: RateLimiter()) -> None:
+        self.make = make
+        self._lock = threading.Lock()
+        self._known: weakref.WeakValueDictionary[tuple[int, Address], RateLimiter] = weakref.WeakValueDictionary()
+
+    def __call__(self, address: Address) -> RateLimiter:
+        """Return the limiter of an address."""
+        with self._lock:
+            place = (os.getpid(), address)  # calls of a parent are not in flight in its forked child
+            limiter = self._known.get(place)
+            if limiter is None:
+                limiter = self._known[place] = self.make(address)
+            return limiter
+
+
+limiters = Limiters()
+"""The limiters of this process."""
+
+_execution: contextvars.ContextVar[dict[Address, Budget] | None] = contextvars.ContextVar("execution", default=None)
+
+
+@contextmanager
+def execution() -> Iterator[None]:
+    """Let all models that are opened within this block spend from one budget per address: one execution of a task."""
+    token = _execution.set({})
+    try:
+        yield
+    finally:
+        _execution.reset(token)
+
+
+def budget_of(address: Address | None, tokens: int | None, usd: float | None) -> Budget:
+    """Return the budget that a model spends from: of the execution that it is opened in, or else its own.
+
+    If models of an execution state different limits, the smallest counts.
+    """
+    budgets = _execution.get()
+    if budgets is None or address is None:
+        return Budget(tokens, usd)
+    budget = budgets.setdefault(address, Budget(None, None))
+    budget.tokens = _least(budget.tokens, tokens)
+    budget.usd = _least(budget.usd, usd)
+    return budget
+
+
+def _least(one: Any, other: Any) -> Any:
+    return other if one is None else one if other is None else min(one, other)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import urlsplit
 
 from rich.text import Text
@@ -13,13 +13,11 @@ from benchmarks.core.errors import UserError, unwritable
 from ragmeter.cli import completion
 from ragmeter.cli.options import App, Common, option
 from ragmeter.console import err, offering_score, out
-from results.checkpoints import Checkpoint
-from results.gate import Gate, ask
-from results.gate_history import record
-from results.gate_many import ManyGates, ask_pairs
-from results.gate_margins import parse_margins
-from results.gate_report import interval, junit_of, points, reach, rule_of, summary_of
-from results.store import Store
+
+if TYPE_CHECKING:
+    from results.gate import Gate
+    from results.gate_many import ManyGates
+    from results.store import Store
 
 app = App(help="Decide whether a candidate is worse than a baseline by more than --margin.")
 
@@ -51,6 +49,9 @@ def gate(
 
     Exit codes: 0 pass, 100 regressed by more than the margin, 101 inconclusive, 2 nothing was tested.
     """
+    from results.gate_history import record
+    from results.gate_report import junit_of, summary_of
+
     store = common.store
     how: dict[str, Any] = {"strict": strict, "allow_partial": allow_partial, "allow_same": allow_same}
     board = None if board_url is None else _address(board_url)
@@ -93,6 +94,10 @@ def _named(
 ) -> tuple[Gate | ManyGates, dict[str, Any]]:
     """Decide on the two that the options name: one gate, or one cell per metric if they have several benchmarks."""
     from ragmeter.gate_runs import pairs_of, side_of
+    from results.checkpoints import Checkpoint
+    from results.gate import ask
+    from results.gate_many import ask_pairs
+    from results.gate_margins import parse_margins
 
     common_margin, margins = parse_margins(margin)
     sides = {"baseline": side_of(store, baseline), "candidate": side_of(store, candidate)}
@@ -129,6 +134,8 @@ def _write(path: Path, text: str, option: str, *, append: bool = False) -> None:
 
 
 def _show(decided: Gate | ManyGates, baseline: str, candidate: str, quiet: bool) -> None:
+    from results.gate_many import ManyGates
+
     if isinstance(decided, ManyGates):
         _show_many(decided, baseline, candidate, quiet)
     else:
@@ -139,6 +146,8 @@ def _show(decided: Gate | ManyGates, baseline: str, candidate: str, quiet: bool)
 
 
 def _show_many(decided: ManyGates, baseline: str, candidate: str, quiet: bool) -> None:
+    from results.gate_report import interval, points
+
     if not quiet:
         out.print(Text(f"{candidate} against {baseline}\n"))
     before = ""
@@ -155,6 +164,8 @@ def _show_many(decided: ManyGates, baseline: str, candidate: str, quiet: bool) -
 
 
 def _show_one(decided: Gate, baseline: str, candidate: str, quiet: bool) -> None:
+    from results.gate_report import interval, points, reach, rule_of
+
     for side, name, run in (("baseline ", baseline, decided.baseline), ("candidate", candidate, decided.candidate)):
         if not quiet:
             out.print(Text(f"{side}  {name}: {run.path} ({run.short})"))

@@ -7,37 +7,20 @@ from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any, get_args
+from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 from rich.text import Text
 
 from benchmarks.core.errors import Incomplete, UserError, counted, unknown_name, unwritable
-from judges import score as scoring
-from judges.judge import JUDGES
-from judges.metric import parse as parse_metric
-from methods.api import Services
-from methods.models.reply_cache import ResponseCache
-from ragmeter.board_text import show_battles
 from ragmeter.cli import completion, options
 from ragmeter.cli.options import App, Common, argument, option
-from ragmeter.config_options import given_options, option_rows
 from ragmeter.console import err, listing, out
-from ragmeter.experiment import JudgePlan
-from ragmeter.judge_text import agreement_row, show_judge_card
-from ragmeter.runner import judging, revisions
-from ragmeter.runner.loop import Interrupted
-from ragmeter.runner.progress import JudgingProgress
-from ragmeter.runner.rewriting import judge_of
-from results import checkpoints, judgments, queries, records, trec_eval
-from results import labels as labeling
-from results.battles import BattleBoard, battle_boards
-from results.board import add_columns, board, remove_columns
-from results.invariants import check_run
-from results.judge_card import judge_card
-from results.queries import RunRow
-from results.statistics.battles import TieRule
-from results.store import Store
-from results.tables import labels, plain
+
+if TYPE_CHECKING:
+    from ragmeter.runner import judging
+    from results.battles import BattleBoard
+    from results.queries import RunRow
+    from results.store import Store
 
 app = App(default="list", help="Stored answers: run judges, score by more metrics, cards, labels.")
 labels_app = App(default="show", help="Labels by people: export items to label, import labels, see how far people agree.")
@@ -54,6 +37,9 @@ def list_all(common: Common, name: Annotated[str | None, argument("Show this jud
 
 def list_judges(name: str | None, common: Common) -> None:
     """List judges, or show one."""
+    from judges.judge import JUDGES
+    from results import judgments
+
     if name is not None:
         _show_judge(name, common)
         return
@@ -66,6 +52,9 @@ def list_judges(name: str | None, common: Common) -> None:
 
 
 def _show_judge(name: str, common: Common) -> None:
+    from judges.judge import JUDGES
+    from ragmeter.config_options import option_rows
+
     entry = JUDGES.get(name, where="NAME")
     rows = option_rows(entry.config)
     measures = {measure.name: measure.definition for measure in entry.measures}
@@ -96,6 +85,16 @@ def run(
     retry: Annotated[bool, option("Judge again what got no value.", "--retry-unscored")] = False,
 ) -> None:
     """Judge stored answers; what is judged already is left alone."""
+    from methods.api import Services
+    from ragmeter.config_options import given_options
+    from ragmeter.experiment import JudgePlan
+    from ragmeter.runner import judging, revisions
+    from ragmeter.runner.loop import Interrupted
+    from ragmeter.runner.progress import JudgingProgress
+    from ragmeter.runner.rewriting import judge_of
+    from results.battles import battle_boards
+    from results.board import add_columns
+
     store = common.store
     chosen_judge = judge_of(judge, given_options(config, settings))
     chosen, reference = _chosen_runs(store, runs, experiment)
@@ -132,6 +131,8 @@ def run(
 
 def _end(store: Store, work: Sequence[judging.Judging]) -> None:
     """End with 3 if too many verdicts are missing."""
+    from ragmeter.runner import judging
+
     if lacking := judging.incomplete(store, work):
         raise Incomplete("the judging is incomplete", where="; ".join(lacking), try_this=f"{judging.READABLE}; then {judging.RETRY}")
 
@@ -139,6 +140,13 @@ def _end(store: Store, work: Sequence[judging.Judging]) -> None:
 @app.command()
 def replay(judge: StoredJudge, common: Common, config: options.ConfigOption = None, settings: options.SetOption = None) -> None:
     """Read a judge's cached replies again, with this code or other options; no call is made."""
+    from methods.api import Services
+    from methods.models.reply_cache import ResponseCache
+    from ragmeter.config_options import given_options
+    from ragmeter.runner import judging
+    from results import judgments, queries
+    from results.board import add_columns
+
     store = common.store
     card = judgments.find_judge(store, judge)
     other = judging.with_policy(card, given_options(config, settings))
@@ -170,6 +178,9 @@ def win_rates(
     length: Annotated[bool, option("Take off strengths what longer answers gain.", "--length")] = False,
 ) -> None:
     """Print who beats whom: win rates by criterion, and Bradley–Terry strengths."""
+    from results.battles import battle_boards
+    from results.statistics.battles import TieRule
+
     if ties not in get_args(TieRule):
         raise unknown_name("tie rule", ties, get_args(TieRule), where="--ties")
     rule: Any = ties
@@ -178,6 +189,8 @@ def win_rates(
 
 
 def _show_boards(boards: Sequence[BattleBoard], chosen: Sequence[RunRow], common: Common) -> None:
+    from ragmeter.board_text import show_battles
+
     def show() -> None:
         controls = {row.method for row in chosen if row.kind == "control"}
         for each in boards:
@@ -191,6 +204,11 @@ def _show_boards(boards: Sequence[BattleBoard], chosen: Sequence[RunRow], common
 @app.command()
 def card(judge: StoredJudge, common: Common) -> None:
     """Say how far a judge can be trusted: failures, repetitions, orders, length, price; agreement with others."""
+    from ragmeter.judge_text import show_judge_card
+    from results import judgments, queries
+    from results import labels as labeling
+    from results.judge_card import judge_card
+
     store = common.store
     known = judge_card(store, judgments.find_judge(store, judge)["id"])
 
@@ -216,6 +234,12 @@ def score(
     trec: Annotated[bool, option("RUNS are two files instead, any TREC run and its qrels: trec_eval's measures.", "--trec")] = False,
 ) -> None:
     """Score stored answers on further metrics, without answering again; their columns stay until `--remove`."""
+    from judges import score as scoring
+    from judges.metric import parse as parse_metric
+    from results import queries, records
+    from results.board import add_columns, remove_columns
+    from results.invariants import check_run
+
     if trec:
         if remove or experiment is not None or len(runs or ()) != 2:
             raise UserError(
@@ -255,6 +279,9 @@ def score(
 
 def _score_trec(run: Path, qrels: Path, names: Sequence[str] | None, common: Common) -> None:
     """Print trec_eval's measures of a run: over the questions that it has documents for, and over all that are judged."""
+    from results import trec_eval
+    from results.tables import plain
+
     result = trec_eval.evaluate(run, qrels)
     answered, every = result.summary(), result.summary(complete=True)
     for name in names or ():
@@ -282,6 +309,9 @@ def _score_trec(run: Path, qrels: Path, names: Sequence[str] | None, common: Com
 
 def _summaries(store: Store, row: RunRow, metrics: Sequence[str]) -> list[dict[str, Any]]:
     """What a judge's measures are worth for a run, with the bounds that missing verdicts leave."""
+    from results.board import board
+    from results.tables import plain
+
     (shown,) = board(store, [row], metrics=metrics).rows
     results = []
     for metric, cell in shown.cells.items():
@@ -293,6 +323,8 @@ def _summaries(store: Store, row: RunRow, metrics: Sequence[str]) -> list[dict[s
 
 
 def _line(row: Mapping[str, Any]) -> tuple[Any, ...]:
+    from results.tables import labels
+
     values = (row.get(name) for name in ("value", "low_if_wrong", "high_if_right"))
     value, wrong, right = ("–" if item is None else f"{row['scale'] * item:.1f}" for item in values)
     label = labels([row["metric"]])[row["metric"]]
@@ -301,6 +333,8 @@ def _line(row: Mapping[str, Any]) -> tuple[Any, ...]:
 
 def _chosen_runs(store: Store, names: Sequence[str] | None, experiment: str | None) -> tuple[list[RunRow], str | None]:
     """The runs that were named, or those of an experiment with its reference."""
+    from results import checkpoints, queries
+
     if names and experiment is not None:
         raise UserError("runs and an experiment were named", where="--experiment", try_this="name one of the two")
     if names:
@@ -312,6 +346,9 @@ def _chosen_runs(store: Store, names: Sequence[str] | None, experiment: str | No
 @labels_app.command()
 def show(common: Common) -> None:
     """Say who has labeled how many items, and how far people agree."""
+    from results import labels as labeling
+    from results.tables import plain
+
     known = labeling.labels(common.store)
     numbers = Counter((label.criterion, label.annotator) for label in known)
     agreement = labeling.between_annotators(known)
@@ -341,6 +378,8 @@ def export(
     seed: options.SeedOption = 0,
 ) -> None:
     """Write items for a person to label, without a hint of who answered."""
+    from results import labels as labeling
+
     chosen, _ = _chosen_runs(common.store, runs, experiment)
     if not runs:
         chosen = [run for run in chosen if run.kind != "control"]  # people's time is scarce
@@ -363,6 +402,9 @@ def import_labels(
     common: Common,
 ) -> None:
     """Import a person's labels, and say how far the people who labeled agree."""
+    from results import labels as labeling
+    from results.tables import plain
+
     done = labeling.import_labels(common.store, file, annotator)
     agreement = labeling.between_annotators(labeling.labels(common.store))
 
@@ -378,6 +420,8 @@ def import_labels(
 
 
 def _show_agreement(agreement: Mapping[str, Any]) -> None:
+    from ragmeter.judge_text import agreement_row
+
     rows = [agreement_row("between people (alpha)", by, item) for by, item in agreement.items()]
     empty = "how far people agree is said once two have labeled the same items"
     listing(("by", "agreement", "equal", "alpha", "items"), rows, empty=empty)

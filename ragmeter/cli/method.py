@@ -6,27 +6,19 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any, get_args
+from typing import TYPE_CHECKING, Annotated, Any, get_args
 
-from pydantic import ValidationError
 from rich.text import Text
 
-from benchmarks import registry
 from benchmarks.core.errors import UserError, counted, make_folder, require_writable, unknown_name, unwritable
-from benchmarks.core.random import Draws
-from benchmarks.corpus import CARD, Corpus
-from benchmarks.io import hub
-from benchmarks.schema import Question
-from methods.api import Services
-from methods.registry import EXPLAINERS, METHODS, Component, MethodEntry
 from ragmeter.cli import completion
 from ragmeter.cli.options import App, Common, ConfigOption, DeviceOption, SeedOption, SetOption, argument, option
-from ragmeter.config_options import given_options
 from ragmeter.console import err, listing, out
-from ragmeter.runner.loop import Interrupted
-from ragmeter.runner.progress import TrainingProgress
-from ragmeter.runner.rewriting import refusal
-from ragmeter.runner.tasks import require_device
+
+if TYPE_CHECKING:
+    from benchmarks.corpus import Corpus
+    from benchmarks.schema import Question
+    from methods.registry import MethodEntry
 
 app = App(default="list", help="check, index, serve, explain NAME QUESTION --benchmark DATA.")
 INDEXED = ("clara_compressor", "autocompressor", "cocom", "pcc", "pisco", "xrag")
@@ -51,7 +43,12 @@ def check(
     settings: SetOption = None,
 ) -> int:
     """Check that a method, yours or one of ours, keeps the contract; prints each check."""
+    from pydantic import ValidationError
+
+    from methods.registry import METHODS, Component
+    from ragmeter.config_options import given_options
     from ragmeter.conformance import check_method, show_checks
+    from ragmeter.runner.rewriting import refusal
 
     try:
         component = Component.of(name, given_options(config, settings))
@@ -82,9 +79,22 @@ def index(
     device: DeviceOption = None,
 ) -> None:
     """Build a method's index of a corpus beforehand: --set model=FOLDER …, --set data.KEY=VALUE for the data's own options."""
+    from pydantic import ValidationError
+
+    from benchmarks import registry
+    from benchmarks.core.random import Draws
+    from benchmarks.corpus import CARD, Corpus
+    from benchmarks.io import hub
+    from methods.api import Services
     from methods.clara import explain as pictures
     from methods.clara.store import Written
     from methods.clara.use import Documents, loaded
+    from methods.registry import METHODS
+    from ragmeter.config_options import given_options
+    from ragmeter.runner.loop import Interrupted
+    from ragmeter.runner.progress import TrainingProgress
+    from ragmeter.runner.rewriting import refusal
+    from ragmeter.runner.tasks import require_device
 
     entry = METHODS.get(name, where="NAME")
     if name not in INDEXED:
@@ -171,6 +181,10 @@ def index(
 
 def _index_vectors(entry: MethodEntry, config: Any, documents: Corpus, output: Path | None, common: Common, device: str | None) -> None:
     """The index of a compressor into vectors."""
+    from methods.api import Services
+    from ragmeter.runner.loop import Interrupted
+    from ragmeter.runner.progress import TrainingProgress
+
     compressor = entry.factory(config, Services(artifacts=common.store.artifacts, device=device))
     target, started = output or compressor.folder(documents), time.perf_counter()
     fresh = 0
@@ -219,6 +233,15 @@ def explain(
     device: DeviceOption = None,
 ) -> None:
     """Show what a method does with one question, as tables and a picture; --set checkpoint=FOLDER names what was trained."""
+    from pydantic import ValidationError
+
+    from benchmarks import registry
+    from methods.api import Services
+    from methods.registry import EXPLAINERS
+    from ragmeter.config_options import given_options
+    from ragmeter.runner.rewriting import refusal
+    from ragmeter.runner.tasks import require_device
+
     entry = EXPLAINERS.get(name)
     require_device(device)
     try:

@@ -10,30 +10,25 @@ from contextlib import ExitStack
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any, TextIO
+from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 from rich.text import Text
 
 from benchmarks.core.errors import UserError, counted, unknown_name, unwritable
-from ragmeter.board_text import show_board
 from ragmeter.cli import completion, options, results_style
 from ragmeter.cli.options import App, Common, argument, option
 from ragmeter.console import WHOLE, SafeConsole, err, listing, offering_score, out, printable
-from ragmeter.run_text import show_compared, show_question, show_run
-from results import checkpoints, compare, published, queries, tables
-from results.board import Board, board, boards
-from results.drift import refuse_drift, stated
-from results.gate_margins import parse_margin
-from results.published import Compared, Figure
-from results.queries import RunRow
-from results.statistics.closed_form import POWER
-from results.store import Store
-from results.tables import labels, plus_minus
+from results.offered import POWER, TABLES
+
+if TYPE_CHECKING:
+    from results.board import Board
+    from results.published import Compared, Figure
+    from results.store import Store
 
 app = App(default="table", help="Tables; show RUN QUESTION, compare, tag, report, export (TREC).")
 app.add_typer(results_style.app, name="style")
 
-FORMATS = ("text", *tables.FORMATS, "json")
+FORMATS = ("text", *TABLES, "json")
 FILE_WIDTH = 160
 """Width of text tables in a file."""
 
@@ -61,6 +56,10 @@ def table(
     reference: options.ReferenceOption = None,
 ) -> None:
     """Print an experiment's tables: value ± 95 % interval, and the paired difference to the reference."""
+    from ragmeter.board_text import show_board
+    from results import published, queries
+    from results.board import boards
+
     if form not in FORMATS:
         raise unknown_name("format", form, FORMATS, where="--format")
     if common.json and form not in ("text", "json"):
@@ -90,7 +89,9 @@ def table(
             show_board(item, SafeConsole(file=sheet, width=FILE_WIDTH, highlight=False, no_color=True))
         text = sheet.getvalue()
     else:
-        text = tables.render(results, form)
+        from results.tables import render
+
+        text = render(results, form)
     if output is None:
         sys.stdout.write(printable(text))
     else:
@@ -98,6 +99,9 @@ def table(
 
 
 def _show_tables(store: Store, results: Sequence[Board], rows: Sequence[Compared] | None) -> None:
+    from ragmeter.board_text import show_board
+    from results import published
+
     if not results:
         err.print(Text(f"no run is stored in {store.folder} yet: `ragmeter demo` or `ragmeter run FILE` makes some"), soft_wrap=True)
         return
@@ -119,6 +123,9 @@ def _show_tables(store: Store, results: Sequence[Board], rows: Sequence[Compared
 
 def show_comparison(results: Sequence[Board]) -> None:
     """Below a run's tables: published figures of the same methods, where the papers print some."""
+    from results import published
+    from results.tables import labels
+
     rows = published.closest(published.compare_boards(results))
     if not rows:
         return
@@ -137,6 +144,8 @@ def show_comparison(results: Sequence[Board]) -> None:
 
 def comparison_json(results: Sequence[Board]) -> list[dict[str, Any]]:
     """What `show_comparison` shows, for programs."""
+    from results import published
+
     return [row.to_json() for row in published.closest(published.compare_boards(results))]
 
 
@@ -153,6 +162,8 @@ def paper(
     misprints: Annotated[bool, option("Only figures that cannot be right as printed.", "--misprints")] = False,
 ) -> None:
     """List the figures that a paper prints; `ragmeter results --published` compares ours with them."""
+    from results import published
+
     if name is None:
         known = {item: published.tables_of(item) for item in published.papers()}
         rows = [(item, len(published.figures(item)), ", ".join(of)) for item, of in known.items()]
@@ -183,6 +194,11 @@ def show(
     question: Annotated[str | None, argument("Show this question: its gold, the answer, the evidence, the calls of models.")] = None,
 ) -> None:
     """Show a run: what it was, what it scored, where it comes from; or one of its questions."""
+    from ragmeter.run_text import show_question, show_run
+    from results import checkpoints, queries
+    from results.board import board
+    from results.drift import stated
+
     store = common.store
     row = checkpoints.find_run(store, run)
     if question is None:
@@ -214,6 +230,10 @@ def compare_runs(
     strict: Annotated[bool, option("Refuse runs whose endpoint changed in between.", "--strict")] = False,
 ) -> None:
     """Say what differs between two runs: in settings, in numbers, on which questions."""
+    from ragmeter.run_text import show_compared
+    from results import checkpoints, compare
+    from results.drift import refuse_drift
+
     store = common.store
     item, two = (checkpoints.find_run(store, text) for text in (first, second))
     with offering_score():
@@ -233,6 +253,10 @@ def power(
     probability: Annotated[float, option("Probability of showing it, between 0 and 1.", "--power")] = POWER,
 ) -> None:
     """How many questions and units it takes to show a difference, by the variances of two pilot runs."""
+    from results import checkpoints, compare
+    from results.gate_margins import parse_margin
+    from results.tables import plus_minus
+
     if not 0 < probability < 1:
         raise UserError(f"a power of {probability:g} is no probability", where="--power", try_this="--power 0.8")
     store = common.store
@@ -264,6 +288,9 @@ def tag(
     remove: Annotated[bool, option("Remove the tag.", "--remove")] = False,
 ) -> None:
     """Tag a run or checkpoint, such as the baseline that candidates are compared with; a tag that exists moves."""
+    from results import checkpoints
+    from results.queries import RunRow
+
     store = common.store
     if name is None:
         rows, value = list[tuple[str, ...]](), list[dict[str, Any]]()
@@ -304,6 +331,7 @@ def report(
 ) -> None:
     """Write the leaderboard of an experiment as one HTML file that needs no server."""
     from leaderboard import report as page
+    from results import queries
 
     store, now = common.store, datetime.now(UTC)
     name = queries.experiment(store, experiment).name
@@ -323,7 +351,7 @@ def export(
     qrels: Annotated[Path | None, option("Write the questions' positives, too.", metavar="FILE")] = None,
 ) -> None:
     """Write a stored run's rankings for other tools: a TREC run file, and the positives as qrels."""
-    from results import trec
+    from results import checkpoints, queries, trec
 
     if form != "trec":
         raise unknown_name("format", form, ("trec",), where="--format")

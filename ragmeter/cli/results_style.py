@@ -6,25 +6,19 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from pydantic import ValidationError
 from rich.text import Text
 
 from benchmarks.core.errors import UserError, unknown_name
-from benchmarks.styles.mix import STYLED, styled
-from benchmarks.styles.pairs import StylePairs, load_pairs
-from methods.registry import METHODS, Component
-from ragmeter import experiment as experiments
 from ragmeter.cli import completion, options
 from ragmeter.cli.options import App, Common, MetricOption, OverSeedsOption, ReferenceOption, StoredExperiment, option
-from ragmeter.config_options import given_options
 from ragmeter.console import err, listing, offering_score, out
-from ragmeter.style_text import ABSENT, show_curves, show_gaps
-from results import queries
-from results.statistics.core import Estimate
-from results.style import MEASURES, GapTable, NotStyled, sensitivity_estimates, style_curves, style_gaps
-from results.tables import plain
+
+if TYPE_CHECKING:
+    from methods.registry import Component
+    from results.statistics.core import Estimate
+    from results.style import GapTable
 
 app = App(default="gap", help="Style: what it costs methods, and how far it moves rerankers.")
 
@@ -42,6 +36,10 @@ def gap(
     reference: ReferenceOption = None,
 ) -> None:
     """What each style costs each method, paired by question; loss of content apart from loss to style."""
+    from ragmeter.style_text import show_gaps
+    from results import queries
+    from results.style import NotStyled, style_gaps
+
     store = common.store
     name: str | None = None
     results: list[GapTable] = []
@@ -70,6 +68,10 @@ def curve(
     over_seeds: OverSeedsOption = False,
 ) -> None:
     """Methods against shares of formal candidates, or against the number of passages that are read."""
+    from ragmeter.style_text import show_curves
+    from results import queries
+    from results.style import style_curves
+
     if over not in OVER:
         raise unknown_name("curve", over, OVER, where="--over")
     store = common.store
@@ -104,9 +106,14 @@ def sensitivity(
     device: options.DeviceOption = None,
 ) -> None:
     """How far rerankers are moved when the same candidates stand in another style; no gold is needed."""
+    from benchmarks.styles.mix import STYLED, styled
+    from benchmarks.styles.pairs import StylePairs, load_pairs
     from methods.sark.reranker import in_both_styles
     from methods.sark.reranker import sensitivity as measure
+    from ragmeter.config_options import given_options
     from ragmeter.runner.progress import CountingProgress
+    from results.style import MEASURES, sensitivity_estimates
+    from results.tables import plain
 
     value = given_options(config, settings)
     chosen = _rerankers(rerankers or (), value.pop("reranker", {}), experiment, profile, common.store.folder)
@@ -148,6 +155,8 @@ def sensitivity(
 
 def _rerankers(names: Sequence[str], value: Any, experiment: str | None, profile: str | None, folder: Path) -> dict[str, Component]:
     """Rerankers by name: those named, and those of an experiment's methods, each once."""
+    from ragmeter import experiment as experiments
+
     if value and (len(names) != 1 or not isinstance(value, Mapping)):
         what = "reranker.KEY=VALUE is an option of one reranker"
         raise UserError(what, where="--set", try_this="name one --reranker, or describe them in a file: --experiment FILE")
@@ -171,6 +180,10 @@ def _rerankers(names: Sequence[str], value: Any, experiment: str | None, profile
 
 
 def _reranker(name: str, settings: Mapping[str, Any]) -> Component:
+    from pydantic import ValidationError
+
+    from methods.registry import METHODS, Component
+
     entry = METHODS.get(name, where="--reranker")
     if entry.kind != "reranker":
         hint = "`ragmeter list methods --kind reranker` lists what fits"
@@ -184,6 +197,8 @@ def _reranker(name: str, settings: Mapping[str, Any]) -> Component:
 
 
 def _shown(item: Estimate) -> str:
+    from ragmeter.style_text import ABSENT
+
     if math.isnan(item.value):
         return ABSENT
     return f"{item.value:.3f}" + ("" if math.isnan(item.low) else f" ± {(item.high - item.low) / 2:.3f}")

@@ -42,6 +42,7 @@ def run(
         list[str] | None, option("Set the revision of the system behind a row: ROW=TEXT; repeatable.", "--revision")
     ] = None,
     retry_failed: Annotated[bool, option("Answer questions that failed again.", "--retry-failed")] = False,
+    accept_failures: Annotated[bool, option("Count questions that our code or a plug-in failed as wrong.", "--accept-failures")] = False,
     fail_fast: Annotated[bool, option("Stop at the first task that breaks.", "--fail-fast")] = False,
     device: DeviceOption = None,
     no_calls: Annotated[bool, option(NO_CALLS, "--no-calls")] = False,
@@ -85,7 +86,7 @@ def run(
         planned = plan_of(chosen, common.store, utilization)
         common.emit(plan_json(planned), lambda: show_plan(planned, str(common.store.folder)))
         return WRONG if planned.missing else 0
-    how = How(limit, fresh, reuse_replies, retry_failed, fail_fast, device, not no_calls, processes=True)
+    how = How(limit, fresh, reuse_replies, retry_failed, accept_failures, fail_fast, device, not no_calls, processes=True)
     code, value = run_and_show(chosen, how, common)
     common.emit(value, lambda: show_where(common))
     return code
@@ -169,7 +170,7 @@ def conclude(outcomes: Sequence[Outcome], planned: int, verbose: bool) -> int:
     if broken:
         err.print(Text(f"{len(broken)} of {planned} tasks failed; what they finished is kept", style="bold red"))
     if incomplete:
-        what = "incomplete, as too many of their questions failed; what was answered is kept"
+        what = "incomplete, as questions failed; what was answered is kept"
         err.print(Text(f"{len(incomplete)} of {planned} tasks {'is' if len(incomplete) == 1 else 'are'} {what}", style="bold red"))
     for outcome in [*broken, *incomplete]:
         error = outcome.error

@@ -5,41 +5,29 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from pydantic import ValidationError
 from rich.text import Text
 
-from benchmarks import registry
 from benchmarks.core.errors import UserError, unknown_name
-from benchmarks.settings import Setting
-from ragmeter.board_text import show_board
 from ragmeter.cli import completion, options
 from ragmeter.cli.options import App, Common, argument, option
-from ragmeter.config_options import given_options
 from ragmeter.console import err, listing, out
-from ragmeter.runner.provenance import environment
-from ragmeter.runner.rewriting import refusal
-from ragmeter.submissions import JSONL, Checked, Checker, read_card, require_same, short_card, target_of
-from results import checkpoints, queries
-from results.board import board
-from results.formats import FORMATS
-from results.queries import RunRow
-from results.statistics.core import Estimate
-from results.store import shortened
-from results.submission import bundle as bundles
-from results.submission import mean, storing
-from results.submission.bundle import write_template
-from results.submission.card import Card
-from results.submission.storing import Stored, Verification, card_of
-from results.tables import plus_minus
+from results.offered import JSONL, PREDICTIONS
+
+if TYPE_CHECKING:
+    from ragmeter.submissions import Checked
+    from results.queries import RunRow
+    from results.statistics.core import Estimate
+    from results.submission.card import Card
+    from results.submission.storing import Stored, Verification
 
 app = App(default="add", help="Predictions made elsewhere: template, check, add, verify, bundle.")
 
 Predictions = Annotated[str, argument("Predictions (.jsonl, - for standard input) or a bundle (.zip).", metavar="FILE")]
 CardOption = Annotated[Path | None, option("The submission's card (YAML).", "--card")]
 FormatOption = Annotated[
-    str, option("Of the predictions: jsonl, or an official evaluator's layout.", "--format", completes=completion.words(*FORMATS))
+    str, option("Of the predictions: jsonl, or an official evaluator's layout.", "--format", completes=completion.words(*PREDICTIONS))
 ]
 MethodOption = Annotated[
     str | None, option("In place of a card: what made the predictions.", "--method", metavar="NAME[@VERSION]", completes=completion.methods)
@@ -71,6 +59,8 @@ def add(
     settings: PathSetting = None,
 ) -> int:
     """Check predictions made elsewhere, score them here, and store them as `submitted`."""
+    from results import queries
+
     if file is not None:
         return _submit(file, _card(card, method, benchmark, setting), format, known_boards, settings, common, keep=True)
     if card is not None or method is not None:
@@ -111,6 +101,8 @@ def check(
 
 def _card(file: Path | None, method: str | None, benchmark: str | None, setting: str | None) -> Card | Path | None:
     """The card's file, or a card of what the options say in its place."""
+    from ragmeter.submissions import short_card
+
     if method is None and benchmark is None and setting is None:
         return file
     if file is not None:
@@ -124,8 +116,13 @@ def _card(file: Path | None, method: str | None, benchmark: str | None, setting:
 def _submit(
     file: str, card: Card | Path | None, format: str, known_boards: bool, settings: list[str] | None, common: Common, *, keep: bool
 ) -> int:
-    if format not in FORMATS:
-        raise unknown_name("format", format, FORMATS, where="--format")
+    from ragmeter.config_options import given_options
+    from ragmeter.runner.provenance import environment
+    from ragmeter.submissions import Checker
+    from results.submission import storing
+
+    if format not in PREDICTIONS:
+        raise unknown_name("format", format, PREDICTIONS, where="--format")
     supplied = given_options(None, settings)
     path = supplied.pop("path", None)
     if supplied:
@@ -153,6 +150,13 @@ def _submit(
 
 
 def _show(checked: Checked, stored: Stored | None, worth: Mapping[str, Estimate], common: Common) -> None:
+    from ragmeter.board_text import show_board
+    from results import queries
+    from results.board import board
+    from results.store import shortened
+    from results.submission import storing
+    from results.tables import plus_minus
+
     styles = {"error": "red", "warning": "yellow", "note": "dim"}
     for line in checked.report.lines():
         out.print(Text(line, style=styles.get(line.partition(":")[0], "")), soft_wrap=True)
@@ -190,6 +194,15 @@ def template(
     passages: Annotated[bool, option("Write the passages and what each question may use, too.", "--passages")] = False,
 ) -> None:
     """Write a card with comments, the questions (ids and texts) and an empty predictions file."""
+    from pydantic import ValidationError
+
+    from benchmarks import registry
+    from benchmarks.settings import Setting
+    from ragmeter.config_options import given_options
+    from ragmeter.runner.rewriting import refusal
+    from ragmeter.submissions import target_of
+    from results.submission.bundle import write_template
+
     resolved, entry = registry.resolve(reference)
     supplied = given_options(config, settings)
     try:
@@ -222,6 +235,12 @@ def bundle(
     card: CardOption = None,
 ) -> None:
     """Put a stored run into one file that `ragmeter submit` takes elsewhere; a run of your own needs a card."""
+    from ragmeter.submissions import read_card, require_same
+    from results import checkpoints, queries
+    from results.submission import bundle as bundles
+    from results.submission import mean
+    from results.submission.storing import card_of
+
     store = common.store
     row = checkpoints.find_run(store, run)
     its_card = read_card(card) if card is not None else card_of(row)
@@ -251,6 +270,10 @@ def verify(
     tolerance: Annotated[str, option("Largest difference of a metric's mean, 0.5pp or 0.005.")] = "0.5pp",
 ) -> int:
     """Compare a submission with a run made here, and mark it as verified where they agree; exit code 1 where not."""
+    from results import checkpoints
+    from results.submission import storing
+    from results.submission.storing import card_of
+
     store = common.store
     submitted = checkpoints.find_run(store, run)
     card_of(submitted)

@@ -5,28 +5,19 @@ from __future__ import annotations
 import os
 from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from pydantic import ValidationError
 from rich.text import Text
 
 from benchmarks.core.errors import UserError, first_error, in_words, unknown_name
-from methods.registry import require_extra
-from methods.training import TRAININGS, TrainingConfig, TrainingEntry
-from ragmeter import yaml_source
 from ragmeter.cli import completion
 from ragmeter.cli.errors import WRONG
 from ragmeter.cli.options import App, Common, ConfigOption, DeviceOption, SetOption, argument, option, show_options
-from ragmeter.config_options import given_options, option_rows
 from ragmeter.console import err, listing, out
-from ragmeter.runner.loop import Interrupted
-from ragmeter.runner.progress import TrainingProgress
-from ragmeter.runner.tasks import require_device
-from ragmeter.runner.training import Job
-from ragmeter.trainings import TrainingPlan
-from results import checkpoints
-from results.checkpoints import CARD, Checkpoint
-from results.redaction import without_secrets
+
+if TYPE_CHECKING:
+    from methods.training import TrainingConfig, TrainingEntry
+    from results.checkpoints import Checkpoint
 
 app = App(default="run", help="Train an approach, stage after stage; list and check checkpoints.")
 checkpoints_app = App(default="list", help="Trained checkpoints: list them, add a folder, shrink one, check them.")
@@ -55,6 +46,15 @@ def run(
     ] = False,
 ) -> int:
     """Train an approach and add each stage's checkpoint to the store; interrupted, the same command continues."""
+    from methods.registry import require_extra
+    from methods.training import TRAININGS
+    from ragmeter.config_options import given_options
+    from ragmeter.runner.loop import Interrupted
+    from ragmeter.runner.progress import TrainingProgress
+    from ragmeter.runner.tasks import require_device
+    from ragmeter.runner.training import Job
+    from ragmeter.trainings import TrainingPlan
+
     if name is None:
         list_trainings(None, common)
         return 0
@@ -114,6 +114,9 @@ def run(
 
 def list_trainings(name: str | None, common: Common) -> None:
     """List what can be trained, or the options of one training."""
+    from methods.training import TRAININGS
+    from ragmeter.config_options import option_rows
+
     if name is not None:
         rows = option_rows(TRAININGS.get(name).config, nested=True)
         common.emit(rows, lambda: show_options(rows))
@@ -133,6 +136,12 @@ _EXAMPLES = {
 
 def _configured(entry: TrainingEntry, settings: dict[str, Any], config: Path | None) -> TrainingConfig:
     """The options of a training, checked."""
+    from pydantic import ValidationError
+
+    from ragmeter import yaml_source
+    from ragmeter.config_options import option_rows
+    from results.redaction import without_secrets
+
     try:
         return entry.validate(settings)
     except ValidationError as error:
@@ -153,6 +162,9 @@ def _configured(entry: TrainingEntry, settings: dict[str, Any], config: Path | N
 @checkpoints_app.command("list")
 def list_checkpoints(common: Common) -> None:
     """List the store's checkpoints, and folders in it that could be added."""
+    from results import checkpoints
+    from results.checkpoints import CARD
+
     store = common.store
     known = checkpoints.checkpoints(store)
     tags: dict[str, list[str]] = {}
@@ -189,6 +201,8 @@ def list_checkpoints(common: Common) -> None:
 @checkpoints_app.command("add")
 def add_checkpoint(folder: Annotated[Path, argument("A folder with a ragmeter.json.")], common: Common) -> None:
     """Check a checkpoint folder and add it to the store."""
+    from results import checkpoints
+
     store = common.store
     added = checkpoints.register(store, folder)
     known = {checkpoint.sha256 for checkpoint in checkpoints.checkpoints(store)}
@@ -212,6 +226,8 @@ def shrink_checkpoint(
 ) -> None:
     """Write a trained encoder as its difference to the base: a hundredth of its size, used like the whole one."""
     from methods.models.delta import shrink
+    from results import checkpoints
+    from results.checkpoints import CARD
 
     known = checkpoints.verify(folder)
     began = base or str(known.config.get("base") or "")
@@ -237,7 +253,11 @@ def convert_checkpoint(
     device: DeviceOption = None,
 ) -> None:
     """Write a compressor's published checkpoint as one of ours: AutoCompressor, xRAG, COCOM, PCC, PISCO, OSCAR, CLaRa."""
+    from methods.registry import require_extra
     from methods.training.released import released
+    from ragmeter.config_options import given_options
+    from ragmeter.runner.tasks import require_device
+    from results import checkpoints
 
     if not name.replace("-", "").replace("_", "").replace(".", "").isalnum() or name.startswith("."):
         raise UserError(f"{name!r} cannot name a folder", where="--as", try_this="letters, digits, hyphens")
@@ -266,6 +286,9 @@ def check_checkpoints(
     ] = None,
 ) -> int:
     """Check that checkpoint folders still hold what they were trained to hold."""
+    from results import checkpoints
+    from results.checkpoints import CARD
+
     if checkpoint is not None:
         folder = Path(checkpoint)
         path = folder if (folder / CARD).is_file() else checkpoints.find_checkpoint(common.store, checkpoint).path

@@ -37,6 +37,7 @@ class How:
         fresh: Begin a new run of every task next to the stored ones, and ask models again.
         reuse_replies: New runs may use cached replies of models.
         retry_failed: Ask questions that failed again; for a finished run, in a new run with its other answers.
+        accept_failures: Count questions that our code or a plug-in failed as wrong, and do not ask them again.
         fail_fast: Stop at the first task that breaks.
         device: None to choose.
         calls: Keep every call of a generating model under the question that it was made for.
@@ -47,6 +48,7 @@ class How:
     fresh: bool = False
     reuse_replies: bool = False
     retry_failed: bool = False
+    accept_failures: bool = False
     fail_fast: bool = False
     device: str | None = None
     calls: bool = True
@@ -88,6 +90,9 @@ def run_experiment(experiment: Experiment, store: Store, how: How, *, talk: bool
     chosen = {"fresh": how.fresh, "reuse_replies": how.reuse_replies, "retry_failed": how.retry_failed}
     tasks = choose(tasks, store, **chosen)
     _enter(experiment, tasks, store, how)
+    if how.accept_failures:
+        for task in tasks:
+            store.accept(task.run.run, True)
     results = states(tasks, store, retry_failed=how.retry_failed)
     if talk:
         _announce(experiment, results, store)
@@ -104,6 +109,7 @@ def run_experiment(experiment: Experiment, store: Store, how: How, *, talk: bool
             services,
             progress,
             retry_failed=how.retry_failed,
+            accept_failures=how.accept_failures,
             fail_fast=how.fail_fast,
             max_failure_rate=experiment.max_failure_rate,
         )

@@ -16,6 +16,7 @@ from judges.judge import Judge, JudgeCall, Pair, Parsed, counting
 from judges.llm.ask import NO_REPLY
 from methods.api import Services
 from methods.flow import each, in_flight, one, stream
+from methods.models.limits import execution
 from methods.registry import laid_over
 from ragmeter.experiment import JudgePlan
 from ragmeter.runner.recorder import Recorder
@@ -107,14 +108,15 @@ def execute(work: Sequence[Judging], store: Store, services: Services, progress:
         Incomplete: Answer after answer got no reply for one cause; likewise.
     """
     built: dict[tuple[Judge, str], Any] = {}
-    for item in work:
-        # A judge of a run that asked its models again asks again, too.
-        replies = next((run.replies for run in item.runs if run.replies), "")
-        if (item.judge, replies) not in built:
-            judgments.put_judge(store, item.judge)
-            built[item.judge, replies] = item.judge.build(replace(services, replies=replies))
-        step = _judge_run if len(item.runs) == 1 else _judge_pair
-        step(item, built[item.judge, replies], store, progress, retry_unscored)
+    with execution():  # judges that ask one model spend from one budget
+        for item in work:
+            # A judge of a run that asked its models again asks again, too.
+            replies = next((run.replies for run in item.runs if run.replies), "")
+            if (item.judge, replies) not in built:
+                judgments.put_judge(store, item.judge)
+                built[item.judge, replies] = item.judge.build(replace(services, replies=replies))
+            step = _judge_run if len(item.runs) == 1 else _judge_pair
+            step(item, built[item.judge, replies], store, progress, retry_unscored)
 
 
 def _judge_run(entry: Judging, judge: Any, store: Store, progress: Progress, retry: bool) -> None:

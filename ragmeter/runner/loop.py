@@ -6,6 +6,7 @@ its query alone, the numbers end up the same.
 
 from __future__ import annotations
 
+import importlib
 import shlex
 import threading
 import time
@@ -24,6 +25,7 @@ from judges.metric import parse as parse_metric
 from judges.score import score
 from methods.api import FAILED, Control, Indexed, Prediction, Services
 from methods.flow import interrupt
+from methods.models.limits import execution
 from ragmeter.experiment import in_setting
 from ragmeter.runner.recorder import Recorder
 from ragmeter.runner.revisions import Watch
@@ -87,6 +89,7 @@ def execute(
     progress: Progress,
     *,
     retry_failed: bool = False,
+    accept_failures: bool = False,
     fail_fast: bool = False,
     max_failure_rate: float = MAX_RATE,
 ) -> list[Outcome]:
@@ -94,7 +97,8 @@ def execute(
 
     A task that breaks is recorded as failed and the next one starts, unless `fail_fast`. One of whose questions too many
     failed, a larger share than `max_failure_rate`, or twenty by one cause without an answer in between, is incomplete;
-    after the latter no further task that asks the same endpoints is started.
+    after the latter no further task that asks the same endpoints is started. A task is incomplete as well while our code or
+    a plug-in has raised for one of its questions, unless `accept_failures` counts these as wrong.
 
     Raises:
         Interrupted: The user stopped it, after everything finished has been written.
@@ -102,6 +106,7 @@ def execute(
     running: list[_Running] = []
     not_started: list[Outcome] = []
     applied = _Settings(store, services)
+    import_heavy(states)
 
     def stops(entry: _Running) -> bool:
         outcome = entry.outcome
@@ -113,7 +118,7 @@ def execute(
             if dead is not None and state.pending:
                 not_started.append(_not_started(state.task, store, dead, progress))
                 continue
-            running.append(_Running(_execute(state, store, services, progress, applied, retry_failed, max_failure_rate)))
+            running.append(_Running(_execute(state, store, services, progress, applied, retry_failed, accept_failures, max_failure_rate)))
             running[-1].advance()
             if any(map(stops, running)):
                 break
@@ -189,29 +194,54 @@ def _dead(entry: _Running) -> frozenset[str]:
     return error.endpoints if isinstance(error, Stopped) else frozenset()
 
 
-def going_on(experiment: str, store: Store) -> str:
+HEAVY = {"models": ("torch", "transformers")}
+"""By extra, packages that take seconds to import."""
+
+
+def import_heavy(states: Sequence[TaskState]) -> None:
+    """Import what several tasks need before any of them begins: tasks overlap, and a half-imported package fails questions."""
+    pending = [state for state in states if state.pending]
+    if len(pending) < 2:
+        return
+    for extra in {part.entry.extra for state in pending for part in state.task.method.components}:
+        for name in HEAVY.get(extra or "", ()):
+            with suppress(ImportError):  # whoever needs it says what to install
+                importlib.import_module(name)
+
+
+def going_on(experiment: str, store: Store, *options: str) -> str:
     """The command that asks failed and pending questions of an experiment again."""
     place = [] if store.folder.absolute() == store_folder(None) else ["--store", str(store.folder)]
-    return shlex.join(["ragmeter", "run", "--resume", experiment, "--retry-failed", *place])
+    return shlex.join(["ragmeter", "run", "--resume", experiment, *options, *place])
+
+
+RAISED = "our code or a plug-in raised for questions, which says nothing about the method (count them as wrong: --accept-failures)"
 
 
 def _incomplete(task: Task, store: Store, what: str) -> Incomplete:
     """What is said of a task, by the failures that are stored of it."""
     failed = failures(store, [task.run.run]).get(task.run.run, Failures())
     counts = f"{failed.in_words()} of {counted(failed.rows, 'question')} asked"
-    return failed.error(f"{what}: {counts}" if what else counts, going_on(task.experiment, store))
+    options = () if what == RAISED else ("--retry-failed",)
+    return failed.error(f"{what}: {counts}" if what else counts, going_on(task.experiment, store, *options))
 
 
 def _not_started(task: Task, store: Store, dead: frozenset[str], progress: Progress) -> Outcome:
-    error = Incomplete(
-        f"not started: {', '.join(sorted(dead))} stopped answering in an earlier task", try_this=f"`{going_on(task.experiment, store)}`"
-    )
+    command = going_on(task.experiment, store, "--retry-failed")
+    error = Incomplete(f"not started: {', '.join(sorted(dead))} stopped answering in an earlier task", try_this=f"`{command}`")
     progress.end(task, INCOMPLETE, error.what)
     return Outcome(task, INCOMPLETE, error, 0, 0.0, 0.0)
 
 
 def _execute(
-    state: TaskState, store: Store, services: Services, progress: Progress, applied: _Settings, retry_failed: bool, max_failure_rate: float
+    state: TaskState,
+    store: Store,
+    services: Services,
+    progress: Progress,
+    applied: _Settings,
+    retry_failed: bool,
+    accept_failures: bool,
+    max_failure_rate: float,
 ) -> Generator[None, None, Outcome]:
     task, run = state.task, state.task.run
     started = time.perf_counter()
@@ -226,7 +256,12 @@ def _execute(
             answered, overhead = yield from _answer(task, benchmark, store, services, progress, retry_failed)
         _score_missing(task, store, progress)
         check_run(store, run.run)
-        if failures(store, [run.run]).get(run.run, Failures()).too_many(max_failure_rate):
+        if retry_failed or accept_failures:
+            store.accept(run.run, accept_failures)
+        failed = failures(store, [run.run]).get(run.run, Failures())
+        if failed.unresolved:
+            raise _incomplete(task, store, RAISED)
+        if failed.too_many(max_failure_rate):
             raise _incomplete(task, store, "")
         if store.status(run.run) != FINISHED:
             store.end(run.run, FINISHED)
@@ -272,18 +307,19 @@ def _answer(
     if not pending:
         return 0, 0.0
     progress.stage(task, "build")
-    method = task.build(services)
-    control = task.method.kind == "control"
-    if control and isinstance(method, Control):
-        method.prepare(benchmark.questions)
-    progress.stage(task, "index")
-    started = time.perf_counter()
-    result = method.index(benchmark.corpus)
-    indexed = result if isinstance(result, Indexed) else Indexed()
-    if (build_for := getattr(method, "build_for", None)) is not None:
-        # For all questions, also those answered before: what an index costs depends on no interruption.
-        taken = build_for([question.query() for question in benchmark.questions])
-        indexed = indexed if taken is None else replace(indexed, usage=replace(taken, seconds={}))
+    with execution():  # whatever asks one model spends from one budget
+        method = task.build(services)
+        control = task.method.kind == "control"
+        if control and isinstance(method, Control):
+            method.prepare(benchmark.questions)
+        progress.stage(task, "index")
+        started = time.perf_counter()
+        result = method.index(benchmark.corpus)
+        indexed = result if isinstance(result, Indexed) else Indexed()
+        if (build_for := getattr(method, "build_for", None)) is not None:
+            # For all questions, also those answered before: what an index costs depends on no interruption.
+            taken = build_for([question.query() for question in benchmark.questions])
+            indexed = indexed if taken is None else replace(indexed, usage=replace(taken, seconds={}))
     if not indexed.usage.seconds:
         indexed = replace(indexed, usage=replace(indexed.usage, seconds={"index": time.perf_counter() - started}))
     store.put_indexing(run, indexed)

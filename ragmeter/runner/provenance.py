@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import platform
-import sys
 from collections.abc import Iterable, Mapping
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
@@ -20,6 +19,7 @@ from benchmarks.core.errors import HOME
 from benchmarks.registry import Benchmark
 from judges.metric import Metric
 from methods.api import UNKNOWN_REVISION
+from methods.memory import accelerators
 from methods.models.llm import chats
 from methods.models.weights import checkpoints_named
 from methods.registry import Component
@@ -125,14 +125,6 @@ def processor() -> str:
         return platform.processor()
     names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
     return next(names, platform.processor())
-
-
-def accelerators() -> list[str]:
-    """Names of the accelerators that torch sees; asked of torch only where it is loaded already, which is slow."""
-    torch = sys.modules.get("torch")
-    if torch is None or not torch.cuda.is_available():
-        return []
-    return [torch.cuda.get_device_name(number) for number in range(torch.cuda.device_count())]
 
 
 def installed(package: str) -> str | None:

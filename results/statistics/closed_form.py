@@ -18,6 +18,7 @@ import numpy as np
 import scipy
 from numpy.typing import ArrayLike, NDArray
 
+from results.offered import POWER
 from results.statistics.core import LEVEL, Clusters, Floats, rows_of, unit_positions
 
 FEWEST_UNITS = 10
@@ -31,7 +32,6 @@ MANY = 20
 """Units on the losing side from which on their share is known well enough."""
 _EQUAL = 1e-12
 """Sums nearer than this are equal: they are in exact arithmetic, whatever the order of adding was."""
-POWER = 0.8
 Whole = NDArray[np.int64]
 
 

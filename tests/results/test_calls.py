@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from methods.api import FAILED, KEPT_CALLS, KEPT_CHARACTERS, WAIT, Call, Prediction, Usage, kept
-from ragmeter.cli import results as command
+from ragmeter import run_text as command
 from results import exchange, queries
 from results.redaction import HIDDEN
 from results.store import Run, Store

@@ -17,7 +17,7 @@ from benchmarks.core.errors import UserError
 from methods.api import Services
 from methods.models import secrets
 from methods.models.endpoint import PER_MESSAGE, Estimate, TokenCounter
-from methods.models.limits import LIMIT, Budget, UsageByRole
+from methods.models.limits import LIMIT, Budget, UsageByRole, execution
 from methods.registry import Component
 from tests.support.server import Refused, Written
 
@@ -62,6 +62,17 @@ def test_calls_in_flight_cannot_pass_a_limit_together(endpoint: Any, busy: Modul
     spent = sum(reply.prompt_tokens + reply.completion_tokens for reply in replies)
     assert spent <= 160
     assert spent > 160 - 16 - 12  # and the room there is gets used
+
+
+def test_models_of_one_execution_spend_from_one_budget(endpoint: Any, busy: ModuleType) -> None:
+    """The smallest limit counts, also for a model that states none."""
+    with execution():
+        models = [endpoint.chat(role=str(tokens), run_tokens=tokens, max_tokens=10) for tokens in (100, 64, None)]
+    alone = endpoint.chat(run_tokens=64, max_tokens=10)
+    replies = [reply for model in models for reply in model.complete(busy.prompts(4, model.role))]
+    assert sum(reply.failed is None for reply in replies) == 5
+    assert sum(reply.prompt_tokens + reply.completion_tokens for reply in replies) == 60
+    assert all(reply.failed is None for reply in alone.complete(busy.prompts(4)))
 
 
 def test_one_call_that_is_too_large_is_not_sent(endpoint: Any) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import random
 import threading
 import time
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from types import ModuleType
@@ -16,19 +17,53 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from methods.models.endpoint import retry_after
-from methods.models.limits import START, RateLimiter
+from methods.models.limits import Address, RateLimiter, Signal, limiters
 from tests.support.server import ChatRequest, Refused, Written
 
 
-@pytest.mark.slow
-def test_calls_in_flight_double_each_round_trip_up_to_the_most_allowed(endpoint: Any, busy: ModuleType) -> None:
-    endpoint.delay = 0.05
-    model = endpoint.chat(concurrency=24)
-    assert model.rate_limiter.limit == START
-    model.complete(busy.prompts(100))
-    assert START < endpoint.most <= 24
-    assert model.rate_limiter.limit == 24
-    assert model.rate_limiter.cuts == 0
+def test_models_of_one_endpoint_share_its_concurrency(endpoint: Any, busy: ModuleType) -> None:
+    """Four roles with `concurrency: 8`, one of them with 5: the server sees five calls at most."""
+    endpoint.delay = 0.01
+    models = [endpoint.chat(role=role, concurrency=8) for role in ("reader", "reranker", "judge")]
+    threads = [threading.Thread(target=model.complete, args=(busy.prompts(12, model.role),)) for model in models]
+    smaller = endpoint.chat(concurrency=5)
+    for thread in threads:
+        thread.start()
+    smaller.complete(busy.prompts(12))
+    for thread in threads:
+        thread.join()
+    assert endpoint.most == 5
+    assert len(endpoint.starts) == 48
+
+
+def test_another_key_or_model_has_a_limit_of_its_own(endpoint: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ONE_KEY", "sk-one")
+    first = endpoint.chat()
+    assert endpoint.chat(temperature=0.5).rate_limiter is first.rate_limiter
+    others = [endpoint.chat(model="n"), endpoint.chat(key_variable="ONE_KEY"), endpoint.chat(base_url="http://127.0.0.1:9/v1")]
+    assert len({id(model.rate_limiter) for model in (first, *others)}) == 4
+
+
+def test_limiters_can_be_made_by_somebody_else(endpoint: Any, busy: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[Address] = []
+
+    def make(address: Address) -> RateLimiter:
+        made.append(address)
+        return RateLimiter(1)
+
+    monkeypatch.setattr(limiters, "make", make)
+    endpoint.delay = 0.002
+    endpoint.chat(concurrency=8).complete(busy.prompts(8))
+    assert endpoint.most == 1
+    assert [(address.url, address.model) for address in made] == [(endpoint.server.url, "m")]
+
+
+def test_who_leaves_no_longer_holds_the_limit_down() -> None:
+    pace = RateLimiter(64)
+    name = pace.join(4)
+    assert (pace.most, pace.limit) == (4, 4.0)
+    pace.part(name)
+    assert (pace.most, pace.limit) == (64, 64.0)
 
 
 @pytest.mark.slow
@@ -58,7 +93,7 @@ def test_an_endpoint_with_room_for_few_is_found_out(endpoint: Any, busy: ModuleT
 
 @given(room=st.integers(2, 20))
 def test_the_limit_settles_around_the_room_of_an_endpoint(room: int) -> None:
-    """Each call holds its place for ten turns of the loop; while there is no place, it is refused and tries again."""
+    """Each call holds its place for ten turns of the loop; while there is no place, it is refused and tries again later."""
 
     async def story() -> tuple[float, float]:
         pace, served, sent, limits = RateLimiter(64), 0, 0, []
@@ -74,14 +109,16 @@ def test_the_limit_settles_around_the_room_of_an_endpoint(room: int) -> None:
                     for _ in range(10):
                         await asyncio.sleep(0)
                     served -= 1
-                    pace.clean()
+                    pace.ended(ticket, "ok")
                 else:
                     await asyncio.sleep(0)
-                    pace.cut(ticket)
+                    pace.ended(ticket, "busy")
                 limits.append(pace.limit)
                 pace.leave()
                 if free:
                     return
+                for _ in range(10):  # the pause before another try
+                    await asyncio.sleep(0)
 
         await asyncio.gather(*(one() for _ in range(600)))
         tail = limits[len(limits) // 2 :]
@@ -92,29 +129,65 @@ def test_the_limit_settles_around_the_room_of_an_endpoint(room: int) -> None:
     assert tries < 1.6
 
 
-def test_refusals_of_one_round_trip_cut_once() -> None:
+def _after(signals: Sequence[Signal], pace: RateLimiter | None = None, most: int = 64) -> RateLimiter:
+    """A limiter after calls that ended so, one after another."""
+    pace = pace or RateLimiter(most)
+
+    async def story() -> None:
+        for signal in signals:
+            pace.ended(await pace.enter(), signal)
+            pace.leave()
+
+    asyncio.run(story())
+    return pace
+
+
+def test_few_faults_reduce_nothing() -> None:
+    assert _after((["ok"] * 49 + ["busy"]) * 10).cuts == 0
+    assert _after((["ok"] * 4 + ["broken"]) * 50).cuts == 0
+    assert _after(["broken"] * 10).cuts == 0
+
+
+def test_refusals_reduce_the_limit_by_their_share() -> None:
+    pace = _after(["ok"] * 37 + ["busy"] * 3)
+    assert (pace.cuts, pace.limit) == (1, pytest.approx(64 * 37 / 40))
+    assert _after(["ok"] * 30 + ["broken"] * 11).limit == pytest.approx(64 * 30 / 41)
+
+
+def test_refusals_of_one_round_trip_reduce_once() -> None:
     async def story() -> list[float]:
-        pace = RateLimiter(64)
-        pace.limit = 32.0
+        pace = RateLimiter(32)
         tickets = [await pace.enter() for _ in range(10)]
         seen = []
         for ticket in tickets:
-            pace.cut(ticket)
+            pace.ended(ticket, "busy")
             pace.leave()
             seen.append(pace.limit)
-        late = await pace.enter()
-        pace.cut(late)
-        return [*seen, pace.limit]
+        return seen
 
-    assert asyncio.run(story()) == [16.0] * 10 + [8.0]
+    assert asyncio.run(story()) == [32.0, 32.0] + [16.0] * 8
 
 
-def test_after_a_cut_a_round_trip_adds_one() -> None:
-    pace = RateLimiter(64)
-    pace.limit, pace.cuts = 10.0, 1
-    for _ in range(10):
-        pace.clean()
-    assert 10.9 < pace.limit < 11.0
+def test_quick_faults_among_calls_in_flight_are_a_small_share() -> None:
+    async def story() -> int:
+        pace = RateLimiter(256)
+        tickets = [await pace.enter() for _ in range(256)]
+        for ticket in tickets[::50]:  # refused at once; the others are answered later
+            pace.ended(ticket, "busy")
+        return pace.cuts
+
+    assert asyncio.run(story()) == 0
+
+
+def test_a_limit_that_was_good_is_soon_reached_again() -> None:
+    pace = _after(["ok"] * 100 + ["busy"] * 30)
+    assert pace.limit < 8
+    assert _after(["ok"] * 64, pace).limit == 64
+
+
+def test_a_limit_that_was_never_good_is_reached_slowly() -> None:
+    pace = _after(["busy"] * 30 + ["ok"] * 3 + ["busy"] * 3)
+    assert _after(["ok"] * 20, pace).limit < 16
 
 
 @given(seed=st.integers(0, 10**6), most=st.integers(1, 20))
@@ -129,17 +202,18 @@ def test_whatever_happens_slots_are_neither_lost_nor_exceeded(seed: int, most: i
             nonlocal running, highest
             ticket = await pace.enter()
             running += 1
-            highest = max(highest, running)
+            highest, after = max(highest, running), None
             try:
                 await asyncio.sleep(0)
                 if rng.random() < 0.2:
-                    pace.cut(ticket, 0.0001 if rng.random() < 0.3 else None)
+                    pace.ended(ticket, rng.choice(["busy", "broken"]))
+                    after = 0.0001 if rng.random() < 0.3 else None
                 else:
-                    pace.clean()
+                    pace.ended(ticket, "ok")
                 await asyncio.sleep(0)
             finally:
                 running -= 1
-                pace.leave()
+                pace.leave(after)
 
         tasks = [asyncio.create_task(one()) for _ in range(60)]
         await asyncio.sleep(0)
@@ -149,17 +223,32 @@ def test_whatever_happens_slots_are_neither_lost_nor_exceeded(seed: int, most: i
             if rng.random() < 0.2:
                 await asyncio.sleep(0)
         await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), 5)
+        await asyncio.sleep(0.001)
         assert (running, pace._running, list(pace._waiting)) == (0, 0, [])
         return highest
 
     assert asyncio.run(story()) <= most
 
 
-def test_a_pause_that_is_asked_for_holds_every_call(endpoint: Any, busy: ModuleType) -> None:
-    refused_at: list[float] = []
+def test_a_pause_that_is_asked_for_holds_one_slot() -> None:
+    async def story() -> tuple[int, int]:
+        pace = RateLimiter(2)
+        for _ in range(2):
+            await pace.enter()
+        waiting = [asyncio.create_task(pace.enter()) for _ in range(3)]
+        await asyncio.sleep(0)
+        pace.leave(0.02)
+        pace.leave()
+        await asyncio.sleep(0)
+        soon = sum(task.done() for task in waiting)
+        await asyncio.sleep(0.03)
+        return soon, sum(task.done() for task in waiting)
 
-    def refuse(request: ChatRequest) -> None:
-        return None
+    assert asyncio.run(story()) == (1, 2)
+
+
+def test_a_call_waits_as_long_as_it_is_asked_to(endpoint: Any, busy: ModuleType) -> None:
+    refused_at: list[float] = []
 
     def intercept(handler: Any, request: ChatRequest) -> bool:
         with endpoint.lock:
@@ -167,14 +256,13 @@ def test_a_pause_that_is_asked_for_holds_every_call(endpoint: Any, busy: ModuleT
             if first:
                 refused_at.append(time.monotonic())
         if first:
-            handler.send(429, {"error": {"message": "busy"}}, {"retry-after": "0.5"})
+            handler.send(429, {"error": {"message": "busy"}}, {"retry-after": "0.2"})
         return first
 
     endpoint.server.intercept = intercept
-    model = endpoint.chat(concurrency=1)
-    replies = model.complete(busy.prompts(3))
+    replies = endpoint.chat(concurrency=1).complete(busy.prompts(3))
     assert all(reply.failed is None for reply in replies)
-    assert min(endpoint.starts) >= refused_at[0] + 0.5
+    assert min(endpoint.starts) >= refused_at[0] + 0.2
 
 
 def test_a_pause_beyond_patience_fails_the_call_with_the_reason(endpoint: Any, busy: ModuleType) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
+import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
@@ -14,7 +15,7 @@ import pytest
 from benchmarks.core.errors import Incomplete
 from benchmarks.corpus import Corpus
 from benchmarks.schema import Query
-from methods.api import Prediction, Services
+from methods.api import FAILED, Prediction, Services
 from methods.models.limits import LIMIT
 from methods.registry import METHODS, MethodConfig, register
 from ragmeter.api import run as run_experiment
@@ -112,10 +113,10 @@ def test_an_endpoint_that_dies_ends_in_3_and_what_goes_on_ends_as_if_it_had_live
     assert everything(Store(torn)) == everything(Store(whole))
 
 
-def raising(share: float) -> None:
-    """Register a method that raises on about this share of questions."""
+def failing(share: float) -> None:
+    """Register a method whose model gives no answer to about this share of questions."""
 
-    @register("test_raising", kind="method", summary="raises now and then")
+    @register("test_raising", kind="method", summary="fails now and then")
     class Raising:
         def __init__(self, config: MethodConfig, services: Services) -> None:
             self._asked = 0
@@ -125,8 +126,57 @@ def raising(share: float) -> None:
         async def answer_one(self, query: Query) -> Prediction:
             self._asked += 1
             if share and self._asked % round(1 / share) == 0:
-                raise ValueError(f"question {self._asked} is odd")
+                return Prediction(query.id, "", notes={FAILED: f"HTTP 500: question {self._asked} is odd"})
             return Prediction(query.id, "x")
+
+
+def mending(broken: set[str], texts: list[str]) -> None:
+    """Register a method that raises on the third question until it is mended; its model has no answer to the last."""
+
+    @register("test_mending", kind="method", summary="raises until it is mended")
+    class Mending:
+        def __init__(self, config: MethodConfig, services: Services) -> None: ...
+
+        def index(self, corpus: Corpus) -> None: ...
+
+        async def answer_one(self, query: Query) -> Prediction:
+            texts.append(query.text)
+            if len(texts) == 3:
+                broken.add(query.text)
+            if query.text in broken:
+                raise RuntimeError("partially initialized module")
+            return Prediction(query.id, "", notes={FAILED: "HTTP 500"}) if len(texts) == 25 else Prediction(query.id, "x")
+
+
+def test_what_our_code_failed_is_asked_again_until_it_is_accepted(tmp_path: Path, scratch: None) -> None:
+    broken: set[str] = set()
+    texts: list[str] = []
+    mending(broken, texts)
+    file, store = tmp_path / "mending.yaml", Store(tmp_path / "store")
+    file.write_text(FILE.replace("LIMIT", "25").replace("test_raising", "test_mending"))
+
+    def run(**options: Any) -> tuple[str, int]:
+        before = len(texts)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            run_experiment(file, store=store.folder, **options)
+        return queries.runs(store)[0].status, len(texts) - before
+
+    def failed() -> Failures:
+        (ended,) = failures(store, [queries.runs(store)[0].run]).values()
+        return ended
+
+    assert run() == (INCOMPLETE, 25)
+    assert (failed().failed, failed().code, failed().unresolved) == (2, 1, 1)
+    assert run() == (INCOMPLETE, 1)  # what the model failed is not asked again
+    assert run(accept_failures=True) == (INCOMPLETE, 0)  # 2 of 25 failed, which is more than 5 %
+    file.write_text(file.read_text() + "max_failure_rate: 0.1")
+    assert run() == (FINISHED, 0)
+    (board,) = boards(store, "raising")
+    assert (board.rows[0].accepted, failed().unresolved) == (1, 0)
+    broken.clear()
+    assert run(retry_failed=True) == (FINISHED, 2)
+    assert (failed().failed, failed().code) == (0, 0)
 
 
 FILE = """\
@@ -145,7 +195,7 @@ metrics: [em]
 def test_the_share_of_failed_questions_decides(
     share: float, limit: int, allowed: str, code: int, tmp_path: Path, call: Any, scratch: None
 ) -> None:
-    raising(share)
+    failing(share)
     file = tmp_path / "raising.yaml"
     file.write_text(FILE.replace("LIMIT", str(limit)) + allowed)
     done = call("run", str(file), "--store", str(tmp_path / "s"))
@@ -153,8 +203,8 @@ def test_the_share_of_failed_questions_decides(
     (run,) = queries.runs(Store(tmp_path / "s"))
     assert (run.status, run.failed, run.done) == (INCOMPLETE if code else FINISHED, round(share * limit), limit)
     assert ("is odd" in done.err) == bool(code)
-    assert failures(Store(tmp_path / "s"), [run.run])[run.run].kinds == {"raised": run.failed}
-    assert f"{run.failed} failed (raised {run.failed})" in " ".join(done.out.split())
+    assert failures(Store(tmp_path / "s"), [run.run])[run.run].kinds == {"endpoint": run.failed}
+    assert f"{run.failed} failed (endpoint {run.failed})" in " ".join(done.out.split())
     # The same command again asks nothing, and comes to the same end.
     assert call("run", str(file), "--store", str(tmp_path / "s")).code == code
 

@@ -1,0 +1,48 @@
+"""What torch knows of the accelerator, asked without importing torch and without ever failing a question.
+
+While one task waits for its last replies, another may be importing torch in a second thread. Then `sys.modules` holds a
+module that has not all of its attributes yet, so this file treats it as not loaded.
+"""
+
+from __future__ import annotations
+
+import sys
+from contextlib import suppress
+from typing import Any
+
+
+def loaded_torch() -> Any:
+    """Return torch if it is imported completely, else None."""
+    torch = sys.modules.get("torch")
+    if torch is None or getattr(getattr(torch, "__spec__", None), "_initializing", False):
+        return None
+    return torch
+
+
+def accelerators() -> list[str]:
+    """Return the names of the accelerators that torch sees; none if torch is not loaded, since loading it is slow."""
+    with suppress(Exception):
+        torch = loaded_torch()
+        if torch is not None and torch.cuda.is_available():
+            return [str(torch.cuda.get_device_name(number)) for number in range(torch.cuda.device_count())]
+    return []
+
+
+def peak_memory() -> int:
+    """Return the most bytes of the accelerator in use since `reset_peak_memory`, 0 without one.
+
+    Memory of the process itself is not measured: its peak tells more about earlier tasks than about this one.
+    """
+    with suppress(Exception):
+        torch = loaded_torch()
+        if torch is not None and torch.cuda.is_initialized():
+            return int(torch.cuda.max_memory_allocated())
+    return 0
+
+
+def reset_peak_memory() -> None:
+    """Begin to measure the accelerator's memory from its present use."""
+    with suppress(Exception):
+        torch = loaded_torch()
+        if torch is not None and torch.cuda.is_initialized():
+            torch.cuda.reset_peak_memory_stats()

@@ -1,0 +1,57 @@
+"""Processor seconds of commands that do little: `--help` of every group, and a first run of 2 × 60 questions without a model.
+
+python -m perf.startup
+"""
+
+from __future__ import annotations
+
+import resource
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from perf.measuring import record
+from ragmeter.cli import NAMES
+
+HELP_S, RUN_S = 0.35, 1.5
+ROUNDS = 3
+SMALL = """\
+name: small
+benchmarks: [{id: worlds/multihop, split: test, limit: 60, config: {questions: 60}}]
+methods: [{id: bm25}, {id: random}]
+"""
+
+
+def seconds(*arguments: str) -> float:
+    """Return the processor seconds of a command."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run([sys.executable, "-m", "ragmeter.cli", *arguments], check=True, stdout=subprocess.DEVNULL)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+def _small() -> float:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "small.yaml"
+        path.write_text(SMALL)
+        return seconds("run", str(path), "--store", str(Path(folder) / "store"), "-q")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Print the least of a few rounds, since whatever else the machine does only adds to it; 1 if a target is missed."""
+    helps = {name: round(min(seconds(name, "--help") for _ in range(ROUNDS)), 3) for name in NAMES}
+    small = round(min(_small() for _ in range(ROUNDS)), 3)
+    slow = [name for name, spent in helps.items() if spent > HELP_S]
+    met = not slow and small <= RUN_S
+    record("startup", {"help": {"target_s": HELP_S, "cpu_s": helps}, "small_run": {"target_s": RUN_S, "cpu_s": small}})
+    sys.stdout.write(
+        f"startup.help at most {max(helps.values()):.2f} s, target <= {HELP_S:g}{', missed by ' + ', '.join(slow) if slow else ''}\n"
+        f"startup.small_run {small:.2f} s, target <= {RUN_S:g}: {'met' if met else 'MISSED'}\n"
+    )
+    return 0 if met else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

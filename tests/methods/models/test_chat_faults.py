@@ -1,0 +1,61 @@
+"""Every kind of fault in virtual time: wall time near the ideal, never too many calls in flight, and equal replies."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from typing import Any
+
+import pytest
+
+from methods.models.chat import ChatModel
+from methods.models.endpoint import ChatConfig
+from tests.support.virtual import FAULTS, LASTING, TIMEOUT_S, Weather, virtual
+
+CALLS, SLOTS, SHARE = 500, 32, 0.01
+
+
+def _latency(prompt: str) -> float:
+    """Half a second, and one time in twenty two seconds."""
+    return 2.0 if hashlib.blake2b(prompt.encode(), digest_size=1).digest()[0] % 20 == 0 else 0.5
+
+
+def _answered(weather: Weather, url: str, **more: Any) -> tuple[list[Any], float, ChatModel]:
+    with virtual(weather) as loop:
+        # Pauses before another try are no part of the ideal, so they are short.
+        options = {"model": "m", "key_variable": None, "concurrency": SLOTS, "timeout_s": TIMEOUT_S, "backoff_s": 0.1, **more}
+        model = ChatModel(ChatConfig(base_url=url, **options))
+
+        async def all_of() -> list[Any]:
+            return list(await asyncio.gather(*(model.ask([{"role": "user", "content": f"say {n}"}]) for n in range(CALLS))))
+
+        return loop.run_until_complete(all_of()), loop.time(), model
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_of_one_percent_costs_its_own_time_only(fault: str) -> None:
+    weather = Weather(str.upper, _latency, fault, SHARE)
+    replies, wall, model = _answered(weather, f"http://{fault.replace('_', '-')}.test/v1")
+    assert weather.played > 0
+    assert weather.most == SLOTS
+    assert wall <= 1.1 * weather.ideal(SLOTS)
+    assert model.rate_limiter.limit == SLOTS
+    wrong = [reply for number, reply in enumerate(replies) if reply.text != f"SAY {number}" or reply.model != "m"]
+    if fault in LASTING:
+        assert len(wrong) == weather.played
+        assert all(reply.failed or reply.model == "other" for reply in wrong)
+    else:
+        assert wrong == []
+    assert sum(reply.calls for reply in replies) == sum(weather.tries.values())
+
+
+@pytest.mark.parametrize("fault", ["reset", "503", "429"])
+def test_an_endpoint_that_recovers_is_soon_used_fully_again(fault: str) -> None:
+    """It refuses everything from the second second on, for thirty seconds."""
+    weather = Weather(str.upper, _latency, fault)
+    weather.due = lambda prompt, number: 2 < asyncio.get_running_loop().time() < 32  # type: ignore[method-assign]
+    replies, wall, model = _answered(weather, f"http://recovers-{fault}.test/v1", attempts=60, longest_wait_s=4)
+    assert all(reply.failed is None for reply in replies)
+    assert model.rate_limiter.cuts > 0
+    assert model.rate_limiter.limit == SLOTS
+    assert wall < 32 + 1.5 * CALLS * 0.575 / SLOTS + 4

@@ -297,7 +297,17 @@ def test_a_fault_of_ours_shows_its_traceback_where_it_is_asked_for(monkeypatch: 
 def test_the_page_of_the_command_line_has_every_exit_code() -> None:
     page = (ROOT / "docs" / "cli.md").read_text("utf-8")
     table = {int(code) for code in re.findall(r"^\| (\d+) \|", page, re.MULTILINE)}
-    assert table == {errors.FINE, errors.BROKE, errors.WRONG, Incomplete.exit_code, errors.INTERRUPTED, errors.UNREAD, 100, 101}
+    assert table == {
+        errors.FINE,
+        errors.BROKE,
+        errors.WRONG,
+        Incomplete.exit_code,
+        errors.INTERRUPTED,
+        errors.UNREAD,
+        errors.TERMINATED,
+        100,
+        101,
+    }
     # What it says of commands is said of commands that there are.
     assert set(re.findall(r"`ragmeter ([a-z][a-z-]*)", page)) <= set(cli.NAMES)
 

@@ -608,9 +608,11 @@ class Store:
         return {row[0] for row in rows}
 
     def accept(self, run: str, accepted: bool) -> None:
-        """Record whether the user accepts that questions which our code failed count as wrong."""
+        """Record whether the user accepts that questions which our code failed count as wrong; a finished run stays as it is."""
         with self.database.writing() as connection:
-            connection.execute("UPDATE runs SET accepted_at = ? WHERE run = ?", [now() if accepted else None, run])
+            connection.execute(
+                "UPDATE runs SET accepted_at = ? WHERE run = ? AND status <> ?", [now() if accepted else None, run, FINISHED]
+            )
 
     def status(self, run: str) -> str | None:
         """The status of a run, None where it was never started."""

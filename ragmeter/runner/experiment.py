@@ -23,7 +23,7 @@ from ragmeter.runner.progress import JudgingProgress, RunProgress, TrainingProgr
 from ragmeter.runner.revisions import begin
 from ragmeter.runner.tasks import Task, TaskState, estimate, preflight, reach, ready_part, states, tasks_of
 from ragmeter.runner.trainings import run_trainings
-from results import labels, queries
+from results import queries
 from results.changes import since_last
 from results.store import Store, left_behind
 
@@ -114,8 +114,6 @@ def run_experiment(experiment: Experiment, store: Store, how: How, *, talk: bool
             max_failure_rate=experiment.max_failure_rate,
         )
     _judge(experiment, store, services, how.retry_failed, quiet=not talk)
-    if any(outcome.answered for outcome in outcomes):
-        _warn_of_labels(store, tasks)
     return outcomes
 
 
@@ -175,14 +173,6 @@ def _columns(task: Task, experiment: Experiment) -> list[str]:
     """Metric ids that the experiment shows of a task: its metrics, then what its judges measure."""
     judged = (metric for plan in experiment.judges for metric in plan.judge.metrics.values())
     return [*(str(metric) for metric in task.loaded.metrics), *judged]
-
-
-def _warn_of_labels(store: Store, tasks: list[Task]) -> None:
-    """Say where new answers are others than those that people had labeled."""
-    counting, resting = labels.standing(store, [task.run.run for task in tasks])
-    if resting:
-        what = f"{resting} of {counting + resting} labels by people do not count: the answers that they are about have "
-        err.print(Text(what + "changed; they are kept, and count as soon as the same runs give them", style="yellow"))
 
 
 def _announce(experiment: Experiment, results: list[TaskState], store: Store) -> None:

@@ -14,6 +14,7 @@ from methods.api import Call
 from results import queries
 from results.queries import QuestionRow
 from results.store import Store
+from tests.support.stores import answer_again
 
 Start = Callable[[Path], Any]
 
@@ -70,7 +71,7 @@ def test_calls_of_models_are_listed_for_the_run_that_is_chosen(app: Start, tmp_p
     row = queries.questions(store, run.dataset_fingerprint)[0]
     (response,) = [item for item in store.predictions(run.run) if item.question_id == row.question]
     made = (Call("hyde", "", "user: <b>who</b>?", "**He**", 12, 3, 0.5, cached=True), Call("reader", "", "user: so?", "cut", failed=True))
-    store.append(run.run, [replace(response, calls=made)], {})
+    answer_again(store, run.run, [replace(response, calls=made)])
     detail = app(folder).open("questions", question=row.question).part("detail")
     (button,) = (node for node in detail.find(tag="button") if node.action and "calls" in node.action)
     assert words(button) == "read 2"

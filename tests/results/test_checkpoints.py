@@ -227,7 +227,7 @@ def test_a_run_is_found_by_a_checkpoint_within_one_of_its_parts(store: Store, tm
         assert [run.run for run in checkpoints.runs_with(store, made)] == [run.run], method
         assert checkpoints.runs_with(store, unrelated) == []
         assert found_run(store, "m").run == run.run
-        store.forget(run.run)
+        exchange.prune(store, [run.run])
 
 
 def test_options_name_checkpoints_at_any_depth_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

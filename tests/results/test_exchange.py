@@ -21,6 +21,7 @@ from results.invariants import check_run, violations
 from results.judgments import Match, with_present
 from results.labels import labels, standing
 from results.store import BY_RUN, FINISHED, RUNNING, Run, Store, insert
+from tests.support.stores import change_answer, score_again
 
 METRIC = "em(rules=squad)#v1"
 QUESTIONS = 6
@@ -386,7 +387,7 @@ def test_a_label_from_elsewhere_counts_where_the_answer_is_the_same(tmp_path: Pa
     label(other, 0, None, "right")
     label(other, 1, None, "right")
     fill(store, "r1", [0, 1])
-    store.append("r1", [Prediction("q1", "another answer")], {})
+    change_answer(store, "r1", "q1", "another answer")
     exchange.export(other, tmp_path / "out")
     if old:
         path = tmp_path / "out" / "annotations.parquet"
@@ -429,13 +430,13 @@ def test_an_export_of_an_older_ragmeter_merges_into_a_judged_store(judged: Judge
 def test_a_violation_of_half_a_run_is_not_one_of_the_whole(tmp_path: Path) -> None:
     store, other = Store(tmp_path / "a"), Store(tmp_path / "b")
     fill(store, "r1", [0, 2])
-    store.put_scores("r1", ["q0"], {METRIC: np.array([7.0])})
+    score_again(store, "r1", ["q0"], {METRIC: np.array([7.0])})
     fill(other, "r1", [1, 3])
     assert check_run(store, "r1")
     exchange.merge(other, store.folder)
     (what,) = violations(other, ["r1"])["r1"]
     assert "for 1 question, first in row 0" in what
-    store.put_scores("r1", ["q0"], {METRIC: np.array([0.0])})
+    score_again(store, "r1", ["q0"], {METRIC: np.array([0.0])})
     exchange.merge(store, other.folder)
     assert violations(store, ["r1"]) == {}
 

@@ -20,7 +20,7 @@ from results.board import boards
 from results.invariants import check_run, violations
 from results.store import Store
 from results.tables import render
-from tests.support.stores import change_score
+from tests.support.stores import change_score, score_again
 
 EM, F1, RECALL = "em(rules=squad)#v1", "f1(rules=squad)#v1", "recall@{}#v2"
 BOTH = ("em", "f1(rules=squad)")
@@ -70,7 +70,7 @@ def test_scores_that_can_be_are_no_violation(store: Store, fill: Any) -> None:
 def test_what_cannot_be_is_found_kept_and_shown(store: Store, fill: Any, wrong: dict[str, Any], what: str) -> None:
     run = fill(store, {"bm25": ["ann", "y"]}, ["ann", "bob"], metrics=BOTH)["bm25"]
     assert check_run(store, run.run) == []
-    store.put_scores(run.run, ["q0", "q1"], wrong)
+    score_again(store, run.run, ["q0", "q1"], wrong)
     results = check_run(store, run.run)
     assert any(line.startswith(what) for line in results), results
     assert violations(store, [run.run, "other"]) == {run.run: results}
@@ -105,7 +105,7 @@ def test_a_metric_that_lacks_rows_is_not_held_against_others(store: Store, fill:
     run = fill(store, {"bm25": ["ann", "y"]}, ["ann", "bob"], metrics=("em",))["bm25"]
     store.put_scores(run.run, ["q0"], {F1: np.array([1.0])})
     assert check_run(store, run.run) == []
-    store.put_scores(run.run, ["q0"], {F1: np.array([1.5])})
+    change_score(store, run.run, F1, 1.5)
     assert [line.split(" for ")[0] for line in check_run(store, run.run)] == [f"{F1} is above its highest value 1"]
 
 

@@ -22,6 +22,7 @@ from results.judgments import ONE, OTHER, Match
 from results.queries import RunRow
 from results.store import Store
 from results.tables import labels, remarks, render
+from tests.support.stores import answer_again
 
 MATCH = Judge.of("match", {"llm": {"model": "m"}})
 PAIRWISE = Judge.of("pairwise", {"llm": {"model": "m"}, "repetitions": 1})
@@ -275,7 +276,7 @@ def test_another_answer_takes_what_was_said_of_the_old_one_with_it(store: Store,
     put(store, runs["dense"], MATCH, [1.0, 1.0])
     for question in ("q0", "q1"):
         put_pair(store, runs, question, (AS_GIVEN, FIRST))
-    store.append(runs["bm25"].run, [Prediction("q1", "b")], {})
+    answer_again(store, runs["bm25"].run, [Prediction("q1", "b")])
     assert set(judgments.calls(store, runs["bm25"].run, str(MATCH))) == {"q0"}
     assert judgments.judged(store, runs["bm25"].run, MATCH) == {"q0"}
     assert judgments.judged(store, runs["dense"].run, MATCH) == {"q0", "q1"}

@@ -19,7 +19,7 @@ from results.judgments import ONE, OTHER, digest, with_present
 from results.labels import COLUMNS, Imported, Label, export_items, import_labels, labels
 from results.statistics.judges import krippendorff_alpha
 from results.store import Store, storable
-from tests.support.stores import change_answer
+from tests.support.stores import change_answer, reopen
 
 GOLDS = [f"gold{n}" for n in range(30)]
 STATED = {"secret-method": [f"mine {n}" for n in range(30)], "other-method": [f"=cmd|'/c calc'!A{n}" for n in range(30)]}
@@ -245,29 +245,30 @@ def questions_labeled(store: Store) -> set[str]:
 def test_a_label_rests_while_the_answer_is_another_and_counts_again_with_it(store: Store, runs: dict[str, Any], tmp_path: Path) -> None:
     labeled(store, single(store, {"mine": runs["secret-method"]}, 30), tmp_path)
     run = runs["secret-method"].run
-    store.append(run, [Prediction("q1", "mine 1"), Prediction("q2", "now another")], {})
+    change_answer(store, run, "q2", "now another")
     assert questions_labeled(store) == {f"q{n}" for n in range(30)} - {"q2"}
     assert labeling.standing(store, [run]) == (29, 1)
-    store.append(run, [Prediction("q2", "mine 2")], {})
+    change_answer(store, run, "q2", "mine 2")
     assert labeling.standing(store) == (30, 0)
 
 
 @pytest.mark.slow
 def test_people_have_not_worked_in_vain_when_a_run_is_forgotten(store: Store, runs: dict[str, Any], tmp_path: Path) -> None:
-    """What `--fresh` does: the answers go, the labels wait for answers that are equal."""
+    """The answers of an open run go, and the labels wait for answers that are equal."""
     single_items = single(store, {"mine": runs["secret-method"]}, 30)
     labeled(store, single_items, tmp_path)
     pair_items = pairs(store, runs, 30)
     labeled(store, pair_items, tmp_path, "1")
     before = set(labels(store))
     mine, other = runs["secret-method"].run, runs["other-method"].run
+    reopen(store, mine)
     store.forget(mine)
     assert labels(store) == []
     assert labeling.standing(store, [mine]) == (0, 60)
     assert labeling.standing(store, [other]) == (0, 30)
     store.append(mine, [Prediction(f"q{n}", "new" if n == 3 else f"mine {n}") for n in range(30)], {})
     assert set(labels(store)) == {label for label in before if label.question != "q3"}
-    store.append(mine, [Prediction("q3", "mine 3")], {})
+    change_answer(store, mine, "q3", "mine 3")
     assert set(labels(store)) == before
 
 
@@ -286,14 +287,14 @@ def test_a_label_is_about_what_was_read_when_the_run_has_answered_anew_meanwhile
     store: Store, runs: dict[str, Any], tmp_path: Path
 ) -> None:
     drawn = single(store, {"mine": runs["secret-method"]}, 30)
-    store.append(runs["secret-method"].run, [Prediction("q2", "now another")], {})
+    change_answer(store, runs["secret-method"].run, "q2", "now another")
     assert labeled(store, drawn, tmp_path) == Imported(30, 0, 0, resting=1)
     assert "q2" not in questions_labeled(store)
     # The new answer is labeled too; neither label takes the other's place.
     assert labeled(store, single(store, {"mine": runs["secret-method"]}, 30), tmp_path, "wrong").replaced == 29
     (label,) = (label for label in labels(store) if label.question == "q2")
     assert label.label == "wrong"
-    store.append(runs["secret-method"].run, [Prediction("q2", "mine 2")], {})
+    change_answer(store, runs["secret-method"].run, "q2", "mine 2")
     (label,) = (label for label in labels(store) if label.question == "q2")
     assert label.label == "right"
 

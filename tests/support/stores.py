@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
+from judges.metric import Scores
 from methods.api import Prediction
 from results.store import Store, storable, summarize
 
@@ -22,18 +23,25 @@ def change_answer(store: Store, run: str, question: str, answer: str) -> None:
 
 
 def answer_again(store: Store, run: str, predictions: Sequence[Prediction]) -> None:
-    """Put other predictions in the place of a run's, whatever its status; scores stay."""
+    """Put other predictions in the place of a run's, whatever its status; scores and judgments of these questions go."""
     with store.database.writing() as connection:
-        questions = [prediction.question_id for prediction in predictions]
-        for table in ("predictions", "evidence", "usage", "calls"):
-            connection.execute(f"DELETE FROM {table} WHERE run = ? AND list_contains(?, question)", [run, questions])
         (status,) = connection.execute("SELECT status FROM runs WHERE run = ?", [run]).fetchone() or ("",)
+        questions = [prediction.question_id for prediction in predictions]
+        connection.execute("UPDATE predictions SET failed = 'again' WHERE run = ? AND list_contains(?, question)", [run, questions])
         connection.execute("UPDATE runs SET status = 'running' WHERE run = ?", [run])
-        scores = connection.execute("SELECT * FROM scores WHERE run = ?", [run]).to_arrow_table()
     store.append(run, predictions, {})
     with store.database.writing() as connection:
-        connection.execute("DELETE FROM scores WHERE run = ?", [run])
-        connection.register("kept", scores)
-        connection.execute("INSERT INTO scores BY NAME SELECT * FROM kept")
-        summarize(connection, run)
         connection.execute("UPDATE runs SET status = ? WHERE run = ?", [status, run])
+
+
+def score_again(store: Store, run: str, questions: Sequence[str], scores: Mapping[str, Scores]) -> None:
+    """Put other scores in the place of a run's by these metrics."""
+    with store.database.writing() as connection:
+        connection.execute("DELETE FROM scores WHERE run = ? AND list_contains(?, metric)", [run, list(scores)])
+    store.put_scores(run, questions, scores)
+
+
+def reopen(store: Store, run: str) -> None:
+    """Make a run open, as if it had been interrupted."""
+    with store.database.writing() as connection:
+        connection.execute("UPDATE runs SET status = 'interrupted' WHERE run = ?", [run])

@@ -17,7 +17,6 @@ from judges.judge import AS_GIVEN, FIRST, JUDGES, SWAPPED, Item, Judge, JudgeCal
 from methods.api import FAILED, Prediction, Services
 from ragmeter.api import run as run_experiment
 from ragmeter.experiment import JudgePlan
-from ragmeter.runner import judging
 from ragmeter.runner.judging import judgings
 from results import judgments
 from results.battles import battle_boards
@@ -25,6 +24,7 @@ from results.board import boards
 from results.store import Store
 from tests.support.scripted import WorldTruth
 from tests.support.server import ChatRequest, OpenAIServer, Refused, Written
+from tests.support.stores import answer_again
 
 
 @pytest.fixture(scope="session")
@@ -226,26 +226,10 @@ def test_no_judgment_waits_for_the_slow_reply_to_another(small: ModuleType, stor
 
 
 @pytest.mark.slow
-def test_a_new_answer_is_judged_anew(small: ModuleType, store: Store) -> None:
-    rule = Judge.of("rule_match")
-    pairwise = Judge.of("rule_pairwise")
-    (run,) = small.runs(store, "random + extractive")
-    chosen = small.runs(store, "bm25", "random + extractive")
-    small.judge(store, rule, [run])
-    small.judge(store, pairwise, chosen)
-    question = next(item.question for item in judging.records.items(store, run) if item.question.answerable)
-    store.append(run.run, [Prediction(question.id, question.golds[0])], {})
-    assert small.judge(store, rule, [run]).done == 1
-    assert judgments.scores(store, run.run, str(rule))[question.id]["accuracy"].value == 1.0
-    assert small.judge(store, pairwise, chosen).done == 1
-    assert len(small.rows(store, "judge_calls")["judge_calls"]) == small.QUESTIONS
-
-
-@pytest.mark.slow
 def test_a_question_that_failed_is_in_the_judging_too(small: ModuleType, store: Store) -> None:
     run = small.runs(store, "bm25")[0].run
     first = store.predictions(run)[0].question_id
-    store.append(run, [Prediction(first, "", notes={FAILED: "timeout"})], {})
+    answer_again(store, run, [Prediction(first, "", notes={FAILED: "timeout"})])
     small.judge(store, Judge.of("rule_match"), small.runs(store, "bm25"))
     assert judgments.scores(store, run, str(Judge.of("rule_match")))[first]["accuracy"].value == 0.0
 
@@ -304,7 +288,6 @@ def test_match_grounding_and_pairwise_by_an_experiment_file(small: ModuleType, s
 def test_questions_that_failed_are_answered_and_judged_again(small: ModuleType, store: Store, tmp_path: Path) -> None:
     rule, pairwise = Judge.of("rule_match"), Judge.of("rule_pairwise")
     (run,) = small.runs(store, "bm25")
-    match = judgings([JudgePlan(pairwise)], small.runs(store, "bm25", "gold_answer"))[0].match
     small.judge(store, rule, [run])
     right = {q for q, score in judgments.scores(store, run.run, str(rule)).items() if score["accuracy"].value == 1}
     question = min(right)
@@ -312,16 +295,20 @@ def test_questions_that_failed_are_answered_and_judged_again(small: ModuleType, 
     file.write_text(small.EXPERIMENT + "judges: [rule_match, rule_pairwise]\n")
 
     def executed(**options: bool) -> tuple[float | None, str | None]:
-        """What the rules say of the question once the experiment was run."""
+        """Run the experiment and return what the rules say of the question: the value, and who wins against the gold."""
         assert not run_experiment(file, store=store.folder, **options).failed
+        shown = {row.method: row for row in small.runs(store)}
+        match = judgings([JudgePlan(pairwise)], [shown["bm25"], shown["gold_answer"]])[0].match
         battles = judgments.battles(store, match.dataset_fingerprint, match.setting, str(pairwise), match)
         (verdict,) = {b.verdict for b in battles if b.question == question and b.criterion == "overall"}
-        return judgments.scores(store, run.run, str(rule))[question]["accuracy"].value, verdict
+        winner = {"one": match.one, "other": match.other}.get(str(verdict), verdict)
+        assert len(judgments.calls(store, shown["bm25"].run, str(rule))) == len(judgments.fought(store, match, pairwise)) == small.QUESTIONS
+        return judgments.scores(store, shown["bm25"].run, str(rule))[question]["accuracy"].value, winner
 
     good = executed()
     assert good == (1.0, "tie")
-    store.append(run.run, [Prediction(question, "", notes={FAILED: "timeout"})], {})
-    assert executed() == (0.0, "one" if match.other == run.run else "other")
-    assert executed() == (0.0, "one" if match.other == run.run else "other")
+    answer_again(store, run.run, [Prediction(question, "", notes={FAILED: "timeout"})])
+    (gold,) = small.runs(store, "gold_answer")
+    assert executed() == (0.0, gold.run)
+    assert executed() == (0.0, gold.run)
     assert executed(retry_failed=True) == good
-    assert len(judgments.calls(store, run.run, str(rule))) == len(judgments.fought(store, match, pairwise)) == small.QUESTIONS

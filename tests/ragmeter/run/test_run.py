@@ -155,10 +155,6 @@ def test_experiments_that_share_a_run_keep_their_own_names_for_it(store: Store) 
     for name, method in (("one", "mine"), ("two", "theirs")):
         (board,) = boards(store, name)
         assert (board.rows[0].run.method, board.reference) == (method, method)
-    store.forget(queries.find_run(store, "one/mine").run)
-    assert [row.method for row in queries.runs(store, "two")] == ["gold_answer", "random"]
-    execute_as("one", "mine")
-    assert [row.method for row in queries.runs(store, "two")] == ["theirs", "gold_answer", "random"]
 
 
 def test_the_same_work_twice_in_one_experiment_is_refused() -> None:

@@ -39,7 +39,7 @@ def _failed(row: Row) -> str:
 def show_run(row: RunRow, scores: Board, endpoints: Stated, fallbacks: Mapping[str, Mapping[str, int]]) -> None:
     """Print what a run was, what the endpoints that it asked said of themselves, what did not come off, and what it scored."""
     facts = {
-        "run": row.run,
+        "run": row.run if row.execution == 1 else f"{row.run} (execution {row.execution} of this fingerprint)",
         "path": row.path,
         "status": row.status + (f": {row.error}" if row.error else ""),
         "answered": f"{row.done - row.failed} of {row.questions}" + _failed(scores.rows[0]),

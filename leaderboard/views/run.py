@@ -294,7 +294,7 @@ def made(run: RunRow, indexing: IndexCost | None = None) -> Node:
     prepared = [] if indexing is None else [("Indexing", f"{indexing.in_words()}; apart from what the questions took")]
     return facts(
         [
-            ("Run", run.run),
+            ("Run", run.run if run.execution == 1 else f"{run.run} (execution {run.execution} of this fingerprint)"),
             ("Called", f"{run.method}, in the experiment {run.experiment}" if run.experiment != "-" else run.method),
             ("Method", f"{run.method_id} ({run.kind})"),
             ("Origin", _ORIGINS.get(run.origin, run.origin)),

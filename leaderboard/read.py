@@ -109,6 +109,12 @@ def run_groups(at: Source, experiment: str | None) -> list[list[RunRow]]:
     return groups(queries.runs(store_of(at), experiment))
 
 
+@st.cache_resource(show_spinner=False, max_entries=16)
+def executions(at: Source, experiment: str | None) -> list[RunRow]:
+    """Return the runs of an experiment (or all of the store's), earlier executions included, each once."""
+    return list({run.run: run for run in reversed(queries.runs(store_of(at), experiment))}.values())
+
+
 def index_cost(at: Source, run: str) -> IndexCost | None:
     """What preparing for a run's questions took; None where nothing is known."""
     return queries.index_costs(store_of(at), [run]).get(run)

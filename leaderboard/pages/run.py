@@ -38,8 +38,7 @@ NEAREST = 300
 @st.cache_resource(show_spinner=False, max_entries=16)
 def _runs(at: Source, experiment: str | None) -> list[RunRow]:
     """Runs of an experiment, or of the store, each once, the newest first; shared, not to be changed."""
-    results = {run.run: run for group in read.run_groups(at, experiment) for run in group}
-    return sorted(results.values(), key=lambda run: run.started_at, reverse=True)
+    return sorted(read.executions(at, experiment), key=lambda run: run.started_at, reverse=True)
 
 
 @st.cache_data(show_spinner="Comparing …", max_entries=32)

@@ -291,7 +291,7 @@ def stream(program: Callable[[In], Awaitable[Out]], queries: Iterable[In], in_fl
             task.add_done_callback(ended.put)
 
     source = iter(queries)
-    out, together = 0, max(1, in_flight // 8)
+    out = 0
     _streams.append(running)
     try:
         while True:
@@ -300,14 +300,10 @@ def stream(program: Callable[[In], Awaitable[Out]], queries: Iterable[In], in_fl
                 out += len(fresh)
             if not out:
                 return
-            tasks = [ended.get()]
-            # Whatever else has ended comes with it: the loop is then woken once to start what follows, not once for each.
-            while len(tasks) < together and not ended.empty():
-                tasks.append(ended.get())
-            for task in tasks:
-                out -= 1
-                running.discard(task)
-                yield task.result()
+            task = ended.get()
+            out -= 1
+            running.discard(task)
+            yield task.result()
     finally:
         _streams[:] = [other for other in _streams if other is not running]  # sets are equal by content
         if out:

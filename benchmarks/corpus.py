@@ -13,7 +13,7 @@ import tempfile
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import cached_property
-from itertools import accumulate, chain
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, overload
 
@@ -21,6 +21,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from benchmarks.columns import lists, strings
 from benchmarks.core.errors import UserError
 from benchmarks.core.fingerprint import content_hash
 from benchmarks.schema import Passage
@@ -498,42 +499,14 @@ def read_card(folder: Path) -> dict[str, Any]:
 
 def table_of(passages: Sequence[Passage]) -> pa.Table:
     """Passages as a table with the columns of `SCHEMA`."""
-    # Put together from buffers: `pa.array` imports pandas, which takes 45 MB and half a second.
-    sentences = [p.sentences for p in passages]
-    documents = [p.document_id for p in passages]
     columns = [
-        _strings([p.id for p in passages]),
-        _strings([p.title for p in passages]),
-        _strings([p.text for p in passages]),
-        pa.Array.from_buffers(
-            pa.list_(pa.string()),
-            len(passages),
-            [None, _offsets(map(len, sentences), len(passages))],
-            children=[_strings(list(chain.from_iterable(sentences)))],
-        ),
-        _strings([name or "" for name in documents], present=[name is not None for name in documents]),
+        strings([p.id for p in passages]),
+        strings([p.title for p in passages]),
+        strings([p.text for p in passages]),
+        lists([p.sentences for p in passages]),
+        strings([p.document_id for p in passages]),
     ]
     return pa.Table.from_arrays(columns, schema=SCHEMA)
-
-
-def _strings(texts: Sequence[str], present: Sequence[bool] | None = None) -> pa.Array:
-    """A column of texts; those that are not present are null."""
-    joined = "".join(texts)
-    # Of ASCII, characters are bytes: encoding them at once is five times faster than one text after another.
-    encoded: Sequence[str] | list[bytes] = texts if joined.isascii() else [text.encode() for text in texts]
-    data = joined.encode()
-    mask = None if present is None else pa.py_buffer(np.packbits(np.array(present, np.bool_), bitorder="little"))
-    offsets = _offsets(map(len, encoded), len(texts))
-    return pa.Array.from_buffers(pa.string(), len(texts), [mask, offsets, pa.py_buffer(data)])
-
-
-def _offsets(lengths: Iterable[int], count: int) -> pa.Buffer:
-    """Where each of some parts begins, and where the last one ends."""
-    offsets = np.zeros(count + 1, np.int64)
-    np.cumsum(np.fromiter(lengths, np.int64, count), out=offsets[1:])
-    if offsets[-1] > np.iinfo(np.int32).max:
-        raise ValueError(f"{offsets[-1]:,} bytes are too many for one table")
-    return pa.py_buffer(offsets.astype(np.int32))
 
 
 def _passages(rows: pa.Table | pa.RecordBatch) -> Iterator[Passage]:

@@ -22,9 +22,9 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from results.queries import MissingPackage, UserError
+from results.errors import MissingPackage, UserError
+from results.offered import LIMITS, MIB
 from results.redaction import variable_is_secret
-from results.submission.card import LIMITS, MIB
 
 # -- Hands what visitors send in to `ragmeter submit`, in a process of its own: bounded, timed, and without any key --
 # Nothing that was sent is executed, unpacked to disk or used as a name: the files lie under names of ours in a private
@@ -35,7 +35,7 @@ from results.submission.card import LIMITS, MIB
 VARIABLE = "RAGMETER_SUBMIT"
 """Environment variable with the command that submissions are handed to, as a JSON list."""
 UPLOAD_MIB = 64
-"""Size of a file that is sent in; a bundle may hold more, up to `results.submission.card`."""
+"""Size of a file that is sent in; a bundle may hold more, up to `results.offered.LIMITS`."""
 TIME_S = 900.0
 """How long the check of a submission may take."""
 _PREDICTIONS, _CARD, _BUNDLE = "predictions.jsonl", "card.yaml", "bundle.zip"

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 LATENCY_S = 0.02
+ABSENT = b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n"
 TEXT = "The old bridge was built by Ann in the year when the river rose."
 
 
@@ -43,10 +44,13 @@ async def _serve(pipe: Any, totals: Any, log: Path, preflight: str) -> None:
             if not end:
                 return
             lines = head.lower().split(b"\r\n")
-            length = next(int(line.split(b":")[1]) for line in lines if line.startswith(b"content-length:"))
+            length = next((int(line.split(b":")[1]) for line in lines if line.startswith(b"content-length:")), 0)
             if len(rest) < length:
                 return
             self.received = rest[length:]
+            if not head.startswith(b"POST"):  # the list of models, where a revision may be stated
+                self.transport.write(ABSENT)
+                return
             prompt = json.loads(rest[:length])["messages"][-1]["content"]
             if prompt != preflight:
                 totals[0] += 1

@@ -25,11 +25,11 @@ from methods.pipeline import index_folder
 from methods.registry import Component
 from ragmeter.runner.tasks import default_metrics
 from results.formats import FORMATS, Format
-from results.offered import JSONL
+from results.offered import JSONL, LIMITS
 from results.queries import RunRow
 from results.store import Store
 from results.submission import Report, bundle
-from results.submission.card import LIMITS, Card, dataset_options, parse_card
+from results.submission.card import Card, dataset_options, parse_card
 from results.submission.leakage import stored_training, training_loader
 from results.submission.storing import other_runs, require_board, require_known
 from results.submission.validate import Target, validate

@@ -21,8 +21,8 @@ from benchmarks.schema import Passage, Question, passage_id
 from judges.metric import Metric
 from judges.metrics.graph_qa import rog_lines
 from methods.api import ANSWERABLE, SUPPORT, TRIPLES
+from results.offered import Limits
 from results.submission import Findings, shown
-from results.submission.card import Limits
 from results.submission.rows import DECODER, Bad, Row, RowReader, check_value, jsonl_rows, lines, prediction_of, read_json, too_deep, wrong
 from results.trec import run_rows
 

@@ -18,6 +18,7 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 
+from benchmarks.columns import strings
 from benchmarks.core.errors import UserError, unknown_name
 from judges.judge import AS_GIVEN, FIRST, NONE, SECOND, TIE, Judge, JudgeCall, Parsed, Score, counting
 from results.redaction import redacted, shareable, without_secrets
@@ -115,7 +116,7 @@ def put_judgments(
     values = {metric: np.array([_nan(row[name].value) for row in scores], dtype=np.float64) for name, metric in metrics.items()}
     reasons = {metric: [_storable(row[name].unscored) for row in scores] for name, metric in metrics.items()}
     with store.database.writing() as connection:
-        connection.register("fresh", pa.table({"question": pa.array(list(questions), pa.string())}))
+        connection.register("fresh", pa.table({"question": strings(list(questions))}))
         among = "question IN (SELECT question FROM fresh)"
         connection.execute(f"DELETE FROM judge_calls WHERE run = ? AND judge = ? AND {among}", [run, str(judge)])
         for metric in metrics.values():
@@ -186,7 +187,7 @@ def put_battles(
         for criterion in judge.entry.criteria
     ]
     with store.database.writing() as connection:
-        connection.register("fresh", pa.table({"question": pa.array(list(questions), pa.string())}))
+        connection.register("fresh", pa.table({"question": strings(list(questions))}))
         for table in ("battle_calls", "battles"):
             connection.execute(
                 f"""DELETE FROM {table} WHERE dataset_fingerprint = ? AND setting = ? AND judge = ? AND one = ?

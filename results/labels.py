@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from benchmarks.columns import strings
 from benchmarks.core.errors import UserError
 from benchmarks.core.fingerprint import content_hash
 from judges.judge import NONE, TIE
@@ -262,7 +263,7 @@ def _write(store: Store, annotator: str, results: Mapping[_Key, tuple[RunRow, st
         "other": [row[2] for row in rows],
     }
     with store.database.writing() as connection:
-        kinds = {name: pa.array(values, pa.string()) for name, values in columns.items()}
+        kinds = {name: strings(values) for name, values in columns.items()}
         connection.register("items", pa.table({**kinds, "place": range(len(rows))}))
         present = [row[0] for row in connection.execute(f"SELECT present FROM ({with_present('items')}) ORDER BY place").fetchall()]
         # An item of an earlier export does not say what was read: it was what the run says.

@@ -20,6 +20,7 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 
+from benchmarks import columns
 from benchmarks.core.errors import counted
 from benchmarks.registry import Benchmark
 from benchmarks.schema import SCORED, Passage, Question
@@ -38,10 +39,10 @@ def storable(text: str) -> str:
     return text.encode("utf-8", "replace").decode("utf-8")
 
 
-def insert(connection: duckdb.DuckDBPyConnection, table: str, columns: Mapping[str, Iterable[Any]]) -> None:
+def insert(connection: duckdb.DuckDBPyConnection, table: str, values: Mapping[str, Iterable[Any]]) -> None:
     """Insert columns by Arrow; typed by the table, so that empty and all-None columns go in too."""
-    names = list(columns)
-    rows = pa.table({name: _arrow(table, name, values) for name, values in columns.items()})
+    names = list(values)
+    rows = pa.table({name: _arrow(name, items) for name, items in values.items()})
     connection.register("incoming", rows)
     connection.execute(f"INSERT INTO {table} ({', '.join(names)}) SELECT {', '.join(names)} FROM incoming")
     connection.unregister("incoming")
@@ -54,22 +55,20 @@ _FLOATS = {"score", "value", "seconds", "cost_usd"}
 _MOMENTS = {"created", "oldest_reply"}
 
 
-def _arrow(table: str, name: str, values: Iterable[Any]) -> pa.Array:
+def _arrow(name: str, values: Iterable[Any]) -> pa.Array:
     if isinstance(values, pa.Array):
         return values
     if isinstance(values, np.ndarray):
-        return pa.array(values, from_pandas=True)
+        return columns.column(values)
     if name in _LISTS:
-        kind: pa.DataType = pa.list_(pa.string())
-    elif name in _INTEGERS:
-        kind = pa.int64()
-    elif name in _FLOATS:
-        kind = pa.float64()
-    elif name in _MOMENTS:
-        kind = pa.timestamp("us")
-    else:
-        kind = pa.string()
-    return pa.array(list(values), kind)
+        return columns.lists(list(values), large=True)
+    if name in _INTEGERS:
+        return columns.numbers(values, np.int64)
+    if name in _FLOATS:
+        return columns.numbers(values, np.float64)
+    if name in _MOMENTS:
+        return columns.moments(list(values))
+    return columns.strings(list(values), large=True)
 
 
 def insert_scores(
@@ -83,17 +82,15 @@ def insert_scores(
     if not scores:
         return
     count = len(questions)
-    dictionary = pa.array(list(scores), pa.string())
-    metric = pa.DictionaryArray.from_arrays(np.repeat(np.arange(len(scores), dtype=np.int32), count), dictionary)
-    question = pa.DictionaryArray.from_arrays(
-        np.tile(np.arange(count, dtype=np.int32), len(scores)), pa.array(list(questions), pa.string())
-    )
     values = np.concatenate([np.asarray(scores[name], np.float64) for name in scores])
-    columns = {"question": question, "metric": metric, "value": pa.array(values, from_pandas=True)}
+    rows = {
+        "question": columns.codes(np.tile(np.arange(count, dtype=np.int32), len(scores)), list(questions)),
+        "metric": columns.codes(np.repeat(np.arange(len(scores), dtype=np.int32), count), list(scores)),
+        "value": columns.column(values),
+    }
     if unscored:
-        reasons = [reason for name in scores for reason in unscored.get(name, [None] * count)]
-        columns["unscored"] = pa.array(reasons, pa.string())
-    connection.register("incoming", pa.table(columns))
+        rows["unscored"] = columns.strings([reason for name in scores for reason in unscored.get(name, [None] * count)], large=True)
+    connection.register("incoming", pa.table(rows))
     connection.execute("INSERT INTO scores BY NAME SELECT ? AS run, * FROM incoming", [run])
     connection.unregister("incoming")
 
@@ -105,10 +102,10 @@ def insert_passages(connection: duckdb.DuckDBPyConnection, passages: Sequence[Pa
         return
     rows = pa.table(
         {
-            "id": pa.array([p.id for p in unique], pa.string()),
-            "title": pa.array([p.title for p in unique], pa.string()),
-            "text": pa.array([p.text for p in unique], pa.string()),
-            "sentences": pa.array([list(p.sentences) for p in unique], pa.list_(pa.string())),
+            "id": columns.strings([p.id for p in unique], large=True),
+            "title": columns.strings([p.title for p in unique], large=True),
+            "text": columns.strings([p.text for p in unique], large=True),
+            "sentences": columns.lists([p.sentences for p in unique], large=True),
         }
     )
     connection.register("incoming", rows)
@@ -446,7 +443,7 @@ class Store:
             answers = [storable(p.answer) for p in predictions]
             reasons = [reason(str(p.notes[FAILED])) if p.notes.get(FAILED) else None for p in predictions]
             notes = [{**p.notes, **({} if why is None else {FAILED: why})} for p, why in zip(predictions, reasons, strict=True)]
-            connection.register("fresh", pa.table({"question": pa.array(questions, pa.string())}))
+            connection.register("fresh", pa.table({"question": columns.strings(questions)}))
             for table in ("predictions", "evidence", "usage", "calls", "scores", "judge_calls"):
                 connection.execute(f"DELETE FROM {table} WHERE run = ? AND question IN (SELECT question FROM fresh)", [run])
             for table in ("battle_calls", "battles"):
@@ -507,7 +504,7 @@ class Store:
         made = [(p.question_id, position, call) for p in predictions for position, call in enumerate(p.calls[:KEPT_CALLS], 1)]
         if not made or not self.calls:
             return
-        columns: dict[str, Iterable[Any]] = {
+        rows: dict[str, Iterable[Any]] = {
             "run": [run] * len(made),
             "question": [question for question, _, _ in made],
             "position": [position for _, position, _ in made],
@@ -516,12 +513,12 @@ class Store:
             "seconds": [float(call.seconds) for _, _, call in made],
             "created": [_moment(call.created) for _, _, call in made],
         }
-        columns |= {name: [storable(getattr(call, name)) for _, _, call in made] for name in ("role", "step", "finish_reason", "model")}
-        columns |= {
+        rows |= {name: [storable(getattr(call, name)) for _, _, call in made] for name in ("role", "step", "finish_reason", "model")}
+        rows |= {
             name: [storable(kept(getattr(call, name))) for _, _, call in made] for name in ("prompt", "reply", "thought", "raw", "refusal")
         }
-        columns |= {name: np.array([getattr(call, name) for _, _, call in made], bool) for name in ("cached", "failed")}
-        insert(connection, "calls", columns)
+        rows |= {name: np.array([getattr(call, name) for _, _, call in made], bool) for name in ("cached", "failed")}
+        insert(connection, "calls", rows)
 
     def put_indexing(self, run: str, indexed: Indexed) -> None:
         """Keep what preparing for a run's questions took; of an artifact that the run has used before, the first time counts."""

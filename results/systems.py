@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from benchmarks import columns
 from benchmarks.core.fingerprint import fingerprint
 from benchmarks.units import Sampled
 from results.checkpoints import Cards, Checkpoints, contaminating, declared, trained_on
@@ -190,10 +191,17 @@ def _wanted_table(wanted: Sequence[Wanted], unknown: Mapping[str, frozenset[str]
         for position, run in enumerate(column.runs)
         for member in column.members(run)
     ]
-    columns: list[Sequence[Any]] = list(zip(*rows, strict=True)) or [[], [], [], [], [], []]
-    types = (pa.int32(), pa.int32(), pa.string(), pa.string(), pa.string(), pa.bool_())
-    names = ("column_place", "place", "run", "metric", "data", "known")
-    return pa.table({name: pa.array(values, kind) for name, values, kind in zip(names, columns, types, strict=True)})
+    places, positions, runs, metrics, data, known = list(zip(*rows, strict=True)) or [()] * 6
+    return pa.table(
+        {
+            "column_place": columns.numbers(places, np.int32),
+            "place": columns.numbers(positions, np.int32),
+            "run": columns.strings(runs),
+            "metric": columns.strings(metrics),
+            "data": columns.strings(data),
+            "known": columns.column(np.array(known, np.bool_)),
+        }
+    )
 
 
 def _figures(

@@ -21,8 +21,8 @@ import numpy as np
 
 from benchmarks.schema import Question
 from methods.api import Evidence, Prediction
+from results.offered import LIMITS, Limits
 from results.submission import Findings, shown
-from results.submission.card import LIMITS, Limits
 from results.submission.rows import Line, Row, RowReader, lines
 
 EMPTY = "%"

@@ -34,8 +34,9 @@ from methods.sark import lists
 from ragmeter import console, experiment
 from results import failures, redaction, trec, trec_eval
 from results.formats import FORMATS
+from results.offered import LIMITS
 from results.submission import Findings
-from results.submission.card import LIMITS, parse_card
+from results.submission.card import parse_card
 from results.submission.validate import Target, validate
 
 LENGTH, DEPTH = 100_000, 16_000

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import importlib
 import re
+import sys
 from collections.abc import Iterator
 from functools import cache
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Generic, Protocol, TypeVar
 
@@ -148,7 +149,13 @@ def _modules_by_id(package: str) -> dict[str, list[str]]:
 
 def has_plugins(group: str) -> bool:
     """Whether other packages register through an entry-point group."""
-    return bool(entry_points(group=group))
+    return bool(_points(group, tuple(sys.path)))
+
+
+@cache
+def _points(group: str, path: tuple[str, ...]) -> tuple[EntryPoint, ...]:
+    """The entry points of a group, as of this search path: reading those of every package takes a hundredth of a second."""
+    return tuple(entry_points(group=group))
 
 
 def _registering_modules(package: str) -> Iterator[tuple[str, Path]]:

@@ -14,8 +14,8 @@ from leaderboard.server import UPLOAD_MIB
 from leaderboard.views.board import FINISHED
 from leaderboard.views.method import paper
 from results.board import Board, Row
+from results.offered import LIMITS
 from results.queries import RunRow
-from results.submission.card import LIMITS
 from results.submission.storing import to_json
 
 # -- The cards of a method that was sent in: who sent what, what it was trained on, and what the check found --

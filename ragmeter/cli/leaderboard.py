@@ -13,8 +13,7 @@ from leaderboard import server
 from ragmeter.cli import completion
 from ragmeter.cli.options import App, Common, option
 from ragmeter.console import err
-from results import queries
-from results.submission.card import LIMITS, MIB
+from results.offered import LIMITS, MIB
 
 SUMMARY = "Serve the leaderboard on a store as web pages."
 DETAILS = f"""{SUMMARY}
@@ -47,6 +46,8 @@ def leaderboard(
     ] = False,
 ) -> int:
     """Serve the leaderboard on a store."""
+    from results import queries
+
     store = common.store
     parent: Path | None = next((item for item in (store.folder, *store.folder.parents) if item.is_file()), None)
     if parent is not None:

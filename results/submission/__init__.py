@@ -17,7 +17,8 @@ import numpy as np
 from benchmarks.core.errors import UserError, counted
 from judges.metric import Scores
 from methods.api import Prediction
-from results.submission.card import LIMITS, Card
+from results.offered import LIMITS
+from results.submission.card import Card
 
 Severity = Literal["error", "warning", "note"]
 SHOWN_CHARS = 80

@@ -26,8 +26,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from benchmarks.core.errors import UserError, described
 from benchmarks.settings import Setting
 from methods.api import Prediction
+from results.offered import LIMITS, MIB, Limits
 from results.submission import shown
-from results.submission.card import LIMITS, MIB, Card, Limits, card_yaml, parse_card
+from results.submission.card import Card, card_yaml, parse_card
 from results.submission.rows import PROMPT
 from results.submission.validate import Target
 

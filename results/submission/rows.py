@@ -13,8 +13,9 @@ from typing import Any, BinaryIO, NoReturn
 from benchmarks.core.errors import nearest
 from judges.metric import METRICS
 from methods.api import ANSWERABLE, FAILED, SUPPORT, TRIPLES, Evidence, Prediction, Usage, support_claims
+from results.offered import MIB, Limits
 from results.submission import Findings, shown
-from results.submission.card import MIB, SCORE_KEYS, Limits
+from results.submission.card import SCORE_KEYS
 
 # -- Lines of a stream of any size and shape, a chunk at a time: what is too long is skipped, not held --
 

@@ -17,12 +17,13 @@ from benchmarks.schema import Passage
 from judges.metric import Metric
 from methods.api import Prediction
 from results import queries
+from results.offered import MIB
 from results.queries import RunRow
 from results.statistics.core import Estimate
 from results.statistics.intervals import estimates
 from results.store import FINISHED, Run, Store
 from results.submission import Report
-from results.submission.card import MIB, Card
+from results.submission.card import Card
 from results.submission.plausible import SIGNS, LoadRuns, StoredRun
 from results.submission.validate import Target
 from results.systems import IMPLAUSIBLE

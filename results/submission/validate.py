@@ -18,8 +18,9 @@ from judges.metric import Metric, QuestionGraphs, Scores
 from judges.metric import parse as parse_metric
 from judges.score import check_invariants, score
 from methods.api import FAILED, SUPPORT, Prediction, support_claims
+from results.offered import LIMITS, Limits
 from results.submission import Findings, Report, shown
-from results.submission.card import LIMITS, Card, Limits
+from results.submission.card import Card
 from results.submission.leakage import WORLDS, LoadTraining, Prompted, check_prompts, contamination
 from results.submission.plausible import Answered, LoadRuns, check_plausible
 from results.submission.reply_checks import check_replies

@@ -15,10 +15,10 @@ import pytest
 
 from leaderboard.server import Draft, hand_over
 from results import queries
+from results.offered import MIB
 from results.queries import UserError
 from results.store import Store
 from results.submission.bundle import MEMBERS
-from results.submission.card import MIB
 
 pytestmark = pytest.mark.usefixtures("allowed")
 Archive = zipfile.ZipFile

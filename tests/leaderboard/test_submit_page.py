@@ -18,10 +18,10 @@ from leaderboard.views import submission
 from ragmeter import cli
 from results import queries
 from results.board import boards
+from results.offered import LIMITS, MIB
 from results.queries import UserError
 from results.redaction import HIDDEN
 from results.store import Store
-from results.submission.card import LIMITS, MIB
 
 Start = Callable[[Path], Any]
 

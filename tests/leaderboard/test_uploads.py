@@ -10,7 +10,7 @@ import pytest
 
 from leaderboard import server
 from leaderboard.server import UPLOAD_MIB, command
-from results.submission.card import MIB
+from results.offered import MIB
 
 managers = pytest.importorskip("streamlit.runtime.memory_uploaded_file_manager")
 records = pytest.importorskip("streamlit.runtime.uploaded_file_manager")

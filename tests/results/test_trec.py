@@ -16,8 +16,9 @@ from judges.metric import parse as parse_metric
 from judges.score import score
 from methods.api import Evidence, Prediction
 from results import trec
+from results.offered import LIMITS, Limits
 from results.submission import Finding, Findings
-from results.submission.card import LIMITS, Limits, parse_card
+from results.submission.card import parse_card
 from results.submission.validate import Target, validate
 
 IDS = st.text(st.characters(codec="utf-8"), max_size=12)

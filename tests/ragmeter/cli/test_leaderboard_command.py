@@ -10,7 +10,7 @@ import pytest
 
 from leaderboard import server
 from results.database import FILE
-from results.submission.card import LIMITS
+from results.offered import LIMITS
 
 Command = Callable[..., Any]
 

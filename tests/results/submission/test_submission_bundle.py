@@ -24,8 +24,9 @@ from benchmarks.settings import Setting
 from judges.metric import parse as parse_metric
 from methods.api import Evidence, Prediction, Usage
 from methods.baselines.controls import gold_text
+from results.offered import LIMITS, MIB
 from results.submission.bundle import MEMBERS, Manifest, open_bundle, write_bundle, write_template
-from results.submission.card import LIMITS, MIB, Card, parse_card
+from results.submission.card import Card, parse_card
 from results.submission.rows import PROMPT
 from results.submission.validate import Target, validate
 

@@ -20,8 +20,9 @@ from judges.metric import parse as parse_metric
 from judges.score import score
 from methods.api import Evidence, Prediction
 from methods.baselines.controls import gold_text
+from results.offered import LIMITS
 from results.submission import Finding, Report
-from results.submission.card import LIMITS, Card, parse_card
+from results.submission.card import Card, parse_card
 from results.submission.leakage import training_loader
 from results.submission.validate import Target, validate
 

@@ -15,8 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from methods.api import Evidence, Prediction, Usage
+from results.offered import LIMITS, Limits
 from results.submission import Finding, Findings
-from results.submission.card import LIMITS, Limits
 from results.submission.rows import PROMPT, Row, jsonl_rows, lines
 
 SMALL = replace(LIMITS, line_bytes=200, chunk_bytes=16, file_bytes=10_000)
@@ -191,7 +191,7 @@ def test_a_slow_pipe_is_read_like_a_file() -> None:
 _PROBE = """
 import resource, sys
 from results.submission import Findings
-from results.submission.card import LIMITS
+from results.offered import LIMITS
 from results.submission.rows import jsonl_rows
 list(jsonl_rows(__import__("io").BytesIO(b'{"question_id": "q", "answer": "a"}'), Findings(), LIMITS))
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

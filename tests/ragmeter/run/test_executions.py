@@ -154,9 +154,10 @@ def test_an_interrupted_fresh_run_is_continued_by_the_same_command(model: Model,
 
 def test_a_fresh_run_that_was_killed_before_it_started_is_not_replaced_by_the_old_one(model: Model, url: str, store: Store) -> None:
     run(experiment("x", url), store=store.folder)
-    with pytest.raises(Interrupted), pytest.MonkeyPatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch:
         patch.setattr("ragmeter.runner.experiment.reach", _interrupt)
-        run(experiment("x", url), store=store.folder, fresh=True)
+        with pytest.raises(Interrupted):
+            run(experiment("x", url), store=store.folder, fresh=True)
     (begun,) = queries.runs(store, "x")
     assert (begun.status, begun.done) == (INTERRUPTED, 0)
     model.says = "Rhine"

@@ -411,6 +411,12 @@ class Store:
                 "UPDATE runs SET status = ?, error = ?, updated_at = ? WHERE run = ? AND status <> ?", [status, error, now(), run, FINISHED]
             )
 
+    def promise(self, runs: Iterable[Run]) -> None:
+        """Enter new runs before they start, so that the next command continues those that an interruption kept from starting."""
+        for run in runs:
+            self.start(run)
+            self.end(run.run, INTERRUPTED, "not started yet")
+
     def append(self, run: str, predictions: Sequence[Prediction], scores: Mapping[str, Scores], passages: Iterable[Passage] = ()) -> None:
         """Write answered questions with their scores, in one transaction.
 

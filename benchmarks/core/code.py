@@ -12,7 +12,8 @@ reads source code. Extension modules and bytecode without source count by their 
 Data files are text files beside the modules of a package, all text files in folders called `templates`, `prompts` and the
 like, and whatever a module names in a literal (`"assets/ask.txt"`). Beside a module that is in no package, only named files
 count, because such a folder also holds experiments and reports. READMEs, licenses and the like beside modules, hidden
-folders and stores do not count. A file over 1 MiB, or past 32 MiB in all, counts by its name and size. Of a template or
+folders and stores do not count. Of a file over 1 MiB, or past 32 MiB in all, the size and evenly spaced
+blocks count, which differ if a model was trained again. Of a template or
 named folder, the first 5,000 files count.
 
 Not covered: packages of other distributions (their versions are recorded), paths that a program puts together from pieces
@@ -384,7 +385,7 @@ class _Closure:
             try:
                 size = tree.size(file)
                 if size > _MOST_BYTES or read + size > _MOST_TOGETHER:
-                    results[file] = f"{size} bytes"
+                    results[file] = f"{size} bytes, {byte_hash(tree.sample(file))}"
                     continue
                 results[file] = byte_hash(tree.read(file).replace(b"\r\n", b"\n"))
                 read += size

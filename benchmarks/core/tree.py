@@ -10,6 +10,8 @@ from functools import cached_property
 from pathlib import Path
 
 _MARK_OF_A_STORE = "store.duckdb"
+_BLOCKS, _BLOCK = 64, 2**14
+"""How many blocks of a large file are looked at, and the bytes of each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +74,16 @@ class Tree:
         """Return a file's size in bytes."""
         return (self.base / name).stat().st_size
 
+    def sample(self, name: str) -> bytes:
+        """Return evenly spaced blocks of a file, with its beginning and its end."""
+        last = max(0, self.size(name) - _BLOCK)
+        with (self.base / name).open("rb") as opened:
+            blocks = []
+            for number in range(_BLOCKS):
+                opened.seek(last * number // (_BLOCKS - 1))
+                blocks.append(opened.read(_BLOCK))
+        return b"".join(blocks)
+
     def _place(self, folder: str) -> str:
         """The folder itself, whatever links lead to it, so that a loop of links ends."""
         return os.path.realpath(self.base / folder)
@@ -105,14 +117,18 @@ class ZipTree(Tree):
         self._archive = archive
         self._within = base.relative_to(archive).as_posix().removeprefix(".")
         with zipfile.ZipFile(archive) as opened:
-            self._members = {item.filename: item.file_size for item in opened.infolist() if not item.is_dir()}
+            self._members = {item.filename: (item.file_size, item.CRC) for item in opened.infolist() if not item.is_dir()}
 
     def read(self, name: str) -> bytes:
         with zipfile.ZipFile(self._archive) as opened:
             return opened.read(self._member(name))
 
     def size(self, name: str) -> int:
-        return self._members[self._member(name)]
+        return self._members[self._member(name)][0]
+
+    def sample(self, name: str) -> bytes:
+        """Return the checksum that the archive has of a file."""
+        return self._members[self._member(name)][1].to_bytes(4, "big")
 
     def _member(self, name: str) -> str:
         return "/".join(filter(None, (self._within, name)))

@@ -90,6 +90,8 @@ def run_experiment(experiment: Experiment, store: Store, how: How, *, talk: bool
     chosen = {"fresh": how.fresh, "reuse_replies": how.reuse_replies, "retry_failed": how.retry_failed}
     tasks = choose(tasks, store, **chosen)
     _enter(experiment, tasks, store, how)
+    if how.fresh:
+        store.promise([task.run for task in tasks])
     if how.accept_failures:
         for task in tasks:
             store.accept(task.run.run, True)

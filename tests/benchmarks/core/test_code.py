@@ -251,12 +251,12 @@ def test_linked_package_and_a_loop_of_links_are_followed_once(plugin: Plugin, tm
     assert code_of(plugin).files == code.files
 
 
-def test_large_data_files_count_by_their_size(plugin: Plugin) -> None:
+@pytest.mark.parametrize("content", [b"b" * (2**20 + 1), b"a" * (2**20 + 2), b"a" * 2**20 + b"b", b"b" + b"a" * 2**20])
+def test_large_data_files_count_by_size_and_blocks(plugin: Plugin, content: bytes) -> None:
     plugin.write({"acme/large.jsonl": b"a" * (2**20 + 1)})
     before = code_of(plugin)
-    plugin.write({"acme/large.jsonl": b"b" * (2**20 + 1)})
     assert code_of(plugin).hash == before.hash
-    plugin.write({"acme/large.jsonl": b"b" * (2**20 + 2)})
+    plugin.write({"acme/large.jsonl": content})
     assert code_of(plugin).hash != before.hash
 
 

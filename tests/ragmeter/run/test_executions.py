@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 from ragmeter.api import run
+from ragmeter.runner.loop import Interrupted
 from results import checkpoints, exchange, queries
 from results.board import boards
-from results.store import BY_RUN, FINISHED, Store, fingerprint_of, token_of
+from results.store import BY_RUN, FINISHED, INTERRUPTED, Store, fingerprint_of, token_of
 from tests.support.server import ChatRequest, OpenAIServer, Refused, Written
 
 QUESTIONS = 6
@@ -149,6 +150,24 @@ def test_an_interrupted_fresh_run_is_continued_by_the_same_command(model: Model,
     (again,) = queries.runs(store, "x")
     assert (again.run, again.status, again.done) == (new.run, FINISHED, QUESTIONS)
     assert model.asked == 2 * QUESTIONS  # its own replies are cached
+
+
+def test_a_fresh_run_that_was_killed_before_it_started_is_not_replaced_by_the_old_one(model: Model, url: str, store: Store) -> None:
+    run(experiment("x", url), store=store.folder)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("ragmeter.runner.experiment.reach", _interrupt)
+        with pytest.raises(Interrupted):
+            run(experiment("x", url), store=store.folder, fresh=True)
+    (begun,) = queries.runs(store, "x")
+    assert (begun.status, begun.done) == (INTERRUPTED, 0)
+    model.says = "Rhine"
+    run(experiment("x", url), store=store.folder)
+    (again,) = queries.runs(store, "x")
+    assert (again.run, again.status, answers(store, again)) == (begun.run, FINISHED, {"Rhine"})
+
+
+def _interrupt(*_: object) -> None:
+    raise Interrupted
 
 
 def test_retrying_a_finished_run_begins_another_with_its_answers(model: Model, url: str, store: Store) -> None:

@@ -11,11 +11,11 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-_NAMES = "think|thinking|thoughts?|reasoning"
+_NAMES = "think|thinking|thoughts?|reasoning|scratchpad|reflection|inner_monologue|inner_thoughts"
 _MARK = re.compile(
-    rf"(?P<open>(?i:<(?:\w{{1,20}}:)?(?:{_NAMES})(?:\s[^<>]{{0,200}})?>)|\[THINK\]|◁think▷"
+    rf"(?P<open>(?i:<(?:\w{{1,20}}:)?(?:{_NAMES})(?:\s[^<>]{{0,200}})?>)|\[THINK\]|◁think▷|<\|think(?:ing)?\|>"
     r"|<\|(?:begin_of_thought|START_THINKING)\|>|<\|channel>thought\b|<unused94>thought\b)"
-    rf"|(?i:</(?:\w{{1,20}}:)?(?:{_NAMES})\s{{0,20}}>)|\[/THINK\]|◁/think▷"
+    rf"|(?i:</(?:\w{{1,20}}:)?(?:{_NAMES})\s{{0,20}}>)|\[/THINK\]|◁/think▷|<\|/think(?:ing)?\|>"
     r"|<\|(?:end_of_thought|END_THINKING)\|>|<channel\|>|<unused95>"
 )
 _FENCE = re.compile(r"^[ \t]{0,3}(```|~~~)", re.MULTILINE)

@@ -86,6 +86,8 @@ ANSWERED = {
     "further parts": body([{"type": "reasoning", "summary": [{"text": "hm"}]}, {"type": "output_text", "text": "Lyon"}]),
     "harmony": body("<|channel|>analysis<|message|>hm<|end|><|start|>assistant<|channel|>final<|message|>Lyon<|return|>"),
     "brackets": body("[THINK]hm[/THINK]Lyon"),
+    "notes of its own": body("<scratchpad>Paris?</scratchpad>\nLyon"),
+    "tokens": body("<|thinking|>hm<|/thinking|>Lyon"),
     "attributes": body('<Reasoning effort="low">hm</Reasoning>\nLyon'),
     "an empty thought": body("<think>\n\n</think>\n\nLyon", message={"reasoning_content": "hm"}),
 }

@@ -125,7 +125,7 @@ def replies(store: Store, runs: Sequence[RunRow]) -> Iterator[HealthLine]:
     counts = _rows(
         store,
         """SELECT run, count_if(NOT failed OR finish_reason <> '' OR refusal <> ''), count_if(thought <> ''),
-           count_if(finish_reason IN ('length', 'max_tokens')), count_if(refusal <> '')
+           count_if(lower(finish_reason) IN ('length', 'max_tokens')), count_if(refusal <> '')
            FROM calls WHERE run IN ({runs}) GROUP BY run""",
         _ids(runs),
     )
@@ -204,7 +204,7 @@ def is_same_model(requested: str, served: str) -> bool:
 
 def answers(store: Store, runs: Sequence[RunRow]) -> Iterator[HealthLine]:
     """Report runs whose answers are all identical or all empty, although the questions want different ones."""
-    able = [run for run in runs if run.kind != "control"]
+    able = [run for run in runs if run.kind != "control" and not _answers_nothing(run)]
     if not able:
         return
     # A run whose answers are not scored may have no reader.
@@ -229,6 +229,12 @@ def answers(store: Store, runs: Sequence[RunRow]) -> Iterator[HealthLine]:
 def _short(text: str, most: int = 60) -> str:
     line = without_secrets(" ".join(text.split()))
     return line if len(line) <= most else f"{line[:most]}…"
+
+
+def _answers_nothing(run: RunRow) -> bool:
+    """Whether a run is meant to give rankings alone."""
+    reader = run.description.get("reader")
+    return (isinstance(reader, dict) and reader.get("id") == "retrieval_only") or bool((run.card or {}).get("retrieval_only"))
 
 
 def _right_everywhere(store: Store, run: RunRow, answer: str) -> bool:

@@ -16,14 +16,13 @@ from typing import Any
 
 from judges.judge import Parsed
 from methods.models.bounded import mended
+from methods.models.thoughts import split
 
 LONGEST = 20_000
 """Characters of a reply that are read, from its end."""
 REFUSAL = "refusal"
 """How the reason begins if the judge refuses to judge."""
 SEVERAL, QUALIFIED = "more than one verdict", "the verdict is qualified"
-_THOUGHT = re.compile(r"</think(?:ing)?>", re.IGNORECASE)
-_THINKING = re.compile(r"<think(?:ing)?>", re.IGNORECASE)
 _REFUSAL = re.compile(
     r"\W*(?:(?:i['’]?m|i am)(?: \w+)? sorry|sorry\b|as an ai\b|unfortunately,? i\b"
     r"|i (?:can['’]?t|can ?not|won['’]?t|am unable|am not able|must decline)|i['’]m (?:unable|not able))",
@@ -32,11 +31,12 @@ _REFUSAL = re.compile(
 
 
 def without_thought(reply: str) -> tuple[str, str | None]:
-    """Return what follows the last thought of a reply, and the reason if nothing does."""
-    text = _THOUGHT.split(reply)[-1].strip()
-    if _THINKING.search(text):
+    """Return a reply without its thought, and the reason if nothing is left; stored replies may hold the thought."""
+    parts = split(reply)
+    if parts.open:
         return "", "the reply ends while it still thinks"
-    return text[-LONGEST:], None if text else "the reply is empty"
+    text = parts.text.strip()[-LONGEST:]
+    return text, None if text else "the reply is empty"
 
 
 def refused(parsed: Parsed) -> bool:
@@ -76,6 +76,7 @@ _SAME_SENTENCE = re.compile(
     r"\s*[,，、](?!\s*(?:because|since|as|given|for|both|the|it|this|they|all)\b)"
     r"|[^\w\n.!]*(?:only|or|and|in part|part(?:ial|ly|ially)|most(?:ly)?|almost|nearly|may ?be|perhaps|possibly|not|no|yes|true|false|\d)\b"
 )
+_CORRECTS = re.compile(r"^\W*(?:wait|actually|correction|on (?:reflection|second thought))\b", re.MULTILINE | re.IGNORECASE)
 _TAKES_BACK = re.compile(r"[^\w]*(?:but|however|although|though|except|yet|actually|wait|on (?:reflection|second thought)|correction)\b")
 
 
@@ -198,6 +199,7 @@ class _Statements:
             if not objects:
                 return set()
         stated = {verdict for result in objects for verdict in self._of_object(result)}
+        stated |= {None} if self._corrected() else set()
         if not objects:
             stated |= set(self._marked())
         alone = [line for line in self._lines if self._words.phrase(line)]
@@ -207,6 +209,11 @@ class _Statements:
         begins = {self._words.said(self._text)} if self._words.begins(self._text) else set()
         stated = set(self._labeled_lines()) or set(self._sentences())
         return begins | (stated or {self._words.phrase(text) for text in (*alone, self._clauses[-1])} - {None})
+
+    def _corrected(self) -> bool:
+        """Whether a line takes a verdict back: it begins with "Wait" or the like, and verdicts stand on both sides."""
+        match = _CORRECTS.search(self._text)
+        return match is not None and self._words.mentioned(self._text[: match.start()]) and self._words.mentioned(self._text[match.end() :])
 
     @cached_property
     def _lines(self) -> list[str]:

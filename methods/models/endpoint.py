@@ -524,6 +524,10 @@ class Endpoint:
             return Broke(f"nothing answers at {self.config.url}: {fault.reason}{between}", where=where, try_this=hint)
         if fault.status == 404:
             hint = await self._models_hint() or "check `model` and `base_url` (it usually ends in /v1)"
+        elif fault.status == 407:
+            hint = (
+                f"a proxy wants a name and password: HTTPS_PROXY=http://NAME:PASSWORD@HOST (in effect: {connection_variables() or 'none'})"
+            )
         elif fault.misdirected:
             hint = "correct `base_url`; it usually ends in /v1"
             if way := connection_variables():

@@ -81,7 +81,8 @@ class LocalConfig(_Options):
     top_p: float = Field(1.0, gt=0, le=1, description="share of probability that is drawn from")
     stop: tuple[str, ...] = Field((), description="texts at which a reply ends")
     template: dict[str, Any] = Field(
-        default={}, description="variables of the model's chat template (enable_thinking: true); readers set enable_thinking: false"
+        default={},
+        description="variables of the model's chat template (enable_thinking: true); {}: enable_thinking: false if the template knows it",
     )
     max_prompt_tokens: int | None = Field(None, ge=16, description="longest prompt; null: what the model has room for")
     batch_size: int = Field(8, ge=1, description="prompts generated at once", exclude=True)
@@ -270,7 +271,7 @@ def open_llm(
     device: str | None = None,
     seed: int = 0,
     replies: str = "",
-    thinks: bool = True,
+    thinks: bool = False,
 ) -> ChatModel:
     """The model that an option names.
 
@@ -281,7 +282,8 @@ def open_llm(
         device: Of a model of this machine; None chooses.
         seed: Of what such a model draws.
         replies: Scope of the cached replies, as of `Services`.
-        thinks: Whether a local model may think before it answers, if its template can switch that; `llm.template` goes before it.
+        thinks: Whether a local model thinks before it answers, if its template can switch that; `llm.template` goes before it.
+            The limits on tokens are those of short replies, so only protocols that contain the thought let it think.
 
     Raises:
         UserError: The key is not set, the model cannot be loaded, or the script's benchmark cannot.

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from methods.models.thoughts import split
+from methods.models.thoughts import CUT, split
 
 CACHED = {"text": str, "finish_reason": str, "prompt_tokens": int, "completion_tokens": int, "model": str}
 """Fields of a completion that are always cached, with their types."""
@@ -26,6 +26,7 @@ UNSTATED_TOKENS = 32_768
 _FILTERED = frozenset({"content_filter", "safety", "prohibited_content", "recitation", "blocklist", "spii"})
 _CALLS_TOOL = frozenset({"tool_calls", "tool_use", "function_call"})
 _THOUGHT_PARTS = frozenset({"thinking", "reasoning", "thought", "redacted_thinking"})
+_TEXT_PARTS = frozenset({"text", "output_text"})
 _TOOL_PARTS = frozenset({"tool_use", "tool_call", "function_call", "server_tool_use"})
 _DEEPEST = 8
 
@@ -142,7 +143,7 @@ def read(completion: Completion, *, raw: bool = False, max_tokens: int | None = 
     if text:
         return Content(text, thought)
     if parts.open or thought:
-        if reason == "length":
+        if reason.lower() in CUT:
             return Content("", thought, "still thinking when max_tokens were used up")
         within = "the reply ends within a thought" if parts.open else "the reply holds a thought and no answer"
         return Content("", thought, f"{within} (finish reason: {reason})")
@@ -252,7 +253,7 @@ def _parts(content: Any) -> tuple[str, str, str, str]:
         return content or "", "", "", ""
     if not isinstance(content, list | dict):
         raise ValueError("its content is neither text nor parts")
-    texts, thoughts, refusals, tool = [], [], [], ""
+    texts, others, thoughts, refusals, tool = list[str](), list[str](), list[str](), list[str](), ""
     for part in content if isinstance(content, list) else [content]:
         kind = str(part.get("type", "text")) if isinstance(part, dict) else "text"
         if kind in _THOUGHT_PARTS:
@@ -262,10 +263,11 @@ def _parts(content: Any) -> tuple[str, str, str, str]:
         elif kind in _TOOL_PARTS:
             tool = str(part.get("name") or kind)
         elif isinstance(part, str | dict):
-            texts.append(_texts(part))
+            (texts if kind in _TEXT_PARTS else others).append(_texts(part))
         else:
             raise ValueError("a part of its content is not an object")
-    return "".join(texts), "\n\n".join(filter(None, thoughts)), "".join(refusals).strip(), tool
+    # Parts of unknown types (search results, citations) are the reply only if nothing else is.
+    return "".join(texts if any(texts) else others), "\n\n".join(filter(None, thoughts)), "".join(refusals).strip(), tool
 
 
 def _texts(value: Any, depth: int = 0) -> str:

@@ -11,13 +11,15 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-_NAMES = "think|thinking|thoughts?|reasoning"
+_NAMES = "think|thinking|thoughts?|reasoning|scratchpad|reflection|inner_monologue|inner_thoughts"
 _MARK = re.compile(
-    rf"(?P<open>(?i:<(?:\w{{1,20}}:)?(?:{_NAMES})(?:\s[^<>]{{0,200}})?>)|\[THINK\]|◁think▷"
+    rf"(?P<open>(?i:<(?:\w{{1,20}}:)?(?:{_NAMES})(?:\s[^<>]{{0,200}})?>)|\[THINK\]|◁think▷|<\|think(?:ing)?\|>"
     r"|<\|(?:begin_of_thought|START_THINKING)\|>|<\|channel>thought\b|<unused94>thought\b)"
-    rf"|(?i:</(?:\w{{1,20}}:)?(?:{_NAMES})\s{{0,20}}>)|\[/THINK\]|◁/think▷"
+    rf"|(?i:</(?:\w{{1,20}}:)?(?:{_NAMES})\s{{0,20}}>)|\[/THINK\]|◁/think▷|<\|/think(?:ing)?\|>"
     r"|<\|(?:end_of_thought|END_THINKING)\|>|<channel\|>|<unused95>"
 )
+CUT = ("length", "max_tokens")
+"""Finish reasons, in lower case, of replies that the token limit ended."""
 _FENCE = re.compile(r"^[ \t]{0,3}(```|~~~)", re.MULTILINE)
 _INLINE = re.compile(r"`[^`\n]+`|\"[^\"\n]{1,300}\"|“[^”\n]{1,300}”|'<[^'\n]{1,300}>'")
 _LINE_START = re.compile(r"^[^\S\n]*(?=[<\[◁])", re.MULTILINE)
@@ -63,7 +65,7 @@ def split(text: str, finish_reason: str = "") -> Split:
 
     Args:
         text: As the model wrote it.
-        finish_reason: `length` if the token limit ended it.
+        finish_reason: One of `CUT` if the token limit ended it.
     """
     if _HARMONY.match(text):
         return _channels(text)
@@ -71,7 +73,7 @@ def split(text: str, finish_reason: str = "") -> Split:
         thought, _, answer = text.removeprefix("analysis").rpartition(_BARE_FINAL)
         return Split(thought.strip(), answer)
     marks = list(_MARK.finditer(text))
-    return _Tags(text, marks).split(finish_reason == "length") if marks else Split("", text)
+    return _Tags(text, marks).split(finish_reason.lower() in CUT) if marks else Split("", text)
 
 
 def _channels(text: str) -> Split:

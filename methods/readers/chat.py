@@ -72,7 +72,7 @@ class ChatReader:
         llm = config.llm.model_copy(update={"max_tokens": longest})
         # A short answer leaves no tokens for a thought: a local model does not think unless `llm.template` says otherwise.
         self._model = open_llm(
-            llm, role="reader", cache=services.cache, device=services.device, seed=services.seed, replies=services.replies, thinks=False
+            llm, role="reader", cache=services.cache, device=services.device, seed=services.seed, replies=services.replies
         )
         limits = [limit for limit in (config.max_prompt_tokens, self._model.room) if limit is not None]
         self._longest_prompt = min(limits) if limits else None

@@ -94,27 +94,49 @@ _ENDS = (
     r"<\|(?:im_end|eot_id|end|return|endoftext|end_of_text|eom_id|end_of_turn|end_of_sentence)\|>|</s>|<end_of_turn>|<eos>"
     r"|<｜end▁of▁sentence｜>|\[/INST\]"
 )
-_TOKENS = r"<\|[\w.-]{1,40}\|>|<｜[\w▁]{1,40}｜>|</?s>|<(?:bos|eos|pad|unk)>|<(?:start|end)_of_turn>(?:model\b)?|\[/?INST\]"
+_TOKENS = (
+    r"<\|(?:im_start|start_header_id)\|>(?:assistant\b)?|<\|[\w.-]{1,40}\|>|<｜[\w▁]{1,40}｜>|</?s>"
+    r"|<(?:bos|eos|pad|unk)>|<(?:start|end)_of_turn>(?:model\b)?|\[/?INST\]"
+)
 _END, _TOKEN, _FIRST_TOKENS = re.compile(_ENDS), re.compile(_TOKENS), re.compile(rf"(?:\s*(?:{_TOKENS}))*")
 _NEXT_TURN = re.compile(r"^[ \t]*(?:question|user|human|passages?)[ \t]*:", re.IGNORECASE | re.MULTILINE)
 _FENCE = re.compile(r"(?:```|~~~)[\w+-]{0,20}")
-_LABEL = r"(?:the[ \t]+)?(?:final[ \t]+|short[ \t]+|correct[ \t]+)?answer|(?:final[ \t]+)?response|output"
+_OTHERS = "ans|antwort|réponse|respuesta|resposta|risposta|ответ|答案|回答|答え|답변|정답"
+_SO = r"(?:(?:so|therefore|thus|hence|finally|in conclusion),?[ \t]+|i (?:think|believe)(?: that)?[ \t]+)?(?:the[ \t]+)?"
+_LABEL = rf"(?:the[ \t]+)?(?:final[ \t]+|short[ \t]+|correct[ \t]+)?answer|(?:final[ \t]+)?response|output|{_OTHERS}"
+_STATES = rf"{_SO}(?:final[ \t]+|short[ \t]+|correct[ \t]+)?answer[ \t]+is"
+"""How a line begins that states the answer in a sentence."""
 _MARKED = re.compile(
-    rf"[ \t>#*_`-]{{0,10}}(?:{_LABEL})[ \t]{{0,10}}(?:[*_]{{1,3}}[ \t]{{0,10}}:|:[ \t]{{0,10}}[*_]{{0,3}})(?P<rest>[^\n]*)", re.IGNORECASE
+    rf"[ \t>#*_`-]{{0,10}}(?:{_LABEL})[ \t]{{0,10}}(?:[*_]{{1,3}}[ \t]{{0,10}}[:：]|[:：][ \t]{{0,10}}[*_]{{0,3}})"
+    rf"(?P<rest>[^\n]*)",
+    re.IGNORECASE,
 )
-_HEADING = re.compile(rf"[ \t>#*_]{{0,10}}(?:{_LABEL})[*_ \t]{{0,10}}:?[*_ \t]{{0,10}}", re.IGNORECASE)
-_PREFIX = re.compile(r"(?:the\s+)?(?:final\s+|short\s+|correct\s+)?answer\s*(?:is\s*:?|:)\s*", re.IGNORECASE)
+_HEADING = re.compile(rf"[ \t>#*_]{{0,10}}(?:{_LABEL})[*_ \t]{{0,10}}[:：]?[*_ \t]{{0,10}}", re.IGNORECASE)
+_PREFIX = re.compile(rf"(?:{_STATES}(?:\s*:\s*|\s+|$)|(?:the\s+)?(?:final\s+|short\s+|correct\s+)?answer\s*:\s*)", re.IGNORECASE)
+_CONCLUDES = re.compile(
+    rf"[ \t>*_]{{0,10}}(?:(?=so|therefore|thus|hence|finally|in c|the f){_STATES}\b|{_STATES}[ \t]*[:*])", re.IGNORECASE
+)
+"""A line that concludes; "The answer is found in [1]." explains."""
 _PREFACE = re.compile(
     r"(?:based on|according to|from|given) (?:the |these |this )?(?:given |provided |above |retrieved |supplied )?"
-    r"(?:passages?|contexts?|documents?|texts?|information|sources?|evidence)(?: (?:provided|given|above))?\s{0,9}[:,]\s*",
+    r"(?:passages?|contexts?|documents?|texts?|information|sources?|evidence)(?: \[?\d{1,3}\]?| (?:provided|given|above))?\s{0,9}[:,]\s*",
     re.IGNORECASE,
 )
 _GREETING = re.compile(r"(?:(?:sure|certainly|of course|okay)\b[!,.]? ?)?here(?:['’]s| is| are)\b[^\n:]{0,80}:\s*", re.IGNORECASE)
-_TAGGED = re.compile(r"<(final_answer|short_answer|answer|response)>", re.IGNORECASE)
+_WILLING = re.compile(r"[*_]{0,3}(?:sure|certainly|of course|absolutely|okay)(?: thing)?[!,.:]{0,2}[*_]{0,3}", re.IGNORECASE)
+_AGREES = re.compile(rf"(?:sure|certainly|of course|absolutely|okay)[!,.]\s+(?={_STATES}\b)", re.IGNORECASE)
+_TAGGED = re.compile(r"<(final_answer|short_answer|answer|response|final|result|output|ans)>", re.IGNORECASE)
+_STYLED = re.compile(r"<(b|strong|i|em|u|p|span)>([^<>\n]+)</\1>", re.IGNORECASE)
+_RULE = re.compile(r"\s*(?:={3,}|-{3,}|\*{3,}|_{3,})\s*")
+_HASHED = re.compile(r"####[ \t]+(?=\S)")
+_ROW = re.compile(r"\s*\|(?P<cells>[^\n]*)\|\s*")
+_LINED = re.compile(r"\s*\|(?:\s*:?-+:?\s*\|)+\s*")
 _BOXED = re.compile(r"\\(?:boxed|fbox)\s?\{")
+_FORMULA = re.compile(r"\${1,2}([^$\n]+)\${1,2}|\\\(([^\n]+)\\\)|\\\[([^\n]+)\\\]")
 _TEX = re.compile(r"\\(?:text|textbf|mathrm|mathbf|textit|mbox)\{([^{}]*)\}")
 _ESCAPED = re.compile(r"\\([$%&#_])")
 _LIST = re.compile(r"(?:#{1,6}|>|[-*•])\s+(?=\S)")
+_QUOTES = {'"': '"', "'": "'", "“": "”", "`": "`", "‘": "’", "«": "»", "„": "“”", "「": "」", "『": "』"}
 _BOLD = re.compile(r"(?<![*\w])\*\*(?=\S)([^*\n]+)(?<=\S)\*\*(?![*\w])")
 _LINK = re.compile(r"\[([^\]\[\n]+)\]\(https?://[^()\s]*\)")
 _NUMBERS = r"\d{1,3}(?:\s?(?:,|;|-|–|and|&)\s?\d{1,3}){0,20}"
@@ -124,7 +146,10 @@ _CITED = re.compile(
     rf"|\((?:{_PASSAGE})(?P<c>{_NUMBERS})\)|\((?:see |source: ?|cf\. )?\[(?P<d>{_NUMBERS})\]\))\s*\Z",
     re.IGNORECASE,
 )
+_JOINED = re.compile(r"(?:[,;]|\s[–—-])\Z")
 _LED = re.compile(r"\[(\d{1,3})\]\s+(?=\S)")
+_LITERAL = re.compile(r"\{\s*'[\w ]{1,40}'\s*:\s*'([^'\n]*)'\s*\}")
+"""A dictionary as Python writes it."""
 _ANSWER_FIELDS = ("answer", "final_answer", "short_answer")
 
 
@@ -163,6 +188,9 @@ def _unwrapped(text: str) -> str:
     if boxes and (inside := _braced(text[boxes[-1].end() :])) is not None:
         inside = _ESCAPED.sub(r"\1", _TEX.sub(r"\1", inside)).strip()
         return inside[1:-1].strip() if len(inside) > 2 and inside[0] == inside[-1] == "$" else inside
+    if (formula := _FORMULA.fullmatch(text)) or _TEX.fullmatch(text):
+        inside = next(filter(None, formula.groups())) if formula else text
+        return _ESCAPED.sub(r"\1", _TEX.sub(r"\1", inside)).strip()
     tags = list(_TAGGED.finditer(text))
     if tags:
         inside = text[tags[-1].end() :]
@@ -172,7 +200,18 @@ def _unwrapped(text: str) -> str:
         return _unfenced(text)
     if text[:1] in ("{", "[") and text[-1:] in ("}", "]"):
         return _field(text)
-    return text
+    return _cell(text) if text[:1] == "|" else text
+
+
+def _cell(text: str) -> str:
+    """Return the answer's cell of a table with one row; other texts are returned as they are."""
+    rows = [match["cells"].split("|") for line in text.splitlines() if (match := _ROW.fullmatch(line)) and not _LINED.fullmatch(line)]
+    if len(rows) == 1:
+        return rows[0][0].strip() if len(rows[0]) == 1 else text
+    if len(rows) != 2 or len(rows[0]) != len(rows[1]):
+        return text
+    named = [number for number, name in enumerate(rows[0]) if len(rows[0]) == 1 or _HEADING.fullmatch(name.strip())]
+    return rows[1][named[0]].strip() if len(named) == 1 else text
 
 
 def _braced(text: str) -> str | None:
@@ -202,7 +241,8 @@ def _field(text: str) -> str:
     try:
         value: Any = json.loads(text)
     except (ValueError, RecursionError):
-        return text
+        quoted = _LITERAL.fullmatch(text)
+        return quoted[1] if quoted else text
     if not isinstance(value, dict):
         return value[0] if isinstance(value, list) and len(value) == 1 and isinstance(value[0], str) else text
     named = [value[name] for name in value if name.lower() in _ANSWER_FIELDS]
@@ -216,10 +256,13 @@ def _field(text: str) -> str:
 
 def _after_preface(text: str) -> str:
     """Return a text from the line on that holds the answer: one that is labeled so, else the first that is not a preface."""
-    lines = [line for line in text.splitlines() if line.strip()]
-    labeled = [number for number, line in enumerate(lines) if _MARKED.match(line) or _HEADING.fullmatch(line)]
+    written = [line for line in text.splitlines() if line.strip()]
+    lines = [line for line in written if not _RULE.fullmatch(line)] or written
+    labeled = [number for number, line in enumerate(lines) if _MARKED.match(line) or _HEADING.fullmatch(line) or _CONCLUDES.match(line)]
     if labeled and labeled[0] != 0:
         lines = lines[labeled[-1] :]
+    elif not labeled and lines and _HASHED.match(lines[-1]):  # as GSM8K writes answers
+        lines = lines[-1:]
     start = 0
     while start < len(lines) - 1 and (_HEADING.fullmatch(lines[start]) or _introduces(lines[start])):
         start += 1
@@ -227,7 +270,7 @@ def _after_preface(text: str) -> str:
 
 
 def _introduces(line: str) -> bool:
-    return line.rstrip("*_ \t").endswith(":")
+    return line.rstrip("*_ \t").endswith((":", "：")) or line.strip() == "assistant" or _WILLING.fullmatch(line.strip()) is not None
 
 
 def _plain(line: str) -> str:
@@ -245,7 +288,9 @@ def _plain(line: str) -> str:
         inside = line[len(mark) : -len(mark)]
         if inside and line == f"{mark}{inside}{mark}" and mark not in inside and inside == inside.strip():
             line = inside
-    for preface in (_GREETING, _PREFACE):
+    styled = _STYLED.fullmatch(line)
+    line = styled[2].strip() if styled else line
+    for preface in (_AGREES, _GREETING, _PREFACE):
         match = preface.match(line)
         if match and line[match.end() :].strip():
             line = line[match.end() :]
@@ -266,7 +311,7 @@ def _uncited(text: str, shown: Shown, cited: list[int]) -> str:
         match = _CITED.search(tail)
         if match is None:
             break
-        kept = text[: len(text) - len(stop) - len(tail) + match.start()].rstrip()
+        kept = _JOINED.sub("", text[: len(text) - len(stop) - len(tail) + match.start()].rstrip())
         numbers = _listed(next(group for group in match.group("a", "b", "c", "d") if group))
         if not kept or not numbers or not all(map(shown, numbers)):
             break
@@ -287,7 +332,8 @@ def _listed(text: str) -> list[int]:
 
 def _bare(text: str) -> str:
     """Remove quotes around an answer and its stop, unless the stop belongs to an abbreviation ("Robert Downey Jr.", "U.S.")."""
-    if len(text) > 1 and text[0] in "\"'“`" and text[-1] in "\"'”`":
+    closing = _QUOTES.get(text[:1], "")
+    if closing and len(text) > 1 and text[-1] in closing and not any(mark in text[1:-1] for mark in closing):
         text = text[1:-1].strip()
     if text.endswith(".") and len(text.split()[-1]) > 4 and "." not in text.split()[-1][:-1]:
         text = text[:-1]

@@ -145,6 +145,12 @@ def test_empty_answers_are_reported_if_answers_are_scored(store: Store, fill: An
     assert list(lines_of(store, row)) == codes
 
 
+def test_empty_answers_of_a_retrieval_only_run_are_usual(store: Store, fill: Any) -> None:
+    row = fill(store, {"m": [""] * 20}, GOLDS)["m"]
+    for usual in ({"description": {"reader": {"id": "retrieval_only"}}}, {"card": {"retrieval_only": True}}):
+        assert not lines_of(store, replace(row, **usual))
+
+
 def test_answers_that_differ_only_in_form_are_counted(store: Store, fill: Any) -> None:
     golds = ["Beyoncé", "1914-1918", "yes", "Marks & Spencer", "well-known", "Lyon", "Oslo"]
     differing = [unicodedata.normalize("NFD", "Beyoncé"), "1914–1918", "Yes, both are.", "Marks &amp; Spencer", "well known"]

@@ -18,7 +18,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from string import Template
-from typing import Any
+from typing import Any, ClassVar
 
 from pydantic import Field
 
@@ -57,6 +57,8 @@ INSTRUCTIONS = 200
 class SearchingConfig(MethodConfig):
     """Options of all programs."""
 
+    thinks: ClassVar[bool] = False
+    """Whether the program's protocol contains the model's thought."""
     retriever: RetrieverPart = Field(Part(id="dense"), description="what to search with; a bare name stands for {id: …}")
     k: int = Field(5, ge=1, le=DEEPEST, description="passages of a search")
     prompts: str | None = Field(
@@ -233,7 +235,13 @@ class Program:
         self.model: ChatModel | None = None
         if hasattr(config, "llm"):
             self.model = open_llm(
-                config.llm, role=name, cache=services.cache, device=services.device, seed=services.seed, replies=services.replies
+                config.llm,
+                role=name,
+                cache=services.cache,
+                device=services.device,
+                seed=services.seed,
+                replies=services.replies,
+                thinks=config.thinks,
             )
         self.tool = tool(config, services) if tool else None
         self.in_flight = self.model.in_flight if self.model else IN_FLIGHT

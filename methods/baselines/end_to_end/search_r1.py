@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Annotated, NamedTuple
+from typing import Annotated, ClassVar, NamedTuple
 
 from pydantic import Field
 
@@ -36,6 +36,7 @@ TAGS = {
 class SearchR1Config(ProgramConfig):
     """Options of both."""
 
+    thinks: ClassVar[bool] = True
     llm: Annotated[LLM, defaults(max_tokens=500, stop=[tags.information[0] for tags in TAGS.values()])] = Field(
         description="the trained model: weights of this machine, or an endpoint that goes on with an assistant's last message"
     )

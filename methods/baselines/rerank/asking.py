@@ -94,14 +94,22 @@ class AskingReranker(ABC):
         template: The prompt that ships.
         limits: What is cut off queries and passages first: options of `Writer`.
         model: In place of the one that the options name.
+        thinks: Whether the protocol contains the thought.
     """
 
     def __init__(
-        self, config: Any, services: Services, name: str, template: str, limits: dict[str, Any], model: LabelModel | None = None
+        self,
+        config: Any,
+        services: Services,
+        name: str,
+        template: str,
+        limits: dict[str, Any],
+        model: LabelModel | None = None,
+        thinks: bool = False,
     ) -> None:
         self.config, self.name = config, name
         self.model: ChatModel | LabelModel = model or open_llm(
-            config.llm, role=name, cache=services.cache, device=services.device, seed=services.seed, replies=services.replies
+            config.llm, role=name, cache=services.cache, device=services.device, seed=services.seed, replies=services.replies, thinks=thinks
         )
         self.in_flight = self.model.in_flight
         limits_of_room = (self.model.room, None if config.context is None else config.context - config.llm.longest)
@@ -183,7 +191,7 @@ class WindowReranker(AskingReranker):
     def __init__(
         self, config: Any, services: Services, name: str, *, tagged: bool = False, named: int | None = None, **limits: Any
     ) -> None:
-        super().__init__(config, services, name, name, {"plain_references": True, **limits})
+        super().__init__(config, services, name, name, {"plain_references": True, **limits}, thinks=tagged)
         self._tagged, self._named = tagged, named
 
     async def order(self, state: State) -> Sequence[int]:
@@ -248,7 +256,7 @@ class ChoiceReranker(AskingReranker):
         model: LabelModel | None = None,
         **limits: Any,
     ) -> None:
-        super().__init__(config, services, name, template, limits, model)
+        super().__init__(config, services, name, template, limits, model, thinks=raw)
         self.labels, self._named, self._shuffles, self._raw = labels, named, shuffles or config.votes > 1, raw
 
     async def order(self, state: State) -> Sequence[int]:

@@ -82,6 +82,8 @@ def test_stated_verdict_is_read(reply: str, verdict: str) -> None:
         *((text, "qualified") for text in ("Match. However, the year is wrong.", "Match / Partial / Mismatch", "Match/Mismatch")),
         *((text, "") for text in ("Match or Mismatch, hard to say", "Match\nMismatch", "Match: 0.9\nPartial: 0.1")),
         ("Match. On a second look: Partial.", "qualified"),
+        ("Verdict: Mismatch\nWait, actually Match.", "qualified"),
+        ("Verdict: Mismatch\nActually, both name Rome. Verdict: Match", "more than one verdict"),
         ("Match\n\nVerdict: Mismatch", "more than one verdict"),
         ("Verdict: Match\nVerdict: Mismatch", "more than one verdict"),
         ('{"verdict": "Match"}\n{"verdict": "Mismatch"}', "more than one verdict"),

@@ -86,6 +86,15 @@ ANSWERED = {
     "further parts": body([{"type": "reasoning", "summary": [{"text": "hm"}]}, {"type": "output_text", "text": "Lyon"}]),
     "harmony": body("<|channel|>analysis<|message|>hm<|end|><|start|>assistant<|channel|>final<|message|>Lyon<|return|>"),
     "brackets": body("[THINK]hm[/THINK]Lyon"),
+    "a part of an unknown type": body(
+        [
+            {"type": "reasoning", "text": "hm"},
+            {"type": "search_results", "content": [{"type": "text", "text": "Paris"}]},
+            {"type": "text", "text": "Lyon"},
+        ]
+    ),
+    "notes of its own": body("<scratchpad>Paris?</scratchpad>\nLyon"),
+    "tokens": body("<|thinking|>hm<|/thinking|>Lyon"),
     "attributes": body('<Reasoning effort="low">hm</Reasoning>\nLyon'),
     "an empty thought": body("<think>\n\n</think>\n\nLyon", message={"reasoning_content": "hm"}),
 }
@@ -101,6 +110,7 @@ def test_thought_is_separated_from_the_answer(family: str) -> None:
 
 FAILED_REPLIES: dict[str, tuple[Any, str]] = {
     "thought that never ends": (body("<think>\nOkay, and on", "length"), "still thinking when max_tokens were used up"),
+    "thought cut by another name": (body("<think>\nOkay, and on", "MAX_TOKENS"), "still thinking when max_tokens were used up"),
     "thought cut in a field": (body(None, "length", message={"reasoning_content": "Lyon"}), "still thinking when max_tokens were used up"),
     "thought and no answer": (body(None, message={"reasoning_content": "Lyon"}), "thought and no answer"),
     "harmony cut": (body("<|channel|>analysis<|message|>hm", "length"), "still thinking"),

@@ -46,6 +46,7 @@ from methods.api import (
     Services,
     Usage,
     reason,
+    told,
 )
 from methods.flow import IN_FLIGHT, ContractError, form_of, in_flight, one, stream, trace
 from methods.memory import peak_memory, reset_peak_memory
@@ -407,8 +408,9 @@ def predictions(program: Callable[[Query], Awaitable[Prediction]], queries: Iter
                 prediction = await program(query)
         except (UserError, ContractError):
             raise
-        except Exception as error:
-            notes = {FAILED: reason(f"{type(error).__name__}: {error}", f" ({_place(error)})"), CAUSE: CODE}
+        # `SystemExit` would end the event loop, for whose other programs the run would wait forever.
+        except (Exception, SystemExit) as error:
+            notes = {FAILED: reason(f"{type(error).__name__}: {told(error)}", f" ({_place(error)})"), CAUSE: CODE}
             prediction = Prediction(query.id, "", notes=notes)
         done = trace()
         # Where a program does not tell its stages apart, it is one.
@@ -423,7 +425,7 @@ def predictions(program: Callable[[Query], Awaitable[Prediction]], queries: Iter
     return stream(answered, queries, in_flight)
 
 
-def _place(error: Exception) -> str:
+def _place(error: BaseException) -> str:
     """Where an error was raised, as far as it is no library's own code: `read, my_reader.py line 12`."""
     frames = traceback.extract_tb(error.__traceback__)
     frame = next((frame for frame in reversed(frames) if "site-packages" not in frame.filename), frames[-1])

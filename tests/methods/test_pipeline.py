@@ -309,3 +309,26 @@ def test_registered_products_play_the_role_that_their_kind_names(offline_options
             built = entry.factory(entry.validate(offline_options.get(entry.id, {})), Services(device="cpu"))
             assert isinstance(built, Retriever)
             assert not isinstance(built, Method)
+
+
+class Unprintable(Exception):
+    """Its message cannot be read."""
+
+    def __init__(self, raised: type[BaseException]) -> None:
+        self.raised = raised
+
+    def __str__(self) -> str:
+        raise self.raised
+
+
+@pytest.mark.parametrize("error", [Unprintable(ValueError), Unprintable(SystemExit), SystemExit(5)], ids=["str", "str exits", "exit"])
+def test_an_error_without_a_message_and_an_exit_fail_one_question(error: BaseException) -> None:
+    async def program(query: Query) -> Prediction:
+        if query.id == queries(1)[0].id:
+            raise error
+        return Prediction(query.id, "Lyon")
+
+    done = list(predictions(program, queries(3), 1))
+    assert [prediction.notes.get("cause") for prediction in done] == ["code", None, None]
+    assert done[0].notes["failed"].startswith(f"{type(error).__name__}: ")
+    assert [prediction.answer for prediction in done] == ["", "Lyon", "Lyon"]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import inspect
 import os
 import queue
 import threading
@@ -403,7 +404,12 @@ def one(role: Any, name: str) -> Callable[..., Awaitable[Any]]:
             single = getattr(role, f"{name}_one")
 
             async def awaited(*arguments: Any) -> Any:
-                return matched(await single(*arguments), arguments[0], role)
+                result = single(*arguments)
+                if not inspect.isawaitable(result):
+                    raise ContractError(
+                        f"{type(role).__name__}.{name}_one returned {type(result).__name__} without waiting: write `async def {name}_one`"
+                    )
+                return matched(await result, arguments[0], role)
 
             return awaited
         case "batch":

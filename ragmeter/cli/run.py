@@ -55,6 +55,8 @@ def run(
         return _list(common)
     if not dry_run and utilization is not None:
         raise UserError("this is for --dry-run alone", where="--utilization", try_this="add --dry-run")
+    if dry_run and fresh:
+        raise UserError("a plan leaves out what is stored", where="--fresh", try_this="--dry-run with --store FOLDER that is empty")
     if reuse_replies and not fresh:
         raise UserError("--reuse-replies needs --fresh", where="--reuse-replies", try_this="add --fresh, or leave it out")
 
@@ -163,6 +165,7 @@ def conclude_judging(experiment: Experiment, store: Store) -> int:
 
 def conclude(outcomes: Sequence[Outcome], planned: int, verbose: bool) -> int:
     """Say what failed, and which tasks are incomplete; returns the exit code."""
+    from methods.api import told
     from results.store import INCOMPLETE
 
     broken = [outcome for outcome in outcomes if outcome.error is not None and outcome.status != INCOMPLETE]
@@ -174,7 +177,7 @@ def conclude(outcomes: Sequence[Outcome], planned: int, verbose: bool) -> int:
         err.print(Text(f"{len(incomplete)} of {planned} tasks {'is' if len(incomplete) == 1 else 'are'} {what}", style="bold red"))
     for outcome in [*broken, *incomplete]:
         error = outcome.error
-        lines = error.lines() if isinstance(error, UserError) else [f"{type(error).__name__}: {error}"]
+        lines = error.lines() if isinstance(error, UserError) else [f"{type(error).__name__}: {told(error) if error else ''}"]
         err.print(Text(f"{outcome.task.method.name} on {outcome.task.run.dataset}: " + "\n".join(lines)))
         if verbose and not isinstance(error, UserError):
             err.print(Text("".join(traceback.format_exception(error))))

@@ -198,3 +198,12 @@ def test_where_one_of_several_raises_the_others_are_cancelled() -> None:
     with pytest.raises(KeyError):
         flow.ordered(program, [0], 1)
     assert ended == ["cancelled", "cancelled"]
+
+
+def test_single_form_that_is_not_async_is_named() -> None:
+    class Role:
+        def answer_one(self, query: Query) -> Prediction:
+            return Prediction(query.id, "")
+
+    with pytest.raises(ContractError, match="async def answer_one"):
+        asyncio.run(one(Role(), "answer")(Query("q", "?")))

@@ -52,13 +52,13 @@ def numbers(values: Iterable[Any], kind: type[np.integer] | type[np.floating]) -
     Raises:
         ValueError: A value is no number of this kind.
     """
-    given = list(values)
-    filled = np.array([0 if value is None else value for value in given])
+    items = list(values)
+    filled = np.array([0 if value is None else value for value in items])
     data = filled.astype(kind)
     if filled.dtype.kind not in "iufb" or not np.array_equal(data, filled, equal_nan=True):
-        wrong = next((value for value in given if value is not None and kind(value) != value), None)
+        wrong = next((value for value in items if value is not None and kind(value) != value), None)
         raise ValueError(f"{wrong!r} is no {kind.__name__}")
-    return pa.Array.from_buffers(pa.from_numpy_dtype(data.dtype), len(given), [_validity(given), pa.py_buffer(data)])
+    return pa.Array.from_buffers(pa.from_numpy_dtype(data.dtype), len(items), [_validity(items), pa.py_buffer(data)])
 
 
 def moments(values: Sequence[datetime | None]) -> pa.Array:

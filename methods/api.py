@@ -213,7 +213,7 @@ def reason(text: str, end: str = "") -> str:
     return (flat if len(flat) <= room else f"{flat[: room - 1]}…") + end
 
 
-def told(error: BaseException) -> str:
+def message_of(error: BaseException) -> str:
     """Return the message of an error, "" if a plug-in's `__str__` raises."""
     try:
         return str(error)

@@ -45,8 +45,8 @@ from methods.api import (
     Retriever,
     Services,
     Usage,
+    message_of,
     reason,
-    told,
 )
 from methods.flow import IN_FLIGHT, ContractError, form_of, in_flight, one, stream, trace
 from methods.memory import peak_memory, reset_peak_memory
@@ -410,7 +410,7 @@ def predictions(program: Callable[[Query], Awaitable[Prediction]], queries: Iter
             raise
         # `SystemExit` would end the event loop, for whose other programs the run would wait forever.
         except (Exception, SystemExit) as error:
-            notes = {FAILED: reason(f"{type(error).__name__}: {told(error)}", f" ({_place(error)})"), CAUSE: CODE}
+            notes = {FAILED: reason(f"{type(error).__name__}: {message_of(error)}", f" ({_place(error)})"), CAUSE: CODE}
             prediction = Prediction(query.id, "", notes=notes)
         done = trace()
         # Where a program does not tell its stages apart, it is one.

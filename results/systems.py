@@ -191,10 +191,10 @@ def _wanted_table(wanted: Sequence[Wanted], unknown: Mapping[str, frozenset[str]
         for position, run in enumerate(column.runs)
         for member in column.members(run)
     ]
-    places, positions, runs, metrics, data, known = list(zip(*rows, strict=True)) or [()] * 6
+    numbers, positions, runs, metrics, data, known = list(zip(*rows, strict=True)) or [()] * 6
     return pa.table(
         {
-            "column_place": columns.numbers(places, np.int32),
+            "column_place": columns.numbers(numbers, np.int32),
             "place": columns.numbers(positions, np.int32),
             "run": columns.strings(runs),
             "metric": columns.strings(metrics),

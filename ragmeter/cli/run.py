@@ -165,7 +165,7 @@ def conclude_judging(experiment: Experiment, store: Store) -> int:
 
 def conclude(outcomes: Sequence[Outcome], planned: int, verbose: bool) -> int:
     """Say what failed, and which tasks are incomplete; returns the exit code."""
-    from methods.api import told
+    from methods.api import message_of
     from results.store import INCOMPLETE
 
     broken = [outcome for outcome in outcomes if outcome.error is not None and outcome.status != INCOMPLETE]
@@ -177,7 +177,7 @@ def conclude(outcomes: Sequence[Outcome], planned: int, verbose: bool) -> int:
         err.print(Text(f"{len(incomplete)} of {planned} tasks {'is' if len(incomplete) == 1 else 'are'} {what}", style="bold red"))
     for outcome in [*broken, *incomplete]:
         error = outcome.error
-        lines = error.lines() if isinstance(error, UserError) else [f"{type(error).__name__}: {told(error) if error else ''}"]
+        lines = error.lines() if isinstance(error, UserError) else [f"{type(error).__name__}: {message_of(error) if error else ''}"]
         err.print(Text(f"{outcome.task.method.name} on {outcome.task.run.dataset}: " + "\n".join(lines)))
         if verbose and not isinstance(error, UserError):
             err.print(Text("".join(traceback.format_exception(error))))

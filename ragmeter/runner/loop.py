@@ -23,7 +23,7 @@ from benchmarks.schema import Passage, Query, Question
 from judges.metric import Metric, QuestionGraphs
 from judges.metric import parse as parse_metric
 from judges.score import score
-from methods.api import FAILED, Control, Indexed, Prediction, Services, told
+from methods.api import FAILED, Control, Indexed, Prediction, Services, message_of
 from methods.flow import interrupt
 from methods.models.limits import execution
 from ragmeter.experiment import in_setting
@@ -276,7 +276,7 @@ def _execute(
         return Outcome(task, INCOMPLETE, error, answered, time.perf_counter() - started, overhead)
     except Exception as error:
         # One method's fault must not cost the others their results; the caller shows it and exits non-zero.
-        message = told(error) or type(error).__name__
+        message = message_of(error) or type(error).__name__
         if not isinstance(error, DiskFull):
             _close(store, run.run, FAILED_RUN, message)
         progress.end(task, FAILED_RUN, message)

@@ -15,7 +15,7 @@ import queue
 import threading
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
@@ -45,9 +45,17 @@ def event_loop() -> asyncio.AbstractEventLoop:
         loop = _loops.get(os.getpid())
         if loop is None:
             loop = asyncio.new_event_loop()
-            threading.Thread(target=loop.run_forever, name="flow", daemon=True).start()
+            threading.Thread(target=_forever, args=(loop,), name="flow", daemon=True).start()
             _loops[os.getpid()] = loop
         return loop
+
+
+def _forever(loop: asyncio.AbstractEventLoop) -> None:
+    """Run the loop for good: a task that raises SystemExit or KeyboardInterrupt ends it, and others still wait on it."""
+    while True:
+        with suppress(SystemExit, KeyboardInterrupt):
+            loop.run_forever()
+            return
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:

@@ -207,3 +207,16 @@ def test_single_form_that_is_not_async_is_named() -> None:
 
     with pytest.raises(flow.ContractError, match="async def answer_one"):
         asyncio.run(flow.one(Role(), "answer")("q"))
+
+
+@pytest.mark.parametrize("error", [SystemExit, KeyboardInterrupt])
+def test_error_that_ends_a_loop_reaches_its_caller_and_leaves_the_loop_running(error: type[BaseException]) -> None:
+    async def fails() -> None:
+        raise error
+
+    async def works() -> str:
+        return "yes"
+
+    with pytest.raises(error):
+        flow.run(fails())
+    assert flow.run(works()) == "yes"

@@ -50,14 +50,14 @@ def numbers(values: Iterable[Any], kind: type[np.integer] | type[np.floating]) -
     """Return a column of numbers.
 
     Raises:
-        ValueError: A value is no number of this kind.
+        ValueError: A value is not a number of this kind.
     """
     items = list(values)
     filled = np.array([0 if value is None else value for value in items])
     data = filled.astype(kind)
     if filled.dtype.kind not in "iufb" or not np.array_equal(data, filled, equal_nan=True):
         wrong = next((value for value in items if value is not None and kind(value) != value), None)
-        raise ValueError(f"{wrong!r} is no {kind.__name__}")
+        raise ValueError(f"{wrong!r} is not a valid {kind.__name__}")
     return pa.Array.from_buffers(pa.from_numpy_dtype(data.dtype), len(items), [_validity(items), pa.py_buffer(data)])
 
 
@@ -92,7 +92,7 @@ def _validity(values: Sequence[Any]) -> pa.Buffer | None:
 
 
 def _offsets(lengths: Iterable[int], count: int, kind: type[np.signedinteger]) -> pa.Buffer:
-    """Where each of some parts begins, and where the last one ends."""
+    """Return where each of some parts begins, and where the last one ends."""
     offsets = np.zeros(count + 1, np.int64)
     np.cumsum(np.fromiter(lengths, np.int64, count), out=offsets[1:])
     if offsets[-1] > np.iinfo(kind).max:

@@ -108,7 +108,7 @@ class JudgeCall:
 
     @property
     def read(self) -> bool:
-        """Whether all that was asked for could be read."""
+        """Return whether all that was asked for could be read."""
         return self.parsed.value is not None and not self.parsed.value.get("unscored")
 
 

@@ -222,7 +222,7 @@ class MetricEntry:
 
     @property
     def edition(self) -> str:
-        """What follows `#` in ids: the version, and of a plug-in the hash of its code (`v1-3fa2c1d0`)."""
+        """Return what follows `#` in ids: the version, and of a plug-in the hash of its code (`v1-3fa2c1d0`)."""
         return f"v{self.version}{self.code.suffix if self.code else ''}"
 
 

@@ -149,7 +149,7 @@ class Cell:
 
     @property
     def wrong(self) -> list[str]:
-        """What this cell does not keep."""
+        """Return what this cell does not keep."""
         wrong = []
         if self.most > SLOTS:
             wrong.append(f"{self.most} calls in flight, {SLOTS} allowed")

@@ -173,7 +173,7 @@ def _parts(before: Made, now: Made) -> Iterator[tuple[str, str]]:
 
 
 def _part(row: str, role: str, old: Mapping[str, Any] | None, new: Mapping[str, Any] | None) -> Iterator[tuple[str, str]]:
-    """What differs in one part of a method."""
+    """Return what differs in one part of a method."""
     if old == new:
         return
     if not old or not new or old["id"] != new["id"]:

@@ -211,7 +211,7 @@ class Setting:
 
     @property
     def one_sided(self) -> bool:
-        """Whether one of the runs has no value here, or null."""
+        """Return whether one of the runs has no value here, or null."""
         return self.first is None or self.second is None
 
 

@@ -232,13 +232,13 @@ def _short(text: str, most: int = 60) -> str:
 
 
 def _answers_nothing(run: RunRow) -> bool:
-    """Whether a run is meant to give rankings alone."""
+    """Return whether a run is meant to give rankings alone."""
     reader = run.description.get("reader")
     return (isinstance(reader, dict) and reader.get("id") == "retrieval_only") or bool((run.card or {}).get("retrieval_only"))
 
 
 def _right_everywhere(store: Store, run: RunRow, answer: str) -> bool:
-    """Whether every question that has a gold accepts an answer."""
+    """Return whether every question that has a gold accepts an answer."""
     with store.database.reading() as connection:
         accepted = connection.execute("SELECT DISTINCT golds FROM questions WHERE dataset_fingerprint = ?", [run.dataset_fingerprint])
         return all(em(answer, golds, "lenient") for (golds,) in accepted.fetchall() if golds)

@@ -231,7 +231,7 @@ class Execution:
 
     @property
     def finished(self) -> bool:
-        """Whether it can no longer change."""
+        """Return whether it can no longer change."""
         return self.status == FINISHED
 
 

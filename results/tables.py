@@ -135,7 +135,7 @@ def _seeds(row: Row) -> Iterable[str]:
 
 
 def _unscored(row: Row) -> Iterable[str]:
-    """What a judge gave no value, and the bounds, in one line for all its measures that lack the same number."""
+    """Return what a judge gave no value, and the bounds, in one line for all its measures that lack the same number."""
     groups: dict[tuple[str, int, str], list[tuple[str, str]]] = {}
     for metric, cell in row.cells.items():
         if cell.unscored:

@@ -196,7 +196,7 @@ def max_unscored_of_runs(connection: DuckDBPyConnection, runs: Sequence[str]) ->
 
 @lru_cache(maxsize=64)
 def _stated(source: str, profile: str | None) -> float:
-    """What an experiment's file says; it was validated before it was stored."""
+    """Return what an experiment's file says; it was validated before it was stored."""
     try:
         value = yaml.safe_load(source)
     except yaml.YAMLError:

@@ -96,17 +96,17 @@ class Code:
 
     @property
     def id(self) -> str | None:
-        """What fingerprints cover: the hash; None if the author versions by hand."""
+        """Return what fingerprints cover: the hash; None if the author versions by hand."""
         return self.hash if self.identity == "code" else None
 
     @property
     def suffix(self) -> str:
-        """What follows the version in a metric's id: `-3fa2c1d0`, or nothing."""
+        """Return what follows the version in a metric's id: `-3fa2c1d0`, or nothing."""
         return f"-{self.hash[:8]}" if self.identity == "code" else ""
 
     @property
     def edited(self) -> bool:
-        """Whether its files are not what they were when it was registered: the process still runs the old code."""
+        """Return whether its files are not what they were when it was registered: the process still runs the old code."""
         try:
             return bool(self.starts) and _hashes([_Closure(*start) for start in self.starts]) != self.files
         except (OSError, BadZipFile):
@@ -204,7 +204,7 @@ def _unreadable(name: str, frame: FrameType) -> str:
 
 
 def _same_file(ran: str, file: Path) -> bool:
-    """Whether code was compiled from a file in an archive; a path within one does not exist on disk."""
+    """Return whether code was compiled from a file in an archive; a path within one does not exist on disk."""
     return os.path.abspath(ran) == os.path.abspath(file) or Path(ran).with_suffix("") == file.with_suffix("")
 
 
@@ -365,7 +365,7 @@ class _Closure:
         return None
 
     def _own(self, tree: Tree, file: str) -> bool:
-        """Whether a file belongs to the plug-in: among installed packages, to its package or distribution."""
+        """Return whether a file belongs to the plug-in: among installed packages, to its package or distribution."""
         if file.partition("/")[0] in SHIPPED:
             return False
         if tree is not self.tree or not tree.site:

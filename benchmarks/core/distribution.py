@@ -64,7 +64,7 @@ def owner_of(base: Path, file: str) -> Owner | None:
 
 
 def _claims(item: Distribution, file: str) -> bool:
-    """Whether a distribution's metadata, beside the module, says that the module is its own."""
+    """Return whether a distribution's metadata, beside the module, says that the module is its own."""
     record = item.read_text("RECORD")
     if record is not None:
         return file in _recorded(item)

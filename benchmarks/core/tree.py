@@ -35,7 +35,7 @@ class Tree:
 
     @cached_property
     def site(self) -> bool:
-        """Whether packages of several distributions are installed here."""
+        """Return whether packages of several distributions are installed here."""
         listed = self.listing("").folders
         return self.base.name in ("site-packages", "dist-packages") or any(name.endswith(".dist-info") for name in listed)
 

@@ -211,7 +211,7 @@ class _Statements:
         return begins | (stated or {self._words.phrase(text) for text in (*alone, self._clauses[-1])} - {None})
 
     def _corrected(self) -> bool:
-        """Whether a line takes a verdict back: it begins with "Wait" or the like, and verdicts stand on both sides."""
+        """Return whether a line takes a verdict back: it begins with "Wait" or the like, and verdicts stand on both sides."""
         match = _CORRECTS.search(self._text)
         return match is not None and self._words.mentioned(self._text[: match.start()]) and self._words.mentioned(self._text[match.end() :])
 
@@ -224,7 +224,7 @@ class _Statements:
         return [clause for clause in _CLAUSE.split(self._text) if clause.strip()] or [""]
 
     def _of_object(self, result: Mapping[str, Any]) -> Iterator[str | None]:
-        """What one JSON object states; a field that holds an object is looked into."""
+        """Return what one JSON object states; a field that holds an object is looked into."""
         keyed = [value for key, value in result.items() if _KEY.fullmatch(_plain(str(key)))]
         for value in keyed or [value for value in result.values() if isinstance(value, dict) or self._value(value) is not None]:
             if isinstance(value, dict):
@@ -238,7 +238,7 @@ class _Statements:
         return self._words.said(value) if isinstance(value, str) else None
 
     def _marked(self) -> Iterator[str | None]:
-        """What stands in tags, boxes and after a label; a label without a word of a verdict is talk."""
+        """Return what stands in tags, boxes and after a label; a label without a word of a verdict is talk."""
         result = [match[2] for match in _TAGGED.finditer(self._raw)]
         result += [match[1] or match[2] for match in _BOXED.finditer(self._raw)]
         result += [match[1] for match in _LABELED.finditer(self._text)]
@@ -247,7 +247,7 @@ class _Statements:
             yield self._words.said(plain) or self._words.stated(plain)
 
     def _labeled_lines(self) -> Iterator[str]:
-        """What lines say after a label in any language."""
+        """Return what lines say after a label in any language."""
         for line in self._lines:
             match = _LINE_LABEL.fullmatch(line)
             if match and not _UNSURE.search(_folded(line)) and not self._words.mentioned(line[: match.start(1)]):
@@ -328,7 +328,7 @@ def _settled(text: str, stated: Mapping[str, Sequence[Any]], criteria: Sequence[
 
 
 def _by_criterion(objects: Iterable[Mapping[str, Any]], criteria: Sequence[str]) -> dict[str, list[Any]]:
-    """What JSON objects say by each criterion; an object around an object is looked through."""
+    """Return what JSON objects say by each criterion; an object around an object is looked through."""
     stated: dict[str, list[Any]] = {}
     for result in objects:
         inner = [value for value in result.values() if isinstance(value, dict)]
@@ -345,7 +345,7 @@ def _by_criterion(objects: Iterable[Mapping[str, Any]], criteria: Sequence[str])
 
 
 def _in_lines(text: str, criteria: Sequence[str]) -> dict[str, list[Any]]:
-    """What lines, rows of a table and tags say by each criterion."""
+    """Return what lines, rows of a table and tags say by each criterion."""
     plain = _MARKDOWN.sub("", unicodedata.normalize("NFKC", text))
     stated: dict[str, list[Any]] = {}
     for criterion in criteria:

@@ -59,7 +59,7 @@ class BM25Config(MethodConfig):
 
     @property
     def pattern(self) -> str:
-        """What a word is."""
+        """Return what a word is."""
         return BM25S if self.tokens == "bm25s" else WORDS
 
     def among_candidates(self, query: Query) -> bool:

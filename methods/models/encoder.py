@@ -236,7 +236,7 @@ class Encoder:
 
     @property
     def notes(self) -> dict[str, Any]:
-        """What a run keeps of the encoder: under `preset` the preset of its family, if the options lack what that sets."""
+        """Return what a run keeps of the encoder: under `preset` the preset of its family, if the options lack what that sets."""
         if self._lacking is None:
             return {}
         return {"preset": {"name": self._lacking[0], "options": self._lacking[1], "model": self.config.model}}

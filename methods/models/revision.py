@@ -190,18 +190,18 @@ def steps(path: str) -> list[str | int]:
     """Split a JSON path such as `build.commit`, `data[0].created` or `data["a.b"]` into keys and positions.
 
     Raises:
-        ValueError: It is no such path.
+        ValueError: The path is malformed.
     """
     text, results, at = path.removeprefix("$").removeprefix("."), list[str | int](), 0
     while at < len(text):
         match = _STEP.match(text, at)
         if match is None:
-            raise ValueError(f"{path!r} is no JSON path (examples: build.commit, data[0].created)")
+            raise ValueError(f"{path!r} is not a JSON path (examples: build.commit, data[0].created)")
         plain, position, *quoted = match.groups()
         results.append(int(position) if position is not None else plain or quoted[0] or quoted[1])
         at = match.end()
     if not results:
-        raise ValueError(f"{path!r} is no JSON path (examples: build.commit, data[0].created)")
+        raise ValueError(f"{path!r} is not a JSON path (examples: build.commit, data[0].created)")
     return results
 
 

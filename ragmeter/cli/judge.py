@@ -308,7 +308,7 @@ def _score_trec(run: Path, qrels: Path, names: Sequence[str] | None, common: Com
 
 
 def _summaries(store: Store, row: RunRow, metrics: Sequence[str]) -> list[dict[str, Any]]:
-    """What a judge's measures are worth for a run, with the bounds that missing verdicts leave."""
+    """Return what a judge's measures are worth for a run, with the bounds that missing verdicts leave."""
     from results.board import board
     from results.tables import plain
 

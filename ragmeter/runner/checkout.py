@@ -67,7 +67,7 @@ def _changes(folder: Path, paths: tuple[str, ...], top: Path, listed: str, commi
 
 
 def _git(folder: Path, *arguments: str) -> str | None:
-    """What git says; None if it fails, takes too long or is not installed. It writes nothing into the repository."""
+    """Return what git says; None if it fails, takes too long or is not installed. It writes nothing into the repository."""
     # Within a hook, git's own variables lead to the repository that is being committed to.
     environment = {name: value for name, value in os.environ.items() if name not in _ELSEWHERE} | {"GIT_OPTIONAL_LOCKS": "0"}
     try:

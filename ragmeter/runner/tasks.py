@@ -74,14 +74,14 @@ class Task:
 
     @cached_property
     def fingerprint(self) -> str:
-        """What all executions of this task share: data, setting, candidates, method and seed."""
+        """Return what all executions of this task share: data, setting, candidates, method and seed."""
         retriever = candidate_retriever(self.loaded.plan.setting)
         candidates = retriever.describe() if retriever else None
         return fingerprint(self.loaded.fingerprint, str(self.loaded.plan.setting), candidates, self.description, self.seed)
 
     @cached_property
     def description(self) -> dict[str, Any]:
-        """What the method is made of."""
+        """Return what the method is made of."""
         return self.method.composition.describe(self.reading) | self.method.stated
 
     def execution(self, token: str, replies: str) -> Task:

@@ -74,7 +74,7 @@ class Answered:
 
     @property
     def given(self) -> bool:
-        """Whether the setting allows nothing but positives, as `gold_only` does."""
+        """Return whether the setting allows nothing but positives, as `gold_only` does."""
         return bool(self.question.candidates) and set(self.question.candidates or ()) <= set(self.question.evidence)
 
     @property

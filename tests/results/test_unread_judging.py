@@ -64,7 +64,7 @@ def judged(server: Server, store: Store, monkeypatch: pytest.MonkeyPatch, capsys
 
 
 def number(prompt: str) -> int:
-    """Which question it is about."""
+    """Return which question it is about."""
     return int(prompt.partition("<question>\nwhat ")[2].partition("?")[0])
 
 

@@ -25,7 +25,7 @@ def model(tiny_models: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> 
 
 
 def answer(kind: str, model: str, longest: int = 30, **options: Any) -> Answer:
-    """What a reader answers: `causal`, or `chat` with a local model."""
+    """Return what a reader answers: `causal`, or `chat` with a local model."""
     own = {"model": model, "max_new_tokens": longest, **options}
     config = own if kind == "causal" else {"llm": {"local": model, "max_tokens": longest, **options}}
     reader = Component.of(kind, config).build(Services(device="cpu"))

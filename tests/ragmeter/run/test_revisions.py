@@ -58,7 +58,7 @@ def asked(text: str, store: Store, stated: dict[str, str] | None = None) -> int:
 
 
 def answers(store: Store) -> list[set[str]]:
-    """What each run of the experiment answered, the newest table only."""
+    """Return what each run of the experiment answered, the newest table only."""
     return [{prediction.answer for prediction in store.predictions(run.run)} for run in queries.runs(store, "asked")]
 
 

@@ -46,6 +46,7 @@ _STATED = r"""
         [?&;][A-Za-z0-9_.-]{0,40}(?i:key|token|secret|passw(?:or)?d|pwd|signature|sig|credential|auth)=
         (?=[^&;\#\s"'<>)\]}\\]{6})
     |   \b[Aa](?i:uthorization)\\?["']?\s{0,3}[:=]\s{0,3}\\?["']?(?i:basic|token|apikey|negotiate|digest)\s
+        (?: (?=[A-Za-z0-9+/_-]{6,}={0,2}(?:[\s"',;)}\]\\]|\Z))(?=[a-z+/_-]*[A-Z0-9]) | (?=username=) )   # no word of a sentence
     |   [AaSsPpCc](?i:(?:(?<=a)(?:pi|ccess|uth|ccount)|(?<=s)ecret|(?<=p)rivate)[_-]?(?:key|token)
             |(?<=c)lient[_-]?secret|(?<=p)(?:assw(?:or)?d|assphrase|wd))
         (?: \\?["']?\s{0,3}[:=]\s{0,3}\\?["'](?=[^\s"'\\]{4})              # api_key='…', "api_key": "…"

@@ -68,7 +68,7 @@ def test_variables_are_filled_in(monkeypatch: pytest.MonkeyPatch) -> None:
         ({"url": "ftp://x", "json": "a"}, "http://"),
         ({"url": "http://u:p@x", "json": "a"}, "password"),
         ({"url": "http://x?api_key=a", "json": "a"}, "secret"),
-        ({"url": "http://x", "json": "a..b"}, "no JSON path"),
+        ({"url": "http://x", "json": "a..b"}, "not a JSON path"),
         ({"url": "http://x", "json": "a", "headers": {"Authorization": "Bearer abc"}}, "environment variable"),
         ({"command": "true", "url": "http://x"}, "no url"),
         ({"command": "true", "timeout_s": 0}, "more than 0"),

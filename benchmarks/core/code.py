@@ -47,7 +47,7 @@ from benchmarks.core.tree import Tree, tree_at
 SHIPPED = frozenset({"benchmarks", "methods", "judges", "results", "leaderboard", "ragmeter"})
 """Top-level packages whose parts are identified by the version that they are registered with."""
 Identity = Literal["code", "version"]
-"""What tells a plug-in's parts apart: a hash of its code, or only the version that its author raises."""
+"""How a plug-in's part is identified: by a hash of its code, or only by the version that its author sets."""
 
 _TEXT = re.compile(
     r".+\.(cfg|csv|hbs|html|ini|j2|jinja2?|jsonl?|md|mustache|prompt|rst|sql|template|tmpl|toml|tpl|tsv|txt|xml|ya?ml)", re.IGNORECASE

@@ -59,7 +59,7 @@ class BM25Config(MethodConfig):
 
     @property
     def pattern(self) -> str:
-        """Return what a word is."""
+        """Return the pattern of a word."""
         return BM25S if self.tokens == "bm25s" else WORDS
 
     def among_candidates(self, query: Query) -> bool:

@@ -205,7 +205,7 @@ def import_heavy(states: Sequence[TaskState]) -> None:
         return
     for extra in {part.entry.extra for state in pending for part in state.task.method.components}:
         for name in HEAVY.get(extra or "", ()):
-            with suppress(ImportError):  # whoever needs it says what to install
+            with suppress(ImportError):  # the part that needs it names the package to install
                 importlib.import_module(name)
 
 

@@ -112,16 +112,24 @@ class JudgeCall:
         return self.parsed.value is not None and not self.parsed.value.get("unscored")
 
 
+LOST = "the reply is not kept any more"
+"""Reason of a call that was read once and whose reply is no longer in the cache."""
+
+
 def counting(calls: Sequence[JudgeCall]) -> list[JudgeCall]:
     """Return the call that counts of each part and repetition, in order.
 
     A judge is asked once more if its reply cannot be read. Of the two calls the first one counts that was read in
-    full, else the first that was read in part, else the first.
+    full, else the first that was read in part, else the first whose reply was read once and is lost, else the first.
     """
+
+    def rank(call: JudgeCall) -> tuple[bool, bool, bool]:
+        return call.read, call.parsed.value is not None, call.parsed.unscored == LOST
+
     best: dict[tuple[str, int], JudgeCall] = {}
     for call in calls:
         known = best.setdefault((call.part, call.repetition), call)
-        if (call.read, call.parsed.value is not None) > (known.read, known.parsed.value is not None):
+        if rank(call) > rank(known):
             best[call.part, call.repetition] = call
     return list(best.values())
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from benchmarks.core.errors import UserError
-from judges.judge import Judge, JudgeCall, Pair, Parsed, counting
+from judges.judge import LOST, Judge, JudgeCall, Pair, Parsed, counting
 from judges.llm.ask import NO_REPLY
 from methods.api import Services
 from methods.flow import each, in_flight, one, stream
@@ -237,9 +237,6 @@ def _withheld(store: Store, judging: Judging) -> str:
 
 
 # -- again, without a call -----------------------------------------------------------------------------------------
-
-
-LOST = "the reply is not kept any more"
 
 
 def with_policy(card: Mapping[str, Any], settings: Mapping[str, Any]) -> Judge:

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from judges.judge import Judge, Score, counting
+from judges.judge import LOST, Judge, Score, counting
 from judges.llm import ask
 from methods.api import Services
 from methods.models.reply_cache import ResponseCache
 from methods.models.weights import POCKET
-from ragmeter.runner.judging import LOST, Replayed, replay
+from ragmeter.runner.judging import Replayed, replay
 from results import judgments, queries
 from results.battles import battle_boards
 from results.store import Store

@@ -5,7 +5,7 @@ from __future__ import annotations
 from urllib.parse import urlencode
 
 from leaderboard.elements.formats import ALL_RUNS, board_key
-from results.queries import NO_EXPERIMENT, RunRow
+from results.store.queries import NO_EXPERIMENT, RunRow
 
 
 def question_address(prefix: str, baseline: RunRow, candidate: RunRow, metric: str, question: str) -> str:

@@ -15,29 +15,31 @@ from numpy.typing import NDArray
 from leaderboard.matrix import rows as filters
 from leaderboard.matrix.exports import closest_printed
 from leaderboard.matrix.rows import ALL_SETTINGS, Choices, Filters, columns_of, labels, metrics_of, settings_of, wanted_of
-from results import battles as battle_board
-from results import board as boards
-from results import checkpoints, compare, invariants, judgments, provenance, queries, style
-from results import judge_card as judge_cards
-from results import judgments as judged
-from results import provenance as attributions
-from results import style as curves_of
-from results import style as gaps_of
-from results import systems as column_figures
-from results.battles import BattleBoard
-from results.board import Board, board, folded_costs, folded_runs, groups, positions, series_of
-from results.checkpoints import Checkpoint, Checkpoints
-from results.compare import Comparison
-from results.judge_card import JudgeCard
-from results.judgments import Conversation, Verdict
-from results.matrix import Cell, Column, Correction, Key, Matrix, matrix, ranked_cells
-from results.provenance import Attribution, DatasetFacts, Sample
-from results.published import Comparison as PublishedComparison
-from results.queries import AnswerRow, Call, ExperimentRow, IndexCost, Passage, QuestionRow, RunRow, UserError
+from results.boards import board as boards
+from results.boards import compare, style
+from results.boards import style as curves_of
+from results.boards import style as gaps_of
+from results.boards import systems as column_figures
+from results.boards.board import Board, board, folded_costs, folded_runs, groups, positions, series_of
+from results.boards.compare import Comparison
+from results.boards.matrix import Cell, Column, Correction, Key, Matrix, matrix, ranked_cells
+from results.boards.published import Comparison as PublishedComparison
+from results.boards.style import CurveTable, GapTable, Over
+from results.boards.systems import Figures, System, systems
+from results.judging import battles as battle_board
+from results.judging import judge_card as judge_cards
+from results.judging import judgments
+from results.judging import judgments as judged
+from results.judging.battles import BattleBoard
+from results.judging.judge_card import JudgeCard
+from results.judging.judgments import Conversation, Verdict
 from results.statistics.closed_form import Band
-from results.store import Store
-from results.style import CurveTable, GapTable, Over
-from results.systems import Figures, System, systems
+from results.store import checkpoints, invariants, provenance, queries
+from results.store import provenance as attributions
+from results.store.checkpoints import Checkpoint, Checkpoints
+from results.store.provenance import Attribution, DatasetFacts, Sample
+from results.store.queries import AnswerRow, Call, ExperimentRow, IndexCost, Passage, QuestionRow, RunRow, UserError
+from results.store.store import Store
 
 # Small results (one metric's board column) are cached by value; lists of runs and of questions are shared between readers
 # and must not be changed. The store's folder comes from whoever started the server, never from a URL.

@@ -23,16 +23,16 @@ from leaderboard.matrix.exports import Export, lines, picture, still_matrix
 from leaderboard.views import battles, budget, run, style
 from leaderboard.views import board as board_table
 from leaderboard.views.board import Order, published_table
-from results import queries
-from results.battles import battle_boards
-from results.board import Board, boards, positions
-from results.budget import Axis, budget_curves, quality_budget, read_in_full
-from results.health import health_text
-from results.queries import UserError
+from results.boards.board import Board, boards, positions
+from results.boards.budget import Axis, budget_curves, quality_budget, read_in_full
+from results.boards.health import health_text
+from results.boards.style import style_gaps
+from results.boards.tables import plain
+from results.judging.battles import battle_boards
 from results.statistics.closed_form import Band
-from results.store import Store
-from results.style import style_gaps
-from results.tables import plain
+from results.store import queries
+from results.store.queries import UserError
+from results.store.store import Store
 
 # -- The boards of an experiment as one JSON document, for other pages and programs to show --
 
@@ -51,7 +51,7 @@ def board_document(store: Store, experiment: str, now: datetime) -> dict[str, An
 
     Returns:
         An object with `format`, `version`, `generated`, `experiment`, `metrics` (definitions by id), `boards` as
-        `results.board.Board.to_json` writes them, and `matrix`, all benchmarks by their own metric: one object a cell
+        `results.boards.board.Board.to_json` writes them, and `matrix`, all benchmarks by their own metric: one object a cell
         with value, rank band, comparison, published figure and the reason why it is not comparable, if it is not
         (`leaderboard.matrix.exports.CSV_COLUMNS`). Values are fractions, null stands for "no value".
     """

@@ -24,7 +24,7 @@ from typing import Any
 
 from results.errors import MissingPackage, UserError
 from results.offered import LIMITS, MIB
-from results.redaction import variable_is_secret
+from results.store.redaction import variable_is_secret
 
 # -- Hands what visitors send in to `ragmeter submit`, in a process of its own: bounded, timed, and without any key --
 # Nothing that was sent is executed, unpacked to disk or used as a name: the files lie under names of ours in a private

@@ -30,8 +30,8 @@ from leaderboard.matrix.rows import (
 from leaderboard.matrix.table import CORRECTIONS
 from leaderboard.read import Source
 from leaderboard.state import Miss
-from results.matrix import Correction
-from results.queries import RunRow, UserError
+from results.boards.matrix import Correction
+from results.store.queries import RunRow, UserError
 
 if TYPE_CHECKING:
     import altair

@@ -28,7 +28,7 @@ import numpy as np
 import psutil
 
 from methods.api import Prediction
-from results.store import Run, Store
+from results.store.store import Run, Store
 
 HELPERS = Path(__file__).parent.parent / "tests" / "leaderboard"
 PAGES = ("", "methods", "compare", "questions", "styles", "budget", "judges", "datasets", "runs")

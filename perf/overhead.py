@@ -20,7 +20,7 @@ from methods.registry import MethodConfig, register
 from ragmeter import experiment
 from ragmeter.runner.loop import execute
 from ragmeter.runner.tasks import Task, states, tasks_of
-from results.store import Store
+from results.store.store import Store
 
 TARGET_MS = 1.0
 QUESTIONS = 4000

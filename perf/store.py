@@ -17,8 +17,8 @@ from statistics import median
 
 import numpy as np
 
-from results.store import Run, Store
-from results.systems import scored_metrics
+from results.boards.systems import scored_metrics
+from results.store.store import Run, Store
 
 QUESTIONS, METRICS = 5000, 5
 ROWS_PER_S, MS_AT_MILLION, MS_AT_TEN_MILLIONS = 500_000, 50, 400

@@ -25,19 +25,20 @@ import yaml
 from benchmarks.core.errors import MissingPackage, UserError, counted
 from methods.api import FAILED
 from ragmeter import experiment as experiments
-from ragmeter.board_text import show_battles, show_board
-from ragmeter.console import SafeConsole
 from ragmeter.experiment import Experiment
 from ragmeter.runner.experiment import How, run_experiment, unread_judgings
 from ragmeter.runner.revisions import with_revisions
-from results import checkpoints, queries, store_folder
-from results.battles import BattleBoard, battle_boards
-from results.board import Board, boards
-from results.compare import Number, Setting, diff
-from results.queries import RunRow
+from ragmeter.show.board_text import show_battles, show_board
+from ragmeter.show.console import SafeConsole
+from results import store_folder
+from results.boards.board import Board, boards
+from results.boards.compare import Number, Setting, diff
+from results.boards.tables import CSV_COLUMNS, board_html, plus_minus, tidy, to_html
+from results.judging.battles import BattleBoard, battle_boards
 from results.statistics.core import Difference, Estimate
-from results.store import FAILED_RUN, INCOMPLETE, Store
-from results.tables import CSV_COLUMNS, board_html, plus_minus, tidy, to_html
+from results.store import checkpoints, queries
+from results.store.queries import RunRow
+from results.store.store import FAILED_RUN, INCOMPLETE, Store
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -146,7 +147,7 @@ def frame(columns: Sequence[str], values: Any) -> DataFrame:
 
 
 def table_frame(boards: Sequence[Board]) -> DataFrame:
-    """One row for each run and metric, the columns of `ragmeter results --format csv` (`results.tables.CSV_COLUMNS`)."""
+    """One row for each run and metric, the columns of `ragmeter results --format csv` (`results.boards.tables.CSV_COLUMNS`)."""
     return frame(CSV_COLUMNS, [line for board in boards for line in tidy(board)])
 
 
@@ -243,7 +244,7 @@ class Results:
     def table(self) -> DataFrame:
         """One row for each run and metric: value, 95 % interval, n, paired difference to the reference, p, cost.
 
-        Columns are those of `ragmeter results --format csv` (`results.tables.CSV_COLUMNS`); values are fractions.
+        Columns are those of `ragmeter results --format csv` (`results.boards.tables.CSV_COLUMNS`); values are fractions.
 
         Raises:
             MissingPackage: pandas is not installed.

@@ -30,8 +30,8 @@ from methods.api import FAILED, SUPPORT, TRIPLES, Control, Evidence, Method, Pre
 from methods.flow import ContractError
 from methods.pipeline import assemble
 from methods.registry import METHODS, Component
-from ragmeter.console import out
 from ragmeter.experiment import candidate_retriever
+from ragmeter.show.console import out
 
 WORLD = "worlds/multihop:validation"
 GRAPHS = "worlds/graph:validation"

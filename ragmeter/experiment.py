@@ -33,9 +33,9 @@ from ragmeter.experiments import SUFFIX, shipped
 from ragmeter.trainings import TrainingPlan, Trainings, TrainingSpec
 from ragmeter.yaml_source import Source
 from results import store_folder
-from results.board import base_name, seeded_name
-from results.failures import MAX_RATE
-from results.unread import MAX_UNSCORED
+from results.boards.board import base_name, seeded_name
+from results.boards.unread import MAX_UNSCORED
+from results.store.failures import MAX_RATE
 
 # -- Benchmarks put into retrieval settings; a retriever that a setting names is built here --
 # It is named by its id, or with a preset of it in brackets: `corpus(retriever=dense[dpr-nq],n=50)`.

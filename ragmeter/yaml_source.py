@@ -12,7 +12,7 @@ from pydantic import BaseModel, ValidationError
 
 from benchmarks.core.errors import UserError, first_error, in_words, nearest
 from benchmarks.core.yaml import Located, Path, line_numbers, not_yaml, require_shallow
-from results.redaction import echoed, without_secrets
+from results.store.redaction import echoed, without_secrets
 
 
 @dataclass(frozen=True)

@@ -74,7 +74,7 @@ def test_listing_and_scoring_need_no_model_package() -> None:
         "sys.meta_path.insert(0, Block())\n"
         "from judges.metric import METRICS, parse; from methods.registry import METHODS\n"
         "from benchmarks.registry import DATASETS, load\n"
-        "from judges.score import score; import results.board\n"
+        "from judges.score import score; import results.boards.board\n"
         "b = load('worlds/multihop:test').limited(3)\n"
         "from methods.api import Prediction\n"
         "print(len(list(METHODS)), len(list(DATASETS)), len(list(METRICS)))\n"
@@ -195,7 +195,7 @@ def test_our_packages_are_those_beside_ragmeter_in_a_script_and_its_processes(us
 @pytest.mark.slow
 def test_our_packages_are_those_beside_ragmeter_in_a_session_and_in_commands(users_folder: Path) -> None:
     session = _there(
-        users_folder, "-c", "from ragmeter import UserError; import results.redaction as r; print(UserError.__module__, r.__file__)"
+        users_folder, "-c", "from ragmeter import UserError; import results.store.redaction as r; print(UserError.__module__, r.__file__)"
     )
     assert session.stdout.split() == ["benchmarks.core.errors", str(ROOT / "results" / "redaction.py")], session.stderr
     wrong = _there(users_folder, "-m", "ragmeter.cli", "frobnicate", "--json")

@@ -31,10 +31,12 @@ from methods.graphs import augmented_queries, extraction, knowledge_graph
 from methods.models import bounded, chat, rewriter
 from methods.readers import extract
 from methods.sark import lists
-from ragmeter import console, experiment
-from results import failures, redaction, trec, trec_eval
-from results.formats import FORMATS
+from ragmeter import experiment
+from ragmeter.show import console
+from results.formats import trec, trec_eval
+from results.formats.predictions import FORMATS
 from results.offered import LIMITS
+from results.store import failures, redaction
 from results.submission import Findings
 from results.submission.card import parse_card
 from results.submission.validate import Target, validate

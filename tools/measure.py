@@ -18,10 +18,10 @@ from benchmarks.core.errors import unknown_name
 from benchmarks.core.files import whole_text
 from ragmeter import experiment as experiments
 from ragmeter.cli.demo import PARTS
-from ragmeter.gains import Gain, gains
 from ragmeter.runner.experiment import How, run_experiment
-from results.store import Store
-from results.tables import mark, markdown_text, to_markdown
+from ragmeter.show.gains import Gain, gains
+from results.boards.tables import mark, markdown_text, to_markdown
+from results.store.store import Store
 
 PAGE = Path(__file__).parents[1] / "docs" / "measured.md"
 SMALL: Mapping[str, tuple[Sequence[str], str | None]] = {

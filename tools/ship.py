@@ -20,7 +20,7 @@ from benchmarks.core.fingerprint import CHECKPOINT_CARD, file_sha256
 from methods.clara.checkpoint import CONFIG, ROWS, read_config
 from methods.models.delta import Shrunk, shrink, write_halves
 from methods.models.weights import MINILM, POCKET, SHIPPED, locate, weights_hash
-from results.checkpoints import describe, read
+from results.store.checkpoints import describe, read
 
 LARGEST_BYTES = 16 * 2**20
 """Of all weights that ship, together."""

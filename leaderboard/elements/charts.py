@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from leaderboard.elements import formats
 from leaderboard.elements.formats import scale_of
 from leaderboard.elements.nodes import Node, el
-from results.board import Board, Row
-from results.matrix import Matrix
+from results.boards.board import Board, Row
+from results.boards.matrix import Matrix
 
 if TYPE_CHECKING:
     import altair

@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from results.queries import Cost, RunRow
-from results.tables import settled
+from results.boards.tables import settled
+from results.store.queries import Cost, RunRow
 
 NOTHING = "–"
 _NAMES = {"em": "EM", "f1": "F1", "mrr": "MRR", "map": "MAP", "ndcg": "nDCG", "cover_em": "cover EM"}

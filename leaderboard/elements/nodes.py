@@ -16,7 +16,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from leaderboard.elements import formats
-from results.queries import NOT_STATED
+from results.store.queries import NOT_STATED
 
 # -- Stored JSON as lines of a table: one a leaf, by its dotted key --
 

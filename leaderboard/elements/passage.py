@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from leaderboard.elements.nodes import Node, el
-from results import records
+from results.store import records
 
 WHOLE = 1500
 """Characters that are shown at once; of a longer text the rest is folded."""

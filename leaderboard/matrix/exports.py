@@ -12,15 +12,15 @@ from leaderboard.elements.formats import MAIN
 from leaderboard.matrix.rows import ALL_SETTINGS, OWN, Printed, columns_of, cost_of, default_order, drawn, labels, papers_of, wanted_of
 from leaderboard.matrix.table import CORRECTED, SOURCES, Shown, better, gaps, not_compared, rank, value, why_apart
 from leaderboard.views.board import METHOD, PARTIAL, Drawing, shape
-from results import checkpoints, invariants, provenance, queries
-from results import systems as column_figures
-from results.board import folded_costs, folded_runs, groups, is_called, series_of
-from results.matrix import Cell, Column, matrix, ranked_cells
-from results.published import Comparison, beside
+from results.boards import systems as column_figures
+from results.boards.board import folded_costs, folded_runs, groups, is_called, series_of
+from results.boards.matrix import Cell, Column, matrix, ranked_cells
+from results.boards.published import Comparison, beside
+from results.boards.systems import COSTS, Figures, System, systems
+from results.boards.tables import BRACKETS, latex_text, markdown_text, to_csv, to_latex, to_markdown
 from results.statistics.core import Estimate
-from results.store import Store
-from results.systems import COSTS, Figures, System, systems
-from results.tables import BRACKETS, latex_text, markdown_text, to_csv, to_latex, to_markdown
+from results.store import checkpoints, invariants, provenance, queries
+from results.store.store import Store
 
 CSV_COLUMNS = (
     "dataset", "dataset_fingerprint", "setting", "seed", "questions", "method", "method_id", "kind", "source",

@@ -9,11 +9,11 @@ from datetime import date
 from typing import Any
 
 from leaderboard.elements.formats import MAIN, families, higher_is_better
-from results.matrix import Column, Matrix
-from results.published import Figure, printed
-from results.queries import RunRow
-from results.systems import COST, COSTS, System, Wanted, key_of
-from results.variants import overlap
+from results.boards.matrix import Column, Matrix
+from results.boards.published import Figure, printed
+from results.boards.systems import COST, COSTS, System, Wanted, key_of
+from results.store.queries import RunRow
+from results.store.variants import overlap
 
 # -- Which benchmarks, in which setting, with which metric each, a matrix shows --
 

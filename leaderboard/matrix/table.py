@@ -11,10 +11,10 @@ from leaderboard.elements.charts import MEAN, Axis, axes
 from leaderboard.elements.formats import Scale, board_key, explanation, scale_of
 from leaderboard.elements.nodes import Node, badge, el, spent_cell
 from leaderboard.matrix.rows import Drawn, Order, Printed, cost_of, first_direction
-from results.matrix import Cell, Column, Correction, Matrix
-from results.published import Comparison
-from results.queries import AS_STATED, OURS
-from results.systems import WHOLE, System
+from results.boards.matrix import Cell, Column, Correction, Matrix
+from results.boards.published import Comparison
+from results.boards.systems import WHOLE, System
+from results.store.queries import AS_STATED, OURS
 
 # -- What a cell of the matrix says, in words: shared by the table, its hover help and the exports --
 

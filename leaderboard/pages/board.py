@@ -29,11 +29,11 @@ from leaderboard.widgets import (
     segments,
     show,
 )
-from results.board import Board, Row
-from results.health import health_text
-from results.queries import UserError
-from results.tables import could_have_shown, why_withheld
-from results.tables import render as render_boards
+from results.boards.board import Board, Row
+from results.boards.health import health_text
+from results.boards.tables import could_have_shown, why_withheld
+from results.boards.tables import render as render_boards
+from results.store.queries import UserError
 
 QUESTIONS_PAGE = "question.py"
 MATRIX, BENCHMARK = "matrix", "benchmark"

@@ -9,8 +9,8 @@ from leaderboard.elements.nodes import el, message
 from leaderboard.views import budget
 from leaderboard.views.budget import CURVE_AXES
 from leaderboard.widgets import Chosen, bar, choose, draw, permalink, show
-from results.board import Board
-from results.budget import Axis, budget_curves, informative_axis, quality_budget, read_in_full
+from results.boards.board import Board
+from results.boards.budget import Axis, budget_curves, informative_axis, quality_budget, read_in_full
 
 
 def render() -> None:

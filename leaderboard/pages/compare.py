@@ -10,8 +10,8 @@ from leaderboard.elements.formats import MAIN, Scale, higher_is_better, scale_of
 from leaderboard.elements.nodes import el, message
 from leaderboard.views import compare
 from leaderboard.widgets import Chosen, bar, choose, permalink, several, show
-from results.compare import Comparison
-from results.queries import RunRow
+from results.boards.compare import Comparison
+from results.store.queries import RunRow
 
 QUESTIONS_PAGE = "question.py"
 LEAST, MOST = 2, 6

@@ -9,7 +9,7 @@ from leaderboard.elements.nodes import el, message
 from leaderboard.read import Source
 from leaderboard.views import dataset as dataset_view
 from leaderboard.widgets import enter, permalink, show
-from results.provenance import DatasetFacts
+from results.store.provenance import DatasetFacts
 
 # Questions shown at a time.
 SAMPLES = 5

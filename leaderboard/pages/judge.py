@@ -12,9 +12,9 @@ from leaderboard.read import Source
 from leaderboard.views import battles
 from leaderboard.views import judge as judge_view
 from leaderboard.widgets import draw, enter, permalink, show
-from results.battles import BattleBoard
-from results.board import Board
-from results.judge_card import JudgeCard
+from results.boards.board import Board
+from results.judging.battles import BattleBoard
+from results.judging.judge_card import JudgeCard
 
 _CONTROLS = "Does it place the controls where they belong?"
 

@@ -16,9 +16,9 @@ from leaderboard.matrix.table import Shown, compared_with, legend, pager, table,
 from leaderboard.read import Source
 from leaderboard.views.board import svg_file
 from leaderboard.widgets import NO_REFERENCE, bar, experiment_box, offer, refresh_while_running, show
-from results.board import is_called
-from results.matrix import Correction, Matrix
-from results.systems import COSTS
+from results.boards.board import is_called
+from results.boards.matrix import Correction, Matrix
+from results.boards.systems import COSTS
 
 # What clicks in the table may change.
 ACTS = ("view", "board", "metric", "sort", "order", "first", "pin", "hide", *widgets.FILTERS)

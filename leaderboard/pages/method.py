@@ -13,12 +13,13 @@ from leaderboard.read import Source, store_of
 from leaderboard.views import method as history_view
 from leaderboard.views import submission
 from leaderboard.widgets import draw, enter, explain, permalink, show
-from results import checkpoints, gate_history, provenance
-from results.checkpoints import Checkpoint
-from results.gate_history import Decided
-from results.provenance import Result
-from results.queries import RunRow, UserError
-from results.systems import contaminated_by
+from results.boards.systems import contaminated_by
+from results.gate import history as gate_history
+from results.gate.history import Decided
+from results.store import checkpoints, provenance
+from results.store.checkpoints import Checkpoint
+from results.store.provenance import Result
+from results.store.queries import RunRow, UserError
 
 # Checkpoints whose curves are drawn together.
 _CURVES = 6

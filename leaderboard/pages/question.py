@@ -14,7 +14,7 @@ from leaderboard.elements.formats import MAIN
 from leaderboard.elements.nodes import el, message
 from leaderboard.views import judge, question
 from leaderboard.widgets import Chosen, bar, choose, permalink, show
-from results.queries import QuestionRow
+from results.store.queries import QuestionRow
 
 ANY = "any"
 # Questions listed at a time.

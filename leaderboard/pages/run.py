@@ -15,11 +15,11 @@ from leaderboard.read import Source, store_of
 from leaderboard.views import run as diff_view
 from leaderboard.views.run import Sightings
 from leaderboard.widgets import bar, enter, explain, permalink, show
-from results import checkpoints
-from results.compare import Diff, diff
-from results.database import now
-from results.queries import RunRow, UserError, running
-from results.store import Store, shortened
+from results.boards.compare import Diff, diff
+from results.store import checkpoints
+from results.store.database import now
+from results.store.queries import RunRow, UserError, running
+from results.store.store import Store, shortened
 
 ANY = "any"
 NONE = "-"

@@ -11,8 +11,8 @@ from leaderboard.elements.nodes import el, message
 from leaderboard.read import Source
 from leaderboard.views import style
 from leaderboard.widgets import bar, draw, enter, explain, permalink, show
-from results.queries import UserError
-from results.style import CurveTable, GapTable, Over
+from results.boards.style import CurveTable, GapTable, Over
+from results.store.queries import UserError
 
 OVER: dict[Over, str] = {"formal": "Value by the share of formal candidates", "k": "Value by how many passages the reader gets"}
 

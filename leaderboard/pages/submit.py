@@ -15,8 +15,8 @@ from leaderboard.read import Source, store_of
 from leaderboard.server import Draft, Verdict
 from leaderboard.views import submission
 from leaderboard.widgets import enter, explain, show
-from results.board import board
-from results.queries import UserError
+from results.boards.board import board
+from results.store.queries import UserError
 from results.submission.storing import beside
 
 BOARD_PAGE = "board.py"

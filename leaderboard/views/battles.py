@@ -10,9 +10,9 @@ from leaderboard.elements import formats
 from leaderboard.elements.charts import data_of
 from leaderboard.elements.formats import PERCENT
 from leaderboard.elements.nodes import Cell, Head, Line, Node, badge, el, plain_table
-from results import battles
-from results.battles import BattleBoard, Pairing, Placed
-from results.board import BEST, WORTHLESS
+from results.boards.board import BEST, WORTHLESS
+from results.judging import battles
+from results.judging.battles import BattleBoard, Pairing, Placed
 from results.statistics.bradley_terry import Strength
 
 if TYPE_CHECKING:

@@ -15,14 +15,14 @@ from leaderboard.elements.formats import Scale, explanation, higher_is_better, s
 from leaderboard.elements.nodes import Node, badge, el, spent_cell
 from leaderboard.views import budget
 from leaderboard.views.budget import AXES, kind, logarithmic, written
-from results.board import Board, Cell, Row
-from results.budget import Axis, UsageCost
-from results.published import Comparison, on_board
-from results.queries import AS_STATED, OURS
+from results.boards.board import Board, Cell, Row
+from results.boards.budget import Axis, UsageCost
+from results.boards.published import Comparison, on_board
+from results.boards.systems import CONTAMINATED, IMPLAUSIBLE, implausible
+from results.boards.tables import bracketed
 from results.statistics.closed_form import Band
 from results.statistics.core import Difference
-from results.systems import CONTAMINATED, IMPLAUSIBLE, implausible
-from results.tables import bracketed
+from results.store.queries import AS_STATED, OURS
 
 ALPHA = 0.05
 FINISHED = "finished"
@@ -107,7 +107,7 @@ def table(
         focus: The metric that ranks, and whose differences are spelled out; one of the board's.
         order: The sorting.
         definitions: Metric definitions by id.
-        bands: The ranks by the focus metric that tests leave open (`results.board`).
+        bands: The ranks by the focus metric that tests leave open (`results.boards.board`).
         opens: Whether a method's name asks for what is known of it, where a page can follow.
     """
     rows = ordered(board, focus, order, definitions)
@@ -541,7 +541,7 @@ def pareto(rows: Sequence[UsageCost], axis: Axis, metric: str, scale: Scale) -> 
     Controls are left out: what the gold answer costs says nothing, and would stretch the axis.
 
     Args:
-        rows: As `results.budget.quality_budget` gives them.
+        rows: As `results.boards.budget.quality_budget` gives them.
         axis: What cost is.
         metric: What quality is.
         scale: How it is written.

@@ -10,9 +10,9 @@ from leaderboard.elements import formats
 from leaderboard.elements.charts import LEFT, RIGHT, Point, data_of, front, placed, rows_of
 from leaderboard.elements.formats import Scale
 from leaderboard.elements.nodes import Cell, Head, Line, Node, badge, el, plain_table
-from results.budget import Axis, BudgetCurve, UsageCost
-from results.queries import AS_STATED, OURS
+from results.boards.budget import Axis, BudgetCurve, UsageCost
 from results.statistics.core import Estimate
+from results.store.queries import AS_STATED, OURS
 
 if TYPE_CHECKING:
     import altair

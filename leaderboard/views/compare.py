@@ -11,9 +11,9 @@ from leaderboard.elements import formats
 from leaderboard.elements.formats import Scale
 from leaderboard.elements.nodes import Node, badge, el
 from leaderboard.views.board import ticks
-from results.compare import Comparison, Slice
-from results.provenance import Attribution
+from results.boards.compare import Comparison, Slice
 from results.statistics.core import Difference, Estimate
+from results.store.provenance import Attribution
 
 ALPHA = 0.05
 _STAGES = {

@@ -9,7 +9,7 @@ from typing import Any
 
 from leaderboard.elements import formats
 from leaderboard.elements.nodes import Cell, Head, Line, Node, badge, el, facts, link, plain_table, prose
-from results.provenance import Contaminated, DatasetFacts, Sample
+from results.store.provenance import Contaminated, DatasetFacts, Sample
 
 _HUB = "https://huggingface.co/datasets/"
 _HUB_ID = re.compile(r"[\w.-]+(/[\w.-]+)?", re.ASCII)

@@ -10,13 +10,13 @@ from typing import Any
 from leaderboard.elements import formats
 from leaderboard.elements.formats import PERCENT, Scale, scale_of
 from leaderboard.elements.nodes import Cell, Head, Line, Node, badge, el, facts, flat, message, plain_table, prose, shown
-from results.board import Board, Row, checked
-from results.judge_card import Corrected, JudgeCard
-from results.judgments import Conversation, Verdict
-from results.queries import AnswerRow, RunRow
+from results.boards.board import Board, Row, checked
+from results.judging.judge_card import Corrected, JudgeCard
+from results.judging.judgments import Conversation, Verdict
 from results.statistics.core import Estimate
 from results.statistics.judges import Agreement
-from results.store import shortened
+from results.store.queries import AnswerRow, RunRow
+from results.store.store import shortened
 
 KAPPA = Scale(1.0, 2, "", "")
 

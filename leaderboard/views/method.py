@@ -11,13 +11,13 @@ from leaderboard.elements import formats
 from leaderboard.elements.charts import Point, data_of
 from leaderboard.elements.formats import explanation, scale_of
 from leaderboard.elements.nodes import Cell, Head, Line, Node, badge, el, facts, flat, link, plain_table, prose, shown
-from results.checkpoints import Checkpoint
-from results.gate_history import Decided
-from results.provenance import Result, thinned
-from results.queries import RunRow
+from results.boards.systems import CONTAMINATED, IMPLAUSIBLE, implausible
+from results.gate.history import Decided
 from results.statistics.core import Estimate
-from results.store import shortened
-from results.systems import CONTAMINATED, IMPLAUSIBLE, implausible
+from results.store.checkpoints import Checkpoint
+from results.store.provenance import Result, thinned
+from results.store.queries import RunRow
+from results.store.store import shortened
 
 if TYPE_CHECKING:
     import altair

@@ -9,8 +9,8 @@ from leaderboard.elements import formats
 from leaderboard.elements.formats import explanation, scale_of
 from leaderboard.elements.nodes import Node, badge, el
 from leaderboard.elements.passage import PassageText, key, marked, passage_text
-from results import records
-from results.queries import OURS, AnswerRow, Call, EvidenceRow, Passage, QuestionRow, RunRow, gold_sentences
+from results.store import records
+from results.store.queries import OURS, AnswerRow, Call, EvidenceRow, Passage, QuestionRow, RunRow, gold_sentences
 
 Definitions = Mapping[str, Mapping[str, Any]]
 _BEGINNING = 80

@@ -12,10 +12,10 @@ from typing import Any
 from leaderboard.elements import formats
 from leaderboard.elements.formats import explanation, scale_of
 from leaderboard.elements.nodes import Cell, Head, Line, Node, badge, el, facts, flat, plain_table, shown
-from results.checkpoints import Checkpoint
-from results.compare import Apart, Diff, Number, Setting
-from results.queries import AnswerRow, IndexCost, Running, RunRow
+from results.boards.compare import Apart, Diff, Number, Setting
 from results.statistics.core import Estimate
+from results.store.checkpoints import Checkpoint
+from results.store.queries import AnswerRow, IndexCost, Running, RunRow
 
 # -- What differs between two runs, as page elements: how they were made, what they score, where they part --
 

@@ -11,8 +11,8 @@ from leaderboard.elements import formats
 from leaderboard.elements.charts import COLORS, SHAPES, Point, data_of
 from leaderboard.elements.formats import PERCENT, PLAIN, Scale
 from leaderboard.elements.nodes import Cell, Head, Line, Node, badge, el, plain_table
+from results.boards.style import CurveTable, Gap, GapTable, MethodGaps
 from results.statistics.core import Difference, Estimate
-from results.style import CurveTable, Gap, GapTable, MethodGaps
 
 if TYPE_CHECKING:
     import altair

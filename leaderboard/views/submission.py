@@ -13,9 +13,9 @@ from leaderboard.elements.nodes import Cell, Head, Line, Node, badge, el, facts,
 from leaderboard.server import UPLOAD_MIB
 from leaderboard.views.board import FINISHED
 from leaderboard.views.method import paper
-from results.board import Board, Row
+from results.boards.board import Board, Row
 from results.offered import LIMITS
-from results.queries import RunRow
+from results.store.queries import RunRow
 from results.submission.storing import to_json
 
 # -- The cards of a method that was sent in: who sent what, what it was trained on, and what the check found --

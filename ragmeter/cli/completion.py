@@ -151,7 +151,7 @@ def _stored(ctx: typer.Context, query: str) -> list[Any]:
     """Rows of the store that the command line names; none where there is no store, or somebody writes to it all the time."""
     import duckdb
 
-    from results.database import FILE, WANTED, busy
+    from results.store.database import FILE, WANTED, busy
 
     path = store_folder(ctx.params.get("store")) / FILE
     # Not by `results.Store`, which waits for its turn: somebody has pressed Tab.

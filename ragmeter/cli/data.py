@@ -21,12 +21,12 @@ from benchmarks.io import hub
 from benchmarks.registry import DATASETS, DataReference, DatasetEntry
 from benchmarks.sources import Availability
 from benchmarks.verify import QUANTILES, statistics
-from ragmeter import histograms
 from ragmeter.cli import completion, data_check, data_style, options
+from ragmeter.cli.config_options import data_apart, given_options, option_rows
 from ragmeter.cli.options import App, Common, argument, one_of, option, print_card
-from ragmeter.config_options import data_apart, given_options, option_rows
-from ragmeter.console import err, listing, out
-from ragmeter.question_text import print_question, question_json
+from ragmeter.show import histograms
+from ragmeter.show.console import err, listing, out
+from ragmeter.show.question_text import print_question, question_json
 
 app = App(default="list", help="Datasets: download, check, sample, measure, restyle, synthesize.")
 

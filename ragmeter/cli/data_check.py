@@ -15,10 +15,10 @@ from benchmarks.registry import DATASETS
 from benchmarks.sources import ABSENT, MADE, OWN, Availability
 from benchmarks.verify import GREEN, NOTE, RED, YELLOW, Finding
 from ragmeter.cli import completion, options
+from ragmeter.cli.config_options import given_options
 from ragmeter.cli.options import App, Common, argument, option
-from ragmeter.config_options import given_options
-from ragmeter.console import err, listing, out
-from ragmeter.split_check import CheckedSplit, check_split, compare_splits
+from ragmeter.cli.split_check import CheckedSplit, check_split, compare_splits
+from ragmeter.show.console import err, listing, out
 
 app = App()
 

@@ -19,9 +19,9 @@ from benchmarks.styles.pairs import ANY, Fields, StylePairs, import_parallel, lo
 from benchmarks.styles.rules import FORMAL
 from benchmarks.styles.sark_files import Layout, import_sark, writable, write_sark
 from ragmeter.cli import completion, options
+from ragmeter.cli.config_options import data_apart, given_options
 from ragmeter.cli.options import App, Common, argument, one_of, option
-from ragmeter.config_options import data_apart, given_options
-from ragmeter.console import err, listing, out
+from ragmeter.show.console import err, listing, out
 
 if TYPE_CHECKING:
     from judges.style import StyleQuality
@@ -353,8 +353,8 @@ def _estimated(item: StyleQuality, pairs: StylePairs) -> list[dict[str, Any]]:
     """Rows of measures with intervals; pairs of one passage stand together, for they are one text."""
     import numpy as np
 
+    from results.boards.tables import plain
     from results.statistics.intervals import estimates
-    from results.tables import plain
 
     if not item.measures:
         return []

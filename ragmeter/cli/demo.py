@@ -16,11 +16,11 @@ from rich.text import Text
 from benchmarks.core.errors import UserError
 from ragmeter.cli.options import App, Common, DeviceOption, LimitOption, option
 from ragmeter.cli.run import conclude, show_where
-from ragmeter.console import Folding, complain, err, out
+from ragmeter.show.console import Folding, complain, err, out
 
 if TYPE_CHECKING:
     from ragmeter.experiment import Experiment
-    from ragmeter.gains import Against, Gain
+    from ragmeter.show.gains import Against, Gain
 
 app = App(help="Measure the four approaches beside their baselines, as they ship or trained small.")
 
@@ -46,8 +46,8 @@ def demo(
 ) -> int:
     """Measure the four approaches beside their baselines, in minutes (RAGMETER_DATA: on real samples, too)."""
     from ragmeter import experiment as experiments
-    from ragmeter.gains import gains
     from ragmeter.runner.experiment import How, run_experiment
+    from ragmeter.show.gains import gains
 
     # All are read before the first begins: a checkpoint of another store is a mistake that shows at once.
     every = [experiments.load(name, profile="train" if train else None, store=common.folder) for name in PARTS]
@@ -112,7 +112,7 @@ def _measure_at_once(parts: Sequence[Experiment], common: Common, limit: int | N
 def _measure(name: str, folder: Path, limit: int | None, device: str | None) -> bool:
     from ragmeter import experiment as experiments
     from ragmeter.runner.experiment import How, run_experiment
-    from results.store import FINISHED, Store
+    from results.store.store import FINISHED, Store
 
     with suppress(Exception):
         part = _here(experiments.load(name, store=folder), False)
@@ -137,7 +137,7 @@ def _here(experiment: Experiment, talk: bool) -> Experiment:
 
 def show_gains(results: Sequence[Gain], *, trained: bool) -> None:
     """A line an approach, then one table, then why a gain is not warranted where none is."""
-    from ragmeter.gains import headline
+    from ragmeter.show.gains import headline
 
     if not results:
         return
@@ -160,7 +160,7 @@ def show_gains(results: Sequence[Gain], *, trained: bool) -> None:
 
 def gains_table(results: Sequence[Gain]) -> Table:
     """Every approach, dataset and metric; what does not fit is broken between the parts of a name."""
-    from ragmeter.board_text import in_words
+    from ragmeter.show.board_text import in_words
 
     columns = [Column("", no_wrap=True), Column("asked", min_width=13), Column("metric", min_width=9, max_width=13)]
     columns += [Column("value", justify="right", no_wrap=True)]
@@ -174,8 +174,8 @@ def gains_table(results: Sequence[Gain]) -> Table:
 
 def _difference(item: Against | None) -> Text:
     """`+6.5 ± 3.9 **`, and below it to what."""
-    from ragmeter.gains import AHEAD, BEHIND
-    from results.tables import mark
+    from ragmeter.show.gains import AHEAD, BEHIND
+    from results.boards.tables import mark
 
     if item is None:
         return Text("–", style="dim")

@@ -15,7 +15,7 @@ from rich.text import Text
 from benchmarks.core import errors
 from benchmarks.core.errors import UserError, counted, how_to_install
 from ragmeter.cli.options import App, Common
-from ragmeter.console import out
+from ragmeter.show.console import out
 from results import store_folder
 
 app = App(help="Say what is installed, what is missing and what to do about it.")
@@ -105,7 +105,7 @@ def _store(folder: Path) -> Iterator[Finding]:
     import duckdb
 
     from ragmeter.runner.tasks import MINIMUM_FREE_BYTES
-    from results.database import Database
+    from results.store.database import Database
 
     existing = next(position for position in (folder, *folder.parents) if position.exists())
     database = Database(folder)

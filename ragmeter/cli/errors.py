@@ -240,6 +240,6 @@ def _stopped(what: str, as_json: bool) -> None:
 
 
 def _say(error: UserError, as_json: bool) -> None:
-    from ragmeter.console import complain
+    from ragmeter.show.console import complain
 
     complain(error, as_json)

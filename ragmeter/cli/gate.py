@@ -12,12 +12,12 @@ from rich.text import Text
 from benchmarks.core.errors import UserError, unwritable
 from ragmeter.cli import completion
 from ragmeter.cli.options import App, Common, option
-from ragmeter.console import err, offering_score, out
+from ragmeter.show.console import err, offering_score, out
 
 if TYPE_CHECKING:
-    from results.gate import Gate
-    from results.gate_many import ManyGates
-    from results.store import Store
+    from results.gate.decision import Gate
+    from results.gate.many import ManyGates
+    from results.store.store import Store
 
 app = App(help="Decide whether a candidate is worse than a baseline by more than --margin.")
 
@@ -49,8 +49,8 @@ def gate(
 
     Exit codes: 0 pass, 100 regressed by more than the margin, 101 inconclusive, 2 nothing was tested.
     """
-    from results.gate_history import record
-    from results.gate_report import junit_of, summary_of
+    from results.gate.history import record
+    from results.gate.report import junit_of, summary_of
 
     store = common.store
     how: dict[str, Any] = {"strict": strict, "allow_partial": allow_partial, "allow_same": allow_same}
@@ -61,7 +61,7 @@ def gate(
     if file is not None:
         if one := next((name for name, value in typed.items() if value), None):
             raise UserError("the gate file already states this", where=one, try_this="leave it out, or leave out --file")
-        from ragmeter.gate_file import ask_all, load
+        from ragmeter.cli.gate_file import ask_all, load
 
         plan = load(file)
         baseline, candidate = plan.baseline, plan.candidate
@@ -81,7 +81,7 @@ def gate(
         _write(summary, summary_of(decided, baseline, candidate), "--summary", append=True)
     if comment is not None:
         from leaderboard.links import question_address
-        from results.gate_comment import comment_of
+        from results.gate.comment import comment_of
 
         address = None if board is None else partial(question_address, board)
         _write(comment, comment_of(store, decided, baseline, candidate, address), "--comment")
@@ -93,11 +93,11 @@ def _named(
     store: Store, baseline: str, candidate: str, metric: list[str], margin: list[str], **how: Any
 ) -> tuple[Gate | ManyGates, dict[str, Any]]:
     """Decide on the two that the options name: one gate, or one cell per metric if they have several benchmarks."""
-    from ragmeter.gate_runs import pairs_of, side_of
-    from results.checkpoints import Checkpoint
-    from results.gate import ask
-    from results.gate_many import ask_pairs
-    from results.gate_margins import parse_margins
+    from ragmeter.cli.gate_runs import pairs_of, side_of
+    from results.gate.decision import ask
+    from results.gate.many import ask_pairs
+    from results.gate.margins import parse_margins
+    from results.store.checkpoints import Checkpoint
 
     common_margin, margins = parse_margins(margin)
     sides = {"baseline": side_of(store, baseline), "candidate": side_of(store, candidate)}
@@ -134,7 +134,7 @@ def _write(path: Path, text: str, option: str, *, append: bool = False) -> None:
 
 
 def _show(decided: Gate | ManyGates, baseline: str, candidate: str, quiet: bool) -> None:
-    from results.gate_many import ManyGates
+    from results.gate.many import ManyGates
 
     if isinstance(decided, ManyGates):
         _show_many(decided, baseline, candidate, quiet)
@@ -146,7 +146,7 @@ def _show(decided: Gate | ManyGates, baseline: str, candidate: str, quiet: bool)
 
 
 def _show_many(decided: ManyGates, baseline: str, candidate: str, quiet: bool) -> None:
-    from results.gate_report import interval, points
+    from results.gate.report import interval, points
 
     if not quiet:
         out.print(Text(f"{candidate} against {baseline}\n"))
@@ -164,7 +164,7 @@ def _show_many(decided: ManyGates, baseline: str, candidate: str, quiet: bool) -
 
 
 def _show_one(decided: Gate, baseline: str, candidate: str, quiet: bool) -> None:
-    from results.gate_report import interval, points, reach, rule_of
+    from results.gate.report import interval, points, reach, rule_of
 
     for side, name, run in (("baseline ", baseline, decided.baseline), ("candidate", candidate, decided.candidate)):
         if not quiet:

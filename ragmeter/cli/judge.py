@@ -14,13 +14,13 @@ from rich.text import Text
 from benchmarks.core.errors import Incomplete, UserError, counted, unknown_name, unwritable
 from ragmeter.cli import completion, options
 from ragmeter.cli.options import App, Common, argument, option
-from ragmeter.console import err, listing, out
+from ragmeter.show.console import err, listing, out
 
 if TYPE_CHECKING:
     from ragmeter.runner import judging
-    from results.battles import BattleBoard
-    from results.queries import RunRow
-    from results.store import Store
+    from results.judging.battles import BattleBoard
+    from results.store.queries import RunRow
+    from results.store.store import Store
 
 app = App(default="list", help="Stored answers: run judges, score by more metrics, cards, labels.")
 labels_app = App(default="show", help="Labels by people: export items to label, import labels, see how far people agree.")
@@ -38,7 +38,7 @@ def list_all(common: Common, name: Annotated[str | None, argument("Show this jud
 def list_judges(name: str | None, common: Common) -> None:
     """List judges, or show one."""
     from judges.judge import JUDGES
-    from results import judgments
+    from results.judging import judgments
 
     if name is not None:
         _show_judge(name, common)
@@ -53,7 +53,7 @@ def list_judges(name: str | None, common: Common) -> None:
 
 def _show_judge(name: str, common: Common) -> None:
     from judges.judge import JUDGES
-    from ragmeter.config_options import option_rows
+    from ragmeter.cli.config_options import option_rows
 
     entry = JUDGES.get(name, where="NAME")
     rows = option_rows(entry.config)
@@ -86,14 +86,14 @@ def run(
 ) -> None:
     """Judge stored answers; what is judged already is left alone."""
     from methods.api import Services
-    from ragmeter.config_options import given_options
+    from ragmeter.cli.config_options import given_options
     from ragmeter.experiment import JudgePlan
     from ragmeter.runner import judging, revisions
     from ragmeter.runner.loop import Interrupted
     from ragmeter.runner.progress import JudgingProgress
     from ragmeter.runner.rewriting import judge_of
-    from results.battles import battle_boards
-    from results.board import add_columns
+    from results.boards.board import add_columns
+    from results.judging.battles import battle_boards
 
     store = common.store
     chosen_judge = judge_of(judge, given_options(config, settings))
@@ -142,10 +142,11 @@ def replay(judge: StoredJudge, common: Common, config: options.ConfigOption = No
     """Read a judge's cached replies again, with this code or other options; no call is made."""
     from methods.api import Services
     from methods.models.reply_cache import ResponseCache
-    from ragmeter.config_options import given_options
+    from ragmeter.cli.config_options import given_options
     from ragmeter.runner import judging
-    from results import judgments, queries
-    from results.board import add_columns
+    from results.boards.board import add_columns
+    from results.judging import judgments
+    from results.store import queries
 
     store = common.store
     card = judgments.find_judge(store, judge)
@@ -178,7 +179,7 @@ def win_rates(
     length: Annotated[bool, option("Take off strengths what longer answers gain.", "--length")] = False,
 ) -> None:
     """Print who beats whom: win rates by criterion, and Bradley–Terry strengths."""
-    from results.battles import battle_boards
+    from results.judging.battles import battle_boards
     from results.statistics.battles import TieRule
 
     if ties not in get_args(TieRule):
@@ -189,7 +190,7 @@ def win_rates(
 
 
 def _show_boards(boards: Sequence[BattleBoard], chosen: Sequence[RunRow], common: Common) -> None:
-    from ragmeter.board_text import show_battles
+    from ragmeter.show.board_text import show_battles
 
     def show() -> None:
         controls = {row.method for row in chosen if row.kind == "control"}
@@ -204,10 +205,11 @@ def _show_boards(boards: Sequence[BattleBoard], chosen: Sequence[RunRow], common
 @app.command()
 def card(judge: StoredJudge, common: Common) -> None:
     """Say how far a judge can be trusted: failures, repetitions, orders, length, price; agreement with others."""
-    from ragmeter.judge_text import show_judge_card
-    from results import judgments, queries
-    from results import labels as labeling
-    from results.judge_card import judge_card
+    from ragmeter.show.judge_text import show_judge_card
+    from results.judging import judgments
+    from results.judging import labels as labeling
+    from results.judging.judge_card import judge_card
+    from results.store import queries
 
     store = common.store
     known = judge_card(store, judgments.find_judge(store, judge)["id"])
@@ -236,9 +238,9 @@ def score(
     """Score stored answers on further metrics, without answering again; their columns stay until `--remove`."""
     from judges import score as scoring
     from judges.metric import parse as parse_metric
-    from results import queries, records
-    from results.board import add_columns, remove_columns
-    from results.invariants import check_run
+    from results.boards.board import add_columns, remove_columns
+    from results.store import queries, records
+    from results.store.invariants import check_run
 
     if trec:
         if remove or experiment is not None or len(runs or ()) != 2:
@@ -279,8 +281,8 @@ def score(
 
 def _score_trec(run: Path, qrels: Path, names: Sequence[str] | None, common: Common) -> None:
     """Print trec_eval's measures of a run: over the questions that it has documents for, and over all that are judged."""
-    from results import trec_eval
-    from results.tables import plain
+    from results.boards.tables import plain
+    from results.formats import trec_eval
 
     result = trec_eval.evaluate(run, qrels)
     answered, every = result.summary(), result.summary(complete=True)
@@ -309,8 +311,8 @@ def _score_trec(run: Path, qrels: Path, names: Sequence[str] | None, common: Com
 
 def _summaries(store: Store, row: RunRow, metrics: Sequence[str]) -> list[dict[str, Any]]:
     """Return what a judge's measures are worth for a run, with the bounds that missing verdicts leave."""
-    from results.board import board
-    from results.tables import plain
+    from results.boards.board import board
+    from results.boards.tables import plain
 
     (shown,) = board(store, [row], metrics=metrics).rows
     results = []
@@ -323,7 +325,7 @@ def _summaries(store: Store, row: RunRow, metrics: Sequence[str]) -> list[dict[s
 
 
 def _line(row: Mapping[str, Any]) -> tuple[Any, ...]:
-    from results.tables import labels
+    from results.boards.tables import labels
 
     values = (row.get(name) for name in ("value", "low_if_wrong", "high_if_right"))
     value, wrong, right = ("–" if item is None else f"{row['scale'] * item:.1f}" for item in values)
@@ -333,7 +335,7 @@ def _line(row: Mapping[str, Any]) -> tuple[Any, ...]:
 
 def _chosen_runs(store: Store, names: Sequence[str] | None, experiment: str | None) -> tuple[list[RunRow], str | None]:
     """The runs that were named, or those of an experiment with its reference."""
-    from results import checkpoints, queries
+    from results.store import checkpoints, queries
 
     if names and experiment is not None:
         raise UserError("runs and an experiment were named", where="--experiment", try_this="name one of the two")
@@ -346,8 +348,8 @@ def _chosen_runs(store: Store, names: Sequence[str] | None, experiment: str | No
 @labels_app.command()
 def show(common: Common) -> None:
     """Say who has labeled how many items, and how far people agree."""
-    from results import labels as labeling
-    from results.tables import plain
+    from results.boards.tables import plain
+    from results.judging import labels as labeling
 
     known = labeling.labels(common.store)
     numbers = Counter((label.criterion, label.annotator) for label in known)
@@ -378,7 +380,7 @@ def export(
     seed: options.SeedOption = 0,
 ) -> None:
     """Write items for a person to label, without a hint of who answered."""
-    from results import labels as labeling
+    from results.judging import labels as labeling
 
     chosen, _ = _chosen_runs(common.store, runs, experiment)
     if not runs:
@@ -402,8 +404,8 @@ def import_labels(
     common: Common,
 ) -> None:
     """Import a person's labels, and say how far the people who labeled agree."""
-    from results import labels as labeling
-    from results.tables import plain
+    from results.boards.tables import plain
+    from results.judging import labels as labeling
 
     done = labeling.import_labels(common.store, file, annotator)
     agreement = labeling.between_annotators(labeling.labels(common.store))
@@ -420,7 +422,7 @@ def import_labels(
 
 
 def _show_agreement(agreement: Mapping[str, Any]) -> None:
-    from ragmeter.judge_text import agreement_row
+    from ragmeter.show.judge_text import agreement_row
 
     rows = [agreement_row("between people (alpha)", by, item) for by, item in agreement.items()]
     empty = "how far people agree is said once two have labeled the same items"

@@ -12,7 +12,7 @@ from benchmarks.core.errors import UserError
 from leaderboard import server
 from ragmeter.cli import completion
 from ragmeter.cli.options import App, Common, option
-from ragmeter.console import err
+from ragmeter.show.console import err
 from results.offered import LIMITS, MIB
 
 SUMMARY = "Serve the leaderboard on a store as web pages."
@@ -46,7 +46,7 @@ def leaderboard(
     ] = False,
 ) -> int:
     """Serve the leaderboard on a store."""
-    from results import queries
+    from results.store import queries
 
     store = common.store
     parent: Path | None = next((item for item in (store.folder, *store.folder.parents) if item.is_file()), None)

@@ -8,10 +8,10 @@ from rich.text import Text
 
 from benchmarks.core.errors import unknown_name
 from ragmeter.cli import completion, options
+from ragmeter.cli.config_options import option_rows
 from ragmeter.cli.options import App, Common, argument, option
-from ragmeter.code_text import code_in_words
-from ragmeter.config_options import option_rows
-from ragmeter.console import PROSE, WHOLE, listing, out
+from ragmeter.show.code_text import code_in_words
+from ragmeter.show.console import PROSE, WHOLE, listing, out
 
 if TYPE_CHECKING:
     from judges.metric import MetricEntry
@@ -23,7 +23,7 @@ app = App(default="overview", help="Datasets, methods, metrics, experiments, run
 def overview(common: Common) -> None:
     """Say how many there are of each kind."""
     from ragmeter.experiments import shipped_files
-    from results import checkpoints, queries
+    from results.store import checkpoints, queries
 
     store = common.store
     runs, stored, kept = [], [], []
@@ -151,7 +151,7 @@ def _print_metric(entry: MetricEntry) -> None:
 def experiments(common: Common) -> None:
     """List experiments: those that ship with ragmeter and those in the store."""
     from ragmeter.experiments import descriptions
-    from results import queries
+    from results.store import queries
 
     store = common.store
     stored = queries.experiments(store) if store.database.exists else []
@@ -170,7 +170,7 @@ def runs(
     common: Common, experiment: Annotated[str | None, argument("Only those of this experiment.", completion.stored_experiments)] = None
 ) -> None:
     """List the runs in the store."""
-    from results import queries
+    from results.store import queries
 
     if experiment is not None:
         queries.experiment(common.store, experiment)

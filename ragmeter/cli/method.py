@@ -13,7 +13,7 @@ from rich.text import Text
 from benchmarks.core.errors import UserError, counted, make_folder, require_writable, unknown_name, unwritable
 from ragmeter.cli import completion
 from ragmeter.cli.options import App, Common, ConfigOption, DeviceOption, SeedOption, SetOption, argument, option
-from ragmeter.console import err, listing, out
+from ragmeter.show.console import err, listing, out
 
 if TYPE_CHECKING:
     from benchmarks.corpus import Corpus
@@ -46,7 +46,7 @@ def check(
     from pydantic import ValidationError
 
     from methods.registry import METHODS, Component
-    from ragmeter.config_options import given_options
+    from ragmeter.cli.config_options import given_options
     from ragmeter.conformance import check_method, show_checks
     from ragmeter.runner.rewriting import refusal
 
@@ -90,7 +90,7 @@ def index(
     from methods.clara.store import Written
     from methods.clara.use import Documents, loaded
     from methods.registry import METHODS
-    from ragmeter.config_options import given_options
+    from ragmeter.cli.config_options import given_options
     from ragmeter.runner.loop import Interrupted
     from ragmeter.runner.progress import TrainingProgress
     from ragmeter.runner.rewriting import refusal
@@ -238,7 +238,7 @@ def explain(
     from benchmarks import registry
     from methods.api import Services
     from methods.registry import EXPLAINERS
-    from ragmeter.config_options import given_options
+    from ragmeter.cli.config_options import given_options
     from ragmeter.runner.rewriting import refusal
     from ragmeter.runner.tasks import require_device
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from benchmarks.registry import Benchmark
     from methods.api import Services
-    from results.store import Store
+    from results.store.store import Store
 
 
 def argument(help: str, completes: completion.Complete | None = None, **how: Any) -> Any:
@@ -173,7 +173,7 @@ class Common:
     @property
     def store(self) -> Store:
         """The store; a folder that is not there yet is made by the first write."""
-        from results.store import Store
+        from results.store.store import Store
 
         return Store(store_folder(self.folder))
 
@@ -227,13 +227,13 @@ class Common:
         from rich.status import Status
         from rich.text import Text
 
-        from ragmeter.console import err
+        from ragmeter.show.console import err
 
         return Status(Text(text), console=err if self.talk else Console(quiet=True))
 
     def emit(self, value: Any, show: Callable[[], None]) -> None:
         """Print a value as JSON, or let `show` print it for people."""
-        from ragmeter.console import emit
+        from ragmeter.show.console import emit
 
         emit(value, self.json, show)
 
@@ -285,7 +285,7 @@ def show_options(rows: Sequence[Mapping[str, Any]]) -> None:
     """Print what `option_rows` returns."""
     import json
 
-    from ragmeter.console import PROSE, listing
+    from ragmeter.show.console import PROSE, listing
 
     lines = [(row["name"], row["type"], json.dumps(row["default"]), row["description"]) for row in rows]
     listing(("option", "type", "default", ""), lines, empty="it has no options", below=PROSE)
@@ -295,8 +295,8 @@ def print_card(name: str, summary: str, facts: Mapping[str, Any], config: type[B
     """Print what is known of an entry, and its options."""
     from rich.text import Text
 
-    from ragmeter.config_options import option_rows
-    from ragmeter.console import listing, out
+    from ragmeter.cli.config_options import option_rows
+    from ragmeter.show.console import listing, out
 
     out.print(Text(name, style="bold") + Text("  " + summary))
     listing(("", ""), facts.items(), empty="")

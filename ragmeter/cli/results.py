@@ -17,13 +17,13 @@ from rich.text import Text
 from benchmarks.core.errors import UserError, counted, unknown_name, unwritable
 from ragmeter.cli import completion, options, results_style
 from ragmeter.cli.options import App, Common, argument, option
-from ragmeter.console import WHOLE, SafeConsole, err, listing, offering_score, out, printable
+from ragmeter.show.console import WHOLE, SafeConsole, err, listing, offering_score, out, printable
 from results.offered import POWER, TABLES
 
 if TYPE_CHECKING:
-    from results.board import Board
-    from results.published import Compared, Figure
-    from results.store import Store
+    from results.boards.board import Board
+    from results.boards.published import Compared, Figure
+    from results.store.store import Store
 
 app = App(default="table", help="Tables; show RUN QUESTION, compare, tag, report, export (TREC).")
 app.add_typer(results_style.app, name="style")
@@ -56,9 +56,10 @@ def table(
     reference: options.ReferenceOption = None,
 ) -> None:
     """Print an experiment's tables: value ± 95 % interval, and the paired difference to the reference."""
-    from ragmeter.board_text import show_board
-    from results import published, queries
-    from results.board import boards
+    from ragmeter.show.board_text import show_board
+    from results.boards import published
+    from results.boards.board import boards
+    from results.store import queries
 
     if form not in FORMATS:
         raise unknown_name("format", form, FORMATS, where="--format")
@@ -89,7 +90,7 @@ def table(
             show_board(item, SafeConsole(file=sheet, width=FILE_WIDTH, highlight=False, no_color=True))
         text = sheet.getvalue()
     else:
-        from results.tables import render
+        from results.boards.tables import render
 
         text = render(results, form)
     if output is None:
@@ -99,8 +100,8 @@ def table(
 
 
 def _show_tables(store: Store, results: Sequence[Board], rows: Sequence[Compared] | None) -> None:
-    from ragmeter.board_text import show_board
-    from results import published
+    from ragmeter.show.board_text import show_board
+    from results.boards import published
 
     if not results:
         err.print(Text(f"no run is stored in {store.folder} yet: `ragmeter demo` or `ragmeter run FILE` makes some"), soft_wrap=True)
@@ -123,8 +124,8 @@ def _show_tables(store: Store, results: Sequence[Board], rows: Sequence[Compared
 
 def show_comparison(results: Sequence[Board]) -> None:
     """Below a run's tables: published figures of the same methods, where the papers print some."""
-    from results import published
-    from results.tables import labels
+    from results.boards import published
+    from results.boards.tables import labels
 
     rows = published.closest(published.compare_boards(results))
     if not rows:
@@ -144,7 +145,7 @@ def show_comparison(results: Sequence[Board]) -> None:
 
 def comparison_json(results: Sequence[Board]) -> list[dict[str, Any]]:
     """What `show_comparison` shows, for programs."""
-    from results import published
+    from results.boards import published
 
     return [row.to_json() for row in published.closest(published.compare_boards(results))]
 
@@ -162,7 +163,7 @@ def paper(
     misprints: Annotated[bool, option("Only figures that cannot be right as printed.", "--misprints")] = False,
 ) -> None:
     """List the figures that a paper prints; `ragmeter results --published` compares ours with them."""
-    from results import published
+    from results.boards import published
 
     if name is None:
         known = {item: published.tables_of(item) for item in published.papers()}
@@ -194,10 +195,10 @@ def show(
     question: Annotated[str | None, argument("Show this question: its gold, the answer, the evidence, the calls of models.")] = None,
 ) -> None:
     """Show a run: what it was, what it scored, where it comes from; or one of its questions."""
-    from ragmeter.run_text import show_question, show_run
-    from results import checkpoints, queries
-    from results.board import board
-    from results.drift import stated
+    from ragmeter.show.run_text import show_question, show_run
+    from results.boards.board import board
+    from results.store import checkpoints, queries
+    from results.store.drift import stated
 
     store = common.store
     row = checkpoints.find_run(store, run)
@@ -230,9 +231,10 @@ def compare_runs(
     strict: Annotated[bool, option("Refuse runs whose endpoint changed in between.", "--strict")] = False,
 ) -> None:
     """Say what differs between two runs: in settings, in numbers, on which questions."""
-    from ragmeter.run_text import show_compared
-    from results import checkpoints, compare
-    from results.drift import refuse_drift
+    from ragmeter.show.run_text import show_compared
+    from results.boards import compare
+    from results.store import checkpoints
+    from results.store.drift import refuse_drift
 
     store = common.store
     item, two = (checkpoints.find_run(store, text) for text in (first, second))
@@ -253,9 +255,10 @@ def power(
     probability: Annotated[float, option("Probability of showing it, between 0 and 1.", "--power")] = POWER,
 ) -> None:
     """How many questions and units it takes to show a difference, by the variances of two pilot runs."""
-    from results import checkpoints, compare
-    from results.gate_margins import parse_margin
-    from results.tables import plus_minus
+    from results.boards import compare
+    from results.boards.tables import plus_minus
+    from results.gate.margins import parse_margin
+    from results.store import checkpoints
 
     if not 0 < probability < 1:
         raise UserError(f"a power of {probability:g} is no probability", where="--power", try_this="--power 0.8")
@@ -288,8 +291,8 @@ def tag(
     remove: Annotated[bool, option("Remove the tag.", "--remove")] = False,
 ) -> None:
     """Tag a run or checkpoint, such as the baseline that candidates are compared with; a tag that exists moves."""
-    from results import checkpoints
-    from results.queries import RunRow
+    from results.store import checkpoints
+    from results.store.queries import RunRow
 
     store = common.store
     if name is None:
@@ -331,7 +334,7 @@ def report(
 ) -> None:
     """Write the leaderboard of an experiment as one HTML file that needs no server."""
     from leaderboard import report as page
-    from results import queries
+    from results.store import queries
 
     store, now = common.store, datetime.now(UTC)
     name = queries.experiment(store, experiment).name
@@ -351,7 +354,8 @@ def export(
     qrels: Annotated[Path | None, option("Write the questions' positives, too.", metavar="FILE")] = None,
 ) -> None:
     """Write a stored run's rankings for other tools: a TREC run file, and the positives as qrels."""
-    from results import checkpoints, queries, trec
+    from results.formats import trec
+    from results.store import checkpoints, queries
 
     if form != "trec":
         raise unknown_name("format", form, ("trec",), where="--format")

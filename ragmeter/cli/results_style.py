@@ -13,17 +13,17 @@ from rich.text import Text
 from benchmarks.core.errors import UserError, unknown_name
 from ragmeter.cli import completion, options
 from ragmeter.cli.options import App, Common, MetricOption, OverSeedsOption, ReferenceOption, StoredExperiment, option
-from ragmeter.console import err, listing, offering_score, out
+from ragmeter.show.console import err, listing, offering_score, out
 
 if TYPE_CHECKING:
     from methods.registry import Component
+    from results.boards.style import GapTable
     from results.statistics.core import Estimate
-    from results.style import GapTable
 
 app = App(default="gap", help="Style: what it costs methods, and how far it moves rerankers.")
 
 OVER = {"mix": "formal", "k": "k"}
-"""What a curve may be over, as `results.style` calls it."""
+"""What a curve may be over, as `results.boards.style` calls it."""
 
 
 @app.command()
@@ -36,9 +36,9 @@ def gap(
     reference: ReferenceOption = None,
 ) -> None:
     """What each style costs each method, paired by question; loss of content apart from loss to style."""
-    from ragmeter.style_text import show_gaps
-    from results import queries
-    from results.style import NotStyled, style_gaps
+    from ragmeter.show.style_text import show_gaps
+    from results.boards.style import NotStyled, style_gaps
+    from results.store import queries
 
     store = common.store
     name: str | None = None
@@ -68,9 +68,9 @@ def curve(
     over_seeds: OverSeedsOption = False,
 ) -> None:
     """Methods against shares of formal candidates, or against the number of passages that are read."""
-    from ragmeter.style_text import show_curves
-    from results import queries
-    from results.style import style_curves
+    from ragmeter.show.style_text import show_curves
+    from results.boards.style import style_curves
+    from results.store import queries
 
     if over not in OVER:
         raise unknown_name("curve", over, OVER, where="--over")
@@ -110,10 +110,10 @@ def sensitivity(
     from benchmarks.styles.pairs import StylePairs, load_pairs
     from methods.sark.reranker import in_both_styles
     from methods.sark.reranker import sensitivity as measure
-    from ragmeter.config_options import given_options
+    from ragmeter.cli.config_options import given_options
     from ragmeter.runner.progress import CountingProgress
-    from results.style import MEASURES, sensitivity_estimates
-    from results.tables import plain
+    from results.boards.style import MEASURES, sensitivity_estimates
+    from results.boards.tables import plain
 
     value = given_options(config, settings)
     chosen = _rerankers(rerankers or (), value.pop("reranker", {}), experiment, profile, common.store.folder)
@@ -197,7 +197,7 @@ def _reranker(name: str, settings: Mapping[str, Any]) -> Component:
 
 
 def _shown(item: Estimate) -> str:
-    from ragmeter.style_text import ABSENT
+    from ragmeter.show.style_text import ABSENT
 
     if math.isnan(item.value):
         return ABSENT

@@ -14,13 +14,13 @@ from rich.text import Text
 from benchmarks.core.errors import Broke, Incomplete, UserError
 from ragmeter.cli.errors import WRONG
 from ragmeter.cli.options import App, Common, DeviceOption, ExperimentArgument, LimitOption, ProfileOption, option
-from ragmeter.console import err, listing, out
+from ragmeter.show.console import err, listing, out
 
 if TYPE_CHECKING:
     from ragmeter.experiment import Experiment
     from ragmeter.runner.experiment import How
     from ragmeter.runner.loop import Outcome
-    from results.store import Store
+    from results.store.store import Store
 
 NO_CALLS = "Keep no calls of models; else a question's first 200 are kept, 20,000 characters of each prompt and reply."
 app = App(help="Run, continue (--resume) or plan (--dry-run) an experiment.")
@@ -63,7 +63,7 @@ def run(
     from ragmeter import experiment as experiments
     from ragmeter.runner import revisions
     from ragmeter.runner.experiment import How, limited
-    from results import queries
+    from results.store import queries
 
     stated = revisions.read_revisions(revision or [])
 
@@ -105,13 +105,13 @@ def _list(common: Common) -> int:
 
 def run_and_show(experiment: Experiment, how: How, common: Common) -> tuple[int, dict[str, Any]]:
     """Run an experiment and show people its tables; returns the exit code and the value for programs."""
-    from ragmeter.board_text import conclusion, in_words, show_battles, show_board
     from ragmeter.cli.results import comparison_json, show_comparison
     from ragmeter.runner.experiment import run_experiment
-    from results import queries
-    from results.battles import battle_boards
-    from results.board import base_name, boards
-    from results.database import now
+    from ragmeter.show.board_text import conclusion, in_words, show_battles, show_board
+    from results.boards.board import base_name, boards
+    from results.judging.battles import battle_boards
+    from results.store import queries
+    from results.store.database import now
 
     store, began = common.store, now()
     outcomes = run_experiment(experiment, store, how, talk=common.talk)
@@ -166,7 +166,7 @@ def conclude_judging(experiment: Experiment, store: Store) -> int:
 def conclude(outcomes: Sequence[Outcome], planned: int, verbose: bool) -> int:
     """Say what failed, and which tasks are incomplete; returns the exit code."""
     from methods.api import message_of
-    from results.store import INCOMPLETE
+    from results.store.store import INCOMPLETE
 
     broken = [outcome for outcome in outcomes if outcome.error is not None and outcome.status != INCOMPLETE]
     incomplete = [outcome for outcome in outcomes if outcome.status == INCOMPLETE]

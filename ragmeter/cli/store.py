@@ -12,12 +12,12 @@ from rich.text import Text
 from benchmarks.core.errors import UserError, counted, unwritable
 from ragmeter.cli import completion
 from ragmeter.cli.options import App, Common, argument, option
-from ragmeter.console import listing, out
+from ragmeter.show.console import listing, out
 
 if TYPE_CHECKING:
     from methods.models.reply_cache import ResponseCache
-    from results.queries import RunRow
-    from results.store import Store
+    from results.store.queries import RunRow
+    from results.store.store import Store
 
 # The store and numpy with it are imported by the commands: `--help` takes none of them.
 
@@ -38,9 +38,9 @@ def _bytes_of(path: Path) -> int:
 @app.command()
 def show(common: Common) -> None:
     """Say what the store holds and how much room it takes."""
-    from results import queries
-    from results.database import FILE
-    from results.store import CACHE
+    from results.store import queries
+    from results.store.database import FILE
+    from results.store.store import CACHE
 
     store = common.store
     runs = queries.runs(store) if store.database.exists else []
@@ -61,7 +61,8 @@ def export(
     output: Annotated[Path, option("A new folder for the Parquet files.", "--output", "-o")], common: Common, runs: RunsToTake = None
 ) -> None:
     """Write runs, with their data and cards, as Parquet."""
-    from results import checkpoints, exchange
+    from results.formats import exchange
+    from results.store import checkpoints
 
     chosen = [checkpoints.find_run(common.store, text).run for text in runs or ()] or None
     rows = exchange.export(common.store, output, chosen)
@@ -75,7 +76,7 @@ def import_runs(
     sources: Annotated[list[Path], argument("Store folders, or folders that `ragmeter store export` wrote.")], common: Common
 ) -> None:
     """Import the runs of other stores; what is here already stays as it is."""
-    from results import exchange
+    from results.formats import exchange
 
     results = [{"source": str(source), **asdict(exchange.merge(common.store, source))} for source in sources]
     keys = ("source", "new_runs", "completed_runs", "questions")
@@ -96,7 +97,7 @@ def prune(
     yes: Annotated[bool, option("Delete; without it the command only says what would go.", "--yes")] = False,
 ) -> None:
     """Delete runs and what only they needed, and give the room back to the disk; without a choice, say what could go."""
-    from results import exchange
+    from results.formats import exchange
 
     store = common.store
     chosen = _chosen(store, runs or [], experiment, orphans or not (runs or experiment or artifacts), older_than)
@@ -127,8 +128,9 @@ def prune(
 
 
 def _chosen(store: Store, runs: list[str], experiment: str | None, orphans: bool, older_than: int | None) -> list[RunRow]:
-    from results import checkpoints, exchange, queries
-    from results.database import now
+    from results.formats import exchange
+    from results.store import checkpoints, queries
+    from results.store.database import now
 
     every = {row.run: row for row in queries.runs(store)}
     chosen = {checkpoints.find_run(store, text).run for text in runs}
@@ -149,7 +151,7 @@ def _chosen(store: Store, runs: list[str], experiment: str | None, orphans: bool
 def show_replies(common: Common) -> None:
     """Say how many replies are kept and how much room they take."""
     from methods.models.reply_cache import ResponseCache
-    from results.store import CACHE
+    from results.store.store import CACHE
 
     path = common.store.folder / CACHE
     count, size = (len(ResponseCache(path)), path.stat().st_size) if path.exists() else (0, 0)
@@ -166,7 +168,7 @@ def export_replies(
     """Write replies to a file, with which a run is repeated elsewhere without a call."""
     from methods.models.reply_cache import export_replies
     from methods.readers.chat import CALL
-    from results import checkpoints
+    from results.store import checkpoints
 
     keys = None
     if run is not None:
@@ -185,7 +187,7 @@ def export_replies(
 def import_replies(file: Annotated[Path, argument("A file that `ragmeter store replies export` wrote.")], common: Common) -> None:
     """Add a file's replies to the store; those that are kept stay as they are."""
     from methods.models.reply_cache import ResponseCache, import_replies
-    from results.store import CACHE
+    from results.store.store import CACHE
 
     if not file.is_file():
         raise UserError("there is no such file", where=str(file), try_this="ragmeter store replies export -o FILE writes one")
@@ -215,7 +217,7 @@ def prune_replies(
 
 def _replies(store: Store) -> ResponseCache:
     from methods.models.reply_cache import ResponseCache
-    from results.store import CACHE
+    from results.store.store import CACHE
 
     if not (store.folder / CACHE).exists():
         raise UserError("this store keeps no replies", where=str(store.folder), try_this="--store FOLDER")

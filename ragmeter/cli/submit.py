@@ -12,13 +12,13 @@ from rich.text import Text
 from benchmarks.core.errors import UserError, unknown_name
 from ragmeter.cli import completion, options
 from ragmeter.cli.options import App, Common, argument, option
-from ragmeter.console import err, listing, out
+from ragmeter.show.console import err, listing, out
 from results.offered import JSONL, PREDICTIONS
 
 if TYPE_CHECKING:
-    from ragmeter.submissions import Checked
-    from results.queries import RunRow
+    from ragmeter.runner.submissions import Checked
     from results.statistics.core import Estimate
+    from results.store.queries import RunRow
     from results.submission.card import Card
     from results.submission.storing import Stored, Verification
 
@@ -59,7 +59,7 @@ def add(
     settings: PathSetting = None,
 ) -> int:
     """Check predictions made elsewhere, score them here, and store them as `submitted`."""
-    from results import queries
+    from results.store import queries
 
     if file is not None:
         return _submit(file, _card(card, method, benchmark, setting), format, known_boards, settings, common, keep=True)
@@ -101,7 +101,7 @@ def check(
 
 def _card(file: Path | None, method: str | None, benchmark: str | None, setting: str | None) -> Card | Path | None:
     """The card's file, or a card of what the options say in its place."""
-    from ragmeter.submissions import short_card
+    from ragmeter.runner.submissions import short_card
 
     if method is None and benchmark is None and setting is None:
         return file
@@ -116,9 +116,9 @@ def _card(file: Path | None, method: str | None, benchmark: str | None, setting:
 def _submit(
     file: str, card: Card | Path | None, format: str, known_boards: bool, settings: list[str] | None, common: Common, *, keep: bool
 ) -> int:
-    from ragmeter.config_options import given_options
+    from ragmeter.cli.config_options import given_options
     from ragmeter.runner.provenance import environment
-    from ragmeter.submissions import Checker
+    from ragmeter.runner.submissions import Checker
     from results.submission import storing
 
     if format not in PREDICTIONS:
@@ -150,12 +150,12 @@ def _submit(
 
 
 def _show(checked: Checked, stored: Stored | None, worth: Mapping[str, Estimate], common: Common) -> None:
-    from ragmeter.board_text import show_board
-    from results import queries
-    from results.board import board
-    from results.store import shortened
+    from ragmeter.show.board_text import show_board
+    from results.boards.board import board
+    from results.boards.tables import plus_minus
+    from results.store import queries
+    from results.store.store import shortened
     from results.submission import storing
-    from results.tables import plus_minus
 
     styles = {"error": "red", "warning": "yellow", "note": "dim"}
     for line in checked.report.lines():
@@ -198,9 +198,9 @@ def template(
 
     from benchmarks import registry
     from benchmarks.settings import Setting
-    from ragmeter.config_options import given_options
+    from ragmeter.cli.config_options import given_options
     from ragmeter.runner.rewriting import refusal
-    from ragmeter.submissions import target_of
+    from ragmeter.runner.submissions import target_of
     from results.submission.bundle import write_template
 
     resolved, entry = registry.resolve(reference)
@@ -235,8 +235,8 @@ def bundle(
     card: CardOption = None,
 ) -> None:
     """Put a stored run into one file that `ragmeter submit` takes elsewhere; a run of your own needs a card."""
-    from ragmeter.submissions import read_card, require_same
-    from results import checkpoints, queries
+    from ragmeter.runner.submissions import read_card, require_same
+    from results.store import checkpoints, queries
     from results.submission import bundle as bundles
     from results.submission import mean
     from results.submission.storing import card_of
@@ -270,7 +270,7 @@ def verify(
     tolerance: Annotated[str, option("Largest difference of a metric's mean, 0.5pp or 0.005.")] = "0.5pp",
 ) -> int:
     """Compare a submission with a run made here, and mark it as verified where they agree; exit code 1 where not."""
-    from results import checkpoints
+    from results.store import checkpoints
     from results.submission import storing
     from results.submission.storing import card_of
 

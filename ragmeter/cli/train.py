@@ -13,11 +13,11 @@ from benchmarks.core.errors import UserError, first_error, in_words, unknown_nam
 from ragmeter.cli import completion
 from ragmeter.cli.errors import WRONG
 from ragmeter.cli.options import App, Common, ConfigOption, DeviceOption, SetOption, argument, option, show_options
-from ragmeter.console import err, listing, out
+from ragmeter.show.console import err, listing, out
 
 if TYPE_CHECKING:
     from methods.training import TrainingConfig, TrainingEntry
-    from results.checkpoints import Checkpoint
+    from results.store.checkpoints import Checkpoint
 
 app = App(default="run", help="Train an approach, stage after stage; list and check checkpoints.")
 checkpoints_app = App(default="list", help="Trained checkpoints: list them, add a folder, shrink one, check them.")
@@ -48,7 +48,7 @@ def run(
     """Train an approach and add each stage's checkpoint to the store; interrupted, the same command continues."""
     from methods.registry import require_extra
     from methods.training import TRAININGS
-    from ragmeter.config_options import given_options
+    from ragmeter.cli.config_options import given_options
     from ragmeter.runner.loop import Interrupted
     from ragmeter.runner.progress import TrainingProgress
     from ragmeter.runner.tasks import require_device
@@ -115,7 +115,7 @@ def run(
 def list_trainings(name: str | None, common: Common) -> None:
     """List what can be trained, or the options of one training."""
     from methods.training import TRAININGS
-    from ragmeter.config_options import option_rows
+    from ragmeter.cli.config_options import option_rows
 
     if name is not None:
         rows = option_rows(TRAININGS.get(name).config, nested=True)
@@ -139,8 +139,8 @@ def _configured(entry: TrainingEntry, settings: dict[str, Any], config: Path | N
     from pydantic import ValidationError
 
     from ragmeter import yaml_source
-    from ragmeter.config_options import option_rows
-    from results.redaction import without_secrets
+    from ragmeter.cli.config_options import option_rows
+    from results.store.redaction import without_secrets
 
     try:
         return entry.validate(settings)
@@ -162,8 +162,8 @@ def _configured(entry: TrainingEntry, settings: dict[str, Any], config: Path | N
 @checkpoints_app.command("list")
 def list_checkpoints(common: Common) -> None:
     """List the store's checkpoints, and folders in it that could be added."""
-    from results import checkpoints
-    from results.checkpoints import CARD
+    from results.store import checkpoints
+    from results.store.checkpoints import CARD
 
     store = common.store
     known = checkpoints.checkpoints(store)
@@ -201,7 +201,7 @@ def list_checkpoints(common: Common) -> None:
 @checkpoints_app.command("add")
 def add_checkpoint(folder: Annotated[Path, argument("A folder with a ragmeter.json.")], common: Common) -> None:
     """Check a checkpoint folder and add it to the store."""
-    from results import checkpoints
+    from results.store import checkpoints
 
     store = common.store
     added = checkpoints.register(store, folder)
@@ -226,8 +226,8 @@ def shrink_checkpoint(
 ) -> None:
     """Write a trained encoder as its difference to the base: a hundredth of its size, used like the whole one."""
     from methods.models.delta import shrink
-    from results import checkpoints
-    from results.checkpoints import CARD
+    from results.store import checkpoints
+    from results.store.checkpoints import CARD
 
     known = checkpoints.verify(folder)
     began = base or str(known.config.get("base") or "")
@@ -255,9 +255,9 @@ def convert_checkpoint(
     """Write a compressor's published checkpoint as one of ours: AutoCompressor, xRAG, COCOM, PCC, PISCO, OSCAR, CLaRa."""
     from methods.registry import require_extra
     from methods.training.released import released
-    from ragmeter.config_options import given_options
+    from ragmeter.cli.config_options import given_options
     from ragmeter.runner.tasks import require_device
-    from results import checkpoints
+    from results.store import checkpoints
 
     if not name.replace("-", "").replace("_", "").replace(".", "").isalnum() or name.startswith("."):
         raise UserError(f"{name!r} cannot name a folder", where="--as", try_this="letters, digits, hyphens")
@@ -286,8 +286,8 @@ def check_checkpoints(
     ] = None,
 ) -> int:
     """Check that checkpoint folders still hold what they were trained to hold."""
-    from results import checkpoints
-    from results.checkpoints import CARD
+    from results.store import checkpoints
+    from results.store.checkpoints import CARD
 
     if checkpoint is not None:
         folder = Path(checkpoint)

@@ -33,11 +33,11 @@ from methods.registry import require_extra
 from methods.work import DATA, TOKENS, Checkpoint, Lengths, Needs, StageWork, Use, Work, total, unknown
 from ragmeter.experiment import BenchmarkPlan, Experiment, JudgePlan, MethodPlan, candidate_retriever
 from ragmeter.plan.shapes import Shape, options, shape_of
+from ragmeter.runner.sizes import ModelSize, size_of
 from ragmeter.runner.tasks import MINIMUM_FREE_BYTES, Loaded, Task, default_metrics, require_scoring
-from ragmeter.sizes import ModelSize, size_of
 from ragmeter.trainings import TrainingPlan
-from results import queries
-from results.store import Store
+from results.store import queries
+from results.store.store import Store
 
 # -- GPUs --
 

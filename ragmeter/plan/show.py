@@ -10,8 +10,8 @@ from rich.text import Text
 
 from benchmarks.core.errors import counted
 from methods.work import Work
-from ragmeter.console import fitted, folded, listing, out, widest
 from ragmeter.plan.plan import BANDWIDTH, COUNTS, GPUS, WAITING, Plan, Row, hours_json, work_json
+from ragmeter.show.console import fitted, folded, listing, out, widest
 
 
 def plan_json(plan: Plan) -> dict[str, Any]:

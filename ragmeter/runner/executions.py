@@ -11,7 +11,7 @@ import secrets
 from collections.abc import Sequence
 
 from ragmeter.runner.tasks import Task
-from results.store import TOKEN, Execution, Store, fingerprint_of, token_of
+from results.store.store import TOKEN, Execution, Store, fingerprint_of, token_of
 
 
 def choose(

@@ -14,7 +14,6 @@ from rich.text import Text
 from benchmarks.core.errors import UserError, counted
 from methods.api import Services
 from methods.models.endpoint import Estimate
-from ragmeter.console import err
 from ragmeter.experiment import Experiment, place_of_data
 from ragmeter.runner import judging
 from ragmeter.runner.executions import choose
@@ -23,9 +22,10 @@ from ragmeter.runner.progress import JudgingProgress, RunProgress, TrainingProgr
 from ragmeter.runner.revisions import begin
 from ragmeter.runner.tasks import Task, TaskState, estimate, preflight, reach, ready_part, states, tasks_of
 from ragmeter.runner.trainings import run_trainings
-from results import queries
-from results.changes import since_last
-from results.store import Store, left_behind
+from ragmeter.show.console import err
+from results.boards.changes import since_last
+from results.store import queries
+from results.store.store import Store, left_behind
 
 
 @dataclass(frozen=True)

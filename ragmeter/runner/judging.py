@@ -21,13 +21,14 @@ from methods.registry import laid_over
 from ragmeter.experiment import JudgePlan
 from ragmeter.runner.recorder import Recorder
 from ragmeter.runner.rewriting import judge_of
-from results import judgments, records
-from results.board import groups
-from results.failures import IN_A_ROW, OTHER, Failures, Streak, kind_of
-from results.judgments import Battle, Match
-from results.queries import RunRow
-from results.store import Store
-from results.unread import Missing, max_unscored, missing_values, why_withheld
+from results.boards.board import groups
+from results.boards.unread import Missing, max_unscored, missing_values, why_withheld
+from results.judging import judgments
+from results.judging.judgments import Battle, Match
+from results.store import records
+from results.store.failures import IN_A_ROW, OTHER, Failures, Streak, kind_of
+from results.store.queries import RunRow
+from results.store.store import Store
 
 _Judged = tuple[Any, list[JudgeCall]]
 """An item, or a pair, with the calls made for it."""

@@ -31,11 +31,11 @@ from ragmeter.runner.recorder import Recorder
 from ragmeter.runner.revisions import Watch
 from ragmeter.runner.tasks import Task, TaskState
 from results import store_folder
-from results.board import added_columns
-from results.database import DiskFull
-from results.failures import IN_A_ROW, MAX_RATE, Failures, Streak, failures, kind_of
-from results.invariants import check_run
-from results.store import FAILED_RUN, FINISHED, INCOMPLETE, INTERRUPTED, Store
+from results.boards.board import added_columns
+from results.store.database import DiskFull
+from results.store.failures import IN_A_ROW, MAX_RATE, Failures, Streak, failures, kind_of
+from results.store.invariants import check_run
+from results.store.store import FAILED_RUN, FINISHED, INCOMPLETE, INTERRUPTED, Store
 
 
 class Interrupted(Exception):

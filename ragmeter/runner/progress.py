@@ -13,9 +13,9 @@ from rich.progress import Progress as RichProgress
 from rich.table import Column
 from rich.text import Text
 
-from ragmeter.board_text import in_words
-from ragmeter.console import err
 from ragmeter.runner.tasks import Task
+from ragmeter.show.board_text import in_words
+from ragmeter.show.console import err
 
 LOG_S = 60.0
 """In a file there is a line of progress so often at most."""

@@ -24,7 +24,7 @@ from methods.models.llm import chats
 from methods.models.weights import checkpoints_named
 from methods.registry import Component
 from ragmeter.runner.checkout import checkout
-from ragmeter.sizes import models_of
+from ragmeter.runner.sizes import models_of
 
 PACKAGES = (
     "ragmeter",

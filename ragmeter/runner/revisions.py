@@ -23,12 +23,12 @@ from methods.models.llm import chats, with_chats
 from methods.models.reply_cache import shared
 from methods.models.revision import Probe, ask, stated
 from methods.registry import Component
-from ragmeter.console import err
 from ragmeter.experiment import Experiment, JudgePlan, MethodPlan
+from ragmeter.show.console import err
 from ragmeter.yaml_source import Source
-from results import queries
-from results.board import base_name
-from results.store import Store
+from results.boards.board import base_name
+from results.store import queries
+from results.store.store import Store
 
 _AUTOMATIC = "created "
 """How the keys of endpoints begin that state no revision."""

@@ -19,7 +19,7 @@ from methods.api import Services
 from methods.models.endpoint import Estimate
 from methods.models.llm import LLMConfig
 from methods.models.rewriter import LLMRewriter, RewriterConfig, Validator, load_prompt, styles_of
-from results.redaction import without_secrets
+from results.store.redaction import without_secrets
 
 # -- Options given as `--set KEY=VALUE`: read, and explained where they are not right --
 

@@ -28,7 +28,7 @@ from ragmeter.experiment import BenchmarkPlan, Experiment, MethodPlan, candidate
 from ragmeter.runner import checkout
 from ragmeter.runner.provenance import environment, provenance
 from ragmeter.trainings import TrainingPlan
-from results.store import FINISHED, Run, Store, execution_id
+from results.store.store import FINISHED, Run, Store, execution_id
 
 GROUP_METRICS = ("group_answer_f1", "group_support_f1", "sufficiency")
 RANKING_METRICS = ("recall@5", "recall@20", "mrr@10", "ndcg@10")
@@ -61,7 +61,7 @@ class Task:
     """One method on one benchmark in one setting with one seed.
 
     Attributes:
-        token: Which execution of it (`results.store.execution_id`); "" for the first.
+        token: Which execution of it (`results.store.store.execution_id`); "" for the first.
         replies: Which cached replies the execution may use (`Services.replies`).
     """
 

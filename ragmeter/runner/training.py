@@ -17,9 +17,9 @@ from methods.api import Judge, Services
 from methods.training import Progress, TrainedStage, TrainingConfig, TrainingContext, TrainingEntry
 from ragmeter.runner.rewriting import judge_measuring
 from ragmeter.trainings import checkpoint_home, identity
-from results import checkpoints
-from results.checkpoints import Checkpoint
-from results.store import Store
+from results.store import checkpoints
+from results.store.checkpoints import Checkpoint
+from results.store.store import Store
 
 # -- What is handed to a training that cannot fetch it itself: a judge, since methods know none --
 

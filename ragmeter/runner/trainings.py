@@ -21,10 +21,10 @@ from typing import Any, NamedTuple
 from benchmarks.core.errors import Broke, UserError
 from methods.training import TRAININGS, Progress, TrainingConfig, TrainingEntry
 from ragmeter.runner.progress import TrainingProgress
+from ragmeter.runner.sizes import size_of
 from ragmeter.runner.training import Job
-from ragmeter.sizes import size_of
 from ragmeter.trainings import TrainingPlan
-from results.store import Store
+from results.store.store import Store
 
 PROCESS = 4e9
 """Bytes of memory that a training takes besides its models: libraries, and what a step keeps of a small model."""

@@ -16,7 +16,7 @@ from benchmarks.core.yaml import Located, line_numbers, not_yaml
 from benchmarks.registry import DatasetConfig
 from benchmarks.settings import Setting
 from results.offered import LIMITS
-from results.redaction import echoed, without_secrets
+from results.store.redaction import echoed, without_secrets
 
 # -- YAML reduced to what a card needs: mappings, lists and text, read without making anything else --
 # Aliases, anchors, tags, several documents and deep nesting are refused while the text is scanned, before a single

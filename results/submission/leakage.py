@@ -32,13 +32,13 @@ from benchmarks.schema import Question
 from benchmarks.text import normalize
 from benchmarks.worlds.world import TEST
 from methods.api import Prediction
-from results import queries
-from results.queries import QuestionRow
-from results.store import Store
+from results.store import queries
+from results.store.queries import QuestionRow
+from results.store.store import Store
+from results.store.variants import covers, questions_of
 from results.submission import Findings, Severity, shown
 from results.submission.card import Card, TrainingPart
 from results.submission.rows import PROMPT
-from results.variants import covers, questions_of
 
 # -- Do the declared training data cover what is evaluated? What they do is stored and shown, not refused --
 

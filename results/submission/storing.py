@@ -16,18 +16,18 @@ from benchmarks.corpus import Corpus
 from benchmarks.schema import Passage
 from judges.metric import Metric
 from methods.api import Prediction
-from results import queries
+from results.boards.systems import IMPLAUSIBLE
+from results.boards.tables import plain
 from results.offered import MIB
-from results.queries import RunRow
 from results.statistics.core import Estimate
 from results.statistics.intervals import estimates
-from results.store import FINISHED, Run, Store
+from results.store import queries
+from results.store.queries import RunRow
+from results.store.store import FINISHED, Run, Store
 from results.submission import Report
 from results.submission.card import Card
 from results.submission.plausible import SIGNS, LoadRuns, StoredRun
 from results.submission.validate import Target
-from results.systems import IMPLAUSIBLE
-from results.tables import plain
 
 # -- What a server accepts from anyone: submissions for the boards that its store has, and for nothing else --
 # A card names what is loaded, generated and retrieved to check it; that is work which only the keeper of a machine

@@ -18,7 +18,7 @@ import pytest
 
 from leaderboard import pages
 from leaderboard.elements.nodes import Node, from_json
-from results.store import Store
+from results.store.store import Store
 
 HERE = Path(__file__).parent
 APP = Path(pages.__file__).with_name("app.py")
@@ -214,7 +214,7 @@ def _sent(tmp_path_factory: pytest.TempPathFactory) -> Sent:
     from judges.metric import parse
     from judges.score import score
     from methods.api import Prediction
-    from results.store import FINISHED, Run
+    from results.store.store import FINISHED, Run
     from results.submission.bundle import write_template
     from results.submission.validate import Target
 

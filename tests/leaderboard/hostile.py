@@ -14,8 +14,9 @@ from benchmarks.styles.mix import styled
 from judges.judge import Judge, JudgeCall, Parsed, Score
 from judges.metric import parse
 from methods.api import Call, Prediction
-from results import judgments, queries
-from results.store import FINISHED, Run, Store
+from results.judging import judgments
+from results.store import queries
+from results.store.store import FINISHED, Run, Store
 
 SECRET = "sk-proj-Zq7Hostile0Key1Never2Shown3"
 HUNTER = "hunter2hunter2"

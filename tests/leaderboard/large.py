@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from results.store import Store
+from results.store.store import Store
 
 EXPERIMENT = "large"
 METRIC = "f1(rules=hotpotqa)#v1"

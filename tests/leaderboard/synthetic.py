@@ -14,7 +14,7 @@ from benchmarks.registry import Benchmark, DataReference, DatasetCard
 from benchmarks.schema import Passage, Question, passage_id, sentence_id
 from judges.metric import Metric, MetricEntry
 from methods.api import FAILED, Evidence, Prediction, Usage
-from results.store import FINISHED, RUNNING, Run, Store
+from results.store.store import FINISHED, RUNNING, Run, Store
 
 HOSTILE_NAME = "<script>window.pwned=1</script>![x](https://evil.example/x.png)[link](javascript:alert(1)) :smile: $x^2$"
 HOSTILE_ANSWER = "<img src=x onerror=\"window.pwned=1\"> **bold** :red[red] =cmd|' /C calc'!A0"

@@ -15,11 +15,11 @@ from leaderboard.elements.formats import PERCENT
 from leaderboard.elements.nodes import TAGS
 from leaderboard.report import behind
 from leaderboard.views import budget
-from results import queries
-from results.board import Board, Row, boards
-from results.budget import UsageCost, budget_curves, informative_axis, quality_budget, read_in_full, spent
-from results.queries import Cost
-from results.store import Store
+from results.boards.board import Board, Row, boards
+from results.boards.budget import UsageCost, budget_curves, informative_axis, quality_budget, read_in_full, spent
+from results.store import queries
+from results.store.queries import Cost
+from results.store.store import Store
 
 Start = Callable[[Path], Any]
 F1, PERPLEXITY = "f1(rules=hotpotqa)#v1", "perplexity#v1"

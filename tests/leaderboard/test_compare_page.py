@@ -1,4 +1,4 @@
-"""The comparison page says what `results.compare` computed, and survives what a URL may say."""
+"""The comparison page says what `results.boards.compare` computed, and survives what a URL may say."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ import pytest
 from leaderboard.elements.formats import PERCENT, p_value
 from leaderboard.views import compare as compare_charts
 from leaderboard.widgets import STYLE
-from results import queries
-from results.compare import Comparison, compare
-from results.store import Store
+from results.boards.compare import Comparison, compare
+from results.store import queries
+from results.store.store import Store
 
 Start = Callable[[Path], Any]
 F1, PERPLEXITY = "f1(rules=hotpotqa)#v1", "perplexity#v1"

@@ -13,9 +13,9 @@ import pytest
 
 from leaderboard.elements.nodes import TAGS, Head, Line, plain_table
 from leaderboard.views import dataset
-from results import queries
-from results.provenance import Contaminated, DatasetFacts, dataset_facts, samples
-from results.store import Store
+from results.store import queries
+from results.store.provenance import Contaminated, DatasetFacts, dataset_facts, samples
+from results.store.store import Store
 
 Start = Callable[[Path], Any]
 

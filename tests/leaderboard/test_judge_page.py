@@ -16,15 +16,16 @@ from leaderboard.elements.nodes import TAGS, Node
 from leaderboard.report import behind
 from leaderboard.views import battles as battle_view
 from leaderboard.views import judge as judge_view
-from results import judgments, labels, queries
-from results.battles import BattleBoard, battle_boards
-from results.board import board, groups
-from results.judge_card import JudgeCard, judge_card
-from results.judgments import Match
-from results.queries import RunRow
+from results.boards.board import board, groups
+from results.boards.tables import to_csv
+from results.judging import judgments, labels
+from results.judging.battles import BattleBoard, battle_boards
+from results.judging.judge_card import JudgeCard, judge_card
+from results.judging.judgments import Match
 from results.statistics import bradley_terry
-from results.store import Store
-from results.tables import to_csv
+from results.store import queries
+from results.store.queries import RunRow
+from results.store.store import Store
 
 Start = Callable[[Path], Any]
 PAIRWISE = Judge.of("pairwise", {"llm": {"model": "m"}, "repetitions": 1})

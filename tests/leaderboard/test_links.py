@@ -8,8 +8,8 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from leaderboard.links import question_address
-from results import queries
-from results.store import Store
+from results.store import queries
+from results.store.store import Store
 
 Start = Callable[[Path], Any]
 

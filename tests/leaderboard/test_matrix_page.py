@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from results import checkpoints, queries
-from results.store import Store
-from results.systems import key_of
+from results.boards.systems import key_of
+from results.store import checkpoints, queries
+from results.store.store import Store
 
 Start = Callable[[Path], Any]
 

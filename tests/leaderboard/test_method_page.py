@@ -16,11 +16,12 @@ from leaderboard.elements.formats import PERCENT
 from leaderboard.elements.nodes import Node
 from leaderboard.views import method as method_view
 from leaderboard.views import submission
-from results import checkpoints, gate_history, provenance, queries
-from results.board import boards
-from results.gate import ask
+from results.boards.board import boards
+from results.gate import history as gate_history
+from results.gate.decision import ask
 from results.statistics.core import Estimate
-from results.store import Run, Store
+from results.store import checkpoints, provenance, queries
+from results.store.store import Run, Store
 
 Start = Callable[[Path], Any]
 F1 = "f1(rules=hotpotqa)#v1"

@@ -12,9 +12,9 @@ import pytest
 
 from leaderboard.elements.nodes import TAGS
 from leaderboard.widgets import STYLE
-from results import queries
-from results.board import boards
-from results.store import Store
+from results.boards.board import boards
+from results.store import queries
+from results.store.store import Store
 
 Start = Callable[[Path], Any]
 F1 = "f1(rules=hotpotqa)#v1"

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from methods.api import Call
-from results import queries
-from results.queries import QuestionRow
-from results.store import Store
+from results.store import queries
+from results.store.queries import QuestionRow
+from results.store.store import Store
 from tests.support.stores import answer_again
 
 Start = Callable[[Path], Any]

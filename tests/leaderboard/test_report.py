@@ -22,10 +22,10 @@ from leaderboard.report import as_json, page, report, sortable
 from leaderboard.views import board as drawings
 from leaderboard.views.board import Order, ordered
 from ragmeter.cli import main
-from results import queries
-from results.board import Board, boards
-from results.budget import quality_budget
-from results.store import Store
+from results.boards.board import Board, boards
+from results.boards.budget import quality_budget
+from results.store import queries
+from results.store.store import Store
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 F1, PERPLEXITY = "f1(rules=hotpotqa)#v1", "perplexity#v1"

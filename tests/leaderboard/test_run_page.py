@@ -17,10 +17,10 @@ from leaderboard.elements import formats
 from leaderboard.pages import run as screen
 from leaderboard.views import run as diff_view
 from leaderboard.views.run import Sightings
-from results import queries
-from results.compare import diff
-from results.queries import Running, RunRow, UserError, running
-from results.store import FINISHED, RUNNING, Store
+from results.boards.compare import diff
+from results.store import queries
+from results.store.queries import Running, RunRow, UserError, running
+from results.store.store import FINISHED, RUNNING, Store
 
 Start = Callable[[Path], Any]
 BEGAN = datetime(2026, 1, 1, 12)

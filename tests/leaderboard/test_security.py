@@ -24,9 +24,9 @@ from leaderboard import report as embedding
 from leaderboard.elements.nodes import from_json, is_web_address
 from leaderboard.report import report
 from ragmeter.cli import main
-from results import database, queries
-from results.redaction import HIDDEN
-from results.store import Store
+from results.store import database, queries
+from results.store.redaction import HIDDEN
+from results.store.store import Store
 
 Start = Callable[[Path], Any]
 ROOT = Path(__file__).parents[2]

@@ -166,7 +166,7 @@ def test_what_is_running_is_looked_at_again_by_itself(tmp_path: Path, window: An
     import numpy as np
 
     from methods.api import Prediction
-    from results.store import FINISHED, RUNNING, Store
+    from results.store.store import FINISHED, RUNNING, Store
 
     store = Store(tmp_path / "live")
     world, run = synthetic.benchmark(20), "ab" * 8

@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 
 from leaderboard.server import Draft, hand_over
-from results import queries
 from results.offered import MIB
-from results.queries import UserError
-from results.store import Store
+from results.store import queries
+from results.store.queries import UserError
+from results.store.store import Store
 from results.submission.bundle import MEMBERS
 
 pytestmark = pytest.mark.usefixtures("allowed")

@@ -16,7 +16,7 @@ import pytest
 
 from leaderboard import server
 from leaderboard.server import command, require_free, serve
-from results.queries import UserError
+from results.store.queries import UserError
 
 
 def children(parent: int) -> list[int]:

@@ -19,9 +19,9 @@ from leaderboard.elements.nodes import TAGS
 from leaderboard.report import behind
 from leaderboard.views import style
 from methods.api import Prediction
-from results import queries
-from results.store import FINISHED, Run, Store
-from results.style import GapTable, style_curves, style_gaps
+from results.boards.style import GapTable, style_curves, style_gaps
+from results.store import queries
+from results.store.store import FINISHED, Run, Store
 
 Start = Callable[[Path], Any]
 METRIC = "em(rules=squad)"

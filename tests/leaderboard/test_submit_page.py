@@ -16,12 +16,12 @@ from leaderboard import server
 from leaderboard.server import Draft, _environment, command, hand_over
 from leaderboard.views import submission
 from ragmeter import cli
-from results import queries
-from results.board import boards
+from results.boards.board import boards
 from results.offered import LIMITS, MIB
-from results.queries import UserError
-from results.redaction import HIDDEN
-from results.store import Store
+from results.store import queries
+from results.store.queries import UserError
+from results.store.redaction import HIDDEN
+from results.store.store import Store
 
 Start = Callable[[Path], Any]
 

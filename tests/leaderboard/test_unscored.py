@@ -18,9 +18,9 @@ from leaderboard.matrix.rows import Order, drawn
 from leaderboard.matrix.table import gaps, table
 from leaderboard.views.board import Order as BoardOrder
 from leaderboard.views.board import table as board_table
-from results.board import Board, boards
-from results.store import Store
-from results.tables import CSV_COLUMNS, remarks, tidy, to_csv
+from results.boards.board import Board, boards
+from results.boards.tables import CSV_COLUMNS, remarks, tidy, to_csv
+from results.store.store import Store
 
 DATASET = "hotpotqa:dev"
 

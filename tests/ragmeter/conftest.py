@@ -13,7 +13,7 @@ import pytest
 
 from ragmeter.api import run as ragmeter_run
 from ragmeter.cli import main
-from results.store import Store
+from results.store.store import Store
 
 
 class Done(NamedTuple):

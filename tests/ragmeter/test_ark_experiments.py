@@ -13,7 +13,7 @@ from methods.readers.prompts import ReadingOptions
 from methods.training import TRAININGS
 from ragmeter import experiment
 from ragmeter.runner.tasks import tasks_of
-from results.published import beside
+from results.boards.published import beside
 
 ROOT = Path(__file__).resolve().parents[2]
 TABLES = ("table2", "table3", "table4", "table7", "baselines")

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from results.store import Store
+from results.store.store import Store
 
 FILES = {
     "hotpotqa:train": "hotpotqa/hotpot_distractor_train50.json",

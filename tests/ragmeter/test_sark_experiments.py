@@ -16,7 +16,7 @@ from methods.training import TRAININGS
 from ragmeter import experiment
 from ragmeter.experiment import Experiment, MethodPlan
 from ragmeter.runner.tasks import load_benchmark, tasks_of
-from results.variants import style_of_name
+from results.store.variants import style_of_name
 
 ROOT = Path(__file__).resolve().parents[2]
 TABLES = ("table1", "table2", "table3", "table6", "figure4", "figure5", "figure6", "figure8")

@@ -11,7 +11,7 @@ from safetensors import safe_open
 
 from methods.models.weights import locate
 from methods.registry import Component
-from ragmeter.sizes import models_of
+from ragmeter.runner.sizes import models_of
 
 
 def counted(model: str) -> int:

@@ -19,7 +19,7 @@ from methods.sark.config import LabelsConfig
 from methods.training import Silent
 from ragmeter.cli import doctor, errors
 from ragmeter.runner.training import Job
-from results.store import Store
+from results.store.store import Store
 
 Command = Callable[..., tuple[int, str, str]]
 

@@ -17,9 +17,9 @@ from benchmarks.schema import Passage, Question, passage_id
 from judges.metric import METRICS, parse
 from judges.score import score
 from methods.api import FAILED, Evidence, Prediction, Usage
-from results import queries
-from results.queries import RunRow
-from results.store import FINISHED, Run, Store
+from results.store import queries
+from results.store.queries import RunRow
+from results.store.store import FINISHED, Run, Store
 from tests.support.toy import CARD
 
 Fill = Callable[..., dict[str, RunRow]]

@@ -9,9 +9,10 @@ import pytest
 
 from benchmarks.core.errors import UserError
 from judges.metric import parse
-from results import exchange, queries
-from results.board import add_columns, added_columns, boards, remove_columns
-from results.store import Run, Store
+from results.boards.board import add_columns, added_columns, boards, remove_columns
+from results.formats import exchange
+from results.store import queries
+from results.store.store import Run, Store
 
 EM, F1, ROUGE = (str(parse(name)) for name in ("em", "f1(rules=hotpotqa)", "rouge(type=rougeL)"))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from results.variants import covers, overlap
+from results.store.variants import covers, overlap
 
 
 @pytest.mark.parametrize(

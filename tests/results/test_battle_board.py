@@ -13,14 +13,14 @@ import pytest
 from rich.console import Console
 
 from judges.judge import AS_GIVEN, FIRST, NONE, SECOND, SWAPPED, TIE, Judge, JudgeCall, Parsed
-from ragmeter.board_text import RANKS, show_battles
-from results import judgments
-from results.battles import BattleBoard, Pairing, battle_boards
-from results.judgments import Match
-from results.queries import RunRow
+from ragmeter.show.board_text import RANKS, show_battles
+from results.judging import judgments
+from results.judging.battles import BattleBoard, Pairing, battle_boards
+from results.judging.judgments import Match
 from results.statistics import bradley_terry
 from results.statistics.intervals import holm
-from results.store import Store
+from results.store.queries import RunRow
+from results.store.store import Store
 
 JUDGE = Judge.of("pairwise", {"llm": {"model": "m"}, "repetitions": 1})
 GOLDS = [f"gold{n}" for n in range(8)] + [""]

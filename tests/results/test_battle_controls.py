@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from judges.judge import AS_GIVEN, FIRST, SECOND, Judge, JudgeCall, Parsed
-from results import judgments
-from results.battles import BattleBoard, Pairing, Placed, battle_boards, misplaced, not_placed, placed
-from results.judgments import Match
-from results.queries import RunRow
+from results.judging import judgments
+from results.judging.battles import BattleBoard, Pairing, Placed, battle_boards, misplaced, not_placed, placed
+from results.judging.judgments import Match
 from results.statistics.battles import Verdict, win_rates
 from results.statistics.intervals import holm
-from results.store import Store
+from results.store.queries import RunRow
+from results.store.store import Store
 
 KINDS = {
     "gold": "gold_answer",

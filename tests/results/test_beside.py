@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from benchmarks.registry import load
 from methods.pipeline import Composition
 from methods.registry import Component
-from results.published import Figure, beside, compare, conditions_of_ours, figures, find, on_board
+from results.boards.published import Figure, beside, compare, conditions_of_ours, figures, find, on_board
 from results.statistics.core import Estimate
 from results.statistics.intervals import estimate
 

@@ -14,10 +14,10 @@ from benchmarks.corpus import Corpus
 from benchmarks.registry import Benchmark, DataReference
 from benchmarks.schema import Passage, Question, passage_id
 from methods.api import Evidence, Prediction, Usage
-from results import queries
-from results.board import boards
+from results.boards.board import boards
 from results.statistics.intervals import difference
-from results.store import FINISHED, Run, Store
+from results.store import queries
+from results.store.store import FINISHED, Run, Store
 from tests.support.toy import CARD
 
 Fill = Callable[[Store, list[str | None]], Benchmark]
@@ -147,7 +147,7 @@ def test_questions_that_were_not_scored_on_a_metric_are_not_unscorable(store: St
 def test_the_table_says_how_many_answers_a_metric_was_scored_on(store: Store, fill: Fill) -> None:
     from rich.console import Console
 
-    from ragmeter.board_text import show_board
+    from ragmeter.show.board_text import show_board
 
     fill(store, [None] * 4)
     store.put_scores("run-bm25", ["q0", "q1"], {"recall@5#v2": np.array([0.5, 1.0])})

@@ -12,10 +12,11 @@ import numpy as np
 import pytest
 
 from methods.api import FAILED, KEPT_CALLS, KEPT_CHARACTERS, WAIT, Call, Prediction, Usage, kept
-from ragmeter import run_text as command
-from results import exchange, queries
-from results.redaction import HIDDEN
-from results.store import Run, Store
+from ragmeter.show import run_text as command
+from results.formats import exchange
+from results.store import queries
+from results.store.redaction import HIDDEN
+from results.store.store import Run, Store
 
 RUN = Run("f00dfeed", "hyde", "hyde", "retriever", {"id": "hyde"}, "toy:dev", "d1", "corpus", 0, 3, {})
 CALLS = (
@@ -84,7 +85,7 @@ def test_a_question_takes_its_own_seconds_and_percentiles_are_those_of_numpy(sto
 def shown(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *, verbose: bool) -> str:
     question = queries.QuestionRow("q1", "Who?", ("He",), ("He",), (), (), "", None)
     answer = queries.AnswerRow("r", "m", "He", None, {}, (), {}, {}, {"read": 0.75}, 1, 1, 0, 3, 0.0, len(CALLS), 2.0)
-    monkeypatch.setattr("ragmeter.run_text.queries", SimpleNamespace(definitions=lambda store: {}))
+    monkeypatch.setattr("ragmeter.show.run_text.queries", SimpleNamespace(definitions=lambda store: {}))
     calls = [*CALLS, replace(CALLS[0], prompt="begin " + "[bold]x " * 500 + "end")]
     any_store: Any = None
     command.show_question(any_store, question, answer, calls, verbose=verbose)

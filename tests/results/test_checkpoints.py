@@ -16,10 +16,11 @@ from methods.models.weights import checkpoints_named, weights_hash
 from methods.pipeline import Composition
 from methods.registry import Component
 from ragmeter.runner.provenance import provenance
-from results import checkpoints, exchange
-from results.checkpoints import CARD, describe, register, verify
-from results.queries import RunRow
-from results.store import FINISHED, INTERRUPTED, Run, Store
+from results.formats import exchange
+from results.store import checkpoints
+from results.store.checkpoints import CARD, describe, register, verify
+from results.store.queries import RunRow
+from results.store.store import FINISHED, INTERRUPTED, Run, Store
 from tests.support.toy import CARD as TOY
 
 

@@ -14,12 +14,12 @@ from benchmarks.corpus import Corpus
 from benchmarks.registry import Benchmark, DataReference
 from benchmarks.schema import Passage, Question, passage_id
 from methods.api import Evidence, Prediction, Usage
-from results import queries
-from results.compare import compare
-from results.provenance import attribution
-from results.queries import RunRow
+from results.boards.compare import compare
 from results.statistics.intervals import difference, holm
-from results.store import FINISHED, Run, Store
+from results.store import queries
+from results.store.provenance import attribution
+from results.store.queries import RunRow
+from results.store.store import FINISHED, Run, Store
 from tests.support.toy import CARD
 
 NAN = float("nan")

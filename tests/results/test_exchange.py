@@ -16,11 +16,13 @@ from benchmarks.core.errors import UserError
 from benchmarks.schema import Passage
 from judges.judge import AS_GIVEN, FIRST, SECOND, SWAPPED, TIE, Judge, JudgeCall, Parsed, Score
 from methods.api import FAILED, Call, Evidence, Prediction, Usage
-from results import exchange, judgments, queries
-from results.invariants import check_run, violations
-from results.judgments import Match, with_present
-from results.labels import labels, standing
-from results.store import BY_RUN, FINISHED, RUNNING, Run, Store, insert
+from results.formats import exchange
+from results.judging import judgments
+from results.judging.judgments import Match, with_present
+from results.judging.labels import labels, standing
+from results.store import queries
+from results.store.invariants import check_run, violations
+from results.store.store import BY_RUN, FINISHED, RUNNING, Run, Store, insert
 from tests.support.stores import change_answer, score_again
 
 METRIC = "em(rules=squad)#v1"

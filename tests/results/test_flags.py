@@ -12,10 +12,10 @@ from rich.console import Console
 
 from judges.judge import Judge, JudgeCall, Parsed, Score
 from judges.metric import METRICS, register
-from ragmeter.board_text import show_board
-from results import judgments
-from results.board import add_columns, boards, wrongly_ranked
-from results.store import Store
+from ragmeter.show.board_text import show_board
+from results.boards.board import add_columns, boards, wrongly_ranked
+from results.judging import judgments
+from results.store.store import Store
 
 CONTROLS = {
     "gold_answer": ["ann", "bob", "cyd"],

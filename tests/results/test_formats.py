@@ -20,10 +20,10 @@ import pytest
 from benchmarks.registry import load
 from ragmeter.api import run
 from ragmeter.runner.provenance import environment
-from ragmeter.submissions import Checked, Checker, short_card
-from results.formats import FORMATS
-from results.queries import runs, score_columns
-from results.store import Store
+from ragmeter.runner.submissions import Checked, Checker, short_card
+from results.formats.predictions import FORMATS
+from results.store.queries import runs, score_columns
+from results.store.store import Store
 from results.submission import storing
 from tests.support.worlds_native import write_native
 

@@ -17,14 +17,14 @@ from benchmarks.registry import Benchmark, DataReference
 from benchmarks.schema import Question
 from judges.metric import parse
 from methods.api import Prediction
-from results import queries
-from results.gate import Gate, ask
-from results.gate_history import history, record
-from results.gate_many import decide_cells
-from results.gate_margins import parse_margin, parse_margins
+from results.gate.decision import Gate, ask
+from results.gate.history import history, record
+from results.gate.many import decide_cells
+from results.gate.margins import parse_margin, parse_margins
 from results.statistics.closed_form import paired
 from results.statistics.gate import non_inferiority
-from results.store import FINISHED, INTERRUPTED, Run, Store
+from results.store import queries
+from results.store.store import FINISHED, INTERRUPTED, Run, Store
 from tests.support.toy import CARD
 
 F1, EM = "f1(rules=squad)#v1", "em(rules=squad)#v1"

@@ -15,11 +15,11 @@ from benchmarks.registry import Benchmark, DataReference
 from benchmarks.schema import Question
 from judges.metric import parse
 from methods.api import Prediction
-from results import queries
-from results.gate import Gate, ask
-from results.gate_comment import MARK, comment_of, worse_questions
-from results.gate_many import decide_cells
-from results.store import FINISHED, Run, Store
+from results.gate.comment import MARK, comment_of, worse_questions
+from results.gate.decision import Gate, ask
+from results.gate.many import decide_cells
+from results.store import queries
+from results.store.store import FINISHED, Run, Store
 from tests.support.toy import CARD
 
 F1 = "f1(rules=squad)#v1"

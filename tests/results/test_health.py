@@ -14,14 +14,15 @@ from rich.console import Console
 from judges.judge import AS_GIVEN, FIRST, SECOND, Judge, JudgeCall, Parsed
 from leaderboard.pages.board import _legend
 from methods.api import ENDPOINTS, Call, Indexed, Prediction, kept
-from ragmeter.board_text import show_board
-from results import health as module
-from results import judgments, queries
-from results.board import board
-from results.health import HealthLine, health, health_text, is_same_model
-from results.judgments import Match
-from results.queries import RunRow
-from results.store import Store
+from ragmeter.show.board_text import show_board
+from results.boards import health as module
+from results.boards.board import board
+from results.boards.health import HealthLine, health, health_text, is_same_model
+from results.judging import judgments
+from results.judging.judgments import Match
+from results.store import queries
+from results.store.queries import RunRow
+from results.store.store import Store
 from tests.support.stores import answer_again
 
 GOLDS = [f"gold{number}" for number in range(20)]

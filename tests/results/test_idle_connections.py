@@ -17,9 +17,9 @@ import duckdb
 import pytest
 
 from benchmarks.core.errors import UserError
-from results import database
-from results.database import _Shared
-from results.store import Store
+from results.store import database
+from results.store.database import _Shared
+from results.store.store import Store
 
 
 @pytest.fixture
@@ -254,7 +254,7 @@ ALONE = """
 import sys, time
 from pathlib import Path
 from results import database
-from results.store import Store
+from results.store.store import Store
 database.IDLE_S = 600.0
 store = Store(Path(sys.argv[1]))
 for number in range(int(sys.argv[2])):

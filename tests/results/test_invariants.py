@@ -13,13 +13,13 @@ from rich.console import Console
 from judges.metric import METRICS, register
 from methods.api import Services
 from ragmeter import experiment
-from ragmeter.board_text import show_board
 from ragmeter.runner.loop import execute
 from ragmeter.runner.tasks import states, tasks_of
-from results.board import boards
-from results.invariants import check_run, violations
-from results.store import Store
-from results.tables import render
+from ragmeter.show.board_text import show_board
+from results.boards.board import boards
+from results.boards.tables import render
+from results.store.invariants import check_run, violations
+from results.store.store import Store
 from tests.support.stores import change_score, score_again
 
 EM, F1, RECALL = "em(rules=squad)#v1", "f1(rules=squad)#v1", "recall@{}#v2"

@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 
 from judges.judge import AS_GIVEN, FIRST, NONE, SECOND, SWAPPED, TIE, Judge, JudgeCall, Parsed, Score
-from results import judgments, labels
-from results.judge_card import judge_card
-from results.judgments import Match
-from results.queries import RunRow
+from results.boards.tables import to_csv
+from results.judging import judgments, labels
+from results.judging.judge_card import judge_card
+from results.judging.judgments import Match
 from results.statistics.judges import cohen_kappa, prediction_powered_mean
-from results.store import Store
-from results.tables import to_csv
+from results.store.queries import RunRow
+from results.store.store import Store
 
 N = 40
 GOLDS = [f"gold{n}" for n in range(N)]

@@ -14,14 +14,16 @@ from rich.console import Console
 
 from judges.judge import AS_GIVEN, FIRST, NONE, SECOND, SWAPPED, TIE, Judge, JudgeCall, Parsed, Score
 from methods.api import Prediction
-from ragmeter.board_text import show_board
-from results import exchange, judgments, queries
-from results.board import add_columns, boards
-from results.drift import drift
-from results.judgments import ONE, OTHER, Match
-from results.queries import RunRow
-from results.store import Store
-from results.tables import labels, remarks, render
+from ragmeter.show.board_text import show_board
+from results.boards.board import add_columns, boards
+from results.boards.tables import labels, remarks, render
+from results.formats import exchange
+from results.judging import judgments
+from results.judging.judgments import ONE, OTHER, Match
+from results.store import queries
+from results.store.drift import drift
+from results.store.queries import RunRow
+from results.store.store import Store
 from tests.support.stores import answer_again
 
 MATCH = Judge.of("match", {"llm": {"model": "m"}})

@@ -13,12 +13,12 @@ import pytest
 
 from benchmarks.core.errors import UserError
 from methods.api import Prediction
-from results import exchange
-from results import labels as labeling
-from results.judgments import ONE, OTHER, digest, with_present
-from results.labels import COLUMNS, Imported, Label, export_items, import_labels, labels
+from results.formats import exchange
+from results.judging import labels as labeling
+from results.judging.judgments import ONE, OTHER, digest, with_present
+from results.judging.labels import COLUMNS, Imported, Label, export_items, import_labels, labels
 from results.statistics.judges import krippendorff_alpha
-from results.store import Store, storable
+from results.store.store import Store, storable
 from tests.support.stores import change_answer, reopen
 
 GOLDS = [f"gold{n}" for n in range(30)]

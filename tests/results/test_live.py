@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from results import queries
-from results.queries import running
-from results.store import INTERRUPTED, RUNNING, Store
+from results.store import queries
+from results.store.queries import running
+from results.store.store import INTERRUPTED, RUNNING, Store
 
 
 def test_without_a_store_nothing_runs(store: Store) -> None:

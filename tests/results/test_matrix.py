@@ -13,17 +13,17 @@ import numpy as np
 import pytest
 from scipy.stats import binomtest
 
-from results import invariants, provenance, queries
-from results import systems as column_figures
-from results.board import boards, groups
-from results.budget import quality_budget
-from results.matrix import Cell, Column, Matrix, _kin, matrix, ranked_cells
-from results.published import beside, printed
+from results.boards import systems as column_figures
+from results.boards.board import boards, groups
+from results.boards.budget import quality_budget
+from results.boards.matrix import Cell, Column, Matrix, _kin, matrix, ranked_cells
+from results.boards.published import beside, printed
+from results.boards.systems import COSTS, Figures, Wanted, key_of, systems, why_not_ranked
+from results.boards.tables import remarks
 from results.statistics.closed_form import FEWEST_CHANGED
 from results.statistics.intervals import benjamini_hochberg, estimate, holm
-from results.store import Store
-from results.systems import COSTS, Figures, Wanted, key_of, systems, why_not_ranked
-from results.tables import remarks
+from results.store import invariants, provenance, queries
+from results.store.store import Store
 
 EM = "em#v1"
 

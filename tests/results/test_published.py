@@ -13,8 +13,8 @@ from benchmarks.core.errors import UserError
 from judges.metric import METRICS
 from judges.metric import parse as parse_metric
 from methods.registry import METHODS
-from results import published
-from results.published import COLUMNS, KEYS, figures, find, read
+from results.boards import published
+from results.boards.published import COLUMNS, KEYS, figures, find, read
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 APPROACHES = {"ark", "gpr", "sark", "clara"}

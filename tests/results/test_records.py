@@ -17,8 +17,8 @@ from benchmarks.registry import Benchmark, DataReference, DatasetCard
 from benchmarks.schema import Passage, Question, passage_id
 from judges.score import score
 from methods.api import Evidence, Prediction
-from results import queries, records
-from results.store import Run, Store
+from results.store import queries, records
+from results.store.store import Run, Store
 
 REFERENCE = DataReference("toy", None, "dev")
 

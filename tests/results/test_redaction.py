@@ -14,9 +14,9 @@ from benchmarks.corpus import Corpus
 from benchmarks.registry import Benchmark, DataReference
 from benchmarks.schema import Question
 from methods.api import FAILED, Prediction
-from results import queries
-from results.redaction import HIDDEN, names_secret, redacted, shareable, variable_is_secret, without_secrets
-from results.store import FAILED_RUN, Run, Store
+from results.store import queries
+from results.store.redaction import HIDDEN, names_secret, redacted, shareable, variable_is_secret, without_secrets
+from results.store.store import FAILED_RUN, Run, Store
 from tests.support.toy import CARD
 
 KEYS = [

@@ -13,10 +13,10 @@ from benchmarks.corpus import Corpus
 from benchmarks.registry import Benchmark, DataReference
 from benchmarks.schema import Passage, Question, passage_id
 from methods.api import Prediction, Usage
-from results.board import base_name, boards, seeded_name
+from results.boards.board import base_name, boards, seeded_name
+from results.boards.tables import remarks
 from results.statistics.intervals import difference
-from results.store import FINISHED, Run, Store
-from results.tables import remarks
+from results.store.store import FINISHED, Run, Store
 from tests.support.toy import CARD
 
 SCORES = {

@@ -18,14 +18,14 @@ from leaderboard.elements.formats import PERCENT
 from leaderboard.views.board import Order, ordered, table
 from leaderboard.views.budget import pareto_table
 from methods.api import FAILED, Prediction, Usage
-from results import queries
-from results.board import Board, boards
-from results.budget import budget_curves, informative_axis, quality_budget
-from results.matrix import Column, ranked_cells
-from results.queries import AS_STATED, NOT_STATED
-from results.store import FINISHED, Run, Store
-from results.systems import Wanted, figures, systems
-from results.tables import CSV_COLUMNS, tidy, to_csv
+from results.boards.board import Board, boards
+from results.boards.budget import budget_curves, informative_axis, quality_budget
+from results.boards.matrix import Column, ranked_cells
+from results.boards.systems import Wanted, figures, systems
+from results.boards.tables import CSV_COLUMNS, tidy, to_csv
+from results.store import queries
+from results.store.queries import AS_STATED, NOT_STATED
+from results.store.store import FINISHED, Run, Store
 from tests.support.stores import change_score
 from tests.support.toy import CARD
 

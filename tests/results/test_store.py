@@ -19,10 +19,10 @@ from hypothesis import strategies as st
 from benchmarks.core.errors import Broke, UserError
 from benchmarks.schema import Passage
 from methods.api import FAILED, REASON_CHARACTERS, Evidence, Indexed, Prediction, Usage, reason
-from results import queries
-from results.database import DiskFull
-from results.failures import cause_of, failures
-from results.store import FINISHED, RUNNING, Run, Store
+from results.store import queries
+from results.store.database import DiskFull
+from results.store.failures import cause_of, failures
+from results.store.store import FINISHED, RUNNING, Run, Store
 
 RUN = Run("f00dfeed", "bm25", "bm25", "retriever", {"id": "bm25"}, "toy:dev", "d1", "distractor", 0, 3, {"python": "3"})
 
@@ -232,7 +232,7 @@ def test_a_full_disk_says_so_and_keeps_what_was_written(store: Store, monkeypatc
     def no_space(*_: object) -> None:
         raise duckdb.IOException("Could not write file: No space left on device")
 
-    monkeypatch.setattr("results.store.insert", no_space)
+    monkeypatch.setattr("results.store.store.insert", no_space)
     with pytest.raises(DiskFull) as caught:
         store.append(RUN.run, [prediction(2)], {})
     assert "ragmeter run --resume" in str(caught.value.try_this)
@@ -279,7 +279,7 @@ import sys
 from pathlib import Path
 import numpy as np
 from methods.api import Prediction
-from results.store import Run, Store
+from results.store.store import Run, Store
 store = Store(Path(sys.argv[1]))
 store.start(Run("r", "m", "m", "retriever", {}, "d", "f", "distractor", 0, 10**6, {}))
 for number in range(10**6):

@@ -15,9 +15,9 @@ import pytest
 
 from benchmarks.schema import Passage
 from methods.api import Evidence, Prediction, Usage
-from results import queries
-from results.database import DiskFull
-from results.store import FINISHED, Run, Store
+from results.store import queries
+from results.store.database import DiskFull
+from results.store.store import FINISHED, Run, Store
 
 METRIC = "em(rules=squad)#v1"
 

@@ -19,8 +19,8 @@ import pytest
 
 from benchmarks.core.errors import Broke, UserError
 from methods.api import Prediction
-from results import database, holder, losses, queries
-from results.store import FINISHED, INTERRUPTED, RUNNING, Run, Store
+from results.store import database, holder, losses, queries
+from results.store.store import FINISHED, INTERRUPTED, RUNNING, Run, Store
 
 EARLIER = Run("1111aaaa", "bm25", "bm25", "retriever", {}, "toy:dev", "d", "corpus", 0, 4, {})
 LATER = replace(EARLIER, run="2222bbbb", questions=50)

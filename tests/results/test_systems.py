@@ -6,9 +6,9 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from results.queries import RunRow
-from results.systems import System, key_of, systems
-from results.variants import style_of_name
+from results.boards.systems import System, key_of, systems
+from results.store.queries import RunRow
+from results.store.variants import style_of_name
 
 DAY = datetime(2026, 3, 1)
 

@@ -18,9 +18,9 @@ from benchmarks.corpus import Corpus
 from benchmarks.registry import Benchmark, DataReference
 from benchmarks.schema import Question
 from methods.api import Prediction
-from results.board import Board, boards
-from results.store import FINISHED, INTERRUPTED, Run, Store
-from results.tables import CSV_COLUMNS, latex_text, markdown_text, render, to_csv, to_latex, to_markdown
+from results.boards.board import Board, boards
+from results.boards.tables import CSV_COLUMNS, latex_text, markdown_text, render, to_csv, to_latex, to_markdown
+from results.store.store import FINISHED, INTERRUPTED, Run, Store
 from tests.support.toy import CARD
 
 EVIL = "=cmd|' /C calc'!A0 <script>&_%$#{}~^\\|*`[x](http://x)"
@@ -168,8 +168,8 @@ def test_latex_compiles(board: Board, typeset: Callable[[str, Path], int], tmp_p
 def test_what_is_withheld_has_one_line_below_and_no_mark_in_a_cell(board: Board) -> None:
     from rich.console import Console
 
-    from ragmeter.board_text import show_board
-    from results.tables import could_have_shown, why_withheld
+    from ragmeter.show.board_text import show_board
+    from results.boards.tables import could_have_shown, why_withheld
 
     (seen,) = could_have_shown(board)
     assert "80 % power" in seen

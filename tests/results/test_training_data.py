@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from results import checkpoints
-from results.checkpoints import Checkpoint, declared, known_checkpoints, references_of, trained_on
-from results.queries import RunRow
-from results.store import Store
-from results.systems import contaminated_by, systems
-from results.variants import style_of_name
+from results.boards.systems import contaminated_by, systems
+from results.store import checkpoints
+from results.store.checkpoints import Checkpoint, declared, known_checkpoints, references_of, trained_on
+from results.store.queries import RunRow
+from results.store.store import Store
+from results.store.variants import style_of_name
 
 A, B, C = "a" * 64, "b" * 64, "c" * 64
 DAY = datetime(2026, 3, 1)

@@ -15,7 +15,7 @@ from benchmarks.registry import Benchmark
 from judges.metric import parse as parse_metric
 from judges.score import score
 from methods.api import Evidence, Prediction
-from results import trec
+from results.formats import trec
 from results.offered import LIMITS, Limits
 from results.submission import Finding, Findings
 from results.submission.card import parse_card

@@ -15,7 +15,7 @@ from judges.metric import parse
 from judges.score import score
 from methods.api import Evidence, Prediction
 from ragmeter.cli import main
-from results import trec_eval
+from results.formats import trec_eval
 
 QUESTIONS = 24
 NAMES = ("msmarco_v2.1_doc_{}#3_123", "doc#{}", "doc{}", "#{}", "Zürich\u00a0{}", "漢{}", "%41{}", "d'{}\"")

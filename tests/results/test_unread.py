@@ -15,17 +15,17 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from judges.judge import AS_GIVEN, FIRST, NOTHING_CLAIMED, SECOND, SWAPPED, Judge, JudgeCall, Parsed, Score
-from ragmeter.board_text import show_battles, show_board
-from results import judgments
-from results.battles import battle_boards
-from results.board import Board, add_columns, boards, positions
-from results.matrix import Column, Matrix, matrix, ranked_cells
-from results.queries import RunRow
+from ragmeter.show.board_text import show_battles, show_board
+from results.boards.board import Board, add_columns, boards, positions
+from results.boards.matrix import Column, Matrix, matrix, ranked_cells
+from results.boards.systems import Wanted, figures, systems
+from results.boards.tables import render
+from results.boards.unread import Ends, Missing, at_both_ends, bounds_of, why_withheld
+from results.judging import judgments
+from results.judging.battles import battle_boards
 from results.statistics.battles import Verdict, win_rates
-from results.store import Store
-from results.systems import Wanted, figures, systems
-from results.tables import render
-from results.unread import Ends, Missing, at_both_ends, bounds_of, why_withheld
+from results.store.queries import RunRow
+from results.store.store import Store
 
 MATCH = Judge.of("match", {"llm": {"model": "m"}})
 PAIRWISE = Judge.of("pairwise", {"llm": {"model": "m"}, "repetitions": 1})

@@ -13,12 +13,12 @@ from judges.llm.ask import AGAIN
 from methods.models.chat import PREFLIGHT
 from methods.models.reply_cache import ResponseCache
 from ragmeter.cli import main
-from results import judgments
-from results.board import boards
-from results.judge_card import judge_card
-from results.queries import RunRow
-from results.store import Store
-from results.tables import render
+from results.boards.board import boards
+from results.boards.tables import render
+from results.judging import judgments
+from results.judging.judge_card import judge_card
+from results.store.queries import RunRow
+from results.store.store import Store
 from tests.support.server import ChatRequest, OpenAIServer, Written
 
 QUESTIONS = 40

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from judges.metric import Scores
 from methods.api import Prediction
-from results.store import Store, storable, summarize
+from results.store.store import Store, storable, summarize
 
 
 def change_score(store: Store, run: str, metric: str, value: float | None) -> None:

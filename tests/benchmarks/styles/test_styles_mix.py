@@ -19,7 +19,7 @@ from benchmarks.styles.mix import Survival, rewritten, styled, survival
 from benchmarks.styles.pairs import ANY, Rewriting, StylePairs, restyled, write_pairs
 from benchmarks.styles.rules import RuleRewriter
 from benchmarks.text import has_answer
-from results.variants import style_of_name
+from results.store.variants import style_of_name
 
 SAMPLES = {
     "hotpotqa:train": "hotpotqa/hotpot_distractor_train50.json",

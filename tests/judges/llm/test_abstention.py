@@ -13,7 +13,7 @@ from judges.judge import FIRST, NONE, SECOND, TIE, Item, Judge, Pair
 from judges.llm.ask import gold_rule
 from methods.api import FAILED, Prediction, Services
 from methods.flow import each
-from results.judgments import ONE, OTHER, undone
+from results.judging.judgments import ONE, OTHER, undone
 from tests.support.server import ChatRequest, OpenAIServer, Written
 
 PAPER = Question("1", "Which baseline do they use?", ("Unanswerable",))

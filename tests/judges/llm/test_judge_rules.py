@@ -15,7 +15,7 @@ from judges.llm.match import MatchVerdicts, commonest
 from judges.style import text_item
 from methods.api import FAILED, Prediction, Services
 from methods.flow import each
-from results.judgments import undone
+from results.judging.judgments import undone
 
 PARIS = Question("1", "What is the capital of France?", ("Paris",), {"Paris": ("City of Light",)})
 TOWN = Question("2", "Where was she born?", ("Upper Noumzath",))

@@ -21,8 +21,8 @@ from judges.llm.pairwise import CRITERIA
 from methods.api import FAILED
 from methods.flow import each
 from methods.models.reply_cache import ResponseCache
-from results.failures import kind_of
-from results.judgments import ONE, OTHER, undone
+from results.judging.judgments import ONE, OTHER, undone
+from results.store.failures import kind_of
 from tests.support.scripted import WorldTruth
 from tests.support.server import ChatRequest, OpenAIServer, Refused, Written
 

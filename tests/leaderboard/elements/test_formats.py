@@ -11,7 +11,7 @@ from hypothesis import strategies as some
 
 from leaderboard.elements import formats
 from leaderboard.elements.formats import PERCENT, PLAIN, scale_of
-from results.tables import plus_minus
+from results.boards.tables import plus_minus
 
 NAN = float("nan")
 

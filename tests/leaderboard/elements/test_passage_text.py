@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from leaderboard.elements.nodes import Node
 from leaderboard.elements.passage import MOST, WHOLE, key, passage_text
-from results.records import positions, sought
+from results.store.records import positions, sought
 
 FILLER = "Mills and market days. "
 

@@ -10,11 +10,11 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-from results import queries
-from results.board import Board, board, positions
+from results.boards.board import Board, board, positions
 from results.statistics.closed_form import all_differences
 from results.statistics.intervals import holm
-from results.store import Store
+from results.store import queries
+from results.store.store import Store
 
 EM = "em#v1"
 

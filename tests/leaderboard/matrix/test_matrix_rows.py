@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from leaderboard.matrix.rows import ANY_DATA, Filters, Order, choices, default_order, drawn, matches, ordered, sort_columns
-from results.matrix import Cell, Column, Matrix
-from results.queries import Cost, RunRow
-from results.systems import System, key_of
-from results.variants import style_of_name
+from results.boards.matrix import Cell, Column, Matrix
+from results.boards.systems import System, key_of
+from results.store.queries import Cost, RunRow
+from results.store.variants import style_of_name
 
 
 def run(name: str, kind: str = "retriever") -> RunRow:

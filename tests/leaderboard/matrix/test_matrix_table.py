@@ -1,4 +1,4 @@
-"""The matrix as a table and as files: what `results.matrix` computed, and no untrusted text runs."""
+"""The matrix as a table and as files: what `results.boards.matrix` computed, and no untrusted text runs."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from leaderboard.matrix.exports import CSV_COLUMNS, Export, picture
 from leaderboard.matrix.rows import OWN, Order, columns_of, drawn, labels, papers_of, wanted_of
 from leaderboard.matrix.table import Shown, explained, legend, pager, rank, table
 from leaderboard.views.board import svg_file
-from results import invariants, provenance, queries
-from results import systems as column_figures
-from results.board import groups
-from results.matrix import matrix, ranked_cells
-from results.published import Comparison, beside
+from results.boards import systems as column_figures
+from results.boards.board import groups
+from results.boards.matrix import matrix, ranked_cells
+from results.boards.published import Comparison, beside
+from results.boards.systems import COSTS, systems
+from results.boards.tables import to_csv
 from results.statistics.core import Estimate
-from results.store import Store
-from results.systems import COSTS, systems
-from results.tables import to_csv
+from results.store import invariants, provenance, queries
+from results.store.store import Store
 
 
 def made(folder: Path, measure: str) -> Shown:

@@ -1,4 +1,4 @@
-"""The board's table says what `results.board` computed."""
+"""The board's table says what `results.boards.board` computed."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from leaderboard.elements.formats import MAIN, families
 from leaderboard.elements.nodes import Node
 from leaderboard.views import board as drawings
 from leaderboard.views.board import Order, ordered, ranks, sort_columns, table
-from results import queries
-from results.board import Board, boards
+from results.boards.board import Board, boards
 from results.statistics.closed_form import Band
-from results.store import Store
+from results.store import queries
+from results.store.store import Store
 
 F1, EM, PERPLEXITY = "f1(rules=hotpotqa)#v1", "em#v1", "perplexity#v1"
 DEFINITIONS = {

@@ -12,9 +12,10 @@ import pytest
 
 from leaderboard.elements.nodes import TAGS
 from leaderboard.views import method as history_view
-from results import checkpoints, gate_history, provenance, queries
-from results.gate import ask
-from results.store import Store
+from results.gate import history as gate_history
+from results.gate.decision import ask
+from results.store import checkpoints, provenance, queries
+from results.store.store import Store
 
 F1 = "f1(rules=hotpotqa)#v1"
 Start = Callable[[Path], Any]

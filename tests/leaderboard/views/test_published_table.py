@@ -14,8 +14,8 @@ from leaderboard.views.board import published_table
 from methods.api import Prediction
 from methods.pipeline import Composition
 from methods.registry import Component
-from results.board import Board, boards
-from results.store import FINISHED, Run, Store
+from results.boards.board import Board, boards
+from results.store.store import FINISHED, Run, Store
 
 CARD = DatasetCard(
     title="HotpotQA",

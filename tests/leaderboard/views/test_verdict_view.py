@@ -14,10 +14,11 @@ from judges.judge import AS_GIVEN, FIRST, SECOND, SWAPPED, Judge, JudgeCall, Par
 from leaderboard.elements.nodes import TAGS
 from leaderboard.views import judge as verdict_view
 from methods.models.reply_cache import Call, ResponseCache
-from results import judgments, queries
-from results import judgments as judged
-from results.judgments import Match
-from results.store import Store
+from results.judging import judgments
+from results.judging import judgments as judged
+from results.judging.judgments import Match
+from results.store import queries
+from results.store.store import Store
 
 Start = Callable[[Path], Any]
 MATCH = Judge.of("match", {"llm": {"model": "m"}})

@@ -35,7 +35,7 @@ from methods.models.cross_encoder import CrossEncoderConfig
 from methods.registry import Component
 from methods.training import Silent, TrainedStage, TrainingContext
 from methods.training.contrast import Group, GroupObjective
-from results import checkpoints
+from results.store import checkpoints
 
 torch = pytest.importorskip("torch")
 TRIPLES: list[Triple] = [(f"e{n % 5}", f"r{n % 3}.x_y", f"e{n}") for n in range(24)]

@@ -119,7 +119,7 @@ class Counting(TemplateQuestions):
 def test_a_checkpoint_is_two_plain_sentence_transformers_that_the_retriever_uses(toy: ModuleType, base: str, tmp_path: Path) -> None:
     from sentence_transformers import SentenceTransformer
 
-    from results.checkpoints import describe
+    from results.store.checkpoints import describe
 
     config = toy.options(base, train={"epochs": 1, "batch_size": 64, "micro_batch": 32}, validate_on={"share": 0.1})
     stage = trained(config, tmp_path)

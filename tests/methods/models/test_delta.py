@@ -19,7 +19,7 @@ from benchmarks.core.errors import UserError  # noqa: E402
 from methods.models.delta import ADAPTER, DELTA, REST, load_whole, shrink  # noqa: E402
 from methods.models.encoder import Encoder, EncoderConfig  # noqa: E402
 from methods.models.weights import SHIPPED, locate  # noqa: E402
-from results.checkpoints import CARD, describe, verify  # noqa: E402
+from results.store.checkpoints import CARD, describe, verify  # noqa: E402
 from tools import ship as shipping  # noqa: E402
 
 TEXTS = ["the river runs", "a town in the vale"]

@@ -18,7 +18,7 @@ from methods.api import Ranking, Reranker, Services
 from methods.registry import METHODS, Component
 from methods.sark.config import SarkTrainingConfig
 from methods.sark.model import new_reranker, save
-from results.checkpoints import describe
+from results.store.checkpoints import describe
 
 torch = pytest.importorskip("torch")
 

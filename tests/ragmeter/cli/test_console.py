@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.text import Text
 
 from benchmarks.core.errors import counted
-from ragmeter import console
+from ragmeter.show import console
 
 WORDS = st.text("abcdefgh ±", min_size=1, max_size=18).map(str.strip).filter(bool)
 

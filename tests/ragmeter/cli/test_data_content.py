@@ -8,8 +8,9 @@ from rich.console import Console
 
 from benchmarks.registry import load
 from benchmarks.verify import Distribution
-from ragmeter import conformance, histograms
+from ragmeter import conformance
 from ragmeter.conformance import Check
+from ragmeter.show import histograms
 
 QUESTIONS = 20
 

@@ -24,9 +24,9 @@ from leaderboard.elements.formats import board_key, board_label
 from methods.api import Services
 from ragmeter.api import run
 from ragmeter.experiment import in_setting
-from results import queries
-from results.board import boards
-from results.store import Store
+from results.boards.board import boards
+from results.store import queries
+from results.store.store import Store
 from tests.support.scripted import WorldTruth
 from tests.support.server import ChatRequest, OpenAIServer, Written
 

@@ -14,14 +14,14 @@ from rich.console import Console
 from benchmarks.core.errors import UserError
 from methods.registry import METHODS
 from ragmeter import experiment as experiments
-from ragmeter.board_text import in_words
 from ragmeter.cli import demo
 from ragmeter.cli.demo import PARTS
-from ragmeter.console import Folding
-from ragmeter.gains import APPROACHES, UNTESTED, gains
 from ragmeter.runner.experiment import How, run_experiment
-from results.board import boards
-from results.store import Store
+from ragmeter.show.board_text import in_words
+from ragmeter.show.console import Folding
+from ragmeter.show.gains import APPROACHES, UNTESTED, gains
+from results.boards.board import boards
+from results.store.store import Store
 from tools.measure import page
 
 
@@ -60,7 +60,7 @@ def test_real_samples_that_are_not_here_are_left_out_and_a_fault_in_them_costs_t
 
     monkeypatch.setattr("ragmeter.runner.experiment.run_experiment", run)
     monkeypatch.setattr(demo, "_measure_at_once", lambda *_: set())
-    monkeypatch.setattr("ragmeter.gains.gains", lambda *_: [])
+    monkeypatch.setattr("ragmeter.show.gains.gains", lambda *_: [])
     done = call("demo", "--store", str(tmp_path / "store"))
     assert references["demo-real"] == ["musique/ans:train"]
     for text in ("hotpotqa/distractor:train, 2wikimultihopqa:dev", "1 of 2: ARK", "this record cannot be read"):

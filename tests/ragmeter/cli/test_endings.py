@@ -18,8 +18,8 @@ from benchmarks.schema import Query
 from methods.api import Prediction, Services
 from methods.registry import METHODS, MethodConfig, register
 from ragmeter.cli import main
-from results import checkpoints, queries
-from results.store import Run, Store
+from results.store import checkpoints, queries
+from results.store.store import Run, Store
 
 Command = Callable[..., tuple[int, str, str]]
 FULL = Path("/dev/full")

@@ -20,10 +20,10 @@ import pytest
 
 from benchmarks.core.errors import UserError
 from ragmeter.api import run
-from ragmeter.gate_runs import Rows, pairs_of, side_of
-from results.gate_history import history
-from results.gate_many import ask_pairs
-from results.store import Store
+from ragmeter.cli.gate_runs import Rows, pairs_of, side_of
+from results.gate.history import history
+from results.gate.many import ask_pairs
+from results.store.store import Store
 
 EXPERIMENT = """
 name: small
@@ -418,7 +418,7 @@ def encoder(folder: Path, seed: int) -> Path:
     import torch
     from transformers import BertModel
 
-    from results.checkpoints import describe
+    from results.store.checkpoints import describe
 
     tiny = tiny_models()
     torch.manual_seed(seed)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from results.gate_comment import MARK
+from results.gate.comment import MARK
 
 FILE = Path(__file__).parents[3] / "examples" / "github" / "gate.yml"
 

@@ -17,8 +17,8 @@ import pytest
 from judges import llm as judge_templates
 from judges.judge import JUDGES, Judge
 from ragmeter.runner import judging
-from results import judgments
-from results.store import Store
+from results.judging import judgments
+from results.store.store import Store
 from tests.support.scripted import WorldTruth
 from tests.support.server import ChatRequest
 

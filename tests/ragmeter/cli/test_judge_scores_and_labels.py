@@ -15,8 +15,9 @@ import pytest
 from judges.metric import METRICS, register
 from ragmeter import experiment
 from ragmeter.api import run as run_experiment
-from results import labels, queries
-from results.store import Store
+from results.judging import labels
+from results.store import queries
+from results.store.store import Store
 
 QUESTIONS = 8
 """Of the experiment."""

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from leaderboard import server
-from results.database import FILE
 from results.offered import LIMITS
+from results.store.database import FILE
 
 Command = Callable[..., Any]
 

@@ -11,10 +11,10 @@ import pytest
 from benchmarks.core import errors
 from benchmarks.core.errors import MissingPackage, UserError
 from ragmeter.cli import doctor
-from ragmeter.config_options import given_options
+from ragmeter.cli.config_options import given_options
 from ragmeter.plan.show import dollars
 from ragmeter.runner.rewriting import judge_of
-from results import checkpoints, queries
+from results.store import checkpoints, queries
 
 Command = Callable[..., Any]
 KEY = "sk-abcdefghijklmnopqrstuvwxyz123456"

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from ragmeter.board_text import conclusion, show_board
-from results.board import Board, boards
-from results.store import Store
+from ragmeter.show.board_text import conclusion, show_board
+from results.boards.board import Board, boards
+from results.store.store import Store
 
 
 def printed(board: Board, width: int, **options: bool) -> list[str]:

@@ -21,15 +21,15 @@ from benchmarks.corpus import Corpus
 from benchmarks.registry import Benchmark, DataReference
 from benchmarks.schema import Question
 from methods.api import Prediction
-from ragmeter import console
 from ragmeter.api import run
 from ragmeter.cli import results
-from results import queries
-from results.board import boards
-from results.compare import diff, differing
-from results.published import figures, papers
+from ragmeter.show import console
+from results.boards.board import boards
+from results.boards.compare import diff, differing
+from results.boards.published import figures, papers
 from results.statistics.intervals import differences_together
-from results.store import FINISHED, Run, Store
+from results.store import queries
+from results.store.store import FINISHED, Run, Store
 from tests.support.toy import CARD
 
 EXPERIMENT = """

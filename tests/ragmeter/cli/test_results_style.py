@@ -17,11 +17,11 @@ from benchmarks.registry import Benchmark, load
 from benchmarks.schema import Question
 from benchmarks.styles.mix import STYLED, styled
 from methods.api import Prediction
-from ragmeter import console
+from ragmeter.show import console
+from results.boards.style import style_curves, style_gaps
 from results.statistics.intervals import difference, differences_together, estimate
-from results.store import FINISHED, Run, Store
-from results.style import style_curves, style_gaps
-from results.variants import StyledRun, style_of_name
+from results.store.store import FINISHED, Run, Store
+from results.store.variants import StyledRun, style_of_name
 
 METRIC = "em(rules=squad)#v1"
 QUESTIONS = 40

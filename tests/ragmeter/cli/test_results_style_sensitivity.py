@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from ragmeter.api import run
-from results import queries
-from results.store import FINISHED, Store
+from results.store import queries
+from results.store.store import FINISHED, Store
 
 Command = Callable[..., Any]
 

@@ -10,8 +10,8 @@ from rich.table import Table
 from rich.text import Text
 
 from benchmarks.core.errors import UserError
-from ragmeter import console
-from ragmeter.console import SafeConsole, complain, emit, printable
+from ragmeter.show import console
+from ragmeter.show.console import SafeConsole, complain, emit, printable
 
 HOSTILE = "a\x1b[2Jb\x9b31mc\u202ed\u2066e\u200bf\x07g\rh\u2028i\ufeffj\U000e0041k\x00l\x7fm"
 SEEN = "a[2Jb31mcdefghijklm"

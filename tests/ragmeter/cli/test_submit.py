@@ -21,9 +21,9 @@ from methods.pipeline import Composition
 from methods.registry import Component
 from ragmeter.api import run as run_experiment
 from ragmeter.cli import main
-from results import queries
-from results.board import boards
-from results.store import Store
+from results.boards.board import boards
+from results.store import queries
+from results.store.store import Store
 
 
 @dataclass

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from methods.training import TRAININGS
-from ragmeter.config_options import option_rows
-from results.checkpoints import describe
+from ragmeter.cli.config_options import option_rows
+from results.store.checkpoints import describe
 
 Command = Callable[..., Any]
 

@@ -24,7 +24,7 @@ from methods.models.weights import MissingWeights, locate
 from methods.registry import Component
 from methods.work import CHARACTERS, Checkpoint, Lengths, Needs, Once, Sample, Use, Work, ask, encode, index, learn, steps, total, unknown
 from ragmeter.plan.plan import GPUS, Gpu, memory, operations, seconds
-from ragmeter.sizes import ModelSize, config_parameters, named_parameters, size_of
+from ragmeter.runner.sizes import ModelSize, config_parameters, named_parameters, size_of
 
 BARE = ModelSize("x", 1e9, "name")
 ROUND = Gpu("round", 80, half=1e12, single=1e11, bandwidth=1e12 / 1.2)

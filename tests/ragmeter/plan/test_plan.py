@@ -24,8 +24,8 @@ from ragmeter.runner.experiment import limited
 from ragmeter.runner.loop import execute
 from ragmeter.runner.progress import RunProgress
 from ragmeter.runner.tasks import estimate, states, tasks_of
-from results import queries
-from results.store import Store
+from results.store import queries
+from results.store.store import Store
 
 MADE_SLOWLY = {"gpr/worlds", "gpr/ablations", "sark/ablations"}
 """Experiments on many different worlds, of which a few questions each are made."""

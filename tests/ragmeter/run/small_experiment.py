@@ -10,9 +10,9 @@ from methods.api import Services
 from methods.models.endpoint import ChatConfig
 from ragmeter.experiment import JudgePlan
 from ragmeter.runner.judging import execute, judgings
-from results import queries
-from results.queries import RunRow
-from results.store import Store
+from results.store import queries
+from results.store.queries import RunRow
+from results.store.store import Store
 
 REFERENCE = "worlds/multihop:test"
 QUESTIONS = 10

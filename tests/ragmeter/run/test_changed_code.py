@@ -18,11 +18,12 @@ from methods.training import TRAININGS
 from ragmeter import experiment, trainings
 from ragmeter.runner import checkout
 from ragmeter.runner.experiment import How, run_experiment
-from results import compare, queries
-from results.changes import Change, changes, files_changed, previous, since_last
-from results.doubts import doubts
-from results.store import Store
-from results.tables import labels
+from results.boards import compare
+from results.boards.changes import Change, changes, files_changed, previous, since_last
+from results.boards.tables import labels
+from results.store import queries
+from results.store.doubts import doubts
+from results.store.store import Store
 from tests.support.plugin import METHOD, Plugin
 
 FILE = """\

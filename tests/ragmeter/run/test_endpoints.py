@@ -13,8 +13,8 @@ from benchmarks.core.errors import Broke, UserError
 from methods.models.reply import Completion
 from ragmeter import experiment
 from ragmeter.runner.tasks import TaskState, estimate, preflight, reach, require_device, states, tasks_of
-from results import queries
-from results.store import Store
+from results.store import queries
+from results.store.store import Store
 from tests.support.scripted import WorldTruth
 from tests.support.server import Handler, OpenAIServer, Written
 

@@ -11,9 +11,10 @@ import pytest
 
 from ragmeter.api import run
 from ragmeter.runner.loop import Interrupted
-from results import checkpoints, exchange, queries
-from results.board import boards
-from results.store import BY_RUN, FINISHED, INTERRUPTED, Store, fingerprint_of, token_of
+from results.boards.board import boards
+from results.formats import exchange
+from results.store import checkpoints, queries
+from results.store.store import BY_RUN, FINISHED, INTERRUPTED, Store, fingerprint_of, token_of
 from tests.support.server import ChatRequest, OpenAIServer, Refused, Written
 
 QUESTIONS = 6
@@ -197,7 +198,7 @@ def test_an_answer_is_kept_and_a_finished_run_takes_no_more(model: Model, url: s
 
 def queries_run(row: queries.RunRow) -> Any:
     """The run of a row, as the store is given it."""
-    from results.store import Run
+    from results.store.store import Run
 
     return Run(row.run, row.method, row.method_id, row.kind, {}, row.dataset, row.dataset_fingerprint, row.setting, 0, QUESTIONS, {})
 

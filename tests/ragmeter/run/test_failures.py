@@ -19,10 +19,11 @@ from methods.api import FAILED, Prediction, Services
 from methods.models.limits import LIMIT
 from methods.registry import METHODS, MethodConfig, register
 from ragmeter.api import run as run_experiment
-from results import judgments, queries
-from results.board import boards
-from results.failures import IN_A_ROW, Failures, Streak, cause_of, failures, kind_of
-from results.store import FINISHED, INCOMPLETE, Store
+from results.boards.board import boards
+from results.judging import judgments
+from results.store import queries
+from results.store.failures import IN_A_ROW, Failures, Streak, cause_of, failures, kind_of
+from results.store.store import FINISHED, INCOMPLETE, Store
 from tests.support.server import ChatRequest, OpenAIServer, Refused, Written
 
 QUESTIONS, CONCURRENCY, ATTEMPTS, IN_FLIGHT = 150, 4, 2, 64

@@ -16,7 +16,7 @@ from methods.flow import each
 from methods.sark.config import SarkDataConfig
 from methods.training import Silent, TrainedStage, TrainingConfig, TrainingContext, TrainingEntry
 from ragmeter.runner.training import Job, judge_for
-from results.store import Store
+from results.store.store import Store
 
 
 class Options(SarkDataConfig, TrainingConfig):

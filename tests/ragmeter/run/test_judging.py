@@ -18,10 +18,10 @@ from methods.api import FAILED, Prediction, Services
 from ragmeter.api import run as run_experiment
 from ragmeter.experiment import JudgePlan
 from ragmeter.runner.judging import judgings
-from results import judgments
-from results.battles import battle_boards
-from results.board import boards
-from results.store import Store
+from results.boards.board import boards
+from results.judging import judgments
+from results.judging.battles import battle_boards
+from results.store.store import Store
 from tests.support.scripted import WorldTruth
 from tests.support.server import ChatRequest, OpenAIServer, Refused, Written
 from tests.support.stores import answer_again

@@ -16,9 +16,10 @@ from methods.api import Services
 from methods.models.reply_cache import ResponseCache
 from methods.models.weights import POCKET
 from ragmeter.runner.judging import Replayed, replay
-from results import judgments, queries
-from results.battles import battle_boards
-from results.store import Store
+from results.judging import judgments
+from results.judging.battles import battle_boards
+from results.store import queries
+from results.store.store import Store
 from tests.support.faults import Faults
 from tests.support.scripted import WorldTruth
 from tests.support.server import ChatRequest

@@ -11,8 +11,8 @@ import pytest
 
 from ragmeter import experiment
 from ragmeter.runner.tasks import tasks_of
-from results import queries
-from results.store import Store, left_behind
+from results.store import queries
+from results.store.store import Store, left_behind
 
 Call = Callable[..., Any]
 

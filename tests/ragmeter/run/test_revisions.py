@@ -18,11 +18,11 @@ from ragmeter.experiment import JudgePlan
 from ragmeter.runner import revisions
 from ragmeter.runner.experiment import How, run_experiment
 from ragmeter.runner.tasks import tasks_of
-from results import queries
-from results.board import boards
-from results.drift import within
-from results.reuse import reuse, reuse_line
-from results.store import Store
+from results.boards.board import boards
+from results.store import queries
+from results.store.drift import within
+from results.store.reuse import reuse, reuse_line
+from results.store.store import Store
 from tests.support.deployment import Deployment
 
 pytest.importorskip("openai")

@@ -23,9 +23,9 @@ from methods.registry import METHODS, Component, MethodConfig, register
 from ragmeter import experiment
 from ragmeter.runner.loop import Outcome, execute
 from ragmeter.runner.tasks import Task, states, tasks_of
-from results import queries
-from results.board import boards
-from results.store import FAILED_RUN, FINISHED, Store
+from results.boards.board import boards
+from results.store import queries
+from results.store.store import FAILED_RUN, FINISHED, Store
 
 FILE = """\
 name: small

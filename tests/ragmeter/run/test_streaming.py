@@ -14,7 +14,7 @@ from methods.api import Services
 from ragmeter import experiment
 from ragmeter.runner import loop
 from ragmeter.runner.tasks import states, tasks_of
-from results.store import INTERRUPTED, Store
+from results.store.store import INTERRUPTED, Store
 from tests.support.server import ChatRequest, OpenAIServer, Refused, Written
 
 pytest.importorskip("openai")

@@ -33,8 +33,8 @@ from ragmeter.runner.progress import TrainingProgress
 from ragmeter.runner.training import Job
 from ragmeter.runner.trainings import Machine
 from ragmeter.trainings import TrainingPlan, references
-from results import checkpoints
-from results.store import Store
+from results.store import checkpoints
+from results.store.store import Store
 
 STEPS: list[tuple[str, int]] = []
 """Stages that were really trained, with their seeds."""

@@ -23,7 +23,7 @@ from ragmeter.runner.loop import execute
 from ragmeter.runner.tasks import states, tasks_of
 from ragmeter.scripted import CORRUPTIONS, NAME, UNKNOWN, corrupt
 from ragmeter.scripted.prompt_patterns import template_pattern
-from results.store import FINISHED, Store
+from results.store.store import FINISHED, Store
 from tests.support.faults import Faults
 from tests.support.scripted import WorldTruth
 from tests.support.server import ChatRequest

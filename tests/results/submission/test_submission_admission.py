@@ -13,9 +13,9 @@ from benchmarks import registry, settings
 from benchmarks.core.errors import UserError
 from judges.metric import parse
 from methods.api import Prediction
-from results import queries
-from results.board import board
-from results.store import FINISHED, Run, Store
+from results.boards.board import board
+from results.store import queries
+from results.store.store import FINISHED, Run, Store
 from results.submission.card import Card
 from results.submission.storing import beside, preview, require_board, require_known, store_report, to_json
 from results.submission.validate import Target, validate

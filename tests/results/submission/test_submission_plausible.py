@@ -20,15 +20,15 @@ from methods.api import Services
 from methods.baselines.controls import gold_text
 from methods.pipeline import Pipeline
 from methods.registry import Component
-from results.board import boards
-from results.store import Run, Store
+from results.boards.board import boards
+from results.boards.systems import implausible
+from results.boards.tables import remarks
+from results.store.store import Run, Store
 from results.submission import Report
 from results.submission.card import parse_card
 from results.submission.plausible import COPIED, GOLD_EVIDENCE, RIGHT, SAME, SIGNS, USAGE, StoredRun
 from results.submission.storing import other_runs, store_report
 from results.submission.validate import Target, validate
-from results.systems import implausible
-from results.tables import remarks
 
 STRENGTHS = (1.0, 0.6, 0.3, 0.1)
 """Shares of the questions that are forged."""

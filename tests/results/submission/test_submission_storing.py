@@ -17,9 +17,9 @@ from judges.metric import parse as parse_metric
 from judges.score import score
 from methods.api import Evidence, Prediction, Usage
 from methods.baselines.controls import gold_text
-from results import queries
-from results.board import boards
-from results.store import FINISHED, Run, Store
+from results.boards.board import boards
+from results.store import queries
+from results.store.store import FINISHED, Run, Store
 from results.submission import Report
 from results.submission.card import Card, parse_card
 from results.submission.storing import RECORD, card_of, compare, find_ours, promote, run_of, store_report

@@ -1,0 +1,83 @@
+"""Options of datasets, methods, judges and trainings: as --config and --set give them, and what a config class takes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, get_args
+
+import yaml
+from pydantic import BaseModel
+
+from benchmarks.core.errors import UserError
+from ragmeter import yaml_source
+from results.store.redaction import echoed
+
+
+def data_apart(options: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The options of what a command is about, and those of the dataset beside it: `--set data.KEY=VALUE`, or under `data:`."""
+    of_data = options.get("data", {})
+    if not isinstance(of_data, Mapping):
+        raise UserError("the dataset's options are data.KEY=VALUE", where="--set data", try_this="--set data.path=FILE")
+    return {key: value for key, value in options.items() if key != "data"}, dict(of_data)
+
+
+def given_options(config: Path | None, settings: Sequence[str] | None) -> dict[str, Any]:
+    """The options that `--config FILE.yaml` and, laid over it, `--set key.key=value` give; values are read as YAML."""
+    options: Any = {}
+    if config is not None:
+        try:
+            options = yaml_source.read(config.read_text("utf-8-sig"), str(config)).value
+        except (OSError, UnicodeDecodeError) as error:
+            raise UserError(f"this file cannot be read: {error}", where=f"--config {config}") from None
+        if not isinstance(options, Mapping):
+            raise UserError("a file of options is a mapping of keys", where=f"{config}:1", try_this="key: value, a line each")
+    options = dict(options)
+    for setting in settings or ():
+        path, mark, text = setting.partition("=")
+        if not mark or not path.strip():
+            raise UserError(f"{echoed(setting)} sets nothing", where="--set", try_this="--set key=value")
+        inner, (*parents, last) = options, path.strip().split(".")
+        for parent in parents:
+            inner[parent] = dict(inner[parent]) if isinstance(inner.get(parent), Mapping) else {}
+            inner = inner[parent]
+        try:
+            inner[last] = yaml.safe_load(text) if text else ""
+        except yaml.YAMLError:
+            inner[last] = text
+    return options
+
+
+def option_rows(config: type[BaseModel], *, nested: bool = False) -> list[dict[str, Any]]:
+    """The options of a config class: name, type, default, description; `nested`: those of config classes in it with dots."""
+    from pydantic_core import to_jsonable_python
+
+    described = config.model_json_schema().get("properties", {})
+    rows: list[dict[str, Any]] = []
+    for name, field in config.model_fields.items():
+        inner = {row["name"]: row for model in _models_in(field.annotation) for row in option_rows(model, nested=True)} if nested else {}
+        if inner:
+            rows += [row | {"name": f"{name}.{row['name']}"} for row in inner.values()]
+            continue
+        default = None if field.is_required() else to_jsonable_python(field.get_default(call_default_factory=True))
+        description = described[name].get("description", "")
+        rows.append({"name": name, "type": _type(described[name]), "default": default, "description": description})
+    return rows
+
+
+def _models_in(annotation: Any) -> list[type[BaseModel]]:
+    """The config classes of a type such as `Model | Other`; none where it can be something else than a config."""
+    if isinstance(annotation, type):
+        return [annotation] if issubclass(annotation, BaseModel) else []
+    if hasattr(annotation, "__metadata__"):
+        return _models_in(annotation.__origin__)
+    parts = [_models_in(part) for part in get_args(annotation)]
+    return [model for part in parts for model in part] if all(parts) else []
+
+
+def _type(field: Mapping[str, Any]) -> str:
+    if "enum" in field:
+        return " | ".join(map(str, field["enum"]))
+    if "anyOf" in field:
+        return " | ".join(_type(option) for option in field["anyOf"])
+    return str(field.get("type", field.get("const", "object")))

@@ -1,0 +1,92 @@
+"""Which runs the two sides of a gate mean: a run, a tag, a checkpoint, or a method of an experiment on its benchmarks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from benchmarks.core.errors import UserError
+from results.store import checkpoints, queries
+from results.store.checkpoints import Checkpoint
+from results.store.queries import NO_EXPERIMENT, RunRow
+from results.store.store import Store
+
+
+@dataclass(frozen=True)
+class Rows:
+    """A method of an experiment on several benchmarks.
+
+    Attributes:
+        text: As the user named it.
+        runs: In the order of the experiment's table.
+    """
+
+    text: str
+    runs: tuple[RunRow, ...]
+
+
+Side = RunRow | Checkpoint | Rows
+
+
+def side_of(store: Store, text: str) -> Side:
+    """Return what `--baseline` or `--candidate` means.
+
+    Raises:
+        UserError: Nothing, or more than one thing, is meant.
+    """
+    if checkpoints.tag_named(store, text) is None and not checkpoints.matching(store, text):
+        # Runs of no experiment may be several executions of one method: they are named one by one.
+        every = [run for run in queries.runs(store) if run.experiment != NO_EXPERIMENT]
+        rows = {run.run: run for run in every if f"{run.experiment}/{run.method}" == text}
+        if len(rows) > 1:
+            return Rows(text, tuple(rows.values()))
+    return checkpoints.resolve(store, text)
+
+
+def pairs_of(store: Store, first: Side, second: Side) -> tuple[list[tuple[RunRow, RunRow]], list[str]]:
+    """Pair the runs of both sides by benchmark, setting and seed.
+
+    Args:
+        store: Where to read.
+        first, second: Baseline and candidate.
+
+    Returns:
+        Baseline and candidate on each benchmark, and notes on benchmarks that only the candidate has.
+
+    Raises:
+        UserError: A side has no run on a benchmark of the other, or several.
+    """
+    if isinstance(first, Rows) and not isinstance(second, RunRow):
+        pairs = [(run, _on(store, second, run)) for run in first.runs]
+        known = {benchmark(run) for run in first.runs}
+        new = [benchmark(run) for run in second.runs if benchmark(run) not in known] if isinstance(second, Rows) else []
+        return pairs, [f"{name}: not decided, the baseline {first.text} has no run on it" for name in dict.fromkeys(new)]
+    if isinstance(first, Checkpoint) and isinstance(second, Rows):
+        return [(checkpoints.run_of(store, first, run), run) for run in second.runs], []
+    if not isinstance(first, RunRow) and isinstance(second, RunRow):
+        # A checkpoint's run is sought on the benchmark of the other side.
+        return [(_on(store, first, second), second)], []
+    run = first if isinstance(first, RunRow) else _on(store, first, None)
+    return [(run, _on(store, second, run))], []
+
+
+def _on(store: Store, side: Side, like: RunRow | None) -> RunRow:
+    """Return the run of a side on the benchmark of another run."""
+    if not isinstance(side, Rows):
+        return checkpoints.run_of(store, side, like)
+    assert like is not None, "two sides with several benchmarks are paired one by one"
+    here = [run for run in side.runs if benchmark(run) == benchmark(like)]
+    # An experiment may ask about a benchmark twice, with different limits or options.
+    here = [run for run in here if run.dataset_fingerprint == like.dataset_fingerprint] or here
+    if len(here) == 1:
+        return here[0]
+    listed = ", ".join(dict.fromkeys(benchmark(run) for run in side.runs))
+    raise UserError(
+        f"{side.text} has {'several runs' if here else 'no run'} on {benchmark(like)}",
+        where=f"its benchmarks: {listed}",
+        try_this="name one run on each side" if here else "run it there, or name the benchmarks in a gate file: ragmeter gate --file FILE",
+    )
+
+
+def benchmark(run: RunRow) -> str:
+    """Return the benchmark of a run as a gate file names it: dataset/setting/seed."""
+    return f"{run.dataset}/{run.setting}/{run.seed}"

@@ -1,0 +1,235 @@
+"""A submission's files, or a bundle, checked: the card's benchmark is loaded and put into the card's setting, the rows are scored."""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import BinaryIO
+
+from pydantic import ValidationError
+
+from benchmarks import registry, settings
+from benchmarks.core.errors import UserError
+from benchmarks.registry import DataReference, DatasetConfig
+from benchmarks.schema import Query
+from benchmarks.settings import Setting
+from judges.metric import Metric
+from methods.api import Ranking, Services
+from methods.flow import each
+from methods.pipeline import index_folder
+from methods.registry import Component
+from ragmeter.runner.tasks import default_metrics
+from results.formats.predictions import FORMATS, Format
+from results.offered import JSONL, LIMITS
+from results.store.queries import RunRow
+from results.store.store import Store
+from results.submission import Report, bundle
+from results.submission.card import Card, dataset_options, parse_card
+from results.submission.leakage import stored_training, training_loader
+from results.submission.storing import other_runs, require_board, require_known
+from results.submission.validate import Target, validate
+
+STANDARD_INPUT = "-"
+
+
+@dataclass(frozen=True)
+class Checked:
+    """A submission that was checked.
+
+    Attributes:
+        report: What was found.
+        target: The benchmark that it was checked against.
+        metrics: What it is scored on.
+        notes: Further sentences.
+    """
+
+    report: Report
+    target: Target
+    metrics: Sequence[Metric]
+    notes: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Checker:
+    """What submissions are checked by.
+
+    Attributes:
+        store: Keeps the index of a setting's retriever.
+        known_boards: Whether only boards that the store has are taken, as a server takes untrusted input.
+        data_path: The authors' data file, where it is not found by itself.
+    """
+
+    store: Store
+    known_boards: bool = False
+    data_path: str | None = None
+
+    def target(self, card: Card) -> Target:
+        """The card's benchmark in the card's setting.
+
+        Raises:
+            UserError: The data are not here, the setting is impossible for them, or the store has no such board.
+        """
+        if self.known_boards:
+            require_known(self.store, card)
+        options = dataset_options(card)
+        if self.data_path is not None:
+            options = options.model_copy(update={"path": self.data_path})
+        target = target_of(card.benchmark, options, card.limit, card.setting, card.seed, self.store)
+        if self.known_boards:
+            require_board(self.store, card, target.loaded.fingerprint)
+        return target
+
+    def check(self, predictions: str, card: Card | Path | None, format: str = JSONL) -> Checked:
+        """Check predictions with their card, or a bundle, which brings its own.
+
+        Args:
+            predictions: A file, or `STANDARD_INPUT`.
+            card: The card, or its file.
+            format: Of the predictions; one of `FORMATS`.
+
+        Raises:
+            UserError: Something cannot be read, is no submission, or is about other data.
+        """
+        layout = FORMATS[format]
+        if predictions.lower().endswith(bundle.SUFFIX) and format == JSONL:
+            if card is not None:
+                raise UserError("a bundle brings its own card", where="--card", try_this="leave --card out")
+            return self._bundle(Path(predictions))
+        if card is None:
+            what = "predictions need a card that says what they are"
+            remedy = "ragmeter submit template REFERENCE -o FOLDER writes one to fill in; or --method NAME --benchmark REFERENCE"
+            raise UserError(what, where="--card", try_this=remedy)
+        if isinstance(card, Path):
+            card = read_card(card)
+        if "answer" not in layout.says and not card.retrieval_only:
+            card = card.model_copy(update={"retrieval_only": True})
+        with _opened(predictions) as source:
+            target = self.target(card)
+            return self._validated(card, source, target, predictions, layout)
+
+    def _bundle(self, path: Path) -> Checked:
+        with bundle.open_bundle(path) as opened:
+            target = self.target(opened.card)
+            if target.loaded.fingerprint != opened.manifest.dataset_fingerprint:
+                raise UserError(
+                    f"the bundle is about other data: it says {opened.manifest.dataset_fingerprint}, "
+                    f"{target.loaded.reference} here is {target.loaded.fingerprint}",
+                    where=f"{path}/{bundle.MANIFEST}",
+                    try_this="use the release of the data (and of ragmeter) that it was made with",
+                )
+            with opened.predictions() as source:
+                checked = self._validated(opened.card, source, target, f"{path}/{bundle.PREDICTIONS}")
+            if checked.report.ok:
+                means = checked.report.means
+                common = [metric for metric in opened.manifest.metrics if metric in means]
+                same = f"scored again here: {len(common)} metrics as the bundle states them"
+                checked.notes.extend(opened.differences(means) or [same])
+            return checked
+
+    def _validated(self, card: Card, source: BinaryIO, target: Target, file: str, layout: Format = FORMATS[JSONL]) -> Checked:
+        metrics = layout.scorable(default_metrics(target.loaded))
+        # A card that is untrusted may name a thousand datasets: what is not stored is not loaded for it.
+        training = stored_training(self.store) if self.known_boards else training_loader()
+        read = layout.reader(replace(target.in_setting, corpus=target.loaded.corpus))
+        runs = other_runs(self.store, card, target.loaded.fingerprint)
+        report = validate(card, source, target, file=file, metrics=metrics, read=read, training=training, runs=runs)
+        return Checked(report, target, metrics)
+
+
+def short_card(method: str, reference: str, setting: str | None) -> Card:
+    """A card of what a file of predictions does not say by itself; what else a card tells is not known.
+
+    Args:
+        method: NAME or NAME@VERSION.
+        reference: The benchmark.
+        setting: The dataset's first where None.
+
+    Raises:
+        UserError: A part is none, or says nothing that is known.
+    """
+    resolved, entry = registry.resolve(reference)
+    name, _, version = method.partition("@")
+    chosen = Setting.parse(setting or entry.card.settings_of(resolved.subset)[0], where="--setting")
+    # An untrained method states an empty list; here nobody says.
+    unknown = [{"name": "not stated"}]
+    part = {"name": name, "version": version or "1"}
+    try:
+        return Card.model_validate({"method": part, "benchmark": str(resolved), "setting": str(chosen), "training_data": unknown})
+    except ValidationError:
+        what = f"{method!r} is no name of a method"
+        raise UserError(what, where="--method", try_this="NAME or NAME@VERSION, of letters, digits and . _ + -") from None
+
+
+def target_of(reference: str, options: DatasetConfig, limit: int | None, setting: Setting, seed: int, store: Store) -> Target:
+    """A benchmark, as loaded and in a setting.
+
+    Raises:
+        UserError: The data are not here, or the setting is impossible for them.
+    """
+    loaded = registry.load(reference, options).limited(limit)
+    if not loaded.questions:
+        raise UserError("this split holds no question", where=reference)
+
+    def retrieve(name: str, queries: Sequence[Query], n: int) -> list[Ranking]:
+        services = Services(seed=seed, artifacts=store.artifacts, cache=store.folder / "cache.sqlite")
+        component = Component.of(name)
+        component.preflight()
+        index = component.build(services).index(loaded.corpus, index_folder(component, loaded.corpus, services))
+        return list(each(index, "retrieve", queries, n))
+
+    return Target(loaded, settings.apply(setting, loaded, seed, retrieve))
+
+
+def read_card(path: Path) -> Card:
+    """The card in a file.
+
+    Raises:
+        UserError: It cannot be read, or is no card.
+    """
+    try:
+        with open(path, "rb") as source:
+            return parse_card(source.read(LIMITS.card_bytes + 1), str(path))
+    except OSError as error:
+        remedy = "name a card: ragmeter submit template REFERENCE -o FOLDER writes one to fill in"
+        raise UserError(f"the card cannot be read: {error.strerror}", where=str(path), try_this=remedy) from error
+
+
+def require_same(card: Card, row: RunRow) -> None:
+    """Check that a card is about a run, and that the run is finished.
+
+    Raises:
+        UserError: It is about another one.
+    """
+    reference, _ = registry.resolve(card.benchmark)
+    pairs = {
+        "benchmark": (str(reference), str(DataReference.of_name(row.dataset))),
+        "setting": (str(card.setting), row.setting),
+        "seed": (card.seed, row.seed),
+        "dataset_fingerprint": (card.dataset_fingerprint or row.dataset_fingerprint, row.dataset_fingerprint),
+    }
+    for name, (of_card, of_run) in pairs.items():
+        if of_card != of_run:
+            what = f"the card is about another run: its {name} is {of_card}, the run's is {of_run}"
+            raise UserError(what, where="--card", try_this=f"{name}: {of_run}")
+    if row.status != "finished":
+        raise UserError(f"the run is {row.status}, not finished", where=row.path, try_this="ragmeter run --resume")
+
+
+@contextmanager
+def _opened(name: str) -> Iterator[BinaryIO]:
+    if name == STANDARD_INPUT:
+        yield sys.stdin.buffer
+        return
+    with ExitStack() as stack:
+        try:
+            source = stack.enter_context(open(name, "rb"))
+        except OSError as error:
+            raise UserError(f"this file cannot be read: {error.strerror}", where=name) from error
+        if stat.S_ISBLK(os.fstat(source.fileno()).st_mode):
+            raise UserError("this is a device, not a file", where=name)
+        yield source

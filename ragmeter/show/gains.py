@@ -1,0 +1,186 @@
+"""What an approach gains over its base and over the strongest baseline of its board, and whether that is sure.
+
+The base is the reference of the experiment, or a row that is named. The strongest baseline is the row with the highest
+value of those that are no controls and were not trained by any of the approaches. Differences are paired and tested as on
+any board: over what was sampled, corrected over the methods of the column (Holm).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from methods.models.weights import POCKET, SHIPPED
+from ragmeter.show.board_text import in_words
+from results.boards.board import Board, Cell, base_name, boards, is_called
+from results.boards.tables import labels, mark, plus_minus
+
+if TYPE_CHECKING:
+    from ragmeter.experiment import Experiment, MethodPlan
+    from results.store.store import Store
+
+APPROACHES = ("ARK", "GPR", "SARK", "CLaRa")
+AHEAD, BEHIND, LEVEL, UNTESTED = "significantly ahead of", "significantly behind", "not distinguishable from", "not tested against"
+
+
+@dataclass(frozen=True)
+class Against:
+    """A difference to one method.
+
+    Attributes:
+        name: The method.
+        cell: The approach's value, with the difference to that method.
+    """
+
+    name: str
+    cell: Cell
+
+    @property
+    def shown(self) -> str:
+        """`+6.5 ± 3.9`; where too little is there for an interval the difference alone."""
+        result = self.cell.difference
+        if result is None or math.isnan(result.value):
+            return "–"
+        return plus_minus(result.value, result.low, result.high, "{:+.1f}", self.cell.scale)
+
+    @property
+    def verdict(self) -> str:
+        """What the test says, in the words of the tables."""
+        result = self.cell.difference
+        if result is None or result.withheld or math.isnan(result.value):
+            return UNTESTED
+        return LEVEL if not mark(self.cell) else AHEAD if result.value > 0 else BEHIND
+
+    def to_json(self) -> dict[str, Any]:
+        """Fractions; None: no difference."""
+        result = self.cell.difference
+        numbers = {} if result is None else {key: getattr(result, key) for key in ("value", "low", "high", "n", "units", "withheld")}
+        return {"method": self.name, "verdict": self.verdict, "p_holm": self.cell.p_holm, **numbers}
+
+
+@dataclass(frozen=True)
+class Gain:
+    """One approach on one metric of one board.
+
+    Attributes:
+        approach: Its name.
+        board: Where it stands.
+        metric: As tables call it.
+        base, strongest: What it is compared with; None: there is no such row.
+        cell: Its value.
+    """
+
+    approach: str
+    board: Board
+    metric: str
+    base: Against | None
+    strongest: Against | None
+    cell: Cell
+
+    @property
+    def value(self) -> str:
+        """Value × 100 ± half its interval."""
+        return plus_minus(self.cell.estimate.value, self.cell.estimate.low, self.cell.estimate.high, scale=self.cell.scale)
+
+    @property
+    def asked(self) -> str:
+        """The dataset, and of how many questions."""
+        return f"{in_words(self.board.dataset)}, {self.board.sampled.in_words(self.board.questions)}"
+
+    @property
+    def sure(self) -> bool:
+        """Whether it is significantly ahead of its base."""
+        return self.base is not None and self.base.verdict == AHEAD
+
+    @property
+    def lost(self) -> bool:
+        """Whether it is significantly behind its base: what is gained elsewhere is no gain in general."""
+        return self.base is not None and self.base.verdict == BEHIND
+
+    def why_not(self) -> str:
+        """Why no gain over the base is warranted; empty where one is."""
+        result = self.base.cell.difference if self.base else None
+        if self.sure:
+            return ""
+        if result is None or result.withheld:
+            return result.withheld if result else "its base was not measured"
+        least = self.cell.scale * result.detectable
+        return f"the interval holds zero; a true difference below {least:.1f} shows in fewer than four of five such samples"
+
+    def sentence(self) -> str:
+        """All of it in one sentence."""
+        parts = [("its base", self.base)] if self.base else []
+        parts += [("the strongest baseline", self.strongest)] if self.strongest and not self._same else []
+        phrases = [f"{item.verdict} {who}{' and strongest baseline' * self._same}, {item.name} ({item.shown})" for who, item in parts]
+        return f"{self.metric} {self.value} on {self.asked}: {'; '.join(phrases) or 'nothing to compare with'}"
+
+    @property
+    def _same(self) -> bool:
+        return self.base is not None and self.strongest is not None and self.base.name == self.strongest.name
+
+    def to_json(self) -> dict[str, Any]:
+        """As a JSON object; values are fractions."""
+        value = self.cell.estimate
+        return {
+            "approach": self.approach,
+            "dataset": self.board.dataset,
+            "setting": self.board.setting,
+            "metric": self.metric,
+            "value": {"value": value.value, "low": value.low, "high": value.high, "n": value.n},
+            "base": self.base.to_json() if self.base else None,
+            "strongest": self.strongest.to_json() if self.strongest else None,
+        }
+
+
+def gains(experiment: Experiment, store: Store, heads: Sequence[str], base: str | None = None) -> Iterator[Gain]:
+    """What the approaches of an experiment gained, board by board and metric by metric; seeds of a training together.
+
+    Args:
+        experiment: Which was run.
+        store: Holds its scores.
+        heads: Metrics as tables call them; those that a board has not are passed over.
+        base: Name of the row that approaches began from; None: the experiment's reference.
+    """
+    trained = {base_name(method.name) for method in experiment.methods if _trained(method)}
+
+    @cache
+    def against(name: str | None) -> list[Board]:
+        return boards(store, experiment.name, reference=name, over_seeds=True)
+
+    for number, board in enumerate(against(base)):
+        for metric, head in labels(board.metrics).items():
+            if head not in heads:
+                continue
+            shown = [row for row in board.rows if not row.control and metric in row.cells]
+            able = [row for row in shown if not math.isnan(row.cells[metric].estimate.value)]
+            baselines = [row for row in able if not any(is_called(row.run.method, name) for name in trained)]
+            best = max(baselines, key=lambda row: row.cells[metric].estimate.value, default=None)
+            strongest = against(best.run.method)[number] if best else None
+            for row in able:
+                approach = next((name for name in APPROACHES if is_called(row.run.method, name)), None)
+                if approach is not None:
+                    to_base = Against(board.reference, row.cells[metric]) if board.reference else None
+                    yield Gain(approach, board, head, to_base, _against(strongest, row.run.run, metric), row.cells[metric])
+
+
+def _against(board: Board | None, run: str, metric: str) -> Against | None:
+    if board is None or board.reference is None:
+        return None
+    return next(Against(board.reference, row.cells[metric]) for row in board.rows if row.run.run == run)
+
+
+def _trained(method: MethodPlan) -> bool:
+    """Whether one of the approaches trained a part of it: here, or for this package."""
+    ours = SHIPPED.keys() - {POCKET}
+    return bool(method.needs) or any(getattr(part.config, "model", None) in ours for part in method.components)
+
+
+def headline(several: Iterable[Gain]) -> list[Gain]:
+    """The first of each approach."""
+    first: dict[str, Gain] = {}
+    for gain in several:
+        first.setdefault(gain.approach, gain)
+    return list(first.values())

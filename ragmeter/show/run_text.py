@@ -1,0 +1,197 @@
+"""A run, one of its questions, and two runs compared, as text in a terminal."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich.padding import Padding
+from rich.text import Text
+
+from benchmarks.core.errors import counted
+from methods.api import Call
+from ragmeter.show.board_text import show_board
+from ragmeter.show.code_text import code_in_words
+from ragmeter.show.console import listing, out
+from results.boards.board import Board, Row
+from results.boards.compare import Apart, Diff, Number, Setting
+from results.boards.tables import labels, plus_minus
+from results.statistics.core import Estimate
+from results.store import queries
+from results.store.drift import Stated
+from results.store.queries import AnswerRow, QuestionRow, RunRow
+from results.store.store import Store
+
+ABSENT = "–"
+SHOWN_TEXT, SHOWN_VALUE, SHOWN_ANSWER = 240, 70, 200
+"""Characters of a passage, of a setting and of an answer that are printed."""
+
+
+def _short(text: str, length: int) -> str:
+    return text if len(text) <= length else text[:length] + "…"
+
+
+def _failed(row: Row) -> str:
+    return f", {row.run.failed} failed ({', '.join(f'{kind} {count}' for kind, count in row.failures.items())})" if row.run.failed else ""
+
+
+def show_run(row: RunRow, scores: Board, endpoints: Stated, fallbacks: Mapping[str, Mapping[str, int]]) -> None:
+    """Print what a run was, what the endpoints that it asked said of themselves, what did not come off, and what it scored."""
+    facts = {
+        "run": row.run if row.execution == 1 else f"{row.run} (execution {row.execution} of this fingerprint)",
+        "path": row.path,
+        "status": row.status + (f": {row.error}" if row.error else ""),
+        "answered": f"{row.done - row.failed} of {row.questions}" + _failed(scores.rows[0]),
+        "dataset": f"{row.dataset}  (fingerprint {row.dataset_fingerprint})",
+        "setting": f"{row.setting}, seed {row.seed}",
+        "started": f"{row.started_at:%Y-%m-%d %H:%M:%S} UTC, last written {row.updated_at:%Y-%m-%d %H:%M:%S} UTC",
+        "method": json.dumps(row.description, ensure_ascii=False),
+    }
+    facts |= {f"endpoint of {model}": " | ".join(items) for model, items in endpoints.items()}
+    facts |= {f"fallbacks of {name}": ", ".join(f"{why} {count:,}" for why, count in own.items()) for name, own in fallbacks.items()}
+    if (cost := scores.rows[0].indexing) is not None:
+        facts["indexing"] = cost.in_words()
+    documents = {f"env.{key}": value for key, value in row.environment.items()} | row.provenance
+    facts |= {f"code of {name}": code_in_words(code) for name, code in documents.pop("code", {}).items()}
+    facts |= {key: json.dumps(value, ensure_ascii=False) for key, value in documents.items()}
+    listing(("", ""), facts.items(), empty="")
+    out.print()
+    show_board(scores, out)
+
+
+def show_question(store: Store, question: QuestionRow, answer: AnswerRow, calls: Sequence[Call], *, verbose: bool) -> None:
+    """Print a question with its gold, a run's answer, the evidence and the calls of models; with `verbose`, these whole."""
+    out.print(Text(question.text, style="bold"))
+    out.print(Text("gold:   " + " | ".join(question.golds)))
+    out.print(Text("answer: " + (answer.answer or "(none)")))
+    if answer.failed:
+        out.print(Text("failed: " + answer.failed, style="red"))
+    if answer.stages:
+        stages = ", ".join(f"{stage} {seconds:.3g} s" for stage, seconds in answer.stages.items())
+        waited = f"; waited for a slot {answer.waited_s:.3g} s" if answer.waited_s else ""
+        out.print(Text(f"took:   {sum(answer.stages.values()):.3g} s ({stages}){waited}"))
+    for name, note in answer.notes.items():
+        if isinstance(note, dict):  # of a system: what it searched with, what did not come off
+            facts = ", ".join(f"{key} {json.dumps(value, ensure_ascii=False)}" for key, value in note.items())
+            out.print(Text(f"{name}: {facts}"))
+    out.print()
+    for item in answer.evidence[:10]:
+        mark = Text("gold ", style="green") if item.gold else Text("     ")
+        out.print(
+            Text(f"{item.rank:>3} ") + mark + Text(f"{item.title}: ", style="bold") + Text(_short(" ".join(item.text.split()), SHOWN_TEXT))
+        )
+    out.print()
+    known, rows = queries.definitions(store), []
+    for metric, value in answer.scores.items():
+        reason = answer.unscored.get(metric)
+        shown = f"not scored by the judge: {reason}" if reason else "unscorable"
+        rows.append((metric, shown if value is None else f"{queries.scale_of(metric, known) * value:.1f}"))
+    listing(("metric", "value"), rows, empty="not scored yet")
+    if calls:
+        _show_calls(calls, verbose)
+
+
+def _show_calls(calls: Sequence[Call], verbose: bool) -> None:
+    cached = sum(call.cached for call in calls)
+    tally = counted(len(calls), "call") + " of models" + (f", {cached:,} from the cache" if cached else "")
+    out.print(Text(f"\n{tally}", style="bold") + Text("" if verbose else "  (-v or --json: whole)", style="dim"))
+    for number, call in enumerate(calls, 1):
+        facts = f"  {call.prompt_tokens:,} + {call.completion_tokens:,} tokens  {call.seconds:.3g} s" + "  cached" * call.cached
+        out.print(Text(f"{number:>3} ") + Text(call.name, style="bold") + Text(facts) + Text("  failed" * call.failed, style="red"))
+        for name, text in (("prompt", call.prompt), ("reply ", call.reply)):
+            if verbose:
+                out.print(Text(f"    {name}", style="dim"))
+                out.print(Padding(Text(text), (0, 0, 0, 6), expand=False))
+            else:
+                out.print(Text(f"    {name} ", style="dim") + Text(_ends(text, max(20, out.width - 12))))
+
+
+def _ends(text: str, length: int) -> str:
+    """A text on one line, cut in its middle: a prompt ends with the question."""
+    line = " ".join(text.split())
+    half = (length - 3) // 2
+    return line if len(line) <= length else f"{line[:half]} … {line[-half:]}"
+
+
+def show_compared(result: Diff, quiet: bool, *, verbose: bool = False) -> None:
+    """Print what differs between two runs; settings that only one of them has by name, with `verbose` whole."""
+    out.print(Text(f"first   {result.first.path} ({result.first.short})"))
+    out.print(Text(f"second  {result.second.path} ({result.second.short})"))
+    out.print()
+    shown = [setting for setting in result.settings if verbose or not setting.one_sided]
+    rows = [(setting.key, _setting(setting.first, setting.in_first), _setting(setting.second, setting.in_second)) for setting in shown]
+    listing(("setting", "first", "second"), rows, empty="no setting has another value" if result.settings else "the two were made alike")
+    if not verbose:
+        _show_one_sided(result.settings)
+    out.print()
+    for line in [*result.drift, *result.doubts, *([f"numbers are not paired: {result.unpaired}"] if result.unpaired else [])]:
+        out.print(Text(line, style="yellow"))
+    heads = labels([number.metric for number in result.numbers])
+    listing(
+        ("metric", "first", "second", "difference", "p", "+/=/−"),
+        [(heads[number.metric], *_numbers(number)) for number in result.numbers],
+        empty="neither run has been scored yet: ragmeter run --resume",
+    )
+    if result.numbers and not quiet:
+        lower = [number.metric for number in result.numbers if not number.higher_is_better]
+        note = "value × 100 ± half its 95 % interval; difference: second minus first, paired; paired t, Holm "
+        note += "over the metrics shown; +/=/−: questions on which the second is higher, equal, lower"
+        out.print(Text(note + (f"; less is better: {', '.join(lower)}" if lower else ""), style="dim"))
+        out.print(Text(", ".join(f"{head} = {metric}" for metric, head in heads.items() if head != metric), style="dim"))
+    if result.by is not None and result.questions:
+        out.print()
+        more = f", {len(result.questions)} of {result.apart}" if result.apart > len(result.questions) else ""
+        out.print(Text(f"where they differ most on {result.by}{more}", style="bold"))
+        scale = next((number.scale for number in result.numbers if number.metric == result.by), 100.0)
+        for question in result.questions:
+            _show_apart(question, scale)
+
+
+def _show_one_sided(settings: Sequence[Setting]) -> None:
+    """Print the names of settings that only one of two runs has, those of one group together."""
+    only_first = [item.key for item in settings if item.second is None and item.first is not None]
+    only_second = [item.key for item in settings if item.first is None and item.second is not None]
+    for side, keys in ("first", only_first), ("second", only_second):
+        groups: dict[str, list[str]] = {}
+        for key in keys:
+            group, _, name = key.rpartition(".")
+            groups.setdefault(group, []).append(name)
+        shown = [
+            f"{group}.{{{', '.join(names)}}}" if len(names) > 1 else f"{group}.{names[0]}".lstrip(".") for group, names in groups.items()
+        ]
+        if shown:
+            out.print(Text(f"only the {side} has {', '.join(shown)}  (-v: values)", style="dim"), soft_wrap=True)
+
+
+def _numbers(item: Number) -> tuple[str, ...]:
+    """Both values of a metric, and the difference where there is one."""
+
+    def value(estimate: Estimate | None) -> str:
+        if estimate is None or estimate.value != estimate.value:
+            return ABSENT
+        return plus_minus(estimate.value, estimate.low, estimate.high, scale=item.scale)
+
+    result, p = item.difference, item.p_holm
+    if result is None:
+        return value(item.first), value(item.second), ABSENT, ABSENT, ABSENT
+    return (
+        value(item.first),
+        value(item.second),
+        plus_minus(result.value, result.low, result.high, "{:+.1f}", item.scale),
+        ABSENT if p is None or p != p else f"{p:.4f}",
+        f"{result.wins}/{result.ties}/{result.losses}",
+    )
+
+
+def _setting(value: Any, there: bool) -> str:
+    return _short(json.dumps(value, ensure_ascii=False), SHOWN_VALUE) if there else ABSENT
+
+
+def _show_apart(apart: Apart, scale: float) -> None:
+    out.print()
+    out.print(Text(f"{apart.question.question}: {apart.question.text}"))
+    out.print(Text("  gold    " + _short(" ".join(" | ".join(apart.question.golds).split()), SHOWN_ANSWER)))
+    for side, value, row in apart.sides:
+        answer = f"failed: {row.failed}" if row.failed else row.answer or "(none)"
+        out.print(Text(f"  {side:<6}  {scale * value:5.1f}  {_short(' '.join(answer.split()), SHOWN_ANSWER)}"))

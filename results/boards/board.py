@@ -1,0 +1,706 @@
+"""The board: methods against metrics on one dataset in one setting, with intervals and paired differences.
+
+Runs share a board only when what must be equal is equal: dataset fingerprint, setting and seed. Controls are
+listed and badged, never ranked and never tested.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from benchmarks.core.errors import UserError, unknown_name
+from benchmarks.units import Sampled
+from judges.metric import parse
+from results.boards.health import HealthLine, health
+from results.boards.systems import IMPLAUSIBLE, Wanted, contaminated_by, figures, implausible, why_not_ranked
+from results.boards.unread import Bounds, Ends, bounds_of_rows, family_at_both_ends, without_withheld
+from results.statistics.closed_form import Band, bands
+from results.statistics.core import Difference, Estimate
+from results.statistics.intervals import differences_together, estimates
+from results.store import checkpoints, provenance, queries
+from results.store.checkpoints import Cards, Checkpoints
+from results.store.failures import failures
+from results.store.invariants import violations
+from results.store.queries import Columns, Cost, IndexCost, RunRow
+from results.store.reuse import Reuse, merged, reuse
+from results.store.store import Store
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+# -- Columns that people add to an experiment's boards (`score --add`, `judge run`): they stay until they are removed --
+# A column belongs to a board, not to its runs: with more questions, another seed or a new version of a method the runs
+# are others and the board is the same.
+
+
+_BOARDS = """SELECT DISTINCT m.experiment, r.dataset, r.setting FROM experiment_runs m JOIN runs r USING (run)
+    WHERE r.run = ? AND m.metrics IS NOT NULL"""
+"""The boards that show chosen columns of a run; the others show everything that was scored."""
+
+
+@dataclass(frozen=True, slots=True)
+class AddedColumn:
+    """A metric that people had an experiment show on one of its boards."""
+
+    experiment: str
+    dataset: str
+    setting: str
+    metric: str
+
+
+def add_columns(store: Store, run: str, metrics: Sequence[str]) -> None:
+    """Let every experiment that has a run show further metrics on the run's board.
+
+    Args:
+        store: Where.
+        run: Its fingerprint.
+        metrics: Ids; those that the experiment's file names, or that were added before, change nothing.
+    """
+    with store.database.writing() as connection:
+        for metric in metrics:
+            connection.execute(
+                f"""INSERT INTO added_columns SELECT b.*, ? FROM ({_BOARDS}) b
+                    WHERE NOT EXISTS (FROM added_columns a WHERE a.experiment = b.experiment
+                        AND a.dataset = b.dataset AND a.setting = b.setting AND a.metric = ?)
+                    AND NOT EXISTS (FROM experiment_runs m WHERE m.experiment = b.experiment AND m.run = ?
+                        AND list_contains(m.metrics, ?))""",
+                [metric, run, metric, run, metric],
+            )
+
+
+def added_columns(store: Store, runs: Sequence[str]) -> list[AddedColumn]:
+    """The columns that were added to the boards of runs, in the order in which they were."""
+    if not store.database.exists:
+        return []
+    with store.database.reading() as connection:
+        rows = connection.execute(
+            """SELECT experiment, dataset, setting, metric FROM added_columns a WHERE EXISTS (
+                   FROM experiment_runs m JOIN runs r USING (run) WHERE list_contains(?, r.run)
+                   AND m.experiment = a.experiment AND r.dataset = a.dataset AND r.setting = a.setting)
+               ORDER BY rowid""",
+            [list(runs)],
+        ).fetchall()
+    return [AddedColumn(*row) for row in rows]
+
+
+def remove_columns(store: Store, runs: Sequence[str], names: Sequence[str], experiment: str | None = None) -> list[AddedColumn]:
+    """Take columns that were added off the boards of runs; the scores stay in the store.
+
+    Args:
+        store: Where.
+        runs: Fingerprints.
+        names: Metric ids, or ids without their version or parameters.
+        experiment: Only from its boards; None: from those of every experiment that has the runs.
+
+    Returns:
+        What went.
+
+    Raises:
+        UserError: A column was not added: it is the experiment file's, or there is none of this name.
+    """
+    known = [column for column in added_columns(store, runs) if experiment in (None, column.experiment)]
+    going = [column for name in names for column in _meant(name, known)]
+    with store.database.writing() as connection:
+        for item in going:
+            connection.execute(
+                "DELETE FROM added_columns WHERE experiment = ? AND dataset = ? AND setting = ? AND metric = ?",
+                [item.experiment, item.dataset, item.setting, item.metric],
+            )
+    return list(dict.fromkeys(going))
+
+
+def _meant(name: str, known: Sequence[AddedColumn]) -> list[AddedColumn]:
+    if not known:
+        raise UserError(
+            f"{name!r} was not added to these tables: no column was",
+            where="--remove",
+            try_this="a column that the experiment's file names goes when the file does not name it any more",
+        )
+    for short in (r"$", r"#", r"[(#]", r"[@(#]"):
+        results = [column for column in known if name == re.split(short, column.metric)[0]]
+        if results:
+            return results
+    raise unknown_name("added column", name, {column.metric for column in known}, where="--remove")
+
+
+# -- Metrics and judges that rank a control wrongly: flagged on the board that shows it --
+# A control's place is known beforehand. Nothing can answer better than the gold answer; nothing that says nothing, or the
+# wrong thing, may be worth as much as the best method; a whole passage is not an answer. A metric that sees it otherwise
+# on these very questions measures something else than the rightness of answers.
+
+
+BEST = "gold_answer"
+WORTHLESS = ("empty_answer", "idk", "shuffled_answer")
+NO_ANSWER = "whole_passage"
+ABOUT_ANSWERS = ("answer", "text", "judge", "graph")
+"""Groups of metrics that controls of answers say something about."""
+_SLACK = 1e-9
+
+
+def wrongly_ranked(controls: Mapping[str, float], methods: Mapping[str, float]) -> list[str]:
+    """What a metric ranks wrongly, in sentences; empty where it ranks every control rightly.
+
+    Args:
+        controls: Values by id of the control; more is better.
+        methods: Values of the methods by the name shown.
+    """
+    wrong = []
+    if BEST in controls:
+        others = {name: value for name, value in controls.items() if name in (*WORTHLESS, NO_ANSWER)}
+        better = sorted(name for name, value in {**methods, **others}.items() if value > controls[BEST] + _SLACK)
+        wrong += [f"ranks {name} above the gold answer" for name in better]
+        if NO_ANSWER not in better and controls.get(NO_ANSWER, -math.inf) >= controls[BEST] - _SLACK:
+            wrong.append("cannot tell a whole passage from the gold answer")
+    ceiling = max(methods.values(), default=controls.get(BEST, math.inf))
+    worthless = [name for name in WORTHLESS if controls.get(name, -math.inf) >= ceiling - _SLACK]
+    return wrong + [f"ranks {name} as high as the best method" for name in worthless]
+
+
+def checked(controls: Collection[str]) -> str:
+    """What `wrongly_ranked` looked at and found in order, as one sentence.
+
+    Args:
+        controls: Ids of those that have a value.
+    """
+    checks = ["nothing is above the gold answer"] if BEST in controls else []
+    if set(WORTHLESS) & set(controls):
+        checks.append("what says nothing or the wrong thing is below the best method")
+    if not checks:
+        return "Not checked: neither a gold answer nor one that says nothing or the wrong thing has a value here."
+    return f"Not flagged: {', and '.join(checks)}."
+
+
+# -- One method trained from several seeds: its runs, called `NAME #SEED`, as one row --
+# Each question counts with the mean of its scores over the seeds, so differences stay paired by question. Intervals are
+# of the questions alone, for these very seeds; how far the seeds lie apart is stated beside (`Cell.by_seed`).
+
+
+_SEEDED = re.compile(r"(.+) #(\d+)")
+_FOLDED = re.compile(r"(.+) \(\d+ seeds\)")
+
+
+def seeded_name(method: str, seed: int) -> str:
+    """What the run of one seed is called."""
+    return f"{method} #{seed}"
+
+
+def base_name(name: str) -> str:
+    """The method's name without its seed."""
+    result = _SEEDED.fullmatch(name)
+    return result[1] if result else name
+
+
+def folded_name(name: str, seeds: int) -> str:
+    """What several seeds of a method are called together."""
+    return f"{name} ({seeds} seeds)" if seeds > 1 else name
+
+
+def is_called(name: str, method: str) -> bool:
+    """Whether a row's name is that of a method, or of all seeds of it, of which the method may be one."""
+    result = _FOLDED.fullmatch(name)
+    return name == method or (result is not None and result[1] == base_name(method))
+
+
+def series_of(runs: Sequence[RunRow]) -> dict[str, list[RunRow]]:
+    """Runs by the id of the one that stands for them: of the same method, in the order given."""
+    results: dict[str, list[RunRow]] = {}
+    for run in runs:
+        results.setdefault(base_name(run.method), []).append(run)
+    return {members[0].run: members for members in results.values()}
+
+
+def folded_runs(runs: Sequence[RunRow]) -> list[RunRow]:
+    """One run for each series: finished if all are, with the failures of all."""
+    rows = []
+    for members in series_of(runs).values():
+        first = members[0]
+        if len(members) > 1:
+            unfinished = next((run for run in members if run.status != "finished"), first)
+            first = replace(
+                first,
+                method=folded_name(base_name(first.method), len(members)),
+                status=unfinished.status,
+                done=min(run.done for run in members),
+                failed=sum(run.failed for run in members),
+            )
+        rows.append(first)
+    return rows
+
+
+def folded_columns(
+    columns: Columns, runs: Sequence[RunRow], metrics: Sequence[str]
+) -> tuple[Columns, dict[tuple[str, str], NDArray[np.float64]]]:
+    """Scores averaged over the seeds of each series.
+
+    A question without a score in one of them has none.
+
+    Returns:
+        The columns of the runs that stand for their series, and under the same keys each seed's mean, in the order of
+        the runs, over the questions that all have; only of series of several runs that were all scored.
+    """
+    result = Columns(columns.questions, columns.sampled, {}, {}, {})
+    apart = {}
+    for first, members in series_of(runs).items():
+        for metric in metrics:
+            keys = [(run.run, metric) for run in members]
+            if not all(key in columns.values for key in keys):
+                continue
+            scores = np.stack([columns.values[key] for key in keys])
+            mean = scores.mean(axis=0)
+            result.values[first, metric] = mean
+            result.unscorable[first, metric] = max(columns.unscorable[key] for key in keys)
+            lacking = [columns.unread[key] for key in keys if key in columns.unread]
+            if lacking:
+                result.unread[first, metric] = np.isnan(mean) & np.any(lacking, axis=0)
+            result.unscored[first, metric] = int(result.unread[first, metric].sum()) if lacking else 0
+            here = ~np.isnan(mean)
+            if len(members) > 1 and here.any():
+                apart[first, metric] = scores[:, here].mean(axis=1)
+    return result, apart
+
+
+def folded_costs(costs: Mapping[str, Cost], runs: Sequence[RunRow]) -> dict[str, Cost]:
+    """Mean cost of a series."""
+    results = {}
+    for first, members in series_of(runs).items():
+        known = [costs[run.run] for run in members if run.run in costs]
+        if known:
+            results[first] = Cost(*(float(np.mean([getattr(item, name) for item in known])) for name in Cost.__slots__))
+    return results
+
+
+def with_zeros(value: float, n: int, further: int) -> float:
+    """Return the mean of n questions and of further ones, each of which counts as zero."""
+    return value * n / (n + further)
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One method on one metric.
+
+    Attributes:
+        estimate: The value with its interval.
+        difference: Against the board's reference on the same questions; None for the reference, for controls,
+            and where there is no reference.
+        p_holm: The difference's p-value, Holm-corrected within the column.
+        unscored: Questions that a judge gave no value, and that the estimate leaves out.
+        bounds: What the value could be if it had given them one; None if no judge gave it. A withheld value is NaN.
+        scale: What the value is multiplied by where it is shown.
+        by_seed: Where the row stands for several training seeds, the value of each.
+        apart: Why it must not be compared with others; empty where it may. It is then neither ranked nor tested.
+        zero_elsewhere: Whether the script whose rules the metric follows counts unscorable questions as zero.
+    """
+
+    estimate: Estimate
+    difference: Difference | None = None
+    p_holm: float | None = None
+    unscored: int = 0
+    bounds: Bounds | None = None
+    scale: float = 100.0
+    by_seed: tuple[float, ...] = ()
+    apart: str = ""
+    zero_elsewhere: bool = False
+
+    @property
+    def over_all(self) -> float | None:
+        """The value with unscorable questions as zero, where there are any and the metric's owners count so."""
+        value = self.estimate
+        counted = self.zero_elsewhere and value.n and value.unscorable
+        return with_zeros(value.value, value.n, value.unscorable) if counted else None
+
+    @property
+    def withheld(self) -> str:
+        """Why the value is withheld, as too many verdicts are missing; empty if it is not."""
+        return self.bounds.withheld if self.bounds is not None else ""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One run on a board.
+
+    Attributes:
+        run: The run.
+        cells: By metric id.
+        cost: None where nothing was measured.
+        violations: What does not hold between its scores and must.
+        contaminated: Which of its training data cover what is asked, one sentence each.
+        indexing: What preparing for the questions took; no part of `cost`. None where nothing is known.
+        failures: How many questions failed, by kind.
+        reuse: What its answers were reused from.
+        accepted: How many of them our code failed and the user accepted as wrong.
+    """
+
+    run: RunRow
+    cells: dict[str, Cell]
+    cost: Cost | None
+    violations: tuple[str, ...] = ()
+    contaminated: tuple[str, ...] = ()
+    indexing: IndexCost | None = None
+    failures: Mapping[str, int] = field(default_factory=dict)
+    reuse: Reuse | None = None
+    accepted: int = 0
+
+    @property
+    def control(self) -> bool:
+        return self.run.kind == "control"
+
+
+@dataclass(frozen=True, slots=True)
+class Board:
+    """All runs that may be compared with each other.
+
+    Attributes:
+        dataset, dataset_fingerprint, setting, seed: What they have in common.
+        reference: Name of the method that differences are taken to, None if it has no run here.
+        metrics: Metric ids, the columns.
+        rows: In the experiment's order.
+        questions: Number of questions.
+        sampled: What was sampled, as the runs say: questions of one unit are one witness.
+        flags: By metric, what it ranks wrongly among the controls (`results.boards.board`).
+        health: What is unusual about its runs (`results.boards.health`).
+    """
+
+    dataset: str
+    dataset_fingerprint: str
+    setting: str
+    seed: int
+    reference: str | None
+    metrics: tuple[str, ...]
+    rows: tuple[Row, ...]
+    questions: int
+    sampled: Sampled
+    flags: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    health: tuple[HealthLine, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """The board as a JSON object; values are fractions, None stands for "no value"."""
+        return {
+            "dataset": self.dataset,
+            "dataset_fingerprint": self.dataset_fingerprint,
+            "setting": self.setting,
+            "seed": self.seed,
+            "questions": self.questions,
+            "unit": self.sampled.kind,
+            "units": self.sampled.count(self.questions),
+            "reference": self.reference,
+            "metrics": list(self.metrics),
+            "flags": {metric: list(wrong) for metric, wrong in self.flags.items()},
+            "health": [line.to_json() for line in self.health],
+            "rows": [_row_json(row) for row in self.rows],
+        }
+
+
+def boards(
+    store: Store,
+    experiment: str | None = None,
+    *,
+    metrics: Sequence[str] | None = None,
+    over_seeds: bool = False,
+    reference: str | None = None,
+) -> list[Board]:
+    """The boards of an experiment (or of everything in the store), in the experiment's order.
+
+    Args:
+        store: Where to read.
+        experiment: Its name; None takes every run and no reference.
+        metrics: Ids to show, or their beginnings (`f1`, `recall@5`); None shows those that the experiment names, or
+            all that were scored.
+        over_seeds: One row for all training seeds of a method.
+        reference: Name of the method to compare with; None: the experiment's.
+
+    Raises:
+        UserError: No run was scored on one of the metrics, or no method has the reference's name.
+    """
+    runs = queries.runs(store, experiment)
+    if reference is None:
+        reference = queries.experiment(store, experiment).reference if experiment else None
+    elif not any(reference in (run.method, base_name(run.method)) for run in runs):
+        raise unknown_name("method", reference, {run.method for run in runs}, where="--reference")
+    results = groups(runs)
+    every = [run.run for group in results for run in group]
+    if metrics is not None:
+        metrics = queries.named_metrics(store, every, metrics)
+    elif experiment is None:
+        metrics = queries.metric_ids(store, every)
+    learned = _learned(store)
+    return [board(store, group, reference=reference, metrics=metrics, over_seeds=over_seeds, learned=learned) for group in results]
+
+
+def groups(runs: Sequence[RunRow]) -> list[list[RunRow]]:
+    """Split runs into those that may share a board, in the order given.
+
+    Of several executions of one fingerprint, which different experiments may show, only the newest finished one is kept.
+    """
+    results: dict[tuple[str, str, int], dict[str, RunRow]] = {}
+    for run in runs:
+        group = results.setdefault((run.dataset_fingerprint, run.setting, run.seed), {})
+        group[run.fingerprint] = queries.newest([group.get(run.fingerprint, run), run])
+    return [list(group.values()) for group in results.values()]
+
+
+def board(
+    store: Store,
+    runs: Sequence[RunRow],
+    *,
+    reference: str | None = None,
+    metrics: Sequence[str] | None = None,
+    over_seeds: bool = False,
+    learned: tuple[Cards, Checkpoints] | None = None,
+) -> Board:
+    """One board from runs that share dataset, setting and seed.
+
+    Args:
+        store: Where to read.
+        runs: The rows.
+        reference: Name of the method to compare with.
+        metrics: Columns; None for what the experiment shows of these runs, or all that were scored.
+        over_seeds: One row for all training seeds of a method (`results.boards.board`).
+        learned: What tells which data parts were trained on; None: read here, which takes longer than a small board.
+    """
+    first = runs[0]
+    ids = [run.run for run in runs]
+    if metrics is None and all(run.metrics is not None for run in runs):
+        metrics = list(dict.fromkeys(metric for run in runs for metric in run.metrics or ()))
+    shown = list(metrics) if metrics is not None else queries.metric_ids(store, ids)
+    scores = queries.score_columns(store, first.dataset_fingerprint, ids, shown)
+    costs = queries.costs(store, ids)
+    unusual = health(store, runs)
+    broken = violations(store, ids)
+    reused = reuse(store, runs)
+    base = _base(runs, reference)
+    apart: Mapping[tuple[str, str], Any] = {}
+    members = {run.run: [run] for run in runs}
+    if over_seeds:
+        scores, apart = folded_columns(scores, runs, shown)
+        costs, members = folded_costs(costs, runs), series_of(runs)
+        broken = {run: [what for row in rows for what in broken.get(row.run, ())] for run, rows in members.items()}
+        reused = {run: merged(reused[row.run] for row in rows) for run, rows in members.items()}
+        base = next((run for run, rows in members.items() if base in [row.run for row in rows]), None)
+        runs = folded_runs(runs)
+        ids = [run.run for run in runs]
+    reference = next((run.method for run in runs if run.run == base), None)
+    names, columns, clusters = scores.questions, scores.values, scores.sampled.labels
+    known = queries.definitions(store)
+    bounds = bounds_of_rows(store, scores, members, known)
+
+    keys = [(run.run, metric) for run in runs for metric in shown if (run.run, metric) in columns]
+    cells: dict[str, dict[str, Cell]] = {run: {} for run in ids}
+    if keys:
+        results = estimates(np.stack([columns[key] for key in keys]), clusters=clusters)
+        for (run_id, metric), value in zip(keys, results, strict=True):
+            # Questions without a row (not answered yet, or not scored on this metric) are not unscorable.
+            open_to = bounds.get((run_id, metric))
+            cells[run_id][metric] = Cell(
+                replace(without_withheld(value, open_to), unscorable=scores.unscorable[run_id, metric]),
+                unscored=scores.unscored[run_id, metric],
+                bounds=open_to,
+                scale=queries.scale_of(metric, known),
+                by_seed=tuple(map(float, apart.get((run_id, metric), ()))),
+                zero_elsewhere=_zero_elsewhere(metric),
+            )
+    known_training = learned or _learned(store)
+    contaminated = {run.run: contaminated_by(run, *known_training) for run in runs}
+    for (run_id, metric), why in _apart(runs, cells, contaminated, broken).items():
+        why = why or cells[run_id][metric].withheld
+        cells[run_id][metric] = replace(cells[run_id][metric], apart=why)
+    able = {key for key in keys if not cells[key[0]][key[1]].apart}
+    pairs = [key for key in keys if key in able and key[0] != base and (base, key[1]) in able]
+    for metric in shown:
+        column = [run_id for run_id, name in pairs if name == metric]
+        if not column or base is None:
+            continue
+        candidates = np.stack([columns[run_id, metric] for run_id in column])
+        references = np.broadcast_to(columns[base, metric], candidates.shape)
+        together = differences_together(candidates, references, clusters=clusters)
+        unread = np.stack([scores.unread.get((run_id, metric), np.zeros(len(names), np.bool_)) for run_id in [*column, base]])
+        if unread.any():
+            ends = Ends.of(np.stack([*candidates, columns[base, metric]]), unread, known.get(metric, {}))
+            together = family_at_both_ends(together, ends[range(len(column))], ends[[-1] * len(column)], clusters)
+        for run_id, paired, p in zip(column, together.differences, together.p, strict=True):
+            cells[run_id][metric] = replace(cells[run_id][metric], difference=paired, p_holm=p)
+    indexing = {} if over_seeds else queries.index_costs(store, ids)
+    failed = failures(store, [run.run for run in runs if run.failed])
+    rows = tuple(
+        Row(
+            run,
+            cells[run.run],
+            costs.get(run.run),
+            tuple(broken.get(run.run, ())),
+            contaminated[run.run],
+            indexing.get(run.run),
+            failed[run.run].kinds if run.run in failed else {},
+            reused.get(run.run),
+            failed[run.run].code if run.run in failed and failed[run.run].accepted else 0,
+        )
+        for run in runs
+    )
+    return Board(
+        first.dataset,
+        first.dataset_fingerprint,
+        first.setting,
+        first.seed,
+        reference,
+        tuple(shown),
+        rows,
+        len(names),
+        scores.sampled,
+        _flags(rows, shown, known),
+        unusual,
+    )
+
+
+def _learned(store: Store) -> tuple[Cards, Checkpoints]:
+    return provenance.cards(store), checkpoints.known_checkpoints(store)
+
+
+def _apart(
+    runs: Sequence[RunRow],
+    cells: Mapping[str, Mapping[str, Cell]],
+    contaminated: Mapping[str, Sequence[str]],
+    broken: Mapping[str, Sequence[str]],
+) -> dict[tuple[str, str], str]:
+    """Why values must not be compared with others, by run and metric.
+
+    A metric that all were scored on in the same part, as judges are asked about a sample, compares them on that part.
+    """
+    scored = {
+        (run.run, metric): cell.estimate.n + cell.estimate.unscorable + cell.unscored
+        for run in runs
+        for metric, cell in cells[run.run].items()
+    }
+    most: dict[str, int] = {}
+    for (_, metric), count in scored.items():
+        most[metric] = max(most.get(metric, 0), count)
+    return {
+        (run.run, metric): why_not_ranked(
+            run, contaminated[run.run], broken.get(run.run, ()), run.questions if count == most[metric] else count
+        )
+        for run in runs
+        for metric in cells[run.run]
+        for count in [scored[run.run, metric]]
+    }
+
+
+def _base(runs: Sequence[RunRow], reference: str | None) -> str | None:
+    """The run that differences are taken to: of the reference's name, or the first of its seeds."""
+    able = [run for run in runs if run.kind != "control"]
+    exact = (run.run for run in able if run.method == reference)
+    return next(exact, None) or next((run.run for run in able if base_name(run.method) == reference), None)
+
+
+def _flags(rows: Sequence[Row], metrics: Sequence[str], definitions: Mapping[str, Mapping[str, Any]]) -> dict[str, list[str]]:
+    results = {}
+    for metric in metrics:
+        known = definitions.get(metric, {})
+        if known.get("group") not in ABOUT_ANSWERS or known.get("unit") == "number":
+            continue
+        sign = 1.0 if known["higher_is_better"] else -1.0
+        shown = [row for row in rows if metric in row.cells and not math.isnan(row.cells[metric].estimate.value)]
+        scored = [(row, sign * row.cells[metric].estimate.value) for row in shown]
+        controls = {row.run.method_id: value for row, value in scored if row.control}
+        wrong = wrongly_ranked(controls, {row.run.method: value for row, value in scored if not row.control})
+        if wrong:
+            results[metric] = wrong
+    return results
+
+
+def _zero_elsewhere(metric: str) -> bool:
+    with suppress(UserError):  # judges' measures, and metrics of another version, declare nothing here
+        return parse(metric).zero_elsewhere
+    return False
+
+
+def _number(value: float | None) -> float | None:
+    return None if value is None or np.isnan(value) else float(value)
+
+
+def _row_json(row: Row) -> dict[str, Any]:
+    cells = {}
+    for metric, cell in row.cells.items():
+        value = cell.estimate
+        entry: dict[str, Any] = {
+            "value": _number(value.value),
+            "low": _number(value.low),
+            "high": _number(value.high),
+            "n": value.n,
+            "unscorable": value.unscorable,
+            "withheld": value.withheld,
+        }
+        if cell.over_all is not None:
+            entry["value_over_all"] = _number(cell.over_all)
+        if cell.by_seed:
+            entry["by_seed"] = [_number(item) for item in cell.by_seed]
+        if cell.apart and not row.control:
+            entry["not_comparable"] = cell.apart
+        if cell.unscored:
+            entry["unscored"] = cell.unscored
+        if cell.bounds is not None:
+            entry |= cell.bounds.to_json()
+        if cell.difference is not None:
+            entry["difference"] = {
+                "value": _number(cell.difference.value),
+                "low": _number(cell.difference.low),
+                "high": _number(cell.difference.high),
+                "n": cell.difference.n,
+                "p": _number(cell.difference.p),
+                "p_holm": _number(cell.p_holm),
+                "wins": cell.difference.wins,
+                "ties": cell.difference.ties,
+                "losses": cell.difference.losses,
+                "withheld": cell.difference.withheld,
+                "detectable": _number(cell.difference.detectable),
+            }
+        cells[metric] = entry
+    cost = None if row.cost is None else {name: _number(getattr(row.cost, name)) for name in Cost.__slots__}
+    return {
+        "run": row.run.run,
+        "path": row.run.path,
+        "method": row.run.method,
+        "kind": row.run.kind,
+        "status": row.run.status,
+        "done": row.run.done,
+        "failed": row.run.failed,
+        "failures": dict(row.failures),
+        "cost": cost,
+        "indexing": None if row.indexing is None else asdict(row.indexing),
+        "violations": list(row.violations),
+        "contaminated": list(row.contaminated),
+        IMPLAUSIBLE: list(implausible(row.run)),
+        "reuse": row.reuse.to_json() if row.reuse is not None and (row.reuse.replies or row.reuse.unknown) else None,
+        "metrics": cells,
+    }
+
+
+# -- A board's ranks by one metric, and which ranks tests of all pairs leave open --
+
+
+_KEY = "board"
+
+
+def positions(store: Store, board: Board, metric: str, *, higher_is_better: bool = True) -> dict[str, Band]:
+    """The place of every run that may be compared with others, by its fingerprint; as the matrix has them.
+
+    Args:
+        store: Where the board was read.
+        board: One row a run, not one for several seeds.
+        metric: By which; one of the board's.
+        higher_is_better: False for a metric of which less is better.
+    """
+    able = tuple(
+        row.run.run
+        for row in board.rows
+        if not row.control and metric in row.cells and not row.cells[metric].apart and row.cells[metric].estimate.n
+    )
+    if not able:
+        return {}
+    result = figures(store, [Wanted(_KEY, board.dataset_fingerprint, able, metric)])[_KEY]
+    at = np.array([result.runs[run] for run in able], dtype=np.int64)
+    return dict(zip(able, bands(result.pairs, positions=at, higher_is_better=higher_is_better, p=result.p), strict=True))

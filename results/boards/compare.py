@@ -1,0 +1,561 @@
+"""What differs between two runs: in how they were made, and in what they score.
+
+Settings are compared whatever the runs are; numbers only over the same questions, paired question by question.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks.core.errors import UserError
+from benchmarks.units import Sampled
+from results.boards.tables import plain
+from results.boards.unread import Ends, bounds_of_rows, family_at_both_ends, without_withheld
+from results.statistics.closed_form import POWER, paired
+from results.statistics.core import Clusters, Difference, Estimate
+from results.statistics.gate import units_needed
+from results.statistics.intervals import all_pairs, differences_of, differences_together, estimates
+from results.store import queries
+from results.store.doubts import doubts
+from results.store.drift import drift
+from results.store.queries import AnswerRow, QuestionRow, RunRow
+from results.store.store import Store
+
+# -- Several runs held against each other on the same questions: values, paired differences, values by kind --
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """Two of the runs, by position.
+
+    Attributes:
+        first, second: Positions in `Comparison.runs`.
+        difference: First minus second over the questions that both have a value on.
+        p_holm: Its p-value, Holm-corrected over all pairs of the comparison.
+    """
+
+    first: int
+    second: int
+    difference: Difference
+    p_holm: float
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """The questions of one kind.
+
+    Attributes:
+        name: The kind, in the dataset's words or ours; empty where the dataset gives none.
+        questions: How many there are.
+        estimates: One per run.
+        zeros: Per run, on how many of them it scored nothing at all.
+    """
+
+    name: str
+    questions: int
+    estimates: tuple[Estimate, ...]
+    zeros: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Runs on one metric, question by question.
+
+    Attributes:
+        runs: In the order asked for.
+        metric: Its id.
+        questions: All of the dataset, in its order.
+        values: Shape (runs, questions); NaN where a run has no value.
+        estimates: One per run.
+        pairs: Every pair of runs with a common question, each once.
+        by_type: Slices by the dataset's question type, the most frequent first; empty where it has fewer than two.
+        by_evidence: Slices by the number of gold passages, which is the number of hops of a chain, the fewest first;
+            empty likewise.
+        sampled: What was sampled: questions of one unit are one witness.
+    """
+
+    runs: tuple[RunRow, ...]
+    metric: str
+    questions: tuple[QuestionRow, ...]
+    values: NDArray[np.float64]
+    estimates: tuple[Estimate, ...]
+    pairs: tuple[Pair, ...]
+    by_type: tuple[Slice, ...]
+    by_evidence: tuple[Slice, ...]
+    sampled: Sampled
+
+    def apart(self) -> list[int]:
+        """Questions on which the runs do not all score the same, the widest gap first, else in the dataset's order."""
+        scored = ~np.isnan(self.values)
+        highest = np.where(scored, self.values, -np.inf).max(axis=0)
+        lowest = np.where(scored, self.values, np.inf).min(axis=0)
+        gap = np.where(scored.sum(axis=0) >= 2, highest - lowest, 0.0)
+        order = np.argsort(-gap, kind="stable")
+        return [int(number) for number in order if gap[number] > 0]
+
+
+def compare(store: Store, runs: Sequence[RunRow], metric: str) -> Comparison:
+    """Hold runs against each other on one metric.
+
+    Args:
+        store: Where to read.
+        runs: At least two, on the same questions.
+        metric: Its id.
+
+    Raises:
+        UserError: The runs are fewer than two, or about different data.
+    """
+    if len({run.run for run in runs}) < 2:
+        raise UserError("a comparison needs two different runs at least", try_this="choose another run")
+    if len({run.dataset_fingerprint for run in runs}) > 1:
+        raise UserError(
+            "these runs are about different data, so their questions cannot be paired",
+            where=", ".join(sorted({run.dataset for run in runs})),
+            try_this="compare runs of one board",
+        )
+    fingerprint = runs[0].dataset_fingerprint
+    result = queries.score_columns(store, fingerprint, [run.run for run in runs], [metric])
+    nothing = np.full(len(result.questions), np.nan)
+    values = np.stack([result.values.get((run.run, metric), nothing) for run in runs])
+    clusters = result.sampled.labels
+    rows = queries.questions(store, fingerprint)
+    known = queries.definitions(store)
+    bounds = bounds_of_rows(store, result, {run.run: [run] for run in runs}, known)
+    whole = [
+        replace(without_withheld(item, bounds.get((run.run, metric))), unscorable=result.unscorable.get((run.run, metric), 0))
+        for run, item in zip(runs, estimates(values, clusters=clusters), strict=True)
+    ]
+    scores = Ends.stacked(result, [(run.run, metric) for run in runs], known)
+    withheld = [bool(item and item.withheld) for item in (bounds.get((run.run, metric)) for run in runs)]
+    shown = np.where(np.array(withheld)[:, None], np.nan, values)
+    return Comparison(
+        tuple(runs),
+        metric,
+        tuple(rows),
+        values,
+        tuple(whole),
+        _pairs(values, scores, withheld, clusters),
+        _by_type(rows, shown, clusters),
+        _by_evidence(rows, shown, clusters),
+        result.sampled,
+    )
+
+
+def _pairs(values: NDArray[np.float64], scores: Ends, withheld: Sequence[bool], clusters: Clusters) -> tuple[Pair, ...]:
+    """Differences of all pairs of runs; none with a run whose value is withheld."""
+    together, positions = all_pairs(values, clusters=clusters), list(itertools.combinations(range(len(values)), 2))
+    if scores.unread.any():
+        left, right = zip(*positions, strict=True)
+        together = family_at_both_ends(together, scores[left], scores[right], clusters)
+    rows = zip(positions, together.differences, together.p, strict=True)
+    return tuple(Pair(*at, item, p) for at, item, p in rows if item.n and not (withheld[at[0]] or withheld[at[1]]))
+
+
+def _passages(count: int) -> str:
+    if not count:
+        return "no gold passage"
+    return f"{count} gold passages" if count > 1 else "1 gold passage"
+
+
+def _by_type(rows: Sequence[QuestionRow], values: NDArray[np.float64], clusters: Clusters) -> tuple[Slice, ...]:
+    counts = Counter(row.type for row in rows)
+    order = sorted(counts, key=lambda name: (-counts[name], name))
+    return _slices([row.type for row in rows], order, values, clusters)
+
+
+def _by_evidence(rows: Sequence[QuestionRow], values: NDArray[np.float64], clusters: Clusters) -> tuple[Slice, ...]:
+    counts = [len(row.evidence) for row in rows]
+    order = [_passages(count) for count in sorted(set(counts))]
+    return _slices([_passages(count) for count in counts], order, values, clusters)
+
+
+def _slices(kinds: Sequence[str], names: Sequence[str], values: NDArray[np.float64], clusters: Clusters) -> tuple[Slice, ...]:
+    """Slices by each question's kind, in the order of `names`; none where all questions are of one kind."""
+    if len(names) < 2:
+        return ()
+    positions = {name: np.array([number for number, item in enumerate(kinds) if item == name]) for name in names}
+    return tuple(
+        Slice(
+            name,
+            len(at),
+            tuple(estimates(values[:, at], clusters=None if clusters is None else [clusters[i] for i in at])),
+            tuple(int(count) for count in (values[:, at] == 0).sum(axis=1)),
+        )
+        for name, at in positions.items()
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One thing that the runs do not have in common.
+
+    Attributes:
+        key: Where it stands, `description.reader.config.model` or `description.rerankers[0].id`.
+        first, second: The JSON values; None where that run has none (`in_first`, `in_second` tell it from null).
+        in_first, in_second: Whether the run has the key at all.
+    """
+
+    key: str
+    first: Any
+    second: Any
+    in_first: bool = True
+    in_second: bool = True
+
+    @property
+    def one_sided(self) -> bool:
+        """Return whether one of the runs has no value here, or null."""
+        return self.first is None or self.second is None
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    """Both runs on one metric.
+
+    Attributes:
+        metric: The id.
+        first, second: The values with their intervals; None where that run was not scored on it.
+        difference: Second minus first, over the questions that both have a value on; None where there are none.
+        p_holm: Its p-value, Holm-corrected over the metrics shown.
+        higher_is_better: The metric's direction.
+        scale: What values are multiplied by where they are shown.
+    """
+
+    metric: str
+    first: Estimate | None
+    second: Estimate | None
+    difference: Difference | None
+    p_holm: float | None
+    higher_is_better: bool
+    scale: float = 100.0
+
+    def to_json(self) -> dict[str, Any]:
+        """As a JSON object; a difference is higher on questions where the second run is."""
+        result = None
+        if self.difference is not None:
+            named = {"wins": "higher", "ties": "equal", "losses": "lower"}
+            result = {named.get(key, key): value for key, value in asdict(self.difference).items()} | {"p_holm": self.p_holm}
+        return {
+            "metric": self.metric,
+            "higher_is_better": self.higher_is_better,
+            "first": None if self.first is None else asdict(self.first),
+            "second": None if self.second is None else asdict(self.second),
+            "difference": result,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """What it takes to show a difference on one metric, by a pilot's own variances.
+
+    Attributes:
+        metric: The id.
+        effect: The true difference to show.
+        power: With this probability.
+        kind: What is sampled.
+        pilot: The difference of the two pilot runs.
+        units, questions: Units that it takes, and questions in as many units like the pilot's; None where the pilot's
+            spread is not known.
+        scale: What values are multiplied by where they are shown.
+    """
+
+    metric: str
+    effect: float
+    power: float
+    kind: str
+    pilot: Difference
+    units: int | None
+    questions: int | None
+    scale: float = 100.0
+
+    def to_json(self) -> dict[str, Any]:
+        """As a JSON object."""
+        return {name: getattr(self, name) for name in ("metric", "effect", "power", "kind", "units", "questions")} | {
+            "pilot": plain(asdict(self.pilot))
+        }
+
+
+def planned(store: Store, first: RunRow, second: RunRow, metrics: Sequence[str], effect: float, *, power: float = POWER) -> list[Planned]:
+    """How many units it takes to show a difference between two methods, from a pilot run of each.
+
+    Args:
+        store: Where to read.
+        first, second: The pilots, on the same questions.
+        metrics: Ids, or their beginnings; none: what both were scored on.
+        effect: The true difference to show, a fraction.
+        power: With this probability.
+
+    Raises:
+        UserError: The runs are about different data, or not both scored on a metric.
+    """
+    if (reason := why_unpaired(first, second)) is not None:
+        raise UserError(reason, where=f"{first.path}, {second.path}", try_this="two runs of one benchmark")
+    runs = [first.run, second.run]
+    shown = queries.named_metrics(store, runs, metrics) if metrics else queries.metric_ids(store, runs)
+    columns = queries.score_columns(store, first.dataset_fingerprint, runs, shown)
+    both = [metric for metric in shown if all((run, metric) in columns.values for run in runs)]
+    if not both:
+        raise UserError("these two were not scored on a common metric", where=", ".join(shown) or None, try_this="ragmeter judge score")
+    known = queries.definitions(store)
+    mine, theirs = (np.stack([columns.values[run, metric] for metric in both]) for run in (second.run, first.run))
+    moments = paired(mine, theirs, clusters=columns.sampled.labels)
+    results = []
+    for row, (metric, pilot) in enumerate(zip(both, differences_of(moments, mine - theirs), strict=True)):
+        # A spread of nothing, or of too little, says nothing of what others would show.
+        able = not pilot.withheld and not math.isnan(pilot.detectable)
+        units = units_needed(moments[row], effect, power=power) if able else None
+        questions = None if units is None else math.ceil(units * pilot.n / pilot.units)
+        scale = queries.scale_of(metric, known)
+        results.append(Planned(metric, effect, power, columns.sampled.kind, pilot, units, questions, scale))
+    return results
+
+
+@dataclass(frozen=True, slots=True)
+class Apart:
+    """A question on which the two differ, with what both said."""
+
+    question: QuestionRow
+    first_value: float
+    second_value: float
+    first: AnswerRow
+    second: AnswerRow
+
+    @property
+    def sides(self) -> tuple[tuple[str, float, AnswerRow], ...]:
+        """Each run's value and answer, by what it is called here."""
+        return ("first", self.first_value, self.first), ("second", self.second_value, self.second)
+
+    def to_json(self) -> dict[str, Any]:
+        """As a JSON object."""
+        answers = {
+            side: {"value": value, "answer": row.answer, "failed": row.failed, "evidence": [item.id for item in row.evidence]}
+            for side, value, row in self.sides
+        }
+        return {"question": self.question.question, "text": self.question.text, "golds": list(self.question.golds)} | answers
+
+
+@dataclass(frozen=True, slots=True)
+class Diff:
+    """Two runs side by side.
+
+    Attributes:
+        first, second: The runs; differences are second minus first.
+        settings: What differs in how they were made.
+        unpaired: Why the numbers are not paired; None where they are.
+        numbers: By metric, those of both runs first.
+        by: The metric that `questions` are sorted by; None where nothing is paired.
+        questions: Where they differ most, the largest difference first.
+        apart: On how many questions they differ, on that metric.
+        drift: Where an endpoint that both asked was not the same.
+        doubts: Which code is not known, so that equal settings need not mean equal code.
+    """
+
+    first: RunRow
+    second: RunRow
+    settings: tuple[Setting, ...]
+    unpaired: str | None
+    numbers: tuple[Number, ...]
+    by: str | None
+    questions: tuple[Apart, ...]
+    apart: int
+    drift: tuple[str, ...] = ()
+    doubts: tuple[str, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """As a JSON object; values are fractions, None stands for "no value"."""
+        settings = [
+            {
+                "key": setting.key,
+                **({"first": setting.first} if setting.in_first else {}),
+                **({"second": setting.second} if setting.in_second else {}),
+            }
+            for setting in self.settings
+        ]
+        return {
+            "first": self.first.to_json(),
+            "second": self.second.to_json(),
+            "settings": settings,
+            "drift": list(self.drift),
+            "doubts": list(self.doubts),
+            "paired": self.unpaired is None,
+            "unpaired_because": self.unpaired,
+            "metrics": [plain(number.to_json()) for number in self.numbers],
+            "by": self.by,
+            "questions_apart": self.apart,
+            "questions": [question.to_json() for question in self.questions],
+        }
+
+
+def diff(store: Store, first: RunRow, second: RunRow, *, metrics: Sequence[str] | None = None, questions: int = 5) -> Diff:
+    """Compare two runs.
+
+    Args:
+        store: Where to read.
+        first, second: The runs.
+        metrics: Ids to show, or their beginnings; None shows what either run was scored on.
+        questions: How many of the questions to show on which they differ most.
+
+    Raises:
+        UserError: None of the two was scored on one of the metrics.
+    """
+    runs = [first.run, second.run]
+    shown = queries.named_metrics(store, runs, metrics) if metrics else queries.metric_ids(store, runs)
+    reason = why_unpaired(first, second)
+    numbers, by, deltas = _numbers(store, first, second, shown, paired=reason is None)
+    most: list[Apart] = []
+    if by is not None and questions:
+        most = _most_apart(store, first, second, by, deltas, questions)
+    return Diff(
+        first,
+        second,
+        tuple(settings_of(first, second)),
+        reason,
+        tuple(numbers),
+        by,
+        tuple(most),
+        sum(1 for a, b in deltas.values() if a != b),
+        tuple(drift(store, first, second)),
+        tuple(doubts(first, second)),
+    )
+
+
+def why_unpaired(first: RunRow, second: RunRow) -> str | None:
+    """Why two runs' numbers must not be paired; None where they are about the same questions."""
+    if first.dataset_fingerprint == second.dataset_fingerprint:
+        return None
+    if first.dataset != second.dataset:
+        return f"the runs are about different data, {first.dataset} and {second.dataset}"
+    if first.questions != second.questions:
+        return f"the runs are about different questions of {first.dataset}, {first.questions} and {second.questions}"
+    return f"the content of {first.dataset} is not the same for both (another version, file or option)"
+
+
+def settings_of(first: RunRow, second: RunRow) -> list[Setting]:
+    """Return what differs in how two runs were made: benchmark, method, provenance, environment; one-sided settings last."""
+    return sorted(differing(_made(first), _made(second)), key=lambda setting: setting.one_sided)
+
+
+def differing(first: Mapping[str, Any], second: Mapping[str, Any]) -> list[Setting]:
+    """Where two JSON objects differ, by nested key, in the first one's order."""
+    return list(_differing(first, second, ""))
+
+
+def _made(run: RunRow) -> dict[str, Any]:
+    return {
+        "dataset": run.dataset,
+        "dataset_fingerprint": run.dataset_fingerprint,
+        "questions": run.questions,
+        "setting": run.setting,
+        "seed": run.seed,
+        "kind": run.kind,
+        "origin": run.origin,
+        "status": run.status,
+        "description": run.description,
+        "provenance": run.provenance,
+        "environment": run.environment,
+        "card": run.card or {},
+    }
+
+
+def _differing(first: Any, second: Any, key: str) -> Iterator[Setting]:
+    if isinstance(first, Mapping) and isinstance(second, Mapping):
+        for name in dict.fromkeys((*first, *second)):
+            inner = f"{key}.{name}" if key else str(name)
+            if name in first and name in second:
+                yield from _differing(first[name], second[name], inner)
+            else:
+                yield Setting(inner, first.get(name), second.get(name), name in first, name in second)
+    elif isinstance(first, list) and isinstance(second, list) and _nested(first, second):
+        for position in range(max(len(first), len(second))):
+            inner = f"{key}[{position}]"
+            if position < len(first) and position < len(second):
+                yield from _differing(first[position], second[position], inner)
+            elif position < len(first):
+                yield Setting(inner, first[position], None, in_second=False)
+            else:
+                yield Setting(inner, None, second[position], in_first=False)
+    elif first != second or isinstance(first, bool) != isinstance(second, bool):
+        yield Setting(key, first, second)
+
+
+def _nested(first: list[Any], second: list[Any]) -> bool:
+    """Whether lists hold objects, which are compared place by place; plain lists are shown whole."""
+    return any(isinstance(item, Mapping | list) for item in (*first, *second))
+
+
+def _numbers(
+    store: Store, first: RunRow, second: RunRow, metrics: Sequence[str], *, paired: bool
+) -> tuple[list[Number], str | None, dict[str, tuple[float, float]]]:
+    """Numbers by metric, the metric that questions are sorted by, and both values of each question on it."""
+    definitions = queries.definitions(store)
+    sides: list[dict[str, Estimate]] = []
+    columns: list[dict[str, Any]] = []
+    clusters, names = None, []
+    for run in (first, second):
+        result = queries.score_columns(store, run.dataset_fingerprint, [run.run], metrics)
+        names, clusters = result.questions, result.sampled.labels
+        own = [metric for metric in metrics if (run.run, metric) in result.values]
+        stack = np.stack([result.values[run.run, metric] for metric in own]) if own else np.empty((0, len(names)))
+        values = estimates(stack, clusters=clusters) if own else []
+        # Questions without a row (not answered yet, or not scored on this metric) are not unscorable.
+        bounds = bounds_of_rows(store, result, {run.run: [run]}, definitions)
+        withheld = {metric for (_, metric), item in bounds.items() if item.withheld}
+        shown = ((m, without_withheld(v, bounds.get((run.run, m)))) for m, v in zip(own, values, strict=True))
+        sides.append({m: replace(v, unscorable=result.unscorable[run.run, m]) for m, v in shown})
+        columns.append({metric: result.values[run.run, metric] for metric in own if metric not in withheld})
+    item, two = columns
+    both = [metric for metric in metrics if metric in item and metric in two] if paired else []
+    compared: dict[str, Difference] = {}
+    corrected: dict[str, float] = {}
+    if both:
+        stacks = [np.stack([side[metric] for metric in both]) for side in (two, item)]
+        # What runs say differently of what was sampled is known only of both together.
+        result = queries.score_columns(store, first.dataset_fingerprint, [first.run, second.run], both)
+        shared = result.sampled.labels
+        together = differences_together(*stacks, clusters=shared)
+        ends = [Ends.stacked(result, [(run.run, metric) for metric in both], definitions) for run in (second, first)]
+        if any(side.unread.any() for side in ends):
+            together = family_at_both_ends(together, ends[0], ends[1], shared)
+        rows = list(zip(both, together.differences, together.p, strict=True))
+        compared = {metric: result for metric, result, _ in rows if result.n}
+        corrected = {metric: p for metric, result, p in rows if result.n}
+    order = sorted(metrics, key=lambda metric: not (metric in item and metric in two))
+    numbers = [
+        Number(
+            metric,
+            sides[0].get(metric),
+            sides[1].get(metric),
+            compared.get(metric),
+            corrected.get(metric),
+            definitions.get(metric, {}).get("higher_is_better", True),
+            queries.scale_of(metric, definitions),
+        )
+        for metric in order
+    ]
+    by = next((metric for metric in order if metric in compared), None)
+    if by is None:
+        return numbers, None, {}
+    pairs = zip(names, item[by].tolist(), two[by].tolist(), strict=True)
+    return numbers, by, {name: (a, b) for name, a, b in pairs if not (math.isnan(a) or math.isnan(b))}
+
+
+def _most_apart(
+    store: Store, first: RunRow, second: RunRow, metric: str, values: Mapping[str, tuple[float, float]], count: int
+) -> list[Apart]:
+    """The questions with the largest differences, in the dataset's order where those are equal."""
+    chosen = [name for name, (a, b) in values.items() if a != b]
+    chosen = sorted(chosen, key=lambda name: -abs(values[name][1] - values[name][0]))[:count]
+    known = {question.question: question for question in queries.questions(store, first.dataset_fingerprint)}
+    results = []
+    for name in chosen:
+        responses = {row.run: row for row in queries.answers(store, known[name], [first.run, second.run], depth=5)}
+        if len(responses) == len({first.run, second.run}):
+            results.append(Apart(known[name], *values[name], responses[first.run], responses[second.run]))
+    return results

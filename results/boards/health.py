@@ -1,0 +1,375 @@
+"""The health lines of a board: what is unusual about how its numbers came about. A healthy run has none.
+
+A score cannot say that replies were cut, that the endpoint read a part of the prompts, that another model answered or that
+the encoder dropped half of the text. The store can: each check reads one kind of row and returns a line per run that
+something is unusual about. Checks are functions of a store and runs in `CHECKS`; a module adds its own by appending to it.
+
+A store without calls (`--no-calls`) has nothing to say about replies, so those checks are silent there.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from benchmarks.core.errors import UserError, counted
+from benchmarks.text import em
+from judges.metric import parse
+from methods.api import ENDPOINTS, RERANKER_TRUNCATED, TRUNCATED
+from results.store.failures import OTHER, kind_of
+from results.store.queries import RunRow
+from results.store.redaction import without_secrets
+from results.store.store import Store
+
+FEW = 10
+"""Fewer equal answers may be chance."""
+TRUNCATED_SHARE = 0.05
+"""Share of the passage text from which an encoder's truncation is reported."""
+READ_SHARE = 0.5
+"""A call is suspicious if the endpoint counts fewer tokens than this share of our estimate."""
+CHARACTERS_PER_TOKEN = 4
+SHORTEST_PROMPT = 4_000
+"""Characters below which a prompt's tokens are not estimated: any context has room for such a prompt."""
+LEAST_READ = 100
+"""Tokens; endpoints that count fewer of a long prompt fill in a placeholder."""
+SAMPLED_CALLS = 500
+"""Calls of a run whose prompts are compared with what the endpoint counted."""
+SUSPICIOUS_CALLS = 0.05
+FORM_SHARE = 0.01
+"""Share of a run's answers from which differences of form are reported."""
+LONGEST_ANSWER = 200
+"""Characters; longer answers differ in more than form."""
+MOST_COMPARED = 20_000
+"""Answers of a board that are compared leniently; of more, an even sample is."""
+SIGNIFICANT = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class HealthLine:
+    """Something unusual.
+
+    Attributes:
+        code: Which check found it.
+        run: The run; "" if it concerns the whole board.
+        text: The finding as a sentence without a full stop.
+        values: The numbers and names in it.
+        method: The run's method as the board shows it.
+    """
+
+    code: str
+    run: str
+    text: str
+    values: Mapping[str, Any] = field(default_factory=dict)
+    method: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        """The line as a JSON object."""
+        return asdict(self)
+
+
+Check = Callable[[Store, Sequence[RunRow]], Iterable[HealthLine]]
+
+
+def health(store: Store, runs: Sequence[RunRow]) -> tuple[HealthLine, ...]:
+    """Return what is unusual about runs that share a board, in their order.
+
+    Args:
+        store: Where they are.
+        runs: Of one dataset and setting.
+    """
+    if not runs or not store.database.exists:
+        return ()
+    order = {run.run: position for position, run in enumerate(runs)}
+    lines = [line for check in CHECKS for line in check(store, runs)]
+    return tuple(sorted(lines, key=lambda line: order.get(line.run, len(order))))
+
+
+def health_text(lines: Iterable[HealthLine]) -> list[str]:
+    """Return lines as text; those that say the same of several methods are one."""
+    methods: dict[str, list[str]] = {}
+    for line in lines:
+        methods.setdefault(line.text, []).extend([line.method] if line.method else [])
+    return [f"{names[0] if len(names) == 1 else f'{len(names)} methods'}: {text}" if names else text for text, names in methods.items()]
+
+
+def percent(share: float) -> str:
+    """A share as `6 %`; `<1 %` if it is smaller than half a percent."""
+    return f"{100 * share:.0f} %" if share >= 0.005 else "<1 %"
+
+
+def _rows(store: Store, query: str, runs: Sequence[str], *more: Any) -> list[tuple[Any, ...]]:
+    """Rows of a query whose `{runs}` stands for the runs, listed: DuckDB then reads only the blocks that hold them."""
+    with store.database.reading() as connection:
+        return connection.execute(query.format(runs=", ".join("?" * len(runs))), [*runs, *more]).fetchall()
+
+
+def _ids(runs: Sequence[RunRow]) -> list[str]:
+    return list(dict.fromkeys(run.run for run in runs))
+
+
+def _names(runs: Sequence[RunRow]) -> dict[str, str]:
+    return {run.run: run.method for run in runs}
+
+
+# -- Replies: thoughts, cuts, refusals, prompts that were not read whole, other models --
+
+
+def replies(store: Store, runs: Sequence[RunRow]) -> Iterator[HealthLine]:
+    """Report replies that contain a thought, were cut at `max_tokens`, or are refusals."""
+    counts = _rows(
+        store,
+        """SELECT run, count_if(NOT failed OR finish_reason <> '' OR refusal <> ''), count_if(thought <> ''),
+           count_if(lower(finish_reason) IN ('length', 'max_tokens')), count_if(refusal <> '')
+           FROM calls WHERE run IN ({runs}) GROUP BY run""",
+        _ids(runs),
+    )
+    names = _names(runs)
+    kinds = (("thoughts", "contain a thought"), ("cut", "were cut at max_tokens"), ("refusals", "are refusals"))
+    for run, total, *numbers in counts:
+        for (code, what), count in zip(kinds, numbers, strict=True):
+            if count:
+                text = f"{count:,} of {counted(total, 'reply', 'replies')} {what}"
+                yield HealthLine(code, run, text, {"replies": total, code: count}, names[run])
+
+
+_MORE = r"regexp_extract(right(prompt, 60), '\[… ([0-9,]+) more characters\]$', 1)"
+_LENGTH = f"length(prompt) + coalesce(try_cast(replace({_MORE}, ',', '') AS BIGINT), 0)"
+"""Characters of a prompt as it was sent, also if it is kept in part (`methods.api.kept`)."""
+
+
+def prompt_tokens(store: Store, runs: Sequence[RunRow]) -> Iterator[HealthLine]:
+    """Report endpoints that count far fewer prompt tokens than a prompt has: they read only a part of it."""
+    for run, name in _names(runs).items():
+        with store.database.reading() as connection:
+            calls = connection.execute(
+                f"SELECT {_LENGTH}, prompt_tokens FROM calls WHERE run = ? AND NOT failed AND prompt_tokens >= {LEAST_READ} "
+                f"AND length(prompt) >= {SHORTEST_PROMPT} LIMIT {SAMPLED_CALLS}",
+                [run],
+            ).fetchall()
+        cut = [
+            (length / CHARACTERS_PER_TOKEN, reported) for length, reported in calls if reported < READ_SHARE * length / CHARACTERS_PER_TOKEN
+        ]
+        if cut and len(cut) >= SUSPICIOUS_CALLS * len(calls):
+            sent, reported = (sum(column) for column in zip(*cut, strict=True))
+            calls_cut = "" if len(cut) == len(calls) else f" in {len(cut):,} of {len(calls):,} calls"
+            yield HealthLine(
+                "prompt_tokens",
+                run,
+                f"the endpoint reports {percent(reported / sent)} of the prompt tokens sent{calls_cut}; raise its context length",
+                {"share": reported / sent, "reported": reported, "estimated": round(sent), "calls": len(cut), "sampled": len(calls)},
+                name,
+            )
+
+
+def served_model(store: Store, runs: Sequence[RunRow]) -> Iterator[HealthLine]:
+    """Report models that answered although another one was requested."""
+    ids, names = _ids(runs), _names(runs)
+    statements = _rows(
+        store,
+        f"""SELECT run, CAST(notes -> '$.{ENDPOINTS}' AS VARCHAR), count(*) FROM predictions
+            WHERE run IN ({{runs}}) AND contains(CAST(notes AS VARCHAR), '"{ENDPOINTS}"') GROUP BY ALL ORDER BY ALL""",
+        ids,
+    )
+    counts: Counter[tuple[str, str, str]] = Counter()
+    for run, text, count in statements:
+        for item in json.loads(text) if text else ():
+            counts[run, str(item.get("asked", "")), str(item.get("model", ""))] += count
+    for (run, requested, served), count in sorted(counts.items()):
+        if requested and served and not is_same_model(requested, served):
+            values = {"requested": requested, "served": served, "questions": count}
+            yield HealthLine("served_model", run, f"requested {requested}, served {served}", values, names[run])
+
+
+_DATE = re.compile(r"[-@:_.](?:\d{3,8}|\d{4}-\d{2}-\d{2}|\d{2}-\d{2}(?:-\d{4})?|latest|preview(?:-.*)?|v\d+(?:\.\d+)*)$")
+
+
+def is_same_model(requested: str, served: str) -> bool:
+    """Return whether a served name is the requested one or a dated form of it, whatever provider or folder comes first."""
+    one, other = (name.rstrip("/").rpartition("/")[2].lower() for name in (requested, served))
+    if one == other:
+        return True
+    bare = {name: _DATE.sub("", name) for name in (one, other)}
+    # Only the served name may add a date: a request for one date that is answered by another is not the same model.
+    return bare[other] == one or (one.endswith("-latest") and bare[one] == bare[other])
+
+
+# -- Answers: the same everywhere, or right but for their form --
+
+
+def answers(store: Store, runs: Sequence[RunRow]) -> Iterator[HealthLine]:
+    """Report runs whose answers are all identical or all empty, although the questions want different ones."""
+    able = [run for run in runs if run.kind != "control" and not _answers_nothing(run)]
+    if not able:
+        return
+    # A run whose answers are not scored may have no reader.
+    rows = _rows(
+        store,
+        """SELECT run, count(*), any_value(answer) FROM predictions WHERE run IN ({runs}) AND failed IS NULL
+           AND run IN (SELECT run FROM summaries JOIN metrics ON id = metric WHERE metric_group IN ('answer', 'text', 'judge', 'joint'))
+           GROUP BY run HAVING count(*) >= ? AND min(answer) = max(answer)""",
+        _ids(able),
+        FEW,
+    )
+    by_run = {run.run: run for run in able}
+    for run, count, answer in rows:
+        row = by_run[run]
+        if not answer.strip():
+            yield HealthLine("empty_answers", run, f"all {count:,} answers are empty", {"answers": count}, row.method)
+        elif not _right_everywhere(store, row, answer):
+            text = f"all answers are identical: {_short(answer)!r}"
+            yield HealthLine("identical_answers", run, text, {"answers": count, "answer": _short(answer)}, row.method)
+
+
+def _short(text: str, most: int = 60) -> str:
+    line = without_secrets(" ".join(text.split()))
+    return line if len(line) <= most else f"{line[:most]}…"
+
+
+def _answers_nothing(run: RunRow) -> bool:
+    """Return whether a run is meant to give rankings alone."""
+    reader = run.description.get("reader")
+    return (isinstance(reader, dict) and reader.get("id") == "retrieval_only") or bool((run.card or {}).get("retrieval_only"))
+
+
+def _right_everywhere(store: Store, run: RunRow, answer: str) -> bool:
+    """Return whether every question that has a gold accepts an answer."""
+    with store.database.reading() as connection:
+        accepted = connection.execute("SELECT DISTINCT golds FROM questions WHERE dataset_fingerprint = ?", [run.dataset_fingerprint])
+        return all(em(answer, golds, "lenient") for (golds,) in accepted.fetchall() if golds)
+
+
+_SKELETON = "regexp_replace(regexp_replace(lower({}), '\\b(a|an|the)\\b', ' ', 'g'), '[^a-z0-9]+', '', 'g')"
+_MAY_BE_FORM = f"""(strlen(p.answer) <> length(p.answer) OR strlen(array_to_string(q.golds, '')) <> length(array_to_string(q.golds, ''))
+    OR regexp_matches(p.answer, '[&%]|percent|per cent|^\\W*(yes|no)\\b', 'i')
+    OR list_contains(list_transform(q.golds, lambda g: {_SKELETON.format("g")}), {_SKELETON.format("p.answer")}))"""
+"""What an answer that differs only in form has: characters beyond ASCII, a sign with a word, a verdict, or a gold's letters."""
+
+
+def form(store: Store, runs: Sequence[RunRow]) -> Iterator[HealthLine]:
+    """Report answers that exact match counts as wrong and that differ from a gold only in form (`benchmarks.lenient`)."""
+    able = [run for run in runs if run.kind != "control"]
+    if not able:
+        return
+    metrics = _rows(store, "SELECT DISTINCT metric FROM summaries WHERE run IN ({runs}) ORDER BY 1", _ids(able))
+    official = next((metric for (metric,) in metrics if _is_official_match(metric)), None)
+    if official is None:
+        return
+    every = {run.run: run for run in able}.values()
+    step = max(1, -(-sum(run.done for run in every) // MOST_COMPARED))
+    rows = _rows(
+        store,
+        f"""SELECT s.run, p.answer, q.golds FROM scores s
+            JOIN predictions p ON p.run = s.run AND p.question = s.question
+            JOIN questions q ON q.question = s.question
+            WHERE s.run IN ({{runs}}) AND q.dataset_fingerprint = ? AND s.metric = ? AND s.value = 0 AND p.failed IS NULL
+            AND hash(s.question) % {step} = 0 AND p.answer <> '' AND length(p.answer) <= {LONGEST_ANSWER}
+            AND NOT coalesce(q.record ->> '$.answer_set' = 'true', false)
+            AND {_MAY_BE_FORM}""",
+        _ids(able),
+        able[0].dataset_fingerprint,
+        official,
+    )
+    differing = Counter(run for run, answer, golds in rows if em(answer, golds, "lenient"))
+    for run in every:
+        count, of = differing[run.run], -(-run.done // step)
+        if count and count >= FORM_SHARE * of:
+            verb = "answer differs" if count == 1 else "answers differ"
+            sampled = f" of {of:,} sampled" if step > 1 else ""
+            text = f"{count:,}{sampled} {verb} from gold only in form; em(rules=lenient) accepts such answers"
+            values = {"answers": count, "of": of, "metric": official}
+            yield HealthLine("form_only", run.run, text, values, run.method)
+
+
+def _is_official_match(metric: str) -> bool:
+    with suppress(UserError):  # a metric of another version
+        parsed = parse(metric) if metric.startswith("em") else None
+        return parsed is not None and parsed.entry.id == "em" and parsed.values["rules"] not in ("lenient", "strict")
+    return False
+
+
+# -- Encoders: passages that are not read whole, and a preset that fits --
+
+
+def encoders(store: Store, runs: Sequence[RunRow]) -> Iterator[HealthLine]:
+    """Report encoders that truncate passages, or lack the options of their family's preset."""
+    names = _names(runs)
+    query = "SELECT DISTINCT run, notes FROM indexing WHERE run IN ({runs}) AND notes IS NOT NULL ORDER BY ALL"
+    for run, text in _rows(store, query, _ids(runs)):
+        notes = json.loads(text)
+        for key, part in ((TRUNCATED, "encoder"), (RERANKER_TRUNCATED, "reranker")):
+            cut = notes.get(key)
+            if cut and cut["share"] >= TRUNCATED_SHARE:
+                what = f"{percent(cut['share'])} of the passage text exceeds the {part}'s {cut['limit']:,} tokens"
+                yield HealthLine("truncated_passages", run, what, {"part": part, **cut}, names[run])
+        if preset := notes.get("preset"):
+            what = f"{preset['model']} looks like {preset['name']} but is used without {preset['options']}; set preset: {preset['name']}"
+            yield HealthLine("preset", run, what, preset, names[run])
+
+
+# -- Judges: verdicts that are missing, and controls that a judge places wrongly --
+
+
+def verdicts(store: Store, runs: Sequence[RunRow]) -> Iterator[HealthLine]:
+    """Report judges some of whose verdicts could not be read or are missing."""
+    ids = _ids(runs)
+    judged = _rows(store, "SELECT judge, unscored, count(*) FROM judge_calls WHERE run IN ({runs}) GROUP BY ALL", ids)
+    marks = ", ".join("?" * len(ids))
+    with store.database.reading() as connection:
+        judged += connection.execute(
+            f"SELECT judge, unscored, count(*) FROM battle_calls WHERE one IN ({marks}) AND other IN ({marks}) GROUP BY ALL", [*ids, *ids]
+        ).fetchall()
+    totals: Counter[str] = Counter()
+    missing: dict[str, Counter[str]] = {}
+    for judge, reason, count in judged:
+        totals[judge] += count
+        if reason is not None:
+            missing.setdefault(judge, Counter())[kind_of(reason)] += count
+    for judge, kinds in sorted(missing.items()):
+        total, count = totals[judge], kinds.total()
+        why = ", ".join(f"{kind} {number:,}" for kind, number in kinds.most_common())
+        what = "could not be read" if set(kinds) == {OTHER} else f"are missing ({why})"
+        text = f"{count:,} of {counted(total, 'verdict')} of {judge} {what}"
+        yield HealthLine("unread_verdicts", "", text, {"judge": judge, "verdicts": total, "unread": count, "kinds": dict(kinds)})
+
+
+def gold_answers(store: Store, runs: Sequence[RunRow]) -> Iterator[HealthLine]:
+    """Report judges by whose main criterion the control `gold_answer` loses significantly against another row."""
+    golds = [run for run in runs if run.method_id == "gold_answer"]
+    if not golds:
+        return
+    names = _names(runs)
+    with store.database.reading() as connection:
+        rows = connection.execute(
+            """SELECT judge, one, other, question, avg(CASE verdict WHEN 'one' THEN 1 WHEN 'other' THEN 0 ELSE 0.5 END)
+               FROM battles JOIN judges USING (judge) WHERE dataset_fingerprint = $data AND setting = $setting
+               AND verdict IS NOT NULL AND criterion = card ->> '$.criteria[0]'
+               AND (list_contains($golds, one) OR list_contains($golds, other)) GROUP BY ALL""",
+            {"data": runs[0].dataset_fingerprint, "setting": runs[0].setting, "golds": [run.run for run in golds]},
+        ).fetchall()
+    counts: dict[tuple[str, str, str], Counter[str]] = {}
+    for judge, one, other, _, share in rows:
+        for gold, rival, own in ((one, other, share), (other, one, 1 - share)):
+            if gold in {run.run for run in golds} and rival in names:
+                counts.setdefault((judge, gold, rival), Counter())["won" if own > 0.5 else "lost" if own < 0.5 else "tied"] += 1
+    for (judge, gold, rival), count in sorted(counts.items()):
+        won, lost = count["won"], count["lost"]
+        if lost > won and _tail(won + lost, lost) < SIGNIFICANT:
+            decided = counted(won + lost, "decided question")
+            text = f"the control {names[gold]} loses to {names[rival]} on {lost:,} of {decided}, so check {judge}"
+            values = {"judge": judge, "rival": names[rival], "won": won, "lost": lost, "tied": count["tied"]}
+            yield HealthLine("gold_answer_loses", gold, text, values)
+
+
+def _tail(n: int, k: int) -> float:
+    """The probability of at least k of n even throws."""
+    return sum(math.comb(n, hits) for hits in range(k, n + 1)) / 2**n
+
+
+CHECKS: list[Check] = [replies, prompt_tokens, served_model, answers, form, encoders, verdicts, gold_answers]
+"""All checks, in the order of their lines for a run."""

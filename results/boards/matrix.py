@@ -1,0 +1,374 @@
+"""Methods against benchmarks: one metric a benchmark, every cell with interval, rank band and paired difference.
+
+Ranks and tests are among the runs that may be compared with each other; all others are there with the reason why not.
+All statistics are those of the board of one benchmark (`statistics/closed_form.py`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+import numpy as np
+
+from benchmarks.units import Sampled
+from results.boards.systems import COSTS, Figures, System, contaminated_by, why_not_ranked
+from results.boards.unread import AtBothEnds, Bounds, Missing, at_both_ends, bounds_of
+from results.statistics.closed_form import Band, Moments, bands, holm_array, holm_levels
+from results.statistics.intervals import benjamini_hochberg
+from results.store.checkpoints import Cards, Checkpoints
+from results.store.queries import NOT_STATED, OURS, Cost, RunRow
+
+Correction = Literal["column", "all", "fdr"]
+"""Holm within each benchmark, Holm over all cells, or the false discovery rate over all cells."""
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A benchmark in a setting.
+
+    Attributes:
+        key: Short, safe in a URL.
+        runs: Those that may share it: equal data, setting and seed.
+        metric: What its cells show; None where nothing of the kind was scored.
+        higher_is_better: The metric's direction.
+        ranked: Whether its cells are ranked; costs are not, since machines and prices differ.
+    """
+
+    key: str
+    runs: tuple[RunRow, ...]
+    metric: str | None
+    higher_is_better: bool = True
+    ranked: bool = True
+
+    @property
+    def first(self) -> RunRow:
+        """A run; dataset, fingerprint, setting and seed are those of all."""
+        return self.runs[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Paired:
+    """Against the reference on the same questions; `corrected` is the p-value that counts, NaN where it is withheld.
+
+    The interval is of the level at which the correction tests: it leaves out 0 exactly where `corrected` is at most 5 %.
+    """
+
+    value: float
+    low: float
+    high: float
+    n: int
+    p: float
+    corrected: float
+    withheld: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One method on one benchmark.
+
+    Attributes:
+        run: Its run there.
+        value, low, high: Mean over scorable questions and its 95 % interval; NaN where there is none.
+        n: Scorable questions.
+        unscorable, unscored: Questions that can have no value, and that a judge gave none.
+        withheld: Why there is no interval; empty where there is one.
+        apart: Why it is not ranked and not tested; empty where it is.
+        contaminated: Whether its training data cover what is asked.
+        band: Its place; None where it is not ranked.
+        paired: Its difference to the reference; None for the reference itself and where either is not ranked.
+        bounds: What the value could be if the judge had given all questions one; None if it did.
+    """
+
+    run: RunRow
+    value: float
+    low: float
+    high: float
+    n: int
+    unscorable: int
+    unscored: int
+    withheld: str
+    apart: str
+    contaminated: bool
+    band: Band | None = None
+    paired: Paired | None = None
+    bounds: Bounds | None = None
+
+    @property
+    def half(self) -> float:
+        """Half the interval; NaN where there is none."""
+        return (self.high - self.low) / 2
+
+
+@dataclass(frozen=True, slots=True)
+class Mean:
+    """Over all columns, each weighing the same.
+
+    Columns that share questions (settings or styles of one dataset) are taken to err alike, all others independently:
+    the interval is then never too narrow for what they have in common.
+    """
+
+    value: float
+    half: float
+
+
+@dataclass(frozen=True, slots=True)
+class Matrix:
+    """Methods against benchmarks.
+
+    Attributes:
+        columns: In the experiment's order.
+        rows: Systems, controls among them.
+        cells: By the keys of row and column; left out where there is no run with a value.
+        costs: By run.
+        reference: Name of the method that differences are taken to.
+        correction: Of their p-values.
+        sampled: What was sampled, by the column's key.
+        questions: By the column's key.
+        kin: By the column's key, a number that those share which share questions.
+    """
+
+    columns: tuple[Column, ...]
+    rows: tuple[System, ...]
+    cells: Mapping[tuple[str, str], Cell]
+    costs: Mapping[str, Cost] = field(default_factory=dict)
+    reference: str | None = None
+    correction: Correction = "column"
+    sampled: Mapping[str, Sampled] = field(default_factory=dict)
+    questions: Mapping[str, int] = field(default_factory=dict)
+    kin: Mapping[str, int] = field(default_factory=dict)
+    _means: dict[str, Mean | None] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _spent: dict[str, Cost | None] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    def line(self, row: System) -> list[Cell | None]:
+        """A row's cells in the order of the columns."""
+        return [self.cells.get((row.key, column.key)) for column in self.columns]
+
+    def without_reference(self) -> dict[str, str]:
+        """Columns, by key, in which nobody is compared with the reference that was chosen, each with the reason."""
+        if self.reference is None:
+            return {}
+        base = next((row for row in self.rows if row.name == self.reference), None)
+        results = {}
+        for column in self.columns:
+            cell = None if base is None else self.cells.get((base.key, column.key))
+            if base is None:
+                results[column.key] = "it is filtered out"
+            elif cell is None:
+                results[column.key] = "it has no value there"
+            elif cell.apart:
+                results[column.key] = cell.apart
+        return results
+
+    def mean(self, row: System) -> Mean | None:
+        """Over all columns; None where one lacks a value that may be compared, or where metrics are not one kind."""
+        if row.key not in self._means:
+            self._means[row.key] = self._mean(row)
+        return self._means[row.key]
+
+    def cost(self, row: System) -> Cost | None:
+        """Means over the row's columns of what a question takes, and what all of them cost together."""
+        if row.key not in self._spent:
+            self._spent[row.key] = self._cost(row)
+        return self._spent[row.key]
+
+    def _mean(self, row: System) -> Mean | None:
+        line = self.line(row)
+        if len(line) < 2 or len({_kind(column) for column in self.columns}) > 1:
+            return None
+        results = [cell for cell in line if cell is not None and (not cell.apart or row.control) and cell.n]
+        if len(results) < len(line):
+            return None
+        together: dict[int, float] = {}
+        for position, (column, cell) in enumerate(zip(self.columns, results, strict=True)):
+            group = self.kin.get(column.key, -1 - position)
+            together[group] = together.get(group, 0.0) + cell.half
+        value = float(np.mean([cell.value for cell in results]))
+        return Mean(value, math.hypot(*together.values()) / len(results))
+
+    def _cost(self, row: System) -> Cost | None:
+        spent = [self.costs[run.run] for run in self._runs(row) if run.run in self.costs]
+        if not spent:
+            return None
+        means = {name: float(np.mean([getattr(item, name) for item in spent])) for name in Cost.__slots__}
+        return Cost(**means | {"cost_usd": sum(item.cost_usd for item in spent)})
+
+    def _runs(self, row: System) -> list[RunRow]:
+        return [row.runs[column.key] for column in self.columns if column.key in row.runs]
+
+
+def _kind(column: Column) -> str:
+    """What a metric is without its parameters: values of two kinds have no mean."""
+    return (column.metric or "").partition("(")[0].partition("#")[0]
+
+
+Key = tuple[str, str]
+"""Keys of a row and of a column."""
+
+
+def ranked_cells(
+    columns: Sequence[Column],
+    rows: Sequence[System],
+    results: Mapping[str, Figures],
+    *,
+    cards: Cards,
+    known: Checkpoints,
+    violations: Mapping[str, Sequence[str]],
+) -> dict[Key, Cell]:
+    """Every cell with its value and its place, or with the reason why it has none; compared with nobody yet.
+
+    Args:
+        columns: To show.
+        rows: Who competes: ranks are among them.
+        results: Figures by the column's key.
+        cards: Of methods by id.
+        known: Registered checkpoints by their hash.
+        violations: By run, what does not hold between its scores.
+    """
+    cells: dict[Key, Cell] = {}
+    for column in columns:
+        if column.key not in results:
+            continue
+        figures = results[column.key]
+        for row in rows:
+            run = row.runs.get(column.key)
+            if run is not None and (cell := _cell(run, column, figures, cards, known, violations)) is not None:
+                cells[row.key, column.key] = cell
+        able = [(row.key, column.key) for row in rows if _able(cells, row, column)]
+        if column.ranked and able:
+            positions = np.array([figures.runs[cells[key].run.run] for key in able], dtype=np.int64)
+            placed = bands(figures.pairs, positions=positions, higher_is_better=column.higher_is_better, p=figures.p)
+            for key, band in zip(able, placed, strict=True):
+                cells[key] = replace(cells[key], band=band)
+    return cells
+
+
+def matrix(
+    columns: Sequence[Column],
+    rows: Sequence[System],
+    results: Mapping[str, Figures],
+    cells: Mapping[Key, Cell],
+    *,
+    costs: Mapping[str, Cost],
+    reference: str | None = None,
+    correction: Correction = "column",
+) -> Matrix:
+    """Put a matrix together, and compare every method that may be with the reference.
+
+    Args:
+        columns, rows, results: As for `ranked_cells`; p-values are corrected for as many tests as there are such rows.
+        cells: What it gave.
+        costs: By run.
+        reference: Name of the method to compare with.
+        correction: For how many tests p-values are corrected.
+    """
+    pairs: dict[Key, _Pair] = {}
+    for column in columns:
+        base = next((row for row in rows if row.name == reference and _able(cells, row, column)), None)
+        for row in rows:
+            if base is not None and row is not base and _able(cells, row, column):
+                figures = results[column.key]
+                at = figures.runs[row.runs[column.key].run], figures.runs[base.runs[column.key].run]
+                if figures.pairs.n[at]:
+                    pairs[row.key, column.key] = _Pair.of(figures, at)
+    whole = dict(cells)
+    for key, item in _paired(pairs, correction).items():
+        whole[key] = replace(cells[key], paired=item)
+    sampled = {column.key: results[column.key].sampled for column in columns if column.key in results}
+    questions = {column.key: results[column.key].questions for column in columns if column.key in results}
+    return Matrix(tuple(columns), tuple(rows), whole, costs, reference, correction, sampled, questions, _kin(columns, results))
+
+
+def _kin(columns: Sequence[Column], results: Mapping[str, Figures]) -> dict[str, int]:
+    """Which columns share questions, directly or by way of others: a number for each such group."""
+    groups: list[tuple[set[str], list[str]]] = []
+    for column in columns:
+        query, keys = set(results[column.key].question_ids) if column.key in results else set(), [column.key]
+        apart = []
+        for ids, members in groups:
+            if ids.isdisjoint(query):
+                apart.append((ids, members))
+            else:
+                query |= ids
+                keys = [*members, *keys]
+        groups = [*apart, (query, keys)]
+    return {key: number for number, (_, keys) in enumerate(groups) for key in keys}
+
+
+def _able(cells: Mapping[Key, Cell], row: System, column: Column) -> bool:
+    """Whether a row has a value in a column that may be compared."""
+    cell = cells.get((row.key, column.key))
+    return cell is not None and not cell.apart
+
+
+def _cell(
+    run: RunRow, column: Column, figures: Figures, cards: Cards, known: Checkpoints, violations: Mapping[str, Sequence[str]]
+) -> Cell | None:
+    position = figures.runs.get(run.run)
+    if position is None or not figures.scored[position]:
+        return None
+    low, high = figures.means.interval()
+    means, scored, unscored = figures.means, int(figures.scored[position]), int(figures.unscored[position])
+    n = int(means.n[position])
+    contaminated = contaminated_by(run, cards, known)
+    apart = why_not_ranked(run, contaminated, violations.get(run.run, ()), scored)
+    # Usage that nobody stated is not there, though every question has a row of it.
+    unknown = not n and column.metric in COSTS and run.origin != OURS
+    if not apart and not n:
+        apart = NOT_STATED if unknown else "no question could be scored"
+    unscorable = 0 if unknown else scored - n - unscored
+    value, bottom, top = float(means.value[position]), float(low[position]), float(high[position])
+    withheld, bounds = figures.withheld[position], None
+    if unscored:
+        missing = figures.missing.get(run.run, Missing())
+        bounds = bounds_of(value, n, unscored, figures.definition, missing, figures.max_unscored)
+        if bounds.withheld:
+            value, bottom, top, withheld, apart = math.nan, math.nan, math.nan, bounds.withheld, apart or bounds.withheld
+    return Cell(run, value, bottom, top, n, unscorable, unscored, withheld, apart, bool(contaminated), bounds=bounds)
+
+
+@dataclass(frozen=True, slots=True)
+class _Pair:
+    """One difference: as it is over the questions that both have a value for, and at both ends if verdicts are missing."""
+
+    plain: Moments
+    ends: AtBothEnds | None
+    units: str
+
+    @classmethod
+    def of(cls, figures: Figures, at: tuple[int, int]) -> _Pair:
+        ends = None
+        if figures.ends is not None and figures.ends.unread[list(at)].any():
+            ends = at_both_ends(figures.ends[[at[0]]], figures.ends[[at[1]]], figures.sampled.labels)
+        return cls(figures.pairs[tuple(np.array([place]) for place in at)], ends, f"{figures.sampled.kind}s")
+
+    @property
+    def tested(self) -> Moments | AtBothEnds:
+        return self.plain if self.ends is None else self.ends
+
+
+def _paired(pairs: Mapping[Key, _Pair], correction: Correction) -> dict[Key, Paired]:
+    """Differences with p-values corrected over a column, or over all cells, and intervals of the levels of these tests."""
+    families: dict[str, list[Key]] = {}
+    for key in pairs:
+        families.setdefault(key[1] if correction == "column" else "", []).append(key)
+    results: dict[Key, Paired] = {}
+    for keys in families.values():
+        plain = np.array([float(pairs[key].tested.p[0]) for key in keys])
+        # What is withheld counts as tested and not significant.
+        tested = np.where(np.isnan(plain), 1.0, plain)
+        if correction == "fdr":
+            corrected = np.array(benjamini_hochberg(tested.tolist()))
+            # Benjamini & Yekutieli (2005): intervals of what was selected, at the level of the last one rejected.
+            levels = np.full(len(keys), 1 - 0.05 * max(1, int((corrected <= 0.05).sum())) / len(keys))
+        else:
+            corrected, levels = holm_array(tested), holm_levels(tested)
+        for key, p, adjusted, level in zip(keys, plain, corrected, levels, strict=True):
+            pair = pairs[key]
+            low, high = pair.tested.interval(np.array([level]))
+            why = str(pair.tested.withheld(pair.units)[0])
+            values = (float(pair.plain.value[0]), float(low[0]), float(high[0]), int(pair.plain.n[0]), float(p))
+            results[key] = Paired(*values, math.nan if why else float(adjusted), why)
+    return results

@@ -1,0 +1,681 @@
+"""The papers' published figures, read from `published/*.csv` and validated.
+
+A figure is one printed number, digit by digit as printed, with everything that the paper says of how it came about.
+`results.boards.published` sets ours beside them.
+"""
+
+from __future__ import annotations
+
+import csv
+import importlib.resources
+import io
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache, cached_property
+from importlib.resources.abc import Traversable
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Literal
+
+from benchmarks.core.errors import UserError, unknown_name
+from benchmarks.registry import DataReference
+from benchmarks.settings import Setting
+from benchmarks.styles.rules import FORMAL
+from results.boards import tables
+from results.boards.board import Board
+from results.statistics.core import Estimate
+from results.store.variants import questions_of, variant_of
+
+COLUMNS = ("paper", "table", "method", "id", "dataset", "setting", "metric", "value", "unit", "note")
+OPTIONAL = frozenset({"id", "setting", "note"})
+"""Columns that may be empty."""
+
+KEYS = {
+    "retrieval": "where passages come from: normal (= corpus), oracle, document, graph, closed_book",
+    "retriever": "what retrieves the candidates",
+    "n": "candidates per question",
+    "corpus": "what is retrieved from",
+    "split": "split of the dataset",
+    "questions": "questions evaluated",
+    "k": "passages handed to the reader",
+    "reader": "the model that answers",
+    "judge": "the model that judges",
+    "cr": "compression ratio",
+    "init": "what joint training starts from: pretraining, instruction",
+    "backbone": "the model that ranks or compresses",
+    "data": "kinds of pretraining data",
+    "corpus_size": "documents in pretraining",
+    "tuned": "what is tuned: generator, all",
+    "alignment": "alignment scores in use",
+    "stage": "training stage",
+    "seen": "whether pretraining saw the documents: seen, unseen",
+    "style": "style of the passages",
+    "formal": "share of passages left formal in a mixture",
+    "criterion": "criterion of a pairwise judgment",
+    "against": "the other method of a pairwise judgment",
+    "over": "what a gain or drop is taken over",
+}
+"""Keys of the `setting` column, in the order in which they are written."""
+
+RETRIEVAL = ("normal", "oracle", "document", "graph", "closed_book")
+UNITS = frozenset({"percent", "fraction", "points", "ratio", "count", "tokens", "words", "seconds", "ms", "ms/query", "queries/s", "text"})
+SCALES = {"percent": 0.01, "fraction": 1.0}
+"""Units of values that can stand beside ours, which are fractions, and what they are multiplied by."""
+
+_NUMBER = re.compile(r"[+-]?\d[\d,]*(\.\d+)?(e-?\d+)?")
+METRIC = re.compile(r"(?P<name>[\w.]+)(@(?P<k>\d+))?(\((?P<parameters>[^()]*)\))?(#v\d+(-\w+)?)?")
+IDENTITY = re.compile(r"(?P<name>[\w.-]+)(\((?P<options>[^()]*)\))?")
+"""The form of the columns `metric` (a version may follow) and `id`."""
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One published number.
+
+    Attributes:
+        paper: Which paper prints it, by the name of its CSV file.
+        table: The table's number, or `text SECTION` or `figure N` for a number that only the text prints.
+        method: The row's name in the paper.
+        id: Our method that it is about, `name` or `name(option=value,…)`; empty where we have none.
+        dataset: A data reference, or "average".
+        setting: What the paper says of how it came about, `key=value;key=value` with the keys of `KEYS` in their order.
+        metric: A metric id without its version where the paper's column is one of ours, else a plain name.
+        value: As printed, trailing digits kept.
+        unit: One of `UNITS`.
+        note: What a reader must know; a misprint of the paper follows the mark "misprint:".
+    """
+
+    paper: str
+    table: str
+    method: str
+    id: str
+    dataset: str
+    setting: str
+    metric: str
+    value: str
+    unit: str
+    note: str
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """What no two figures share."""
+        return (self.paper, self.table, self.method, self.dataset, self.setting, self.metric)
+
+    @property
+    def source(self) -> str:
+        """Where to find it, for people."""
+        return f"{self.paper}, {'table ' if self.table.isdecimal() else ''}{self.table}"
+
+    @cached_property
+    def conditions(self) -> dict[str, str]:
+        """The setting as a mapping."""
+        return _conditions_of(self.setting)
+
+    @property
+    def misprint(self) -> str | None:
+        """What is wrong in the paper about this figure, where we know of something."""
+        return self.note.partition("misprint: ")[2] or None
+
+    @property
+    def number(self) -> float | None:
+        """The value as a number, in its own unit; None for words."""
+        return None if self.unit == "text" else float(self.value.replace(",", ""))
+
+    @property
+    def fraction(self) -> float | None:
+        """The value on the scale of our scores; None where its unit is neither percent nor fraction."""
+        number, scale = self.number, SCALES.get(self.unit)
+        return None if number is None or scale is None else number * scale
+
+
+def read(source: Path | Traversable) -> list[Figure]:
+    """The figures of one CSV file, validated.
+
+    Raises:
+        UserError: The header, a cell or a key is not as `Figure` says, or a figure stands there twice.
+    """
+    results: list[Figure] = []
+    lines: dict[tuple[str, ...], int] = {}
+    try:
+        rows = csv.reader(io.StringIO(source.read_text("utf-8"), newline=""))
+    except UnicodeDecodeError as error:
+        raise UserError("this is not a text in UTF-8", where=f"{source.name}, byte {error.start}") from error
+    header = tuple(next(rows, ()))
+    if header != COLUMNS:
+        raise UserError(
+            f"the header is {','.join(header) or 'missing'}", where=source.name, try_this=f"the first line must be {','.join(COLUMNS)}"
+        )
+    for cells in rows:
+        where = f"{source.name}, line {rows.line_num}"
+        if len(cells) != len(COLUMNS):
+            raise UserError(f"{len(cells)} cells instead of {len(COLUMNS)}", where=where)
+        figure = Figure(*cells)
+        _check(figure, where)
+        if f"{figure.paper}.csv" != source.name:
+            raise UserError(f"a figure of {figure.paper!r}", where=where, try_this=f"{figure.paper}.csv")
+        if figure.key in lines:
+            raise UserError("this figure stands here twice", where=f"{where} and line {lines[figure.key]}")
+        lines[figure.key] = rows.line_num
+        results.append(figure)
+    return results
+
+
+def papers() -> tuple[str, ...]:
+    """Names of the papers that figures are kept of."""
+    return tuple(sorted(item.name.removesuffix(".csv") for item in _folder().iterdir() if item.name.endswith(".csv")))
+
+
+def figures(paper: str | None = None) -> list[Figure]:
+    """All figures, or those of one paper, in the paper's order.
+
+    Raises:
+        UserError: There is no such paper.
+    """
+    if paper is None:
+        return [figure for name in papers() for figure in _of(name)]
+    if paper not in papers():
+        raise unknown_name("paper", paper, papers())
+    return list(_of(paper))
+
+
+def find(
+    *,
+    paper: str | None = None,
+    table: str | None = None,
+    method: str | None = None,
+    dataset: str | None = None,
+    setting: str | None = None,
+    metric: str | None = None,
+) -> list[Figure]:
+    """Figures that meet every condition given.
+
+    Args:
+        paper, table, dataset, metric: As in the columns.
+        method: The paper's name of it, or our id; lower or upper case.
+        setting: Keys that must hold, e.g. `retrieval=oracle;cr=4`; others may have any value.
+
+    Raises:
+        UserError: There is no such paper, or the setting does not parse.
+    """
+    wanted = _conditions_of(setting or "")
+    for key in wanted:
+        if key not in KEYS:
+            raise unknown_name("key of a setting", key, KEYS)
+    if wanted.get("retrieval") == "corpus":
+        wanted["retrieval"] = "normal"
+    return [
+        figure
+        for figure in figures(paper)
+        if (table is None or figure.table == table)
+        and (dataset is None or figure.dataset == dataset)
+        and (metric is None or figure.metric == metric)
+        and (method is None or method.casefold() in (figure.method.casefold(), figure.id.casefold()))
+        and all(same(value, figure.conditions.get(key)) for key, value in wanted.items())
+    ]
+
+
+def tables_of(paper: str) -> list[str]:
+    """The tables that a paper's figures are from: by their number, then `figure 4` and `text 3.2`."""
+    parts = {figure.table: re.split(r"(\d+)", figure.table) for figure in figures(paper)}
+    return sorted(parts, key=lambda table: [int(part) if part.isdigit() else part for part in parts[table]])
+
+
+def _folder() -> Traversable:
+    return importlib.resources.files("results").joinpath("published")
+
+
+@cache
+def _of(paper: str) -> tuple[Figure, ...]:
+    return tuple(read(_folder().joinpath(f"{paper}.csv")))
+
+
+def _check(figure: Figure, where: str) -> None:
+    for column in COLUMNS:
+        cell = getattr(figure, column)
+        if cell != cell.strip() or (not cell and column not in OPTIONAL):
+            raise UserError(f"{column} is {cell!r}", where=where, try_this="a text without white space around it")
+    if figure.unit not in UNITS:
+        raise unknown_name("unit", figure.unit, UNITS, where=where)
+    if figure.unit != "text" and not _NUMBER.fullmatch(figure.value):
+        raise UserError(f"value {figure.value!r} is not a number", where=where, try_this="unit text, if it is a word")
+    if not METRIC.fullmatch(figure.metric) or figure.metric != figure.metric.lower() or "#" in figure.metric:
+        raise UserError(f"{figure.metric!r} names no metric", where=where, try_this="recall@5, f1(rules=squad) or a word")
+    if figure.id and not IDENTITY.fullmatch(figure.id):
+        raise UserError(f"{figure.id!r} names no method", where=where, try_this="name, or name(option=value)")
+    try:
+        DataReference.parse(figure.dataset)
+    except UserError as error:
+        raise UserError(error.what, where=where, try_this=error.try_this) from error
+    _check_setting(figure, where)
+
+
+def _check_setting(figure: Figure, where: str) -> None:
+    order = list(KEYS)
+    parts = [part.partition("=") for part in figure.setting.split(";")] if figure.setting else []
+    for key, _, value in parts:
+        if key not in KEYS:
+            raise unknown_name("key of a setting", key, KEYS, where=where)
+        if not value:
+            raise UserError(f"{key} lacks its value", where=where, try_this=f"{key}=…")
+    for (item, *_), (other, *_) in pairwise(parts):
+        if order.index(item) >= order.index(other):
+            raise UserError(f"{other} stands after {item}", where=where, try_this=f"each once, in the order {order}")
+    retrieval = figure.conditions.get("retrieval", RETRIEVAL[0])
+    if retrieval not in RETRIEVAL:
+        raise unknown_name("retrieval", retrieval, RETRIEVAL, where=where)
+
+
+def _conditions_of(setting: str) -> dict[str, str]:
+    results = {}
+    for part in filter(None, setting.split(";")):
+        key, separator, value = part.partition("=")
+        if not separator:
+            raise UserError(f"{part!r} is not key=value", try_this="e.g. retrieval=oracle;cr=4")
+        results[key] = value
+    return results
+
+
+def same(published: str, ours: str | None) -> bool:
+    """Whether a value is the published one: as numbers where both are, else in any case; None is never the same."""
+    if ours is None:
+        return False
+    if _NUMBER.fullmatch(published) and _NUMBER.fullmatch(ours):
+        return float(published.replace(",", "")) == float(ours.replace(",", ""))
+    return published.casefold() == ours.casefold()
+
+
+def options_of(text: str) -> dict[str, str]:
+    """`a=1,b=2` as a mapping."""
+    parts = (part.partition("=") for part in text.split(",") if part)
+    return {name.strip(): value.strip() for name, _, value in parts}
+
+
+# -- Comparison with published results: value, gap, and whether it is reproduced --
+# A published figure is compared with ours only where everything that the paper says of how it came about holds for ours
+# too; otherwise the comparison says which keys differ, and decides nothing.
+
+
+Status = Literal["reproduced", "not reproduced", "other setting", "undecided"]
+
+ALTERING = ("style", "formal")
+"""Keys that change the data: a paper that does not state them did not, so where ours states them, ours differs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Disagreement:
+    """A key on which our setting is not the published one; None where one of the two does not say."""
+
+    key: str
+    published: str | None
+    ours: str | None
+
+    def __str__(self) -> str:
+        return f"{self.key}: {self.published or 'not stated'} there, {self.ours or 'not stated'} here"
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """A published figure beside ours.
+
+    Attributes:
+        figure: Theirs.
+        ours: Our value with its interval, a fraction; None where we have none yet.
+        gap: Ours minus the published value, as a fraction; None without ours.
+        inside: Whether the published value lies within our interval, whatever the setting; None without an interval.
+        differs: Keys on which the settings are not the same.
+        status: "other setting" where any key differs; else "reproduced" if `inside`, "not reproduced" if not, and
+            "undecided" where there is no interval.
+    """
+
+    figure: Figure
+    ours: Estimate | None
+    gap: float | None
+    inside: bool | None
+    differs: tuple[Disagreement, ...]
+    status: Status
+
+    def left_open(self) -> Comparison:
+        """The same of a value that must not be compared with others: it decides nothing about the paper's."""
+        return self if self.status == "other setting" else replace(self, status="undecided")
+
+    def to_json(self) -> dict[str, Any]:
+        """As a JSON object; values are fractions."""
+        return {
+            "paper": self.figure.paper,
+            "table": self.figure.table,
+            "method": self.figure.method,
+            "setting": self.figure.setting,
+            "published": self.figure.fraction,
+            "printed": f"{self.figure.value} {self.figure.unit}",
+            "note": self.figure.note,
+            "gap": self.gap,
+            "inside": self.inside,
+            "status": self.status,
+            "differs": {differ.key: {"published": differ.published, "ours": differ.ours} for differ in self.differs},
+        }
+
+
+def compare(figure: Figure, ours: Estimate | None, conditions: Mapping[str, str], *, metric: str | None = None) -> Comparison:
+    """Set our value beside a published one.
+
+    Args:
+        figure: Theirs; its unit must be percent or fraction.
+        ours: Ours, a fraction.
+        conditions: What holds for ours, by the keys of `KEYS`. Those that the paper does not state do not matter,
+            except `ALTERING`.
+        metric: Id of our metric; where its parameters are not the paper's, that is a difference too.
+
+    Raises:
+        ValueError: The figure's unit cannot stand beside a score.
+    """
+    published = figure.fraction
+    if published is None:
+        raise ValueError(f"{figure.value} {figure.unit} ({figure.source}) is not a score")
+    differs = [
+        Disagreement(key, value, conditions.get(key)) for key, value in figure.conditions.items() if not same(value, conditions.get(key))
+    ]
+    silent = [key for key in ALTERING if key in conditions and key not in figure.conditions]
+    differs += [Disagreement(key, None, conditions[key]) for key in silent]
+    if metric is not None:
+        theirs, own = _parameters(figure.metric), _parameters(metric)
+        differs += [
+            Disagreement(f"metric {name}", value, own.get(name)) for name, value in theirs.items() if not same(value, own.get(name))
+        ]
+    gap = inside = None
+    if ours is not None:
+        gap = None if _missing(ours.value) else ours.value - published
+        if not _missing(ours.low, ours.high):
+            # A printed value and the end of an interval that are equal must not differ in the last bit.
+            inside = ours.low - 1e-12 <= published <= ours.high + 1e-12
+    status: Status = "undecided"
+    if differs:
+        status = "other setting"
+    elif inside is not None:
+        status = "reproduced" if inside else "not reproduced"
+    return Comparison(figure, ours, gap, inside, tuple(differs), status)
+
+
+def beside(
+    dataset: str,
+    setting: str,
+    metric: str,
+    method: str | Mapping[str, Any],
+    *,
+    estimate: Estimate | None = None,
+    stated: Mapping[str, str] | None = None,
+) -> list[Comparison]:
+    """Every published figure of this method on this dataset and metric, with what differs; the closest setting first.
+
+    Args:
+        dataset: Data reference or name of our benchmark.
+        setting: Retrieval setting of ours.
+        metric: Metric id of ours.
+        method: Our method's id, with options as in `Figure.id`, or the description of a run, whose reader and k then
+            count too. Where a run reranks or compresses, it is about its compressor, else its last reranker.
+        estimate: Our value.
+        stated: What else holds for ours, by the keys of `KEYS`; goes before what the other arguments say.
+    """
+    description = method if isinstance(method, Mapping) else None
+    if description is not None and "method" not in description:
+        return []  # a submission's: its parts are not ours, so no figure is about it
+    reference = questions_of(dataset)
+    about = _about(reference.name, _bare(metric))
+    if not about:
+        return []
+    conditions = {**conditions_of_ours(dataset, setting, description), **(stated or {})}
+    results = [
+        compare(figure, estimate, conditions, metric=metric)
+        for figure in about
+        if DataReference.parse(figure.dataset).subset in (None, reference.subset) and figure.fraction is not None and _is(figure.id, method)
+    ]
+    once: dict[tuple[str, ...], Comparison] = {}
+    for item in results:  # main tables are printed again, with more rows, in the appendices
+        once.setdefault((item.figure.paper, item.figure.method, item.figure.setting, item.figure.value), item)
+    return sorted(once.values(), key=lambda item: len(item.differs))
+
+
+@cache
+def printed(dataset: str, setting: str, metric: str) -> tuple[Figure, ...]:
+    """Every figure that papers print of whatever method on this dataset and metric.
+
+    Those retrieved from as in our setting where there are any, else all. What a paper retrieves from a corpus stands
+    beside what ours finds in a corpus or among distractors.
+
+    Args:
+        dataset: Data reference or name of our benchmark.
+        setting: Retrieval setting of ours.
+        metric: Metric id of ours.
+    """
+    reference, name = questions_of(dataset), Setting.parse(setting).name
+    results: dict[tuple[str, ...], Figure] = {}
+    for figure in figures():
+        there = DataReference.parse(figure.dataset)
+        if (
+            there.name == reference.name
+            and there.subset in (None, reference.subset)
+            and _bare(figure.metric) == _bare(metric)
+            and figure.fraction is not None
+        ):
+            results.setdefault((figure.paper, figure.method, figure.setting, figure.value), figure)
+    retrieval = name if name in RETRIEVAL else RETRIEVAL[0]
+    alike = [item for item in results.values() if item.conditions.get("retrieval", RETRIEVAL[0]) == retrieval]
+    return tuple(alike or results.values())
+
+
+def on_board(board: Board, *, stated: Mapping[str, str] | None = None) -> dict[tuple[str, str], list[Comparison]]:
+    """The published figures for every cell of a board that has any.
+
+    Args:
+        board: Ours.
+        stated: What holds for all of its runs and no run says, e.g. `{"corpus": "wikipedia-2021"}`.
+
+    Returns:
+        By (run, metric id): comparisons as `beside` gives them.
+    """
+    known = {"questions": str(board.questions), **(stated or {})}
+    results = {
+        (row.run.run, metric): beside(board.dataset, board.setting, metric, row.run.description, estimate=cell.estimate, stated=known)
+        for row in board.rows
+        for metric, cell in row.cells.items()
+    }
+    apart = {(row.run.run, metric) for row in board.rows for metric, cell in row.cells.items() if cell.apart}
+    return {
+        key: [comparison.left_open() for comparison in comparisons] if key in apart else comparisons
+        for key, comparisons in results.items()
+        if comparisons
+    }
+
+
+def conditions_of_ours(dataset: str, setting: str, description: Mapping[str, Any] | None = None) -> dict[str, str]:
+    """What a dataset reference, a retrieval setting and a run's description say of the keys of `KEYS`.
+
+    What none of them says is left out, and counts as different where a paper states it.
+    """
+    chosen = Setting.parse(setting)
+    base = chosen.base or chosen
+    results: dict[str, Any] = {
+        "split": DataReference.of_name(dataset).split,
+        **_styles_of(dataset),
+        "retrieval": {"corpus": "normal"}.get(chosen.name, chosen.name),
+        "n": chosen.n or base.n,
+        "retriever": base.retriever,
+    }
+    if description is not None:
+        if base.name == "corpus" and base.retriever is None:
+            results["retriever"] = _shown(description["method"])
+        results["k"] = description.get("k")
+        if description.get("reader"):
+            results["reader"] = _shown(description["reader"])
+            # A whole system has no reader and may compress inside; a pipeline without a compressor does not.
+            results["cr"] = None if description.get("compressor") else "1"
+    return {key: str(value) for key, value in results.items() if value is not None}
+
+
+def _styles_of(dataset: str) -> dict[str, str]:
+    """Of mixed styles: which stands beside the formal, and the share that stays formal, if any does."""
+    options = dict(part.split("=", 1) for part in variant_of(dataset)[1:])
+    shares = {style: float(share) for style, share in options.items() if style not in ("by", "seed", "draw")}
+    others = {style: share for style, share in shares.items() if style != FORMAL}
+    if not others:
+        return {"style": FORMAL} if shares else {}
+    formal = 1 - sum(others.values())
+    return {"style": "+".join(sorted(others)), **({"formal": f"{formal:.4g}"} if formal > 1e-9 else {})}
+
+
+@cache
+def _index() -> dict[tuple[str, str], list[Figure]]:
+    """Figures of methods that we have, by dataset name and bare metric."""
+    results: dict[tuple[str, str], list[Figure]] = {}
+    for figure in figures():
+        if figure.id:
+            results.setdefault((DataReference.parse(figure.dataset).name, _bare(figure.metric)), []).append(figure)
+    return results
+
+
+def _about(dataset: str, metric: str) -> list[Figure]:
+    return _index().get((dataset, metric), [])
+
+
+def _bare(metric: str) -> str:
+    """A metric's name with its k, without its other parameters: what must be equal to compare at all."""
+    match = METRIC.fullmatch(metric)
+    return metric if match is None else match["name"] + (f"@{match['k']}" if match["k"] else "")
+
+
+def _parameters(metric: str) -> dict[str, str]:
+    match = METRIC.fullmatch(metric)
+    return options_of((match["parameters"] if match else None) or "")
+
+
+def _is(identity: str, method: str | Mapping[str, Any]) -> bool:
+    """Whether one of our methods is the one that a figure's id names."""
+    match = IDENTITY.fullmatch(identity)
+    assert match  # `_check` saw to it
+    options = options_of(match["options"] or "")
+    if isinstance(method, str):
+        own = IDENTITY.fullmatch(method)
+        return own is not None and own["name"] == match["name"] and options_of(own["options"] or "") == options
+    part = _subject(method)
+    held = part.get("config") or {}
+    return part["id"] == match["name"] and all(same(value, str(held.get(name))) for name, value in options.items())
+
+
+def _subject(description: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The part that a run is about: its compressor, else its last reranker, else the method itself."""
+    return next(
+        (part for part in (description.get("compressor"), *reversed(description.get("rerankers") or ())) if part), description["method"]
+    )
+
+
+def _shown(part: Mapping[str, Any]) -> str:
+    """A part by its model's name, else by its id."""
+    model = (part.get("config") or {}).get("model")
+    return str(model or part["id"]).rstrip("/").rpartition("/")[2].lower()
+
+
+def _missing(*values: float) -> bool:
+    return any(value != value for value in values)
+
+
+# -- Comparison of whole boards with published figures: a row for each of our values and each figure --
+
+
+HEADS = ("method", "metric", "ours", "published", "gap", "status", "what differs", "source")
+CSV_COLUMNS = (
+    "dataset", "setting", "method", "run_metric", "value", "low", "high", "n", "published", "gap", "status", "differs",
+    "paper", "table", "published_method", "published_setting", "printed", "unit", "note",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """One of our values, where it stands, and one published figure."""
+
+    board: Board
+    method: str
+    metric: str
+    comparison: Comparison
+
+    @property
+    def cells(self) -> list[str]:
+        """What a table shows below `HEADS`; the published value digit by digit as printed where it is in percent."""
+        result, figure, ours = self.comparison, self.comparison.figure, self.comparison.ours
+        printed = figure.value if figure.unit == "percent" or figure.fraction is None else f"{100 * figure.fraction:.1f}"
+        return [
+            self.method,
+            self.metric,
+            tables.plus_minus(ours.value, ours.low, ours.high) if ours and ours.n else "–",
+            printed,
+            "–" if result.gap is None else f"{100 * result.gap:+.1f}",
+            result.status,
+            "; ".join(map(str, result.differs)),
+            f"{figure.source}: {figure.method}",
+        ]
+
+    def tidy(self) -> list[Any]:
+        """One line of CSV, in the order of `CSV_COLUMNS`; values are fractions."""
+        result, figure, ours = self.comparison, self.comparison.figure, self.comparison.ours
+        return [
+            self.board.dataset, self.board.setting, self.method, self.metric,
+            *((ours.value, ours.low, ours.high, ours.n) if ours else (None,) * 4),
+            figure.fraction, result.gap, result.status, "; ".join(map(str, result.differs)), figure.paper, figure.table,
+            figure.method, figure.setting, figure.value, figure.unit, figure.note,
+        ]  # fmt: skip
+
+    def to_json(self) -> dict[str, Any]:
+        """As a JSON object; values are fractions."""
+        ours = self.comparison.ours
+        return {
+            "dataset": self.board.dataset,
+            "our_setting": self.board.setting,
+            "our_method": self.method,
+            "metric": self.metric,
+            "ours": tables.plain({name: getattr(ours, name) for name in ("value", "low", "high", "n")}) if ours else None,
+        } | self.comparison.to_json()
+
+
+def compare_boards(boards: Iterable[Board]) -> list[Compared]:
+    """Every value of ours with every figure of the same method, dataset and metric, the closest setting first."""
+    return [
+        Compared(board, names[run], metric, comparison)
+        for board in boards
+        for names in [{row.run.run: row.run.method for row in board.rows}]
+        for (run, metric), comparisons in on_board(board).items()
+        for comparison in comparisons
+    ]
+
+
+def closest(rows: Iterable[Compared]) -> list[Compared]:
+    """For each of our values and each paper the figure whose setting is the closest."""
+    first: dict[tuple[Any, ...], Compared] = {}
+    for row in rows:
+        board = row.board
+        key = (board.dataset_fingerprint, board.setting, board.seed, row.method, row.metric, row.comparison.figure.paper)
+        first.setdefault(key, row)
+    return list(first.values())
+
+
+def render(rows: Sequence[Compared], form: str) -> str:
+    """Rows as one text.
+
+    Args:
+        rows: As `compare_boards` gives them; papers and READMEs get the closest alone, and of what differs the keys.
+        form: One of `offered.TABLES`.
+    """
+    if form == "csv":
+        return tables.to_csv(CSV_COLUMNS, (row.tidy() for row in rows))
+    heads = ("dataset", *HEADS)
+    lines = [
+        [row.board.dataset, *row.cells[:6], ", ".join(differ.key for differ in row.comparison.differs), row.cells[7]]
+        for row in closest(rows)
+    ]
+    if form == "markdown":
+        return tables.to_markdown(heads, [[tables.markdown_text(cell) for cell in line] for line in lines], left=3)
+    return tables.to_latex(
+        [tables.latex_text(head) for head in heads],
+        [[tables.latex_text(cell) for cell in line] for line in lines],
+        caption="Comparison with published results",
+        notes=[r"Values $\times$ 100 $\pm$ half their 95\,\% interval"],
+        left=3,
+    )

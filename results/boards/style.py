@@ -1,0 +1,524 @@
+"""The style gap of each method of an experiment: from formal candidates to the same ones in another style.
+
+Runs of one method over several styles of one base are paired question by question. A style gap is formal minus style,
+so that a loss is positive; the part of it on questions that lost content in the rewriting is reported separately,
+since no reranker can restore what is not there. `benchmarks.styles.mix` defines what counts as lost.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks.core.errors import UserError
+from benchmarks.core.fingerprint import content_hash, fingerprint
+from benchmarks.styles.mix import STYLED, Survival, survival
+from results.boards.board import folded_columns, folded_runs, is_called
+from results.boards.tables import plain
+from results.statistics.core import Difference, Estimate
+from results.statistics.intervals import StyleGap, difference, differences_together, estimates, style_robustness
+from results.store import queries
+from results.store.queries import Columns, RunRow
+from results.store.store import Store
+from results.store.variants import StyledRun
+
+# -- Runs of an experiment by the style of their benchmark's passages, and what survived the rewriting --
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """Runs over one style of a base: what they share with those over another one is their questions.
+
+    Attributes:
+        styled: The base and its styles.
+        setting, seed: Of the runs.
+        fingerprint: Of the dataset.
+        runs: In the experiment's order.
+    """
+
+    styled: StyledRun
+    setting: str
+    seed: int
+    fingerprint: str
+    runs: tuple[RunRow, ...]
+
+
+def sides(runs: Sequence[RunRow]) -> dict[str, list[Side]]:
+    """Runs by the base that they are over, controls too, and within it by style."""
+    results: dict[tuple[str, str, int], list[RunRow]] = {}
+    for run in runs:
+        results.setdefault((run.dataset_fingerprint, run.setting, run.seed), []).append(run)
+    bases: dict[str, list[Side]] = {}
+    for (dataset, setting, seed), members in results.items():
+        how = members[0].styled
+        bases.setdefault(how.base, []).append(Side(how, setting, seed, dataset, tuple(members)))
+    return bases
+
+
+def survivals(store: Store, fingerprint: str) -> dict[str, Survival] | None:
+    """By question id what the rewriting left of the answer; None where the store does not know."""
+    with store.database.reading() as connection:
+        rows = connection.execute(
+            "SELECT question, record, evidence FROM questions WHERE dataset_fingerprint = ?", [fingerprint]
+        ).fetchall()
+    met = {question: survival(json.loads(record).get(STYLED) or {}, bool(evidence)) for question, record, evidence in rows if record}
+    known = {question: item for question, item in met.items() if item is not None}
+    return known if known and len(known) == len(met) else None
+
+
+def aligned(ids: Sequence[str], values: NDArray[np.float64], wanted: Sequence[str]) -> NDArray[np.float64]:
+    """Values of questions in another order; NaN for those that have none."""
+    positions = {identifier: position for position, identifier in enumerate(ids)}
+    return np.array([values[positions[item]] if item in positions else np.nan for item in wanted], dtype=np.float64)
+
+
+# -- Curves: a method's value by the share of formal candidates, or by how many it hands to its reader --
+# SARK's figure 5 is the first, its figure 4 the second.
+
+
+Over = Literal["formal", "k"]
+_DEPTH = re.compile(r"[\s,:]*\(?\b[kK]\s*=\s*\d+\)?$")
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """One method.
+
+    Attributes:
+        method: Its name, without what differs between its points.
+        points: By x, the value there.
+        change: Last minus first, paired by question.
+    """
+
+    method: str
+    points: dict[float, Estimate]
+    change: Difference
+
+
+@dataclass(frozen=True, slots=True)
+class CurveTable:
+    """Curves that share everything but x.
+
+    Attributes:
+        over: `formal` (share of formal candidates) or `k` (passages handed to the reader).
+        title: What they are over.
+        metric, scale: The metric, and what its values are multiplied by where they are shown.
+        positions: The values of x of any curve, ascending.
+        curves: In the experiment's order.
+    """
+
+    over: Over
+    title: str
+    metric: str
+    scale: float
+    positions: tuple[float, ...]
+    curves: tuple[Curve, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """As a JSON object; values are fractions, None stands for "no value"."""
+        methods = [
+            {
+                "method": curve.method,
+                "points": [{"x": x, **asdict(value)} for x, value in curve.points.items()],
+                "change": asdict(curve.change),
+            }
+            for curve in self.curves
+        ]
+        return dict(plain({"over": self.over, "title": self.title, "metric": self.metric, "methods": methods}))
+
+
+@dataclass(frozen=True, slots=True)
+class _Point:
+    """A run as a point of a curve."""
+
+    curve: tuple[str, ...]
+    name: str
+    x: float
+    run: RunRow
+    columns: Columns
+
+
+def style_curves(
+    store: Store, experiment: str, over: Over, metrics: Sequence[str] | None = None, *, over_seeds: bool = False
+) -> list[CurveTable]:
+    """The curves of an experiment's methods.
+
+    Args:
+        store: Where to read.
+        experiment: Its name.
+        over: What x is.
+        metrics: Ids or their beginnings; None: what the experiment shows.
+        over_seeds: One curve for all training seeds of a method.
+
+    Raises:
+        UserError: Nothing has two points.
+    """
+    runs = queries.runs(store, experiment)
+    ids = [run.run for run in runs]
+    named = dict.fromkeys(metric for run in runs for metric in run.metrics or ())
+    shown = queries.named_metrics(store, ids, metrics) if metrics else [*named] or queries.metric_ids(store, ids)
+    known = queries.definitions(store)
+    tables = []
+    for title, points in _grouped(store, runs, over, shown, over_seeds).items():
+        for metric in shown:
+            curves = _curves(points, metric)
+            positions = tuple(sorted({x for curve in curves for x in curve.points}))
+            if curves:
+                scale = queries.scale_of(metric, known)
+                tables.append(CurveTable(over, title, metric, scale, positions, tuple(curves)))
+    if not tables:
+        what, remedy = {
+            "formal": ("no mixes of a base with two shares of formal candidates", "benchmarks `styled` with two mixes"),
+            "k": ("no method with two values of k", "methods that differ in `k` alone"),
+        }[over]
+        raise UserError(f"the experiment {experiment!r} has {what}", where=str(store.folder), try_this=remedy)
+    return tables
+
+
+def _grouped(store: Store, runs: Sequence[RunRow], over: Over, metrics: Sequence[str], over_seeds: bool) -> dict[str, list[_Point]]:
+    """Points by the title of the table that they belong to."""
+    results: dict[str, list[_Point]] = {}
+    for styled in sides(runs).values():
+        for side in styled:
+            columns = queries.score_columns(store, side.fingerprint, [run.run for run in side.runs], metrics)
+            rows: Sequence[RunRow] = side.runs
+            if over_seeds:
+                columns, _ = folded_columns(columns, rows, metrics)
+                rows = folded_runs(rows)
+            for title in _mixes(side, styled) if over == "formal" else [_titled(side, side.styled.name)]:
+                point = _by_share if over == "formal" else _by_depth
+                results.setdefault(title, []).extend(filter(None, (point(run, side, columns) for run in rows)))
+    return results
+
+
+def _titled(side: Side, *parts: str) -> str:
+    seed = [f"seed {side.seed}"] if side.seed else []
+    return ", ".join([side.styled.base, *filter(None, parts), f"setting {side.setting}", *seed])
+
+
+def _mixes(side: Side, styled: Sequence[Side]) -> list[str]:
+    """The curves over shares on which a side is a point: formal candidates alone end that of every style."""
+    if side.styled.shares:
+        return [_titled(side, side.styled.style, side.styled.drawn)] if side.styled.style else []
+    others = (item.styled for item in styled if (item.setting, item.seed) == (side.setting, side.seed) and item.styled.style)
+    return list(dict.fromkeys(_titled(side, str(other.style), other.drawn) for other in others))
+
+
+def _by_share(run: RunRow, side: Side, columns: Columns) -> _Point:
+    return _Point((run.method,), run.method, side.styled.formal, run, columns)
+
+
+def _by_depth(run: RunRow, side: Side, columns: Columns) -> _Point | None:
+    """A method with what differs in k alone."""
+    k = run.description.get("k")
+    if k is None:
+        return None
+    name = _DEPTH.sub("", run.method) or run.method
+    return _Point((fingerprint(_without_depth(run.description)),), name, float(k), run, columns)
+
+
+def _without_depth(description: dict[str, Any]) -> dict[str, Any]:
+    # A ranking is kept at least as long as what is handed on, so its length may follow k.
+    return {key: value for key, value in description.items() if key not in ("k", "depth")}
+
+
+def _curves(points: Sequence[_Point], metric: str) -> list[Curve]:
+    groups: dict[tuple[str, ...], list[_Point]] = {}
+    for point in points:
+        if (point.run.run, metric) in point.columns.values:
+            groups.setdefault(point.curve, []).append(point)
+    return [_curve(sorted(group, key=lambda point: point.x), metric) for group in groups.values() if len(group) > 1]
+
+
+def _curve(points: Sequence[_Point], metric: str) -> Curve:
+    first = points[0].columns
+    scores = [aligned(point.columns.questions, point.columns.values[point.run.run, metric], first.questions) for point in points]
+    clusters = first.sampled.labels
+    values = estimates(np.stack(scores), clusters=clusters)
+    change = difference(scores[-1], scores[0], clusters=clusters)
+    return Curve(points[0].name, {point.x: value for point, value in zip(points, values, strict=True)}, change)
+
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """The style gap of one method in one style.
+
+    Attributes:
+        styled: The base and the styles of the candidates.
+        value: The method's value there, over the questions scored in both.
+        result: The gap and its parts; the parts are NaN where the store does not know which strings survived.
+        relative: The gap as a share of the formal value over the same questions, NaN where that is 0.
+        content_known: Whether the parts are known.
+        answers_kept: Share of the passages with a gold string that still have one, as a mean over the questions scored
+            in both that had such a passage.
+        beyond: How much larger the gap is than the reference's, question by question; None of the reference itself,
+            and where there is none.
+        beyond_p: Its p-value, Holm-corrected over the methods that are compared with the reference in this style.
+    """
+
+    styled: StyledRun
+    value: Estimate
+    result: StyleGap
+    relative: float
+    content_known: bool
+    answers_kept: Estimate
+    beyond: Difference | None = None
+    beyond_p: float = math.nan
+
+    def to_json(self) -> dict[str, Any]:
+        """As a JSON object; the parts are None where they are not known."""
+        result = self.result
+        parts: dict[str, Estimate | Difference]
+        parts = {"answers_kept": self.answers_kept, "content_lost": result.content_lost, "from_content": result.from_content}
+        parts |= {"from_style": result.from_style, "gap_where_survived": result.gap_where_survived}
+        return {
+            "style": self.styled.name,
+            "formal_share": self.styled.formal,
+            "drawn": self.styled.drawn,
+            "value": asdict(self.value),
+            "gap": asdict(result.gap) | {"p_holm": result.p_holm},
+            "relative_gap": self.relative,
+            "beyond_reference": None if self.beyond is None else asdict(self.beyond) | {"p_holm": self.beyond_p},
+            **{name: asdict(part) if self.content_known else None for name, part in parts.items()},
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class MethodGaps:
+    """One method on one metric: its value on formal candidates and its gap in each other style."""
+
+    method: str
+    kind: str
+    formal: Estimate
+    gaps: tuple[Gap, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class GapTable:
+    """All methods over one base on one metric.
+
+    Attributes:
+        base, setting, seed: What is asked.
+        metric: Its id.
+        scale: What values are multiplied by where they are shown.
+        rows: In the experiment's order.
+        reference: The method that gaps are compared with; None where it was not asked in both styles.
+        average: By the name of a style, the mean gap over the methods that are no controls.
+    """
+
+    base: str
+    setting: str
+    seed: int
+    metric: str
+    scale: float
+    rows: tuple[MethodGaps, ...]
+    reference: str | None = None
+
+    @property
+    def average(self) -> dict[str, float]:
+        """Mean gap by style, over the methods that can be ranked."""
+        results: dict[str, list[float]] = {}
+        for row in self.rows:
+            for gap in row.gaps:
+                if row.kind != "control" and not math.isnan(gap.result.gap.value):
+                    results.setdefault(gap.styled.name, []).append(gap.result.gap.value)
+        return {name: float(np.mean(values)) for name, values in results.items()}
+
+    def to_json(self) -> dict[str, Any]:
+        """As a JSON object; values are fractions, None stands for "no value"."""
+        methods = [
+            {"method": row.method, "kind": row.kind, "formal": asdict(row.formal), "styles": [gap.to_json() for gap in row.gaps]}
+            for row in self.rows
+        ]
+        shared = {name: getattr(self, name) for name in ("base", "setting", "seed", "metric", "reference")}
+        return dict(plain(shared | {"mean_gap": self.average, "methods": methods}))
+
+
+class NotStyled(UserError):
+    """No dataset of an experiment is asked about both formally and in another style."""
+
+
+def style_gaps(
+    store: Store,
+    experiment: str,
+    metrics: Sequence[str] | None = None,
+    *,
+    styles: Sequence[str] | None = None,
+    over_seeds: bool = False,
+    reference: str | None = None,
+) -> list[GapTable]:
+    """The style gaps of an experiment's methods, a table for each base and metric.
+
+    Args:
+        store: Where to read.
+        experiment: Its name.
+        metrics: Ids or their beginnings; None: what the experiment shows.
+        styles: Only mixes in which one of these occurs; None: all.
+        over_seeds: One row for all training seeds of a method, each question with its mean over them.
+        reference: The method that gaps are compared with; None: the experiment's.
+
+    Raises:
+        NotStyled: No base is asked about both in formal style and in another one.
+    """
+    against = reference or queries.experiment(store, experiment).reference
+    runs = queries.runs(store, experiment)
+    shown = _metrics(store, runs, metrics)
+    known = queries.definitions(store)
+    tables = []
+    for base, styled in sides(runs).items():
+        for formal in (side for side in styled if not side.styled.shares):
+            others = [
+                side
+                for side in styled
+                if side.styled.shares
+                and (side.setting, side.seed) == (formal.setting, formal.seed)
+                and (styles is None or {style for style, _ in side.styled.shares} & set(styles))
+            ]
+            if others:
+                work = _Scored(store, formal, others, shown, over_seeds)
+                for metric in shown:
+                    if rows := work.rows(metric):
+                        rows, named = work.compared_with(rows, against, metric)
+                        scale = queries.scale_of(metric, known)
+                        tables.append(GapTable(base, formal.setting, formal.seed, metric, scale, rows, named))
+    if not tables:
+        raise NotStyled(
+            f"the experiment {experiment!r} asks about no dataset both formally and in another style",
+            where=str(store.folder),
+            try_this="two benchmarks `styled` over one base, with mix {informal: 0} and {informal: 1}",
+        )
+    return tables
+
+
+def _metrics(store: Store, runs: Sequence[RunRow], wanted: Sequence[str] | None) -> list[str]:
+    ids = [run.run for run in runs]
+    if wanted:
+        return queries.named_metrics(store, ids, wanted)
+    named = dict.fromkeys(metric for run in runs for metric in run.metrics or ())
+    stored = queries.metric_ids(store, ids)
+    return [metric for metric in named if metric in stored] or stored
+
+
+class _Scored:
+    """Scores of a formal side and of others, aligned to the formal side's questions."""
+
+    def __init__(self, store: Store, formal: Side, others: Sequence[Side], metrics: Sequence[str], over_seeds: bool) -> None:
+        self._formal, self._others = formal, others
+        self._runs: dict[str, Sequence[RunRow]] = {}
+        self._columns: dict[str, Columns] = {}
+        for side in (formal, *others):
+            columns = queries.score_columns(store, side.fingerprint, [run.run for run in side.runs], metrics)
+            rows: Sequence[RunRow] = side.runs
+            if over_seeds:
+                columns, _ = folded_columns(columns, rows, metrics)
+                rows = folded_runs(rows)
+            self._runs[side.fingerprint], self._columns[side.fingerprint] = rows, columns
+        self._ids = self._columns[formal.fingerprint].questions
+        self._clusters = self._columns[formal.fingerprint].sampled.labels
+        self._alive: dict[str, NDArray[np.bool_] | None] = {}
+        self._kept: dict[str, Floats] = {}
+        for side in others:
+            self._remember(side.fingerprint, survivals(store, side.fingerprint))
+
+    def _remember(self, side: str, results: Mapping[str, Survival] | None) -> None:
+        left = [None if results is None else results.get(identifier) for identifier in self._ids]
+        self._kept[side] = np.array([math.nan if item is None else item.kept for item in left])
+        alive = np.array([item is None or not item.lost for item in left], dtype=bool)
+        self._alive[side] = None if results is None else alive
+
+    def rows(self, metric: str) -> tuple[MethodGaps, ...]:
+        """The methods that were scored in formal style and in another one."""
+        results = []
+        for run in self._runs[self._formal.fingerprint]:
+            formal = self._columns[self._formal.fingerprint].values.get((run.run, metric))
+            styled = {side.fingerprint: self._scores(run, side, metric) for side in self._others}
+            there = {print_: values for print_, values in styled.items() if values is not None}
+            if formal is not None and there:
+                results.append(self._row(run, formal, there))
+        return tuple(results)
+
+    def compared_with(self, rows: tuple[MethodGaps, ...], reference: str | None, metric: str) -> tuple[tuple[MethodGaps, ...], str | None]:
+        """Rows with how much larger each gap is than the reference's, and the reference's name among them."""
+        runs = {run.method: run for run in self._runs[self._formal.fingerprint]}
+        named = next((row.method for row in rows if reference and is_called(row.method, reference)), None)
+        if named is None:
+            return rows, None
+        results = {row.method: list(row.gaps) for row in rows}
+        for side in self._others:
+            theirs = self._delta(runs[named], side, metric)
+            held: list[tuple[str, int]] = []
+            gaps: list[Floats] = []
+            for row in rows:
+                own = None if row.method == named else self._delta(runs[row.method], side, metric)
+                position = next((n for n, gap in enumerate(row.gaps) if gap.styled == side.styled), None)
+                if own is not None and theirs is not None and position is not None:
+                    held.append((row.method, position))
+                    gaps.append(own)
+            if not held or theirs is None:
+                continue
+            together = differences_together(np.stack(gaps), np.stack([theirs] * len(gaps)), clusters=self._clusters)
+            for (method, position), item, p in zip(held, together.differences, together.p, strict=True):
+                results[method][position] = replace(results[method][position], beyond=item, beyond_p=p)
+        return tuple(replace(row, gaps=tuple(results[row.method])) for row in rows), named
+
+    def _delta(self, run: RunRow, side: Side, metric: str) -> Floats | None:
+        """The style gap of a method, question by question."""
+        formal = self._columns[self._formal.fingerprint].values.get((run.run, metric))
+        styled = self._scores(run, side, metric)
+        return None if formal is None or styled is None else formal - styled
+
+    def _scores(self, run: RunRow, side: Side, metric: str) -> Floats | None:
+        """Scores of the same method over another style, in the formal side's order."""
+        columns = self._columns[side.fingerprint]
+        same = next((other for other in self._runs[side.fingerprint] if other.method == run.method), None)
+        values = None if same is None else columns.values.get((same.run, metric))
+        return None if values is None else aligned(columns.questions, values, self._ids)
+
+    def _row(self, run: RunRow, formal: Floats, styled: Mapping[str, Floats]) -> MethodGaps:
+        known = {name: self._alive[name] for name in styled}
+        everyone = np.ones(len(formal), dtype=bool)
+        alive = {name: everyone if item is None else item for name, item in known.items()}
+        robust = style_robustness(formal, styled, alive, clusters=self._clusters)
+        shared = np.stack([np.where(np.isnan(formal), np.nan, values) for values in styled.values()])
+        kept = np.stack([np.where(np.isnan(formal - values), np.nan, self._kept[name]) for name, values in styled.items()])
+        result = estimates(np.concatenate([formal[None, :], shared, kept]), clusters=self._clusters)
+        values, shares = result[1 : 1 + len(styled)], result[1 + len(styled) :]
+        gaps = []
+        shown = (other for other in self._others if other.fingerprint in styled)
+        for side, value, share in zip(shown, values, shares, strict=True):
+            name = side.fingerprint
+            gap = robust.gaps[name].gap.value
+            before = value.value + gap
+            relative = gap / before if before else float("nan")
+            gaps.append(Gap(side.styled, value, robust.gaps[name], relative, known[name] is not None, share))
+        return MethodGaps(run.method, run.kind, result[0], tuple(gaps))
+
+
+# -- How far rerankers are moved by style --
+
+
+MEASURES = ("tau", "shift", "relative_shift", "signed_shift")
+"""What is measured of a question, as the reranker package `methods.sark` names it."""
+
+
+def sensitivity_estimates(measures: Mapping[str, Floats], candidates: Sequence[Iterable[str]]) -> dict[str, Estimate]:
+    """By measure, the mean over questions.
+
+    Args:
+        measures: Values of what is in `MEASURES`, shape (questions,) each.
+        candidates: Ids of each question's candidates: questions that share all of them are one unit (verses of one chapter).
+    """
+    shared = [content_hash(ids) for ids in candidates]
+    clusters = shared if len(set(shared)) < len(shared) else None
+    values = estimates(np.stack([measures[name] for name in MEASURES]), clusters=clusters)
+    return dict(zip(MEASURES, values, strict=True))

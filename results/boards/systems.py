@@ -1,0 +1,483 @@
+"""The systems of a board: runs of one name as one system, with what the store knows of it, and why a run is not ranked.
+
+How many parameters its models have and whether their weights are open is what a submission's card declares, or what was
+counted when it ran here; where neither is known it is None and never guessed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from benchmarks import columns
+from benchmarks.core.fingerprint import fingerprint
+from benchmarks.units import Sampled
+from results.boards.unread import MAX_UNSCORED, Ends, Missing, all_p, max_unscored_of_runs, missing_values, together
+from results.statistics.closed_form import Moments, all_differences, means
+from results.statistics.core import Floats
+from results.store.checkpoints import Cards, Checkpoints, contaminating, declared, trained_on
+from results.store.queries import NO_EXPERIMENT, RunRow, definitions, sampled_by_data, unstated
+from results.store.store import FINISHED, Store
+
+# -- Scores of many benchmarks in one reading: what the cells of a method × dataset matrix are computed from --
+
+
+COST = "cost"
+"""The family of what answers took; its figures come from usage, not from scores."""
+COSTS: dict[str, dict[str, Any]] = {
+    name: {
+        "definition": text,
+        "low": 0.0,
+        "high": None,
+        "higher_is_better": False,
+        "group": COST,
+        "source": source,
+        "judge": None,
+        "unit": "number",
+    }
+    for name, text, source in (
+        ("tokens", "Prompt, completion and memory tokens per question.", "recorded with every answer"),
+        ("seconds", "Wall time per question over all stages; machines differ.", "recorded with every answer"),
+        ("dollars", "Price of the calls per question; local models cost nothing.", "recorded with every answer"),
+    )
+}
+"""What is known of each cost, as `queries.definitions` knows metrics."""
+
+_FIELD = {"tokens": "prompt_tokens", "seconds": "seconds", "dollars": "cost_usd"}
+"""A field of usage that is unknown where the cost is."""
+_SPENT = {"tokens": "u.prompt_tokens + u.completion_tokens + u.memory_tokens", "seconds": "u.seconds", "dollars": "u.cost_usd"}
+_SCORES = """SELECT w.column_place, w.place, q.position, s.value, s.unscored IS NOT NULL AS unscored
+FROM scores s JOIN wanted w ON w.run = s.run AND w.metric = s.metric
+JOIN questions q ON q.question = s.question AND q.dataset_fingerprint = w.data"""
+_USAGE = """SELECT w.column_place, w.place, q.position, CASE WHEN w.known THEN {value} END AS value, false AS unscored
+FROM usage u JOIN wanted w ON w.run = u.run AND w.metric = '{metric}'
+JOIN questions q ON q.question = u.question AND q.dataset_fingerprint = w.data"""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What to read of one benchmark.
+
+    Attributes:
+        key: The column's.
+        dataset_fingerprint: Of its questions.
+        runs: Fingerprints.
+        metric: Id, or one of `COSTS`.
+        series: By run, the runs of all training seeds that it stands for; a question counts with their mean, and has
+            none where one of them has none. A run that is not named stands for itself.
+    """
+
+    key: str
+    dataset_fingerprint: str
+    runs: tuple[str, ...]
+    metric: str
+    series: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def members(self, run: str) -> tuple[str, ...]:
+        """The runs that a run stands for."""
+        return self.series.get(run, (run,))
+
+    @property
+    def content(self) -> tuple[str, str, tuple[tuple[str, ...], ...]]:
+        """What its figures depend on: columns of other tables that are equal in it have the same."""
+        return self.dataset_fingerprint, self.metric, tuple(self.members(run) for run in self.runs)
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """What runs are worth on one benchmark; arrays are of shape (runs,), not to be changed.
+
+    Attributes:
+        runs: Position of each by its fingerprint.
+        means: Their means.
+        pairs: Paired differences, shape (runs, runs).
+        scored: Questions that have a row, with or without a value.
+        unscored: Questions that a judge gave no value.
+        withheld: Why there is no interval; empty where there is one.
+        questions: Of the benchmark.
+        sampled: What was sampled.
+        question_ids: Ids of the questions.
+        definition: Of the metric, if verdicts are missing.
+        missing: What is missing of a judge's values, by run.
+        max_unscored: The share of missing verdicts above which a value is withheld.
+        ends: The scores with missing verdicts at either end; None if none is missing.
+        p: P-values of `pairs` that hold at both ends; None likewise.
+    """
+
+    runs: Mapping[str, int]
+    means: Moments
+    pairs: Moments
+    scored: NDArray[np.int64]
+    unscored: NDArray[np.int64]
+    withheld: tuple[str, ...]
+    questions: int
+    sampled: Sampled
+    question_ids: frozenset[str] = frozenset()
+    definition: Mapping[str, Any] = field(default_factory=dict)
+    missing: Mapping[str, Missing] = field(default_factory=dict)
+    max_unscored: float = MAX_UNSCORED
+    ends: Ends | None = None
+    p: Floats | None = None
+
+
+def scored_metrics(store: Store, runs: Iterable[str]) -> dict[str, list[str]]:
+    """Ids of the metrics that each run has values of, in the order in which they were written.
+
+    A metric of which every question is unscorable has none; one that a judge gave no value yet may get some.
+    """
+    with store.database.reading() as connection:
+        rows = connection.execute(
+            """SELECT run, list(metric ORDER BY rowid) FROM summaries
+               WHERE list_contains(?, run) AND n + coalesce(unscored, 0) > 0 GROUP BY run""",
+            [list(runs)],
+        ).fetchall()
+    return dict(rows)
+
+
+def figures(store: Store, wanted: Sequence[Wanted]) -> dict[str, Figures]:
+    """What every wanted column holds, by its key; one query for all of them."""
+    if not wanted:
+        return {}
+    with store.database.reading() as connection:
+        requests = connection.execute(
+            """SELECT dataset_fingerprint, list(question) FROM questions
+               WHERE list_contains(?, dataset_fingerprint) GROUP BY 1""",
+            [[column.dataset_fingerprint for column in wanted]],
+        ).fetchall()
+        ids_of = {data: frozenset(ids) for data, ids in requests}
+        stated: dict[str, list[str]] = {}
+        for column in wanted:
+            stated.setdefault(column.dataset_fingerprint, []).extend(member for run in column.runs for member in column.members(run))
+        units = sampled_by_data(connection, stated)
+        costly = [column for column in wanted if column.metric in _SPENT]
+        members = [member for column in costly for run in column.runs for member in column.members(run)]
+        connection.register("wanted", _wanted_table(wanted, unstated(connection, members) if members else {}))
+        spent = [metric for metric in _SPENT if any(column.metric == metric for column in wanted)]
+        queries = [_USAGE.format(value=_SPENT[metric], metric=metric) for metric in spent]
+        table = connection.execute(" UNION ALL ".join([_SCORES, *queries])).fetchnumpy()
+        every = [member for column in wanted for run in column.runs for member in column.members(run)]
+        gaps = missing_values(connection, every, list({column.metric for column in wanted})) if np.any(table["unscored"]) else {}
+        lacking = [column for column in wanted if any((member, column.metric) in gaps for member in every)]
+        most = {column.key: max_unscored_of_runs(connection, column.runs) for column in lacking}
+    order = np.argsort(table["column_place"], kind="stable")
+    rows = {name: np.ma.filled(np.ma.asarray(values), np.nan if name == "value" else 0)[order] for name, values in table.items()}
+    ends = np.searchsorted(rows["column_place"], np.arange(len(wanted) + 1))
+    results = {}
+    known = definitions(store) if np.any(rows["unscored"]) else {}
+    for position, column in enumerate(wanted):
+        part = {name: values[ends[position] : ends[position + 1]] for name, values in rows.items()}
+        result = _figures(column, units[column.dataset_fingerprint], ids_of.get(column.dataset_fingerprint, frozenset()), part, known)
+        if result.ends is not None:
+            missing = {
+                run: together([gaps[m, column.metric] for m in column.members(run) if (m, column.metric) in gaps]) for run in column.runs
+            }
+            result = replace(result, missing=missing, max_unscored=most.get(column.key, MAX_UNSCORED))
+        results[column.key] = result
+    return results
+
+
+def _wanted_table(wanted: Sequence[Wanted], unknown: Mapping[str, frozenset[str]]) -> pa.Table:
+    """One row a run and metric, numbered by column and by place within it; costs that are not known marked."""
+    rows = [
+        (number, position, member, column.metric, column.dataset_fingerprint, _FIELD.get(column.metric) not in unknown.get(member, ()))
+        for number, column in enumerate(wanted)
+        for position, run in enumerate(column.runs)
+        for member in column.members(run)
+    ]
+    numbers, positions, runs, metrics, data, known = list(zip(*rows, strict=True)) or [()] * 6
+    return pa.table(
+        {
+            "column_place": columns.numbers(numbers, np.int32),
+            "place": columns.numbers(positions, np.int32),
+            "run": columns.strings(runs),
+            "metric": columns.strings(metrics),
+            "data": columns.strings(data),
+            "known": columns.column(np.array(known, np.bool_)),
+        }
+    )
+
+
+def _figures(
+    column: Wanted, sampled: Sampled, queries: frozenset[str], rows: Mapping[str, NDArray[Any]], known: Mapping[str, Mapping[str, Any]]
+) -> Figures:
+    runs = {run: position for position, run in enumerate(column.runs)}
+    shape = (len(runs), len(queries))
+    cells = np.ravel_multi_index((rows["place"].astype(np.int64), rows["position"].astype(np.int64)), shape)
+    seeds = np.array([len(column.members(run)) for run in column.runs], dtype=np.int64)[:, None]
+    # A sum that lacks a seed, or holds a NaN, is no score.
+    whole = _count(cells, shape) == seeds
+    scores = np.where(whole, _count(cells, shape, rows["value"]) / seeds, np.nan)
+    of_runs, pairs = means(scores, clusters=sampled.labels), all_differences(scores, clusters=sampled.labels)
+    unread = whole & (_count(cells, shape, rows["unscored"].astype(np.float64)) > 0)
+    definition = known.get(column.metric, {})
+    ends = Ends.of(scores, unread, definition) if unread.any() else None
+    return Figures(
+        runs,
+        of_runs,
+        pairs,
+        whole.sum(axis=1),
+        unread.sum(axis=1),
+        tuple(of_runs.withheld(sampled.kind + "s")),
+        len(queries),
+        sampled,
+        queries,
+        definition=definition,
+        ends=ends,
+        p=None if ends is None else all_p(ends, pairs, sampled.labels),
+    )
+
+
+def _count(cells: NDArray[np.int64], shape: tuple[int, int], weights: Floats | None = None) -> NDArray[Any]:
+    return np.bincount(cells, weights=weights, minlength=shape[0] * shape[1]).reshape(shape)
+
+
+def implausible(run: RunRow) -> tuple[str, ...]:
+    """Return what makes a submission implausible (`results.submission.plausible`), one sentence per sign."""
+    record = (run.card or {}).get("submission")
+    sentences = record.get(IMPLAUSIBLE) if isinstance(record, Mapping) else None
+    return tuple(map(str, sentences)) if isinstance(sentences, list) else ()
+
+
+WHOLE = "answers by itself"
+"""Stands for the reader of a method that needs none."""
+UNKNOWN_READER = "not stated"
+CONTAMINATED = "contaminated"
+"""What such a reason begins with."""
+IMPLAUSIBLE = "implausible"
+"""Marks a submission with such findings; key of their sentences in its record."""
+RUN = "run"
+"""Origin of runs made here."""
+_SENT = "sent in"
+_NONE: Checkpoints = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class System:
+    """Runs of one name and one pipeline, at most one in each column.
+
+    Attributes:
+        key: Short and safe in a URL; the same for the same name, as long as nobody else has that name.
+        name: As the experiment or the submission has it; where others have it too, with what tells them apart.
+        runs: By the column's key.
+        readers: What answers, by its model's name.
+        parameters: Of all models together; None where nothing says so.
+        open_weights: Of what ran here: whether the weights were on the machine; None where nothing says so.
+        first, last: When its runs were last written to.
+        training: Data that it, or a part of it, was trained on, by its cards and checkpoints; empty where these name
+            none.
+        declares: Whether that is all: a submission's card, or nothing in it whose training data are not known.
+    """
+
+    key: str
+    name: str
+    runs: Mapping[str, RunRow]
+    readers: tuple[str, ...]
+    parameters: int | None
+    open_weights: bool | None
+    first: datetime
+    last: datetime
+    training: tuple[str, ...]
+    declares: bool
+
+    @property
+    def any_run(self) -> RunRow:
+        """A run of it; kind, method id and origin are of the method."""
+        return next(iter(self.runs.values()))
+
+    @property
+    def control(self) -> bool:
+        """Whether it sees the gold."""
+        return any(run.kind == "control" for run in self.runs.values())
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """What it is: retriever, reranker, method, …"""
+        return tuple(dict.fromkeys(run.kind for run in self.runs.values()))
+
+    @property
+    def origins(self) -> tuple[str, ...]:
+        """Where its figures come from: run, submitted, verified."""
+        return tuple(dict.fromkeys(run.origin for run in self.runs.values()))
+
+
+def key_of(*parts: str | int) -> str:
+    """A short name for something, the same on every machine, that is safe in a URL."""
+    return fingerprint(*parts)[:8]
+
+
+def systems(columns: Mapping[str, Sequence[RunRow]], cards: Cards, known: Checkpoints) -> list[System]:
+    """Runs of several benchmarks, one system for each name and pipeline, in the order in which these come up.
+
+    Runs of one experiment bear a name for one pipeline, whatever training seed stands for it. Runs of different
+    experiments, or of none, are one system where they have the same name and are made of the same; submissions
+    where they have the same name and version, and never together with runs made here. Where a name is not enough, the
+    method's id, the experiment or the run follows it. Where one pipeline occurs twice in one column, the further runs
+    are systems of their own, named with their run.
+
+    Args:
+        columns: Runs by the column's key.
+        cards: Of methods and their parts by id.
+        known: Registered checkpoints by their hash.
+    """
+    groups: dict[tuple[str, str], dict[str, RunRow]] = {}
+    further: dict[str, dict[str, RunRow]] = {}
+    made_of = _MadeOf()
+    for column, runs in columns.items():
+        for run in runs:
+            group = groups.setdefault((run.method, made_of(run)), {})
+            if column in group:
+                further.setdefault(f"{run.method} · {run.short}", {})[column] = run
+            else:
+                group[column] = run
+    results = [_system(name, key, runs, cards, known) for name, key, runs in _called_apart(groups)]
+    return results + [_system(name, key_of(name), runs, cards, known) for name, runs in further.items()]
+
+
+class _MadeOf:
+    """What a run is made of, as a short text: equal for runs that may be one system, if their names are equal."""
+
+    def __init__(self) -> None:
+        self._described: dict[int, str] = {}
+        self._in_experiments: dict[tuple[str, str], str] = {}
+
+    def __call__(self, run: RunRow) -> str:
+        if run.origin != RUN:
+            return _SENT
+        # Descriptions are shared between runs, and reading one takes longer than everything else here.
+        own = self._described.get(id(run.description)) or fingerprint(_bare(run.description))
+        self._described[id(run.description)] = own
+        if run.experiment == NO_EXPERIMENT:
+            return own
+        return self._in_experiments.setdefault((run.experiment, run.method), own)
+
+
+def _bare(description: Any) -> Any:
+    """A description without seeds and without what benchmarks ask of readers, which differ within one pipeline."""
+    if isinstance(description, Mapping):
+        return {key: _bare(value) for key, value in description.items() if key not in ("seed", "reading")}
+    return [_bare(item) for item in description] if isinstance(description, list) else description
+
+
+def _called_apart(groups: Mapping[tuple[str, str], Mapping[str, RunRow]]) -> Iterator[tuple[str, str, Mapping[str, RunRow]]]:
+    """Name, key and runs of each system, all names different; submissions keep theirs."""
+    names: dict[str, list[str]] = {}
+    for name, made in groups:
+        names.setdefault(name, []).append(made)
+    distinct: dict[tuple[str, str], str] = {}
+    for name, kinds in names.items():
+        if len(kinds) > 1:
+            own = [made for made in kinds if made != _SENT]
+            firsts = [next(iter(groups[name, made].values())) for made in own]
+            distinct |= {(name, made): text for made, text in zip(own, _distinguished(name, firsts, names), strict=True)}
+    for (name, made), runs in groups.items():
+        text = distinct.get((name, made))
+        yield (name, key_of(name), runs) if text is None else (text, key_of(name, made), runs)
+
+
+def _distinguished(name: str, runs: Sequence[RunRow], taken: Collection[str]) -> list[str]:
+    """Names for pipelines of one name, by a run of each: with the method's id, else the experiment, else the run."""
+    by_method = [run.method_id for run in runs]
+    by_experiment = [run.experiment for run in runs]
+    for labels in (by_method, by_experiment):
+        results = [f"{name} · {label}" for label in labels]
+        if len(set(results)) == len(results) and not set(results) & set(taken) and NO_EXPERIMENT not in labels:
+            return results
+    return [f"{name} · {run.short}" for run in runs]
+
+
+def why_not_ranked(run: RunRow, contaminated: Sequence[str], violations: Sequence[str], scored: int) -> str:
+    """Why a run's value must not be compared with others'; empty where it may be.
+
+    Args:
+        run: The run.
+        contaminated: Which of its training data cover what is asked, as `contaminated_by` finds them.
+        violations: What does not hold between its scores and must.
+        scored: Questions that have a row of the metric, with or without a value.
+    """
+    if run.kind == "control":
+        return "a control: it sees the gold"
+    if run.status != FINISHED:
+        return f"{run.status}: {run.done:,} of {run.questions:,} questions answered"
+    if violations:
+        return f"these scores cannot be right: {'; '.join(violations)}"
+    if contaminated:
+        return f"{CONTAMINATED}: {'; '.join(contaminated)}"
+    if scored < run.questions:
+        return f"scored on {scored:,} of {run.questions:,} questions"
+    return ""
+
+
+def contaminated_by(run: RunRow, cards: Cards, known: Checkpoints = _NONE) -> tuple[str, ...]:
+    """Training data that cover what is asked, one sentence each: what every board, page and table says of a run.
+
+    Of runs made here, references and fingerprints are compared; for submissions it is what was found when they were
+    sent in, questions compared too. Controls see the gold anyway and have none.
+
+    Args:
+        run: The run.
+        cards: Of methods and their parts by id.
+        known: Registered checkpoints by their hash.
+    """
+    if run.kind == "control":
+        return ()
+    kept = ((run.card or {}).get("submission") or {}).get("contamination") or ()
+    sent = (kept,) if isinstance(kept, str) else tuple(str(item) for item in kept)
+    return (*sent, *contaminating(run, cards, known))
+
+
+def _system(name: str, key: str, runs: Mapping[str, RunRow], cards: Cards, known: Checkpoints) -> System:
+    responses = [(run.card or {}).get("method") or {} for run in runs.values()]
+    every = list(runs.values())
+    trained = dict.fromkeys(item for run in every for item in (*trained_on(run, cards, known), *_declared(run)))
+    return System(
+        key,
+        name,
+        runs,
+        tuple(dict.fromkeys(_reader(run) for run in every)),
+        next((part["parameters"] for part in responses if part.get("parameters") is not None), _most(every)),
+        next((part["open_weights"] for part in responses if part.get("open_weights") is not None), _here(every)),
+        min(run.updated_at for run in every),
+        max(run.updated_at for run in every),
+        tuple(trained),
+        all(declared(run, cards, known) for run in every),
+    )
+
+
+def _counted(runs: Sequence[RunRow]) -> list[Mapping[str, Any]]:
+    """What was known of the models of runs made here; runs of before it was written down have nothing."""
+    return [models for run in runs if isinstance(models := run.provenance.get("models"), Mapping)]
+
+
+def _most(runs: Sequence[RunRow]) -> int | None:
+    """Parameters of the largest of these runs' methods: seeds and benchmarks of a method differ in none."""
+    results = [models.get("parameters") for models in _counted(runs)]
+    known = [number for number in results if isinstance(number, int)]
+    return max(known) if known and len(known) == len(results) else None
+
+
+def _here(runs: Sequence[RunRow]) -> bool | None:
+    results = {models.get("weights_here") for models in _counted(runs)}
+    return True if results == {True} else None
+
+
+def _declared(run: RunRow) -> list[str]:
+    """Training data on a submission's card."""
+    listed = (run.card or {}).get("training_data") or ()
+    return [str(item.get("reference") or item.get("name")) for item in listed if isinstance(item, Mapping)]
+
+
+def _reader(run: RunRow) -> str:
+    if run.card is not None:
+        models = (run.card.get("models") or ()) if isinstance(run.card, Mapping) else ()
+        return next((str(model["id"]) for model in models if model.get("role") == "reader"), UNKNOWN_READER)
+    reader = run.description.get("reader")
+    if not isinstance(reader, Mapping) or "id" not in reader:
+        return WHOLE
+    return str((reader.get("config") or {}).get("model") or reader["id"])

@@ -1,0 +1,460 @@
+"""Boards for papers, READMEs and spreadsheets: LaTeX (booktabs), Markdown, CSV.
+
+LaTeX and Markdown show value × 100 ± half its interval with stars for the difference to the reference, as the terminal
+does. CSV is tidy, one row per run and metric, and holds values as they are stored: fractions, or plain numbers. All
+text is untrusted: it is escaped for the format, and a spreadsheet never takes a cell of text for a formula.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+import re
+from collections.abc import Iterable, Sequence
+from enum import Enum
+from html import escape
+from typing import Any
+
+import numpy as np
+
+from results.boards.board import Board, Cell, Row
+from results.boards.health import health_text
+from results.boards.systems import CONTAMINATED, IMPLAUSIBLE, implausible
+from results.offered import TABLES
+from results.store.store import INCOMPLETE
+
+FORMATS = TABLES
+
+STARS = ((0.01, "**"), (0.05, "*"))
+"""Below which corrected p-value a difference gets which mark."""
+
+CSV_COLUMNS = (
+    "dataset", "dataset_fingerprint", "setting", "seed", "questions", "method", "kind", "origin", "status", "run",
+    "metric", "unit", "value", "low", "high", "n", "unscorable", "unscored", "low_if_wrong", "high_if_right", "reference", "difference",
+    "difference_low", "difference_high", "difference_n", "wins", "ties", "losses", "p", "p_holm", "mark",
+    "seconds_per_question", "seconds_p50", "seconds_p95", "tokens_per_question", "memory_tokens_per_question", "cost_usd",
+    "index_seconds", "index_calls", "index_tokens", "index_usd",
+)  # fmt: skip
+"""Columns of a board as CSV."""
+
+_FORMULA = ("=", "+", "-", "@", "\t", "\n")
+_LATEX = {
+    "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_",
+    "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"\textless{}", ">": r"\textgreater{}",
+    "|": r"\textbar{}", '"': "''", "±": r"$\pm$", "×": r"$\times$", "–": "--", "—": "---", "…": r"\dots{}",
+    "·": r"$\cdot$", "−": "$-$",
+}  # fmt: skip
+
+
+def mark(cell: Cell) -> str:
+    """The stars of a cell's difference to the reference: `**`, `*` or nothing."""
+    return "" if cell.difference is None or cell.p_holm is None else stars(cell.p_holm)
+
+
+def stars(p: float) -> str:
+    """`**` below .01, `*` below .05, else nothing, as where there is no p-value."""
+    return "" if math.isnan(p) else next((value for bar, value in STARS if p < bar), "")
+
+
+def labels(metrics: Sequence[str]) -> dict[str, str]:
+    """Short column heads: parameters and versions are shown only where they tell two columns apart.
+
+    What a model, or a rule in the place of one, has judged always names it.
+    """
+    short = {metric: re.sub(r"\((?:model=([^,)]*))?.*\)|#v\d+(?:-\w+)?$", _judged_by, metric) for metric in metrics}
+    heads = list(short.values())
+    return {metric: head if heads.count(head) == 1 else metric for metric, head in short.items()}
+
+
+def _judged_by(result: re.Match[str]) -> str:
+    return f" ({result[1]})" if result[1] else ""
+
+
+def plus_minus(value: float, low: float, high: float, form: str = "{:.1f}", scale: float = 100.0) -> str:
+    """`63.4 ± 4.2` of fractions: value and half the interval, × 100; the value alone where there is no interval."""
+    shown = form.format(settled(scale * value))
+    return shown if math.isnan(low) else f"{shown} ± {settled(scale * (high - low) / 2):.1f}"
+
+
+def settled(number: float) -> float:
+    """The number without its last bits, in which sums in another order differ: shown alike wherever it is computed."""
+    return round(number, 9)
+
+
+def remarks(row: Row) -> list[str]:
+    """What a reader must know of a row beside its numbers: what is unfinished, failed, unscored."""
+    lines = []
+    run = row.run
+    if run.status != "finished":
+        alone = ", and values are over these alone" if 0 < run.done < run.questions else ""
+        lines.append(f"{run.status}, {run.done - run.failed} of {run.questions} questions answered{_failed(row)}{alone}; not compared")
+    elif run.failed:
+        lines.append(f"{run.done - run.failed} of {run.questions} questions answered{_failed(row)}; `ragmeter run --resume --retry-failed`")
+    if row.accepted:
+        lines.append(f"{_counted(row.accepted, 'question')} failed because code raised; accepted, counted as wrong")
+    if run.error:
+        lines.append(run.error)
+    lines += [f"these scores cannot be right: {what}" for what in row.violations]
+    if row.contaminated:
+        lines.append(f"{CONTAMINATED}: {'; '.join(row.contaminated)}; not compared")
+    lines += [f"{IMPLAUSIBLE}: {what}; a maintainer decides" for what in implausible(run)]
+    for metric, cell in row.cells.items():
+        number = cell.estimate.n + cell.estimate.unscorable + cell.unscored
+        if number < run.done:
+            answered = _counted(run.done, "answered question")
+            lines.append(f"only {number} of {answered} {'is' if number == 1 else 'are'} scored on {metric}")
+    lines += _unscored(row)
+    lines += _seeds(row)
+    unscorable = [cell.estimate.unscorable for cell in row.cells.values() if cell.estimate.unscorable]
+    if unscorable and not row.control:
+        are = "question is" if max(unscorable) == 1 else "questions are"
+        zero = [f"{head} {cell.over_all * cell.scale:.1f}" for head, cell in _headed(row) if cell.over_all is not None]
+        also = f"; over all questions, as the owners of these rules count: {', '.join(zero)}" if zero else ""
+        lines.append(f"up to {max(unscorable)} {are} unscorable on some metrics and left out of them{also}")
+    return lines
+
+
+def _headed(row: Row) -> Iterable[tuple[str, Cell]]:
+    """The cells of a row with their column heads."""
+    return zip(labels(list(row.cells)).values(), row.cells.values(), strict=True)
+
+
+def _failed(row: Row) -> str:
+    """How many questions failed, by kind, and what they count as."""
+    if not row.run.failed:
+        return ""
+    kinds = ", ".join(f"{kind} {count}" for kind, count in row.failures.items())
+    return f", {row.run.failed} failed ({kinds}) and count{'s' if row.run.failed == 1 else ''} as wrong"
+
+
+def _seeds(row: Row) -> Iterable[str]:
+    """How far the seeds of a row lie apart."""
+    apart = [f"{head} {' '.join(f'{item * cell.scale:.1f}' for item in cell.by_seed)}" for head, cell in _headed(row) if cell.by_seed]
+    return [f"by seed: {', '.join(apart)}"] if apart else []
+
+
+def _unscored(row: Row) -> Iterable[str]:
+    """Return what a judge gave no value, and the bounds, in one line for all its measures that lack the same number."""
+    groups: dict[tuple[str, int, str], list[tuple[str, str]]] = {}
+    for metric, cell in row.cells.items():
+        if cell.unscored:
+            name = re.split(r"[(#]", metric)[0]
+            groups.setdefault((metric.removeprefix(name), cell.unscored, cell.withheld), []).append((name, bounds_text(cell)))
+    for (judge, unscored, withheld), ((name, span), *others) in groups.items():
+        more = f" ({', '.join(' '.join(other) for other in others)})" if others else ""
+        what = withheld or f"the judge gave {_counted(unscored, 'question')} no value"
+        yield f"{name}{judge}: {what}; counted as wrong or right, it is between {span}{more}"
+
+
+def bounds_text(cell: Cell) -> str:
+    """`26.3 and 100.0`: the value with missing verdicts counted as wrong, and as right; `unknown` if it has no ends."""
+    if cell.bounds is None or math.isnan(cell.bounds.low):
+        return "unknown"
+    return f"{settled(cell.scale * cell.bounds.low):.1f} and {settled(cell.scale * cell.bounds.high):.1f}"
+
+
+BRACKETS = "in brackets: with missing verdicts counted as wrong, and as right"
+
+
+def bracketed(cell: Cell) -> str:
+    """`[26.3, 100.0]`: the bounds beside a value; empty if no verdict is missing."""
+    if not cell.unscored or cell.bounds is None or math.isnan(cell.bounds.low):
+        return ""
+    return f"[{bounds_text(cell).replace(' and ', ', ')}]"
+
+
+def why_withheld(board: Board) -> list[str]:
+    """Why cells of a board have no interval or no verdict, in one line: the three most frequent reasons."""
+    cells = [cell for row in board.rows if not row.control for cell in row.cells.values() if not cell.withheld]
+    results = [cell.estimate.withheld for cell in cells]
+    results += [cell.difference.withheld for cell in cells if cell.difference is not None]
+    kinds: dict[str, list[str]] = {}
+    for reason in filter(None, results):
+        # Reasons that differ in their numbers alone are one kind.
+        kinds.setdefault(re.sub(r"\d[\d,.]*", "…", reason), []).append(reason)
+    most = sorted(kinds.values(), key=len, reverse=True)[:3]
+    reasons = [f"{_in_units(kind[0], board)} ({_counted(len(kind), 'value')})" for kind in most]
+    return [f"no interval and no verdict where too little is there for one: {'; '.join(reasons)}"] if reasons else []
+
+
+def _in_units(reason: str, board: Board) -> str:
+    return reason.replace("units", f"{board.sampled.kind}s")
+
+
+def could_have_shown(board: Board) -> list[str]:
+    """The smallest difference to the reference that a board could have shown, by its first metric that has any."""
+    for metric, head in labels(board.metrics).items():
+        cells = [row.cells[metric] for row in board.rows if metric in row.cells]
+        known = [cell.scale * cell.difference.detectable for cell in cells if cell.difference is not None and not cell.difference.withheld]
+        known = [value for value in known if not math.isnan(value)]
+        if known:
+            low, high = (f"{value:.1f}" for value in (min(known), max(known)))
+            span = low if low == high else f"{low} to {high}, depending on the method"
+            return [f"smallest difference in {head} that could have been shown (80 % power, before correction): {span}"]
+    return []
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def badge(board: Board, row: Row) -> str:
+    """What a method's name is followed by: ` (control)`, ` (reference)`, ` (submitted)`, ` (incomplete)` or nothing."""
+    if row.control:
+        return " (control)"
+    marks = ["reference"] * (row.run.method == board.reference) or [row.run.origin] * (row.run.origin != "run")
+    marks += [INCOMPLETE] * (row.run.status == INCOMPLETE)
+    return f" ({', '.join(marks)})" if marks else ""
+
+
+def footnotes(board: Board) -> list[str]:
+    """What the numbers and marks of a board mean."""
+    plain = any(cell.scale == 1 for row in board.rows for cell in row.cells.values())
+    shown = "value × 100 (plain numbers as they are)" if plain else "value × 100"
+    notes = [f"{shown} ± half its 95 % interval (Student's t over {board.sampled.kind}s), {board.sampled.in_words(board.questions)}"]
+    if board.reference:
+        notes.append(
+            f"in parentheses the paired difference to {board.reference}; * p < .05, ** p < .01 (paired t over "
+            f"{board.sampled.kind}s, Holm's correction over the methods of a column)"
+        )
+    if any(bracketed(cell) for row in board.rows for cell in row.cells.values()):
+        notes.append(BRACKETS)
+    notes += [*why_withheld(board), *could_have_shown(board)]
+    if any(row.control for row in board.rows):
+        notes.append("controls show what a metric does; they are not ranked and not tested")
+    heads = labels(board.metrics)
+    if long := [f"{head} = {metric}" for metric, head in heads.items() if head != metric]:
+        notes.append(", ".join(long))
+    return [*notes, *health_text(board.health), *(f"{row.run.method}: {line}" for row in board.rows for line in remarks(row))]
+
+
+def render(boards: Sequence[Board], form: str) -> str:
+    """Boards as one text.
+
+    Args:
+        boards: In the order in which they are to stand.
+        form: One of `FORMATS`.
+    """
+    if form == "csv":
+        return to_csv(CSV_COLUMNS, (line for board in boards for line in tidy(board)))
+    write = {"markdown": _markdown_board, "latex": _latex_board}[form]
+    return "\n".join(write(board) for board in boards)
+
+
+# -- CSV -----------------------------------------------------------------------------------------------------------
+
+
+def to_csv(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+    """Rows as CSV (RFC 4180, line feeds): numbers as they are, no value as an empty cell, texts safe for spreadsheets.
+
+    A text that a spreadsheet would run as a formula gets an apostrophe before it; carriage returns become line feeds.
+    """
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows([[_csv_cell(value) for value in row] for row in rows])
+    return text.getvalue()
+
+
+def _csv_cell(value: Any) -> Any:
+    if isinstance(value, str):
+        text = value.replace("\r\n", "\n").replace("\r", "\n")
+        return "'" + text if text.startswith(_FORMULA) else text
+    return "" if value is None or (isinstance(value, float) and math.isnan(value)) else value
+
+
+def tidy(board: Board) -> Iterable[list[Any]]:
+    """One line for each run and metric, in the order of `CSV_COLUMNS`; values as stored, None is no value."""
+    shared = [board.dataset, board.dataset_fingerprint, board.setting, board.seed, board.questions]
+    for row in board.rows:
+        run, cost = row.run, row.cost
+        spent: list[Any] = (
+            [None] * 6
+            if cost is None
+            else [cost.seconds, cost.seconds_p50, cost.seconds_p95, cost.tokens, cost.memory_tokens, cost.cost_usd]
+        )
+        built = row.indexing
+        once: list[Any] = [None] * 4 if built is None else [built.seconds, built.model_calls, built.tokens, built.cost_usd]
+        for metric in board.metrics:
+            cell = row.cells.get(metric)
+            if cell is None:
+                continue
+            value, result = cell.estimate, cell.difference
+            open_to: list[Any] = [None, None] if cell.bounds is None else [cell.bounds.if_wrong, cell.bounds.if_right]
+            compared: list[Any] = [None] * 9
+            if result is not None:
+                compared = [result.value, result.low, result.high, result.n, result.wins, result.ties, result.losses, result.p, cell.p_holm]
+            yield [
+                *shared, run.method, run.kind, run.origin, run.status, run.run, metric,
+                "number" if cell.scale == 1 else "fraction", value.value, value.low, value.high,
+                value.n, value.unscorable, cell.unscored, *open_to, board.reference if result else None, *compared, mark(cell),
+                *spent, *once,
+            ]  # fmt: skip
+
+
+# -- Markdown ------------------------------------------------------------------------------------------------------
+
+
+def markdown_text(text: str) -> str:
+    """A text that Markdown shows as it is, on one line: no markup, links, HTML, or end of a cell."""
+    text = " ".join(text.split()).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    text = re.sub(r"([\\`*_{}\[\]()#!|~$])", r"\\\1", text)
+    # What looks like an address would become a link by itself.
+    return re.sub(r"(?i)\bwww\.", "www&#8203;.", text.replace("://", ":&#8203;//"))
+
+
+def to_markdown(columns: Sequence[str], rows: Iterable[Sequence[str]], *, left: int = 1) -> str:
+    """A Markdown table; the first `left` columns are aligned left, the others right. Cells are escaped already."""
+    rules = [":--" if position < left else "--:" for position in range(len(columns))]
+    lines = [columns, rules, *rows]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def _markdown_board(board: Board) -> str:
+    heads = labels(board.metrics)
+    rows = [
+        [markdown_text(row.run.method + badge(board, row))] + [markdown_text(_cell(row.cells.get(metric))) for metric in board.metrics]
+        for row in board.rows
+    ]
+    title = f"**{markdown_text(title_of(board))}**\n\n"
+    table = to_markdown(["method", *(markdown_text(heads[metric]) for metric in board.metrics)], rows)
+    return title + table + "\n" + "".join(f"- {markdown_text(note)}\n" for note in footnotes(board))
+
+
+def title_of(board: Board) -> str:
+    """What a board is about, in one line."""
+    return f"{board.dataset}, setting {board.setting}" + (f", seed {board.seed}" if board.seed else "")
+
+
+def _cell(cell: Cell | None, between: str = " ") -> str:
+    if cell is None or math.isnan(cell.estimate.value):
+        return "–"
+    value, result = cell.estimate, cell.difference
+    text = " ".join(filter(None, (plus_minus(value.value, value.low, value.high, scale=cell.scale), bracketed(cell))))
+    if result is None or math.isnan(result.value):
+        return text
+    below = plus_minus(result.value, result.low, result.high, "{:+.1f}", cell.scale)
+    return f"{text}{between}({below}{mark(cell)})"
+
+
+# -- LaTeX ---------------------------------------------------------------------------------------------------------
+
+
+def latex_text(text: str) -> str:
+    """A text that LaTeX prints as it is; works with pdfLaTeX and UTF-8 input."""
+    kept = "".join(character for character in " ".join(text.split()) if character.isprintable())
+    return "".join(_LATEX.get(character, character) for character in kept)
+
+
+def to_latex(columns: Sequence[str], rows: Iterable[Sequence[str]], *, caption: str, notes: Sequence[str] = (), left: int = 1) -> str:
+    """A LaTeX table with the rules of the package `booktabs`. Cells, caption and notes are escaped already."""
+    shape = "l" * left + "r" * (len(columns) - left)
+    body = [" & ".join(row) + r" \\" for row in rows]
+    responses = [rf"\par\smallskip\footnotesize {note}." for note in notes]
+    lines = [
+        "% \\usepackage{booktabs}",
+        r"\begin{table}",
+        r"\centering",
+        rf"\caption{{{caption}}}",
+        rf"\begin{{tabular}}{{{shape}}}",
+        r"\toprule",
+        " & ".join(columns) + r" \\",
+        r"\midrule",
+        *body,
+        r"\bottomrule",
+        r"\end{tabular}",
+        *responses,
+        r"\end{table}",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _latex_board(board: Board) -> str:
+    heads = labels(board.metrics)
+    rows = [
+        [latex_text(row.run.method + badge(board, row))] + [_latex_cell(row.cells.get(metric)) for metric in board.metrics]
+        for row in board.rows
+    ]
+    return to_latex(
+        ["method", *(latex_text(heads[metric]) for metric in board.metrics)],
+        rows,
+        caption=latex_text(title_of(board)),
+        notes=[latex_text(note) for note in footnotes(board)],
+    )
+
+
+def _latex_cell(cell: Cell | None) -> str:
+    if cell is not None and cell.withheld:
+        return ""
+    if cell is None or math.isnan(cell.estimate.value):
+        return "--"
+    value, result = cell.estimate, cell.difference
+    text = plus_minus(value.value, value.low, value.high, scale=cell.scale).replace(" ± ", r" \pm ")
+    text += rf"\;{bracketed(cell)}" if bracketed(cell) else ""
+    if result is not None and not math.isnan(result.value):
+        supplied = mark(cell)
+        raised = f"^{{{supplied}}}" if supplied else ""
+        text += rf"\;({cell.scale * result.value:+.1f}{raised})"
+    return f"${text}$"
+
+
+# -- Boards and other tables as pieces of HTML for notebooks: no script, no style sheet, every text escaped --
+# Leaderboard and report build their own pages (`leaderboard/elements/nodes.py`); this is for a cell of a notebook, which
+# puts what it is given into its page as it is.
+
+
+_LEFT, _RIGHT = ' style="text-align: left"', ' style="text-align: right"'
+
+
+def to_html(columns: Sequence[str], rows: Iterable[Sequence[str]], *, caption: str = "", notes: Sequence[str] = ()) -> str:
+    """A table; the first column is aligned left, the others right.
+
+    Args:
+        columns, rows: Plain texts; a line feed breaks the line.
+        caption: Stands above.
+        notes: Stand below.
+    """
+    head = _cells("th", columns)
+    body = "".join(f"<tr>{_cells('td', row)}</tr>\n" for row in rows)
+    named = f"<caption{_LEFT}>{_text(caption)}</caption>\n" if caption else ""
+    items = "".join(f"<li>{_text(note)}</li>\n" for note in notes)
+    below = f"<ul>\n{items}</ul>\n" if items else ""
+    return f"<table>\n{named}<thead><tr>{head}</tr></thead>\n<tbody>\n{body}</tbody>\n</table>\n{below}"
+
+
+def board_html(board: Board) -> str:
+    """A board: value × 100 ± half its interval, below it the paired difference to the reference, notes at the end."""
+    heads = labels(board.metrics)
+    rows = [[row.run.method + badge(board, row), *(_cell(row.cells.get(metric), "\n") for metric in board.metrics)] for row in board.rows]
+    wrong = [f"{heads.get(metric, metric)} {'; '.join(flags)}" for metric, flags in board.flags.items()]
+    return to_html(
+        ["method", *(heads[metric] for metric in board.metrics)], rows, caption=title_of(board), notes=[*footnotes(board), *wrong]
+    )
+
+
+def _cells(tag: str, texts: Sequence[str]) -> str:
+    """One row's cells, the first aligned left."""
+    return "".join(f"<{tag}{_RIGHT if position else _LEFT}>{_text(text)}</{tag}>" for position, text in enumerate(texts))
+
+
+def _text(text: str) -> str:
+    return "<br>".join(map(escape, text.splitlines()))
+
+
+# -- Results as JSON has them --
+
+
+def plain(value: Any) -> Any:
+    """A value made of dictionaries, lists, numbers and texts: no NaN (None stands for it), no tuples, no arrays."""
+    if isinstance(value, dict):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [plain(item) for item in value]
+    if isinstance(value, np.ndarray):
+        return plain(value.tolist())
+    if isinstance(value, np.generic):
+        return plain(value.item())
+    if isinstance(value, Enum):
+        return value.name.lower()
+    return None if isinstance(value, float) and not math.isfinite(value) else value

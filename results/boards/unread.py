@@ -1,0 +1,315 @@
+"""Questions that a judge gave no value: bounds instead of a guess, and when a value is withheld.
+
+Unread verdicts are not missing at random: a judge stumbles over the hard answers, while exact matches are settled
+without a call. So no value stands alone that leaves verdicts out. It comes with what it would be if all of them were
+wrong, and if all were right. It is withheld if too many are missing, or if nothing that the judge was asked could be
+read. A difference is significant only if it is at both ends of the bounds.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import yaml
+from duckdb import DuckDBPyConnection
+from numpy.typing import NDArray
+
+from judges.judge import NOTHING_CLAIMED
+from results.statistics.closed_form import Moments, holm_array, holm_levels, paired
+from results.statistics.core import Clusters, Estimate, Floats
+from results.statistics.intervals import Family
+from results.store.failures import FROM_QUESTIONS
+from results.store.queries import Columns, RunRow
+from results.store.store import INCOMPLETE, Store
+
+MAX_UNSCORED = 0.05
+"""Share of missing verdicts above which a value is withheld, unless an experiment sets `max_unscored`."""
+NO_LIMITS = "verdicts are missing, and the metric has no smallest and largest value"
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """What a value could be if the missing verdicts were known.
+
+    Attributes:
+        unread: Questions that the judge gave no value.
+        scorable: These and the questions with a value.
+        if_wrong, if_right: The value with each of them at the metric's worst, and at its best; NaN if it has none.
+        withheld: Why the value is withheld; empty if it is shown.
+    """
+
+    unread: int
+    scorable: int
+    if_wrong: float
+    if_right: float
+    withheld: str = ""
+
+    @property
+    def low(self) -> float:
+        """The smaller end."""
+        return min(self.if_wrong, self.if_right)
+
+    @property
+    def high(self) -> float:
+        """The larger end."""
+        return max(self.if_wrong, self.if_right)
+
+    def to_json(self) -> dict[str, Any]:
+        """The bounds as JSON; for a measure of which less is better, `low_if_wrong` is the larger one."""
+        wrong, right = (None if math.isnan(value) else value for value in (self.if_wrong, self.if_right))
+        known = {"unread": self.unread, "scorable": self.scorable, "low_if_wrong": wrong, "high_if_right": right}
+        return known | ({"incomplete": self.withheld} if self.withheld else {})
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """What is missing of a judge's values of one run.
+
+    Attributes:
+        unread: Questions without a verdict; an answer that was judged and claims nothing is not among them.
+        silent: Whether no reply of the judge about the run could be read.
+    """
+
+    unread: int = 0
+    silent: bool = False
+
+
+def together(members: Sequence[Missing]) -> Missing:
+    """Return what is missing of the mean over several seeds: at least as much as of any of them."""
+    return Missing(max((item.unread for item in members), default=0), any(item.silent for item in members))
+
+
+def ends(definition: Mapping[str, Any]) -> tuple[float, float]:
+    """Return the smallest and the largest value of a metric; NaN if it has none."""
+    low, high = definition.get("low"), definition.get("high")
+    return (math.nan, math.nan) if low is None or high is None else (float(low), float(high))
+
+
+def bounds_of(value: float, n: int, unread: int, definition: Mapping[str, Any], missing: Missing, most: float) -> Bounds:
+    """Return the bounds of a mean that leaves questions out.
+
+    Args:
+        value, n: Mean over the n questions with a value.
+        unread: Questions without one.
+        definition: Of the metric.
+        missing: What is missing of it.
+        most: The share of missing verdicts above which it is withheld.
+    """
+    worst, best = ends(definition)
+    if not definition.get("higher_is_better", True):
+        worst, best = best, worst
+    scorable = n + unread
+    total = value * n if n else 0.0
+    if_wrong, if_right = ((total + unread * end) / scorable for end in (worst, best))
+    return Bounds(unread, scorable, if_wrong, if_right, why_withheld(missing, scorable, most))
+
+
+def why_withheld(missing: Missing, scorable: int, most: float) -> str:
+    """Return why values of a judge are withheld that lacks verdicts; empty if they are shown.
+
+    Args:
+        missing: What is missing.
+        scorable: Questions that could have a value.
+        most: The share of missing verdicts above which they are withheld, from 20 questions on.
+    """
+    if missing.unread <= most * scorable:
+        return ""
+    if missing.silent:
+        return f"{INCOMPLETE}: none of the judge's replies could be read ({missing.unread:,} of {scorable:,} verdicts are missing)"
+    if scorable >= FROM_QUESTIONS:
+        return f"{INCOMPLETE}: {missing.unread:,} of {scorable:,} verdicts are missing, more than {100 * most:g} %"
+    return ""
+
+
+def missing_values(connection: DuckDBPyConnection, runs: Sequence[str], metrics: Sequence[str]) -> dict[tuple[str, str], Missing]:
+    """Return what is missing of judges' values, by run and metric; nothing for what is complete."""
+    counts = connection.execute(
+        """SELECT run, metric, count(*) FROM scores WHERE list_contains(?, run) AND list_contains(?, metric)
+           AND unscored IS NOT NULL AND NOT list_contains(?, unscored) GROUP BY ALL""",
+        [list(runs), list(metrics), list(NOTHING_CLAIMED)],
+    ).fetchall()
+    if not counts:
+        return {}
+    silent = set(
+        connection.execute(
+            """SELECT c.run, m.id FROM judge_calls c JOIN metrics m ON m.judge = c.judge WHERE list_contains(?, c.run)
+               GROUP BY ALL HAVING count(c.call) > 0 AND count(*) FILTER (c.call IS NOT NULL AND c.unscored IS NULL) = 0""",
+            [list(runs)],
+        ).fetchall()
+    )
+    return {(run, metric): Missing(count, (run, metric) in silent) for run, metric, count in counts}
+
+
+def bounds_of_rows(
+    store: Store, scores: Columns, members: Mapping[str, Sequence[RunRow]], known: Mapping[str, Mapping[str, Any]]
+) -> dict[tuple[str, str], Bounds]:
+    """Return the bounds of every value that a judge gave, by row and metric.
+
+    Args:
+        store: Where to read.
+        scores: Of the rows.
+        members: The runs of each row.
+        known: Definitions of metrics.
+    """
+    judged = [key for key in scores.values if key in scores.unread or known.get(key[1], {}).get("judge") is not None]
+    missing: Mapping[tuple[str, str], Missing] = {}
+    most = MAX_UNSCORED
+    if scores.unread:
+        every = [run for rows in members.values() for run in rows]
+        with store.database.reading() as connection:
+            missing = missing_values(connection, [run.run for run in every], [metric for _, metric in scores.unread])
+            most = max_unscored(connection, {run.experiment for run in every})
+    results = {}
+    for row, metric in judged:
+        values, unread = scores.values[row, metric], scores.unscored[row, metric]
+        n = int(np.isfinite(values).sum())
+        if n + unread:
+            of_row = together([missing[run.run, metric] for run in members[row] if (run.run, metric) in missing])
+            value = float(np.nanmean(values)) if n else math.nan
+            results[row, metric] = bounds_of(value, n, unread, known.get(metric, {}), of_row, most)
+    return results
+
+
+def without_withheld(value: Estimate, bounds: Bounds | None) -> Estimate:
+    """Return an estimate, without its numbers if the value is withheld."""
+    if bounds is None or not bounds.withheld:
+        return value
+    return replace(value, value=math.nan, low=math.nan, high=math.nan, withheld=bounds.withheld)
+
+
+def max_unscored(connection: DuckDBPyConnection, experiments: Collection[str]) -> float:
+    """Return the smallest `max_unscored` of stored experiments; the default if none of them is stored."""
+    rows = connection.execute("SELECT source, profile FROM experiments WHERE list_contains(?, name)", [list(experiments)]).fetchall()
+    return min((_stated(source, profile) for source, profile in rows), default=MAX_UNSCORED)
+
+
+def max_unscored_of_runs(connection: DuckDBPyConnection, runs: Sequence[str]) -> float:
+    """Return the smallest `max_unscored` of the experiments that show any of these runs."""
+    rows = connection.execute("SELECT DISTINCT experiment FROM experiment_runs WHERE list_contains(?, run)", [list(runs)]).fetchall()
+    return max_unscored(connection, [name for (name,) in rows])
+
+
+@lru_cache(maxsize=64)
+def _stated(source: str, profile: str | None) -> float:
+    """Return what an experiment's file says; it was validated before it was stored."""
+    try:
+        value = yaml.safe_load(source)
+    except yaml.YAMLError:
+        return MAX_UNSCORED
+    if not isinstance(value, dict):
+        return MAX_UNSCORED
+    laid = value | ((value.get("profiles") or {}).get(profile) or {})
+    return float(laid.get("max_unscored", MAX_UNSCORED))
+
+
+# -- Tests that hold at both ends --
+
+
+@dataclass(frozen=True, slots=True)
+class Ends:
+    """Scores of which some verdicts are missing, with these at either end; arrays of shape (rows, questions).
+
+    Attributes:
+        least, most: The scores, missing verdicts at the metric's smallest value and at its largest.
+        unread: Which verdicts are missing.
+    """
+
+    least: Floats
+    most: Floats
+    unread: NDArray[np.bool_]
+
+    @classmethod
+    def stacked(cls, columns: Columns, rows: Sequence[tuple[str, str]], known: Mapping[str, Mapping[str, Any]]) -> Ends:
+        """From columns by (run, metric); a row that is not there is NaN throughout."""
+        nothing = np.full(len(columns.questions), np.nan)
+        made = [
+            cls.of(columns.values.get(row, nothing), columns.unread.get(row, np.zeros(len(nothing), np.bool_)), known.get(row[1], {}))
+            for row in rows
+        ]
+        return cls(*(np.stack([getattr(item, name) for item in made]) for name in ("least", "most", "unread")))
+
+    @classmethod
+    def of(cls, scores: Floats, unread: NDArray[np.bool_], definition: Mapping[str, Any]) -> Ends:
+        """From scores that are NaN where a verdict is missing."""
+        low, high = ends(definition)
+        return cls(np.where(unread, low, scores), np.where(unread, high, scores), unread)
+
+    def __getitem__(self, rows: Sequence[int]) -> Ends:
+        rows = list(rows)
+        return Ends(self.least[rows], self.most[rows], self.unread[rows])
+
+
+@dataclass(frozen=True, slots=True)
+class AtBothEnds:
+    """Paired differences that missing verdicts leave open, at the two ends furthest apart; of shape (rows,).
+
+    Attributes:
+        least: The missing verdicts at the smallest value for the candidate, and at the largest for the reference.
+        most: The other way round.
+        open: Whether a missing verdict has no end, as the metric has none.
+    """
+
+    least: Moments
+    most: Moments
+    open: NDArray[np.bool_]
+
+    @property
+    def p(self) -> Floats:
+        """The larger of the two p-values, 1 if the two ends differ in sign; NaN if either verdict is withheld."""
+        one, other = self.least, self.most
+        agree = np.sign(one.value) == np.sign(other.value)
+        withheld = np.isnan(one.p) | np.isnan(other.p) | self.open
+        return np.where(withheld, np.nan, np.where(agree, np.maximum(one.p, other.p), 1.0))
+
+    def interval(self, level: Floats) -> tuple[Floats, Floats]:
+        """From the lower bound at one end to the upper bound at the other; NaN if either verdict is withheld."""
+        low, high, out = self.least.interval(level)[0], self.most.interval(level)[1], np.isnan(self.p)
+        return np.where(out, np.nan, low), np.where(out, np.nan, high)
+
+    def withheld(self, units: str = "units") -> list[str]:
+        """Why there is no verdict, row by row; empty if there is one."""
+        reasons = zip(self.least.withheld(units), self.most.withheld(units), self.open.tolist(), strict=True)
+        return [NO_LIMITS if no_end else str(one or other) for one, other, no_end in reasons]
+
+
+def at_both_ends(candidates: Ends, references: Ends, clusters: Clusters) -> AtBothEnds:
+    """Compare rows of the same questions at both ends; one label in `clusters` per question."""
+    no_end = np.isnan(candidates.least) & candidates.unread | np.isnan(references.least) & references.unread
+    return AtBothEnds(
+        paired(candidates.least, references.most, clusters=clusters),
+        paired(candidates.most, references.least, clusters=clusters),
+        np.asarray(no_end.any(axis=1)),
+    )
+
+
+def all_p(scores: Ends, pairs: Moments, clusters: Clusters) -> Floats:
+    """Return the p-value of each pair of rows that holds at both ends; that of `pairs` if no verdict is missing."""
+    p = np.array(pairs.p)
+    lacking = np.asarray(scores.unread.any(axis=1))
+    for row in range(len(p)):
+        others = [other for other in range(row + 1, len(p)) if lacking[row] or lacking[other]]
+        if others:
+            p[row, others] = p[others, row] = at_both_ends(scores[[row] * len(others)], scores[others], clusters).p
+    return p
+
+
+def family_at_both_ends(plain: Family, candidates: Ends, references: Ends, clusters: Clusters) -> Family:
+    """Return differences of one family that hold whatever the missing verdicts are.
+
+    Args:
+        plain: The differences over the questions that both have a value for.
+        candidates, references: The scores, row by row of these differences.
+        clusters: One label per question.
+    """
+    result = at_both_ends(candidates, references, clusters)
+    p = result.p
+    tested = np.where(np.isnan(p), 1.0, p)
+    low, high = result.interval(holm_levels(tested))
+    corrected = np.where(np.isnan(p), np.nan, holm_array(tested))
+    columns = zip(plain.differences, low.tolist(), high.tolist(), p.tolist(), result.withheld(), strict=True)
+    return Family([replace(item, low=lo, high=hi, p=one, withheld=why) for item, lo, hi, one, why in columns], corrected.tolist())

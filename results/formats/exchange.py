@@ -1,0 +1,429 @@
+"""Runs in and out of a store as Parquet, and two stores made one.
+
+Everything is addressed by content (fingerprints of runs and data), so merging adds what is not there yet: no row comes
+in twice, and a question that failed here and was answered there takes the answer while its run is open. A finished run
+stays as it is; if both stores finished the same task with other answers, the imported execution gets an id of its own.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+
+from benchmarks.core.errors import UserError, make_folder
+from results.judging import labels as labeling
+from results.judging.judgments import with_present
+from results.store.database import FILE, SCHEMA, Database, now
+from results.store.invariants import check_run
+from results.store.queries import RunRow
+from results.store.store import AGGREGATED, BETWEEN_RUNS, BY_RUN, FINISHED, TOKEN, Store
+from results.store.variants import style_of_name
+
+MANIFEST = "ragmeter.json"
+FORMAT = 1
+_BATTLE = ("dataset_fingerprint", "setting", "judge", "question", "one", "other")
+_SHARED = {
+    "environments": ("environment",),
+    "datasets": ("fingerprint",),
+    "questions": ("dataset_fingerprint", "question"),
+    "units": ("dataset_fingerprint", "kind", "question"),
+    "passages": ("id",),
+    "methods": ("id", "version"),
+    "metrics": ("id",),
+    "indexing": ("run", "artifact"),
+    "checkpoints": ("sha256",),
+    "tags": ("name",),
+    "gates": ("baseline", "candidate", "metric", "decided_at"),
+    "judges": ("judge",),
+    "battle_calls": _BATTLE,
+    "battles": _BATTLE,
+    "annotations": ("dataset_fingerprint", "setting", "question", "one", "other", "criterion", "annotator", "labeled"),
+}
+"""Tables that belong to no single run, with what tells their rows apart; what is here already stays as it is.
+
+Of one comparison by a judge all rows come in or none: calls of one judging and verdicts of another fit nowhere.
+"""
+_PER_QUESTION = ("evidence", "usage", "calls", "predictions")
+"""Rows of a question come in together or not at all; `predictions`, which says what is here, goes last."""
+_ABOUT_ANSWERS = {"scores": ("run", "question", "metric"), "judge_calls": ("run", "question", "judge")}
+"""Rows about answers that are here, with what they come in by as a whole: what is not here yet, and is about them."""
+_UNUSED_BEFORE = (3, ("battles", "judge_calls"))
+"""Tables that nothing had written to before this schema version, and that had other columns."""
+
+
+@dataclass(frozen=True, slots=True)
+class Merged:
+    """What a merge imported: runs that were new, runs that were completed, and questions of both."""
+
+    new_runs: int
+    completed_runs: int
+    questions: int
+
+
+def export(store: Store, folder: Path, runs: Sequence[str] | None = None) -> dict[str, int]:
+    """Write a store's tables as Parquet files, one each, with a manifest.
+
+    Args:
+        store: What to export.
+        folder: Where to; must not exist, or be empty.
+        runs: Fingerprints; None exports all runs. Data, cards and questions of the runs go along.
+
+    Returns:
+        Rows by table.
+
+    Raises:
+        UserError: The folder holds something already or cannot be made, or a run is unknown.
+    """
+    if folder.exists() and not folder.is_dir():
+        raise UserError("this is a file, not a folder", where=str(folder), try_this="name a new folder")
+    if folder.exists() and any(folder.iterdir()):
+        raise UserError("this folder is not empty", where=str(folder), try_this="name a new one")
+    making = folder.with_name(f".{folder.name}.part")
+    rows = {}
+    with store.database.reading() as connection:
+        chosen = _chosen(connection, runs)
+        # Not before it is known that there is something to export.
+        shutil.rmtree(making, ignore_errors=True)
+        make_folder(making, folder)
+        for table, condition in chosen.items():
+            connection.execute(f"COPY (FROM {table} WHERE {condition}) TO '{_quoted(making / table)}.parquet'")
+            counted = connection.execute(f"SELECT count(*) FROM '{_quoted(making / table)}.parquet'").fetchone()
+            rows[table] = int(counted[0]) if counted else 0
+    manifest = {"format": FORMAT, "schema": SCHEMA, "exported_at": now().isoformat(), "rows": rows}
+    (making / MANIFEST).write_text(json.dumps(manifest, indent=1) + "\n", "utf-8")
+    if folder.exists():
+        folder.rmdir()
+    making.rename(folder)
+    return rows
+
+
+def _chosen(connection: duckdb.DuckDBPyConnection, runs: Sequence[str] | None) -> dict[str, str]:
+    """By table, the condition of the rows that go out."""
+    tables = [row[0] for row in connection.execute("SELECT table_name FROM duckdb_tables() ORDER BY 1").fetchall()]
+    tables.remove("ragmeter_schema")
+    if runs is None:
+        return dict.fromkeys(tables, "true")
+    known = {row[0] for row in connection.execute("SELECT run FROM runs").fetchall()}
+    for run in runs:
+        if run not in known:
+            raise UserError(f"there is no run {run!r} in the store", try_this="`ragmeter list runs` lists them")
+    named = ", ".join(f"'{run}'" for run in runs)
+    mine = f"run IN ({named})"
+    data = f"SELECT dataset_fingerprint FROM runs WHERE {mine}"
+    conditions = dict.fromkeys(("runs", *BY_RUN, "experiment_runs"), mine)
+    conditions |= {
+        "datasets": f"fingerprint IN ({data})",
+        "questions": f"dataset_fingerprint IN ({data})",
+        "units": f"dataset_fingerprint IN ({data})",
+        "experiments": f"name IN (SELECT experiment FROM experiment_runs WHERE {mine})",
+        "added_columns": f"experiment IN (SELECT experiment FROM experiment_runs WHERE {mine})",
+        "environments": f"environment IN (SELECT environment FROM runs WHERE {mine})",
+        "passages": f"""id IN (SELECT id FROM evidence WHERE {mine}
+                        UNION SELECT unnest(evidence) FROM questions WHERE dataset_fingerprint IN ({data}))""",
+        "metrics": f"id IN (SELECT metric FROM summaries WHERE {mine})",
+        "methods": "true",
+        "judges": "true",
+    }
+    between = f"one IN ({named}) AND (other IS NULL OR other IN ({named}))"
+    conditions |= dict.fromkeys((*BETWEEN_RUNS, "annotations"), between)
+    return {table: conditions[table] for table in tables if table in conditions}
+
+
+def merge(store: Store, source: Path) -> Merged:
+    """Take over what another store, or an export of one, holds and this one does not; all of it or nothing.
+
+    Args:
+        store: What to merge into; made where there is none.
+        source: A store folder, or a folder that `export` wrote.
+
+    Raises:
+        UserError: The source is neither, is this store itself, or was written by a newer ragmeter.
+    """
+    if (source / FILE).is_file() and store.database.exists and source.resolve() == store.folder.resolve():
+        raise UserError("this is the store itself", where=str(source), try_this="name another one")
+    with _exported(source) as folder:
+        manifest = _manifest(folder)
+        version, unused = _UNUSED_BEFORE
+        tables = [name for name in manifest["rows"] if manifest["schema"] >= version or name not in unused]
+        results = {table: f"read_parquet('{_quoted(folder / table)}.parquet')" for table in tables}
+        with store.database.writing() as connection:
+            merged = _merge(connection, results)
+            runs = connection.execute(f"SELECT run FROM {results['runs']}").fetchall()
+            for table in ("wanted", "others", "closed", "renamed"):
+                connection.execute(f"DROP TABLE {table}")
+        # What was found wrong with half of a run says nothing of the whole.
+        for (run,) in runs:
+            check_run(store, run)
+        return merged
+
+
+@contextmanager
+def _exported(source: Path) -> Iterator[Path]:
+    """The source as an export."""
+    if (source / MANIFEST).is_file():
+        yield source
+    elif (source / FILE).is_file():
+        with tempfile.TemporaryDirectory(prefix="ragmeter-merge-") as made:
+            folder = Path(made) / "export"
+            export(Store(source), folder)
+            yield folder
+    else:
+        raise UserError(
+            "this is neither a store nor an export of one", where=str(source), try_this=f"name a folder that holds {FILE} or {MANIFEST}"
+        )
+
+
+def _manifest(folder: Path) -> dict[str, Any]:
+    path = folder / MANIFEST
+    try:
+        manifest = json.loads(path.read_text("utf-8"))
+        known = manifest["format"] == FORMAT and int(manifest["schema"]) <= SCHEMA
+        tables = list(manifest["rows"])
+    except (ValueError, KeyError, TypeError, UnicodeDecodeError):
+        raise UserError("this is not the manifest of an export", where=str(path)) from None
+    if not known:
+        raise UserError("a newer ragmeter wrote this export", where=str(path), try_this="upgrade ragmeter")
+    for table in tables:
+        if not re.fullmatch(r"[a-z_]+", table) or not (folder / f"{table}.parquet").is_file():
+            raise UserError(f"the export lacks {table}.parquet", where=str(folder), try_this="export it again")
+    return manifest
+
+
+def _columns(connection: duckdb.DuckDBPyConnection, source: str) -> set[str]:
+    return {row[0] for row in connection.execute(f"DESCRIBE SELECT * FROM {source}").fetchall()}
+
+
+def _quoted(path: Path) -> str:
+    return str(path).replace("'", "''")
+
+
+def _merge(connection: duckdb.DuckDBPyConnection, source: dict[str, str]) -> Merged:
+    def one(query: str) -> int:
+        row = connection.execute(query).fetchone()
+        return int(row[0]) if row else 0
+
+    if "base" not in _columns(connection, source["runs"]):
+        # Of a ragmeter whose rows did not say yet what they ask.
+        names = [name for (name,) in connection.execute(f"SELECT DISTINCT dataset FROM {source['runs']}").fetchall()]
+        columns = [style_of_name(name).row() for name in names]
+        connection.register("styles", pa.table({"dataset": names, **{key: [row[key] for row in columns] for key in columns[0]}}))
+        source["runs"] = f"(SELECT * FROM {source['runs']} JOIN styles USING (dataset))"
+    connection.execute("CREATE TEMP TABLE closed AS SELECT run FROM runs WHERE status = 'finished'")
+    _separate(connection, source)
+    fresh = f"FROM {source['runs']} there ANTI JOIN runs USING (run)"
+    new = one(f"SELECT count(*) {fresh}")
+    connection.execute(f"INSERT INTO runs BY NAME SELECT there.* {fresh}")
+    # Questions to take: not answered here, or failed here and answered there.
+    connection.execute(
+        f"""CREATE TEMP TABLE wanted AS SELECT there.run, there.question FROM {source["predictions"]} there
+            ANTI JOIN closed USING (run) LEFT JOIN predictions here USING (run, question)
+            WHERE here.run IS NULL OR (here.failed IS NOT NULL AND there.failed IS NULL)"""
+    )
+    questions = one("SELECT count(*) FROM wanted")
+    touched = one("SELECT count(DISTINCT run) FROM wanted")
+    for table in (*_PER_QUESTION, *_ABOUT_ANSWERS):
+        connection.execute(f"DELETE FROM {table} USING wanted w WHERE {table}.run = w.run AND {table}.question = w.question")
+    for table in BETWEEN_RUNS:
+        connection.execute(
+            f"""DELETE FROM {table} USING wanted w WHERE {table}.question = w.question
+                AND ({table}.one = w.run OR {table}.other = w.run)"""
+        )
+    # Exports of a ragmeter before schema version 8 have no calls.
+    for table in (table for table in _PER_QUESTION if table in source):
+        taken = f"FROM {source[table]} there SEMI JOIN wanted USING (run, question)"
+        connection.execute(f"INSERT INTO {table} BY NAME SELECT there.* {taken}")
+    # Scores and judgments of other answers say nothing about those that are here.
+    connection.execute(
+        f"""CREATE TEMP TABLE others AS SELECT there.run, there.question FROM {source["predictions"]} there
+            JOIN predictions here USING (run, question) WHERE {_DIFFER}"""
+    )
+    if "annotations" in source and "labeled" not in _columns(connection, source["annotations"]):
+        present = with_present(source["annotations"], source["questions"], source["predictions"])
+        source["annotations"] = f"(SELECT * RENAME (present AS labeled) FROM ({present}))"
+    for table, keys in _SHARED.items():
+        if table in source:
+            same = " AND ".join(f"here.{key} IS NOT DISTINCT FROM there.{key}" for key in keys)
+            fits = "NOT EXISTS (FROM others o WHERE o.question = there.question AND o.run IN (there.one, there.other))"
+            connection.execute(
+                f"INSERT INTO {table} BY NAME SELECT * FROM {source[table]} there WHERE "
+                f"NOT EXISTS (FROM {table} here WHERE {same}) AND {fits if table in BETWEEN_RUNS else 'true'}"
+            )
+    for table in _ABOUT_ANSWERS.keys() & source.keys():
+        connection.execute(
+            f"""INSERT INTO {table} BY NAME SELECT there.* FROM {source[table]} there
+                ANTI JOIN {table} here USING ({", ".join(_ABOUT_ANSWERS[table])})
+                WHERE EXISTS (FROM predictions p WHERE p.run = there.run AND p.question = there.question)
+                AND NOT EXISTS (FROM others o WHERE o.run = there.run AND o.question = there.question)"""
+        )
+    connection.execute(f"DELETE FROM summaries WHERE run IN (SELECT run FROM {source['runs']})")
+    connection.execute(
+        f"""INSERT INTO summaries BY NAME {AGGREGATED} WHERE run IN (SELECT run FROM {source["runs"]})
+            GROUP BY run, metric ORDER BY run, min(rowid)"""
+    )
+    connection.execute(
+        f"""UPDATE runs SET status = '{FINISHED}', error = NULL WHERE status <> '{FINISHED}' AND questions =
+            (SELECT count(*) FROM predictions p WHERE p.run = runs.run) AND run IN (SELECT run FROM {source["runs"]})"""
+    )
+    for table in ("experiment_runs", "added_columns"):
+        if table in source:
+            connection.execute(
+                f"""INSERT INTO {table} BY NAME SELECT there.* FROM {source[table]} there
+                    WHERE NOT EXISTS (FROM experiments e WHERE e.name = there.experiment)"""
+            )
+    fresh = f"FROM {source['experiments']} there ANTI JOIN experiments USING (name)"
+    connection.execute(f"INSERT INTO experiments BY NAME SELECT there.* {fresh}")
+    return Merged(new, max(0, touched - new), questions)
+
+
+_DIFFER = "(there.answer IS DISTINCT FROM here.answer OR (there.failed IS NULL) <> (here.failed IS NULL))"
+_RUN_COLUMNS = {"run", "one", "other", "baseline", "candidate"}
+
+
+def _separate(connection: duckdb.DuckDBPyConnection, source: dict[str, str]) -> None:
+    """Give executions that were finished there an id of their own, if one of that id was finished here with other answers."""
+    connection.execute(
+        f"""CREATE TEMP TABLE renamed AS
+            SELECT run, split_part(run, '.', 1) || '.' || left(md5(run || there.started_at::VARCHAR), {TOKEN}) AS id
+            FROM {source["runs"]} there JOIN closed USING (run) WHERE there.status = '{FINISHED}'
+            AND run IN (SELECT there.run FROM {source["predictions"]} there JOIN predictions here USING (run, question) WHERE {_DIFFER})"""
+    )
+    if not connection.execute("FROM renamed").fetchall():
+        return
+    for table, rows in source.items():
+        if names := sorted(_columns(connection, rows) & _RUN_COLUMNS):
+            ids = ", ".join(f"coalesce((SELECT id FROM renamed r WHERE r.run = t.{name}), t.{name}) AS {name}" for name in names)
+            source[table] = f"(SELECT * REPLACE ({ids}) FROM {rows} t)"
+
+
+# -- Keeping a store small: what may go, letting it go, and giving the room back to the disk --
+
+
+@dataclass(frozen=True, slots=True)
+class Pruned:
+    """What went: runs, data sets that no run is about any more, passages that nothing names, and bytes of artifacts.
+
+    People's labels stay; `resting` is how many are about answers that are gone now.
+    """
+
+    runs: int
+    datasets: int
+    passages: int
+    artifact_bytes: int
+    resting: int = 0
+
+
+def orphans(store: Store, runs: Sequence[RunRow]) -> list[RunRow]:
+    """Runs that no experiment names, that were not submitted and that have no tag.
+
+    Args:
+        store: Where they are.
+        runs: Those to choose from.
+    """
+    with store.database.reading() as connection:
+        tagged = {row[0] for row in connection.execute("SELECT run FROM tags WHERE run IS NOT NULL").fetchall()}
+    return [run for run in runs if run.experiment == "-" and run.origin == "run" and run.run not in tagged]
+
+
+def references(store: Store, runs: Sequence[str]) -> dict[str, list[str]]:
+    """Return what still refers to runs: tags, experiments, decisions of the gate, and people's labels.
+
+    Args:
+        store: Where they are.
+        runs: Their ids.
+
+    Returns:
+        By run, for example `["tag main", "experiment rag", "2 gate decisions"]`.
+    """
+    query = """
+        SELECT run, 'tag ' || name FROM tags WHERE list_contains($1, run)
+        UNION ALL SELECT run, 'experiment ' || experiment FROM experiment_runs WHERE list_contains($1, run)
+        UNION ALL SELECT run, count(*) || ' gate decision' || CASE WHEN count(*) > 1 THEN 's' ELSE '' END
+            FROM (SELECT unnest([baseline, candidate]) AS run FROM gates) WHERE list_contains($1, run) GROUP BY run
+        UNION ALL SELECT run, count(*) || ' label' || CASE WHEN count(*) > 1 THEN 's' ELSE '' END
+            FROM (SELECT unnest([one, other]) AS run FROM annotations) WHERE list_contains($1, run) GROUP BY run"""
+    with store.database.reading() as connection:
+        rows = connection.execute(query, [list(runs)]).fetchall()
+    results: dict[str, list[str]] = {run: [] for run in runs}
+    for run, what in sorted(rows):
+        results[run].append(what)
+    return results
+
+
+def prune(store: Store, runs: Sequence[str], *, artifacts: bool = False) -> Pruned:
+    """Delete runs, and then data, passages and experiments that only they referred to.
+
+    Args:
+        store: Where.
+        runs: Fingerprints; may be empty, to delete only what nothing refers to any more.
+        artifacts: Delete indexes and embeddings too; they are made again when needed.
+    """
+    labels = labeling.standing(store, runs)[0]
+    with store.database.writing() as connection:
+        counted = {table: _count(connection, table) for table in ("runs", "datasets", "passages")}
+        for table in (*BY_RUN, "experiment_runs", "runs"):
+            connection.execute(f"DELETE FROM {table} WHERE list_contains(?, run)", [list(runs)])
+        for table in BETWEEN_RUNS:
+            connection.execute(f"DELETE FROM {table} WHERE list_contains(?, one) OR list_contains(?, other)", [list(runs)] * 2)
+        connection.execute("DELETE FROM experiments WHERE name NOT IN (SELECT experiment FROM experiment_runs)")
+        connection.execute("DELETE FROM added_columns WHERE experiment NOT IN (SELECT name FROM experiments)")
+        connection.execute("DELETE FROM datasets WHERE fingerprint NOT IN (SELECT dataset_fingerprint FROM runs)")
+        for table in ("questions", "units"):
+            connection.execute(f"DELETE FROM {table} WHERE dataset_fingerprint NOT IN (SELECT fingerprint FROM datasets)")
+        connection.execute("DELETE FROM environments WHERE environment NOT IN (SELECT environment FROM runs WHERE environment IS NOT NULL)")
+        connection.execute(
+            """DELETE FROM passages WHERE id NOT IN (SELECT id FROM evidence
+               UNION SELECT unnest(evidence) FROM questions)"""
+        )
+        gone = {table: before - _count(connection, table) for table, before in counted.items()}
+    freed = 0
+    if artifacts and store.artifacts.exists():
+        freed = sum(file.stat().st_size for file in store.artifacts.rglob("*") if file.is_file())
+        shutil.rmtree(store.artifacts)
+    return Pruned(gone["runs"], gone["datasets"], gone["passages"], freed, labels)
+
+
+def vacuum(database: Database) -> tuple[int, int]:
+    """Write the store's file anew without the room that deleted rows left; readers are not disturbed.
+
+    Returns:
+        Bytes before and after.
+
+    Raises:
+        UserError: The store cannot be written; it is left as it is.
+    """
+    with database.alone() as path:
+        before = _size(path)
+        copy = path.with_name(f".{path.name}.vacuum")
+        copy.unlink(missing_ok=True)
+        try:
+            with duckdb.connect() as connection:
+                connection.execute(f"ATTACH '{_quoted(path)}' AS old (READ_ONLY)")
+                connection.execute(f"ATTACH '{_quoted(copy)}' AS new")
+                connection.execute("COPY FROM DATABASE old TO new")
+                connection.execute("DETACH new")
+                connection.execute("DETACH old")
+            os.replace(copy, path)
+        finally:
+            copy.unlink(missing_ok=True)
+        return before, _size(path)
+
+
+def _size(path: Path) -> int:
+    log = path.with_name(f"{path.name}.wal")
+    return path.stat().st_size + (log.stat().st_size if log.exists() else 0)
+
+
+def _count(connection: duckdb.DuckDBPyConnection, table: str) -> int:
+    row = connection.execute(f"SELECT count(*) FROM {table}").fetchone()
+    return int(row[0]) if row else 0

@@ -1,0 +1,1 @@
+"""The regression gate: decisions, their history, and reports about them."""

@@ -1,0 +1,194 @@
+"""Write a gate's decision as a comment on a pull request.
+
+GitHub renders the comment and notifies everybody whom it mentions, so all names, questions and values are untrusted:
+they are escaped, or stand in code spans.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+import unicodedata
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+
+import numpy as np
+
+from benchmarks.core.errors import counted
+from results.boards.changes import changes
+from results.boards.tables import markdown_text, to_markdown
+from results.gate.decision import Gate, Verdict
+from results.gate.many import ManyGates
+from results.gate.report import DETECTABLE, SIGNS, interval, points, rule_of
+from results.store import queries
+from results.store.queries import RunRow
+from results.store.store import Store
+
+MARK = "<!-- ragmeter gate -->"
+"""First line of every comment; the workflow finds the comment to update by it."""
+QUESTIONS = 10
+"""How many of the questions that got worse are listed."""
+_ROWS, _CHANGES, _REMARKS = 50, 15, 20
+_TEXT = 160
+"""Characters of a question, and of its id."""
+_LONGEST = 60_000
+"""Characters of a comment; GitHub takes 65,536."""
+_SEVERITY = ("regressed", "inconclusive", "pass")
+_BIDI = {*map(chr, range(0x202A, 0x202F)), *map(chr, range(0x2066, 0x206A)), "\u200e", "\u200f", "\u061c"}
+
+Address = Callable[[RunRow, RunRow, str, str], str]
+"""Returns the address of a question's page from baseline, candidate, metric and question id."""
+
+
+@dataclass(frozen=True, slots=True)
+class Worse:
+    """A question that got worse, with its values."""
+
+    question: str
+    text: str
+    before: float
+    after: float
+
+
+def worse_questions(store: Store, gate: Gate, verdict: Verdict) -> list[Worse]:
+    """List the questions on which the candidate is worse, the largest loss first, then in the dataset's order."""
+    runs = [gate.baseline.run, gate.candidate.run]
+    columns = queries.score_columns(store, gate.baseline.dataset_fingerprint, runs, [verdict.metric])
+    before, after = (columns.values[run, verdict.metric] for run in runs)
+    loss = (before - after) * (1 if verdict.higher_is_better else -1)
+    order = [int(at) for at in np.argsort(-np.nan_to_num(loss), kind="stable") if loss[at] > 0]
+    texts = {row.question: row.text for row in queries.questions(store, gate.baseline.dataset_fingerprint)} if order else {}
+    return [Worse(columns.questions[at], texts[columns.questions[at]], float(before[at]), float(after[at])) for at in order]
+
+
+def comment_of(store: Store, decided: Gate | ManyGates, baseline: str, candidate: str, address: Address | None = None) -> str:
+    """Return the comment: before, after, difference, outcome, what changed, and the questions that got worse.
+
+    Args:
+        store: Where to read.
+        decided: The decision.
+        baseline, candidate: What the user called the two.
+        address: Addresses of questions; None lists commands instead.
+    """
+    many = isinstance(decided, ManyGates)
+    heading = f"{_plain(candidate)} against {_plain(baseline)}"
+    if isinstance(decided, ManyGates):
+        heading += f", {decided.family}"
+    else:
+        run = decided.baseline
+        heading += f" on {_plain(run.dataset)}, setting {_plain(run.setting)}, {_plain(decided.sampled.in_words(decided.questions))}"
+    lines = [MARK, f"### ragmeter gate: {SIGNS[decided.outcome]}", "", f"{heading}.", ""]
+    heads = ("metric", "verdict", "before", "after", "difference [95 %]", "margin", "detectable loss")
+    every = [(gate, verdict) for gate in decided.gates for verdict in gate.verdicts]
+    rows = [([_plain(gate.place)] if many else []) + _values(verdict) for gate, verdict in every[:_ROWS]]
+    if isinstance(decided, ManyGates):
+        for cell, row in zip(decided.cells, rows, strict=False):
+            row[2] += "" if cell.must_hold or cell.verdict.outcome != "inconclusive" else " (allowed)"
+    table = to_markdown((["benchmark"] if many else []) + [*heads], rows, left=2 + many)
+    lines += [*table.splitlines(), "", *_more(len(every) - _ROWS, "cell"), f"Values × 100. {rule_of(decided.gates[0])} {DETECTABLE}", ""]
+    remarks = [f"- {_plain(line)}" for line in decided.remarks[:_REMARKS]]
+    lines += [*remarks, *_more(len(decided.remarks) - _REMARKS, "remark"), *([""] if remarks else [])]
+    return _fitted([*lines, *_changed(decided), *_worse(store, every, address)])
+
+
+def _values(verdict: Verdict) -> list[str]:
+    numbers = [points(verdict.baseline), points(verdict.candidate), interval(verdict), points(verdict.decision.margin)]
+    return [_span(verdict.metric).replace("|", "\\|"), *map(_plain, (SIGNS[verdict.outcome], *numbers, points(verdict.detectable)))]
+
+
+def _changed(decided: Gate | ManyGates) -> Iterator[str]:
+    """List what changed; benchmarks with equal changes are listed together."""
+    groups: dict[tuple[str, ...], list[str]] = {}
+    for gate in {gate.place: gate for gate in decided.gates if gate.outcome != "not tested"}.values():
+        listed = changes(gate.baseline, gate.candidate, gate.baseline.started_at)
+        lines = tuple(change.what + (f" ({change.details})" if change.details else "") for change in listed)
+        groups.setdefault(lines, []).append(gate.place)
+    for lines, at in groups.items():
+        yield "**What changed**" + (f" on {', '.join(map(_plain, at[:5]))}" if len(groups) > 1 else "")
+        yield ""
+        if not lines:
+            yield "- nothing in the description: code, options, weights and revision are equal"
+        yield from (f"- {_marked(line)}" for line in lines[:_CHANGES])
+        yield from _more(len(lines) - _CHANGES, "change")
+        yield ""
+
+
+def _worse(store: Store, every: Sequence[tuple[Gate, Verdict]], address: Address | None) -> Iterator[str]:
+    """List the questions that got worse, by verdict, those of regressed metrics first."""
+    tested = [(gate, verdict) for gate, verdict in every if verdict.outcome in _SEVERITY]
+    tested.sort(key=lambda pair: _SEVERITY.index(pair[1].outcome))
+    every_worse = ((gate, verdict, worse_questions(store, gate, verdict)) for gate, verdict in tested)
+    listed = list(islice((item for item in every_worse if item[2]), QUESTIONS))
+    share = QUESTIONS // max(1, len(listed))
+    for gate, verdict, worse in listed:
+        shown = worse[:share]
+        where = f" on {_plain(gate.place)}" if len({one.place for one, _, _ in listed}) > 1 else ""
+        count = f"{len(worse):,} of {verdict.decision.difference.n:,} questions got worse"
+        yield f"**{_span(verdict.metric)}{where}**: {count}" + (f"; the worst {len(shown)}:" if len(shown) < len(worse) else ":")
+        yield ""
+        for item in shown:
+            values = f"{points(item.before)} → {points(item.after)}"
+            name, text = _plain(_cut(item.question)), _plain(_cut(item.text))
+            if address is not None:
+                link = address(gate.baseline, gate.candidate, verdict.metric, item.question)
+                yield f"- [{name}]({link}) {values}: {text}"
+            else:
+                yield f"- {name} {values}: {text}" + _command(gate.candidate.run, item.question)
+        yield ""
+
+
+def _command(run: str, question: str) -> str:
+    """Return the command that shows a question; nothing if a shell cannot be given its id on one line."""
+    if not question.isprintable():
+        return ""
+    dashes = "-- " if question.startswith("-") else ""
+    return f" {_span(f'ragmeter results show {dashes}{run} {shlex.quote(question)}')}"
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _TEXT else f"{text[: _TEXT - 1]}…"
+
+
+def _more(count: int, noun: str) -> list[str]:
+    return [f"- … and {counted(count, f'more {noun}')}"] if count > 0 else []
+
+
+def _visible(text: str) -> str:
+    """Return a text on one line without control characters and marks that change the direction of writing."""
+    kept = (" " if unicodedata.category(c) == "Cc" else c for c in text if c not in _BIDI)
+    return " ".join("".join(kept).split())
+
+
+def _plain(text: str) -> str:
+    """Return a text that GitHub shows as it is: no markup, and no reference to a person or an issue."""
+    escaped = markdown_text(_visible(text))
+    return re.sub(r"(?i)((?<![a-z0-9])@(?=\w)|\\#(?=\d)|\bgh-(?=\d))", lambda match: f"{match[0]}&#8203;", escaped)
+
+
+def _marked(text: str) -> str:
+    """Return a sentence whose names stand in backticks, with these as code spans."""
+    parts = text.split("`")
+    shown = [_span(part) if at % 2 else _plain(part) for at, part in enumerate(parts)] if len(parts) % 2 else [_plain(text)]
+    return " ".join(filter(None, shown))
+
+
+def _span(text: str) -> str:
+    """Return a text as a code span, which it cannot leave."""
+    text = _visible(text)
+    if not text:
+        return "(empty)"
+    fence = "`" * (max((len(run) for run in re.findall("`+", text)), default=0) + 1)
+    space = " " if text[0] == "`" or text[-1] == "`" else ""
+    return f"{fence}{space}{text}{space}{fence}"
+
+
+def _fitted(lines: Sequence[str]) -> str:
+    """Join lines up to the length that GitHub accepts."""
+    left, kept = _LONGEST, list[str]()
+    for line in lines:
+        left -= len(line) + 1
+        if left < 0:
+            return "\n".join([*kept, "", "… shortened: see the job summary"]) + "\n"
+        kept.append(line)
+    return "\n".join(kept).rstrip("\n") + "\n"

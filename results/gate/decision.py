@@ -1,0 +1,447 @@
+"""The regression gate: decide whether a candidate may replace a baseline.
+
+`ask` checks that two runs may be compared, pairs their scores question by question, and lets
+`results.statistics.gate` decide. Questions without a pair are counted in the remarks. If only the baseline has a score,
+the candidate must still pass with the metric's worst value in its place. If both sides are the same run, nothing was
+tested, and the outcome says that.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks.core.errors import UserError, counted, unknown_name
+from benchmarks.units import Sampled
+from methods.api import UNKNOWN_REVISION
+from results.boards.compare import Setting, settings_of
+from results.gate.margins import margin_of
+from results.gate.warnings import warnings_of, why_untested
+from results.statistics.gate import GateDecision, decide_all
+from results.store import queries
+from results.store.drift import drift, refuse_drift, within
+from results.store.queries import RunRow
+from results.store.store import FINISHED, INCOMPLETE, Store
+
+Outcome = Literal["pass", "regressed", "inconclusive", "not tested"]
+EXIT_CODES: Mapping[Outcome, int] = {"pass": 0, "regressed": 100, "inconclusive": 101, "not tested": 2}
+"""Exit code of the command for each outcome."""
+
+
+def outcome_of(outcomes: Iterable[Outcome], must_hold: Iterable[Outcome]) -> Outcome:
+    """Return the outcome of several decisions together.
+
+    `regressed` comes before `not tested`, which comes before `inconclusive` and `pass`.
+
+    Args:
+        outcomes: All of them.
+        must_hold: Those that must be a pass if the whole is one.
+    """
+    every = set(outcomes)
+    if "regressed" in every:
+        return "regressed"
+    if "not tested" in every:
+        return "not tested"
+    return "pass" if set(must_hold) == {"pass"} else "inconclusive"
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The decision on one metric.
+
+    Attributes:
+        metric: The id.
+        decision: As `results.statistics.gate` gives it, with the sign changed if less is better.
+        outcome: The decision's; "inconclusive" if a pass depends on scores that the candidate lacks; "not tested" if
+            both sides are the same run.
+        baseline, candidate: Mean values over the paired questions.
+        higher_is_better: The metric's direction.
+        unpaired: Questions of the dataset that are not paired, by reason; empty if all are.
+        lacking: Those that the candidate answered without getting a value, although the baseline has one.
+        held_back: Why the outcome is "inconclusive" although the interval would allow a claim; empty otherwise.
+        units_needed: Units needed to decide; None if it is decided, or if no number would.
+    """
+
+    metric: str
+    decision: GateDecision
+    outcome: Outcome
+    baseline: float
+    candidate: float
+    higher_is_better: bool
+    unpaired: dict[str, int]
+    lacking: int
+    held_back: tuple[str, ...]
+    units_needed: int | None
+
+    @property
+    def change(self) -> tuple[float, float, float]:
+        """Return candidate minus baseline as the metric counts, with its interval: (value, low, high)."""
+        result = self.decision.difference
+        if self.higher_is_better:
+            return result.value, result.low, result.high
+        return -result.value, -result.high, -result.low
+
+    @property
+    def detectable(self) -> float:
+        """Return the minimum detectable loss (80 % power); NaN if nothing varies."""
+        return self.decision.minimum_detectable or math.nan
+
+
+@dataclass(frozen=True, slots=True)
+class Gate:
+    """A decision about two runs on one benchmark.
+
+    Attributes:
+        outcome: As `outcome_of` gives it over the metrics; all must pass.
+        baseline, candidate: The runs.
+        verdicts: One a metric, in the order asked for.
+        strict: Whether any significant loss counts, even one within the margin.
+        partial: Whether unfinished runs were allowed.
+        questions: Of the dataset.
+        sampled: The sampling units of the questions.
+        changed: Differences between the two descriptions.
+        remarks: What a reader must know besides the outcome; warnings come first.
+    """
+
+    outcome: Outcome
+    baseline: RunRow
+    candidate: RunRow
+    verdicts: tuple[Verdict, ...]
+    strict: bool
+    partial: bool
+    questions: int
+    sampled: Sampled
+    changed: tuple[Setting, ...]
+    remarks: tuple[str, ...]
+
+    @property
+    def exit_code(self) -> int:
+        return EXIT_CODES[self.outcome]
+
+    @property
+    def gates(self) -> tuple[Gate, ...]:
+        """Return this gate, so that one gate and many are reported alike."""
+        return (self,)
+
+    @property
+    def place(self) -> str:
+        """Return the benchmark as a gate file names it."""
+        return f"{self.baseline.dataset}/{self.baseline.setting}/{self.baseline.seed}"
+
+    def to_json(self) -> dict[str, Any]:
+        """Return a JSON object; values are fractions, None stands for "no value"."""
+        return {
+            "outcome": self.outcome,
+            "exit_code": self.exit_code,
+            "baseline": {"run": self.baseline.run, "path": self.baseline.path},
+            "candidate": {"run": self.candidate.run, "path": self.candidate.path},
+            "dataset": self.baseline.dataset,
+            "dataset_fingerprint": self.baseline.dataset_fingerprint,
+            "setting": self.baseline.setting,
+            "seed": self.baseline.seed,
+            "questions": self.questions,
+            "unit": self.sampled.kind,
+            "units": self.sampled.count(self.questions),
+            "strict": self.strict,
+            "partial": self.partial,
+            "changed": [item.key for item in self.changed],
+            "remarks": list(self.remarks),
+            "metrics": [verdict_json(verdict) for verdict in self.verdicts],
+        }
+
+
+def ask(
+    store: Store,
+    baseline: RunRow,
+    candidate: RunRow,
+    *,
+    metrics: Sequence[str],
+    margin: float | None = None,
+    margins: Mapping[str, float] | None = None,
+    strict: bool = False,
+    allow_partial: bool = False,
+    allow_same: bool = False,
+) -> Gate:
+    """Decide whether a candidate regressed against a baseline.
+
+    Args:
+        store: Where to read.
+        baseline, candidate: The runs.
+        metrics: Ids, or their beginnings if each means one metric.
+        margin: The tolerated loss, a fraction, on every metric not named in `margins`.
+        margins: The same by metric, as named in `metrics`.
+        strict: Count any significant loss as a regression, even one within the margin; refuse runs whose endpoint changed.
+        allow_partial: Compare unfinished runs over the questions that both have answered.
+        allow_same: Decide even if nothing is tested, because both are the same run.
+
+    Raises:
+        UserError: The runs must not be compared, were not scored alike, or a margin is missing.
+    """
+    _check_comparable(baseline, candidate, allow_partial=allow_partial)
+    same = baseline.run == candidate.run
+    drifted = [] if same else [*drift(store, baseline, candidate), *within(store, baseline), *within(store, candidate)]
+    if strict:
+        refuse_drift(drifted)
+    tolerated = margins_of(store, baseline, candidate, metrics, margin, margins)
+    ids = list(tolerated)
+    definitions = queries.definitions(store)
+    bounds = {m: (definitions.get(m, {}).get("low"), definitions.get(m, {}).get("high")) for m in ids}
+    up = {m: bool(definitions.get(m, {}).get("higher_is_better", True)) for m in ids}
+
+    columns = queries.score_columns(store, baseline.dataset_fingerprint, [baseline.run, candidate.run], ids)
+    clusters = columns.sampled.labels
+    answered = {run.run: _answered(store, run, columns.questions) for run in (baseline, candidate)}
+    ours = {m: columns.values[candidate.run, m] for m in ids}
+    theirs = {m: columns.values[baseline.run, m] for m in ids}
+    lower = {m for m in ids if not up[m]}
+    widths = {m: width for m in ids if (width := _width(*bounds[m])) is not None}
+    how: dict[str, Any] = {"margins": tolerated, "strict": strict, "lower_is_better": lower, "clusters": clusters, "widths": widths}
+    report = decide_all(ours, theirs, **how)
+
+    lacking = {m: answered[candidate.run] & np.isnan(ours[m]) & ~np.isnan(theirs[m]) for m in ids}
+    doubted = _doubted(ours, theirs, lacking, {m: bounds[m][0 if up[m] else 1] for m in ids}, **how)
+    untested = why_untested(store, baseline, candidate)
+    verdicts = []
+    for metric in ids:
+        decision = report.decisions[metric]
+        pairs = ~np.isnan(ours[metric]) & ~np.isnan(theirs[metric])
+        held_back = [decision.withheld] if decision.withheld else []
+        if decision.outcome == "pass" and metric in doubted:
+            held_back.append(
+                f"the candidate lacks {counted(int(lacking[metric].sum()), 'score')} that the baseline has, and would not "
+                "pass with the metric's worst value in their place"
+            )
+        verdicts.append(
+            Verdict(
+                metric,
+                decision,
+                "inconclusive" if held_back else decision.outcome,
+                _mean(theirs[metric][pairs]),
+                _mean(ours[metric][pairs]),
+                up[metric],
+                _unpaired(ours[metric], theirs[metric], answered[candidate.run], answered[baseline.run]),
+                int(lacking[metric].sum()),
+                tuple(held_back),
+                decision.units_needed,
+            )
+        )
+    if untested and not allow_same:
+        verdicts = [_not_tested(verdict) for verdict in verdicts]
+    outcomes = [verdict.outcome for verdict in verdicts]
+    whole = outcome_of(outcomes, outcomes)
+    changed = tuple(item for item in settings_of(baseline, candidate) if item.key.startswith("description"))
+    gate = Gate(whole, baseline, candidate, tuple(verdicts), strict, allow_partial, len(columns.questions), columns.sampled, changed, ())
+    if untested:
+        first = f"this is not a test of a change: {untested}" if allow_same else f"nothing was tested: {untested}"
+        warnings = [first] if allow_same else [first, TEST_IT]
+    else:
+        warnings = warnings_of(store, baseline, candidate)
+    return replace(gate, remarks=(*warnings, *drifted, *_remarks(gate)))
+
+
+TEST_IT = "to test: run what changed, ask again with `ragmeter run --fresh`, or give the endpoint a `revision`; --allow-same decides anyway"
+"""The remark on what to do if nothing was tested."""
+
+
+def _not_tested(verdict: Verdict) -> Verdict:
+    """Remove the difference from a verdict about two sides that are the same."""
+    nothing = math.nan
+    difference = replace(verdict.decision.difference, value=nothing, low=nothing, high=nothing, p=nothing, withheld="")
+    decision = replace(
+        verdict.decision,
+        outcome="inconclusive",
+        difference=difference,
+        p=nothing,
+        p_pass=nothing,
+        p_holm=nothing,
+        minimum_detectable=nothing,
+        units_needed=None,
+        withheld="",
+    )
+    return replace(verdict, decision=decision, outcome="not tested", held_back=(), units_needed=None)
+
+
+def margins_of(
+    store: Store,
+    baseline: RunRow,
+    candidate: RunRow,
+    metrics: Sequence[str],
+    margin: float | None = None,
+    margins: Mapping[str, float] | None = None,
+) -> dict[str, float]:
+    """Return the margin of each metric to decide on, by the metric's id; arguments as in `ask`.
+
+    Raises:
+        UserError: A metric is unknown to one of the runs, or a margin is missing, too wide or for an unknown metric.
+    """
+    if not metrics:
+        raise UserError("no metric to decide on", try_this="--metric f1")
+    chosen = {name: _common_metric(store, baseline, candidate, name) for name in metrics}
+    named = dict(margins or {})
+    for name in named:
+        if name not in chosen and all(name not in (m, m.partition("#")[0]) for m in chosen.values()):
+            raise unknown_name("metric with a margin", name, chosen, where="--margin")
+    known = queries.definitions(store)
+    widths = {m: _width(known.get(m, {}).get("low"), known.get(m, {}).get("high")) for m in chosen.values()}
+    return {m: margin_of(m, name, margin, named, widths[m]) for name, m in chosen.items()}
+
+
+def _check_comparable(baseline: RunRow, candidate: RunRow, *, allow_partial: bool) -> None:
+    for role, run in (("baseline", baseline), ("candidate", candidate)):
+        if run.kind == "control":
+            raise UserError(f"the {role} {run.method} is a control, and controls are not gated", where=run.path)
+    keys = ("dataset", "dataset_fingerprint", "questions", "setting", "seed")
+    differ = [key for key in keys if getattr(baseline, key) != getattr(candidate, key)]
+    if differ:
+        differences = "; ".join(f"{key}: {getattr(baseline, key)} and {getattr(candidate, key)}" for key in differ)
+        raise UserError(
+            "these runs must not be compared: their questions or settings differ",
+            where=f"baseline and candidate differ in {differences}",
+            try_this="run both on one benchmark, in one setting, with one limit and seed; `ragmeter results compare` shows more",
+        )
+    for role, run in (("baseline", baseline), ("candidate", candidate)):
+        if run.status != FINISHED and not allow_partial:
+            again = " --retry-failed" if run.status == INCOMPLETE else ""
+            raise UserError(
+                f"the {role} is {run.status}, {run.done - run.failed} of {run.questions} questions answered",
+                where=run.path,
+                try_this=f"ragmeter run --resume{again}, or --allow-partial to decide on the questions that both have answered",
+            )
+
+
+def _common_metric(store: Store, baseline: RunRow, candidate: RunRow, name: str) -> str:
+    """Return the one metric id that a name means for both runs."""
+    results = []
+    for role, run in (("baseline", baseline), ("candidate", candidate)):
+        try:
+            results.append(queries.named_metrics(store, [run.run], [name]))
+        except UserError as error:
+            scored = f"it was scored on: {', '.join(queries.metric_ids(store, [run.run])) or 'nothing yet'}"
+            guess = error.try_this if error.try_this and error.try_this.startswith("did you mean") else ""
+            raise queries.NotScored(
+                f"the {role} was not scored on {name!r}", name, where=run.path, try_this=f"{guess} {scored}".strip()
+            ) from None
+    item, two = results
+    both = [metric for metric in item if metric in two]
+    if not both:
+        raise UserError(
+            f"baseline and candidate were scored on different definitions of {name!r}",
+            where=f"baseline: {', '.join(item)}; candidate: {', '.join(two)}",
+            try_this="run the older one again, so that both are scored by the same version",
+        )
+    if len(both) > 1:
+        raise UserError(f"{name!r} means {len(both)} metrics", where="--metric", try_this=f"name one: {', '.join(both)}")
+    return both[0]
+
+
+def _doubted(
+    ours: Mapping[str, NDArray[np.float64]],
+    theirs: Mapping[str, NDArray[np.float64]],
+    lacking: Mapping[str, NDArray[np.bool_]],
+    worst: Mapping[str, float | None],
+    **how: Any,
+) -> set[str]:
+    """Return the metrics that would not pass with the worst value wherever only the candidate lacks a score."""
+    short = {metric for metric, questions in lacking.items() if questions.any()}
+    if not short:
+        return set()
+    # Without a worst value it is unknown how bad the missing scores are.
+    fill = {metric: math.nan if value is None else value for metric, value in worst.items()}
+    filled = {metric: np.where(lacking[metric], fill[metric], scores) for metric, scores in ours.items()}
+    decisions = decide_all(filled, theirs, **how).decisions
+    return {m for m in short if worst[m] is None or decisions[m].outcome != "pass"}
+
+
+def _answered(store: Store, run: RunRow, questions: Sequence[str]) -> NDArray[np.bool_]:
+    done = store.finished_questions(run.run)
+    return np.array([question in done for question in questions], dtype=bool)
+
+
+def _unpaired(
+    ours: NDArray[np.float64], theirs: NDArray[np.float64], candidate_answered: NDArray[np.bool_], baseline_answered: NDArray[np.bool_]
+) -> dict[str, int]:
+    """Count the questions that are not paired, each under the first reason that holds."""
+    left = np.isnan(ours) | np.isnan(theirs)
+    reasons = {
+        "not answered by the candidate": ~candidate_answered,
+        "not answered by the baseline": ~baseline_answered,
+        "without a value for both": np.isnan(ours) & np.isnan(theirs),
+        "without a value for the candidate alone": np.isnan(ours),
+        "without a value for the baseline alone": np.isnan(theirs),
+    }
+    results = {}
+    for reason, holds in reasons.items():
+        results[reason] = int((left & holds).sum())
+        left = left & ~holds
+    return {reason: count for reason, count in results.items() if count}
+
+
+def _remarks(gate: Gate) -> list[str]:
+    lines = []
+    if gate.baseline.run != gate.candidate.run and not gate.changed:
+        known = UNKNOWN_REVISION not in gate.candidate.provenance.get("revisions", {}).values()
+        doubt = ": method, options, code, weights and revision" if known else ", but the revision of a model is unknown"
+        lines.append(f"baseline and candidate have the same description{doubt}")
+    if gate.partial:
+        for role, run in (("baseline", gate.baseline), ("candidate", gate.candidate)):
+            if run.status != FINISHED:
+                lines.append(f"the {role} is {run.status}: {run.done} of {run.questions} questions answered")
+    for role, run in (("baseline", gate.baseline), ("candidate", gate.candidate)):
+        if run.failed:
+            lines.append(f"{counted(run.failed, 'question')} of the {role} failed and count as wrong")
+    for verdict in gate.verdicts:
+        result = verdict.decision.difference
+        if verdict.unpaired:
+            lost = ", ".join(f"{count} {reason}" for reason, count in verdict.unpaired.items())
+            lines.append(f"{verdict.metric}: only {result.n} of {gate.questions} questions are paired ({lost})")
+        lines += [f"{verdict.metric}: inconclusive: {reason}" for reason in verdict.held_back]
+        if result.withheld and not verdict.held_back:
+            lines.append(f"{verdict.metric}: no interval: {result.withheld}")
+    return lines
+
+
+def verdict_json(verdict: Verdict) -> dict[str, Any]:
+    """Return one metric's part of the gate as a JSON object."""
+    decision = verdict.decision
+    result = decision.difference
+    value, low, high = verdict.change
+    return {
+        "metric": verdict.metric,
+        "outcome": verdict.outcome,
+        "higher_is_better": verdict.higher_is_better,
+        "baseline": _number(verdict.baseline),
+        "candidate": _number(verdict.candidate),
+        "difference": {"value": _number(value), "low": _number(low), "high": _number(high)},
+        "margin": decision.margin,
+        "n": result.n,
+        "wins": result.wins,
+        "ties": result.ties,
+        "losses": result.losses,
+        "p": _number(decision.p),
+        "p_holm": _number(decision.p_holm),
+        "p_pass": _number(decision.p_pass),
+        "minimum_detectable": _number(verdict.detectable),
+        "units_needed": verdict.units_needed,
+        "units": result.units,
+        "withheld": result.withheld,
+        "unpaired": verdict.unpaired,
+        "lacking": verdict.lacking,
+        "held_back": list(verdict.held_back),
+    }
+
+
+def _number(value: float) -> float | None:
+    return None if math.isnan(value) else float(value)
+
+
+def _mean(values: NDArray[np.float64]) -> float:
+    return float(values.mean()) if len(values) else math.nan
+
+
+def _width(low: float | None, high: float | None) -> float | None:
+    return None if low is None or high is None else high - low

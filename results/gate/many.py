@@ -1,0 +1,153 @@
+"""One outcome over many cells; a cell is one metric on one benchmark.
+
+Each cell is a `Gate` with one metric. Every cell is a chance of a false alarm, so "regressed" is only claimed of a cell
+if its p-value, Holm-corrected over all cells, allows it: the probability of any false "regressed" is at most 2.5 %,
+whatever the dependence between cells. The whole passes if every cell that must hold passes; the probability of a false
+pass of the whole is at most 2.5 % without a correction (intersection–union test).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from benchmarks.core.errors import counted
+from results.gate.decision import EXIT_CODES, TEST_IT, Gate, Outcome, Verdict, ask, margins_of, outcome_of
+from results.statistics.core import LEVEL
+from results.statistics.intervals import holm
+from results.store.queries import RunRow
+from results.store.store import Store
+
+ALPHA = (1 - LEVEL) / 2
+"""Bound on each of the two error probabilities of the whole."""
+
+
+@dataclass(frozen=True, slots=True)
+class GateCell:
+    """One metric on one benchmark.
+
+    Attributes:
+        gate: With this metric only; its outcome is the one after the correction over all cells.
+        must_hold: Whether the whole passes only if this cell does.
+        p_family: p-value of the claim "regressed", Holm-corrected over all cells.
+    """
+
+    gate: Gate
+    must_hold: bool
+    p_family: float
+
+    @property
+    def verdict(self) -> Verdict:
+        """Return the verdict on its one metric."""
+        return self.gate.verdicts[0]
+
+
+@dataclass(frozen=True, slots=True)
+class ManyGates:
+    """The decision over all cells.
+
+    Attributes:
+        cells: In the order asked for.
+        notes: What a reader must know besides the cells' own remarks.
+    """
+
+    cells: tuple[GateCell, ...]
+    notes: tuple[str, ...] = ()
+
+    @property
+    def outcome(self) -> Outcome:
+        """Return the outcome as `outcome_of` gives it; cells that must hold must pass."""
+        outcomes = [cell.gate.outcome for cell in self.cells]
+        return outcome_of(outcomes, [cell.gate.outcome for cell in self.cells if cell.must_hold])
+
+    @property
+    def exit_code(self) -> int:
+        """Return the exit code of the command."""
+        return EXIT_CODES[self.outcome]
+
+    @property
+    def gates(self) -> tuple[Gate, ...]:
+        """Return the gates of all cells."""
+        return tuple(cell.gate for cell in self.cells)
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """Return the notes, then the remarks of all cells with their benchmark, each once."""
+        lines = [(gate.place, line) for gate in self.gates for line in gate.remarks]
+        return (*self.notes, *dict.fromkeys(line if line == TEST_IT else f"{place}: {line}" for place, line in lines))
+
+    @property
+    def family(self) -> str:
+        """Return the error probabilities of the whole as one sentence."""
+        bound = f"at most {100 * ALPHA:g} %"
+        return f"over {counted(len(self.cells), 'cell')}: probability of any false “regressed” {bound} (Holm), of a false pass {bound}"
+
+    def to_json(self) -> dict[str, Any]:
+        """Return a JSON object; each cell is a gate's with `must_hold` and `p_family`."""
+        cells = [
+            cell.gate.to_json() | {"must_hold": cell.must_hold, "p_family": None if math.isnan(cell.p_family) else cell.p_family}
+            for cell in self.cells
+        ]
+        whole = {"outcome": self.outcome, "exit_code": self.exit_code, "remarks": list(self.remarks)}
+        return whole | {"family_wise_error": ALPHA, "cells": cells}
+
+
+def ask_pairs(
+    store: Store,
+    pairs: Sequence[tuple[RunRow, RunRow]],
+    *,
+    metrics: Sequence[str],
+    margin: float | None = None,
+    margins: Mapping[str, float] | None = None,
+    notes: Sequence[str] = (),
+    **how: Any,
+) -> ManyGates:
+    """Decide on every metric for every pair of runs; all must hold.
+
+    Args:
+        store: Where to read.
+        pairs: Baseline and candidate on each benchmark.
+        metrics, margin, margins: As in `results.gate.decision.ask`.
+        notes: As in `ManyGates`.
+        how: `strict`, `allow_partial` and `allow_same` of `results.gate.decision.ask`.
+
+    Raises:
+        UserError: As `results.gate.decision.ask`.
+    """
+    gates = [
+        ask(store, *pair, metrics=[metric], margin=tolerated, **how)
+        for pair in pairs
+        for metric, tolerated in margins_of(store, *pair, metrics, margin, margins).items()
+    ]
+    return replace(decide_cells(gates, [True] * len(gates)), notes=tuple(notes))
+
+
+def decide_cells(gates: Sequence[Gate], must_hold: Sequence[bool]) -> ManyGates:
+    """Combine gates into one decision.
+
+    Args:
+        gates: Each with one metric, decided alone.
+        must_hold: For each, whether the whole passes only if it does.
+
+    Raises:
+        ValueError: There is no gate, or one has several metrics.
+    """
+    if not gates or any(len(gate.verdicts) != 1 for gate in gates):
+        raise ValueError("give at least one gate, each with one metric")
+    # A cell without a p-value still counts as one test.
+    alone = [gate.verdicts[0].decision.p for gate in gates]
+    corrected = holm([1.0 if math.isnan(p) else p for p in alone])
+    return ManyGates(
+        tuple(GateCell(_corrected(gate, p, len(gates)), must, p) for gate, must, p in zip(gates, must_hold, corrected, strict=True))
+    )
+
+
+def _corrected(gate: Gate, p: float, cells: int) -> Gate:
+    """Return the gate, inconclusive if it only regresses without the correction."""
+    if gate.outcome != "regressed" or p <= ALPHA:
+        return gate
+    reason = f"it regresses alone, but its p-value corrected over {cells} cells is {p:.3f}"
+    verdict = replace(gate.verdicts[0], outcome="inconclusive", held_back=(*gate.verdicts[0].held_back, reason))
+    return replace(gate, outcome="inconclusive", verdicts=(verdict,), remarks=(*gate.remarks, f"{verdict.metric}: inconclusive: {reason}"))

@@ -1,0 +1,152 @@
+"""Show a gate's decision as text, JUnit XML and Markdown."""
+
+from __future__ import annotations
+
+import re
+import xml.etree.ElementTree as ET
+from collections.abc import Sequence
+
+from benchmarks.core.errors import counted
+from results.boards.tables import markdown_text, to_markdown
+from results.gate.decision import Gate, Verdict
+from results.gate.many import ManyGates
+
+SIGNS = {"pass": "✅ pass", "regressed": "❌ regressed", "inconclusive": "❔ inconclusive", "not tested": "🚫 not tested"}
+DETECTABLE = "Minimum detectable loss: the smallest true loss that this many questions detect with 80 % power."
+_KINDS = {"regressed": "failure", "inconclusive": "error", "not tested": "error"}
+"""Element of a JUnit test case for each outcome but a pass."""
+
+_NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+"""Characters that XML 1.0 cannot hold, not even escaped."""
+
+
+def points(value: float | None, *, signed: bool = False) -> str:
+    """Return a fraction × 100, `–` if there is none."""
+    if value is None or value != value:
+        return "–"
+    return f"{100 * value:+.2f}" if signed else f"{100 * value:.2f}"
+
+
+def interval(verdict: Verdict) -> str:
+    """Return `-1.20 [-2.31, -0.10]`, × 100, as the metric counts."""
+    value, low, high = (points(number, signed=True) for number in verdict.change)
+    return value if low == "–" else f"{value} [{low}, {high}]"
+
+
+def _sentence(decided: Gate, verdict: Verdict) -> str:
+    """Return the decision on one metric with its numbers."""
+    if verdict.outcome == "not tested":
+        return f"{verdict.metric}: nothing was tested"
+    loss = f"loss of more than {points(verdict.decision.margin)}pp"
+    if verdict.outcome == "inconclusive":
+        claim = f"{counted(verdict.decision.difference.n, 'question')} are too few to decide whether there is a {loss}"
+    elif verdict.outcome == "pass":
+        claim = f"a {loss} is ruled out"
+    else:
+        claim = "a significant " + ("loss" if decided.strict else loss)
+    better = "" if verdict.higher_is_better else " (less is better)"
+    rest = f"; {reach(verdict, decided.sampled.kind)}" if verdict.outcome == "inconclusive" else ""
+    return f"{verdict.metric}: {interval(verdict)}, {claim}{better}{rest}"
+
+
+def reach(verdict: Verdict, kind: str) -> str:
+    """Return the minimum detectable loss, and how many units of this kind are needed to decide."""
+    parts = []
+    if verdict.detectable == verdict.detectable:
+        parts.append(f"minimum detectable loss: {points(verdict.detectable)} pp (80 % power)")
+    if verdict.units_needed:
+        parts.append(f"about {counted(verdict.units_needed, kind)} needed to decide")
+    elif verdict.outcome == "inconclusive":
+        parts.append(f"no number of {kind}s is known to decide")
+    return "; ".join(parts)
+
+
+def junit_of(decided: Gate | ManyGates) -> str:
+    """Return JUnit XML: one suite per gate, one test case per metric.
+
+    Regressed is a failure; inconclusive and not tested are errors. Remarks are part of every test case's text.
+    """
+
+    def xml(text: str) -> str:
+        return _NOT_XML.sub("\ufffd", text)
+
+    def counts(verdicts: Sequence[Verdict]) -> dict[str, str]:
+        kinds = [_KINDS.get(verdict.outcome) for verdict in verdicts]
+        numbers = (len(kinds), kinds.count("failure"), kinds.count("error"), 0, 0)
+        return dict(zip(("tests", "failures", "errors", "skipped", "time"), map(str, numbers), strict=True))
+
+    root = ET.Element("testsuites", {"name": "ragmeter gate", **counts([verdict for gate in decided.gates for verdict in gate.verdicts])})
+    notes = decided.notes if isinstance(decided, ManyGates) else ()
+    for gate in decided.gates:
+        name = f"{gate.baseline.dataset} in {gate.baseline.setting}"
+        suite = ET.SubElement(root, "testsuite", {"name": xml(name), **counts(gate.verdicts)})
+        properties = ET.SubElement(suite, "properties")
+        facts = {side: f"{run.run} {run.path}" for side, run in (("baseline", gate.baseline), ("candidate", gate.candidate))}
+        for name, value in (facts | {"outcome": gate.outcome, "strict": str(gate.strict).lower()}).items():
+            ET.SubElement(properties, "property", {"name": name, "value": xml(value)})
+        for verdict in gate.verdicts:
+            case = ET.SubElement(suite, "testcase", {"classname": xml(gate.candidate.path), "name": xml(verdict.metric), "time": "0"})
+            sentence, remarks = xml(_sentence(gate, verdict)), [xml(line) for line in (*notes, *gate.remarks)]
+            if (kind := _KINDS.get(verdict.outcome)) is None:
+                ET.SubElement(case, "system-out").text = "\n".join([sentence, *remarks])
+            else:
+                ET.SubElement(case, kind, {"type": verdict.outcome, "message": sentence}).text = "\n".join(remarks)
+    ET.indent(root)
+    return '<?xml version="1.0" encoding="UTF-8"?>\n' + ET.tostring(root, encoding="unicode") + "\n"
+
+
+def summary_of(decided: Gate | ManyGates, baseline: str, candidate: str) -> str:
+    """Return Markdown for a job's summary.
+
+    Args:
+        decided: The decision.
+        baseline, candidate: What the user called the two.
+    """
+    lines = [f"### ragmeter gate: {SIGNS[decided.outcome]}\n", f"{markdown_text(candidate)} against {markdown_text(baseline)}"]
+    if isinstance(decided, ManyGates):
+        lines[-1] += f", {decided.family}.\n"
+        heads = ["benchmark", "metric", "outcome", "must hold", "baseline", "candidate", "difference", "margin", "pairs", "p (Holm)"]
+        rows: list[tuple[str, ...]] = [
+            (cell.gate.place, *_cells(cell.verdict, "yes" if cell.must_hold else "no"), f"{cell.p_family:.3f}") for cell in decided.cells
+        ]
+        return "\n".join([*lines, _table(heads, rows, left=4), *_listed(decided)]) + "\n"
+    run, kind = decided.baseline, decided.sampled.kind
+    counts = markdown_text(decided.sampled.in_words(decided.questions))
+    on = f"on {markdown_text(run.dataset)}, setting {markdown_text(run.setting)}, {counts}"
+    lines[-1] += f" {on}.\n"
+    heads = [
+        "metric",
+        "outcome",
+        "baseline",
+        "candidate",
+        "difference",
+        "margin",
+        "pairs",
+        "detectable loss",
+        f"{markdown_text(kind)}s to decide",
+    ]
+    needed = [f"{verdict.units_needed:,}" if verdict.units_needed else "–" for verdict in decided.verdicts]
+    rows = [(*_cells(verdict), points(verdict.detectable), number) for verdict, number in zip(decided.verdicts, needed, strict=True)]
+    lines += [_table(heads, rows, left=2), f"Values × 100. {rule_of(decided)} {DETECTABLE}\n"]
+    if changed := ", ".join(item.key.removeprefix("description.") for item in decided.changed[:12]):
+        lines.append(f"Changed: {markdown_text(changed)}\n")
+    return "\n".join([*lines, *_listed(decided)]) + "\n"
+
+
+def rule_of(decided: Gate) -> str:
+    """Return how the interval decides, as two sentences."""
+    bar = "0" if decided.strict else "minus the margin"
+    return f"Regressed: the whole 95 % interval lies below {bar}. Pass: the whole interval lies above minus the margin."
+
+
+def _cells(verdict: Verdict, *more: str) -> tuple[str, ...]:
+    values = (points(verdict.baseline), points(verdict.candidate), interval(verdict), points(verdict.decision.margin))
+    return verdict.metric, SIGNS[verdict.outcome], *more, *values, str(verdict.decision.difference.n)
+
+
+def _table(heads: Sequence[str], rows: Sequence[Sequence[str]], left: int) -> str:
+    return to_markdown(heads, [[markdown_text(cell) for cell in row] for row in rows], left=left)
+
+
+def _listed(decided: Gate | ManyGates) -> list[str]:
+    return [f"- {markdown_text(line)}" for line in decided.remarks]

@@ -1,0 +1,1 @@
+"""Stored judgments: calls, battles, human labels and judge cards."""

@@ -1,0 +1,348 @@
+"""Boards of pairwise verdicts: who beats whom, how often, and how sure; strengths where many have met."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from judges.judge import AS_GIVEN, NONE, TIE
+from results.boards.board import BEST, NO_ANSWER, WORTHLESS, groups
+from results.boards.tables import plain
+from results.boards.unread import Missing, max_unscored, why_withheld
+from results.judging import judgments
+from results.judging.judgments import ONE, OTHER, Battle
+from results.statistics import bradley_terry
+from results.statistics.battles import TieRule, Verdict, WinRate, win_rates
+from results.statistics.bradley_terry import BradleyTerry, Strength
+from results.statistics.core import LEVEL
+from results.statistics.intervals import holm
+from results.store import queries
+from results.store.queries import RunRow
+from results.store.store import Store
+
+STRENGTHS_FROM = 3
+"""Methods from which on strengths say more than win rates do."""
+_AS_ONE = {ONE: Verdict.WIN, OTHER: Verdict.LOSS, TIE: Verdict.TIE, NONE: Verdict.NONE, None: Verdict.UNSCORED}
+_AS_OTHER = {**_AS_ONE, ONE: Verdict.LOSS, OTHER: Verdict.WIN}
+_SCORES = np.array([0.0, 0.5, 1.0, math.nan, math.nan])
+
+
+@dataclass(frozen=True, slots=True)
+class Pairing:
+    """One method against another by one criterion; `rate` counts for `method`.
+
+    Attributes:
+        criterion, method, opponent: What was compared.
+        rate: Over the questions that could be judged.
+        unscorable: Questions that have nothing to judge by.
+        pending: Questions that both have answered and that are not judged yet.
+        corrected: `rate.p`, Holm-corrected over all pairings of the board by this criterion; NaN without a verdict.
+        withheld: Why its rates are withheld, as too many verdicts are missing; empty if they are not.
+    """
+
+    criterion: str
+    method: str
+    opponent: str
+    rate: WinRate
+    unscorable: int = 0
+    pending: int = 0
+    corrected: float = math.nan
+    withheld: str = ""
+
+    @property
+    def won(self) -> bool | None:
+        """Whether the method wins significantly more questions than it loses, or fewer; None where neither."""
+        return self.rate.wins > self.rate.losses if self.corrected <= 1 - LEVEL and not self.withheld else None
+
+    @property
+    def shown(self) -> WinRate:
+        """The rate without what is withheld."""
+        if not self.withheld:
+            return self.rate
+        rates = ("decided", "with_ties", "with_ties_opponent")
+        nothing = {name: replace(getattr(self.rate, name), value=math.nan, low=math.nan, high=math.nan) for name in rates}
+        return replace(self.rate, **nothing, p=math.nan)
+
+    @property
+    def bounds(self) -> tuple[float, float] | None:
+        """`with_ties` with the missing verdicts counted as lost, and as won; None if none is missing."""
+        return (self.rate.with_ties_failures_zero.value, self.rate.with_ties_failures_one.value) if self.rate.unscored else None
+
+
+@dataclass(frozen=True, slots=True)
+class BattleBoard:
+    """What one pair judge says of the methods of one board.
+
+    Attributes:
+        judge: Its id.
+        rule: Whether rules judged, and no model.
+        dataset, setting, seed: Of the board.
+        questions: Of the dataset.
+        pairings: By criterion, then method.
+        strengths: By criterion, methods with their strengths, strongest first; only if at least three have met
+            and no rate is withheld.
+        controls: Method ids of the board's controls, by name.
+    """
+
+    judge: str
+    rule: bool
+    dataset: str
+    setting: str
+    seed: int
+    questions: int
+    pairings: tuple[Pairing, ...]
+    strengths: dict[str, tuple[tuple[str, Strength], ...]]
+    controls: dict[str, str] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        """The board as a JSON object; rates are fractions, None stands for "no value"."""
+        value = {
+            **{name: getattr(self, name) for name in ("judge", "rule", "dataset", "setting", "seed", "questions")},
+            "pairings": [
+                {
+                    **_names(pairing),
+                    "n": pairing.rate.n,
+                    "flip_rate": pairing.rate.flips.rate,
+                    **asdict(pairing.shown),
+                    "unscorable": pairing.unscorable,
+                    "pending": pairing.pending,
+                    "corrected": pairing.corrected,
+                    **({"incomplete": pairing.withheld} if pairing.withheld else {}),
+                }
+                for pairing in self.pairings
+            ],
+            "strengths": {
+                criterion: [{"method": name, "elo": strength.elo, **asdict(strength)} for name, strength in rows]
+                for criterion, rows in self.strengths.items()
+            },
+        }
+        return dict(plain(value))
+
+
+def _names(item: Pairing) -> dict[str, str]:
+    return {"criterion": item.criterion, "method": item.method, "opponent": item.opponent}
+
+
+def battle_boards(
+    store: Store,
+    runs: Sequence[RunRow],
+    reference: str | None = None,
+    *,
+    ties: TieRule = "half",
+    length: bool = False,
+    judge: str | None = None,
+) -> list[BattleBoard]:
+    """Boards of every pair judge that compared any of these runs.
+
+    Args:
+        store: Where to read.
+        runs: The runs.
+        reference: Name of the method that is the opponent in its pairings.
+        ties: What a tied question counts.
+        length: Whether strengths take off what a longer answer gains.
+        judge: Only this judge's, by its id; None: all judges'.
+    """
+    if not store.database.exists:
+        return []
+    cards = judgments.judges(store)
+    fought = judgments.matches(store, judge)
+    results = []
+    for group in groups(runs):
+        names = {run.run: run.method for run in group}
+        for fromkey in dict.fromkeys(by for by, match in fought if {match.one, match.other} <= names.keys()):
+            results.append(_board(store, group, names, fromkey, cards[fromkey], reference, ties, length))
+    return results
+
+
+def _board(
+    store: Store,
+    group: Sequence[RunRow],
+    names: dict[str, str],
+    judge: str,
+    card: Mapping[str, Any],
+    reference: str | None,
+    ties: TieRule,
+    length: bool,
+) -> BattleBoard:
+    first = group[0]
+    requests = queries.questions(store, first.dataset_fingerprint)
+    position = {row.question: number for number, row in enumerate(requests)}
+    with store.database.reading() as connection:
+        most = max_unscored(connection, {run.experiment for run in group})
+        clusters = queries.sampled_by_data(connection, {first.dataset_fingerprint: list(names)})[first.dataset_fingerprint].labels
+    rows = [
+        battle
+        for battle in judgments.battles(store, first.dataset_fingerprint, first.setting, judge)
+        if {battle.one, battle.other} <= names.keys()
+    ]
+    order = {run.run: number for number, run in enumerate(group)}
+    base = next((run.run for run in group if run.method == reference), None)
+    pairings: list[Pairing] = []
+    strengths = {}
+    lengths = queries.answer_lengths(store, list(names))
+    answered: dict[str, set[str]] = {run: set() for run in names}
+    for run, question in lengths:
+        answered[run].add(question)
+    for criterion in card["criteria"]:
+        responses = [battle for battle in rows if battle.criterion == criterion]
+        chosen = [battle for battle in responses if not battle.unscorable]
+        if not chosen:
+            continue
+        judged = {(b.question, b.one, b.other) for b in responses}
+        missing = Counter((b.one, b.other) for b in responses if b.unscorable)
+        pairs = sorted({(b.one, b.other) for b in chosen}, key=lambda pair: (order[pair[0]], order[pair[1]]))
+        named = [(b, a) if a == base or (b != base and order[b] < order[a]) else (a, b) for a, b in pairs]
+        code = {pair: number for number, pair in enumerate(pairs)}
+        verdicts = np.array([(_AS_ONE if named[code[b.one, b.other]][0] == b.one else _AS_OTHER)[b.verdict] for b in chosen])
+        rates = win_rates(
+            [code[b.one, b.other] for b in chosen],
+            [position[b.question] for b in chosen],
+            [int(b.part != AS_GIVEN) for b in chosen],
+            [b.repetition for b in chosen],
+            verdicts,
+            ties=ties,
+            clusters=clusters,
+        )
+        # What is withheld counts as tested and not significant.
+        tested = holm([1.0 if math.isnan(rate.p) and rate.n else rate.p for rate in rates])
+        corrected = [math.nan if math.isnan(rate.p) else p for rate, p in zip(rates, tested, strict=True)]
+        for (a, b), pair, rate, p in zip(named, pairs, rates, corrected, strict=True):
+            both = answered[a] & answered[b]
+            pending = sum((question, *pair) not in judged for question in both)
+            scorable = rate.n + rate.unscored
+            withheld = why_withheld(Missing(rate.unscored, rate.unscored == scorable), scorable, most)
+            pairings.append(Pairing(criterion, names[a], names[b], rate, missing[pair], pending, p, withheld))
+        known = not any(pairing.withheld for pairing in pairings if pairing.criterion == criterion)
+        if known and len({run for pair in pairs for run in pair}) >= STRENGTHS_FROM:
+            strengths[criterion] = _strengths(chosen, names, position, clusters, lengths if length else None)
+    return BattleBoard(
+        judge,
+        bool(card["rule"]),
+        first.dataset,
+        first.setting,
+        first.seed,
+        len(requests),
+        tuple(pairings),
+        strengths,
+        {run.method: run.method_id for run in group if run.kind == "control"},
+    )
+
+
+def _strengths(
+    battles: Sequence[Battle],
+    names: dict[str, str],
+    position: dict[str, int],
+    clusters: Sequence[str] | None,
+    lengths: dict[tuple[str, str], int] | None,
+) -> tuple[tuple[str, Strength], ...]:
+    code = {run: number for number, run in enumerate(names)}
+    score = _SCORES[np.array([_AS_ONE[battle.verdict] for battle in battles])]
+    compared: tuple[NDArray[Any], NDArray[Any]] | None = None
+    if lengths is not None:
+        compared = (np.array([lengths[b.one, b.question] for b in battles]), np.array([lengths[b.other, b.question] for b in battles]))
+    fitted: BradleyTerry = bradley_terry(
+        [code[b.one] for b in battles],
+        [code[b.other] for b in battles],
+        [position[b.question] for b in battles],
+        score,
+        methods=len(code),
+        shown_first=[b.part == AS_GIVEN for b in battles],
+        lengths=compared,
+        clusters=clusters,
+    )
+    results = [(name, strength) for name, strength in zip(names.values(), fitted.strengths, strict=True) if strength.battles]
+    return tuple(sorted(results, key=lambda row: -row[1].logit.value))
+
+
+# -- Where a pair judge places the controls of a board, by the tests of all pairs that its win rates are marked with --
+# What is expected of a control is what `flags` expects of it: nothing stands above the gold answer, and what says nothing
+# or the wrong thing stands below the methods.
+
+
+_METHOD = ""
+"""Stands for the id of what is no control."""
+_LEVELS = {BEST: 2, _METHOD: 1, NO_ANSWER: 0, **dict.fromkeys(WORTHLESS, 0)}
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """A control among the rivals that it met and must stand above, or below.
+
+    Attributes:
+        control: Its name.
+        above: Whether it must stand above them: the gold answer; else below.
+        right: Rivals from which it differs significantly in the right direction.
+        level: Rivals from which it does not differ significantly.
+        wrong: Rivals from which it differs significantly in the wrong direction.
+    """
+
+    control: str
+    above: bool
+    right: tuple[str, ...]
+    level: tuple[str, ...]
+    wrong: tuple[str, ...]
+
+    @property
+    def rivals(self) -> int:
+        """How many it is judged by."""
+        return len(self.right) + len(self.level) + len(self.wrong)
+
+
+def placed(board: BattleBoard, criterion: str) -> list[Placed]:
+    """Controls of which a place is known beforehand and that met somebody they can be judged by.
+
+    Args:
+        board: What the judge said.
+        criterion: By which the answers were compared.
+    """
+    sure: dict[str, dict[str, bool | None]] = {}
+    for pairing in board.pairings:
+        if pairing.criterion == criterion and pairing.rate.n:
+            sure.setdefault(pairing.method, {})[pairing.opponent] = pairing.won
+            sure.setdefault(pairing.opponent, {})[pairing.method] = None if pairing.won is None else not pairing.won
+    results = []
+    for control in board.controls:
+        met = {rival: won for rival, won in sure.get(control, {}).items() if _above(control, rival, board) is not None}
+        if met:
+            above = board.controls[control] == BEST
+            right = tuple(rival for rival, won in met.items() if won is above)
+            level = tuple(rival for rival, won in met.items() if won is None)
+            wrong = tuple(rival for rival, won in met.items() if won is (not above))
+            results.append(Placed(control, above, right, level, wrong))
+    return results
+
+
+def not_placed(board: BattleBoard, criterion: str) -> list[str]:
+    """Controls that were compared and are not among `placed`."""
+    known = {item.control for item in placed(board, criterion)}
+    met = {name for pairing in board.pairings if pairing.criterion == criterion for name in (pairing.method, pairing.opponent)}
+    return [control for control in board.controls if control in met - known]
+
+
+def misplaced(board: BattleBoard, criterion: str) -> dict[str, tuple[str, ...]]:
+    """What speaks against the judge: by a name, the rivals that it beats significantly and must not.
+
+    Each such pair occurs once.
+    """
+    results: dict[str, dict[str, None]] = {}
+    for item in placed(board, criterion):
+        for rival in item.wrong:
+            winner, loser = (rival, item.control) if item.above else (item.control, rival)
+            results.setdefault(winner, {})[loser] = None
+    return {winner: tuple(losers) for winner, losers in results.items()}
+
+
+def _above(control: str, rival: str, board: BattleBoard) -> bool | None:
+    """Whether a control must stand above a rival; None where nothing is known beforehand."""
+    kinds = board.controls.get(control, _METHOD), board.controls.get(rival, _METHOD)
+    # How much of an answer a whole passage is, is known beside the gold answer alone.
+    if not all(kind in _LEVELS for kind in kinds) or (NO_ANSWER in kinds and BEST not in kinds):
+        return None
+    item, other = (_LEVELS[kind] for kind in kinds)
+    return None if item == other else item > other

@@ -1,0 +1,368 @@
+"""How far a judge can be trusted: failures, repetitions, orders, length, price, speed; agreement with others.
+
+Everything is computed from what the store holds; no call is made.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from judges.judge import AS_GIVEN, NONE, TIE, JudgeCall, Score
+from results.boards.tables import plain
+from results.judging import judgments, labels
+from results.judging.judgments import ONE, OTHER, Battle
+from results.judging.labels import Label
+from results.statistics.battles import Verdict
+from results.statistics.core import Estimate
+from results.statistics.judges import (
+    Agreement,
+    LengthPreference,
+    PredictionPowered,
+    RepetitionVariance,
+    battle_repetition_variance,
+    cohen_kappa,
+    first_shown_preference,
+    length_preference,
+    order_flip_rate,
+    prediction_powered_mean,
+    repetition_variance,
+)
+from results.store import queries
+from results.store.redaction import without_secrets
+from results.store.store import Store
+
+Item = tuple[str, str, str | None]
+"""Question and one run, or two: what a judge and a person both judge."""
+_VERDICTS = {ONE: Verdict.WIN, OTHER: Verdict.LOSS, TIE: Verdict.TIE, NONE: Verdict.NONE, None: Verdict.UNSCORED}
+_SCORES = np.array([0.0, 0.5, 1.0, math.nan, math.nan])
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What judging took and how much of it came to nothing.
+
+    Attributes:
+        calls: Made of a model; cases that needed no opinion are not among them.
+        unscored: Of them, by reason, quotations and numbers left out; most frequent first.
+        seconds: Mean per call.
+        prompt_tokens, completion_tokens: Mean per call.
+        cost_usd: Of all calls.
+        models: As the endpoint named them, with the number of calls.
+    """
+
+    calls: int
+    unscored: dict[str, int]
+    seconds: float
+    prompt_tokens: float
+    completion_tokens: float
+    cost_usd: float
+    models: dict[str, int]
+
+    @property
+    def failure_rate(self) -> float:
+        """Share of the calls that could not be used; NaN without calls."""
+        return sum(self.unscored.values()) / self.calls if self.calls else math.nan
+
+
+@dataclass(frozen=True, slots=True)
+class Corrected:
+    """A run's mean on a measure in the eyes of the people who labeled some of its answers."""
+
+    run: str
+    measure: str
+    mean: PredictionPowered
+
+
+@dataclass(frozen=True, slots=True)
+class JudgeCard:
+    """What is known of a judge.
+
+    Attributes:
+        card: As registered: id, model, prompts, options.
+        work: Calls, failures, price, speed.
+        repetitions: By measure or criterion, how far its verdicts on one item differ when asked again.
+        flips: By criterion of a pair judge, how often the two orders contradict each other.
+        first_shown: By criterion, share of decisive verdicts for the answer shown first; ½ without a preference.
+        longer: By criterion, whether the longer answer wins.
+        with_judges: By measure or criterion, agreement with other judges of the same items, by their ids.
+        with_people: By measure or criterion, agreement with each annotator.
+        between_people: By measure or criterion, agreement of the annotators with each other.
+        corrected: Means of runs corrected by people's labels, where there are at least two labels of a run.
+    """
+
+    card: Mapping[str, Any]
+    work: Work
+    repetitions: dict[str, RepetitionVariance]
+    flips: dict[str, Estimate]
+    first_shown: dict[str, Estimate]
+    longer: dict[str, LengthPreference]
+    with_judges: dict[str, dict[str, Agreement]]
+    with_people: dict[str, dict[str, Agreement]]
+    between_people: dict[str, Agreement]
+    corrected: list[Corrected]
+
+    def to_json(self) -> dict[str, Any]:
+        """The card as a JSON object."""
+        return dict(plain(asdict(self) | {"failure_rate": self.work.failure_rate}))
+
+
+def judge_card(store: Store, judge: str) -> JudgeCard:
+    """What the store knows of a judge.
+
+    Args:
+        store: Where to read.
+        judge: Id of a judge in it.
+    """
+    cards = judgments.judges(store)
+    card = cards[judge]
+    people = labels.labels(store)
+    if card["kind"] == "pair":
+        return _pair_card(store, card, cards, people)
+    return _point_card(store, card, cards, people)
+
+
+def _point_card(store: Store, card: Mapping[str, Any], cards: Mapping[str, Mapping[str, Any]], people: Sequence[Label]) -> JudgeCard:
+    runs = judgments.judged_runs(store, card["id"])
+    calls = {run: judgments.calls(store, run, card["id"]) for run in runs}
+    every = [call for of_run in calls.values() for made in of_run.values() for call in made]
+    names = [measure["name"] for measure in card["measures"]]
+    values = _point_values(store, card["id"], runs, names)
+    units = _units(store, runs)
+    others = {
+        other: _point_values(store, other, judgments.judged_runs(store, other), names)
+        for other, result in cards.items()
+        if other != card["id"] and result["kind"] == "point" and {m["name"] for m in result["measures"]} & set(names)
+    }
+    corrected = [
+        Corrected(run, name, mean)
+        for name in names
+        for run in runs
+        if (mean := _corrected(store, run, values[name], [person for person in people if person.criterion == name]))
+    ]
+    return JudgeCard(
+        card,
+        _work(every),
+        _point_repetitions(calls, units),
+        {},
+        {},
+        {},
+        {name: _with_judges(values[name], {other: result[name] for other, result in others.items()}, units) for name in names},
+        {name: _with_people(values[name], people, name, units) for name in names},
+        _between(people, names, units),
+        corrected,
+    )
+
+
+def _pair_card(store: Store, card: Mapping[str, Any], cards: Mapping[str, Mapping[str, Any]], people: Sequence[Label]) -> JudgeCard:
+    fought = [match for _, match in judgments.matches(store, card["id"])]
+    every = [call for match in fought for made in judgments.battle_calls(store, match, card["id"]).values() for call in made]
+    battles = _battles(store, card["id"])
+    criteria = [name for name in card["criteria"] if any(battle.criterion == name for battle in battles)]
+    by = {name: [battle for battle in battles if battle.criterion == name] for name in criteria}
+    values = {name: _pair_values(by[name]) for name in criteria}
+    others = {other: _battles(store, other) for other, results in cards.items() if other != card["id"] and results["kind"] == "pair"}
+    runs = {run for battle in battles for run in (battle.one, battle.other)}
+    lengths, units = _lengths(store, runs), _units(store, sorted(runs))
+    apart = {name: _of_questions(by[name], units) for name in criteria}
+    columns = {name: _columns(by[name]) for name in criteria}
+    return JudgeCard(
+        card,
+        _work(every),
+        {name: battle_repetition_variance(*columns[name], clusters=apart[name]) for name in criteria},
+        {name: order_flip_rate(*columns[name], clusters=apart[name]) for name in criteria},
+        {name: first_shown_preference(*columns[name], clusters=apart[name]) for name in criteria},
+        {name: results for name in criteria if (results := _longer(by[name], lengths, apart[name]))},
+        {
+            name: _with_judges(
+                values[name], {other: _pair_values([b for b in results if b.criterion == name]) for other, results in others.items()}, units
+            )
+            for name in criteria
+        },
+        {name: _with_people(values[name], people, name, units) for name in criteria},
+        _between(people, criteria, units),
+        [],
+    )
+
+
+# -- point judges --------------------------------------------------------------------------------------------------
+
+
+def _point_values(store: Store, judge: str, runs: Sequence[str], names: Sequence[str]) -> dict[str, dict[Item, float]]:
+    """By measure, the value of every item that has one."""
+    results: dict[str, dict[Item, float]] = {name: {} for name in names}
+    for run in runs:
+        for question, scores in judgments.scores(store, run, judge).items():
+            for name in names:
+                value = scores.get(name, Score(None)).value
+                if value is not None:
+                    results[name][question, run, None] = value
+    return results
+
+
+def _point_repetitions(calls: Mapping[str, Mapping[str, Sequence[JudgeCall]]], units: Mapping[str, str]) -> dict[str, RepetitionVariance]:
+    """By part of the judge, how far replies to the same prompt differ; parts that were asked once are left out."""
+    responses: dict[str, list[tuple[Item, str | None]]] = {}
+    repeated = set()
+    for run, of_run in calls.items():
+        for question, made in of_run.items():
+            for call in made:
+                value = call.parsed.value
+                responses.setdefault(call.part, []).append(((question, run, None), None if value is None else repr(sorted(value.items()))))
+                if call.repetition:
+                    repeated.add(call.part)
+    return {part: _repetitions(rows, units) for part, rows in responses.items() if part in repeated}
+
+
+def _repetitions(rows: Sequence[tuple[Item, str | None]], units: Mapping[str, str]) -> RepetitionVariance:
+    items = {item: number for number, item in enumerate(dict.fromkeys(item for item, _ in rows))}
+    kinds = {text: number for number, text in enumerate(dict.fromkeys(text for _, text in rows if text is not None))}
+    codes = [math.nan if text is None else kinds[text] for _, text in rows]
+    return repetition_variance([items[item] for item, _ in rows], codes, clusters=[units.get(item[0], item[0]) for item in items])
+
+
+def _corrected(store: Store, run: str, values: Mapping[Item, float], people: Sequence[Label]) -> PredictionPowered | None:
+    mine = {item: value for item, value in values.items() if item[1] == run}
+    responses: dict[Item, list[float]] = {}
+    for label in people:
+        responses.setdefault((label.question, label.one, label.other), []).append(label.value)
+    human = np.array([float(np.mean(responses[item])) if item in responses else math.nan for item in mine])
+    units = _units(store, [run])
+    clusters = [units.get(question, question) for question, _, _ in mine]
+    if len({unit for unit, held in zip(clusters, ~np.isnan(human), strict=True) if held}) < 2:
+        return None
+    return prediction_powered_mean(list(mine.values()), human, clusters=clusters)
+
+
+def _units(store: Store, runs: Sequence[str]) -> dict[str, str]:
+    """The unit of each question of these runs; of questions that each are one, nothing."""
+    results: dict[str, str] = {}
+    by_data: dict[str, list[str]] = {}
+    with store.database.reading() as connection:
+        rows = connection.execute("SELECT run, dataset_fingerprint FROM runs WHERE list_contains(?, run)", [list(runs)]).fetchall()
+        for run, data in rows:
+            by_data.setdefault(data, []).append(run)
+        sampled = queries.sampled_by_data(connection, by_data)
+        for data, units in sampled.items():
+            if units.labels is not None:
+                query = "SELECT question FROM questions WHERE dataset_fingerprint = ? ORDER BY position"
+                ids = connection.execute(query, [data]).fetchall()
+                results |= {question: f"{data} {unit}" for (question,), unit in zip(ids, units.labels, strict=True)}
+    return results
+
+
+# -- pair judges ---------------------------------------------------------------------------------------------------
+
+
+def _battles(store: Store, judge: str) -> list[Battle]:
+    boards = dict.fromkeys((m.dataset_fingerprint, m.setting) for _, m in judgments.matches(store, judge))
+    return [battle for data, setting in boards for battle in judgments.battles(store, data, setting, judge) if not battle.unscorable]
+
+
+def _columns(battles: Sequence[Battle]) -> tuple[list[int], list[int], list[int], list[int], list[int]]:
+    pairs = _codes([(b.one, b.other) for b in battles])
+    return (
+        pairs,
+        _codes([b.question for b in battles]),
+        [int(b.part != AS_GIVEN) for b in battles],
+        [b.repetition for b in battles],
+        [_VERDICTS[b.verdict] for b in battles],
+    )
+
+
+def _codes(values: Sequence[Any]) -> list[int]:
+    known = {value: number for number, value in enumerate(dict.fromkeys(values))}
+    return [known[value] for value in values]
+
+
+def _pair_values(battles: Sequence[Battle]) -> dict[Item, float]:
+    """What a judge says of each pair over all orders and repetitions: coded as people's labels are."""
+    responses: dict[Item, list[Battle]] = {}
+    for battle in battles:
+        responses.setdefault((battle.question, battle.one, battle.other), []).append(battle)
+    results = {}
+    for item, rows in responses.items():
+        verdicts = [battle.verdict for battle in rows if battle.verdict is not None]
+        scores = [_SCORES[_VERDICTS[verdict]] for verdict in verdicts if verdict != NONE]
+        if scores:
+            mean = float(np.mean(scores))
+            results[item] = labels.CODES[ONE if mean > 0.5 else OTHER if mean < 0.5 else TIE]
+        elif verdicts:
+            results[item] = labels.CODES[NONE]
+    return results
+
+
+def _longer(battles: Sequence[Battle], lengths: Mapping[tuple[str, str], int], units: Sequence[str | None]) -> LengthPreference | None:
+    scores = [float(_SCORES[_VERDICTS[battle.verdict]]) for battle in battles]
+    if all(math.isnan(score) for score in scores):
+        return None
+    code = {run: number for number, run in enumerate(dict.fromkeys(r for b in battles for r in (b.one, b.other)))}
+    return length_preference(
+        [code[b.one] for b in battles],
+        [code[b.other] for b in battles],
+        _codes([b.question for b in battles]),
+        scores,
+        ([lengths[b.one, b.question] for b in battles], [lengths[b.other, b.question] for b in battles]),
+        shown_first=[b.part == AS_GIVEN for b in battles],
+        clusters=units,
+    )
+
+
+def _of_questions(battles: Sequence[Battle], units: Mapping[str, str]) -> list[str | None]:
+    """The unit of each question, by the codes that `_codes` gives them."""
+    return [units.get(question) for question in dict.fromkeys(battle.question for battle in battles)]
+
+
+def _lengths(store: Store, runs: set[str]) -> dict[tuple[str, str], int]:
+    return queries.answer_lengths(store, sorted(runs))
+
+
+# -- both ----------------------------------------------------------------------------------------------------------
+
+
+def _work(calls: Sequence[JudgeCall]) -> Work:
+    requests = [call for call in calls if call.key is not None or call.parsed.value is None]
+    number = max(1, len(requests))
+    reasons = Counter(_kind(call.parsed.unscored) for call in requests if call.parsed.unscored)
+    return Work(
+        len(requests),
+        dict(reasons.most_common()),
+        sum(call.seconds for call in requests) / number,
+        sum(call.prompt_tokens for call in requests) / number,
+        sum(call.completion_tokens for call in requests) / number,
+        sum(call.cost_usd for call in requests),
+        dict(Counter(call.model for call in requests).most_common()),
+    )
+
+
+def _kind(reason: str) -> str:
+    """A reason without what differs from reply to reply: what is quoted, and numbers."""
+    return re.sub(r"\d[\d.,]*", "…", re.split(r":?\s*[\"']", without_secrets(reason))[0])
+
+
+def _with_judges(mine: Mapping[Item, float], others: Mapping[str, Mapping[Item, float]], units: Mapping[str, str]) -> dict[str, Agreement]:
+    return {judge: _kappa(mine, theirs, units) for judge, theirs in others.items() if mine.keys() & theirs.keys()}
+
+
+def _with_people(mine: Mapping[Item, float], people: Sequence[Label], criterion: str, units: Mapping[str, str]) -> dict[str, Agreement]:
+    results: dict[str, dict[Item, float]] = {}
+    for label in people:
+        if label.criterion == criterion:
+            results.setdefault(label.annotator, {})[label.question, label.one, label.other] = label.value
+    return {name: _kappa(mine, theirs, units) for name, theirs in results.items() if mine.keys() & theirs.keys()}
+
+
+def _kappa(mine: Mapping[Item, float], theirs: Mapping[Item, float], units: Mapping[str, str]) -> Agreement:
+    both = [item for item in mine if item in theirs]
+    clusters = [units.get(item[0], item[0]) for item in both]
+    return cohen_kappa([mine[item] for item in both], [theirs[item] for item in both], clusters=clusters)
+
+
+def _between(people: Sequence[Label], criteria: Sequence[str], units: Mapping[str, str]) -> dict[str, Agreement]:
+    return labels.between_annotators([label for label in people if label.criterion in criteria], units)

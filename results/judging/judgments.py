@@ -1,0 +1,555 @@
+"""Judgments in the store: what each call of a judge said, the scores and battles made of it, people's labels.
+
+A judgment is written with the scores that follow from it in one transaction, so that a killed judging goes on where
+it was, and no aggregate ever counts a reply that is not there to be read again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sqlite3
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from typing import Any
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+
+from benchmarks.columns import strings
+from benchmarks.core.errors import UserError, unknown_name
+from judges.judge import AS_GIVEN, FIRST, NONE, SECOND, TIE, Judge, JudgeCall, Parsed, Score, counting
+from results.store.redaction import redacted, shareable, without_secrets
+from results.store.store import Store, insert, insert_scores, storable, summarize
+
+ONE, OTHER = "one", "other"
+"""Verdicts of a battle, beside `TIE` and `NONE`, once the order of presentation is undone."""
+_CALL = ("part", "repetition", "call", "parse", "unscored", "model", "prompt_tokens", "completion_tokens", "seconds", "cost_usd")
+_BATTLE = ("question", "criterion", "part", "repetition", "verdict", "unscored")
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """Two runs whose answers are compared, on one dataset in one setting; `one` is the lesser fingerprint."""
+
+    dataset_fingerprint: str
+    setting: str
+    one: str
+    other: str
+
+
+@dataclass(frozen=True, slots=True)
+class Battle:
+    """A verdict on two answers by one criterion, the order of presentation undone.
+
+    Attributes:
+        question, one, other, criterion, part, repetition: What was compared, and how it was shown.
+        verdict: `ONE`, `OTHER`, `TIE` or `NONE`; None where there is none.
+        unscored: Why there is none; None too where the question is unscorable, which a single row says.
+    """
+
+    question: str
+    one: str
+    other: str
+    criterion: str
+    part: str
+    repetition: int
+    verdict: str | None
+    unscored: str | None
+
+    @property
+    def unscorable(self) -> bool:
+        """Whether there was nothing to judge by."""
+        return self.verdict is None and self.unscored is None
+
+
+def put_judge(store: Store, judge: Judge) -> None:
+    """Keep a judge's card, and the definitions of what it measures as metrics."""
+    card = judge.describe()
+    with store.database.writing() as connection:
+        connection.execute("DELETE FROM judges WHERE judge = ?", [str(judge)])
+        connection.execute("INSERT INTO judges VALUES (?, ?)", [str(judge), json.dumps(card, ensure_ascii=False)])
+        for item in card["measures"]:
+            definition = f"{item['definition']} {card['definition']}"
+            connection.execute("DELETE FROM metrics WHERE id = ?", [item["metric"]])
+            connection.execute(
+                "INSERT INTO metrics VALUES (?, ?, ?, ?, ?, ?, ?, ?, 'fraction')",
+                [
+                    item["metric"],
+                    definition,
+                    item["low"],
+                    item["high"],
+                    item["higher_is_better"],
+                    item["group"],
+                    card["source"],
+                    str(judge),
+                ],
+            )
+
+
+def put_judgments(
+    store: Store,
+    run: str,
+    judge: Judge,
+    questions: Sequence[str],
+    calls: Sequence[Sequence[JudgeCall]],
+    scores: Sequence[Mapping[str, Score]],
+) -> None:
+    """Write what a point judge said of some of a run's answers.
+
+    A verdict that was read stays; only one that could not be read is replaced.
+
+    Args:
+        store: Where.
+        run: The run.
+        judge: The judge.
+        questions: Question ids.
+        calls, scores: Per question the calls, and the scores by measure.
+    """
+    metrics = judge.metrics
+    kept = judged(store, run, judge, retry_unscored=True)
+    wanted = [position for position, question in enumerate(questions) if question not in kept]
+    questions, calls = [questions[position] for position in wanted], [calls[position] for position in wanted]
+    scores = [scores[position] for position in wanted]
+    values = {metric: np.array([_nan(row[name].value) for row in scores], dtype=np.float64) for name, metric in metrics.items()}
+    reasons = {metric: [_storable(row[name].unscored) for row in scores] for name, metric in metrics.items()}
+    with store.database.writing() as connection:
+        connection.register("fresh", pa.table({"question": strings(list(questions))}))
+        among = "question IN (SELECT question FROM fresh)"
+        connection.execute(f"DELETE FROM judge_calls WHERE run = ? AND judge = ? AND {among}", [run, str(judge)])
+        for metric in metrics.values():
+            connection.execute(f"DELETE FROM scores WHERE run = ? AND metric = ? AND {among}", [run, metric])
+        rows = [(question, call) for question, made in zip(questions, calls, strict=True) for call in made]
+        same = {"run": run, "judge": str(judge)}
+        _insert_calls(connection, "judge_calls", same, {"question": [q for q, _ in rows]}, [c for _, c in rows])
+        insert_scores(connection, run, questions, values, reasons)
+        summarize(connection, run)
+
+
+def put_battles(
+    store: Store,
+    match: Match,
+    judge: Judge,
+    questions: Sequence[str],
+    calls: Sequence[Sequence[JudgeCall]],
+    verdicts: Sequence[Sequence[Mapping[str, str | None]]],
+) -> None:
+    """Write what a pair judge said of some questions' two answers.
+
+    Verdicts that were read stay; only those that could not be read are replaced.
+
+    Of calls that were asked once more, the one that counts makes the battle; all are kept.
+
+    Args:
+        store: Where.
+        match: Whose answers.
+        judge: The judge.
+        questions: Question ids.
+        calls: Per question; none where it is unscorable.
+        verdicts: Per question and call, by criterion, about the order shown (`PairJudge.verdicts`).
+    """
+    kept = fought(store, match, judge, retry_unscored=True)
+    wanted = [position for position, question in enumerate(questions) if question not in kept]
+    questions, calls = [questions[position] for position in wanted], [calls[position] for position in wanted]
+    verdicts = [verdicts[position] for position in wanted]
+    same = {
+        "dataset_fingerprint": match.dataset_fingerprint,
+        "setting": match.setting,
+        "judge": str(judge),
+        "one": match.one,
+        "other": match.other,
+    }
+    rows = [
+        (question, call, parsed)
+        for question, made, all_responses in zip(questions, calls, verdicts, strict=True)
+        for call, parsed in zip(made, all_responses, strict=True)
+    ]
+    count = {id(call) for made in calls for call in counting(made)}
+    battles = [
+        (
+            question,
+            criterion,
+            call.part,
+            call.repetition,
+            undone(call.part, verdict),
+            None if verdict is not None else _storable(_why(call.parsed, criterion)),
+        )
+        for question, call, parsed in rows
+        if id(call) in count
+        for criterion, verdict in parsed.items()
+    ]
+    battles += [
+        (question, criterion, AS_GIVEN, 0, None, None)
+        for question, made in zip(questions, calls, strict=True)
+        if not made
+        for criterion in judge.entry.criteria
+    ]
+    with store.database.writing() as connection:
+        connection.register("fresh", pa.table({"question": strings(list(questions))}))
+        for table in ("battle_calls", "battles"):
+            connection.execute(
+                f"""DELETE FROM {table} WHERE dataset_fingerprint = ? AND setting = ? AND judge = ? AND one = ?
+                    AND other = ? AND question IN (SELECT question FROM fresh)""",
+                list(same.values()),
+            )
+        queries = [call for _, call, _ in rows]
+        _insert_calls(connection, "battle_calls", same, {"question": [q for q, _, _ in rows]}, queries)
+        insert(
+            connection,
+            "battles",
+            {
+                **{name: [value] * len(battles) for name, value in same.items()},
+                **{name: [row[position] for row in battles] for position, name in enumerate(_BATTLE)},
+            },
+        )
+
+
+def _why(parsed: Parsed, criterion: str) -> str:
+    """Why a call gave no verdict by a criterion; a reply may have given one by others."""
+    partly = (parsed.value or {}).get("unscored") or {}
+    return parsed.unscored or str(partly.get(criterion) or "no verdict by this criterion")
+
+
+def undone(part: str, verdict: str | None) -> str | None:
+    """A verdict about the order shown (`FIRST`, `SECOND` …) as one about the two runs (`ONE`, `OTHER` …).
+
+    Raises:
+        ValueError: There is no such verdict.
+    """
+    if verdict in (None, TIE, NONE):
+        return verdict
+    if verdict not in (FIRST, SECOND):
+        raise ValueError(f"{verdict!r} is no verdict")
+    return ONE if (verdict == FIRST) == (part == AS_GIVEN) else OTHER
+
+
+def judged(store: Store, run: str, judge: Judge, *, retry_unscored: bool = False) -> set[str]:
+    """Questions of a run that a point judge has judged; with `retry_unscored`, without those it could not."""
+    if not store.database.exists:
+        return set()
+    metrics = list(judge.metrics.values())
+    having = "HAVING count(unscored) = 0" if retry_unscored else ""
+    with store.database.reading() as connection:
+        rows = connection.execute(
+            f"""SELECT question FROM scores WHERE run = ? AND list_contains(?, metric)
+                GROUP BY question {having}""",
+            [run, metrics],
+        ).fetchall()
+    return {row[0] for row in rows}
+
+
+def fought(store: Store, match: Match, judge: Judge, *, retry_unscored: bool = False) -> set[str]:
+    """Questions on which a pair judge has compared two runs; with `retry_unscored`, without those it could not."""
+    if not store.database.exists:
+        return set()
+    having = "HAVING count(unscored) = 0" if retry_unscored else ""
+    with store.database.reading() as connection:
+        rows = connection.execute(
+            f"""SELECT question FROM battles WHERE dataset_fingerprint = ? AND setting = ? AND judge = ? AND one = ?
+                AND other = ? GROUP BY question {having}""",
+            [match.dataset_fingerprint, match.setting, str(judge), match.one, match.other],
+        ).fetchall()
+    return {row[0] for row in rows}
+
+
+def calls(store: Store, run: str, judge: str) -> dict[str, list[JudgeCall]]:
+    """What a point judge's calls about a run said, by question, in the order in which they were made."""
+    with store.database.reading() as connection:
+        rows = connection.execute(
+            f"SELECT question, {', '.join(_CALL)} FROM judge_calls WHERE run = ? AND judge = ? ORDER BY rowid", [run, judge]
+        ).fetchall()
+    return _by_question(rows)
+
+
+def battle_calls(store: Store, match: Match, judge: str) -> dict[str, list[JudgeCall]]:
+    """What a pair judge's calls about two runs said, by question."""
+    with store.database.reading() as connection:
+        rows = connection.execute(
+            f"""SELECT question, {", ".join(_CALL)} FROM battle_calls WHERE dataset_fingerprint = ? AND setting = ?
+                AND judge = ? AND one = ? AND other = ? ORDER BY rowid""",
+            [match.dataset_fingerprint, match.setting, judge, match.one, match.other],
+        ).fetchall()
+    return _by_question(rows)
+
+
+def scores(store: Store, run: str, judge: str) -> dict[str, dict[str, Score]]:
+    """What a point judge's measures are worth for a run, by question and measure."""
+    names = {item["metric"]: item["name"] for item in judges(store)[judge]["measures"]}
+    with store.database.reading() as connection:
+        rows = connection.execute(
+            "SELECT question, metric, value, unscored FROM scores WHERE run = ? AND list_contains(?, metric)", [run, list(names)]
+        ).fetchall()
+    results: dict[str, dict[str, Score]] = {}
+    for question, metric, value, unscored in rows:
+        results.setdefault(question, {})[names[metric]] = Score(value, unscored)
+    return results
+
+
+def battles(store: Store, dataset_fingerprint: str, setting: str, judge: str, match: Match | None = None) -> list[Battle]:
+    """Every verdict of a pair judge on a dataset in a setting (or on two runs alone), question by question."""
+    with store.database.reading() as connection:
+        rows = connection.execute(
+            """SELECT b.question, one, other, criterion, part, repetition, verdict, unscored FROM battles b
+               LEFT JOIN questions q ON q.question = b.question AND q.dataset_fingerprint = b.dataset_fingerprint
+               WHERE b.dataset_fingerprint = ? AND setting = ? AND judge = ? AND (? IS NULL OR one = ? AND other = ?)
+               ORDER BY q.position, one, other, criterion, part, repetition""",
+            [dataset_fingerprint, setting, judge, match and match.one, match and match.one, match and match.other],
+        ).fetchall()
+    return [Battle(*row) for row in rows]
+
+
+def unread_battles(store: Store, match: Match, judge: Judge) -> tuple[int, int]:
+    """Return how many questions a pair judge gave no verdict by its main criterion, and how many it could have given one."""
+    with store.database.reading() as connection:
+        row = connection.execute(
+            """SELECT count(*) FILTER (read = 0), count(*) FROM (
+                   SELECT question, count(verdict) AS read FROM battles WHERE dataset_fingerprint = ? AND setting = ? AND judge = ?
+                   AND criterion = ? AND one = ? AND other = ? GROUP BY question HAVING count(verdict) + count(unscored) > 0)""",
+            [match.dataset_fingerprint, match.setting, str(judge), judge.entry.criteria[0], match.one, match.other],
+        ).fetchone()
+    assert row is not None
+    return row[0], row[1]
+
+
+def matches(store: Store, judge: str | None = None) -> list[tuple[str, Match]]:
+    """Which pairs of runs were compared, by which judge."""
+    with store.database.reading() as connection:
+        rows = connection.execute(
+            """SELECT DISTINCT judge, dataset_fingerprint, setting, one, other FROM battles
+               WHERE ? IS NULL OR judge = ? ORDER BY ALL""",
+            [judge, judge],
+        ).fetchall()
+    return [(row[0], Match(*row[1:])) for row in rows]
+
+
+def judges(store: Store) -> dict[str, dict[str, Any]]:
+    """Cards of the judges that the store knows, by id."""
+    if not store.database.exists:
+        return {}
+    with store.database.reading() as connection:
+        rows = connection.execute("SELECT judge, card FROM judges ORDER BY judge").fetchall()
+    return {judge: shareable(card) for judge, card in rows}
+
+
+def find_judge(store: Store, name: str) -> dict[str, Any]:
+    """The card of the judge in the store that a name means: its id, or a beginning of it that is no other's.
+
+    Raises:
+        UserError: None is meant, or several are.
+    """
+    known = judges(store)
+    cards = [known[name]] if name in known else [card for judge, card in known.items() if judge.startswith(name) or card["judge"] == name]
+    if not cards:
+        raise unknown_name("judge in this store", name, known, where=str(store.folder))
+    if len(cards) > 1:
+        raise UserError(f"{name!r} means {len(cards)} judges", try_this=f"name one: {', '.join(card['id'] for card in cards[:5])}")
+    return cards[0]
+
+
+def judged_runs(store: Store, judge: str) -> list[str]:
+    """Runs that a point judge has judged."""
+    metrics = [item["metric"] for item in judges(store)[judge]["measures"]]
+    with store.database.reading() as connection:
+        rows = connection.execute("SELECT DISTINCT run FROM summaries WHERE list_contains(?, metric) ORDER BY run", [metrics])
+        return [row[0] for row in rows.fetchall()]
+
+
+def _insert_calls(
+    connection: duckdb.DuckDBPyConnection, table: str, same: Mapping[str, str], own: Mapping[str, Sequence[str]], made: Sequence[JudgeCall]
+) -> None:
+    columns: dict[str, Sequence[object]] = {name: [value] * len(made) for name, value in same.items()}
+    columns |= own
+    columns |= {
+        "part": [call.part for call in made],
+        "repetition": [call.repetition for call in made],
+        "call": [call.key for call in made],
+        "parse": [
+            None if call.parsed.value is None else storable(json.dumps(dict(call.parsed.value), ensure_ascii=False)) for call in made
+        ],
+        "unscored": [_storable(call.parsed.unscored) for call in made],
+        **{name: [getattr(call, name) for call in made] for name in _CALL[5:]},
+    }
+    insert(connection, table, columns)
+
+
+def _by_question(rows: Sequence[tuple]) -> dict[str, list[JudgeCall]]:
+    results: dict[str, list[JudgeCall]] = {}
+    for question, part, repetition, key, parse, unscored, *used in rows:
+        parsed = Parsed(json.loads(parse) if parse is not None else None, unscored)
+        results.setdefault(question, []).append(JudgeCall(part, repetition, key, parsed, *used))
+    return results
+
+
+def _nan(value: float | None) -> float:
+    return np.nan if value is None else value
+
+
+def _storable(text: str | None) -> str | None:
+    return None if text is None else storable(text)
+
+
+# -- What a person's label is bound to: the question and the answer, or two, that they read --
+# A label counts for its item as long as the runs say just that. Where they say something else, or are gone, it rests: it
+# is kept, and counts again as soon as a run of the same fingerprint gives the same answer. To other runs that give it a
+# label does not pass: those of their answers that were given before too are no random sample of them.
+
+
+DIGITS = 16
+_SEPARATOR = 31
+"""ASCII's unit separator."""
+
+
+def digest(question: str, answer: str, other: str | None = None) -> str:
+    """The hash of what was labeled, by text; of two answers that of the run with the smaller fingerprint first."""
+    texts = [question, answer] if other is None else [question, answer, other]
+    return hashlib.sha256(chr(_SEPARATOR).join(texts).encode()).hexdigest()[:DIGITS]
+
+
+def with_present(items: str = "annotations", questions: str = "questions", predictions: str = "predictions") -> str:
+    """SQL of items with a column `present`: the hash of what they say now, NULL where they say nothing.
+
+    Args:
+        items: A table with the columns dataset_fingerprint, question, one and other.
+        questions, predictions: Tables like the store's.
+    """
+    return f"""SELECT i.*, CASE WHEN p.answer IS NOT NULL AND (i.other IS NULL OR o.answer IS NOT NULL) THEN
+            left(sha256(concat_ws(chr({_SEPARATOR}), q.text, p.answer, o.answer)), {DIGITS}) END AS present
+        FROM {items} i
+        LEFT JOIN {questions} q ON q.dataset_fingerprint = i.dataset_fingerprint AND q.question = i.question
+        LEFT JOIN {predictions} p ON p.run = i.one AND p.question = i.question AND q.text IS NOT NULL
+        LEFT JOIN {predictions} o ON o.run = i.other AND o.question = i.question"""
+
+
+# -- What judges said about one question, call by call, and the stored conversations that it can be read in --
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """One call of a judge.
+
+    Attributes:
+        judge: Its id.
+        run: The run that was judged; of two, the one with the lesser fingerprint.
+        other: The run that it was compared with; None for a judge of single answers.
+        part: Which of the judge's prompts; of two runs, in which order they were shown.
+        repetition: 0, 1 …
+        call: The key of its stored conversation; None where no model was asked.
+        response: What was read out of the reply; of two runs, by criterion which won, the order shown undone: `one`,
+            `other`, `tie`, `none`, or None where there is no verdict.
+        unscored: Why nothing could be read.
+        model: As its endpoint names it; `rule` for rules.
+        prompt_tokens, completion_tokens, seconds, cost_usd: What it took.
+    """
+
+    judge: str
+    run: str
+    other: str | None
+    part: str
+    repetition: int
+    call: str | None
+    response: Mapping[str, Any] = field(default_factory=dict)
+    unscored: str | None = None
+    model: str = ""
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    seconds: float = 0.0
+    cost_usd: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Conversation:
+    """A kept call: messages as (role, text), and the reply."""
+
+    messages: tuple[tuple[str, str], ...]
+    reply: str
+
+
+def verdicts(store: Store, question: str, dataset_fingerprint: str, setting: str, run_ids: Sequence[str]) -> list[Verdict]:
+    """All calls of judges about a question, by judge and run, in the order in which they were made.
+
+    Args:
+        store: Where to read.
+        question: Its id.
+        dataset_fingerprint, setting: Of the battles.
+        run_ids: Only what concerns these runs; a battle only where both are among them.
+    """
+    wanted = list(run_ids)
+    with store.database.reading() as connection:
+        alone = connection.execute(
+            """SELECT judge, run, part, repetition, call, parse, unscored, model, prompt_tokens, completion_tokens,
+               seconds, cost_usd FROM judge_calls WHERE question = ? AND list_contains(?, run) ORDER BY judge, rowid""",
+            [question, wanted],
+        ).fetchall()
+        where = """question = ? AND dataset_fingerprint = ? AND setting = ? AND list_contains(?, one)
+                   AND list_contains(?, other)"""
+        queries = [question, dataset_fingerprint, setting, wanted, wanted]
+        paired = connection.execute(
+            f"""SELECT judge, one, other, part, repetition, call, unscored, model, prompt_tokens, completion_tokens,
+                seconds, cost_usd FROM battle_calls WHERE {where} ORDER BY judge, rowid""",
+            queries,
+        ).fetchall()
+        won = connection.execute(
+            f"""SELECT judge, one, other, part, repetition, criterion, verdict FROM battles
+                WHERE {where} AND (verdict IS NOT NULL OR unscored IS NOT NULL) ORDER BY rowid""",
+            queries,
+        ).fetchall()
+    by_criterion: dict[tuple, dict[str, Any]] = {}
+    for *which, criterion, verdict in won:
+        by_criterion.setdefault(tuple(which), {})[criterion] = verdict
+    results = [
+        Verdict(judge, run, None, part, repetition, call, _read(parse), unscored and without_secrets(unscored), *used)
+        for judge, run, part, repetition, call, parse, unscored, *used in alone
+    ]
+    results += [
+        Verdict(
+            judge,
+            item,
+            other,
+            part,
+            repetition,
+            call,
+            by_criterion.get((judge, item, other, part, repetition), {}),
+            unscored and without_secrets(unscored),
+            *used,
+        )
+        for judge, item, other, part, repetition, call, unscored, *used in paired
+    ]
+    return results
+
+
+def _read(parse: str | None) -> dict[str, Any]:
+    return redacted(json.loads(parse)) if parse else {}
+
+
+def conversations(store: Store, keys: Iterable[str]) -> dict[str, Conversation]:
+    """Kept calls of models by key, secrets left out; those that are not kept any more are missing.
+
+    The file of replies is opened for reading alone: it may belong to a run that is writing to it.
+    """
+    wanted = sorted(set(keys))
+    if not wanted or not store.cache.is_file():
+        return {}
+    # Without a log beside it the file is whole, and can be read where nothing may be written.
+    still = not store.cache.with_name(f"{store.cache.name}-wal").exists()
+    marks = ",".join("?" * len(wanted))
+    try:
+        address = f"{store.cache.absolute().as_uri()}?{'immutable=1' if still else 'mode=ro'}"
+        with closing(sqlite3.connect(address, uri=True)) as connection:
+            rows = connection.execute(f"SELECT key, request, reply FROM replies WHERE key IN ({marks})", wanted).fetchall()
+    except sqlite3.Error:
+        # A file that is no cache of replies, or is being moved: nothing is kept that could be shown.
+        return {}
+    return {key: result for key, request, reply in rows if (result := _conversation(request, reply)) is not None}
+
+
+def _conversation(request: str, reply: str) -> Conversation | None:
+    """A kept call; None where its row is damaged."""
+    try:
+        messages = tuple(
+            (str(load.get("role", "")), without_secrets(str(load.get("content", "")))) for load in json.loads(request)["messages"]
+        )
+        return Conversation(messages, without_secrets(str(json.loads(reply).get("text", ""))))
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return None

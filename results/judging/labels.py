@@ -1,0 +1,342 @@
+"""Labels by people: items to label as CSV, and labels back, blind to who answered.
+
+An item is an answer (point criteria) or two answers in a drawn order (pair criteria). Its id spells out runs by their
+fingerprints, which tell a labeler nothing, so that labels can be imported on any machine that holds the runs; and the
+hash of what the labeler reads, which is what the label is about (`results.judging.judgments`).
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from benchmarks.columns import strings
+from benchmarks.core.errors import UserError
+from benchmarks.core.fingerprint import content_hash
+from judges.judge import NONE, TIE
+from results.boards.tables import to_csv
+from results.judging.judgments import ONE, OTHER, digest, with_present
+from results.statistics.judges import Agreement, krippendorff_alpha
+from results.store import queries, records
+from results.store.database import now
+from results.store.queries import RunRow
+from results.store.store import Store, insert, storable
+
+COLUMNS = ("item", "criterion", "question", "gold", "answer_1", "answer_2", "passages", "label", "note")
+FIRST, SECOND = "1", "2"
+"""Labels of a pair item: which answer is better, as shown; beside `TIE` and `NONE`."""
+PAIR_LABELS = (FIRST, SECOND, TIE, NONE)
+VALUES = {"match": 1.0, "partial": 0.0, "mismatch": 0.0, "yes": 1.0, "no": 0.0, "right": 1.0, "wrong": 0.0, "formal": 0.0, "informal": 1.0}
+"""Labels of single answers that are words, and what they are worth; any number from 0 to 1 is a label too."""
+_LONGEST = 1 << 30
+"""Characters of a cell."""
+CODES = {ONE: 0.0, OTHER: 1.0, TIE: 2.0, NONE: 3.0}
+"""Numbers for labels of pairs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Label:
+    """A person's label.
+
+    Attributes:
+        question, one, other: What was labeled; `other` is None for single answers.
+        criterion: By what: a measure of a judge (`accuracy`), or a criterion (`overall`).
+        annotator: Who.
+        label: As given; of pairs `ONE`, `OTHER`, `TIE` or `NONE`, the order shown undone.
+    """
+
+    question: str
+    one: str
+    other: str | None
+    criterion: str
+    annotator: str
+    label: str
+
+    @property
+    def value(self) -> float:
+        """The label as a number: of pairs a code, of single answers what it is worth."""
+        return CODES[self.label] if self.other is not None else worth(self.label)
+
+
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """What came in: labels that were new or changed, rows without a label, and the labels known before.
+
+    `resting` of the labels are about answers that the runs do not give any more.
+    """
+
+    labels: int
+    blank: int
+    replaced: int
+    resting: int = 0
+
+
+def worth(label: str) -> float:
+    """What a label of a single answer is worth, 0 to 1.
+
+    Raises:
+        ValueError: It is no label.
+    """
+    if label in VALUES:
+        return VALUES[label]
+    value = float(label.replace(",", "."))
+    if not 0 <= value <= 1:
+        raise ValueError(label)
+    return value
+
+
+def export_items(store: Store, runs: Sequence[RunRow], criterion: str, number: int, *, pairs: bool, seed: int = 0) -> str:
+    """A CSV of items to label, a random sample over all runs and questions, with empty labels.
+
+    Args:
+        store: Where the answers are.
+        runs: Whose.
+        criterion: Written into every row.
+        number: How many items.
+        pairs: Two answers an item instead of one.
+        seed: Of the sample and of the order in which two answers are shown.
+
+    Raises:
+        UserError: There is nothing to label.
+    """
+    rows = list(_pair_items(store, runs) if pairs else _single_items(store, runs))
+    if not rows:
+        raise UserError(
+            "these runs have no " + ("two answers to one question" if pairs else "answers"),
+            where=str(store.folder),
+            try_this="name runs of one benchmark that have answered",
+        )
+    drawn = sorted(rows, key=lambda row: content_hash([str(seed), criterion, row["item"]]))[:number]
+    shown = [_swapped(row) if pairs and content_hash([str(seed), row["item"]])[0] in "01234567" else row for row in drawn]
+    rows = [{**row, "item": row["item"].replace("/", f"~{row['read']}/", 1), "criterion": criterion} for row in shown]
+    return to_csv(COLUMNS, [[row.get(name, "") for name in COLUMNS] for row in rows])
+
+
+def _single_items(store: Store, runs: Sequence[RunRow]) -> Iterable[dict[str, str]]:
+    for run in {run.run: run for run in runs}.values():
+        for item in records.items(store, run):
+            yield {
+                "item": f"{run.run}/{item.question.id}",
+                "read": digest(item.question.text, item.prediction.answer),
+                "question": item.question.text,
+                "gold": " | ".join(item.question.golds),
+                "answer_1": item.prediction.answer,
+                "passages": "\n\n".join(passage.full_text for passage in item.passages),
+            }
+
+
+def _pair_items(store: Store, runs: Sequence[RunRow]) -> Iterable[dict[str, str]]:
+    distinct = sorted({run.run: run for run in runs}.values(), key=lambda run: run.run)
+    answered = {run.run: dict(_by_question(store, run)) for run in distinct}
+    for number, item in enumerate(distinct):
+        for other in distinct[number + 1 :]:
+            if (item.dataset_fingerprint, item.setting) != (other.dataset_fingerprint, other.setting):
+                continue
+            for question, (text, gold, answer) in answered[item.run].items():
+                if question in answered[other.run]:
+                    second = answered[other.run][question][2]
+                    yield {
+                        "item": f"{item.run}+{other.run}/{question}",
+                        "read": digest(text, answer, second),
+                        "question": text,
+                        "gold": gold,
+                        "answer_1": answer,
+                        "answer_2": second,
+                    }
+
+
+def _by_question(store: Store, run: RunRow) -> Iterable[tuple[str, tuple[str, str, str]]]:
+    for question, prediction in zip(*records.answered(store, run), strict=True):
+        yield question.id, (question.text, " | ".join(question.golds), prediction.answer)
+
+
+def _swapped(row: Mapping[str, str]) -> dict[str, str]:
+    runs, _, question = row["item"].partition("/")
+    item, _, other = runs.partition("+")
+    return {**row, "item": f"{other}+{item}/{question}", "answer_1": row["answer_2"], "answer_2": row["answer_1"]}
+
+
+def import_labels(store: Store, path: Path, annotator: str) -> Imported:
+    """Take labels in from a CSV that `export_items` wrote and a person filled.
+
+    All rows come in or none; labels of the same person on the same items are replaced.
+
+    Raises:
+        UserError: The file is no such CSV, or a row names an item, criterion or label that cannot be.
+    """
+    known = {run.run: run for run in queries.runs(store)}
+    requests = {
+        data: {row.question for row in queries.questions(store, data)} for data in {run.dataset_fingerprint for run in known.values()}
+    }
+    results: dict[_Key, tuple[RunRow, str, str]] = {}
+    blank = 0
+    for position, row in _rows(path):
+        if not row["label"].strip():
+            blank += 1
+            continue
+        item, criterion = row["item"].strip(), row["criterion"].strip()
+        match = re.fullmatch(r"([0-9a-f]+)(?:\+([0-9a-f]+))?(?:~([0-9a-f]+))?/(.+)", item, re.DOTALL)
+        if not match or match[1] not in known or (match[2] and match[2] not in known):
+            raise UserError(
+                f"there is no item {item[:80]!r} in this store",
+                where=position,
+                try_this="import the labels where the runs are: --store FOLDER",
+            )
+        first, second, read, question = match.groups()
+        if question not in requests[known[first].dataset_fingerprint]:
+            raise UserError(f"the runs have no question {question[:80]!r}", where=position)
+        if not criterion:
+            raise UserError(
+                "this row does not say by what it is labeled",
+                where=position,
+                try_this="fill the column `criterion`, as `ragmeter judge labels export` did",
+            )
+        label = _label(row["label"].strip().lower(), first, second, position)
+        entry, other = (first, second) if second is None or first < second else (second, first)
+        key = question, entry, other, criterion, read
+        if key in results:
+            raise UserError("this item is labeled twice", where=position, try_this="keep one of the two rows")
+        results[key] = known[first], label, row["note"]
+    replaced, resting = _write(store, annotator, results)
+    return Imported(len(results), blank, replaced, resting)
+
+
+_Key = tuple[str, str, str | None, str, str | None]
+"""Question, runs, criterion, and the hash of what was read, where the item has it."""
+
+
+def _rows(path: Path) -> Iterable[tuple[str, dict[str, str]]]:
+    try:
+        text = path.read_text("utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"this file cannot be read: {error}", where=str(path)) from None
+    csv.field_size_limit(_LONGEST)  # passages of whole documents are longer than the module expects
+    # Spreadsheets of countries that write 0,5 separate cells by semicolons.
+    reader = csv.DictReader(io.StringIO(text), delimiter=";" if text.partition("\n")[0].count(";") > 2 else ",")
+    missing = [repr(name) for name in ("item", "criterion", "label") if name not in (reader.fieldnames or ())]
+    if missing:
+        raise UserError(
+            f"the column {missing[0]} is missing" if len(missing) == 1 else f"the columns {', '.join(missing)} are missing",
+            where=str(path),
+            try_this="fill a file that `ragmeter judge labels export` wrote, and keep its columns",
+        )
+    try:
+        for row in reader:
+            yield f"{path}, line {reader.line_num}", {name: row.get(name) or "" for name in COLUMNS}
+    except csv.Error as error:
+        raise UserError(f"this is no CSV: {error}", where=f"{path}, line {reader.line_num}") from None
+
+
+def _label(text: str, first: str, second: str | None, position: str) -> str:
+    if second is None:
+        try:
+            worth(text)
+        except ValueError:
+            words = ", ".join(VALUES)
+            raise UserError(f"{text!r} is no label", where=position, try_this=f"{words}, or a number from 0 to 1") from None
+        return text
+    if text not in PAIR_LABELS:
+        raise UserError(f"{text!r} is no label of two answers", where=position, try_this=", ".join(PAIR_LABELS))
+    if text in (TIE, NONE):
+        return text
+    return ONE if (text == FIRST) == (first < second) else OTHER
+
+
+def _write(store: Store, annotator: str, results: Mapping[_Key, tuple[RunRow, str, str]]) -> tuple[int, int]:
+    """Write labels; returns how many took the place of earlier ones, and how many are about what nobody says now."""
+    replaced = 0
+    rows = [(*key, *value) for key, value in results.items()]
+    columns: dict[str, list[Any]] = {
+        "dataset_fingerprint": [run.dataset_fingerprint for *_, run, _, _ in rows],
+        "setting": [run.setting for *_, run, _, _ in rows],
+        "question": [row[0] for row in rows],
+        "one": [row[1] for row in rows],
+        "other": [row[2] for row in rows],
+    }
+    with store.database.writing() as connection:
+        kinds = {name: strings(values) for name, values in columns.items()}
+        connection.register("items", pa.table({**kinds, "place": range(len(rows))}))
+        present = [row[0] for row in connection.execute(f"SELECT present FROM ({with_present('items')}) ORDER BY place").fetchall()]
+        # An item of an earlier export does not say what was read: it was what the run says.
+        labeled = [row[4] or now_reported for row, now_reported in zip(rows, present, strict=True)]
+        for (question, item, other, criterion, *_), read in zip(rows, labeled, strict=True):
+            gone = connection.execute(
+                """DELETE FROM annotations WHERE question = ? AND one = ? AND other IS NOT DISTINCT FROM ?
+                   AND criterion = ? AND annotator = ? AND labeled IS NOT DISTINCT FROM ?""",
+                [question, item, other, criterion, annotator, read],
+            ).fetchone()
+            replaced += int(gone[0]) if gone else 0
+        columns |= {
+            "criterion": [row[3] for row in rows],
+            "annotator": [annotator] * len(rows),
+            "label": [row[6] for row in rows],
+            "note": [storable(row[7]) for row in rows],
+            "labeled": labeled,
+        }
+        added_at = np.array([now()] * len(rows), dtype="datetime64[us]")
+        insert(connection, "annotations", {**columns, "added_at": added_at})
+    return replaced, sum(read != other for read, other in zip(labeled, present, strict=True))
+
+
+def labels(store: Store, criterion: str | None = None) -> list[Label]:
+    """Labels of what runs say at present, by criterion, question and annotator; those that rest are left out."""
+    if not store.database.exists:
+        return []
+    with store.database.reading() as connection:
+        rows = connection.execute(
+            f"""SELECT question, one, other, criterion, annotator, label FROM ({with_present()})
+               WHERE labeled = present AND (? IS NULL OR criterion = ?)
+               ORDER BY criterion, dataset_fingerprint, question, one, other, annotator""",
+            [criterion, criterion],
+        ).fetchall()
+    return [Label(*row) for row in rows]
+
+
+def standing(store: Store, runs: Sequence[str] | None = None) -> tuple[int, int]:
+    """How many labels count, and how many rest because what they are about is not said any more.
+
+    Args:
+        store: Where.
+        runs: Only labels of these; None: all.
+    """
+    if not store.database.exists:
+        return 0, 0
+    wanted = None if runs is None else list(runs)
+    with store.database.reading() as connection:
+        row = connection.execute(
+            f"""SELECT count(*) FILTER (labeled = present),
+                    count(*) FILTER (labeled IS DISTINCT FROM present OR present IS NULL)
+                FROM ({with_present()}) WHERE ? IS NULL OR list_contains(?, one) OR list_contains(?, other)""",
+            [wanted] * 3,
+        ).fetchone()
+    return (int(row[0] or 0), int(row[1] or 0)) if row else (0, 0)
+
+
+def between_annotators(results: Sequence[Label], units: Mapping[str, str] = MappingProxyType({})) -> dict[str, Agreement]:
+    """Krippendorff's alpha (nominal) between the people who labeled, by criterion with at least two of them.
+
+    Args:
+        results: Labels.
+        units: The unit of each question; a question that is not named is its own.
+    """
+    result = {}
+    for criterion in dict.fromkeys(label.criterion for label in results):
+        mine = [label for label in results if label.criterion == criterion]
+        people = list(dict.fromkeys(label.annotator for label in mine))
+        items = {key: number for number, key in enumerate(dict.fromkeys((m.question, m.one, m.other) for m in mine))}
+        if len(people) < 2:
+            continue
+        table = np.full((len(people), len(items)), np.nan)
+        for label in mine:
+            table[people.index(label.annotator), items[label.question, label.one, label.other]] = label.value
+        result[criterion] = krippendorff_alpha(table, clusters=[units.get(question, question) for question, _, _ in items])
+    return result

@@ -1,0 +1,663 @@
+"""Trained checkpoints: what a model folder says of itself, whether it is still that, and which runs were made with it.
+
+A checkpoint folder carries `ragmeter.json`: which method and stage trained it, from which parents, on which data, and
+the hash of everything else in the folder. A run records the same hash among the weights of its parts, or, where a part
+of a part has it, in its provenance, which is how the two find each other. `results.store.checkpoints` gives names to checkpoints
+and runs.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from benchmarks.core.errors import UserError, nearest, unknown_name
+from benchmarks.core.fingerprint import CHECKPOINT_CARD as CARD
+from benchmarks.core.fingerprint import folder_sha256
+from benchmarks.datasets.styled import StyledConfig
+from benchmarks.registry import DataReference
+from benchmarks.styles.mix import STYLED
+from results.store import queries
+from results.store.database import now
+from results.store.queries import RunRow
+from results.store.store import FINISHED, Store
+from results.store.variants import covers_run
+
+PREFIX = 4
+"""Fewest hex digits that may stand for a hash."""
+
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+_KEYS = ("method", "version", "stage", "config", "parents", "data", "sha256")
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A trained model in a folder.
+
+    Attributes:
+        method: Id of the method that it belongs to.
+        version: That method's code version when it was trained.
+        stage: Which step of the method's training made it.
+        config: Options of the training.
+        parents: Hashes of the checkpoints that training began from or used.
+        data: Fingerprints of the training data.
+        sha256: `benchmarks.core.fingerprint.folder_sha256` of the folder.
+        path: The folder.
+        added_at: When it was registered (UTC); None before.
+    """
+
+    method: str
+    version: int
+    stage: str
+    config: Mapping[str, Any]
+    parents: tuple[str, ...]
+    data: tuple[str, ...]
+    sha256: str
+    path: Path
+    added_at: datetime | None = None
+
+    @property
+    def name(self) -> str:
+        """The folder's own name."""
+        return self.path.name
+
+    def to_json(self) -> dict[str, Any]:
+        """As a JSON object."""
+        return asdict(self) | {"name": self.name, "path": str(self.path), "added_at": self.added_at.isoformat() if self.added_at else None}
+
+
+# -- the folder ----------------------------------------------------------------------------------------------------
+
+
+def describe(
+    folder: Path | str,
+    *,
+    method: str,
+    stage: str,
+    version: int = 1,
+    config: Mapping[str, Any] | None = None,
+    parents: Iterable[Checkpoint | str] = (),
+    data: Iterable[str] = (),
+) -> Checkpoint:
+    """Write `ragmeter.json` into a finished model folder; the last step of a training.
+
+    Args:
+        folder: Holds the model's files, all of them.
+        method, stage, version, config, data: As in `Checkpoint`; `config` must be JSON.
+        parents: Checkpoints, or their full hashes.
+
+    Raises:
+        UserError: There is no such folder, it is empty, or the description is not JSON.
+    """
+    folder = Path(folder).absolute()
+    hashes = [parent.sha256 if isinstance(parent, Checkpoint) else parent for parent in parents]
+    card = {
+        "method": method,
+        "version": version,
+        "stage": stage,
+        "config": dict(config or {}),
+        "parents": hashes,
+        "data": list(data),
+        "sha256": folder_sha256(folder),
+    }
+    target = folder / CARD
+    try:
+        text = json.dumps(card, ensure_ascii=False, indent=2, allow_nan=False) + "\n"
+    except (TypeError, ValueError) as error:
+        raise UserError(f"the description is not JSON: {error}", where=f"{target} (config)") from None
+    result = _parsed(json.loads(text), target)
+    # Whoever reads the card meanwhile sees the old one or the new one, never half of it.
+    draft = folder.with_name(f".{folder.name}.{os.getpid()}.{CARD}")
+    draft.write_text(text, "utf-8")
+    draft.replace(target)
+    return result
+
+
+def read(folder: Path | str) -> Checkpoint:
+    """What a checkpoint folder says of itself, unchecked; `verify` checks it.
+
+    Raises:
+        UserError: There is no readable card.
+    """
+    path = Path(folder).absolute() / CARD
+    try:
+        card = json.loads(path.read_text("utf-8"))
+    except FileNotFoundError:
+        raise UserError(
+            f"this folder holds no {CARD}, so it is no checkpoint",
+            where=str(path.parent),
+            try_this="name the folder that training wrote; results.store.checkpoints.describe writes a card for others",
+        ) from None
+    except (OSError, ValueError) as error:
+        raise UserError(f"this checkpoint card cannot be read: {error}", where=str(path)) from None
+    return _parsed(card, path)
+
+
+def verify(folder: Path | str) -> Checkpoint:
+    """Read a checkpoint folder's card and check that the folder holds exactly what was described.
+
+    Raises:
+        UserError: The card is missing or broken, or files were changed, added or removed since.
+    """
+    result = read(folder)
+    actual = folder_sha256(result.path)
+    if actual != result.sha256:
+        written = (result.path / CARD).stat().st_mtime_ns
+        later = sorted(
+            path.relative_to(result.path).as_posix()
+            for path in result.path.rglob("*")
+            if path.is_file() and path.name != CARD and path.stat().st_mtime_ns > written
+        )
+        hint = f"; written after the card: {', '.join(later[:5])}" if later else ""
+        raise UserError(
+            f"the files are not those that {CARD} describes: sha256 {actual[:12]}…, described {result.sha256[:12]}…" + hint,
+            where=str(result.path),
+            try_this="copy the folder again from where it was trained, or train it anew",
+        )
+    return result
+
+
+def _parsed(card: Any, path: Path) -> Checkpoint:
+    """A card's content as a checkpoint, validated."""
+    if not isinstance(card, dict):
+        raise UserError("this checkpoint card is not a JSON object", where=str(path))
+    for key in _KEYS:
+        if key not in card:
+            raise UserError(f"this checkpoint card lacks {key!r}", where=str(path))
+    for key in card:
+        if key not in _KEYS:
+            raise unknown_name("key of a checkpoint card", key, _KEYS, where=str(path))
+    version = card["version"]
+    shapes = {
+        "method": isinstance(card["method"], str) and bool(card["method"]),
+        "version": isinstance(version, int) and not isinstance(version, bool) and 1 <= version < 2**31,
+        "stage": isinstance(card["stage"], str) and bool(card["stage"]),
+        "config": isinstance(card["config"], dict),
+        "parents": _texts(card["parents"]) and all(_SHA256.fullmatch(parent) for parent in card["parents"]),
+        "data": _texts(card["data"]),
+        "sha256": isinstance(card["sha256"], str) and bool(_SHA256.fullmatch(card["sha256"])),
+    }
+    for key, good in shapes.items():
+        if not good:
+            raise UserError(
+                f"{key} of this checkpoint is {json.dumps(card[key], ensure_ascii=False)[:80]}",
+                where=str(path),
+                try_this="method and stage: texts; version: a number from 1; config: an object; data: fingerprints; "
+                "parents and sha256: hashes of 64 hex digits",
+            )
+    return Checkpoint(
+        card["method"], version, card["stage"], card["config"], tuple(card["parents"]), tuple(card["data"]), card["sha256"], path.parent
+    )
+
+
+def _texts(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(item, str) and item for item in value)
+
+
+# -- the registry --------------------------------------------------------------------------------------------------
+
+
+def register(store: Store, folder: Path | str) -> Checkpoint:
+    """Check a checkpoint folder and enter it; entering it again from another place remembers the new place.
+
+    Raises:
+        UserError: As `verify`.
+    """
+    result = replace(verify(folder), added_at=now())
+    with store.database.writing() as connection:
+        connection.execute("DELETE FROM checkpoints WHERE sha256 = ?", [result.sha256])
+        connection.execute(
+            "INSERT INTO checkpoints VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            [
+                result.sha256,
+                result.method,
+                result.version,
+                result.stage,
+                json.dumps(dict(result.config)),
+                list(result.parents),
+                list(result.data),
+                str(result.path),
+                result.added_at,
+            ],
+        )
+    return result
+
+
+def checkpoints(store: Store) -> list[Checkpoint]:
+    """Registered checkpoints, newest first; none where there is no store yet."""
+    if not store.database.exists:
+        return []
+    with store.database.reading() as connection:
+        rows = connection.execute(
+            """SELECT method, version, stage, config, parents, data, sha256, path, added_at FROM checkpoints
+               ORDER BY added_at DESC, sha256"""
+        ).fetchall()
+    return [
+        Checkpoint(m, v, stage, json.loads(config), tuple(parents), tuple(data), sha, Path(path), added)
+        for m, v, stage, config, parents, data, sha, path, added in rows
+    ]
+
+
+def matching(store: Store, text: str) -> list[Checkpoint]:
+    """Registered checkpoints that a text means: by a hash's beginning, else by their folder, else by its name.
+
+    Raises:
+        UserError: It is a checkpoint folder that was tampered with, or is not registered.
+    """
+    known = checkpoints(store)
+    results = [c for c in known if len(text) >= PREFIX and c.sha256.startswith(text.lower())]
+    if not results and (Path(text) / CARD).is_file():
+        # A folder means what it holds now, wherever it was registered from.
+        sha256 = verify(text).sha256
+        results = [c for c in known if c.sha256 == sha256]
+        if not results:
+            raise UserError("this checkpoint is not registered", where=text, try_this=f"ragmeter train checkpoints add {text}")
+    return results or [c for c in known if c.name == text]
+
+
+def runs_with(store: Store, checkpoint: Checkpoint) -> list[RunRow]:
+    """Runs one of whose parts has a checkpoint's weights, newest first, each once."""
+    made = {run.run: run for run in queries.runs(store) if made_with(run, checkpoint.sha256)}
+    return sorted(made.values(), key=lambda run: run.started_at, reverse=True)
+
+
+def made_with(run: RunRow, sha256: str) -> bool:
+    """Whether a checkpoint is among the weights of a run's parts, or among those that a part is made of itself."""
+    return sha256 in run.provenance.get("checkpoints", ()) or uses(run.description, sha256)
+
+
+def uses(description: Any, sha256: str) -> bool:
+    """Whether a run's description names a checkpoint's hash among the weights of its parts."""
+    if isinstance(description, Mapping):
+        weights = description.get("weights")
+        if isinstance(weights, str) and sha256 in weights:
+            return True
+        return any(uses(part, sha256) for part in description.values())
+    if isinstance(description, list | tuple):
+        return any(uses(part, sha256) for part in description)
+    return False
+
+
+# -- Tags, and what a RUN or CHECKPOINT argument means --
+# A tag points to a run or to a checkpoint: `main`, the baseline that candidates are compared with. It can be
+# moved, and it goes before everything else that the same text might mean.
+
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,99}")
+
+
+@dataclass(frozen=True, slots=True)
+class Tag:
+    """A name for a run or a checkpoint; exactly one of `run` and `checkpoint` is set."""
+
+    name: str
+    run: str | None
+    checkpoint: str | None
+    note: str | None
+    tagged_at: datetime
+
+
+def tag_run(store: Store, name: str, target: RunRow | Checkpoint, note: str | None = None) -> Tag | None:
+    """Give a run or a checkpoint a name; a name that exists moves.
+
+    Returns:
+        What the name pointed to before.
+
+    Raises:
+        UserError: The name cannot be one, the run is unfinished or a control.
+    """
+    if not _NAME.fullmatch(name):
+        raise UserError(
+            f"{name!r} cannot be a tag", try_this="up to 100 letters, digits and . _ + -, beginning with a letter or digit: main, ark-best"
+        )
+    if isinstance(target, RunRow):
+        if target.kind == "control":
+            raise UserError(f"{target.method} is a control and no baseline", where=target.path)
+        if target.status != FINISHED:
+            raise UserError(f"this run is {target.status}, not finished", where=target.path, try_this="ragmeter run --resume")
+    before = tag_named(store, name)
+    run, checkpoint = (target.run, None) if isinstance(target, RunRow) else (None, target.sha256)
+    with store.database.writing() as connection:
+        connection.execute("DELETE FROM tags WHERE name = ?", [name])
+        connection.execute("INSERT INTO tags VALUES (?, ?, ?, ?, ?)", [name, run, checkpoint, note, now()])
+    return before
+
+
+def untag(store: Store, name: str) -> Tag:
+    """Take a name away; what it pointed to stays.
+
+    Raises:
+        UserError: There is no such name.
+    """
+    before = tag_named(store, name)
+    if before is None:
+        raise unknown_name("tag", name, [item.name for item in tags(store)])
+    with store.database.writing() as connection:
+        connection.execute("DELETE FROM tags WHERE name = ?", [name])
+    return before
+
+
+def tags(store: Store) -> list[Tag]:
+    """Tags in the order of their names; none where there is no store yet."""
+    if not store.database.exists:
+        return []
+    with store.database.reading() as connection:
+        rows = connection.execute("SELECT name, run, checkpoint, note, tagged_at FROM tags ORDER BY name").fetchall()
+    return [Tag(*row) for row in rows]
+
+
+def tag_named(store: Store, name: str) -> Tag | None:
+    """The tag of this name, None where there is none."""
+    return next((item for item in tags(store) if item.name == name), None)
+
+
+# -- what an argument means ----------------------------------------------------------------------------------------
+
+
+def resolve(store: Store, text: str) -> RunRow | Checkpoint:
+    """The run or checkpoint that an argument means: a tag first, then whatever else it fits.
+
+    A run is meant by its fingerprint's beginning or its path, a checkpoint by its hash's beginning, its folder or its
+    folder's name.
+
+    Raises:
+        UserError: Nothing, or more than one thing, is meant; a tag points to something that is gone.
+    """
+    name = tag_named(store, text)
+    if name is not None:
+        return _tagged(store, name)
+    results = matching(store, text)
+    try:
+        run = queries.find_run(store, text)
+    except UserError as error:
+        if not error.what.startswith("unknown "):
+            raise
+        if not results:
+            named = [*(item.name for item in tags(store)), *(checkpoint.name for checkpoint in checkpoints(store))]
+            noun, every = "run, checkpoint or tag", queries.runs(store)
+            raise queries.unknown_run(store, noun, text, _names(store, text), every, named) from None
+        if len(results) > 1:
+            raise _ambiguous(text, [], results) from None
+        return results[0]
+    if results:
+        raise _ambiguous(text, [run], results)
+    return run
+
+
+def find_checkpoint(store: Store, text: str) -> Checkpoint:
+    """The checkpoint that a tag, a hash's beginning, a folder or a folder's name means.
+
+    Raises:
+        UserError: None, or more than one, is meant; or the tag is that of a run.
+    """
+    name = tag_named(store, text)
+    if name is not None:
+        target = _tagged(store, name)
+        if isinstance(target, Checkpoint):
+            return target
+        raise UserError(f"{text!r} is the tag of a run, not of a checkpoint", try_this=f"ragmeter results show {text}")
+    results = matching(store, text)
+    if len(results) == 1:
+        return results[0]
+    if results:
+        raise _ambiguous(text, [], results)
+    raise unknown_name("checkpoint", text, [name for checkpoint in checkpoints(store) for name in (checkpoint.name, checkpoint.sha256)])
+
+
+def find_run(store: Store, text: str) -> RunRow:
+    """The run that an argument means; of a checkpoint, the newest finished one made with it.
+
+    Raises:
+        UserError: As `resolve` and `run_of`.
+    """
+    return run_of(store, resolve(store, text))
+
+
+def run_of(store: Store, target: RunRow | Checkpoint, like: RunRow | None = None) -> RunRow:
+    """A run as it is; of a checkpoint, the newest finished run made with it.
+
+    Args:
+        store: Where to read.
+        target: As `resolve` gives it.
+        like: The run that it will be compared with: dataset, setting and seed must be the same.
+
+    Raises:
+        UserError: No such run is stored, or, without `like`, runs on more than one benchmark are.
+    """
+    if isinstance(target, RunRow):
+        return target
+    made = [run for run in runs_with(store, target) if run.status == FINISHED and run.kind != "control"]
+    if like is not None:
+        fits = [run for run in made if _benchmark(run) == _benchmark(like)]
+        if not fits:
+            elsewhere = ", ".join(sorted({f"{run.dataset} in {run.setting}, seed {run.seed}" for run in made}))
+            raise UserError(
+                f"no finished run was made with checkpoint {target.name} ({target.sha256[:12]}) on {like.dataset} in "
+                f"{like.setting} with seed {like.seed}",
+                where=f"finished elsewhere: {elsewhere}" if elsewhere else None,
+                try_this=f"ragmeter run an experiment whose method loads {target.path}, on the same benchmark and limit",
+            )
+        made = fits
+    if not made:
+        raise UserError(
+            f"no finished run was made with checkpoint {target.name} ({target.sha256[:12]})",
+            try_this=f"ragmeter run an experiment whose method loads {target.path}",
+        )
+    if len({_benchmark(run) for run in made}) > 1:
+        listed = ", ".join(f"{run.short} ({run.path})" for run in made[:5])
+        raise UserError(f"checkpoint {target.name} has runs on several benchmarks", try_this=f"name one: {listed}")
+    return made[0]
+
+
+def _tagged(store: Store, name: Tag) -> RunRow | Checkpoint:
+    if name.checkpoint is not None:
+        results = [checkpoint for checkpoint in checkpoints(store) if checkpoint.sha256 == name.checkpoint]
+        if results:
+            return results[0]
+    else:
+        row = next((run for run in queries.runs(store) if run.run == name.run), None)
+        if row is not None:
+            return row
+    gone = f"checkpoint {name.checkpoint}" if name.checkpoint else f"run {name.run}"
+    raise UserError(
+        f"{name.name!r} is the tag of {gone}, which the store does not hold any more",
+        try_this=f"ragmeter results tag {name.name} RUN, or ragmeter results tag {name.name} --remove",
+    )
+
+
+def _benchmark(run: RunRow) -> tuple[str, str, int]:
+    return run.dataset_fingerprint, run.setting, run.seed
+
+
+def _names(store: Store, text: str) -> list[str]:
+    """What may have been meant: hashes where the text is nearly one, otherwise names, which tell people more."""
+    runs, trained = queries.runs(store), checkpoints(store)
+    hashes = [*(run.run for run in runs), *(item.sha256 for item in trained)]
+    if re.fullmatch("[0-9a-f]{4,}", text) and nearest(text, hashes):
+        return hashes
+    return [*(item.name for item in tags(store)), *(run.path for run in runs), *(item.name for item in trained)]
+
+
+def _ambiguous(text: str, runs: Sequence[RunRow], results: Sequence[Checkpoint]) -> UserError:
+    listed = [f"run {run.run[:12]} ({run.path})" for run in runs]
+    listed += [f"checkpoint {item.sha256[:12]} ({item.path})" for item in results[:5]]
+    return UserError(f"{text!r} means {len(runs) + len(results)} things", try_this=f"name one: {', '.join(listed)}")
+
+
+# -- Which data the parts of a run were trained on: by the cards of its methods, and by its checkpoints --
+# A checkpoint's options name its data as `ragmeter train` was given them: under `data` or `graph`, one list, or one list
+# a stage. What it began from was trained on data of its own, so parents count too. Validation data, by which a training
+# is only watched, do not.
+
+
+Cards = Mapping[str, Mapping[str, Any]]
+"""Of methods and their parts, by id."""
+Checkpoints = Mapping[str, Checkpoint]
+"""Registered ones, by their hash."""
+_NAMED = ("data", "graph")
+"""Options of trainings that name what is learned from; the options of the loaders stand in `data_options` and so on."""
+_LIST_OF_STAGE = {"supervised": "joint"}
+"""Stages that read another stage's list of references; all others read the list that is called as they are."""
+
+
+def known_checkpoints(store: Store) -> dict[str, Checkpoint]:
+    """Registered checkpoints by their hash."""
+    return {checkpoint.sha256: checkpoint for checkpoint in checkpoints(store)}
+
+
+def parts(description: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """The method of a run and the parts that it is made of, each with its `id`."""
+    for value in (
+        description.get("method"),
+        *(description.get("rerankers") or ()),
+        description.get("compressor"),
+        description.get("reader"),
+    ):
+        if isinstance(value, Mapping) and isinstance(value.get("id"), str):
+            yield value
+
+
+def trained_on(run: RunRow, cards: Cards, known: Checkpoints) -> dict[str, str]:
+    """References of the data that a run's parts were trained on, and by which checkpoint; empty where a card says so.
+
+    Args:
+        run: The run.
+        cards: Of methods and their parts.
+        known: Registered checkpoints.
+    """
+    listed = (cards.get(part["id"], {}).get("training_data") or () for part in parts(run.description))
+    results = {str(item): "" for each in listed for item in each}
+    for checkpoint in _lineage(run, known):
+        for reference in references_of(checkpoint):
+            results.setdefault(reference, _called(checkpoint))
+    return results
+
+
+def contaminating(run: RunRow, cards: Cards, known: Checkpoints) -> list[str]:
+    """Training data that cover what a run is asked, one sentence each; references and fingerprints are compared."""
+    results = [
+        f"{reference} was trained on" + (f" by {who}" if who else "")
+        for reference, who in trained_on(run, cards, known).items()
+        if covers_run(reference, run.styled.same_questions, run.styled.base != run.dataset)
+    ]
+    if results:
+        return results
+    # Equal content under another name.
+    return [f"these very data were trained on by {_called(item)}" for item in _lineage(run, known) if run.dataset_fingerprint in item.data]
+
+
+def declared(run: RunRow, cards: Cards, known: Checkpoints) -> bool:
+    """Whether the training data of all of a run's parts are known, as far as parts were trained at all.
+
+    Args:
+        run: The run. A submission's card could have declared what there is to declare.
+        cards: Of methods and their parts.
+        known: Registered checkpoints.
+    """
+    if run.card is not None:
+        return True
+    made_of = list(parts(run.description))
+    if not any(part["id"] in cards for part in made_of):
+        return False
+    if not all(sha in known for sha in _named_hashes(run)):
+        return False
+    if any(
+        parent not in known or not references_of(known[parent]) for item in _lineage(run, known) for parent in (item.sha256, *item.parents)
+    ):
+        return False
+    models = run.provenance.get("models")
+    if isinstance(models, Mapping) and models.get("counted") == [] and models.get("weights_here") is True:
+        return True  # nothing in it has weights; what stands as such is a hash of parts
+    return all(_described(part, cards, known) for part in made_of)
+
+
+def references_of(checkpoint: Checkpoint) -> tuple[str, ...]:
+    """References that a checkpoint's own stage was trained on; empty where its options do not say.
+
+    Mixed styles come with their base, as such benchmarks are called: `styled:train(hotpotqa)`.
+    """
+    results: dict[str, None] = {}
+    for key in _NAMED:
+        value, options = checkpoint.config.get(key), checkpoint.config.get(f"{key}_options")
+        if isinstance(value, Mapping):
+            options = value.get("options")
+            value = _of_stage(value, checkpoint.stage)
+        for text in value if isinstance(value, list | tuple) else ():
+            if name := _named(text, options if isinstance(options, Mapping) else {}):
+                results[name] = None
+    return tuple(results)
+
+
+def _of_stage(lists: Mapping[str, Any], stage: str) -> list[Any]:
+    """A stage's own list; all lists of a training that calls them otherwise."""
+    own = lists.get(_LIST_OF_STAGE.get(stage, stage))
+    every = (item for item in lists.values() if isinstance(item, list | tuple))
+    return list(own) if isinstance(own, list | tuple) else [text for item in every for text in item]
+
+
+def _named(text: Any, options: Mapping[str, Any]) -> str | None:
+    """A reference as a benchmark's name; None for what is none."""
+    try:
+        reference = DataReference.parse(text) if isinstance(text, str) else None
+    except UserError:
+        return None
+    if reference is None or reference.name != STYLED:
+        return None if reference is None else str(reference)
+    value = options.get(STYLED)
+    base = value.get("base") if isinstance(value, Mapping) else None
+    return f"{reference}({base or StyledConfig.model_fields['base'].default})"
+
+
+def _lineage(run: RunRow, known: Checkpoints) -> list[Checkpoint]:
+    """The registered checkpoints that a run's parts are made of, and those that these began from."""
+    results: dict[str, Checkpoint] = {}
+    left = _named_hashes(run, known)
+    while left:
+        sha256 = left.pop(0)
+        if sha256 in known and sha256 not in results:
+            results[sha256] = known[sha256]
+            left += known[sha256].parents
+    return list(results.values())
+
+
+def _named_hashes(run: RunRow, known: Checkpoints | None = None) -> list[str]:
+    """Hashes of checkpoints in a run's provenance; and among its weights, of those that are registered.
+
+    Weights alone name them in runs of before provenance did; a hash there may also be that of a model of others.
+    """
+    named = run.provenance.get("checkpoints")
+    result = [str(sha) for sha in named] if isinstance(named, list | tuple) else []
+    if known:
+        result += [sha for part in parts(run.description) for sha in _hashes(part) if sha in known]
+    return list(dict.fromkeys(result))
+
+
+def _described(part: Mapping[str, Any], cards: Cards, known: Checkpoints) -> bool:
+    """Whether a part was not trained, or it is known on what."""
+    if cards.get(part["id"], {}).get("training_data"):
+        return True
+    if not part.get("weights") and not _names_a_model(part.get("config")):
+        return True
+    hashes = _hashes(part)
+    return bool(hashes) and all(sha in known for sha in hashes)
+
+
+def _hashes(part: Mapping[str, Any]) -> list[str]:
+    return _SHA256.findall(str(part.get("weights") or ""))
+
+
+def _names_a_model(options: Any) -> bool:
+    """Whether options name a model or an endpoint, at any depth."""
+    if isinstance(options, Mapping):
+        return any(options.get(name) for name in ("model", "base_url")) or any(map(_names_a_model, options.values()))
+    return isinstance(options, list) and any(map(_names_a_model, options))
+
+
+def _called(checkpoint: Checkpoint) -> str:
+    return f"checkpoint {checkpoint.sha256[:8]} ({checkpoint.method}, {checkpoint.stage})"

@@ -1,0 +1,611 @@
+"""The DuckDB file itself: its schema, and the one connection that a process has to it.
+
+DuckDB lets one process write and nobody else read meanwhile, or many read. Opening the file takes longer than most
+questions to it, so a process keeps it open and gives it back after a moment without use, or between two transactions
+as soon as another process waits. Who waits holds the lock `store.queue` until it has its turn, and touches
+`store.wanted`, which whoever has the file open looks at. Locks end with their process, and a touch asks only once.
+"""
+
+from __future__ import annotations
+
+import atexit
+import importlib.resources
+import os
+import random
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from datetime import UTC, datetime
+from functools import cached_property
+from pathlib import Path
+
+import duckdb
+from filelock import FileLock, Timeout
+
+from benchmarks.core.errors import Broke, UserError
+from results.store import holder, losses
+
+FILE, WANTED = "store.duckdb", "store.wanted"
+SCHEMA = 10
+"""The version of `schema.sql`."""
+PATIENCE_S = 60.0
+"""How long a connection waits for its turn before it gives up."""
+IDLE_S = 0.5
+"""How long the file stays open without use; below the second between two writes of a run, for those who cannot ask."""
+LOOK_S = 0.02
+"""How often it is looked whether another process waits, while nobody uses the file."""
+TENURE_S = 0.1
+"""How long a process that uses the file without pause keeps it while others wait: handing it over costs more than a write."""
+_FAREWELL_S = 5.0
+"""Longest wait at the end of the process for the threads that close."""
+
+
+class DiskFull(Broke):
+    """The store's disk is full; what was written before is kept."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(
+            "the disk is full",
+            where=str(path),
+            try_this="free some space, then `ragmeter run --resume`; every question finished before is kept",
+        )
+
+
+class Damaged(Broke):
+    """The store's file has lost some of its content: it was cut off, or written over."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(
+            "the store's file is damaged or cut off",
+            where=str(path),
+            try_this="put a backup in its place, or name another --store FOLDER and fill it with `ragmeter results "
+            "merge` from exports or other stores; the file was left as it is",
+        )
+
+
+class Database:
+    """A DuckDB file in a folder; all objects for one file share this process's connection.
+
+    Args:
+        folder: The store folder; created when first written to.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.path = folder / FILE
+
+    @property
+    def exists(self) -> bool:
+        return self.path.exists()
+
+    @cached_property
+    def _shared(self) -> _Shared:
+        path = self.path.resolve()
+        with _registering:
+            return _by_path.setdefault(path, _Shared(path))
+
+    @contextmanager
+    def writing(self) -> Iterator[duckdb.DuckDBPyConnection]:
+        """One transaction: all of it is on disk when the block ends, or none of it.
+
+        Raises:
+            UserError: The disk is full, the file belongs to another program or version, or the lock stays taken.
+        """
+        self._make_folder()
+        self._require_file()
+        with self._explaining(), self._shared.writing() as connection:
+            yield connection
+
+    @contextmanager
+    def reading(self) -> Iterator[duckdb.DuckDBPyConnection]:
+        """A connection to read by, which sees one state of the store; within another such block of this thread, that block's.
+
+        Raises:
+            UserError: There is no store here, or the file belongs to another program or version.
+        """
+        if not self.exists:
+            what = "this is a file; a store is a folder" if self.folder.is_file() else "there is no store here yet"
+            raise UserError(what, where=str(self.folder), try_this="ragmeter demo, or --store FOLDER")
+        self._require_file()
+        with self._explaining(), self._shared.reading() as connection:
+            yield connection
+
+    @contextmanager
+    def alone(self) -> Iterator[Path]:
+        """The file itself, closed and complete, while nobody else writes; for those who replace it.
+
+        Raises:
+            UserError: There is no store here, the disk is full, or the lock stays taken.
+        """
+        with self.reading():
+            pass
+        with self._explaining(), self._shared.alone():
+            yield self.path
+
+    def close(self) -> None:
+        """Give the file back now, unless a thread uses it; it is opened again when it is needed."""
+        self._shared.close()
+
+    @contextmanager
+    def _explaining(self) -> Iterator[None]:
+        try:
+            yield
+        except Timeout:
+            raise Broke(
+                f"the store was in use for over {PATIENCE_S:.0f} s: {holder.named(self.folder)}",
+                where=str(self.folder),
+                try_this="wait for that process, or end it; nothing finished is lost",
+            ) from None
+        except (OSError, duckdb.Error) as error:
+            raise _explained(error, self.path) from error
+
+    def _require_file(self) -> None:
+        if self.path.is_dir():
+            raise UserError(
+                f"{FILE} is a folder; it must be a file", where=str(self.path), try_this="rename or remove it, or --store FOLDER"
+            )
+
+    def _make_folder(self) -> None:
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UserError(
+                f"the store folder cannot be made: {error.strerror}", where=str(self.folder), try_this="--store FOLDER"
+            ) from error
+
+
+class _Shared:
+    """The one connection of this process to a file, for all its threads: for reading until somebody writes.
+
+    Args:
+        path: The file, without links on the way to it.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._wanted = path.with_name(WANTED)
+        # Readers of a process that writes are not kept apart by the lock of DuckDB, which any copying of the file in
+        # this process would free.
+        self._lock = FileLock(str(path.with_name("store.lock")), timeout=0, thread_local=False)
+        self._turn = threading.Condition()
+        self._one_writer = threading.Lock()
+        self._mine = threading.local()
+        self._held: duckdb.DuckDBPyConnection | None = None
+        self._read_only = True
+        self._users = 0
+        self._writer_waits = False
+        self._spoilt = False
+        self._file: tuple[int, int] | None = None
+        self._request: int | None = None
+        self._since = self._left = 0.0
+        self._ending = threading.Event()
+        self._watcher: threading.Thread | None = None
+        self._forked: duckdb.DuckDBPyConnection | None = None
+        self._explained_once = False
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the file is held open now."""
+        return self._held is not None
+
+    @contextmanager
+    def reading(self) -> Iterator[duckdb.DuckDBPyConnection]:
+        """A cursor of this thread, in a transaction."""
+        outer: duckdb.DuckDBPyConnection | None = getattr(self._mine, "reading", None)
+        if outer is not None:
+            yield outer
+            return
+        with self._cursor(read_only=True) as own:
+            own.execute("BEGIN")
+            self._mine.reading = own
+            try:
+                yield own
+            finally:
+                self._mine.reading = None
+
+    @contextmanager
+    def writing(self) -> Iterator[duckdb.DuckDBPyConnection]:
+        """A cursor in a transaction that is committed at the end; of one thread at a time."""
+        if getattr(self._mine, "reading", None) is not None or getattr(self._mine, "writes", False):
+            raise RuntimeError("a thread cannot begin to write to a store while it reads it or writes to it")
+        with self._one_writer, self._cursor(read_only=False) as own:
+            self._mine.writes = True
+            try:
+                own.execute("BEGIN")
+                yield own
+                recording = losses.Recording(self.path.parent, own)
+                own.execute("COMMIT")
+                recording.committed()
+            except BaseException:
+                # A failed commit has rolled back already; the error that matters is the first one.
+                with suppress(duckdb.Error):
+                    own.execute("ROLLBACK")
+                raise
+            finally:
+                self._mine.writes = False
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """While the file is closed, and neither threads nor processes can open it to write."""
+        with self._one_writer, self._turn:
+            self._turn.wait_for(lambda: not self._users)
+            self._close()
+            waiting = _Waiting(self.path.parent)
+            with self._queue(waiting):
+                self._open(waiting, read_only=False)
+                assert self._held is not None
+                self._held.execute("CHECKPOINT")
+                self._close(keep_lock=True)
+                try:
+                    yield
+                finally:
+                    self._release()
+
+    def close(self) -> None:
+        """Close the file unless it is used."""
+        with self._turn:
+            if not self._users:
+                self._close()
+
+    def end(self) -> None:
+        """At the end of the process, which a thread takes down that is inside DuckDB when Python ends it."""
+        self._ending.set()
+        watcher = self._watcher
+        if watcher is not None and watcher is not threading.current_thread():
+            watcher.join(_FAREWELL_S)
+        if self._turn.acquire(timeout=_FAREWELL_S):
+            try:
+                self._close()
+            finally:
+                self._turn.release()
+
+    # -- for each thread ---------------------------------------------------------------------------------------
+
+    @contextmanager
+    def _cursor(self, *, read_only: bool) -> Iterator[duckdb.DuckDBPyConnection]:
+        with self._turn:
+            self._writer_waits = self._writer_waits or not read_only
+            try:
+                if not self._turn.wait_for(lambda: self._ready(read_only), PATIENCE_S):
+                    raise Timeout(str(self.path))
+                assert self._held is not None
+                own = self._held.cursor()
+            finally:
+                if not read_only:
+                    self._writer_waits = False
+                    self._turn.notify_all()
+            self._users += 1
+        try:
+            yield own
+        except duckdb.Error:
+            # It may have spoilt the connection for everything that follows, as a full disk does.
+            self._spoilt = True
+            raise
+        finally:
+            own.close()
+            with self._turn:
+                self._users -= 1
+                self._left = time.monotonic()
+                if not self._users and self._due():
+                    self._close()
+                self._turn.notify_all()
+
+    def _ready(self, read_only: bool) -> bool:
+        """Whether this thread can have its cursor; the file is opened where that is all that it takes."""
+        if self._forked is not None:
+            raise RuntimeError("this process was forked while a thread used the store; start it by `spawn`")
+        fits = self._held is not None and (read_only or not self._read_only)
+        if fits and getattr(self._mine, "writes", False):
+            return True  # or the thread would wait for itself
+        if read_only and self._writer_waits and self._read_only:
+            return False
+        if self._users:
+            return fits and not self._due()
+        if not fits or self._due():
+            self._close()
+            waiting = _Waiting(self.path.parent)
+            with ExitStack() as stack:
+                try:
+                    stack.enter_context(self._queue(waiting))
+                except Timeout:
+                    raise
+                except OSError:
+                    # The folder belongs to somebody else: to read, it need not be written to.
+                    if not read_only:
+                        raise
+                self._open(waiting, read_only=read_only)
+        return True
+
+    # -- while `_turn` is held ---------------------------------------------------------------------------------
+
+    @contextmanager
+    def _queue(self, waiting: _Waiting) -> Iterator[None]:
+        """Wait for this process's turn; a process that uses the file without pause cannot pass those that wait here."""
+        lock = FileLock(str(self.path.with_name("store.queue")), poll_interval=0.01)
+        try:
+            lock.acquire(timeout=holder.TELL_S)
+        except Timeout:
+            waiting.tell(None)
+            lock.acquire(timeout=waiting.left)
+        try:
+            yield
+        finally:
+            lock.release()
+
+    def _open(self, waiting: _Waiting, *, read_only: bool) -> None:
+        """Open the file, asking who has it to give it back."""
+        while True:
+            try:
+                self._held, self._read_only = self._opened(read_only)
+                break
+            except (Timeout, duckdb.Error) as error:
+                if (isinstance(error, duckdb.Error) and not busy(error)) or not waiting.left:
+                    raise
+                if waiting.seconds > holder.TELL_S:
+                    waiting.tell(error)
+            with suppress(OSError):
+                self._wanted.touch()
+            time.sleep(random.uniform(0.002, 0.02))
+        self._file, self._request, self._spoilt = self._identity(), self._last_request(), False
+        self._since = self._left = time.monotonic()
+        self._watcher = threading.Thread(target=self._watch, args=(self._held,), name="store", daemon=True)
+        try:
+            self._watcher.start()
+        except RuntimeError:
+            # Nobody would ever close it.
+            self._close()
+            raise
+
+    def _opened(self, read_only: bool) -> tuple[duckdb.DuckDBPyConnection, bool]:
+        if not read_only:
+            self._lock.acquire()
+            holder.note(self.path.parent)
+        try:
+            connection = duckdb.connect(str(self.path), read_only=read_only)
+            try:
+                known = _check_schema(connection, self.path)
+                if not known and not read_only:
+                    _make_schema(connection)
+                if (known or not read_only) and self._whole(connection, read_only):
+                    return connection, read_only
+            except BaseException:
+                connection.close()
+                raise
+            connection.close()
+        except BaseException:
+            if not read_only:
+                self._release()
+            raise
+        # Whoever made the file was killed before there was anything in it, or what it lost is to be marked.
+        return self._opened(read_only=False)
+
+    def _whole(self, connection: duckdb.DuckDBPyConnection, read_only: bool) -> bool:
+        """Say what the file has lost since the last commit, and mark its runs; False if that needs a connection that writes."""
+        folder = self.path.parent
+        recorded = losses.read(folder)
+        missing = losses.lost(recorded, losses.count(connection)) if recorded else []
+        if not missing:
+            return True
+        if read_only and os.access(self.path, os.W_OK) and os.access(folder, os.W_OK):
+            return False
+        if not self._explained_once:
+            sys.stderr.write(losses.described(missing, folder) + "\n")
+        self._explained_once = read_only
+        if not read_only:
+            # On a full disk nothing can be marked; the store is still read then, and the next opening says it again.
+            with suppress(duckdb.Error):
+                losses.mark(connection, missing)
+                losses.write(folder, losses.count(connection))
+        return True
+
+    def _close(self, *, keep_lock: bool = False) -> None:
+        held, self._held = self._held, None
+        if held is not None:
+            try:
+                held.close()
+            finally:
+                if not self._read_only and not keep_lock:
+                    self._release()
+
+    def _release(self) -> None:
+        holder.forget(self.path.parent)
+        self._lock.release()
+
+    def _due(self) -> bool:
+        """Whether the file is to be closed as soon as no thread uses it."""
+        if self._spoilt or self._identity() != self._file:
+            return True
+        return time.monotonic() - self._since > TENURE_S and self._last_request() != self._request
+
+    def _identity(self) -> tuple[int, int] | None:
+        """Which file this is: another one may have been put in its place, by a restored backup for instance."""
+        with suppress(OSError):
+            result = os.stat(self.path)
+            return result.st_dev, result.st_ino
+        return None
+
+    def _last_request(self) -> int | None:
+        """When somebody who waits last said so."""
+        with suppress(OSError):
+            return os.stat(self._wanted).st_mtime_ns
+        return None
+
+    def _watch(self, held: duckdb.DuckDBPyConnection) -> None:
+        """Close the file in time, from a thread of its own."""
+        while not self._ending.wait(LOOK_S) and self._held is held:
+            unused = time.monotonic() - self._left
+            if not self._users and (unused > IDLE_S or self._due() or (unused > LOOK_S and self._last_request() != self._request)):
+                with self._turn:
+                    if self._held is held and not self._users:
+                        self._close()
+                        self._turn.notify_all()
+
+    # -- around a fork -----------------------------------------------------------------------------------------
+
+    def before_fork(self) -> None:
+        """Threads and locks of a database do not survive a fork: the child is to find the file closed."""
+        self._turn.acquire()
+        if not self._users:
+            self._close()
+
+    def after_fork(self, *, child: bool) -> None:
+        """Go on; the child with locks of its own."""
+        if not child:
+            self._turn.release()
+            return
+        used = self._held
+        self.__init__(self.path)  # type: ignore[misc]
+        self._forked = used
+
+
+class _Waiting:
+    """A wait for the store that began now; it is explained once, on standard error.
+
+    Args:
+        folder: The store folder.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._since = time.monotonic()
+        self._explained_once = False
+
+    @property
+    def seconds(self) -> float:
+        """Seconds until now."""
+        return time.monotonic() - self._since
+
+    @property
+    def left(self) -> float:
+        """Seconds until it is given up."""
+        return max(0.0, PATIENCE_S - self.seconds)
+
+    def tell(self, error: Exception | None) -> None:
+        """Name the process that is waited for."""
+        if not self._explained_once:
+            self._explained_once = True
+            sys.stderr.write(
+                f"waiting for the store {self._folder}: {holder.named(self._folder, error)}; giving up after {PATIENCE_S:.0f} s\n"
+            )
+
+
+_by_path: dict[Path, _Shared] = {}
+_registering = threading.Lock()
+
+
+@atexit.register
+def _end() -> None:
+    for shared in [*_by_path.values()]:
+        shared.end()
+
+
+def _before_fork() -> None:
+    _registering.acquire()
+    for shared in _by_path.values():
+        shared.before_fork()
+
+
+def _after_fork(child: bool) -> None:
+    for shared in _by_path.values():
+        shared.after_fork(child=child)
+    _registering.release()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_before_fork, after_in_parent=lambda: _after_fork(False), after_in_child=lambda: _after_fork(True))
+
+
+# -- the schema ----------------------------------------------------------------------------------------------------
+
+
+def now() -> datetime:
+    """The present moment, UTC without a zone, as the store keeps it."""
+    return datetime.now(UTC).replace(tzinfo=None)
+
+
+def _check_schema(connection: duckdb.DuckDBPyConnection, path: Path) -> bool:
+    """Whether an open file has a schema; False for an empty one.
+
+    Raises:
+        UserError: The file belongs to another program, or to another version of ragmeter.
+    """
+    try:
+        row = connection.execute("SELECT version, ragmeter FROM ragmeter_schema ORDER BY version DESC LIMIT 1").fetchone()
+    except duckdb.CatalogException:
+        if not connection.execute("SELECT table_name FROM duckdb_tables()").fetchall():
+            return False
+        raise UserError(
+            "this DuckDB file belongs to another program",
+            where=str(path),
+            try_this="choose another folder with --store FOLDER; the file was left as it is",
+        ) from None
+    version, writer = row if row else (0, "?")
+    if version != SCHEMA:
+        # The command of those versions; from 7 on it is another.
+        export = "results export FOLDER" if version < 7 else "store export -o FOLDER"
+        raise UserError(
+            f"the store has schema version {version}, this ragmeter speaks {SCHEMA}",
+            where=str(path),
+            try_this=f"with the ragmeter that wrote it (version {writer}): `ragmeter {export} --store {path.parent}`; "
+            "then with this one: `ragmeter store import FOLDER --store NEW`; the file was left as it is",
+        )
+    return True
+
+
+def _make_schema(connection: duckdb.DuckDBPyConnection) -> None:
+    connection.execute("BEGIN")
+    try:
+        connection.execute(importlib.resources.files("results").joinpath("schema.sql").read_text("utf-8"))
+        connection.execute("INSERT INTO ragmeter_schema VALUES (?, ?, ?)", [SCHEMA, now(), _ragmeter_version()])
+        connection.execute("COMMIT")
+    except duckdb.Error:
+        with suppress(duckdb.Error):
+            connection.execute("ROLLBACK")
+        raise
+
+
+def _ragmeter_version() -> str:
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("ragmeter")
+    except PackageNotFoundError:
+        return "source"
+
+
+# -- what went wrong -----------------------------------------------------------------------------------------------
+
+
+def busy(error: duckdb.Error) -> bool:
+    """Whether somebody else has the file open."""
+    text = str(error)
+    return "Could not set lock" in text or "Conflicting lock" in text or "different configuration" in text
+
+
+def _damaged(text: str) -> bool:
+    """Whether DuckDB says of the store's own file, and not of one that is read into it, that it is not whole."""
+    cut = "Could not read enough bytes" in text and (f'{FILE}"' in text or f"{FILE}.wal" in text)
+    return cut or "Corrupt database file" in text or "Failure while replaying WAL" in text
+
+
+def _explained(error: Exception, path: Path) -> Exception:
+    """A user's error for what a user can mend; anything else as it is."""
+    text = str(error)
+    if "No space left" in text or getattr(error, "errno", None) == 28:
+        return DiskFull(path)
+    if "not a valid DuckDB database" in text or "magic bytes" in text:
+        return UserError(
+            "this file is not a DuckDB database",
+            where=str(path),
+            try_this="choose another folder with --store FOLDER; the file was left as it is",
+        )
+    if isinstance(error, duckdb.Error) and _damaged(text):
+        return Damaged(path)
+    if "Permission denied" in text or getattr(error, "errno", None) in (13, 30):
+        return UserError("the store cannot be written", where=str(path), try_this="--store FOLDER")
+    if isinstance(error, duckdb.Error) and busy(error):
+        what = f"the store was in use for over {PATIENCE_S:.0f} s: {holder.named(path.parent, error)}"
+        return Broke(what, where=str(path), try_this="wait for that process, or end it; nothing finished is lost")
+    return error

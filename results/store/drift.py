@@ -1,0 +1,71 @@
+"""Compare what endpoints reported about their models while two runs were made."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+
+from benchmarks.core.errors import UserError
+from methods.api import ENDPOINTS
+from results.store.queries import RunRow
+from results.store.store import Store
+
+Stated = Mapping[str, Sequence[str]]
+"""By the requested model: the versions that served it, in words, each once."""
+
+
+def stated(store: Store, run: str) -> Stated:
+    """Return what endpoints reported about their models in the answers of a run and in its judgments; empty if none was asked."""
+    if not store.database.exists:
+        return {}
+    with store.database.reading() as connection:
+        rows = connection.execute(
+            f"""SELECT DISTINCT item FROM (SELECT CAST(unnest(CAST(json_extract(notes, '$.{ENDPOINTS}') AS JSON[])) AS VARCHAR) AS item
+                FROM predictions WHERE run = ? AND json_extract(notes, '$.{ENDPOINTS}') IS NOT NULL) ORDER BY item""",
+            [run],
+        ).fetchall()
+        judged = connection.execute(
+            "SELECT DISTINCT judge, model FROM judge_calls WHERE run = ? AND call IS NOT NULL AND model <> '' ORDER BY ALL", [run]
+        ).fetchall()
+    results: dict[str, list[str]] = {}
+    for (text,) in rows:
+        item = json.loads(text)
+        model = str(item.pop("asked", ""))
+        results.setdefault(model, []).append(", ".join(f"{name} {value}" for name, value in item.items()))
+    for judge, served in judged:
+        results.setdefault(f"the judge {judge}", []).append(served)
+    return results
+
+
+def within(store: Store, run: RunRow) -> list[str]:
+    """List the models for which the endpoint reported several versions within one run, one sentence each."""
+    models = [who.partition(" at ")[0] for who in run.provenance.get("revisions", {})]
+    return [
+        f"the endpoint reported several versions of {model} within {run.path}: {' | '.join(versions)}"
+        for model, versions in stated(store, run.run).items()
+        # One name may stand for a model at each of several endpoints.
+        if len(versions) > max(1, models.count(model))
+    ]
+
+
+def drift(store: Store, first: RunRow, second: RunRow) -> list[str]:
+    """List the models for which the endpoint reported different versions in the two runs, one sentence each."""
+    if first.run == second.run:
+        return []
+    before, now = stated(store, first.run), stated(store, second.run)
+    return [
+        f"the endpoint reported other versions of {model}: {' | '.join(before[model])} in {first.path}; "
+        f"{' | '.join(now[model])} in {second.path}"
+        for model in before
+        if model in now and list(before[model]) != list(now[model])
+    ]
+
+
+def refuse_drift(lines: Sequence[str]) -> None:
+    """Refuse runs whose endpoints reported different versions.
+
+    Raises:
+        UserError: There are such lines, as `drift` gives them.
+    """
+    if lines:
+        raise UserError(lines[0], where="--strict", try_this="run the older one again with --fresh, or leave out --strict")

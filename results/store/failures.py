@@ -1,0 +1,165 @@
+"""Questions without an answer: of which kind their failure is, whether a run has too many, and what to do about them.
+
+A failure is no wrong answer. It still counts as one, so that dropping hard questions never raises a score; but a run of
+which many failed says how good its endpoint was that day, so it is `incomplete`: marked, not tested, not ranked.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from benchmarks.core.errors import Incomplete, counted
+from methods.api import REASON_CHARACTERS
+from results.store.redaction import without_secrets
+from results.store.store import Store
+
+MAX_RATE = 0.05
+"""Share of failed questions above which a run is incomplete, where an experiment does not say."""
+FROM_QUESTIONS = 20
+"""A share of fewer questions says nothing; of those only a run without any answer is incomplete."""
+IN_A_ROW = 20
+"""So many failures of one cause without an answer in between end a task: no further call is sent."""
+_SHOWN = 3
+"""The most frequent reasons that are named."""
+
+OTHER = "other"
+_KINDS: Mapping[str, tuple[str, str]] = {
+    "limit": (r"^limit reached", "raise the limit that it names"),
+    "refusal": (
+        r"^refusal\b|^refused: |content.?filter|content.?(management.)?policy",
+        "another model, as this one or its filter refuses these prompts",
+    ),
+    "truncation": (
+        r"has room for|longer than the (longest prompt|model's context)|context.?(length|window)|prompt is too long"
+        r"|finish reason: length|^still thinking when max_tokens",
+        "a smaller k or a larger max_tokens, or a model with more room",
+    ),
+    "memory": (r"out of memory|OutOfMemory|MemoryError|Cannot allocate memory|bad_alloc", "a smaller batch_size, or a smaller model"),
+    "raised": (r"^[A-Za-z_][\w.]*:( |$)", "mend the part that raises; `ragmeter method check` tries it"),
+    "endpoint": (
+        r"^HTTP \d|^Error code: \d|timed out|[Cc]onnect|^the reply (is (empty|no chat|not JSON)|holds no choice)"
+        r"|^the endpoint reports an error",
+        "see that the endpoint answers",
+    ),
+    OTHER: ("", "see the reasons: `ragmeter results show RUN QUESTION`"),
+}
+"""By kind, in the order in which they are tried: what its reasons look like, and what to do."""
+
+
+def kind_of(reason: str) -> str:
+    """One of `endpoint`, `truncation`, `memory`, `refusal`, `raised`, `limit` and `other`, by why a question failed."""
+    return next(kind for kind, (pattern, _) in _KINDS.items() if re.search(pattern, reason))
+
+
+def cause_of(reason: str) -> tuple[str, str]:
+    """The kind of a failure with its reason, equal where only numbers, quoted texts or ids in it differ."""
+    plain = re.sub(r"'[^']*'|\"[^\"]*\"|`[^`]*`", "…", reason)
+    return kind_of(reason), re.sub(r"(?<![\w-])[\w-]*\d[\w.,-]*", "…", plain)
+
+
+class Streak:
+    """Counts failures of one cause since the last answer, in the order in which questions end."""
+
+    def __init__(self) -> None:
+        self._since: Counter[tuple[str, str]] = Counter()
+
+    def stops(self, reason: str | None) -> bool:
+        """Note how a question ended (None: with an answer); whether nothing more is to be sent."""
+        if reason is None:
+            self._since.clear()
+            return False
+        cause = cause_of(reason)
+        self._since[cause] += 1
+        return self._since[cause] >= IN_A_ROW
+
+
+@dataclass(frozen=True, slots=True)
+class Failures:
+    """How the questions of a run ended.
+
+    Attributes:
+        rows: Questions that have a row.
+        reasons: Why questions failed, by cause, with how many: a reason as it was given stands for its cause.
+        code: How many failed because our code or a plug-in raised.
+        accepted: Whether the user accepted that those count as wrong.
+    """
+
+    rows: int = 0
+    reasons: tuple[tuple[str, int], ...] = field(default=())
+    code: int = 0
+    accepted: bool = False
+
+    @classmethod
+    def of(cls, rows: int, reasons: Iterable[tuple[str, int]], code: int = 0, accepted: bool = False) -> Failures:
+        """From reasons as they were given, with how many; the most frequent cause comes first."""
+        first: dict[tuple[str, str], str] = {}
+        counts: Counter[tuple[str, str]] = Counter()
+        for reason, count in reasons:
+            cause = cause_of(reason)
+            first.setdefault(cause, reason)
+            counts[cause] += count
+        return cls(rows, tuple((first[cause], count) for cause, count in counts.most_common()), code, accepted)
+
+    @property
+    def failed(self) -> int:
+        """Questions that failed."""
+        return sum(count for _, count in self.reasons)
+
+    @property
+    def unresolved(self) -> int:
+        """Questions that our code failed and that the user has not accepted: they say nothing about the method."""
+        return 0 if self.accepted else self.code
+
+    @property
+    def kinds(self) -> dict[str, int]:
+        """How many failed, by kind, the most frequent first."""
+        counts: Counter[str] = Counter()
+        for reason, count in self.reasons:
+            counts[kind_of(reason)] += count
+        return dict(counts.most_common())
+
+    def too_many(self, max_rate: float) -> bool:
+        """Whether a run with these failures says little of its method."""
+        nothing = 0 < self.rows == self.failed
+        return nothing or (self.rows >= FROM_QUESTIONS and self.failed > max_rate * self.rows)
+
+    def in_words(self) -> str:
+        """`150 failed (endpoint 148, limit 2)`."""
+        return f"{self.failed:,} failed ({', '.join(f'{kind} {count:,}' for kind, count in self.kinds.items())})"
+
+    def error(self, what: str, command: str) -> Incomplete:
+        """What is said of an incomplete run.
+
+        Args:
+            what: Why it is.
+            command: That goes on with it.
+        """
+        shown = [f"{count:,} × {kind_of(reason)}: {without_secrets(reason)}" for reason, count in self.reasons[:_SHOWN]]
+        more = [f"and {counted(len(self.reasons) - _SHOWN, 'more reason')}"] if len(self.reasons) > _SHOWN else []
+        remedies = dict.fromkeys(_KINDS[kind_of(reason)][1] for reason, _ in self.reasons[:_SHOWN])
+        return Incomplete(what, where="; ".join([*shown, *more]), try_this=f"{'; '.join(remedies)}; then `{command}`")
+
+
+def failures(store: Store, runs: Sequence[str]) -> dict[str, Failures]:
+    """How the questions of runs ended; runs of which nothing is stored are not among them."""
+    if not store.database.exists:
+        return {}
+    with store.database.reading() as connection:
+        rows = connection.execute(
+            "SELECT run, left(failed, ?) AS why, count(*), count(*) FILTER (cause = 'code'), bool_or(accepted_at IS NOT NULL) "
+            "FROM predictions LEFT JOIN runs USING (run) WHERE list_contains(?, run) GROUP BY run, why ORDER BY ALL",
+            [REASON_CHARACTERS, list(runs)],
+        ).fetchall()
+    counts: Counter[str] = Counter()
+    code: Counter[str] = Counter()
+    reasons: dict[str, list[tuple[str, int]]] = {}
+    accepts = {run: accepted for run, _, _, _, accepted in rows}
+    for run, reason, count, raised, _ in rows:
+        counts[run] += count
+        code[run] += raised
+        if reason is not None:
+            reasons.setdefault(run, []).append((reason, count))
+    return {run: Failures.of(count, reasons.get(run, ()), code[run], accepts[run]) for run, count in counts.items()}

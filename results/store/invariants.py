@@ -1,0 +1,78 @@
+"""What must hold between the scores of every stored run, and what was found not to."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+
+import numpy as np
+
+from benchmarks.core.errors import UserError
+from judges.metric import Metric, Scores, parse
+from judges.score import check_invariants
+from results.store.store import AGGREGATED, Store, insert
+
+
+def check_run(store: Store, run: str) -> list[str]:
+    """Check a run's stored scores and keep what does not hold, in place of what was found before.
+
+    Returns:
+        One sentence per violation; empty where all is well.
+    """
+    rows = store.scored(run)
+    whole: dict[Metric, Scores] = {}
+    results = []
+    for name, values in score_rows(store, run).items():
+        # Judges' measures, and metrics of another version, have no declaration here to check them by.
+        with suppress(UserError):
+            if rows[name] == len(values):
+                whole[parse(name)] = values
+            else:
+                # Its missing rows are not unscorable: it cannot be held against metrics that have them.
+                results += check_invariants({parse(name): values})
+    results = check_invariants(whole) + results
+    results += summary_errors(store, run)
+    with store.database.writing() as connection:
+        connection.execute("DELETE FROM violations WHERE run = ?", [run])
+        insert(connection, "violations", {"run": [run] * len(results), "what": list(results)})
+    return results
+
+
+def violations(store: Store, runs: Sequence[str]) -> dict[str, list[str]]:
+    """What was found not to hold, by run; runs without a violation are left out."""
+    with store.database.reading() as connection:
+        rows = connection.execute("SELECT run, what FROM violations WHERE list_contains(?, run) ORDER BY rowid", [list(runs)]).fetchall()
+    results: dict[str, list[str]] = {}
+    for run, what in rows:
+        results.setdefault(run, []).append(what)
+    return results
+
+
+def score_rows(store: Store, run: str) -> dict[str, Scores]:
+    """A run's scores by metric id, aligned over its questions in the order of their ids; NaN without a value."""
+    with store.database.reading() as connection:
+        table = connection.execute(
+            "SELECT metric, value, dense_rank() OVER (ORDER BY question) - 1 AS place FROM scores WHERE run = ?", [run]
+        ).fetchnumpy()
+    metric = table["metric"].astype(str)
+    value = np.ma.filled(np.ma.asarray(table["value"], dtype=np.float64), np.nan)
+    position = np.asarray(table["place"])
+    results = {}
+    for name in dict.fromkeys(metric.tolist()):
+        rows = metric == name
+        column = np.full(int(position.max()) + 1, np.nan)
+        column[position[rows]] = value[rows]
+        results[name] = column
+    return results
+
+
+def summary_errors(store: Store, run: str) -> list[str]:
+    """Metrics whose reported mean is not the mean of their questions, one sentence each."""
+    with store.database.reading() as connection:
+        rows = connection.execute(
+            f"""SELECT metric FROM (SELECT metric, n, mean FROM summaries WHERE run = ?) kept
+                FULL JOIN ({AGGREGATED} WHERE run = ? GROUP BY run, metric) made USING (metric)
+                WHERE kept.n IS DISTINCT FROM made.n OR abs(kept.mean - made.mean) > 1e-9 ORDER BY metric""",
+            [run, run],
+        ).fetchall()
+    return [f"the reported mean of {metric} is not the mean of its questions" for (metric,) in rows]

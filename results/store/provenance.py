@@ -1,0 +1,398 @@
+"""All that the store knows of one method, of each dataset, and of which stage of a pipeline loses what."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.core.errors import UserError
+from benchmarks.settings import Setting
+from methods.api import WAIT
+from results.statistics.core import Estimate
+from results.statistics.intervals import StageLosses, estimates, stage_losses
+from results.store import queries
+from results.store.queries import Cost, Passage, QuestionRow, RunRow
+from results.store.redaction import shareable
+from results.store.store import FINISHED, Store
+
+# -- Which stage of a run's pipeline loses what it does not get, read off the same pipeline's runs in other settings --
+
+
+@dataclass(frozen=True, slots=True)
+class Attribution:
+    """The losses of one run's stages.
+
+    Attributes:
+        run: The run.
+        losses: None where something is missing.
+        questions: On how many questions all runs were scored.
+        missing: Settings in which the same pipeline has no finished run yet.
+        obstacle: Why such runs could not be made at all; empty where they could.
+    """
+
+    run: RunRow
+    losses: StageLosses | None
+    questions: int = 0
+    missing: tuple[str, ...] = ()
+    obstacle: str = ""
+
+
+def attribution(store: Store, run: RunRow, metric: str, *, ceiling: float = 1.0, among: Sequence[RunRow] | None = None) -> Attribution:
+    """Split what a run does not get into what retrieval, reranking, compression and reading lose.
+
+    The other runs that this takes (the evidence among the candidates, the evidence alone, no passage at all) must be
+    of the same pipeline, data and seed.
+
+    Args:
+        store: Where to read.
+        run: The run as it is.
+        metric: A metric of which more is better.
+        ceiling: The most that a question can score.
+        among: All runs on its data, where they were read before.
+    """
+    try:
+        wanted = _wanted(run)
+    except UserError as error:
+        return Attribution(run, None, obstacle=error.what)
+    same = queries.runs(store, dataset_fingerprint=run.dataset_fingerprint) if among is None else among
+    every = {row.run: row for row in same if row.seed == run.seed and row.status == FINISHED}.values()
+    results = {name: _first(every, setting, run.description) for name, setting in wanted.items()}
+    missing = tuple(str(wanted[name]) for name, row in results.items() if row is None)
+    if missing:
+        return Attribution(run, None, missing=missing)
+    chosen = {name: row.run for name, row in results.items() if row is not None}
+    if run.description.get("compressor"):
+        plain = {**run.description, "compressor": None, "budget": None}
+        full = _first(every, wanted["gold_only"], plain)
+        if full is not None:
+            chosen["gold_uncompressed"] = full.run
+    columns = queries.score_columns(store, run.dataset_fingerprint, [run.run, *chosen.values()], [metric])
+    nothing = np.full(len(columns.questions), np.nan)
+    scores = {name: columns.values.get((item, metric), nothing) for name, item in {"normal": run.run, **chosen}.items()}
+    common = int((~np.isnan(np.stack(list(scores.values()))).any(axis=0)).sum())
+    if not common:
+        return Attribution(run, None, obstacle="no question was scored in all of these settings")
+    losses = stage_losses(
+        scores["normal"],
+        gold_in_noise=scores["gold_in_noise"],
+        gold_only=scores["gold_only"],
+        closed_book=scores["closed_book"],
+        gold_uncompressed=scores.get("gold_uncompressed"),
+        clusters=columns.sampled.labels,
+        ceiling=ceiling,
+    )
+    return Attribution(run, losses, common)
+
+
+def _wanted(run: RunRow) -> dict[str, Setting]:
+    """By parameter of `stage_losses`, the setting in which the same pipeline must have run.
+
+    Raises:
+        UserError: The run's setting has no candidates among which the evidence could be put.
+    """
+    usual = Setting.parse(run.setting)
+    if usual.name not in ("corpus", "distractor"):
+        raise UserError(f"the setting {usual} gives no retrieved passages among which missing evidence could be put")
+    return {
+        "gold_in_noise": Setting.parse(f"oracle(base={usual})"),
+        "gold_only": Setting("gold_only"),
+        "closed_book": Setting("closed_book"),
+    }
+
+
+def _first(runs: Iterable[RunRow], setting: Setting, description: Mapping[str, Any]) -> RunRow | None:
+    """The first run of a pipeline in a setting."""
+    return next((row for row in runs if row.setting == str(setting) and row.description == description), None)
+
+
+# -- What the store knows of each dataset: its card, counts, samples of its questions, and who has trained on it --
+
+
+@dataclass(frozen=True, slots=True)
+class Contaminated:
+    """A submission whose declared training data cover what is asked.
+
+    Attributes:
+        run: Its fingerprint.
+        method: Its name.
+        reasons: One sentence per item of training data.
+    """
+
+    run: str
+    method: str
+    reasons: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DatasetFacts:
+    """A stored dataset.
+
+    Attributes:
+        fingerprint: Of its content.
+        name: As runs name it, mixes of styles with their shares.
+        card: As registered.
+        notes: What was said when it was read.
+        questions, passages: Counts.
+        types: Questions by type, most frequent first; "" where a question has none.
+        without_gold: Questions that have no gold answer.
+        with_evidence: Questions that name positive passages.
+        documents: Documents that questions share; 0 where each has its own.
+        words: Mean words of a question, split at spaces.
+        runs, methods: How many runs ask about it, and of how many methods.
+        contaminated: Submissions that were trained on it, by their own words.
+    """
+
+    fingerprint: str
+    name: str
+    card: Mapping[str, Any]
+    notes: tuple[str, ...]
+    questions: int
+    passages: int
+    types: dict[str, int]
+    without_gold: int
+    with_evidence: int
+    documents: int
+    words: float
+    runs: int
+    methods: int
+    contaminated: tuple[Contaminated, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """A question with those of its positive passages that the store holds, by id."""
+
+    question: QuestionRow
+    passages: Mapping[str, Passage]
+
+
+def dataset_facts(store: Store) -> list[DatasetFacts]:
+    """Every stored dataset, by name."""
+    cards = queries.datasets(store)
+    with store.database.reading() as connection:
+        counted = connection.execute(
+            """SELECT dataset_fingerprint, count_if(array_to_string(answers, '') = ''),
+               count_if(len(evidence) > 0), count(DISTINCT document_id),
+               avg(len(string_split(trim(text), ' '))) FROM questions GROUP BY 1"""
+        ).fetchall()
+        typed = connection.execute("SELECT dataset_fingerprint, type, count(*) FROM questions GROUP BY 1, 2 ORDER BY 3 DESC, 2").fetchall()
+        requests = connection.execute(
+            "SELECT dataset_fingerprint, min(dataset), count(*), count(DISTINCT method) FROM runs GROUP BY 1"
+        ).fetchall()
+        sent = connection.execute(
+            "SELECT dataset_fingerprint, run, method, card FROM runs WHERE card IS NOT NULL ORDER BY method, run"
+        ).fetchall()
+    counts = {row[0]: row[1:] for row in counted}
+    use = {row[0]: row[1:] for row in requests}
+    results = []
+    for fingerprint, stored in cards.items():
+        without_gold, with_evidence, documents, words = counts.get(fingerprint, (0, 0, 0, float("nan")))
+        name, runs, methods = use.get(fingerprint, (stored["reference"], 0, 0))
+        results.append(
+            DatasetFacts(
+                fingerprint,
+                name,
+                stored["card"],
+                _notes(stored["notes"]),
+                stored["questions"],
+                stored["passages"],
+                {kind: number for owner, kind, number in typed if owner == fingerprint},
+                without_gold,
+                with_evidence,
+                documents,
+                words,
+                runs,
+                methods,
+                _contaminated(fingerprint, sent),
+            )
+        )
+    return sorted(results, key=lambda facts: (facts.name, facts.fingerprint))
+
+
+def _notes(stored: Any) -> tuple[str, ...]:
+    """Notes as sentences, whether they were kept as a list or by name."""
+    if isinstance(stored, Mapping):
+        return tuple(f"{name}: {value}" for name, value in stored.items())
+    return tuple(str(note) for note in stored or ())
+
+
+def _contaminated(fingerprint: str, sent: Sequence[tuple[Any, ...]]) -> tuple[Contaminated, ...]:
+    results = []
+    for owner, run, method, card in sent:
+        reasons = (json.loads(card).get("submission") or {}).get("contamination") if owner == fingerprint else None
+        if reasons:
+            listed = [reasons] if isinstance(reasons, str) else reasons
+            results.append(Contaminated(run, method, tuple(str(reason) for reason in listed)))
+    return tuple(results)
+
+
+def samples(store: Store, fingerprint: str, number: int = 5, start: int = 0) -> list[Sample]:
+    """Questions spread evenly over a dataset, with their gold.
+
+    Args:
+        store: Where to read.
+        fingerprint: Of the dataset.
+        number: How many.
+        start: How many places further along each is than the first time; the same for the same value.
+    """
+    requests = queries.questions(store, fingerprint)
+    if not requests:
+        return []
+    positions = np.linspace(0, len(requests), min(number, len(requests)), endpoint=False).astype(int)
+    chosen = [requests[(position + start) % len(requests)] for position in positions]
+    owned = queries.passages(store, list(dict.fromkeys(item for row in chosen for item in row.evidence)))
+    return [Sample(row, {item: owned[item] for item in row.evidence if item in owned}) for row in chosen]
+
+
+# -- All that the store knows of one method: cards, runs, what they took, checkpoints with their curves --
+
+
+CURVE = "curve.jsonl"
+"""What a training leaves in its checkpoint's folder: one JSON object a step."""
+_MOST_BYTES = 32 * 2**20
+"""No more of a curve is read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """One run of a method.
+
+    Attributes:
+        run: The run, with the name that an experiment gives it.
+        values: By metric id, in the order asked for; those that it was not scored on are left out.
+        cost: None where nothing was measured.
+        stages: Mean seconds per question by stage, without waiting for a slot, which `waited_s` is.
+        peak_memory_bytes: The most that any question took; 0 where it was not measured.
+    """
+
+    run: RunRow
+    values: dict[str, Estimate]
+    cost: Cost | None
+    stages: dict[str, float]
+    peak_memory_bytes: int
+    waited_s: float = 0.0
+
+
+def cards(store: Store) -> dict[str, dict[str, Any]]:
+    """Cards of methods and of their parts by id, the newest version of each."""
+    with store.database.reading() as connection:
+        rows = connection.execute("SELECT id, card FROM methods ORDER BY id, version").fetchall()
+    return {name: shareable(card) for name, card in rows}
+
+
+def method_ids(store: Store) -> list[str]:
+    """Ids of the methods that have runs or registered checkpoints, in alphabetical order."""
+    with store.database.reading() as connection:
+        rows = connection.execute("SELECT method_id FROM runs UNION SELECT method FROM checkpoints ORDER BY 1").fetchall()
+    return [row[0] for row in rows]
+
+
+def runs_of(store: Store, method: str) -> list[RunRow]:
+    """A method's runs, each once, by dataset, setting and seed."""
+    made: dict[str, RunRow] = {}
+    for run in queries.runs(store, method=method):
+        made.setdefault(run.run, run)
+    return sorted(made.values(), key=lambda run: (run.dataset, run.setting, run.seed, run.method))
+
+
+def results_of(store: Store, runs: Sequence[RunRow], metrics: Sequence[str]) -> list[Result]:
+    """What runs scored and took, in their order.
+
+    Args:
+        store: Where to read.
+        runs: Of whatever data.
+        metrics: Ids.
+    """
+    ids = [run.run for run in runs]
+    by_data: dict[str, list[str]] = {}
+    for run in runs:
+        by_data.setdefault(run.dataset_fingerprint, []).append(run.run)
+    with store.database.reading():
+        read = list(queries.score_columns_by_data(store, by_data, metrics).values())
+        costs, stages, peaks = queries.costs(store, ids), stage_seconds(store, ids), _peaks(store, ids)
+    values: dict[str, dict[str, Estimate]] = {run: {} for run in ids}
+    for result in read:
+        if not result.values:
+            continue
+        whole = estimates(np.stack(list(result.values.values())), clusters=result.sampled.labels)
+        for (name, metric), item in zip(result.values, whole, strict=True):
+            values[name][metric] = replace(item, unscorable=result.unscorable[name, metric])
+    ordered = {name: {metric: had[metric] for metric in metrics if metric in had} for name, had in values.items()}
+    return [
+        Result(run, ordered[run.run], costs.get(run.run), own := stages.get(run.run, {}), peaks.get(run.run, 0), own.pop(WAIT, 0.0))
+        for run in runs
+    ]
+
+
+def stage_seconds(store: Store, runs: Sequence[str]) -> dict[str, dict[str, float]]:
+    """Mean seconds per question by run and stage, the longest stage first; a stage that a question skipped took 0."""
+    with store.database.reading() as connection:
+        rows = connection.execute(
+            """WITH mine AS (SELECT run, stages FROM usage WHERE list_contains(?, run)),
+                    counts AS (SELECT run, count(*) AS n FROM mine GROUP BY run),
+                    parts AS (SELECT run, unnest(map_entries(from_json(stages, '"MAP(VARCHAR, DOUBLE)"'))) AS part
+                              FROM mine)
+               SELECT run, part.key, sum(part.value) / any_value(n) AS mean FROM parts JOIN counts USING (run)
+               GROUP BY run, part.key ORDER BY run, mean DESC, part.key""",
+            [list(runs)],
+        ).fetchall()
+    results: dict[str, dict[str, float]] = {}
+    for run, stage, mean in rows:
+        results.setdefault(run, {})[stage] = mean
+    return results
+
+
+def _peaks(store: Store, runs: Sequence[str]) -> dict[str, int]:
+    with store.database.reading() as connection:
+        rows = connection.execute(
+            "SELECT run, max(peak_memory_bytes) FROM usage WHERE list_contains(?, run) GROUP BY run", [list(runs)]
+        ).fetchall()
+    return dict(rows)
+
+
+def curve(folder: Path) -> dict[str, list[tuple[float, float]]]:
+    """The curves that a training left in a checkpoint's folder: by figure, (step, value).
+
+    Lines without a step, values that are no finite numbers, and a last line that was cut off are left out.
+
+    Args:
+        folder: The checkpoint's, as registered.
+
+    Returns:
+        Nothing where the folder has no curve or is gone.
+    """
+    try:
+        with (folder / CURVE).open("rb") as file:
+            text = file.read(_MOST_BYTES).decode("utf-8", "replace")
+    except OSError:
+        return {}
+    results: dict[str, list[tuple[float, float]]] = {}
+    for line in text.splitlines():
+        try:
+            row = json.loads(line)
+        except ValueError:
+            continue
+        if not isinstance(row, dict) or not _finite(row.get("step")):
+            continue
+        for name, value in row.items():
+            if name != "step" and _finite(value):
+                results.setdefault(str(name), []).append((float(row["step"]), float(value)))
+    return results
+
+
+def thinned(points: Sequence[tuple[float, float]], most: int = 400) -> list[tuple[float, float]]:
+    """At most `most` points of a curve: means over equally long stretches, so that a spike moves its stretch only."""
+    if len(points) <= most:
+        return list(points)
+    parts = np.array_split(np.asarray(points, np.float64), most)
+    return [(float(part[:, 0].mean()), float(part[:, 1].mean())) for part in parts]
+
+
+def _finite(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)

@@ -1,0 +1,797 @@
+"""What tables and pages ask of the store: runs, experiments, datasets, metrics, scores, costs, single questions.
+
+Each function opens the store for a moment and returns plain values.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from duckdb import DuckDBPyConnection
+from numpy.typing import NDArray
+
+from benchmarks.core.errors import MissingPackage as MissingPackage
+from benchmarks.core.errors import UserError, nearest, unknown_name
+from benchmarks.schema import Passage, sentence_of
+from benchmarks.units import QUESTION, Sampled, connected
+from methods.api import WAIT, Call
+from results.store.redaction import shareable, without_secrets
+from results.store.store import FINGERPRINT, FINISHED, RUNNING, Store, fingerprint_of, shortened, token_of
+from results.store.variants import StyledRun
+
+# -- Runs that are being written at this moment, read with no more than counts --
+
+
+_RUNNING = """
+WITH running AS (SELECT * FROM runs WHERE status = ?),
+     answered AS (SELECT run, count(*) AS done, count(failed) AS failed FROM predictions
+                  WHERE run IN (SELECT run FROM running) GROUP BY run),
+     named AS (SELECT run, first(experiment ORDER BY experiment) AS experiment,
+                      first(method ORDER BY experiment) AS method
+               FROM experiment_runs WHERE run IN (SELECT run FROM running) GROUP BY run)
+SELECT r.run, coalesce(n.experiment, '-'), coalesce(n.method, r.method), r.dataset, r.setting, r.seed, r.questions,
+       coalesce(a.done, 0), coalesce(a.failed, 0), r.started_at, r.updated_at
+FROM running r LEFT JOIN answered a USING (run) LEFT JOIN named n USING (run) ORDER BY r.updated_at, r.run
+"""
+_SAME_MOMENT = timedelta(seconds=1)
+"""A new run's two times are taken one after the other."""
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """A run that its process has started and not finished; one that was killed looks the same.
+
+    Attributes:
+        run: The fingerprint.
+        experiment: "-" for a run of none.
+        method, dataset, setting, seed: As on boards.
+        questions: How many it has.
+        done, failed: Answered so far, and those among them that failed.
+        started_at: When it was first started, UTC.
+        resumed_at: When the present execution started, UTC; later than `started_at` where it was resumed.
+    """
+
+    run: str
+    experiment: str
+    method: str
+    dataset: str
+    setting: str
+    seed: int
+    questions: int
+    done: int
+    failed: int
+    started_at: datetime
+    resumed_at: datetime
+
+    @property
+    def resumed(self) -> bool:
+        """Whether an earlier execution answered a part, so that `done` says nothing of the present one's speed."""
+        return self.resumed_at - self.started_at > _SAME_MOMENT
+
+
+def running(store: Store) -> list[Running]:
+    """Runs that are being written, the one that was started first first; none where there is no store yet."""
+    if not store.database.exists:
+        return []
+    with store.database.reading() as connection:
+        rows = connection.execute(_RUNNING, [RUNNING]).fetchall()
+    return [Running(*row) for row in rows]
+
+
+# -- What the senders of submissions say that their answers took; what they do not say is unknown, and not nothing --
+# A run made here measures itself, so its zeros are zeros. The predictions of a submission are stored with zeros where
+# nothing was said (`usage` is optional), and anybody can leave out what others pay for.
+
+
+NO_EXPERIMENT = "-"
+"""In place of an experiment's name, for runs that no experiment shows."""
+OURS = "run"
+"""Origin of runs made here; all others are submissions, confirmed or not."""
+AS_STATED = "as its sender states"
+NOT_STATED = "its sender does not state it"
+_TOKENS = ("prompt_tokens", "completion_tokens", "memory_tokens")
+_SAYS_NOTHING = " AND ".join(f"{name} = 0" for name in (*_TOKENS, "model_calls", "seconds", "cost_usd"))
+_UNSTATED = f"""SELECT run, bool_or(failed IS NULL AND {_SAYS_NOTHING}), sum({" + ".join(_TOKENS)}) = 0,
+sum(model_calls) = 0, sum(seconds) = 0, sum(cost_usd) = 0
+FROM runs JOIN usage USING (run) JOIN predictions USING (run, question)
+WHERE origin <> '{OURS}' AND list_contains(?, run) GROUP BY run"""
+_FIELDS = (_TOKENS, ("model_calls",), ("seconds", "seconds_p50", "seconds_p95"), ("cost_usd",))
+
+
+def unstated(connection: DuckDBPyConnection, run_ids: Sequence[str]) -> Mapping[str, frozenset[str]]:
+    """Fields of `usage` that are not known of submissions, by run; runs made here are not among them.
+
+    A field is unknown where it is zero throughout; all are where some question says nothing at all and did not fail: a
+    mean over the rest would be of other questions, and one over zeros too low.
+
+    Args:
+        connection: To a store.
+        run_ids: Fingerprints.
+    """
+    rows = connection.execute(_UNSTATED, [list(run_ids)]).fetchall()
+    return {
+        run: frozenset(name for names, nothing in zip(_FIELDS, nothings, strict=True) if silent or nothing for name in names)
+        for run, silent, *nothings in rows
+    }
+
+
+# -- The store as a whole: runs, experiments, datasets, metrics, scores, costs --
+
+
+@dataclass(frozen=True, slots=True)
+class RunRow:
+    """One line of `ragmeter list runs`. What it holds of stored documents is shared with other lines: not to be changed.
+
+    Attributes:
+        run: The id: the task's fingerprint, for later executions with a token.
+        path: `experiment/method/dataset/setting/seed`; the experiment is "-" for a run of none.
+        done, failed: Questions answered, and those among them that failed.
+        origin: `run`, `submitted` or `verified`.
+        description, provenance, environment, card: As stored.
+        metrics: Ids of the metrics that the experiment shows: its file's, then those that people added
+            (`results.boards.board`); None for all that were scored.
+        styled: Whose questions are asked, and in which styles.
+        execution: 1 for the first execution of its fingerprint in this store, 2 for the next …
+        replies: Which cached replies it may use (`Services.replies`).
+        accepted_at: When its failed questions were accepted as wrong answers (UTC); None: they were not.
+    """
+
+    run: str
+    experiment: str
+    method: str
+    method_id: str
+    kind: str
+    dataset: str
+    dataset_fingerprint: str
+    setting: str
+    seed: int
+    questions: int
+    done: int
+    failed: int
+    status: str
+    error: str | None
+    started_at: datetime
+    updated_at: datetime
+    origin: str
+    description: dict[str, Any]
+    provenance: dict[str, Any]
+    environment: dict[str, Any]
+    card: dict[str, Any] | None
+    metrics: tuple[str, ...] | None
+    styled: StyledRun
+    execution: int = 1
+    replies: str = ""
+    accepted_at: datetime | None = None
+
+    @property
+    def fingerprint(self) -> str:
+        """The task's fingerprint, which all its executions share."""
+        return fingerprint_of(self.run)
+
+    @property
+    def short(self) -> str:
+        """The id as tables show it."""
+        return shortened(self.run)
+
+    @property
+    def exact(self) -> str:
+        """A RUN argument that means this execution, whatever is executed later."""
+        return self.short if token_of(self.run) else f"{self.short}#{self.execution}"
+
+    @property
+    def path(self) -> str:
+        return f"{self.experiment}/{self.method}/{self.dataset}/{self.setting}/{self.seed}"
+
+    def to_json(self) -> dict[str, Any]:
+        """As a JSON object, without the documents that say how it was made."""
+        names = ("run", "path", "experiment", "method", "kind", "dataset", "dataset_fingerprint", "setting", "seed")
+        counts = ("execution", "questions", "done", "failed", "status", "error", "origin")
+        times = {name: getattr(self, name).isoformat() for name in ("started_at", "updated_at")}
+        return {name: getattr(self, name) for name in (*names, *counts)} | times
+
+
+@dataclass(frozen=True, slots=True)
+class ExperimentRow:
+    """A stored experiment; `source` is the YAML text it was run from, `finished` how many of its runs have ended well."""
+
+    name: str
+    source: str
+    path: str | None
+    profile: str | None
+    reference: str | None
+    limit: int | None
+    updated_at: datetime
+    runs: int
+    finished: int
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What a run's answers cost on average; NaN where the sender of a submission does not say.
+
+    Attributes:
+        seconds: Mean of a question's own seconds, all stages but waiting for a slot.
+        prompt_tokens, completion_tokens, memory_tokens, model_calls: Means per question.
+        cost_usd: Total.
+        seconds_p50, seconds_p95: Of a question's own seconds; where several runs are one row, means over these.
+    """
+
+    seconds: float
+    prompt_tokens: float
+    completion_tokens: float
+    memory_tokens: float
+    model_calls: float
+    cost_usd: float
+    seconds_p50: float = math.nan
+    seconds_p95: float = math.nan
+
+    @property
+    def tokens(self) -> float:
+        """Prompt, completion and memory tokens per question."""
+        return self.prompt_tokens + self.completion_tokens + self.memory_tokens
+
+    @property
+    def delivered(self) -> float:
+        """What a reader is handed per question: prompt tokens, and memory tokens in place of text."""
+        return self.prompt_tokens + self.memory_tokens
+
+
+@dataclass(frozen=True, slots=True)
+class IndexCost:
+    """What preparing for a run's questions took, in all; no part of `Cost`.
+
+    Attributes:
+        seconds: Of building indexes, or of opening those that were there.
+        prompt_tokens, completion_tokens, memory_tokens, model_calls, cost_usd: Of models that were asked.
+        reused: Whether everything that is kept was there already, so that an earlier run paid for these calls.
+    """
+
+    seconds: float
+    prompt_tokens: int
+    completion_tokens: int
+    memory_tokens: int
+    model_calls: int
+    cost_usd: float
+    reused: bool
+
+    @property
+    def tokens(self) -> int:
+        """Of all kinds."""
+        return self.prompt_tokens + self.completion_tokens + self.memory_tokens
+
+    def in_words(self) -> str:
+        """On one line, with what was not needed left out."""
+        calls = f"{self.model_calls:,} model calls, {self.tokens:,} tokens, US$ {self.cost_usd:.2f}" if self.model_calls else ""
+        if self.reused:
+            return f"{self.seconds:.2f} s to open what an earlier run had made" + (f" with {calls}" if calls else "")
+        return ", ".join(filter(None, (f"{self.seconds:.2f} s", calls)))
+
+
+_RUNS = f"""
+SELECT r.run, coalesce(m.experiment, '-'), coalesce(m.method, r.method),
+       r.method_id, r.kind, r.dataset, r.dataset_fingerprint, r.setting,
+       r.seed, r.questions, coalesce(d.done, 0), coalesce(d.failed, 0), r.status, r.error, r.started_at, r.updated_at,
+       r.origin, r.description, r.provenance, e.description, r.card, CASE WHEN m.metrics IS NOT NULL THEN
+       list_concat(m.metrics, list_filter(a.metrics, lambda x: NOT list_contains(m.metrics, x))) END,
+       r.base, r.split, r.style, r.same_questions, x.execution, r.replies, r.accepted_at
+FROM runs r LEFT JOIN environments e USING (environment) LEFT JOIN experiment_runs m USING (run)
+JOIN (SELECT run, row_number() OVER (PARTITION BY {FINGERPRINT} ORDER BY started_at, run) AS execution FROM runs) x USING (run)
+LEFT JOIN (SELECT experiment, dataset, setting, list(metric ORDER BY rowid) AS metrics FROM added_columns
+           GROUP BY ALL) a ON a.experiment = m.experiment AND a.dataset = r.dataset AND a.setting = r.setting
+LEFT JOIN (SELECT run, count(*) AS done, count(failed) AS failed FROM predictions GROUP BY run) d USING (run)
+"""
+
+
+def runs(store: Store, experiment: str | None = None, *, method: str | None = None, dataset_fingerprint: str | None = None) -> list[RunRow]:
+    """Runs in the order of their experiment's table, experiments by name, runs of none last.
+
+    Args:
+        store: Where to read.
+        experiment, method, dataset_fingerprint: Only those of this experiment, method id, data; None for all.
+    """
+    options = {"m.experiment": experiment, "r.method_id": method, "r.dataset_fingerprint": dataset_fingerprint}
+    queries = {column: value for column, value in options.items() if value is not None}
+    where = f"WHERE {' AND '.join(f'{column} = ?' for column in queries)}" if queries else ""
+    order = " ORDER BY m.experiment NULLS LAST, m.position, r.started_at"
+    with store.database.reading() as connection:
+        rows = connection.execute(_RUNS + where + order, list(queries.values())).fetchall()
+    return [_run_row(row) for row in rows]
+
+
+def has_runs(store: Store) -> bool:
+    """Whether anything has started here."""
+    with store.database.reading() as connection:
+        return connection.execute("SELECT 1 FROM runs LIMIT 1").fetchone() is not None
+
+
+def _run_row(row: Sequence[Any]) -> RunRow:
+    *fields, description, provenance, environment, card, metrics, base, split, style, same, execution, replies, accepted = row
+    texts: list[Any] = [_shareable(text) for text in (description, provenance, environment)]
+    result = RunRow(
+        *[
+            *fields,
+            *texts,
+            _shareable(card) if card else None,
+            None if metrics is None else tuple(metrics),
+            _styled(base, split, style, tuple(same)),
+            execution,
+            replies,
+            accepted,
+        ]
+    )
+    # Services repeat keys in what they say of errors.
+    return replace(result, error=without_secrets(result.error)) if result.error else result
+
+
+_styled = lru_cache(maxsize=4096)(StyledRun.of_row)
+
+
+@lru_cache(maxsize=4096)
+def _shareable(document: str | None) -> Any:
+    """A stored document without secrets, shared by all runs that have the very same; not to be changed."""
+    return shareable(document)
+
+
+def experiments(store: Store) -> list[ExperimentRow]:
+    """Stored experiments, newest first."""
+    with store.database.reading() as connection:
+        rows = connection.execute(
+            """SELECT name, source, path, profile, reference, question_limit, updated_at,
+               (SELECT count(*) FROM experiment_runs m WHERE m.experiment = e.name),
+               (SELECT count(*) FROM experiment_runs m JOIN runs r USING (run) WHERE m.experiment = e.name AND r.status = 'finished')
+               FROM experiments e ORDER BY updated_at DESC"""
+        ).fetchall()
+    return [ExperimentRow(*row) for row in rows]
+
+
+def experiment(store: Store, name: str | None = None) -> ExperimentRow:
+    """The stored experiment with this name, or the newest.
+
+    Raises:
+        UserError: There is none.
+    """
+    known = experiments(store)
+    if not known:
+        raise UserError("the store holds no experiment yet", where=str(store.folder), try_this="ragmeter run FILE")
+    if name is None:
+        return known[0]
+    for row in known:
+        if row.name == name:
+            return row
+    raise unknown_name("experiment", name, [row.name for row in known], where=str(store.folder))
+
+
+def find_run(store: Store, text: str) -> RunRow:
+    """Return the run that a RUN argument means.
+
+    Args:
+        store: Where to read.
+        text: A fingerprint's beginning (four digits or more) or a path, which may leave out leading parts: the newest
+            finished execution. With a token, as in `3f2a91c0.5b7e`, exactly that execution; `3f2a91c0#1` is the first.
+
+    Raises:
+        UserError: The text means no run, or runs of several tasks.
+    """
+    every = runs(store)
+    named, _, number = text.partition("#")
+    beginning, token = fingerprint_of(named), token_of(named)
+    hashed = [row for row in every if row.fingerprint.startswith(beginning) and token_of(row.run).startswith(token) and len(beginning) >= 4]
+    hashed = [row for row in hashed if number in ("", str(row.execution))]
+    results = hashed or [row for row in every if row.path == text]
+    results = results or [row for row in every if row.path.endswith("/" + text) or f"/{text}/" in f"/{row.path}/"]
+    if not hashed and any(row.experiment != NO_EXPERIMENT for row in results):
+        # Earlier executions, and runs of an earlier text of the experiment, are named by their id.
+        results = [row for row in results if row.experiment != NO_EXPERIMENT]
+    if len({row.fingerprint for row in results}) == 1:
+        return newest(results)
+    if not results:
+        # A hash is offered for what looks like one; anybody else wants names.
+        hashes = re.fullmatch("[0-9a-f]{4,}", text) and nearest(text, [row.run for row in every])
+        raise unknown_run(store, "run", text, [row.run if hashes else row.path for row in every], every)
+    distinct = {row.run: row for row in results}
+    listed = ", ".join(f"{row.short} ({row.path})" for row in list(distinct.values())[:5])
+    raise UserError(f"{text!r} means {len(distinct)} runs", try_this=f"name one: {listed}")
+
+
+def newest(executions: Sequence[RunRow]) -> RunRow:
+    """Return the newest finished execution, or the newest one if none is finished."""
+    return max(executions, key=lambda row: (row.status == FINISHED, row.execution))
+
+
+_OFFERED = 12
+
+
+def unknown_run(store: Store, noun: str, text: str, names: Sequence[str], every: Sequence[RunRow], others: Sequence[str] = ()) -> UserError:
+    """The error for a text that means no run: runs whose method has it in its name, else the nearest of all names.
+
+    Args:
+        store: Where experiments are read: the newest one's runs are named first.
+        noun: What was looked for.
+        text: What was given.
+        names: Of everything that could have been meant.
+        every: All runs.
+        others: Names of other things that could have been meant; those that have the text in them go first.
+    """
+    word = text.casefold().strip()
+    age = {row.name: number for number, row in enumerate(experiments(store))}
+    newest = sorted(every, key=lambda row: age.get(row.experiment, len(age)))
+    alike: dict[str, RunRow] = {}
+    for row in newest:
+        if word and word in row.method.casefold():
+            alike.setdefault(row.run, row)
+    results = [name for name in others if word and word in name.casefold()]
+    results += [f"{row.short} ({row.path})" for row in alike.values()]
+    if not results:
+        error = unknown_name(noun, text, names)
+        hint = f"{error.try_this}{' ' if nearest(text, names) else '; '}`ragmeter list runs` lists all"
+        return UserError(error.what, try_this=hint) if every else error
+    more = f", … ({len(results)} in all)" if len(results) > _OFFERED else ""
+    hint = f"name one: {', '.join(results[:_OFFERED])}{more}; `ragmeter list runs` lists all"
+    return UserError(f"unknown {noun} {text!r}", try_this=hint)
+
+
+def metric_ids(store: Store, run_ids: Sequence[str]) -> list[str]:
+    """Metrics that any of these runs was scored on, in the order in which they were first written."""
+    with store.database.reading() as connection:
+        rows = connection.execute(
+            "SELECT metric FROM summaries WHERE list_contains(?, run) GROUP BY metric ORDER BY min(rowid)", [list(run_ids)]
+        ).fetchall()
+    return [row[0] for row in rows]
+
+
+class NotScored(UserError):
+    """A metric was named that no run here was scored on; `metric` is what it was called."""
+
+    def __init__(self, what: str, metric: str, *, where: str | None = None, try_this: str | None = None) -> None:
+        super().__init__(what, where=where, try_this=try_this)
+        self.metric = metric
+
+
+def named_metrics(store: Store, run_ids: Sequence[str], wanted: Sequence[str]) -> list[str]:
+    """The ids of stored scores that names mean: a whole id, or one without its version or parameters.
+
+    Raises:
+        NotScored: None of these runs was scored on a metric of this name.
+    """
+    stored = metric_ids(store, run_ids)
+    results: list[str] = []
+    for name in wanted:
+        meant = [metric for metric in stored if name in (metric, metric.partition("#")[0])]
+        meant = meant or [metric for metric in stored if name == re.split(r"[(#]", metric)[0]]
+        meant = meant or [metric for metric in stored if name == re.split(r"[@(#]", metric)[0]]
+        if not meant:
+            error = unknown_name("stored metric", name, stored)
+            raise NotScored(error.what, name, where=error.where, try_this=error.try_this)
+        results += meant
+    return list(dict.fromkeys(results))
+
+
+def definitions(store: Store) -> dict[str, dict[str, Any]]:
+    """Metric definitions by id: definition, low, high, higher_is_better, group, source, judge, unit."""
+    names = ("definition", "low", "high", "higher_is_better", "group", "source", "judge", "unit")
+    with store.database.reading() as connection:
+        rows = connection.execute(
+            "SELECT id, definition, low, high, higher_is_better, metric_group, source, judge, unit FROM metrics"
+        ).fetchall()
+    return {row[0]: dict(zip(names, row[1:], strict=True)) for row in rows}
+
+
+def scale_of(metric: str, known: Mapping[str, Mapping[str, Any]]) -> float:
+    """What a metric's values are multiplied by where they are shown: 100, or 1 for counts and the like.
+
+    Args:
+        metric: Its id.
+        known: Definitions, as `definitions` gives them.
+    """
+    return 1.0 if known.get(metric, {}).get("unit") == "number" else 100.0
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """Per-question scores of runs on one dataset, aligned.
+
+    Attributes:
+        questions: Ids, in the dataset's order.
+        sampled: What was sampled, by the runs.
+        values: By (run, metric), shape (questions,), NaN where unscorable or not scored.
+        unscorable: By (run, metric): questions that were scored and cannot have a value.
+        unscored: By (run, metric): questions that a judge gave no value.
+        unread: By (run, metric), shape (questions,): which these are; only if there are any.
+    """
+
+    questions: list[str]
+    sampled: Sampled
+    values: dict[tuple[str, str], NDArray[np.float64]]
+    unscorable: dict[tuple[str, str], int]
+    unscored: dict[tuple[str, str], int]
+    unread: dict[tuple[str, str], NDArray[np.bool_]] = field(default_factory=dict)
+
+
+def sampled_by_data(connection: DuckDBPyConnection, runs_by_data: Mapping[str, Sequence[str]]) -> dict[str, Sampled]:
+    """What was sampled on several datasets, by the dataset's fingerprint, as the runs on each say.
+
+    Where they say different things, questions that share any of the units are one unit: with whichever of them was
+    sampled, nothing independent is missing then.
+
+    Args:
+        connection: To a store.
+        runs_by_data: Fingerprints of runs by that of their dataset.
+    """
+    kinds: dict[str, list[str]] = {}
+    every = [run for same in runs_by_data.values() for run in same]
+    for data, kind in connection.execute(
+        f"""SELECT DISTINCT dataset_fingerprint, coalesce(r.unit, d.unit, '{QUESTION}') FROM runs r
+            LEFT JOIN datasets d ON d.fingerprint = r.dataset_fingerprint WHERE list_contains(?, run) ORDER BY ALL""",
+        [every],
+    ).fetchall():
+        kinds.setdefault(data, []).append(kind)
+    labels = {
+        (data, kind): units
+        for data, kind, units in connection.execute(
+            """SELECT q.dataset_fingerprint, u.kind, list(u.unit ORDER BY q.position) FROM questions q
+               JOIN units u USING (dataset_fingerprint, question) WHERE list_contains(?, q.dataset_fingerprint) GROUP BY ALL""",
+            [list(kinds)],
+        ).fetchall()
+    }
+    results = {data: Sampled() for data in runs_by_data}
+    for data, stated in kinds.items():
+        if len(stated) == 1:
+            results[data] = Sampled(stated[0], labels.get((data, stated[0])))
+        elif len(stated) > 1:
+            held = [[(kind, unit) for unit in labels[data, kind]] for kind in stated if (data, kind) in labels]
+            results[data] = Sampled(" or ".join(stated), connected(list(zip(*held, strict=True))))
+    return results
+
+
+def score_columns(store: Store, dataset_fingerprint: str, run_ids: Sequence[str], metrics: Sequence[str] | None = None) -> Columns:
+    """Per-question scores of runs on one dataset; of all metrics, or of the given ones."""
+    return score_columns_by_data(store, {dataset_fingerprint: run_ids}, metrics)[dataset_fingerprint]
+
+
+def score_columns_by_data(
+    store: Store, runs_by_data: Mapping[str, Sequence[str]], metrics: Sequence[str] | None = None
+) -> dict[str, Columns]:
+    """Per-question scores of runs on several datasets, by the dataset's fingerprint; one reading for all of them."""
+    queries = [(data, run) for data, same in runs_by_data.items() for run in dict.fromkeys(same)]
+    with store.database.reading() as connection:
+        questions = connection.execute(
+            """SELECT dataset_fingerprint, list(question ORDER BY position)
+               FROM questions WHERE list_contains(?, dataset_fingerprint) GROUP BY 1""",
+            [list(runs_by_data)],
+        ).fetchall()
+        units = sampled_by_data(connection, runs_by_data)
+        table = connection.sql(
+            """SELECT w.data, s.run, s.metric,
+                      list(struct_pack(place := q.position::BIGINT, score := coalesce(s.value, 'nan'),
+                                       unscored := (s.unscored IS NOT NULL)::BIGINT)) AS said
+               FROM (SELECT unnest(?) AS data, unnest(?) AS run) w JOIN scores s ON s.run = w.run
+               JOIN questions q ON q.question = s.question AND q.dataset_fingerprint = w.data
+               WHERE ? IS NULL OR list_contains(?, s.metric) GROUP BY ALL ORDER BY s.run, s.metric""",
+            params=[[data for data, _ in queries], [run for _, run in queries], *[None if metrics is None else list(metrics)] * 2],
+        ).to_arrow_table()
+    results = {data: Columns([], Sampled(), {}, {}, {}) for data in runs_by_data}
+    for data, ids in questions:
+        results[data] = Columns(ids, units[data], {}, {}, {})
+    names = zip(*(table[name].to_pylist() for name in ("data", "run", "metric")), strict=True)
+    for (data, run, metric), columns in zip(names, table["said"], strict=True):
+        positions, scores, unscored = map(_numbers, columns.values.flatten(), (np.int64, np.float64, np.int64))
+        of, column = results[data], np.full(len(results[data].questions), np.nan)
+        column[positions] = scores
+        of.values[run, metric] = column
+        of.unscored[run, metric] = int(unscored.sum())
+        if of.unscored[run, metric]:
+            of.unread[run, metric] = np.zeros(len(column), dtype=np.bool_)
+            of.unread[run, metric][positions] = unscored > 0
+        of.unscorable[run, metric] = int(np.isnan(scores).sum()) - of.unscored[run, metric]
+    return results
+
+
+def _numbers(column: pa.Array, kind: type[np.generic]) -> NDArray[Any]:
+    """A column without nulls, of eight bytes a value; `to_numpy` imports pandas, which takes a third of a second."""
+    return np.frombuffer(column.buffers()[1], kind)[column.offset : column.offset + len(column)]
+
+
+def costs(store: Store, run_ids: Sequence[str]) -> dict[str, Cost]:
+    """Mean cost per question by run; NaN what the sender of a submission does not say."""
+    with store.database.reading() as connection:
+        rows = connection.execute(
+            """SELECT run, avg(seconds), avg(prompt_tokens), avg(completion_tokens), avg(memory_tokens),
+               avg(model_calls), sum(cost_usd), quantile_cont(seconds, 0.5), quantile_cont(seconds, 0.95)
+               FROM usage WHERE list_contains(?, run) GROUP BY run""",
+            [list(run_ids)],
+        ).fetchall()
+        unknown = unstated(connection, run_ids)
+    return {row[0]: replace(Cost(*row[1:]), **dict.fromkeys(unknown.get(row[0], ()), math.nan)) for row in rows}
+
+
+def index_costs(store: Store, run_ids: Sequence[str]) -> dict[str, IndexCost]:
+    """What preparing for the questions took by run; without runs of which nothing is known, as of submissions."""
+    with store.database.reading() as connection:
+        rows = connection.execute(
+            """SELECT run, sum(seconds), sum(prompt_tokens)::BIGINT, sum(completion_tokens)::BIGINT, sum(memory_tokens)::BIGINT,
+               sum(model_calls)::BIGINT, sum(cost_usd), bool_and(reused) FROM indexing WHERE list_contains(?, run) GROUP BY run""",
+            [list(run_ids)],
+        ).fetchall()
+    return {row[0]: IndexCost(*row[1:]) for row in rows}
+
+
+def datasets(store: Store) -> dict[str, dict[str, Any]]:
+    """Stored datasets by fingerprint: reference, card, questions, passages, notes."""
+    with store.database.reading() as connection:
+        rows = connection.execute("SELECT fingerprint, reference, card, questions, passages, notes FROM datasets").fetchall()
+    return {
+        row[0]: {"reference": row[1], "card": json.loads(row[2]), "questions": row[3], "passages": row[4], "notes": json.loads(row[5])}
+        for row in rows
+    }
+
+
+# -- Single questions: gold, passages, answers with evidence and scores --
+
+
+@dataclass(frozen=True, slots=True)
+class EvidenceRow:
+    """A ranked item of evidence with its passage, and whether the gold names it."""
+
+    rank: int
+    id: str
+    score: float
+    title: str
+    text: str
+    sentences: tuple[str, ...]
+    gold: bool
+
+
+@dataclass(frozen=True, slots=True)
+class QuestionRow:
+    """A question with its gold, as stored."""
+
+    question: str
+    text: str
+    answers: tuple[str, ...]
+    golds: tuple[str, ...]
+    evidence: tuple[str, ...]
+    supporting_facts: tuple[str, ...]
+    type: str
+    document_id: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerRow:
+    """What one run said about one question; `unscored` has the reasons of judges that gave no value.
+
+    `stages` are seconds of its own; `waited_s` is how long it waited for a slot. `calls_kept` is how many `calls` has.
+    """
+
+    run: str
+    method: str
+    answer: str
+    failed: str | None
+    notes: dict[str, Any]
+    evidence: tuple[EvidenceRow, ...]
+    scores: dict[str, float | None]
+    unscored: dict[str, str]
+    stages: dict[str, float]
+    prompt_tokens: int
+    completion_tokens: int
+    memory_tokens: int
+    model_calls: int
+    cost_usd: float
+    calls_kept: int = 0
+    waited_s: float = 0.0
+
+
+def questions(store: Store, dataset_fingerprint: str) -> list[QuestionRow]:
+    """The questions of a dataset with their gold, in its order."""
+    with store.database.reading() as connection:
+        rows = connection.execute(
+            """SELECT question, text, answers, golds, evidence, supporting_facts, type, document_id FROM questions
+               WHERE dataset_fingerprint = ? ORDER BY position""",
+            [dataset_fingerprint],
+        ).fetchall()
+    return [QuestionRow(q, text, tuple(a), tuple(g), tuple(e), tuple(s), t, d) for q, text, a, g, e, s, t, d in rows]
+
+
+def passages(store: Store, identifiers: Sequence[str]) -> dict[str, Passage]:
+    """Stored passages by id, in the order asked for; those that the store does not hold are left out."""
+    with store.database.reading() as connection:
+        rows = connection.execute(
+            "SELECT id, title, text, sentences FROM passages WHERE id IN (SELECT unnest(?))", [list(identifiers)]
+        ).fetchall()
+    results = {row[0]: Passage(row[0], row[1], row[2], tuple(row[3])) for row in rows}
+    return {identifier: results[identifier] for identifier in identifiers if identifier in results}
+
+
+def gold_sentences(question: QuestionRow, passage: str) -> set[int]:
+    """Indices of the supporting sentences of a question in a passage."""
+    return {index for owner, index in map(sentence_of, question.supporting_facts) if owner == passage and index >= 0}
+
+
+def answers(store: Store, question: QuestionRow, run_ids: Sequence[str], *, depth: int = 20) -> list[AnswerRow]:
+    """What runs said about a question, with at most `depth` items of evidence each, in the order of `run_ids`."""
+    wanted = list(run_ids)
+    with store.database.reading() as connection:
+        responses = connection.execute(
+            """SELECT p.run, r.method, p.answer, p.failed, p.notes, u.stages, u.prompt_tokens, u.completion_tokens,
+               u.memory_tokens, u.model_calls, u.cost_usd,
+               (SELECT count(*) FROM calls c WHERE c.run = p.run AND c.question = p.question)
+               FROM predictions p JOIN runs r USING (run) JOIN usage u USING (run, question)
+               WHERE question = ? AND list_contains(?, p.run)""",
+            [question.question, wanted],
+        ).fetchall()
+        ranked = connection.execute(
+            """SELECT e.run, e.rank, e.id, e.score, coalesce(p.title, ''), coalesce(p.text, ''),
+               coalesce(p.sentences, []) FROM evidence e LEFT JOIN passages p ON p.id = e.id
+               WHERE e.question = ? AND list_contains(?, e.run) AND e.rank <= ? ORDER BY e.run, e.rank""",
+            [question.question, wanted, depth],
+        ).fetchall()
+        scored = connection.execute(
+            """SELECT run, metric, value, unscored FROM scores WHERE question = ? AND list_contains(?, run)
+               ORDER BY rowid""",
+            [question.question, wanted],
+        ).fetchall()
+    gold = set(question.evidence)
+    evidence: dict[str, list[EvidenceRow]] = {}
+    for run, rank, identifier, score, title, text, sentences in ranked:
+        row = EvidenceRow(rank, identifier, score, title, text, tuple(sentences), identifier in gold)
+        evidence.setdefault(run, []).append(row)
+    scores: dict[str, dict[str, float | None]] = {}
+    reasons: dict[str, dict[str, str]] = {}
+    for run, metric, value, reason in scored:
+        scores.setdefault(run, {})[metric] = value
+        if reason is not None:
+            reasons.setdefault(run, {})[metric] = without_secrets(reason)
+    rows = [
+        AnswerRow(
+            run,
+            method,
+            answer,
+            failed and without_secrets(failed),
+            shareable(notes),
+            tuple(evidence.get(run, ())),
+            scores.get(run, {}),
+            reasons.get(run, {}),
+            timed := json.loads(stages),
+            *(*used, timed.pop(WAIT, 0.0)),
+        )
+        for run, method, answer, failed, notes, stages, *used in responses
+    ]
+    return sorted(rows, key=lambda row: wanted.index(row.run))
+
+
+def fallbacks(store: Store, run: str) -> dict[str, dict[str, int]]:
+    """Of each system that notes them: steps of a run's questions that did not come off, by reason, and how questions `ended`."""
+    with store.database.reading() as connection:
+        rows = connection.execute("SELECT notes FROM predictions WHERE run = ?", [run]).fetchall()
+    counts: dict[str, Counter[str]] = {}
+    for system, note in (item for (text,) in rows for item in json.loads(text).items()):
+        if isinstance(note, dict):
+            own = Counter(note.get("fallbacks") or {}) + Counter([f"ended {note['ended']}"] if note.get("ended") else [])
+            counts[system] = counts.get(system, Counter()) + own
+    return {system: dict(sorted(own.items())) for system, own in sorted(counts.items()) if own}
+
+
+def calls(store: Store, run: str, question: str) -> list[Call]:
+    """The calls of generating models that a run made for a question, as far as they are kept, in order."""
+    names = ", ".join("epoch(created)" if name == "created" else name for name in Call.__slots__)
+    with store.database.reading() as connection:
+        rows = connection.execute(f"SELECT {names} FROM calls WHERE run = ? AND question = ? ORDER BY position", [run, question]).fetchall()
+    return [Call(role, step, without_secrets(prompt), without_secrets(reply), *used) for role, step, prompt, reply, *used in rows]
+
+
+def answer_lengths(store: Store, run_ids: Sequence[str]) -> dict[tuple[str, str], int]:
+    """Characters of every answer, by run and question."""
+    with store.database.reading() as connection:
+        rows = connection.execute(
+            "SELECT run, question, length(answer) FROM predictions WHERE list_contains(?, run)", [list(run_ids)]
+        ).fetchall()
+    return {(run, question): length for run, question, length in rows}

@@ -1,0 +1,110 @@
+"""Questions and answers as the store keeps them, as the values that metrics and judges work on.
+
+Enough is kept of a run that its answers can be scored and judged again, on another machine too, without the dataset.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+from benchmarks.schema import Passage, Question
+from benchmarks.text import answer_positions, is_abstention, normalize
+from judges.judge import Item
+from methods.api import Prediction
+from results.store import queries
+from results.store.queries import RunRow
+from results.store.store import Store
+
+# -- Which accepted answers are worth looking for in a text, and where they stand there; for pages that mark them --
+
+
+_VERDICTS = frozenset(("yes", "no", "true", "false"))
+_MOST = 300
+"""Golds of one question that are looked for: some graph questions accept a thousand."""
+
+
+def sought(golds: Iterable[str]) -> tuple[str, ...]:
+    """The golds whose place in a text says something, each once.
+
+    Left out are yes and no, true and false, what stands for no answer at all, and golds of which normalization leaves a
+    single character or nothing: those stand everywhere without meaning the answer.
+    """
+    results = (gold for gold in golds if len(normal := normalize(gold)) > 1 and normal not in _VERDICTS and not is_abstention(gold))
+    return tuple(dict.fromkeys(results))[:_MOST]
+
+
+@lru_cache(maxsize=512)
+def positions(text: str, golds: tuple[str, ...]) -> tuple[tuple[int, int], ...]:
+    """Where a text holds one of these answers, by the rule of the metric has_answer; kept, because methods return the
+    same passages.
+
+    Args:
+        text: What is looked through, all of it.
+        golds: As `sought` gives them.
+    """
+    return tuple(answer_positions(text, golds))
+
+
+def gold_questions(store: Store, dataset_fingerprint: str) -> dict[str, Question]:
+    """Return the questions of a stored dataset with their gold, by id, in the dataset's order."""
+    with store.database.reading() as connection:
+        rows = connection.execute(
+            """SELECT question, text, answers, evidence, supporting_facts, type, document_id, record FROM questions
+               WHERE dataset_fingerprint = ? ORDER BY position""",
+            [dataset_fingerprint],
+        ).fetchall()
+    results = {}
+    for identifier, text, answers, evidence, facts, kind, document, kept in rows:
+        gold: dict[str, Any] = json.loads(kept)
+        results[identifier] = Question(
+            id=identifier,
+            text=text,
+            answers=tuple(answers),
+            aliases={answer: tuple(others) for answer, others in gold["aliases"].items()},
+            answer_set=gold["answer_set"],
+            evidence=tuple(evidence),
+            supporting_facts=tuple(facts),
+            triples=tuple(tuple(triple) for triple in gold["triples"]),
+            type=kind,
+            answerable=gold["answerable"],
+            metadata=gold.get("metadata", {}),
+            group=gold.get("group"),
+            document_id=document,
+            topic_entities=tuple(gold["topic_entities"]),
+        )
+    return results
+
+
+def answered(store: Store, run: RunRow) -> tuple[list[Question], list[Prediction]]:
+    """The questions that a run has answered and its answers, row by row, in the dataset's order."""
+    questions = gold_questions(store, run.dataset_fingerprint)
+    responses = {prediction.question_id: prediction for prediction in store.predictions(run.run)}
+    requests = [question for identifier, question in questions.items() if identifier in responses]
+    return requests, [responses[question.id] for question in requests]
+
+
+def items(store: Store, run: RunRow) -> list[Item]:
+    """A run's answers as a point judge is handed them, each with the passages that it was read from.
+
+    Those are the first `k` of the ranking, `k` being what the run handed to its reader, and all of it where it handed
+    on all. A compressor between the two does not change what the answer rests on.
+    """
+    questions, responses = answered(store, run)
+    k = run.description.get("k")
+    ids = [[item.id for item in prediction.evidence[:k]] for prediction in responses]
+    known = queries.passages(store, list(dict.fromkeys(item for row in ids for item in row)))
+    return [Item(question, prediction, _known(known, row)) for question, prediction, row in zip(questions, responses, ids, strict=True)]
+
+
+def positives(store: Store, questions: Sequence[Question]) -> list[tuple[Passage, ...]]:
+    """The positive passages of questions, those that the store holds."""
+    named = list(dict.fromkeys(item for question in questions for item in question.evidence))
+    known = queries.passages(store, named)
+    return [_known(known, question.evidence) for question in questions]
+
+
+def _known(passages: Mapping[str, Passage], identifiers: Sequence[str]) -> tuple[Passage, ...]:
+    return tuple(passages[fromkey] for fromkey in dict.fromkeys(identifiers) if fromkey in passages)

@@ -26,7 +26,7 @@ from methods.flow import in_order, one
 from methods.models.chat import Reply, parse
 from methods.models.endpoint import Estimate, Messages
 from methods.models.llm import LLM, AskingConfig, defaults, open_llm
-from methods.prompts import Prompt, shipped
+from methods.prompts import Prompt, read, shipped
 
 PROMPTS = shipped("methods.models", *(f"rewriting/{style}" for style in STYLES), optional=("low", "high"))
 PLAIN = "Reply with the rewritten text alone, as one paragraph."
@@ -85,7 +85,9 @@ def request_for(prompt: Prompt, text: str, words: tuple[int, int], form: str, ag
 
 def prompts_hash(folder: str | None) -> str:
     """A hash of all prompts, so that a rewriter with changed prompts is another one."""
-    return content_hash([*(load_prompt(style, folder).source for style in styles_of(folder)), PLAIN, LINES, JSON, JSON_LINES, AGAIN])
+    own = [] if folder is None else [read(Path(folder).expanduser() / f"{style}.txt") for style in styles_of(folder)]
+    prompts = own or [template.load() for template in PROMPTS.values()]
+    return content_hash([*(prompt.source for prompt in prompts), PLAIN, LINES, JSON, JSON_LINES, AGAIN])
 
 
 def styles_of(folder: str | None) -> tuple[str, ...]:

@@ -269,7 +269,9 @@ def _checked(prompt: Prompt, where: str) -> Prompt:
     texts = [text for part in prompt.parts for text in (part.text, *part.others)]
     if not all(Template(text).is_valid() for text in texts):
         raise UserError("the prompt template holds a lone dollar sign", where=where, try_this="write it $$")
-    if len({part.role == "text" for part in prompt.parts}) != 1:
+    if not any(text.strip() for text in texts):
+        raise UserError("the prompt template holds no text", where=where, try_this=_FORMAT)
+    if len({part.role == "text" for part in prompt.parts}) > 1:
         raise UserError("the prompt template has both messages and parts `text`", where=where, try_this="parts of one kind")
     if len({len(part.others) for part in prompt.parts if part.others}) > 1:
         raise UserError("parts of the prompt template have different numbers of wordings", where=where, try_this="as many for each")

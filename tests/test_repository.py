@@ -198,7 +198,7 @@ def test_our_packages_are_those_beside_ragmeter_in_a_session_and_in_commands(use
     session = _there(
         users_folder, "-c", "from ragmeter import UserError; import results.store.redaction as r; print(UserError.__module__, r.__file__)"
     )
-    assert session.stdout.split() == ["benchmarks.core.errors", str(ROOT / "results" / "redaction.py")], session.stderr
+    assert session.stdout.split() == ["benchmarks.core.errors", str(ROOT / "results" / "store" / "redaction.py")], session.stderr
     wrong = _there(users_folder, "-m", "ragmeter.cli", "frobnicate", "--json")
     assert wrong.returncode == 2
     assert json.loads(wrong.stderr)["error"]["what"] == "there is no command 'frobnicate'"

@@ -118,6 +118,17 @@ def test_side_by_side_a_heap_is_built_by_the_comparisons_of_the_published_loop(n
     assert made == sorted(seen)
 
 
+def test_bubblesort_compares_overlapping_windows_from_the_tail_to_the_next_place() -> None:
+    windows_: list[tuple[int, ...]] = []
+
+    async def choose(members: Sequence[int]) -> int:
+        windows_.append(tuple(members))
+        return max(range(len(members)), key=members.__getitem__)
+
+    assert asyncio.run(bubblesort(10, choose, 3, 2)) == [9, 8, *range(8)]
+    assert windows_ == [(6, 7, 8, 9), (3, 4, 5, 9), (0, 1, 2, 9), (5, 6, 7, 8), (2, 3, 4, 8), (0, 1, 8)]
+
+
 @pytest.mark.parametrize("n", SIZES)
 def test_windows_reach_the_head_from_every_number_and_carry_the_best_there(n: int) -> None:
     seen: list[tuple[int, ...]] = []

@@ -284,10 +284,10 @@ def show_options(rows: Sequence[Mapping[str, Any]]) -> None:
     """Print what `option_rows` returns."""
     import json
 
-    from ragmeter.show.console import PROSE, listing
+    from ragmeter.show.console import listing
 
     lines = [(row["name"], row["type"], json.dumps(row["default"]), row["description"]) for row in rows]
-    listing(("option", "type", "default", ""), lines, empty="it has no options", below=PROSE)
+    listing(("option", "type", "default", ""), lines, empty="it has no options")
 
 
 def print_card(name: str, summary: str, facts: Mapping[str, Any], config: type[BaseModel]) -> None:

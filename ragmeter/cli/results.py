@@ -17,7 +17,7 @@ from rich.text import Text
 from benchmarks.core.errors import UserError, counted, unknown_name, unwritable
 from ragmeter.cli import completion, options, results_style
 from ragmeter.cli.options import App, Common, argument, option
-from ragmeter.show.console import WHOLE, SafeConsole, err, listing, offering_score, out, printable
+from ragmeter.show.console import SafeConsole, err, listing, offering_score, out, printable
 from results.offered import POWER, TABLES
 
 if TYPE_CHECKING:
@@ -183,7 +183,7 @@ def _show_figures(results: Sequence[Figure]) -> None:
     for item in results:
         unit = "" if item.unit in ("text", "number", "count") else f" {item.unit}"
         rows.append((item.table, item.method, item.dataset, item.metric, item.value + unit, item.setting))
-    listing(("table", "method", "dataset", "metric", "value", "setting"), rows, empty="none", below=WHOLE)
+    listing(("table", "method", "dataset", "metric", "value", "setting"), rows, empty="none", whole=True)
     for note in dict.fromkeys(f"{item.source}, {item.method}: {item.note}" for item in results if item.note):
         out.print(Text(note, style="dim"))
 

@@ -11,7 +11,7 @@ from rich.text import Text
 from benchmarks.core.errors import counted
 from methods.work import Work
 from ragmeter.plan.plan import BANDWIDTH, COUNTS, GPUS, WAITING, Plan, Row, hours_json, work_json
-from ragmeter.show.console import fitted, folded, listing, out, widest
+from ragmeter.show.console import listing, out
 
 
 def plan_json(plan: Plan) -> dict[str, Any]:
@@ -113,14 +113,7 @@ def _task(row: Row, columns: list[Column]) -> tuple[str, ...]:
 
 
 def _table(heads: Sequence[str], rows: Iterable[Sequence[str]], keys: int = 1) -> None:
-    """A table whose cells are broken behind words or separators, or that is printed in parts where that will not do."""
-    cells = [[Text(cell) for cell in row] for row in rows]
-    used = [position for position in range(len(heads)) if any(row[position].plain for row in cells)]
-    heads, cells = [heads[position] for position in used], [[row[position] for position in used] for row in cells]
-    widths = fitted(heads, cells, out.width)
-    lines = ([Text(head) for head in heads], *cells)
-    fits = all(widest(folded(cell, width)) <= width for row in lines for cell, width in zip(row, widths, strict=True))
-    listing(heads, cells, empty="", keys=0 if fits else keys)
+    listing(heads, list(rows), empty="", keys=keys)
     out.print()
 
 

@@ -197,11 +197,6 @@ def test_programs_get_wrong_usage_as_json(say: Say) -> None:
         ("run x y", "got unexpected extra argument", "ragmeter run --help"),
         ("run x --limit", "option '--limit' requires an argument", "ragmeter run --help"),
         ("store prune --store", "option '--store' requires an argument", "ragmeter store prune --help"),
-        # What went says where it is now.
-        ("plan x.yaml", "there is no command 'plan'", "it is `ragmeter run FILE --dry-run` now"),
-        ("cache prune --all", "there is no command 'cache'", "it is `ragmeter store replies prune` now"),
-        ("datasets show worlds", "there is no command 'datasets'", "it is `ragmeter list datasets NAME` now"),
-        ("results merge out", "there is no command 'merge'", "it is `ragmeter store import` now"),
     ],
 )
 def test_mistakes_of_typing_are_named_with_the_nearest_right_thing(line: str, what: str, remedy: str, say: Say) -> None:
@@ -215,17 +210,6 @@ def test_a_command_that_needs_options_shows_its_help_alone(say: Say) -> None:
     code, shown, response = say("gate")
     assert (code, response) == (0, "")
     assert "--baseline" in shown
-
-
-def test_what_moved_is_not_there_any_more_and_where_it_is_now_is() -> None:
-    for before, now in errors.MOVED.items():
-        words = now.split()
-        here: Any = TREE
-        while words and hasattr(here, "commands") and words[0] in here.list_commands(None):
-            here = here.get_command(None, words.pop(0))
-        assert here is not TREE, now
-        assert not words or words[0].startswith("-") or words[0].isupper(), now
-        assert before not in COMMANDS, before
 
 
 # -- how commands end ----------------------------------------------------------------------------------------------

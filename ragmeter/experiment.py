@@ -30,6 +30,7 @@ from methods.pipeline import Composition, index_folder
 from methods.registry import METHODS, Component
 from ragmeter import yaml_source
 from ragmeter.experiments import SUFFIX, shipped
+from ragmeter.grid import expand
 from ragmeter.trainings import TrainingPlan, Trainings, TrainingSpec
 from ragmeter.yaml_source import Source
 from results import store_folder
@@ -319,7 +320,7 @@ def parse(text: str, name: str, *, path: str | None = None, profile: str | None 
             where=f"{name}:1",
             try_this="begin with `name: …`, `benchmarks: […]` and `methods: […]`; the documentation's page “Experiments” has every key",
         )
-    spec = _validated(source.value, source)
+    spec, expanded = _validated(source)
     if profile is not None:
         if profile not in spec.profiles:
             raise unknown_name("profile", profile, spec.profiles, where=source.where(("profiles",)))
@@ -328,8 +329,8 @@ def parse(text: str, name: str, *, path: str | None = None, profile: str | None 
         merged = {**source.value, **spec.profiles[profile]}
         replaced = {key: line for key, line in source.lines.items() if not key or key[0] not in spec.profiles[profile]}
         source = Source(name, merged, {**replaced, **{key: line for key, line in overlay.items() if key}}, text)
-        spec = _validated(merged, source)
-    return _resolve(spec, source, path, profile, store_folder(store))
+        spec, expanded = _validated(source)
+    return _resolve(spec, expanded, path, profile, store_folder(store))
 
 
 def place_of_data(experiment: Experiment, index: int) -> str:
@@ -344,9 +345,11 @@ def place_of_data(experiment: Experiment, index: int) -> str:
     return experiment.source.where(named if named in experiment.source.lines else at)
 
 
-def _validated(value: Mapping[str, Any], source: Source) -> ExperimentSpec:
+def _validated(source: Source) -> tuple[ExperimentSpec, Source]:
+    """Return what a file says, and the file with its grids expanded."""
+    source = expand(source)
     try:
-        return ExperimentSpec.model_validate(value)
+        return ExperimentSpec.model_validate(source.value), source
     except ValidationError as error:
         raise yaml_source.explain(error, ExperimentSpec, source) from None
 

@@ -30,7 +30,7 @@ from methods.pipeline import Composition, index_folder
 from methods.registry import METHODS, Component
 from ragmeter import yaml_source
 from ragmeter.experiments import SUFFIX, shipped
-from ragmeter.grid import expand
+from ragmeter.grid import GRID_DESCRIPTION, expand
 from ragmeter.trainings import TrainingPlan, Trainings, TrainingSpec
 from ragmeter.yaml_source import Source
 from results import store_folder
@@ -119,6 +119,7 @@ class BenchmarkSpec(_Part):
         "default: what the dataset says",
     )
     config: dict[str, Any] = Field(default_factory=dict, description="the dataset's options")
+    grid: dict[str, list[Any]] | list[str] | None = Field(default=None, description=GRID_DESCRIPTION)
 
 
 class MethodSpec(_Part):
@@ -134,6 +135,7 @@ class MethodSpec(_Part):
     depth: int | None = Field(None, ge=1, description="length of the ranking that is kept and scored")
     budget: int | None = Field(None, ge=1, description="tokens that the compressor may deliver")
     revision: Revision = Field(None, description=DESCRIPTION)
+    grid: dict[str, list[Any]] | list[str] | None = Field(default=None, description=GRID_DESCRIPTION)
 
     @field_validator("revision")
     @classmethod
@@ -149,6 +151,7 @@ class JudgeSpec(ComponentSpec):
     opponents: Literal["reference", "all"] | None = Field(
         default=None, description="whom a pair judge compares: every method with the reference (default), or all with all"
     )
+    grid: dict[str, list[Any]] | list[str] | None = Field(default=None, description=GRID_DESCRIPTION)
 
 
 class ExperimentSpec(_Part):
@@ -175,6 +178,7 @@ class ExperimentSpec(_Part):
         le=1,
         description="share of a judge's verdicts that may be missing; with more its value is withheld (from 20 questions)",
     )
+    grid: dict[str, list[Any]] | None = Field(None, description="axes that rows name in their own `grid`, with their values")
     profiles: dict[str, dict[str, Any]] = Field(
         default_factory=dict, description="named sets of these keys, laid over the file by `--profile`"
     )

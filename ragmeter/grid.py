@@ -25,6 +25,7 @@ from ragmeter.yaml_source import Source
 from results.store.redaction import echoed
 
 GRID = "grid"
+GRID_DESCRIPTION = "axes of this row: their values, or names of axes of the file; one row per combination, `$axis` in it"
 LISTS = ("benchmarks", "methods", "trainings", "judges")
 MOST_ROWS = 1_000
 """Rows that one grid may make."""
@@ -76,7 +77,9 @@ def _rows(source: Source, at: Path, row: Any, shared: Axes) -> Iterator[tuple[st
     axes = _chosen(source, at, row, shared)
     values = {name: _at(source.value, path) for name, path in axes.items()}
     if (number := math.prod(map(len, values.values()))) > MOST_ROWS:
-        raise UserError(f"this grid makes {number:,} rows, more than {MOST_ROWS:,}", where=source.where((*at, GRID)), try_this="fewer values")
+        raise UserError(
+            f"this grid makes {number:,} rows, more than {MOST_ROWS:,}", where=source.where((*at, GRID)), try_this="fewer values"
+        )
     rest = {key: item for key, item in row.items() if key != GRID}
     for indices in itertools.product(*map(range, map(len, values.values()))):
         chosen = dict(zip(axes, indices, strict=True))
@@ -84,7 +87,9 @@ def _rows(source: Source, at: Path, row: Any, shared: Axes) -> Iterator[tuple[st
         filled = filling.fill(rest, at)
         if unused := axes.keys() - filling.used:
             name = next(name for name in axes if name in unused)
-            raise UserError(f"the row does not use the axis {name!r}", where=source.where((*at, GRID, name)), try_this=f"write ${name} in it")
+            raise UserError(
+                f"the row does not use the axis {name!r}", where=source.where((*at, GRID, name)), try_this=f"write ${name} in it"
+            )
         shown = (f"{name}={_short(values[name][index], index)}" for name, index in chosen.items())
         yield f"[{', '.join(shown)}]", filled, filling.lines
 

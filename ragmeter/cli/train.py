@@ -79,7 +79,7 @@ def run(
         from ragmeter.plan.show import plan_json, show_plan
 
         plan = plan_training(TrainingPlan(entry.id, entry, training, supplied), common.store)
-        common.emit(plan_json(plan), lambda: show_plan(plan, str(common.store.folder)))
+        common.emit(plan_json(plan), lambda: show_plan(plan, str(common.store.folder), verbose=common.verbose))
         return WRONG if plan.missing else 0
     entry.preflight(training)
     training.reach(common.store.cache)

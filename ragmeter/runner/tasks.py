@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -23,11 +22,9 @@ from judges.score import can_score
 from methods.api import Context, Method, Reading, Services
 from methods.models.endpoint import Estimate
 from methods.models.llm import endpoints
-from methods.registry import require_extra
 from ragmeter.experiment import BenchmarkPlan, Experiment, MethodPlan, candidate_retriever
 from ragmeter.runner import checkout
 from ragmeter.runner.provenance import environment, provenance
-from ragmeter.trainings import TrainingPlan
 from results.store.store import FINISHED, Run, Store, execution_id
 
 GROUP_METRICS = ("group_answer_f1", "group_support_f1", "sufficiency")
@@ -335,44 +332,3 @@ def reach(states: Sequence[TaskState], cache: Path | None = None) -> None:
     needed = [part for state in states if state.pending for part in state.task.method.components]
     for component in {component.fingerprint: component for component in needed}.values():
         component.config.reach(cache)
-
-
-def ready_part(experiment: Experiment, store: Store) -> tuple[Experiment, tuple[MethodPlan, ...]]:
-    """An experiment without the methods whose checkpoints are still to be trained, and those methods."""
-    waiting = tuple(method for method in experiment.methods if not _trained(method.needs, store))
-    ready = tuple(method for method in experiment.methods if method not in waiting)
-    return replace(experiment, methods=ready), waiting
-
-
-def _trained(plans: Sequence[TrainingPlan], store: Store) -> bool:
-    return all(plan.trained(store.folder) == plan.stages for plan in plans)
-
-
-def preflight(experiment: Experiment, store: Store, device: str | None = None) -> None:
-    """Check what can be checked before a run starts: packages, keys, device, disk.
-
-    Raises:
-        UserError: Something is missing; the message says how to get it.
-    """
-    for training in experiment.trainings:
-        if not training.needs:
-            require_extra(training.entry.extra, f"training {training.name}")
-            training.entry.preflight(training.config)
-    ready, _ = ready_part(experiment, store)
-    needed = [component for method in ready.methods for component in method.components]
-    needed += filter(None, (candidate_retriever(plan.setting) for plan in experiment.benchmarks))
-    for component in {component.fingerprint: component for component in needed}.values():
-        component.preflight()
-    for plan in experiment.judges:
-        plan.judge.config.preflight()
-    require_device(device)
-    folder = store.folder
-    while not folder.exists():
-        folder = folder.parent
-    free = shutil.disk_usage(folder).free
-    if free < MINIMUM_FREE_BYTES:
-        raise UserError(
-            f"only {free / 2**20:.0f} MiB are free on the store's disk",
-            where=str(store.folder),
-            try_this="free some space, or choose another disk with --store FOLDER",
-        )

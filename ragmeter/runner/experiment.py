@@ -16,12 +16,11 @@ from methods.api import Services
 from methods.models.endpoint import Estimate
 from ragmeter.experiment import Experiment, place_of_data
 from ragmeter.runner import judging
-from ragmeter.runner.executions import choose
 from ragmeter.runner.loop import Interrupted, Outcome, execute
 from ragmeter.runner.preflight import preflight, to_train
 from ragmeter.runner.progress import JudgingProgress, RunProgress, TrainingProgress
 from ragmeter.runner.revisions import begin
-from ragmeter.runner.tasks import Task, TaskState, estimate, reach, states, tasks_of
+from ragmeter.runner.tasks import Task, TaskState, choose, estimate, reach, states, tasks_of
 from ragmeter.runner.trainings import run_trainings
 from ragmeter.show.console import err
 from results.boards.changes import since_last

@@ -7,6 +7,7 @@ stays in the mean; a question without positives is unscorable. Positives are `Qu
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -123,13 +124,13 @@ class Positions:
 
     @cached_property
     def _discount(self) -> Floats:
-        return np.log2(self.rank + 1)
+        return _discounts(self.rank)
 
     @cached_property
     def _ideal_ranking(self) -> tuple[Integers, Integers, Floats]:
         """Query, rank and discount of every positive where the best stand first."""
         rank = _count_up(self.positives)
-        return np.repeat(np.arange(len(self.positives)), self.positives), rank, np.log2(rank + 1)
+        return np.repeat(np.arange(len(self.positives)), self.positives), rank, _discounts(rank)
 
     def ndcg(self, k: int, *, exponential: bool = False) -> Floats:
         """Discounted gain over that of the ideal ranking, both cut at k; the discount is log2(rank + 1).
@@ -146,6 +147,12 @@ class Positions:
         weights = best[within] / discount[within]
         ideal = np.bincount(query[within], weights=weights, minlength=len(self.positives))
         return reached / np.where(self.positives > 0, ideal, np.nan)
+
+
+def _discounts(ranks: Integers) -> Floats:
+    """log2(rank + 1), by the C library: NumPy's own differs from trec_eval's in the last digit at some ranks."""
+    table = np.fromiter(map(math.log2, range(1, int(ranks.max(initial=0)) + 2)), dtype=np.float64)
+    return table[ranks]
 
 
 def _count_up(counts: Integers) -> Integers:

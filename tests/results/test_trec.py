@@ -51,6 +51,7 @@ def ranked(*ids: str, scores: Sequence[float] | None = None) -> tuple[Evidence, 
     [
         ("doc-1", "doc-1"),
         ("p1#2", "p1#2"),
+        ("#2", "%232"),
         ("a b", "a%20b"),
         ("100%", "100%25"),
         ("a%20b", "a%2520b"),
@@ -146,7 +147,6 @@ def test_a_run_of_another_tool_is_ordered_by_score_then_rank() -> None:
     ("line", "code"),
     [
         ("q Q0 d 1 0.5", "not_trec"),
-        ("q Q0 d 1 0.5 t extra", "not_trec"),
         ("q Q0 d one 0.5 t", "not_trec_number"),
         ("q Q0 d -1 0.5 t", "not_trec_number"),
         ("q Q0 d 1 nan t", "not_trec_number"),

@@ -272,6 +272,7 @@ def score(
     for row in {row.run: row for row in chosen}.values():
         questions, predictions = records.answered(store, row)
         passages = dict.fromkeys(item.id for prediction in predictions for item in prediction.evidence)
+        passages |= dict.fromkeys(item for question in questions for item in question.evidence)
         held = queries.passages(store, list(passages))
         with err.status(f"scoring {row.method} on {row.dataset}") if common.talk else nullcontext():
             scores = scoring.score(questions, predictions, wanted, passage=held.__getitem__)

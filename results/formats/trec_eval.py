@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from benchmarks.core.errors import UserError, counted, unknown_name
 from benchmarks.io.judged import Table, read_table
-from judges.metrics.retrieval import Positions, find_positives
+from judges.metrics.positions import Positions, find_positives
 
 Version = Literal[9, 10]
 VERSIONS: Mapping[Version, str] = {9: "9.0.8 (and pytrec_eval, ir_measures)", 10: "10.0"}

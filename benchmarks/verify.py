@@ -293,7 +293,8 @@ def missing_golds(questions: Sequence[Question]) -> Finding:
     name = "questions have gold answers"
     without = [question.id for question in questions if question.answerable and not question.golds]
     if without and len(without) == sum(question.answerable for question in questions):
-        return Finding(name, NOTE, "none has any in the file: nothing can be scored")
+        what = "only rankings" if any(question.evidence for question in questions) else "nothing"
+        return Finding(name, NOTE, f"none has any in the file: {what} can be scored")
     return _share(name, without, len(questions), "have none")
 
 

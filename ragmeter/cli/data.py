@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 from rich.text import Text
 
-from benchmarks import corpus_build, registry, sources
+from benchmarks import corpus_build, dumps, registry, sources
 from benchmarks.core.errors import UserError, counted, require_writable
 from benchmarks.core.random import Draws
 from benchmarks.corpus import CARD, read_card
@@ -214,13 +214,13 @@ def build_corpus(
     output: Annotated[Path, option("The corpus folder to build; an unfinished one is continued.", "--output", "-o")],
     common: Common,
     layout: Annotated[
-        str | None, option("dpr, atlas, jsonl or parquet (default: by content)", completes=completion.words(*corpus_build.LAYOUTS))
+        str | None, option("dpr, atlas, jsonl, parquet or beir (default: by content)", completes=completion.words(*dumps.LAYOUTS))
     ] = None,
     skip_bad: Annotated[bool, option("Leave out records that cannot be read; they are counted.", "--skip-bad")] = False,
 ) -> None:
     """Build a memory-mapped corpus from a dump of passages; a build that was cut off goes on."""
     if layout is not None:
-        one_of(layout, corpus_build.LAYOUTS, "layout of a dump", "--layout")
+        one_of(layout, dumps.LAYOUTS, "layout of a dump", "--layout")
     was_there = (output / CARD).exists()
     with common.status(f"reading {source.name}") as status:
 

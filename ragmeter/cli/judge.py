@@ -287,13 +287,15 @@ def score(
 
 def _score_trec(run: Path, qrels: Path, names: Sequence[str] | None, version: str, common: Common) -> None:
     """Print trec_eval's measures of a run: over the questions that it has documents for, and over all that are judged."""
+    from benchmarks.datasets.beir import qrels_of
+    from benchmarks.io.files import is_zip
     from results.boards.tables import plain
     from results.formats import trec_eval
 
     chosen = next((known for known in trec_eval.VERSIONS if str(known) == version), None)
     if chosen is None:
         raise unknown_name("version of trec_eval", version, map(str, trec_eval.VERSIONS), where="--trec-eval")
-    result = trec_eval.evaluate(run, qrels, chosen)
+    result = trec_eval.evaluate(run, qrels_of(qrels) if qrels.is_dir() or is_zip(qrels) else qrels, chosen)
     answered, every = result.summary(), result.summary(complete=True)
     wanted = [trec_eval.measure(name, answered, where="--metric") for name in names or answered]
     per_question = {

@@ -13,7 +13,7 @@ A run has the columns `qid Q0 docid rank score tag`, qrels have `qid 0 docid gra
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import BinaryIO, TextIO
 from urllib.parse import unquote_to_bytes
@@ -21,6 +21,7 @@ from urllib.parse import unquote_to_bytes
 import numpy as np
 
 from benchmarks.io.judged import Entry, Fault, Reading, entries
+from benchmarks.registry import Benchmark
 from benchmarks.schema import Question
 from methods.api import Evidence, Prediction
 from results.offered import LIMITS, Limits
@@ -99,21 +100,18 @@ def write_run(sink: TextIO, rankings: Iterable[tuple[str, Sequence[Evidence]]], 
     return lowered
 
 
-def write_qrels(sink: TextIO, positives: Iterable[tuple[str, Sequence[str]]]) -> int:
-    """Write positives, all of grade 1.
-
-    Args:
-        sink: Where to.
-        positives: Question ids with the ids of their positives (`Question.evidence`).
+def write_qrels(sink: TextIO, questions: Iterable[Question]) -> int:
+    """Write the judgments of questions: their grades, or grade 1 for every positive.
 
     Returns:
         The number of questions without positives, which have no line.
     """
     without = 0
-    for question, identifiers in positives:
-        without += not identifiers
-        for identifier in identifiers:
-            sink.write(f"{escape(question)} 0 {escape(identifier)} 1\n")
+    for question in questions:
+        without += not question.evidence
+        if question.evidence:
+            for identifier, grade in (question.grades or dict.fromkeys(question.evidence, 1.0)).items():
+                sink.write(f"{escape(question.id)} 0 {escape(identifier)} {grade:.12g}\n")
     return without
 
 
@@ -188,21 +186,23 @@ def _entry(item: Entry | Fault, findings: Findings, limits: Limits) -> tuple[int
         return None
 
 
-def run_rows(questions: Mapping[str, Question] | Iterable[Question]) -> RowReader:
-    """A reader of TREC runs for `results.submission.validate.validate`: one retrieval-only row a question.
+def run_rows(benchmark: Benchmark) -> RowReader:
+    """A reader of runs for `results.submission.validate.validate`: one retrieval-only row a question.
 
-    Questions without a line get a row without evidence: in a TREC run that is how "nothing found" is written.
-
-    Args:
-        questions: Of the benchmark.
+    Documents are named by our ids, or by those of the dataset's own corpus (BEIR). Questions without a line get a row without
+    evidence: in a TREC run that is how "nothing found" is written.
     """
-    every = list(questions.values() if isinstance(questions, Mapping) else questions)
+    corpus = benchmark.corpus
+
+    def named(item: Evidence) -> Evidence:
+        held = None if item.id in corpus else corpus.by_native_id(item.id)
+        return item if held is None else Evidence(held, item.score)
 
     def rows(source: BinaryIO, findings: Findings, limits: Limits) -> Iterator[Row]:
         rankings = read_run(source, findings, limits)
-        for question, (line, evidence) in rankings.items():
-            yield Row(line, Prediction(question, "", evidence))
-        silent = [item for item in every if item.id not in rankings and item.query_id not in rankings]
+        for identifier, (line, evidence) in rankings.items():
+            yield Row(line, Prediction(identifier, "", tuple(map(named, evidence))))
+        silent = [item for item in benchmark.questions if item.id not in rankings and item.query_id not in rankings]
         for question in silent:
             findings.add(
                 "nothing_found",

@@ -36,6 +36,7 @@ PARQUET_ROWS = 1024
 """Parquet rows made into Python objects at a time."""
 
 _DPR = ("id", "text", "title")
+_DECODER = json.JSONDecoder(strict=False)
 _REPAIR = "repair the file, or skip bad records (each is counted and named)"
 
 
@@ -168,7 +169,7 @@ def _json_lines(path: Path, skip: int, parse: Callable[[Record], Entry] | None =
             if parse is _own_entry and not raw.strip():
                 yield Read(None, number, len(raw))
                 continue
-            value = json.loads(raw.decode("utf-8"), strict=False)
+            value = _DECODER.decode(raw.decode("utf-8"))
             if not isinstance(value, dict):
                 raise ValueError(f"a record must be an object, not {type(value).__name__}")
             entry = (parse or _entry)(Record(value, path, f"line {number}"))
@@ -214,7 +215,11 @@ def _own_entry(record: Record) -> Entry:
     Raises:
         BadRecord: It has no id or no text.
     """
-    held = {meaning: next((name for name in names if record.fields.get(name) is not None), None) for meaning, names in _NAMES.items()}
+    fields = record.fields
+    native, title, text = fields.get("_id"), fields.get("title", ""), fields.get("text")
+    if type(native) is type(title) is type(text) is str and "document_id" not in fields:
+        return Entry(native, title, text)
+    held = {meaning: next((name for name in names if fields.get(name) is not None), None) for meaning, names in _NAMES.items()}
     if held["id"] is None or held["text"] is None:
         lacking, names = next((meaning, _NAMES[meaning]) for meaning in ("id", "text") if held[meaning] is None)
         raise record.problem(f"there is no {lacking}", names[0], f"one of the fields {', '.join(names)}")

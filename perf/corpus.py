@@ -95,10 +95,11 @@ def _measured(name: str, folder: Path, size: int) -> dict[str, float]:
     started, working = time.perf_counter(), time.process_time()
     values = STEPS[name](folder, size)
     spent = {"s": time.perf_counter() - started, "s of CPU": time.process_time() - working}
-    return {**spent, **values, "MB": _peak_megabytes()}
+    return {**spent, **values, "MB": peak_megabytes()}
 
 
-def _peak_megabytes() -> float:
+def peak_megabytes() -> float:
+    """Return the highest resident memory of this process."""
     # Not getrusage: after a fork its maximum is at least what the parent's was.
     lines = Path("/proc/self/status").read_text().splitlines()
     (kilobytes,) = (int(line.split()[1]) for line in lines if line.startswith("VmHWM"))

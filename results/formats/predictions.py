@@ -484,6 +484,6 @@ FORMATS: Mapping[str, Format] = {
     "squad": Format("{id: text}", _ANSWER, squad),
     "dpr": Format("DPR's retriever results, [{question, answers, ctxs}]: rankings without answers", _RANKING, dpr),
     "dpr-reader": Format("DPR's reader results, [{question, predictions}]", _ANSWER, dpr_reader),
-    "trec": Format("qid Q0 docid rank score tag: rankings without answers", _RANKING, lambda benchmark: run_rows(benchmark.questions)),
+    "trec": Format("qid Q0 docid rank score tag: rankings without answers", _RANKING, run_rows),
 }
 """By name, the formats that predictions may come in."""

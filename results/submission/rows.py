@@ -156,10 +156,12 @@ class Row:
     Attributes:
         line: 1-based line of the file.
         prediction: What it says; `notes[PROMPT]` holds its prompts, where it has some.
+        official: Whether it is of a file for an official script, which may claim support that no corpus has.
     """
 
     line: int
     prediction: Prediction
+    official: bool = False
 
 
 RowReader = Callable[[BinaryIO, Findings, Limits], Iterator[Row]]

@@ -43,7 +43,7 @@ def _rows(records: Iterable[Record], make: Make, findings: Findings, limits: Lim
             if row is not None:
                 yield Row(record[0], prediction_of(_storable(row, record[0], findings, limits), limits), official=True)
         except Bad as bad:
-            note(bad, record[0], findings)
+            note(bad, bad.line or record[0], findings)
 
 
 def _storable(row: Mapping[str, Any], line: int, findings: Findings, limits: Limits) -> Any:
@@ -186,7 +186,7 @@ def _tuples(name: str, wanted: str, value: Any) -> list[tuple[Hashable, ...]]:
     return [tuple(item) for item in value]
 
 
-def _triples(value: Any) -> list[list[str]]:
+def _triples(value: Any, *, strict: bool) -> list[list[str]]:
     """Claimed triples; what is none, as the script compares it, becomes one that is in no gold.
 
     Raises:
@@ -197,7 +197,7 @@ def _triples(value: Any) -> list[list[str]]:
         raise wrong("evidence", wanted, value)
     triples = []
     for members in _tuples("evidence", wanted, value):
-        if not all(isinstance(member, str) for member in members):
+        if not all(isinstance(member, str) for member in members) or (strict and len(members) != 3):
             raise wrong("evidence", wanted, list(members))
         texts = [str(member) for member in members]
         triples.append(texts if len(texts) == 3 else [content_id("t", "odd", *map(triple_part, texts)), "", ""])
@@ -235,14 +235,20 @@ def _multihop(benchmark: Benchmark, sections: tuple[str, ...]) -> RowReader:
             question = questions[identifier]
             notes: dict[str, Any] = {}
             answer = _answer(parts["answer"].get(identifier), notes, shown(identifier), line, findings)
-            if identifier in parts["sp"]:
-                notes[SUPPORT] = facts.claims(question, parts["sp"][identifier][1], line, findings)
-            if identifier in parts.get("evidence", ()):
-                notes[TRIPLES] = _triples(parts["evidence"][identifier][1])
             for name in sections[1:]:
                 if identifier not in parts[name]:
                     what = f"{name!r} lacks a question, which scores 0 there"
                     findings.add(f"missing_{name}", what, shown(identifier), line=line, severity="warning")
+                    continue
+                at, value = parts[name][identifier]
+                try:
+                    if name == "sp":
+                        notes[SUPPORT] = facts.claims(question, value, at, findings)
+                    else:
+                        notes[TRIPLES] = _triples(value, strict=findings.strict)
+                except Bad as bad:
+                    bad.line = at
+                    raise
             return row_of(identifier, answer, notes)
 
         ids = {key: line for part in parts.values() for key, (line, _) in reversed(part.items()) if key in questions}
@@ -326,7 +332,7 @@ def musique(benchmark: Benchmark) -> RowReader:
                 findings.lenient("other_order", what, f"question {shown(question.id)}", line=line)
             said = field_of(value, "predicted_support_idxs", object, "a list of paragraph numbers")
             answer = field_of(value, "predicted_answer", str if question.answerable else object, "a text")
-            notes: dict[str, Any] = {SUPPORT: _paragraphs(question, said, line, findings)} if question.answerable else {}
+            notes: dict[str, Any] = {SUPPORT: _paragraphs(question, said, line, findings)} if question.answerable or findings.strict else {}
             if flagged or "predicted_answerable" in value:
                 flag = field_of(value, "predicted_answerable", bool if findings.strict else object, "true or false")
                 if flag in (True, False):

@@ -169,7 +169,9 @@ RowReader = Callable[[BinaryIO, Findings, Limits], Iterator[Row]]
 
 
 class Bad(Exception):
-    """A row that is refused: a finding's code, what, detail and remedy."""
+    """A row that is refused: a finding's code, what, detail and remedy, and its line if that is not the row's."""
+
+    line: int | None = None
 
     def __init__(self, code: str, what: str, detail: str = "", try_this: str | None = None) -> None:
         self.code, self.what, self.detail, self.try_this = code, what, detail, try_this

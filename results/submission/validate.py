@@ -78,7 +78,7 @@ def validate(
     findings = Findings(limits.shown, strict=strict)
     _check_data(card, target, findings)
     checker = _Checker(card.setting, target, findings)
-    rows = 0
+    rows, found = 0, findings.errors
     most = len(target.in_setting.questions) + limits.spare_rows
     for row in read(source, findings, replace(limits, rows=min(limits.rows, most))):
         rows += 1
@@ -90,8 +90,10 @@ def validate(
                 try_this="one row a question, of the split and limit that the card names",
             )
             break
+        before = findings.errors
         checker.add(row)
-    checker.finish(card, metrics, runs, partial)
+        found += findings.errors - before
+    checker.finish(card, metrics, runs, partial, refused=findings.errors - found)
     result = contamination(card, target.loaded, training, findings)
     predictions: tuple[Prediction, ...] = ()
     scores: dict[str, Scores] = {}
@@ -214,10 +216,10 @@ class _Checker:
         held = len(self._corpus.get([passage])[0].sentences) or 10**6
         return 0 <= index < held
 
-    def _missing(self, partial: bool) -> None:
-        """Report questions without a row, unless a refused row may be theirs: one cause is reported once."""
+    def _missing(self, partial: bool, refused: int) -> None:
+        """Report questions without a row, unless the rows that could not be read may be theirs: one cause is reported once."""
         missing = [question for question in self._questions if question.id not in self._lines]
-        if self._findings.errors >= len(missing):
+        if refused >= len(missing):
             return
         for question in missing:
             detail = f"question {shown(question.id)} ({question.query_id})"
@@ -227,9 +229,9 @@ class _Checker:
                 remedy = 'a question without answer is a row too: {"question_id": …, "answer": "", "notes": {"failed": "why"}}'
                 self._findings.add("missing", "a question has no row", detail, try_this=remedy)
 
-    def finish(self, card: Card, metrics: Sequence[Metric], runs: LoadRuns | None, partial: bool) -> None:
+    def finish(self, card: Card, metrics: Sequence[Metric], runs: LoadRuns | None, partial: bool, refused: int) -> None:
         """What can be said only when every row was seen."""
-        self._missing(partial)
+        self._missing(partial, refused)
         kept = list(self._kept.values())
         failed = [item for item in kept if item.notes.get(FAILED)]
         for item in failed:

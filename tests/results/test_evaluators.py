@@ -53,13 +53,13 @@ def restated(case: Case) -> Result | None:
 
 def close(left: float | None, right: float | None) -> bool:
     missing = [value is None or math.isnan(value) for value in (left, right)]
-    return all(missing) or not any(missing) and abs(left - right) < 1e-9  # type: ignore[operator]
+    return all(missing) or (not any(missing) and abs(left - right) < 1e-9)  # type: ignore[operator]
 
 
 def require_printed(result: Checked, printed: Mapping[str, float | None]) -> None:
     values: dict[str, Any] = dict(result.report.official)
     if "all" in printed:
-        values = {"all": value for value in values.values()}
+        values = dict(zip(printed, values.values(), strict=True))
     assert values.keys() == printed.keys()
     assert {name: (values[name], value) for name, value in printed.items() if not close(values[name], value)} == {}
 
@@ -111,4 +111,6 @@ def test_fuzzed_files_score_alike_for_minutes(name: str, tmp_path: Path) -> None
 
 
 def test_every_official_output_is_tried_here() -> None:
-    assert {name for name, layout in FORMATS.items() if layout.official is not None} == {form for form, _ in CASES.values()} == TABLES.keys()
+    assert (
+        {name for name, layout in FORMATS.items() if layout.official is not None} == {form for form, _ in CASES.values()} == TABLES.keys()
+    )

@@ -18,8 +18,33 @@ from typing import Any
 from tests.support import evaluators
 from tests.support.evaluators import Result, Rows
 
-WORDS = ("Lyon", "the", "A", "An old inn", "Zürich", "Beyonce\u0301", "Beyoncé", "北京", "1,000", "1914–1918", "porter’s", "well-known", "AC/DC",
-         "yes", "no", "noanswer", "Yes.", "\u00a0", "“Old”", "THE", "42", "\ufeffLyon", "x", "İstanbul", "\u2028")  # fmt: skip
+WORDS = (
+    "Lyon",
+    "the",
+    "A",
+    "An old inn",
+    "Zürich",
+    "Beyonce\u0301",
+    "Beyoncé",
+    "北京",
+    "1,000",
+    "1914–1918",
+    "porter’s",
+    "well-known",
+    "AC/DC",
+    "yes",
+    "no",
+    "noanswer",
+    "Yes.",
+    "\u00a0",
+    "“Old”",
+    "THE",
+    "42",
+    "\ufeffLyon",
+    "x",
+    "İstanbul",
+    "\u2028",
+)
 
 
 ALIASES = ("Lugdunum", "Lyons")
@@ -56,7 +81,9 @@ def gold_text(draws: random.Random) -> str:
 def near(draws: random.Random, golds: list[str]) -> str:
     """A prediction: right, nearly right, wrong, or empty."""
     gold = draws.choice(golds) if golds else ""
-    return draws.choice((gold, gold.upper(), f"the {gold}, indeed", "A", "", "yes", gold_text(draws), f"{gold}\n{gold_text(draws)}", "No.", "\0"))
+    return draws.choice(
+        (gold, gold.upper(), f"the {gold}, indeed", "A", "", "yes", gold_text(draws), f"{gold}\n{gold_text(draws)}", "No.", "\0")
+    )
 
 
 def kept(draws: random.Random, rows: list[Any]) -> list[Any]:
@@ -68,16 +95,29 @@ def identifiers(draws: random.Random, n: int) -> list[str]:
     return draws.sample(["q1", "Q1", "5a8b57f2", "2hop__1_2", "é", "id with space", "北", "0", "test_1", "q/2", "x" * 60], n)
 
 
-# fmt: off
-ODD: tuple[Any, ...] = (["x"], ["Ada", "0"], ["Ada", 0, 1], ["Ada", None], "Ad", ["Ada", 1.5], ["Ada", True], ["Ada", 0.0], ["Ada", -1], ["Nowhere", 0], ["ada", 99])
+ODD: tuple[Any, ...] = (
+    ["x"],
+    ["Ada", "0"],
+    ["Ada", 0, 1],
+    ["Ada", None],
+    "Ad",
+    ["Ada", 1.5],
+    ["Ada", True],
+    ["Ada", 0.0],
+    ["Ada", -1],
+    ["Nowhere", 0],
+    ["ada", 99],
+)
 BROKEN: tuple[Any, ...] = (None, 7, [3], [["Ada", [0]]], [None])
-# fmt: on
 
 
 def paragraphs(draws: random.Random, lower: bool) -> list[list[Any]]:
     """Paragraphs of a record; a title may stand twice, and in 2Wiki's records no two differ in case alone."""
     titles = ["Ada", "Ada", "Zoll (town)", "AT&T", "Ünlü", "b", "Ada II"] + ([] if lower else ["ada"])
-    return [[title, [f"{title} {number}.{draws.randrange(99)}" for number in range(draws.randrange(5))]] for title in draws.sample(titles, draws.randint(2, 5))]
+    return [
+        [title, [f"{title} {number}.{draws.randrange(99)}" for number in range(draws.randrange(5))]]
+        for title in draws.sample(titles, draws.randint(2, 5))
+    ]
 
 
 def multihop(draws: random.Random, *, two_wiki: bool) -> Case:
@@ -90,14 +130,29 @@ def multihop(draws: random.Random, *, two_wiki: bool) -> Case:
         odd = [[context[0][0], 40], ["Not here", 1], [context[-1][0], -1]]
         facts = draws.sample(places, draws.randint(1, min(3, len(places)))) + draws.sample(odd, draws.choice((0, 0, 0, 1)))
         facts += facts[: draws.choice((0, 0, 1))]
-        row = {"_id": identifier, "question": f"Question {identifier}?", "answer": gold_text(draws), "type": "bridge", "level": "hard",
-               "supporting_facts": facts if draws.random() < 0.95 else [], "context": context}  # fmt: skip
+        row = {
+            "_id": identifier,
+            "question": f"Question {identifier}?",
+            "answer": gold_text(draws),
+            "type": "bridge",
+            "level": "hard",
+            "supporting_facts": facts if draws.random() < 0.95 else [],
+            "context": context,
+        }
         if two_wiki:
             del row["level"]
-            triples = [[gold_text(draws), draws.choice(("city", "born in")), draws.choice((row["answer"], gold_text(draws)))] for _ in range(draws.randint(0, 3))]
+            triples = [
+                [gold_text(draws), draws.choice(("city", "born in")), draws.choice((row["answer"], gold_text(draws)))]
+                for _ in range(draws.randint(0, 3))
+            ]
             triples += triples[: draws.choice((0, 0, 1))]
             ids = [[f"Q{draws.randrange(6)}", relation, f"Q{draws.randrange(6)}"] for _, relation, _ in triples]
-            row |= {"evidences": triples, "evidences_id": ids if draws.random() < 0.7 else [], "answer_id": f"Q{draws.randrange(6)}", "entity_ids": ""}
+            row |= {
+                "evidences": triples,
+                "evidences_id": ids if draws.random() < 0.7 else [],
+                "answer_id": f"Q{draws.randrange(6)}",
+                "entity_ids": "",
+            }
         rows.append(row)
     if two_wiki:
         for number in draws.sample(range(6), draws.randrange(5)):
@@ -137,10 +192,18 @@ def said_facts(draws: random.Random, row: dict[str, Any], fold: bool) -> Any:
     if draws.random() < 0.02:
         return draws.choice(BROKEN)
     places = [[title, number] for title, texts in row["context"] for number in range(len(texts))]
-    facts = [*draws.sample(row["supporting_facts"], draws.randint(0, len(row["supporting_facts"]))), *draws.sample(places, draws.randint(0, min(2, len(places))))]
+    facts = [
+        *draws.sample(row["supporting_facts"], draws.randint(0, len(row["supporting_facts"]))),
+        *draws.sample(places, draws.randint(0, min(2, len(places)))),
+    ]
     facts += draws.sample(ODD, 1) if draws.random() < 0.15 else []
     if fold:
-        facts = [[draws.choice((fact[0], fact[0].upper(), fact[0].lower())), *fact[1:]] if isinstance(fact[0], str) and isinstance(fact, list) else fact for fact in facts]
+        facts = [
+            [draws.choice((fact[0], fact[0].upper(), fact[0].lower())), *fact[1:]]
+            if isinstance(fact[0], str) and isinstance(fact, list)
+            else fact
+            for fact in facts
+        ]
     return facts
 
 
@@ -149,7 +212,9 @@ def said_triples(draws: random.Random, row: dict[str, Any], _: bool) -> Any:
         return draws.choice((None, 7, [3], [[["a"]]], "x", {"a": []}))
     triples = [list(triple) for triple in draws.sample(row["evidences"], draws.randint(0, len(row["evidences"])))]
     triples = [[head, relation, draws.choice((tail, tail, *ALIASES))] for head, relation, tail in triples]
-    triples += [["a", "b", "c"]] * draws.randint(0, 2) + draws.sample([["x", "y"], [], "abc", [""] * 3, ["a", "b", "c", "d"]], draws.choice((0, 0, 1)))
+    triples += [["a", "b", "c"]] * draws.randint(0, 2) + draws.sample(
+        [["x", "y"], [], "abc", [""] * 3, ["a", "b", "c", "d"]], draws.choice((0, 0, 1))
+    )
     return [[part.upper() for part in triple] if isinstance(triple, list) and draws.random() < 0.3 else triple for triple in triples]
 
 
@@ -162,9 +227,18 @@ def musique(draws: random.Random, *, full: bool) -> Case:
         numbers = draws.sample(range(n + draws.choice((0, 0, 7))), n)
         supporting = set(draws.sample(range(n), draws.randint(1, min(3, n))))
         golds = [gold_text(draws) for _ in range(draws.randint(1, 3))]
-        row = {"id": f"2hop__{number}_{number + 1}", "question": f"Question {number}?", "answer": golds[0], "answer_aliases": golds[1:] + golds[:1], "answerable": True,
-               "question_decomposition": [],
-               "paragraphs": [{"idx": numbers[at], "title": draws.choice(("T", "U")), "paragraph_text": text, "is_supporting": at in supporting} for at, text in enumerate(texts)]}  # fmt: skip
+        row = {
+            "id": f"2hop__{number}_{number + 1}",
+            "question": f"Question {number}?",
+            "answer": golds[0],
+            "answer_aliases": golds[1:] + golds[:1],
+            "answerable": True,
+            "question_decomposition": [],
+            "paragraphs": [
+                {"idx": numbers[at], "title": draws.choice(("T", "U")), "paragraph_text": text, "is_supporting": at in supporting}
+                for at, text in enumerate(texts)
+            ],
+        }
         pair = [row]
         if full:
             pair.append(json.loads(json.dumps(row)) | {"answerable": False})
@@ -177,14 +251,25 @@ def musique(draws: random.Random, *, full: bool) -> Case:
     for row in rows:
         gold = [part["idx"] for part in row["paragraphs"] if part["is_supporting"]]
         every = [part["idx"] for part in row["paragraphs"]]
-        support: Any = [*draws.sample(gold, draws.randint(0, len(gold))), *draws.sample(every, draws.randint(0, min(2, len(every)))), *draws.sample([99, -1, "0", 1.9, True], draws.choice((0, 0, 0, 1)))]
+        support: Any = [
+            *draws.sample(gold, draws.randint(0, len(gold))),
+            *draws.sample(every, draws.randint(0, min(2, len(every)))),
+            *draws.sample([99, -1, "0", 1.9, True], draws.choice((0, 0, 0, 1))),
+        ]
         if draws.random() < 0.02:
             support = draws.choice((None, ["x"], 3, [None], "01"))
         answer: Any = near(draws, [row["answer"], *row["answer_aliases"]])
         if draws.random() < (0.02 if row["answerable"] else 0.3):
             answer = None
         flag: Any = row["answerable"] != (draws.random() < 0.2)
-        said.append({"id": row["id"], "predicted_answer": answer, "predicted_support_idxs": support, "predicted_answerable": int(flag) if draws.random() < 0.1 else flag})
+        said.append(
+            {
+                "id": row["id"],
+                "predicted_answer": answer,
+                "predicted_support_idxs": support,
+                "predicted_answerable": int(flag) if draws.random() < 0.1 else flag,
+            }
+        )
     if draws.random() < 0.05:
         said.pop()
     if draws.random() < 0.05:
@@ -192,7 +277,13 @@ def musique(draws: random.Random, *, full: bool) -> Case:
     if draws.random() < 0.03 and said:
         del said[0]["predicted_support_idxs"]
     blank = draws.choice(("\n", "\n", "\n\n", "\r\n"))
-    return Case(f"musique/{'full' if full else 'ans'}:dev", rows, blank.join(map(json.dumps, said)), lambda text: evaluators.musique(rows, text), data=json_lines(rows, draws))
+    return Case(
+        f"musique/{'full' if full else 'ans'}:dev",
+        rows,
+        blank.join(map(json.dumps, said)),
+        lambda text: evaluators.musique(rows, text),
+        data=json_lines(rows, draws),
+    )
 
 
 def json_lines(rows: Rows, draws: random.Random) -> str:
@@ -200,7 +291,15 @@ def json_lines(rows: Rows, draws: random.Random) -> str:
     return json.dumps(rows, indent=draws.choice((None, 2))) if draws.random() < 0.3 else "".join(json.dumps(row) + "\n" for row in rows)
 
 
-SETS = {"qasper": "f1", "hotpotqa": "f1", "qasper_e": "f1", "multifieldqa_en_e": "f1", "trec": "class", "passage_count": "number", "trec_e": "class"}
+SETS = {
+    "qasper": "f1",
+    "hotpotqa": "f1",
+    "qasper_e": "f1",
+    "multifieldqa_en_e": "f1",
+    "trec": "class",
+    "passage_count": "number",
+    "trec_e": "class",
+}
 CLASSES = ["City", "City and country", "Date", "Other"]
 
 
@@ -210,15 +309,30 @@ def longbench(draws: random.Random) -> Case:
     metric, even = SETS[subset], subset.endswith("_e")
     rows: Rows = []
     for number in range(draws.randint(1, 6)):
-        golds = {"f1": lambda: draws.choice((gold_text(draws), "Yes", "unanswerable", "A", "")), "class": lambda: draws.choice(CLASSES), "number": lambda: str(draws.randint(1, 9))}[metric]
+        golds = {
+            "f1": lambda: draws.choice((gold_text(draws), "Yes", "unanswerable", "A", "")),
+            "class": lambda: draws.choice(CLASSES),
+            "number": lambda: str(draws.randint(1, 9)),
+        }[metric]
         answers = [golds() for _ in range(draws.choice((1, 1, 2, 3)))]
         answers += answers[: draws.choice((0, 1))]
-        rows.append({"_id": f"{number:03}", "input": f"Question {number}?", "context": f"Some text {number}.", "answers": answers,
-                     "length": draws.choice((100, 3999, 4000, 7999, 8000, 12000)), "dataset": subset.removesuffix("_e"), "language": "en",
-                     "all_classes": CLASSES if metric == "class" else None})  # fmt: skip
+        rows.append(
+            {
+                "_id": f"{number:03}",
+                "input": f"Question {number}?",
+                "context": f"Some text {number}.",
+                "answers": answers,
+                "length": draws.choice((100, 3999, 4000, 7999, 8000, 12000)),
+                "dataset": subset.removesuffix("_e"),
+                "language": "en",
+                "all_classes": CLASSES if metric == "class" else None,
+            }
+        )
     said = []
     for row in kept(draws, rows):
-        prediction: Any = near(draws, row["answers"]) if metric != "class" else draws.choice((*CLASSES, "\nDate\nCity", "none", "City, Date", ""))
+        prediction: Any = (
+            near(draws, row["answers"]) if metric != "class" else draws.choice((*CLASSES, "\nDate\nCity", "none", "City, Date", ""))
+        )
         if draws.random() < 0.02:
             prediction = draws.choice((None, 3))
         said.append({"pred": prediction, "answers": row["answers"], "all_classes": row["all_classes"], "length": row["length"]})
@@ -236,15 +350,28 @@ def rog(draws: random.Random) -> Case:
     rows: Rows = []
     for number in range(draws.randint(1, 5)):
         answers = [gold_text(draws) for _ in range(draws.randint(1, 4))]
-        rows.append({"id": f"WebQTest-{number}", "question": f"question {number}?", "answer": answers + answers[: draws.choice((0, 1))], "q_entity": ["Ada"],
-                     "a_entity": answers, "graph": [["Ada", "r.s", "Zoll"]], "choices": []})  # fmt: skip
+        rows.append(
+            {
+                "id": f"WebQTest-{number}",
+                "question": f"question {number}?",
+                "answer": answers + answers[: draws.choice((0, 1))],
+                "q_entity": ["Ada"],
+                "a_entity": answers,
+                "graph": [["Ada", "r.s", "Zoll"]],
+                "choices": [],
+            }
+        )
     said: list[Any] = []
     for row in kept(draws, rows):
         listed = [near(draws, row["answer"]) for _ in range(draws.randrange(4))]
         prediction: Any = listed if draws.random() < 0.4 else "\n".join(listed)
         if draws.random() < 0.02:
             prediction = draws.choice((None, 3, [1]))
-        said.append(json.dumps({"id": row["id"], "question": row["question"], "prediction": prediction, "ground_truth": row["answer"], "input": "?"}))
+        said.append(
+            json.dumps(
+                {"id": row["id"], "question": row["question"], "prediction": prediction, "ground_truth": row["answer"], "input": "?"}
+            )
+        )
     if draws.random() < 0.15:
         said.insert(draws.randint(0, len(said)), "half a line {")
     if draws.random() < 0.04 and said:
@@ -284,7 +411,11 @@ def write(case: Case, folder: Path) -> tuple[Path, Path]:
     data, predictions = folder / "data.json", folder / "predictions"
     lines = not case.reference.startswith(("hotpotqa", "2wiki"))
     text = case.data or ("".join(json.dumps(row) + "\n" for row in case.rows) if lines else json.dumps(case.rows))
-    for path, content in ((data, text), (predictions, case.predictions), *((folder / name, content) for name, content in case.beside.items())):
+    for path, content in (
+        (data, text),
+        (predictions, case.predictions),
+        *((folder / name, content) for name, content in case.beside.items()),
+    ):
         path.write_bytes(content.encode("utf-8", "surrogatepass"))
     return data, predictions
 

@@ -328,7 +328,9 @@ def squad(data: Rows, text: str, aliases: Rows = ()) -> Result:  # type: ignore[
     for row in data:
         said = answers.get(row["id"])
         total["exact_match"].append(float(row["id"] in answers and any(words(said) == words(gold) for gold in row["answer"])))
-        total["f1"].append(max((overlap(answers[row["id"]], gold)[0] for gold in row["answer"]), default=0.0) if row["id"] in answers else 0.0)
+        total["f1"].append(
+            max((overlap(answers[row["id"]], gold)[0] for gold in row["answer"]), default=0.0) if row["id"] in answers else 0.0
+        )
     return Result(total, {name: 100 * mean(values) for name, values in total.items()})
 
 

@@ -128,7 +128,9 @@ class DataReference:
         match = re.fullmatch(r"([\w.-]+)(?:/([\w.-]+))?(?::([\w.-]+(?:\+[\w.-]+)*))?", text)
         if not match:
             raise UserError(
-                f"{text!r} is not a data reference", try_this="write name[/subset][:split], e.g. hotpotqa:dev or worlds/long:test"
+                f"{text!r} is not a data reference",
+                code="not-data-reference",
+                try_this="write name[/subset][:split], e.g. hotpotqa:dev or worlds/long:test",
             )
         return cls(*match.groups())
 
@@ -362,6 +364,7 @@ def _loaded(entry: DatasetEntry, reference: DataReference, config: DatasetConfig
         whose = "" if source.startswith("benchmarks.") else f", which is not ragmeter's (module {source})"
         raise UserError(
             f"{reference} cannot be loaded: {type(error).__name__}: {error}",
+            code="cannot-loaded",
             where=", ".join(filter(None, (config.path, _line_in(source, error)))) or None,
             try_this=f"check what the file says; if that is right, it is a fault of the loader{whose}",
         ) from error
@@ -396,7 +399,9 @@ def options_of(entry: DatasetEntry, options: Mapping[str, Any]) -> DatasetConfig
     except ValidationError as error:
         first = first_error(error)
         option = ".".join(map(str, first["loc"]))
-        raise UserError(f"option {option} of {entry.id}: {in_words(first)}", where=f"{option}: {first['input']!r}") from error
+        raise UserError(
+            f"option {option} of {entry.id}: {in_words(first)}", code="bad-option", where=f"{option}: {first['input']!r}"
+        ) from error
 
 
 def _concatenate(reference: DataReference, parts: Sequence[Benchmark]) -> Benchmark:
@@ -433,11 +438,15 @@ def _check_questions(benchmark: Benchmark) -> None:
     for question in benchmark.questions:
         if not question.text.strip():
             raise UserError(
-                f"question {question.id!r} has no text", where=str(benchmark.reference), try_this="correct or remove the record"
+                f"question {question.id!r} has no text",
+                code="question-no-text",
+                where=str(benchmark.reference),
+                try_this="correct or remove the record",
             )
         if question.id in seen:
             raise UserError(
                 f"question id {question.id!r} occurs twice",
+                code="duplicate-question",
                 where=str(benchmark.reference),
                 try_this="remove one of the records: scores are kept per question id",
             )

@@ -129,18 +129,27 @@ class _Place:
             return hub.fetch(repository, names, self.config.revision).paths
         position = own_path(self.reference, self.config)
         if not (position.is_dir() or position.is_file()):
-            raise UserError("a folder or a zip archive is needed", where=str(position), try_this="path: the folder that holds corpus.jsonl")
+            raise UserError(
+                "a folder or a zip archive is needed",
+                code="folder-zip-archive-needed",
+                where=str(position),
+                try_this="path: the folder that holds corpus.jsonl",
+            )
         found = _in_place(position, names)
         if not found:
             what = {"corpus": "documents", "queries": "questions", "qrels": f"judgments of the split {split}"}[role]
             raise UserError(
                 f"the {what} of {self.reference} are not there",
+                code="missing-file",
                 where=f"{position} (looked for {', '.join(names[:3])} …)",
                 try_this="lay the files out as BEIR does: corpus.jsonl, queries.jsonl and qrels/SPLIT.tsv",
             )
         if len(found) > 1 and not is_sharded([str(path) for path in found]):
             raise UserError(
-                f"several files could be the {role}", where=", ".join(map(str, found)), try_this="name the folder of one dataset"
+                f"several files could be the {role}",
+                code="several-files-could",
+                where=", ".join(map(str, found)),
+                try_this="name the folder of one dataset",
             )
         return found
 
@@ -180,7 +189,7 @@ def load(reference: DataReference, config: BeirConfig) -> Benchmark:
     """
     only_asked(reference)
     if config.hub is not None and config.path is not None:
-        raise UserError("path and hub exclude each other", where="hub", try_this="leave out one of them")
+        raise UserError("path and hub exclude each other", code="path-hub-exclude-each", where="hub", try_this="leave out one of them")
     place, skipped = _Place(reference, config), list[SkippedRecord]()
     paths = place.files("queries")
     ids, asked = QuestionIds(paths), list[_Asked]()
@@ -196,7 +205,10 @@ def load(reference: DataReference, config: BeirConfig) -> Benchmark:
             questions.append(_resolved(item, judged[item.id], corpus, config.ignore_identical_ids, counts))
     if not questions:
         raise UserError(
-            f"no question of {reference} is judged", where=str(paths[0]), try_this="check that queries and qrels share their ids"
+            f"no question of {reference} is judged",
+            code="no-question-judged",
+            where=str(paths[0]),
+            try_this="check that queries and qrels share their ids",
         )
     return Benchmark(reference, VERSION, CARD, questions, corpus, tuple(skipped), {**said(counts, NOTES), "variant": place.name})
 
@@ -234,7 +246,10 @@ def _corpus(place: _Place, skipped: list[SkippedRecord]) -> Corpus:
         if corpus.folder is None or read_card(corpus.folder)["layout"] != BEIR:
             what = "this corpus was not built with --layout beir, so documents of equal text are one document in it"
             raise UserError(
-                what, where=f"corpus: {config.corpus}", try_this="ragmeter data build-corpus corpus.jsonl -o FOLDER --layout beir"
+                what,
+                code="beir-corpus",
+                where=f"corpus: {config.corpus}",
+                try_this="ragmeter data build-corpus corpus.jsonl -o FOLDER --layout beir",
             )
         return corpus
     corpus = kept_corpus(place.files("corpus"), BEIR, skip_bad=config.skip_bad)

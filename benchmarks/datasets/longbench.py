@@ -277,6 +277,7 @@ def _cut(subset: str, config: LongDocumentConfig) -> Cut | None:
         if chosen:
             raise UserError(
                 f"a context of longbench/{subset} is read as a whole and is not cut",
+                code="context-longbench-read-whole",
                 where=f"option {min(chosen)} of longbench",
                 try_this=f"leave {' and '.join(sorted(chosen))} out of longbench/{subset}",
             )
@@ -286,6 +287,7 @@ def _cut(subset: str, config: LongDocumentConfig) -> Cut | None:
     if config.chunk_overlap:
         raise UserError(
             "passages overlap by words, and Chinese has none between spaces",
+            code="passages-overlap-words-chinese",
             where="option chunk_overlap of longbench",
             try_this=f"leave chunk_overlap out of longbench/{subset}",
         )
@@ -307,6 +309,7 @@ def _require_set(record: Record, subset: str) -> None:
     if value not in (subset, subset.removesuffix(_EVEN)):
         raise UserError(
             f"this record is of {value}, not of {subset}",
+            code="record-not",
             where=f"{record.where}, field dataset",
             try_this=f"ask for longbench/{value}:test" if value in SIZES else f"give longbench the file {subset}.jsonl",
         )

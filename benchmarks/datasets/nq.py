@@ -85,6 +85,7 @@ def layout_of(path: Path) -> str:
                 refuse_other_dataset(record, "nq")
                 raise UserError(
                     f"this is not a record of Natural Questions: it has the fields {', '.join(record.fields)}",
+                    code="not-record-natural-questions",
                     where=record.where,
                     try_this=f"one of the layouts {', '.join(LAYOUTS)}",
                 )
@@ -134,7 +135,7 @@ def _layout(fields: Mapping[str, Any]) -> str | None:
 def _csv_records(path: Path) -> Iterator[Record | BadRecord]:
     for item in tab_separated.stream_tabs(path, ("question", "answers")):
         if item.problem is not None:
-            yield BadRecord(item.problem, where=f"{path}, {item.position}", try_this="repair the file, or set skip_bad")
+            yield BadRecord(item.problem, code="bad-record", where=f"{path}, {item.position}", try_this="repair the file, or set skip_bad")
         else:
             yield Record({"question": item.value[0], "answers": item.value[1]}, path, item.position)
 
@@ -167,6 +168,7 @@ def _kilt(record: Record, split: str) -> Parsed:
     if not _KILT_ID.fullmatch(identifier):
         raise UserError(
             f"{identifier!r} is no id of KILT's Natural Questions, which are whole numbers",
+            code="no-id-kilt-natural",
             where=f"{record.where}, field id",
             try_this="give nq/kilt the file nq-*-kilt.jsonl, not another task's",
         )
@@ -211,6 +213,7 @@ def _check_origin(record: Record, split: str) -> None:
     if parts[0] != "nq" or (len(parts) > 1 and parts[1] in ("train", "dev", "test") and parts[1] != split):
         raise UserError(
             f"this record is of {'_'.join(parts[:2])}, not of nq_{split}",
+            code="record-not-nq",
             where=f"{record.where}, field dataset",
             try_this="ask for the split that the file holds, or give the right file",
         )

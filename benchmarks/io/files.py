@@ -97,6 +97,7 @@ def open_bytes(path: Path) -> Iterator[BinaryIO]:
             if member not in opened.namelist():
                 raise UserError(
                     f"the archive has no file {member!r}",
+                    code="archive-no-file",
                     where=str(archive),
                     try_this="it holds " + ", ".join(sorted(opened.namelist())[:12]),
                 )
@@ -113,13 +114,13 @@ def require_readable(paths: Iterable[Path]) -> None:
     for path in paths:
         with open_bytes(path) as source:
             if not source.read(1):
-                raise UserError("this file is empty", where=str(path), try_this="fetch it again")
+                raise UserError("this file is empty", code="empty-file", where=str(path), try_this="fetch it again")
 
 
 def _refuse_pointer(raw: BinaryIO, path: Path) -> None:
     if raw.read(len(_POINTER)) == _POINTER:
         what = "this is a pointer of Git LFS, a few lines that stand for the file itself"
-        raise UserError(what, where=str(path), try_this="git lfs pull, in the repository that it is from")
+        raise UserError(what, code="lfs-pointer", where=str(path), try_this="git lfs pull, in the repository that it is from")
     raw.seek(0)
 
 
@@ -128,7 +129,9 @@ def _member(opened: zipfile.ZipFile, member: str, path: Path) -> BinaryIO:
         return cast(BinaryIO, opened.open(member))
     except (RuntimeError, NotImplementedError) as error:
         # zipfile's words for a password and for a method of compression that it does not know.
-        raise UserError(f"this member of the archive cannot be read: {error}", where=str(path)) from error
+        raise UserError(
+            f"this member of the archive cannot be read: {error}", code="member-archive-cannot-read", where=str(path)
+        ) from error
 
 
 def _plain(raw: BinaryIO) -> Iterator[BinaryIO]:
@@ -148,11 +151,12 @@ def _reading(path: Path) -> Iterator[None]:
     except (EOFError, zlib.error, gzip.BadGzipFile, zipfile.BadZipFile) as error:
         raise UserError(
             f"the compressed file is damaged or cut off: {error}",
+            code="compressed-file-damaged-cut",
             where=str(path),
             try_this="fetch it again; `gzip -t` (or `unzip -t`) tells when it is whole",
         ) from error
     except OSError as error:
-        raise UserError(f"this file cannot be read: {error.strerror or error}", where=str(path)) from error
+        raise UserError(f"this file cannot be read: {error.strerror or error}", code="unreadable-file", where=str(path)) from error
 
 
 # -- Recorded hashes of files: what `sha256sum * > SHA256SUMS` writes beside them is held against what is read --
@@ -175,7 +179,12 @@ def recorded(folder: Path) -> dict[str, str]:
     for number, line in enumerate(sums.read_text("utf-8").splitlines(), 1):
         match = _LINE.fullmatch(line)
         if match is None:
-            raise UserError("this is no line of sha256sum", where=f"{sums}, line {number}", try_this=f"write it anew: sha256sum * > {SUMS}")
+            raise UserError(
+                "this is no line of sha256sum",
+                code="no-line-sha256sum",
+                where=f"{sums}, line {number}",
+                try_this=f"write it anew: sha256sum * > {SUMS}",
+            )
         results[match[2].removeprefix("./")] = match[1].lower()
     return results
 
@@ -196,6 +205,7 @@ def check_recorded(paths: Iterable[Path]) -> None:
         if wanted is not None and file_sha256(file) != wanted:
             raise UserError(
                 f"{file.name} is not the file that {SUMS} records: its SHA-256 is {file_sha256(file)}, recorded is {wanted}",
+                code="not-file-records-sha",
                 where=str(file),
                 try_this=f"fetch it again, or record it anew if the change is meant (sha256sum * > {SUMS})",
             )

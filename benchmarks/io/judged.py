@@ -375,16 +375,16 @@ def read_table(path: Path, kind: Kind) -> Table:
     found = _of_parquet(path, kind, reading) if is_parquet(path) else entries(_text_lines(path), kind, reading)
     for item in found:
         if isinstance(item, Fault):
-            raise UserError(item.what, where=f"{path}:{item.line}", try_this=item.try_this)
+            raise UserError(item.what, code="bad-line", where=f"{path}:{item.line}", try_this=item.try_this)
         documents = values.setdefault(item.question, {})
         if item.document in documents:
             what = f"document {item.document!r} is listed twice for question {item.question!r}"
-            raise UserError(what, where=f"{path}:{item.line}", try_this="keep one of the lines")
+            raise UserError(what, code="unknown-layout", where=f"{path}:{item.line}", try_this="keep one of the lines")
         documents[item.document] = item.value
         if item.rank is not None:
             ranks[item.question] = min(item.rank, ranks.get(item.question, item.rank))
     if not values:
-        raise UserError("the file holds no line of data", where=str(path), try_this=FORMS[kind])
+        raise UserError("the file holds no line of data", code="file-holds-no-line", where=str(path), try_this=FORMS[kind])
     _require_ranks(path, ranks, reading)
     return Table(path, values, reading)
 
@@ -395,6 +395,7 @@ def _require_ranks(path: Path, ranks: Mapping[str, int], reading: Reading) -> No
     if late is not None:
         raise UserError(
             f"the third column was read as a rank, and question {late!r} has none below {ranks[late]}",
+            code="third-column-read-rank",
             where=str(path),
             try_this="if it is a score, name the columns in a header: query-id, corpus-id, score",
         )
@@ -413,5 +414,7 @@ def _text_lines(path: Path) -> Iterator[tuple[int, str]]:
         source.read(skip)
         for number, raw in enumerate(source, 1):
             if b"\0" in raw:
-                raise UserError("a line holds a NUL byte", where=f"{path}:{number}", try_this="save the file as UTF-8 text")
+                raise UserError(
+                    "a line holds a NUL byte", code="line-holds-nul-byte", where=f"{path}:{number}", try_this="save the file as UTF-8 text"
+                )
             yield number, raw.decode("utf-8", "surrogateescape")

@@ -89,7 +89,7 @@ def encoding_mark(head: bytes, path: Path) -> int:
     """
     for mark, name in _MARKS.items():
         if head.startswith(mark):
-            raise UserError(f"this file is {name}, not UTF-8", where=str(path), try_this=f"iconv -f {name} -t UTF-8")
+            raise UserError(f"this file is {name}, not UTF-8", code="not-utf8", where=str(path), try_this=f"iconv -f {name} -t UTF-8")
     return len(codecs.BOM_UTF8) if head.startswith(codecs.BOM_UTF8) else 0
 
 
@@ -97,7 +97,7 @@ def _check_head(head: bytes, path: Path) -> int:
     """The length of a byte order mark to skip."""
     skip = encoding_mark(head, path)
     if not head[skip:].strip():
-        raise UserError("this file is empty", where=f"{path}, line 1", try_this="fetch it again")
+        raise UserError("this file is empty", code="empty-file", where=f"{path}, line 1", try_this="fetch it again")
     return skip
 
 
@@ -240,6 +240,7 @@ def _array(source: BinaryIO, path: Path) -> Iterator[Item]:
         line, column = window.locate(window.at)
         raise UserError(
             "there is text behind the end of the array",
+            code="text-behind-end-array",
             where=f"{path}, line {line}, column {column}",
             try_this="a file holds one array, or one record a line",
         )
@@ -282,6 +283,7 @@ def _fault(window: _Window, error: json.JSONDecodeError, number: int, path: Path
         return Item(None, line, number, problem, column)
     raise UserError(
         f"this is not JSON: {error.msg}",
+        code="not-json",
         where=f"{path}, line {line}, column {column}, record {number}",
         try_this="repair the file: behind a fault in an array no record can be trusted, so skip_bad does not help here",
     )
@@ -335,7 +337,10 @@ def rows(path: Path) -> Iterator[dict[str, Any]]:
                         yield decode(row) if decode else row
         except (pa.ArrowInvalid, OSError) as error:
             raise UserError(
-                f"this Parquet file is damaged or cut off: {str(error).splitlines()[0]}", where=str(path), try_this="fetch it again"
+                f"this Parquet file is damaged or cut off: {str(error).splitlines()[0]}",
+                code="damaged-parquet",
+                where=str(path),
+                try_this="fetch it again",
             ) from error
 
 
@@ -392,7 +397,7 @@ def numbered_lines(path: Path, skip: int = 0) -> Iterator[tuple[int, bytes]]:
             empty = False
             yield number, raw.removeprefix(codecs.BOM_UTF8) if number == 1 else raw
         if empty and not skip:
-            raise UserError("this file is empty", where=f"{path}, line 1", try_this="fetch it again")
+            raise UserError("this file is empty", code="empty-file", where=f"{path}, line 1", try_this="fetch it again")
 
 
 def stream_tabs(path: Path, names: Sequence[str]) -> Iterator[Item]:

@@ -159,6 +159,7 @@ def _baseline(model: str, layer: int) -> float:
         known = sorted(p.relative_to(folder).with_suffix("").as_posix() for p in folder.rglob("*.tsv"))
         raise UserError(
             f"bert-score has no baseline for layer {layer} of {model!r}",
+            code="bert-score-no-baseline",
             try_this=f"rescale=false, or a model that has one: {', '.join(known[:8])}, …",
         )
     return results[0]
@@ -172,7 +173,7 @@ def _scorer(model: str, layer: int, device: str) -> Any:
         try:
             scorer = bert_score.BERTScorer(model_type=_Source(source_of(model)), num_layers=layer, device=device, nthreads=0)
         except AssertionError as error:  # its way of saying that there are fewer layers
-            raise UserError(str(error), where=f"bertscore of {model!r}", try_this="a smaller layer=") from None
+            raise UserError(str(error), code="scorer-failed", where=f"bertscore of {model!r}", try_this="a smaller layer=") from None
     _limit(scorer._tokenizer, scorer._model.config)
     return scorer
 

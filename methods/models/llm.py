@@ -324,7 +324,7 @@ class _Here:
 
     async def error(self, fault: Fault) -> Broke:
         """The fault."""
-        return Broke(fault.reason)
+        return Broke(fault.reason, code="model-fault")
 
 
 # -- Local weights behind a batcher: loaded once for all that ask them --

@@ -294,7 +294,7 @@ def synthesize(
     from ragmeter.runner.rewriting import refusal
 
     if output.is_dir():
-        raise UserError("this is a folder", where=str(output), try_this="name a file")
+        raise UserError("this is a folder", code="folder", where=str(output), try_this="name a file")
     wanted_mix: Mix = one_of(mix, (name for name in MIXES if name != "none"), "mix", "--mix")
     one_of(by, ("llm", "worlds"), "writer", "--by")
     if not dry_run:
@@ -303,9 +303,14 @@ def synthesize(
     value = {"file": str(output), "data": data, "by": by, "mix": mix}
     if by == "worlds":
         if of_model:
-            raise UserError("options of no model", where="--set", try_this="--by llm; options of the dataset are data.KEY=VALUE")
+            raise UserError(
+                "options of no model",
+                code="options-no-model",
+                where="--set",
+                try_this="--by llm; options of the dataset are data.KEY=VALUE",
+            )
         if not issubclass(registry.resolve(data, where="DATA")[1].config, WorldsConfig):
-            raise UserError(f"{data} is no world", where="--by worlds", try_this="worlds/…:train, or --by llm")
+            raise UserError(f"{data} is no world", code="no-world", where="--by worlds", try_this="worlds/…:train, or --by llm")
         require_no_test(data, "DATA")
         rows = scp_rows(data, ScpDataConfig(mix=wanted_mix, documents=count, seed=seed), of_data)
         if dry_run:
@@ -322,7 +327,7 @@ def synthesize(
         require_no_test(data, "DATA")
     corpus = corpus_build.open_corpus(Path(data).expanduser()) if is_path else common.load(data, of_data).corpus
     if not len(corpus):
-        raise UserError("there is no document", where=data)
+        raise UserError("there is no document", code="no-document", where=data)
     types, services = MIXES[wanted_mix], common.services(seed=seed)
     with Journal(output.with_suffix(".states.jsonl")) as states:
         synthesis = Synthesis(model, states, services)

@@ -98,7 +98,9 @@ def index(
 
     entry = METHODS.get(name, where="NAME")
     if name not in INDEXED:
-        raise UserError(f"{name} has no index that is built beforehand", where="NAME", try_this=" or ".join(INDEXED))
+        raise UserError(
+            f"{name} has no index that is built beforehand", code="no-index-built-beforehand", where="NAME", try_this=" or ".join(INDEXED)
+        )
     which: Any = projection
     if which not in get_args(pictures.Projection):
         raise unknown_name("projection", which, get_args(pictures.Projection), where="--projection")
@@ -110,7 +112,12 @@ def index(
     supplied = given_options(config, settings)
     of_data = supplied.pop("data", {})
     if not isinstance(of_data, Mapping):
-        raise UserError("options of the data are a mapping of keys", where="--set data", try_this="--set data.key=value")
+        raise UserError(
+            "options of the data are a mapping of keys",
+            code="options-data-mapping-keys",
+            where="--set data",
+            try_this="--set data.key=value",
+        )
     try:
         chosen: Any = entry.validate(supplied | {"offline": True})
     except ValidationError as error:
@@ -121,7 +128,7 @@ def index(
         make_folder(output)
     if name != INDEXED[0]:
         if picture is not None:
-            raise UserError(f"{name} has no picture", where="--picture", try_this="leave it out")
+            raise UserError(f"{name} has no picture", code="no-picture", where="--picture", try_this="leave it out")
         _index_vectors(entry, chosen, documents, output, common, device)
         return
     model = loaded(chosen, device)
@@ -256,7 +263,9 @@ def explain(
         result = entry.explain(_question(data.questions, question, benchmark), data.corpus, chosen, services)
     if output is not None:
         if result.picture is None:
-            raise UserError("there is nothing to draw for this question", where="--output", try_this="leave it out")
+            raise UserError(
+                "there is nothing to draw for this question", code="nothing-draw-question", where="--output", try_this="leave it out"
+            )
         _write_picture(output, result.picture)
 
     def show() -> None:
@@ -280,5 +289,7 @@ def _question(questions: Sequence[Question], text: str, reference: str) -> Quest
         raise unknown_name("question", text, [question.id for question in questions], where=reference)
     if len(matching) > 1:
         some = ", ".join(item.id for item in matching[:3])
-        raise UserError(f"{len(matching)} questions of {reference} begin so", where=text, try_this=f"name its id: {some}")
+        raise UserError(
+            f"{len(matching)} questions of {reference} begin so", code="questions-begin", where=text, try_this=f"name its id: {some}"
+        )
     return matching[0]

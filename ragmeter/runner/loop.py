@@ -184,7 +184,7 @@ class Stopped(Incomplete):
     """
 
     def __init__(self, error: Incomplete, endpoints: frozenset[str]) -> None:
-        super().__init__(error.what, where=error.where, try_this=error.try_this)
+        super().__init__(error.what, code=error.code, where=error.where, try_this=error.try_this)
         self.endpoints = endpoints
 
 
@@ -228,7 +228,11 @@ def _incomplete(task: Task, store: Store, what: str) -> Incomplete:
 
 def _not_started(task: Task, store: Store, dead: frozenset[str], progress: Progress) -> Outcome:
     command = going_on(task.experiment, store, "--retry-failed")
-    error = Incomplete(f"not started: {', '.join(sorted(dead))} stopped answering in an earlier task", try_this=f"`{command}`")
+    error = Incomplete(
+        f"not started: {', '.join(sorted(dead))} stopped answering in an earlier task",
+        code="not-started-stopped-answering",
+        try_this=f"`{command}`",
+    )
     progress.end(task, INCOMPLETE, error.what)
     return Outcome(task, INCOMPLETE, error, 0, 0.0, 0.0)
 
@@ -388,7 +392,11 @@ def _native(prediction: Prediction, question: Question) -> Prediction:
 
 
 def _broken(task: Task, what: str) -> Broke:
-    return Broke(f"method {task.method.name!r} broke the contract: it {what}", try_this=f"ragmeter method check {task.run.method_id}")
+    return Broke(
+        f"method {task.method.name!r} broke the contract: it {what}",
+        code="method-broke-contract",
+        try_this=f"ragmeter method check {task.run.method_id}",
+    )
 
 
 def _metrics(task: Task, store: Store) -> list[Metric]:

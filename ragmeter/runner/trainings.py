@@ -124,6 +124,7 @@ class TrainingJob:
         except Timeout:
             raise UserError(
                 f"another process carries out this training of {self.entry.id}",
+                code="another-process-carries-training",
                 where=str(self.work),
                 try_this="wait until it has ended; what it made is then taken over",
             ) from None
@@ -343,6 +344,7 @@ def _heard(here: connection.Connection, process: SpawnProcess, name: str, progre
         process.join()
         raise Broke(
             f"the process of the training {name} ended with {process.exitcode}",
+            code="process-training-ended",
             try_this=f"run the same command again; if memory ran out, with {THREADS}={cores()}: trainings run one after another",
         ) from None
     if what == "failed":

@@ -197,4 +197,4 @@ def offering_score() -> Iterator[None]:
         except UserError:
             raise error from None
         offered = f"`ragmeter judge score --metric '{error.metric}'` scores the stored answers on it"
-        raise UserError(error.what, where=error.where, try_this=offered) from None
+        raise UserError(error.what, code=error.code, where=error.where, try_this=offered) from None

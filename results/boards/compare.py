@@ -114,10 +114,13 @@ def compare(store: Store, runs: Sequence[RunRow], metric: str) -> Comparison:
         UserError: The runs are fewer than two, or about different data.
     """
     if len({run.run for run in runs}) < 2:
-        raise UserError("a comparison needs two different runs at least", try_this="choose another run")
+        raise UserError(
+            "a comparison needs two different runs at least", code="comparison-needs-two-different", try_this="choose another run"
+        )
     if len({run.dataset_fingerprint for run in runs}) > 1:
         raise UserError(
             "these runs are about different data, so their questions cannot be paired",
+            code="runs-different-data-questions",
             where=", ".join(sorted({run.dataset for run in runs})),
             try_this="compare runs of one board",
         )
@@ -296,13 +299,18 @@ def planned(store: Store, first: RunRow, second: RunRow, metrics: Sequence[str],
         UserError: The runs are about different data, or not both scored on a metric.
     """
     if (reason := why_unpaired(first, second)) is not None:
-        raise UserError(reason, where=f"{first.path}, {second.path}", try_this="two runs of one benchmark")
+        raise UserError(reason, code="power-plan", where=f"{first.path}, {second.path}", try_this="two runs of one benchmark")
     runs = [first.run, second.run]
     shown = queries.named_metrics(store, runs, metrics) if metrics else queries.metric_ids(store, runs)
     columns = queries.score_columns(store, first.dataset_fingerprint, runs, shown)
     both = [metric for metric in shown if all((run, metric) in columns.values for run in runs)]
     if not both:
-        raise UserError("these two were not scored on a common metric", where=", ".join(shown) or None, try_this="ragmeter judge score")
+        raise UserError(
+            "these two were not scored on a common metric",
+            code="two-not-scored-common",
+            where=", ".join(shown) or None,
+            try_this="ragmeter judge score",
+        )
     known = queries.definitions(store)
     mine, theirs = (np.stack([columns.values[run, metric] for metric in both]) for run in (second.run, first.run))
     moments = paired(mine, theirs, clusters=columns.sampled.labels)

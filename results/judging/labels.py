@@ -112,6 +112,7 @@ def export_items(store: Store, runs: Sequence[RunRow], criterion: str, number: i
     if not rows:
         raise UserError(
             "these runs have no " + ("two answers to one question" if pairs else "answers"),
+            code="runs-no",
             where=str(store.folder),
             try_this="name runs of one benchmark that have answered",
         )
@@ -188,15 +189,17 @@ def import_labels(store: Store, path: Path, annotator: str) -> Imported:
         if not match or match[1] not in known or (match[2] and match[2] not in known):
             raise UserError(
                 f"there is no item {item[:80]!r} in this store",
+                code="no-item-store",
                 where=position,
                 try_this="import the labels where the runs are: --store FOLDER",
             )
         first, second, read, question = match.groups()
         if question not in requests[known[first].dataset_fingerprint]:
-            raise UserError(f"the runs have no question {question[:80]!r}", where=position)
+            raise UserError(f"the runs have no question {question[:80]!r}", code="runs-no-question", where=position)
         if not criterion:
             raise UserError(
                 "this row does not say by what it is labeled",
+                code="row-not-say-labeled",
                 where=position,
                 try_this="fill the column `criterion`, as `ragmeter judge labels export` did",
             )
@@ -204,7 +207,7 @@ def import_labels(store: Store, path: Path, annotator: str) -> Imported:
         entry, other = (first, second) if second is None or first < second else (second, first)
         key = question, entry, other, criterion, read
         if key in results:
-            raise UserError("this item is labeled twice", where=position, try_this="keep one of the two rows")
+            raise UserError("this item is labeled twice", code="item-labeled-twice", where=position, try_this="keep one of the two rows")
         results[key] = known[first], label, row["note"]
     replaced, resting = _write(store, annotator, results)
     return Imported(len(results), blank, replaced, resting)
@@ -218,7 +221,7 @@ def _rows(path: Path) -> Iterable[tuple[str, dict[str, str]]]:
     try:
         text = path.read_text("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"this file cannot be read: {error}", where=str(path)) from None
+        raise UserError(f"this file cannot be read: {error}", code="unreadable-file", where=str(path)) from None
     csv.field_size_limit(_LONGEST)  # passages of whole documents are longer than the module expects
     # Spreadsheets of countries that write 0,5 separate cells by semicolons.
     reader = csv.DictReader(io.StringIO(text), delimiter=";" if text.partition("\n")[0].count(";") > 2 else ",")
@@ -226,6 +229,7 @@ def _rows(path: Path) -> Iterable[tuple[str, dict[str, str]]]:
     if missing:
         raise UserError(
             f"the column {missing[0]} is missing" if len(missing) == 1 else f"the columns {', '.join(missing)} are missing",
+            code="missing-columns",
             where=str(path),
             try_this="fill a file that `ragmeter judge labels export` wrote, and keep its columns",
         )
@@ -233,7 +237,7 @@ def _rows(path: Path) -> Iterable[tuple[str, dict[str, str]]]:
         for row in reader:
             yield f"{path}, line {reader.line_num}", {name: row.get(name) or "" for name in COLUMNS}
     except csv.Error as error:
-        raise UserError(f"this is no CSV: {error}", where=f"{path}, line {reader.line_num}") from None
+        raise UserError(f"this is no CSV: {error}", code="not-csv", where=f"{path}, line {reader.line_num}") from None
 
 
 def _label(text: str, first: str, second: str | None, position: str) -> str:
@@ -242,10 +246,14 @@ def _label(text: str, first: str, second: str | None, position: str) -> str:
             worth(text)
         except ValueError:
             words = ", ".join(VALUES)
-            raise UserError(f"{text!r} is no label", where=position, try_this=f"{words}, or a number from 0 to 1") from None
+            raise UserError(
+                f"{text!r} is no label", code="no-label", where=position, try_this=f"{words}, or a number from 0 to 1"
+            ) from None
         return text
     if text not in PAIR_LABELS:
-        raise UserError(f"{text!r} is no label of two answers", where=position, try_this=", ".join(PAIR_LABELS))
+        raise UserError(
+            f"{text!r} is no label of two answers", code="no-label-two-answers", where=position, try_this=", ".join(PAIR_LABELS)
+        )
     if text in (TIE, NONE):
         return text
     return ONE if (text == FIRST) == (first < second) else OTHER

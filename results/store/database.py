@@ -48,6 +48,7 @@ class DiskFull(Broke):
     def __init__(self, path: Path) -> None:
         super().__init__(
             "the disk is full",
+            code="disk-full",
             where=str(path),
             try_this="free some space, then `ragmeter run --resume`; every question finished before is kept",
         )
@@ -59,6 +60,7 @@ class Damaged(Broke):
     def __init__(self, path: Path) -> None:
         super().__init__(
             "the store's file is damaged or cut off",
+            code="damaged-store",
             where=str(path),
             try_this="put a backup in its place, or name another --store FOLDER and fill it with `ragmeter results "
             "merge` from exports or other stores; the file was left as it is",
@@ -107,7 +109,7 @@ class Database:
         """
         if not self.exists:
             what = "this is a file; a store is a folder" if self.folder.is_file() else "there is no store here yet"
-            raise UserError(what, where=str(self.folder), try_this="ragmeter demo, or --store FOLDER")
+            raise UserError(what, code="unreadable-store", where=str(self.folder), try_this="ragmeter demo, or --store FOLDER")
         self._require_file()
         with self._explaining(), self._shared.reading() as connection:
             yield connection
@@ -135,6 +137,7 @@ class Database:
         except Timeout:
             raise Broke(
                 f"the store was in use for over {PATIENCE_S:.0f} s: {holder.named(self.folder)}",
+                code="store-use-over-s",
                 where=str(self.folder),
                 try_this="wait for that process, or end it; nothing finished is lost",
             ) from None
@@ -144,7 +147,10 @@ class Database:
     def _require_file(self) -> None:
         if self.path.is_dir():
             raise UserError(
-                f"{FILE} is a folder; it must be a file", where=str(self.path), try_this="rename or remove it, or --store FOLDER"
+                f"{FILE} is a folder; it must be a file",
+                code="folder-file",
+                where=str(self.path),
+                try_this="rename or remove it, or --store FOLDER",
             )
 
     def _make_folder(self) -> None:
@@ -152,7 +158,10 @@ class Database:
             self.folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise UserError(
-                f"the store folder cannot be made: {error.strerror}", where=str(self.folder), try_this="--store FOLDER"
+                f"the store folder cannot be made: {error.strerror}",
+                code="store-folder-cannot-made",
+                where=str(self.folder),
+                try_this="--store FOLDER",
             ) from error
 
 
@@ -538,6 +547,7 @@ def _check_schema(connection: duckdb.DuckDBPyConnection, path: Path) -> bool:
             return False
         raise UserError(
             "this DuckDB file belongs to another program",
+            code="duckdb-file-belongs-another",
             where=str(path),
             try_this="choose another folder with --store FOLDER; the file was left as it is",
         ) from None
@@ -547,6 +557,7 @@ def _check_schema(connection: duckdb.DuckDBPyConnection, path: Path) -> bool:
         export = "results export FOLDER" if version < 7 else "store export -o FOLDER"
         raise UserError(
             f"the store has schema version {version}, this ragmeter speaks {SCHEMA}",
+            code="store-schema-version-ragmeter",
             where=str(path),
             try_this=f"with the ragmeter that wrote it (version {writer}): `ragmeter {export} --store {path.parent}`; "
             "then with this one: `ragmeter store import FOLDER --store NEW`; the file was left as it is",
@@ -598,14 +609,15 @@ def _explained(error: Exception, path: Path) -> Exception:
     if "not a valid DuckDB database" in text or "magic bytes" in text:
         return UserError(
             "this file is not a DuckDB database",
+            code="file-not-duckdb-database",
             where=str(path),
             try_this="choose another folder with --store FOLDER; the file was left as it is",
         )
     if isinstance(error, duckdb.Error) and _damaged(text):
         return Damaged(path)
     if "Permission denied" in text or getattr(error, "errno", None) in (13, 30):
-        return UserError("the store cannot be written", where=str(path), try_this="--store FOLDER")
+        return UserError("the store cannot be written", code="store-cannot-written", where=str(path), try_this="--store FOLDER")
     if isinstance(error, duckdb.Error) and busy(error):
         what = f"the store was in use for over {PATIENCE_S:.0f} s: {holder.named(path.parent, error)}"
-        return Broke(what, where=str(path), try_this="wait for that process, or end it; nothing finished is lost")
+        return Broke(what, code="unreadable-store", where=str(path), try_this="wait for that process, or end it; nothing finished is lost")
     return error

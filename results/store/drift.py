@@ -68,4 +68,6 @@ def refuse_drift(lines: Sequence[str]) -> None:
         UserError: There are such lines, as `drift` gives them.
     """
     if lines:
-        raise UserError(lines[0], where="--strict", try_this="run the older one again with --fresh, or leave out --strict")
+        raise UserError(
+            lines[0], code="model-drift", where="--strict", try_this="run the older one again with --fresh, or leave out --strict"
+        )

@@ -140,7 +140,9 @@ class Failures:
         shown = [f"{count:,} × {kind_of(reason)}: {without_secrets(reason)}" for reason, count in self.reasons[:_SHOWN]]
         more = [f"and {counted(len(self.reasons) - _SHOWN, 'more reason')}"] if len(self.reasons) > _SHOWN else []
         remedies = dict.fromkeys(_KINDS[kind_of(reason)][1] for reason, _ in self.reasons[:_SHOWN])
-        return Incomplete(what, where="; ".join([*shown, *more]), try_this=f"{'; '.join(remedies)}; then `{command}`")
+        return Incomplete(
+            what, code="incomplete-run", where="; ".join([*shown, *more]), try_this=f"{'; '.join(remedies)}; then `{command}`"
+        )
 
 
 def failures(store: Store, runs: Sequence[str]) -> dict[str, Failures]:

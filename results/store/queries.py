@@ -362,7 +362,9 @@ def experiment(store: Store, name: str | None = None) -> ExperimentRow:
     """
     known = experiments(store)
     if not known:
-        raise UserError("the store holds no experiment yet", where=str(store.folder), try_this="ragmeter run FILE")
+        raise UserError(
+            "the store holds no experiment yet", code="store-holds-no-experiment", where=str(store.folder), try_this="ragmeter run FILE"
+        )
     if name is None:
         return known[0]
     for row in known:
@@ -400,7 +402,7 @@ def find_run(store: Store, text: str) -> RunRow:
         raise unknown_run(store, "run", text, [row.run if hashes else row.path for row in every], every)
     distinct = {row.run: row for row in results}
     listed = ", ".join(f"{row.short} ({row.path})" for row in list(distinct.values())[:5])
-    raise UserError(f"{text!r} means {len(distinct)} runs", try_this=f"name one: {listed}")
+    raise UserError(f"{text!r} means {len(distinct)} runs", code="means-runs", try_this=f"name one: {listed}")
 
 
 def newest(executions: Sequence[RunRow]) -> RunRow:
@@ -434,10 +436,10 @@ def unknown_run(store: Store, noun: str, text: str, names: Sequence[str], every:
     if not results:
         error = unknown_name(noun, text, names)
         hint = f"{error.try_this}{' ' if nearest(text, names) else '; '}`ragmeter list runs` lists all"
-        return UserError(error.what, try_this=hint) if every else error
+        return UserError(error.what, code=error.code, try_this=hint) if every else error
     more = f", … ({len(results)} in all)" if len(results) > _OFFERED else ""
     hint = f"name one: {', '.join(results[:_OFFERED])}{more}; `ragmeter list runs` lists all"
-    return UserError(f"unknown {noun} {text!r}", try_this=hint)
+    return UserError(f"unknown {noun} {text!r}", code="unknown", try_this=hint)
 
 
 def metric_ids(store: Store, run_ids: Sequence[str]) -> list[str]:
@@ -453,7 +455,7 @@ class NotScored(UserError):
     """A metric was named that no run here was scored on; `metric` is what it was called."""
 
     def __init__(self, what: str, metric: str, *, where: str | None = None, try_this: str | None = None) -> None:
-        super().__init__(what, where=where, try_this=try_this)
+        super().__init__(what, code="not-scored", where=where, try_this=try_this)
         self.metric = metric
 
 

@@ -215,7 +215,7 @@ class Report:
             first = errors[0]
             position = f"{self.file}:{first.positions[0].line}" if first.positions and first.positions[0].line else self.file
             more = f" (and {len(errors) - 1} other kinds of problems)" if len(errors) > 1 else ""
-            raise UserError(f"{first.what}{more}", where=position, try_this=first.try_this)
+            raise UserError(f"{first.what}{more}", code="bad-submission", where=position, try_this=first.try_this)
         return self
 
 

@@ -131,12 +131,14 @@ def write_template(
         folder.mkdir(parents=True, exist_ok=True)
         for name in files:
             if (folder / name).exists():
-                raise UserError("this file is there already", where=str(folder / name), try_this="choose another --output")
+                raise UserError(
+                    "this file is there already", code="output-exists", where=str(folder / name), try_this="choose another --output"
+                )
         for name, content in files.items():
             with open(folder / name, "x", encoding="utf-8") as sink:
                 sink.writelines(content())
     except OSError as error:
-        raise UserError(f"the folder cannot be written: {error.strerror}", where=str(folder)) from error
+        raise UserError(f"the folder cannot be written: {error.strerror}", code="folder-cannot-written", where=str(folder)) from error
     return [folder / name for name in files]
 
 
@@ -224,9 +226,9 @@ def write_bundle(
         UserError: The file is there already, or cannot be written.
     """
     if path.suffix != SUFFIX:
-        raise UserError("a bundle's name ends with .zip", where=str(path), try_this=f"{path.name}{SUFFIX}")
+        raise UserError("a bundle's name ends with .zip", code="bundle-name-ends-zip", where=str(path), try_this=f"{path.name}{SUFFIX}")
     if path.exists():
-        raise UserError("this file is there already", where=str(path), try_this="choose another name")
+        raise UserError("this file is there already", code="output-exists", where=str(path), try_this="choose another name")
     card_bytes = card_yaml(card).encode()
     rows = [_row(prediction) for prediction in predictions]
     body = b"".join(rows)
@@ -258,7 +260,7 @@ def write_bundle(
         os.replace(partial, path)
     except OSError as error:
         partial.unlink(missing_ok=True)
-        raise UserError(f"the bundle cannot be written: {error.strerror}", where=str(path)) from error
+        raise UserError(f"the bundle cannot be written: {error.strerror}", code="bundle-cannot-written", where=str(path)) from error
     return manifest
 
 
@@ -303,11 +305,11 @@ def _explained(where: str) -> Iterator[None]:
     except (zlib.error, EOFError, NotImplementedError, RuntimeError) as error:
         raise _broken(f"the archive is damaged: {error}", where) from None
     except OSError as error:
-        raise UserError(f"this file cannot be read: {error.strerror or error}", where=where) from error
+        raise UserError(f"this file cannot be read: {error.strerror or error}", code="unreadable-file", where=where) from error
 
 
 def _broken(what: str, where: str) -> UserError:
-    return UserError(what, where=where, try_this="make it with `ragmeter submit bundle RUN -o FILE.zip`")
+    return UserError(what, code="bad-bundle", where=where, try_this="make it with `ragmeter submit bundle RUN -o FILE.zip`")
 
 
 def _check_archive(source: IO[bytes], where: str, limits: Limits) -> None:

@@ -465,7 +465,7 @@ def stored_training(store: Store) -> LoadTraining:
         wanted = DataReference.parse(reference)
         results = {row.question: row.text for data in _within(wanted, held()) for row in asked(data)}
         if not results:
-            raise UserError("the store has no question of them")
+            raise UserError("the store has no question of them", code="store-no-question")
         return _Stored(wanted, tuple(_Question(identifier, text) for identifier, text in results.items()))
 
     return load

@@ -183,7 +183,9 @@ def unknown_name(noun: str, wrong: str, known: Iterable[str], *, where: str | No
     more = f", … ({len(names)} in all)" if len(names) > _LISTED else ""
     listed = f"known: {', '.join(names[:_LISTED])}{more}" if names else f"there is no {noun} yet"
     hint = f"did you mean {guess!r}?" if guess else listed
-    return UserError(f"unknown {noun} {wrong!r}", code="unknown-" + noun.replace(" ", "-"), where=where, try_this=hint)
+    return UserError(
+        f"unknown {noun} {wrong!r}", code="unknown-" + noun.split(" of ")[0].split(" in ")[0].replace(" ", "-"), where=where, try_this=hint
+    )
 
 
 # -- A number with its noun --

@@ -68,7 +68,7 @@ class Registry(Generic[E]):
         if taken is not None and taken != source:
             raise UserError(
                 f"two {self.noun}s are called {entry.id!r}",
-                code="two-s-called",
+                code="duplicate-name",
                 where=f"{taken} and {source}",
                 try_this="rename one of them",
             )

@@ -15,12 +15,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks import leakage as module
-from benchmarks.core.errors import UserError
 from benchmarks.corpus import Corpus
 from benchmarks.leakage import ANSWERS, CONTEXTS, NOWHERE, QUESTION, NgramIndex, Text, contamination, texts, training_files, unit
 from benchmarks.registry import load
 from benchmarks.schema import Passage, Question, passage_id
 from benchmarks.text import normalize
+from tests.support.errors import raises
 
 QUESTION_TEXT = "one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen"
 WORDS = QUESTION_TEXT.split()
@@ -251,7 +251,7 @@ def test_a_bad_record_is_named_or_left_out_and_counted(benchmark_of, tmp_path):
     path = tmp_path / "t.jsonl"
     path.write_text(f'{{"a": \n{{"a": "{QUESTION_TEXT}"}}\n')
     benchmark = benchmark_of((QUESTION_TEXT, ("x",), PASSAGE))
-    with pytest.raises(UserError, match="not JSON") as caught:
+    with raises("bad-record") as caught:
         contamination([benchmark], [path])
     assert f"{path}, line 1" in caught.value.where
     report = contamination([benchmark], [path], skip_bad=True)
@@ -266,9 +266,9 @@ def test_a_folder_gives_its_training_files_by_name(tmp_path):
         path.write_bytes(b"x")
     assert training_files(tmp_path) == [tmp_path / "a/c.txt.gz", tmp_path / "b.jsonl"]
     (tmp_path / "empty").mkdir()
-    with pytest.raises(UserError, match="no training file"):
+    with raises("folder-holds-no-training"):
         training_files(tmp_path / "empty")
-    with pytest.raises(UserError, match="no such training file"):
+    with raises("missing-file"):
         training_files(tmp_path / "none.jsonl")
 
 

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.core.errors import UserError
 from benchmarks.schema import Passage, Question
 from judges import score as scoring
 from judges.metric import METRICS, Metric, QuestionGraphs, parse
 from judges.score import check_invariants, score
 from methods.api import FAILED, SUPPORT, TRIPLES, Evidence, Prediction
+from tests.support.errors import raises
 
 TEXTS = {"p1#0": "Rome", "p2#1": "", "p1": "Rome is the capital of Italy.", "p2": "Milan is not.", "p3": "The Po flows to the sea."}
 PASSAGES = {name: Passage(name, "", text) for name, text in TEXTS.items()}
@@ -70,16 +70,16 @@ def test_predictions_by_id_may_come_in_any_order_and_leave_gaps():
 
 def test_predictions_of_other_questions_are_refused():
     queries = [question("q1"), question("q2")]
-    with pytest.raises(UserError, match="belongs"):
+    with raises("prediction-stands-belongs"):
         score(queries, [predicted(queries[1]), predicted(queries[0])], ["em"])
-    with pytest.raises(UserError, match="not one of the questions"):
+    with raises("prediction-not-questions"):
         score(queries, {"q9": predicted(queries[0])}, ["em"])
-    with pytest.raises(UserError, match="1 predictions for 2"):
+    with raises("predictions-questions"):
         score(queries, [predicted(queries[0])], ["em"])
 
 
 def test_an_unknown_metric_names_the_nearest():
-    with pytest.raises(UserError, match="recall"):
+    with raises("unknown-metric"):
         score([], [], ["recal@5"])
 
 

@@ -14,6 +14,7 @@ from methods.training import TRAININGS
 from ragmeter import experiment
 from ragmeter.runner.tasks import tasks_of
 from results.boards.published import beside
+from tests.support.errors import raises
 
 ROOT = Path(__file__).resolve().parents[2]
 TABLES = ("table2", "table3", "table4", "table7", "baselines")
@@ -154,7 +155,7 @@ def test_a_run_is_another_one_under_other_instructions(data_folder: Path) -> Non
 def test_a_benchmark_without_instructions_is_refused_before_anything_runs() -> None:
     text = SMALL.replace("id: longbench/qasper", "id: worlds/long").replace(", config: {path: PATH}", "")
     (task,) = tasks_of_nothing(text)
-    with pytest.raises(UserError, match="worlds/long:test brings none") as caught:
+    with raises("follows-reading-instructions-brings") as caught:
         _ = task.reading
     assert "reading: own" in str(caught.value.try_this)
 

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from benchmarks.core.errors import UserError
 from methods.training import TRAININGS
 from ragmeter import experiment
 from ragmeter.experiment import Experiment, MethodPlan
 from ragmeter.runner.tasks import load_benchmark, tasks_of
+from tests.support.errors import raises
 
 ROOT = Path(__file__).resolve().parents[2]
 READERS = {"llama-2-7b-chat": "meta-llama/Llama-2-7b-chat-hf", "flan-t5-xl": "google/flan-t5-xl", "gpt-3.5-turbo": "gpt-3.5-turbo"}
@@ -203,6 +203,6 @@ def test_runs_over_the_two_parts_of_worlds_are_distinguished(tmp_path: Path) -> 
 def test_without_the_data_the_error_says_which(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("RAGMETER_DATA", str(tmp_path))
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    with pytest.raises(UserError, match="no data of webqsp") as caught:
+    with raises("not-cache-hub-not") as caught:
         tasks_of(load("table1", tmp_path))
     assert "rmanluo/RoG-webqsp" in str(caught.value)

@@ -10,6 +10,7 @@ import pytest
 
 from benchmarks.core.errors import UserError
 from ragmeter import experiment
+from tests.support.errors import raises
 
 GOOD = "name: x\nbenchmarks: [{id: worlds/multihop, limit: 5}]\nmethods: [{id: bm25, k: 3}]\nmetrics: [f1, em]\n"
 TRAINED = GOOD.replace("{id: bm25, k: 3}", "{id: dense, config: {model: {checkpoint: ark}}}")
@@ -70,9 +71,9 @@ def test_a_checkpoint_without_trainings_says_how_to_have_it() -> None:
     assert "before" in str(refused(GOOD + late).try_this)
 
 
-@pytest.mark.parametrize(("position", "what"), [("", "this is a folder"), ("/dev/null", "this is no file")])
+@pytest.mark.parametrize(("position", "what"), [("", "experiment-yaml-file-shipped"), ("/dev/null", "experiment-yaml-file-shipped")])
 def test_what_is_no_file_is_called_what_it_is(position: str, what: str, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=what) as caught:
+    with raises(what) as caught:
         experiment.load(position or str(tmp_path))
     assert caught.value.try_this
 
@@ -85,7 +86,7 @@ def test_a_folder_of_a_shipped_name_does_not_hide_it(tmp_path: Path, monkeypatch
 
 def test_bytes_that_are_no_text_are_refused(tmp_path: Path) -> None:
     (tmp_path / "x.yaml").write_bytes(b"name: \xff\xfe\n")
-    with pytest.raises(UserError, match="no text in UTF-8") as caught:
+    with raises("not-utf8") as caught:
         experiment.load(str(tmp_path / "x.yaml"))
     assert "UTF-8" in str(caught.value.try_this)
 

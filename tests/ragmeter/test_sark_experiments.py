@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from benchmarks.core.errors import UserError
 from methods.sark.config import SarkTrainingConfig
 from methods.sark.data import training_benchmarks
 from methods.training import TRAININGS
@@ -17,6 +16,7 @@ from ragmeter import experiment
 from ragmeter.experiment import Experiment, MethodPlan
 from ragmeter.runner.tasks import load_benchmark, tasks_of
 from results.store.variants import style_of_name
+from tests.support.errors import raises
 
 ROOT = Path(__file__).resolve().parents[2]
 TABLES = ("table1", "table2", "table3", "table6", "figure4", "figure5", "figure6", "figure8")
@@ -231,5 +231,5 @@ def test_the_ranker_that_all_begin_from_was_taught_on_other_worlds() -> None:
 def test_without_the_data_the_error_says_which(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("RAGMETER_DATA", str(tmp_path))
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    with pytest.raises(UserError, match="sark"):
+    with raises("no-data-found"):
         tasks_of(experiment.load("sark/table2"))

@@ -20,6 +20,7 @@ from methods.training import Silent
 from ragmeter.cli import doctor, errors
 from ragmeter.runner.trainings import TrainingJob
 from results.store.store import Store
+from tests.support.errors import raises
 
 Command = Callable[..., tuple[int, str, str]]
 
@@ -71,7 +72,7 @@ def test_an_output_is_made_before_anything_is_trained(tmp_path: Path, monkeypatc
     config = entry.validate({"preset": "demo", "graph": ["worlds/multihop:train"]})
     job = TrainingJob(entry, config, Store(tmp_path / "store"), output=tmp_path / "file" / "out")
     monkeypatch.setattr(TrainingJob, "_run", lambda *_: pytest.fail("it was trained"))
-    with pytest.raises(UserError, match="cannot be written"):
+    with raises("system-not-a-directory"):
         job.run(Silent())
 
 
@@ -95,7 +96,7 @@ def test_work_that_could_not_be_kept_is_not_begun(tmp_path: Path, monkeypatch: p
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(Broke, match="No space left"), journal:
+    with raises("system-no-space-left-on-device"), journal:
         journal.add("a", "x", 1)
 
 
@@ -107,7 +108,7 @@ def test_a_file_that_may_not_be_written_is_distinguished_from_one_that_may(tmp_p
     require_writable(kept)
     # Whoever runs the tests may be allowed everything.
     monkeypatch.setattr(os, "access", lambda path, mode: Path(path) != kept)
-    with pytest.raises(UserError, match="the export cannot be written: Permission denied") as caught:
+    with raises("system-permission-denied") as caught:
         require_writable(kept, what="the export")
     assert caught.value.where == str(kept)
 

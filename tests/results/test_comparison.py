@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks.core.errors import UserError
 from benchmarks.corpus import Corpus
 from benchmarks.registry import Benchmark, DataReference
 from benchmarks.schema import Passage, Question, passage_id
@@ -20,6 +19,7 @@ from results.store import queries
 from results.store.provenance import attribution
 from results.store.queries import RunRow
 from results.store.store import FINISHED, Run, Store
+from tests.support.errors import raises
 from tests.support.toy import CARD
 
 NAN = float("nan")
@@ -117,9 +117,9 @@ def test_slices_come_by_frequency_of_the_type_and_by_number_of_gold_passages(mad
 
 def test_runs_about_different_data_are_refused(made: Made, store: Store) -> None:
     first, second = made(store, SCORES)["bm25"], made(store, SCORES, limit=4)["dense"]
-    with pytest.raises(UserError, match="different data"):
+    with raises("runs-different-data-questions"):
         compare(store, [first, second], EM)
-    with pytest.raises(UserError, match="two different runs"):
+    with raises("comparison-needs-two-different"):
         compare(store, [first, first], EM)
 
 

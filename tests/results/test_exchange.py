@@ -13,7 +13,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from benchmarks.core.errors import UserError
 from benchmarks.schema import Passage
 from judges.judge import AS_GIVEN, FIRST, SECOND, SWAPPED, TIE, Judge, JudgeCall, Parsed, Score
 from methods.api import FAILED, Call, Evidence, Prediction, Usage
@@ -24,6 +23,7 @@ from results.judging.labels import labels, standing
 from results.store import queries
 from results.store.invariants import check_run, violations
 from results.store.store import BY_RUN, FINISHED, RUNNING, Run, Store, insert
+from tests.support.errors import raises
 from tests.support.stores import change_answer, score_again
 
 METRIC = "em(rules=squad)#v1"
@@ -187,23 +187,23 @@ def test_some_runs_can_be_exported_with_what_belongs_to_them(tmp_path: Path) -> 
 def test_what_is_no_store_and_what_would_be_overwritten_is_refused(tmp_path: Path) -> None:
     store = Store(tmp_path / "a")
     fill(store, "r1", [1])
-    with pytest.raises(UserError, match="neither a store nor an export"):
+    with raises("neither-store-nor-export"):
         exchange.merge(store, tmp_path)
-    with pytest.raises(UserError, match="the store itself"):
+    with raises("store-itself"):
         exchange.merge(store, store.folder)
-    with pytest.raises(UserError, match="not empty"):
+    with raises("folder-not-empty"):
         exchange.export(store, store.folder)
-    with pytest.raises(UserError, match="no run 'r9'"):
+    with raises("no-run-store"):
         exchange.export(store, tmp_path / "out", ["r9"])
-    with pytest.raises(UserError, match="no store here"):
+    with raises("unreadable-store"):
         exchange.export(Store(tmp_path / "nowhere"), tmp_path / "out")
     assert [path.name for path in tmp_path.iterdir()] == ["a"], "nothing half made is left"
     exchange.export(store, tmp_path / "out")
     (tmp_path / "out" / "scores.parquet").unlink()
-    with pytest.raises(UserError, match=r"lacks scores\.parquet"):
+    with raises("export-lacks-parquet"):
         exchange.merge(store, tmp_path / "out")
     (tmp_path / "out" / exchange.MANIFEST).write_text('{"format": 1, "schema": 99, "rows": {}}')
-    with pytest.raises(UserError, match="newer ragmeter"):
+    with raises("newer-ragmeter-wrote-export"):
         exchange.merge(store, tmp_path / "out")
 
 

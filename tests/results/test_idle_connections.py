@@ -16,10 +16,10 @@ from typing import Any
 import duckdb
 import pytest
 
-from benchmarks.core.errors import UserError
 from results.store import database
 from results.store.database import _Shared
 from results.store.store import Store
+from tests.support.errors import raises
 
 
 @pytest.fixture
@@ -169,7 +169,7 @@ def test_a_store_that_cannot_be_opened_says_so_and_can_be_tried_again(tmp_path: 
     store = Store(tmp_path)
     (tmp_path / "store.duckdb").write_bytes(b"not a database" * 100)
     for use in (names, lambda store: written(store, "x"), names):
-        with pytest.raises(UserError, match="not a DuckDB database"):
+        with raises("file-not-duckdb-database"):
             use(store)
     (tmp_path / "store.duckdb").unlink()
     written(store, "mended")
@@ -226,7 +226,7 @@ def test_a_store_in_a_folder_that_cannot_be_written_is_read(folder: Path, monkey
 
     monkeypatch.setattr(_Shared, "_queue", denied)
     assert names(store) == set()
-    with pytest.raises(UserError, match="cannot be written"):
+    with raises("store-cannot-written"):
         written(store, "never")
 
 

@@ -19,6 +19,7 @@ from results.judging.judgments import ONE, OTHER, digest, with_present
 from results.judging.labels import COLUMNS, Imported, Label, export_items, import_labels, labels
 from results.statistics.judges import krippendorff_alpha
 from results.store.store import Store, storable
+from tests.support.errors import raises
 from tests.support.stores import change_answer, reopen
 
 GOLDS = [f"gold{n}" for n in range(30)]
@@ -101,9 +102,9 @@ def test_a_spreadsheet_runs_nothing_of_an_answer(store: Store, runs: dict[str, A
 
 
 def test_runs_without_answers_or_without_a_common_question_cannot_be_labeled(store: Store, runs: dict[str, Any], fill: Any) -> None:
-    with pytest.raises(UserError, match="two answers"):
+    with raises("runs-no"):
         export_items(store, [runs["secret-method"]], "overall", 5, pairs=True)
-    with pytest.raises(UserError, match="no answers"):
+    with raises("runs-no"):
         export_items(store, [], "accuracy", 5, pairs=False)
 
 
@@ -181,27 +182,27 @@ def test_a_wrong_row_names_its_line_and_nothing_comes_in(
 
 def test_a_label_of_one_answer_is_none_of_two(store: Store, runs: dict[str, Any], tmp_path: Path) -> None:
     (row,) = pairs(store, runs, 1)
-    with pytest.raises(UserError, match="'right' is no label of two answers") as caught:
+    with raises("no-label-two-answers") as caught:
         import_labels(store, written(tmp_path / "a.csv", [{**row, "label": "right"}]), "ann")
     assert "tie" in str(caught.value.try_this)
 
 
 def test_the_same_item_twice_is_refused(store: Store, runs: dict[str, Any], tmp_path: Path) -> None:
     (row,) = single(store, runs, 1)
-    with pytest.raises(UserError, match="labeled twice"):
+    with raises("item-labeled-twice"):
         import_labels(store, written(tmp_path / "a.csv", [{**row, "label": item} for item in ("right", "wrong")]), "ann")
 
 
 def test_files_that_are_no_labels_say_so(store: Store, runs: dict[str, Any], tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="cannot be read"):
+    with raises("unreadable-file"):
         import_labels(store, tmp_path / "none.csv", "ann")
     path = tmp_path / "a.csv"
     path.write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(UserError, match="cannot be read"):
+    with raises("unreadable-file"):
         import_labels(store, path, "ann")
     for heads, missing in (("item,criterion", "the column 'label' is"), ("label,note", "the columns 'item', 'criterion' are")):
         path.write_text(f"{heads}\n1,2\n")
-        with pytest.raises(UserError, match=f"{missing} missing") as caught:
+        with raises("missing-columns") as caught:
             import_labels(store, path, "ann")
         assert "judge labels export" in str(caught.value.try_this)
 

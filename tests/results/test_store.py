@@ -16,13 +16,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchmarks.core.errors import Broke, UserError
+from benchmarks.core.errors import UserError
 from benchmarks.schema import Passage
 from methods.api import FAILED, REASON_CHARACTERS, Evidence, Indexed, Prediction, Usage, reason
 from results.store import queries
 from results.store.database import DiskFull
 from results.store.failures import cause_of, failures
 from results.store.store import FINISHED, RUNNING, Run, Store
+from tests.support.errors import raises
 
 RUN = Run("f00dfeed", "bm25", "bm25", "retriever", {"id": "bm25"}, "toy:dev", "d1", "distractor", 0, 3, {"python": "3"})
 
@@ -113,7 +114,7 @@ def test_forgetting_a_run_leaves_others_alone(store: Store) -> None:
 def test_nothing_is_read_where_nothing_was_written(store: Store) -> None:
     assert store.finished_questions("any") == set()
     assert store.status("any") is None
-    with pytest.raises(UserError, match="no store here yet") as caught:
+    with raises("unreadable-store") as caught:
         store.predictions("any")
     assert "ragmeter demo" in str(caught.value.try_this)
     assert not store.folder.exists()
@@ -121,7 +122,7 @@ def test_nothing_is_read_where_nothing_was_written(store: Store) -> None:
 
 def test_a_file_is_not_taken_for_a_store_that_is_still_to_come(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
-    with pytest.raises(UserError, match="a store is a folder"):
+    with raises("unreadable-store"):
         Store(tmp_path / "file").predictions("any")
 
 
@@ -129,9 +130,9 @@ def test_a_database_of_another_program_is_refused_and_left_as_it_is(tmp_path: Pa
     path = tmp_path / "store.duckdb"
     with duckdb.connect(str(path)) as connection:
         connection.execute("CREATE TABLE invoices AS SELECT 42 AS total")
-    with pytest.raises(UserError, match="another program"):
+    with raises("duckdb-file-belongs-another"):
         Store(tmp_path).start(RUN)
-    with pytest.raises(UserError, match="another program"):
+    with raises("duckdb-file-belongs-another"):
         Store(tmp_path).status("x")
     with duckdb.connect(str(path), read_only=True) as connection:
         assert connection.execute("SELECT total FROM invoices").fetchall() == [(42,)]
@@ -140,7 +141,7 @@ def test_a_database_of_another_program_is_refused_and_left_as_it_is(tmp_path: Pa
 def test_a_file_that_is_no_database_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
     path = tmp_path / "store.duckdb"
     path.write_text("not a database, " * 1000)
-    with pytest.raises(UserError, match="not a DuckDB database"):
+    with raises("file-not-duckdb-database"):
         Store(tmp_path).start(RUN)
     assert path.read_text() == "not a database, " * 1000
 
@@ -159,7 +160,7 @@ def test_a_damaged_file_is_called_so_and_left_as_it_is(store: Store, damage: str
         raw = raw[: 5_000 if damage == "cut within the header" else 20_000]
     path.write_bytes(raw)
     for use in (lambda: Store(store.folder).status(RUN.run), lambda: Store(store.folder).start(RUN)):
-        with pytest.raises(Broke, match="damaged or cut off") as caught:
+        with raises("damaged-store") as caught:
             use()
         assert caught.value.where == str(path)
         assert "backup" in str(caught.value.try_this)
@@ -182,7 +183,7 @@ def test_a_store_of_another_schema_is_refused_and_the_way_to_bring_it_along_said
     store.database.close()
     before = store.database.path.read_bytes()
     for use in (lambda: Store(store.folder).start(RUN), lambda: Store(store.folder).status(RUN.run)):
-        with pytest.raises(UserError, match=f"schema version {version}") as caught:
+        with raises("store-schema-version-ragmeter") as caught:
             use()
         assert caught.value.where == str(store.database.path)
         export = "results export FOLDER" if version < 7 else "store export -o FOLDER"

@@ -17,10 +17,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.core.errors import Broke, UserError
+from benchmarks.core.errors import Broke
 from methods.api import Prediction
 from results.store import database, holder, losses, queries
 from results.store.store import FINISHED, INTERRUPTED, RUNNING, Run, Store
+from tests.support.errors import raises
 
 EARLIER = Run("1111aaaa", "bm25", "bm25", "retriever", {}, "toy:dev", "d", "corpus", 0, 4, {})
 LATER = replace(EARLIER, run="2222bbbb", questions=50)
@@ -173,7 +174,7 @@ def test_loss_in_a_folder_that_cannot_be_written_is_said_once_and_marks_nothing(
 def test_folder_in_the_place_of_the_file_is_a_user_error(tmp_path: Path) -> None:
     (tmp_path / "store.duckdb").mkdir()
     for use in (lambda: Store(tmp_path).start(EARLIER), lambda: Store(tmp_path).status("x")):
-        with pytest.raises(UserError, match="is a folder") as caught:
+        with raises("folder-file") as caught:
             use()
         assert caught.value.where == str(tmp_path / "store.duckdb")
         assert caught.value.exit_code == 2

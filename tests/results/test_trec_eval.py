@@ -17,6 +17,7 @@ from judges.score import score
 from methods.api import Evidence, Prediction
 from ragmeter.cli import main
 from results.formats import trec_eval
+from tests.support.errors import raises
 
 QUESTIONS = 24
 NAMES = ("msmarco_v2.1_doc_{}#3_123", "doc#{}", "doc{}", "#{}", "Zürich\u00a0{}", "漢{}", "%41{}", "d'{}\"")
@@ -113,21 +114,21 @@ def test_ranking_metrics_over_predictions_are_trec_evals_whatever_the_ids(tmp_pa
 @pytest.mark.parametrize(
     ("run", "qrels", "where", "what"),
     [
-        ("q Q0 d 1 1.0 t\nq Q0 d 1\n", "q 0 d 1\n", "run.txt:2", "4 columns"),
-        ("q Q0 d 1 high t\n", "q 0 d 1\n", "run.txt:1", "high"),
-        ("q Q0 d 1 1e99 t\n", "q 0 d 1\n", "run.txt:1", "finite"),
-        ("q Q0 d 1 2 t\nr Q0 d 1 2 t\n\nq Q0 d 2 1 t\n", "q 0 d 1\n", "run.txt:4", "twice"),
-        ("q Q0 d 1 1.0 t\n", "q 0 d 1\nq 0 d 0\n", "qrels.txt:2", "twice"),
-        ("q Q0 d 1 1.0 t\n", "q 0 d high\n", "qrels.txt:1", "high"),
-        ("q Q0 d 1 1.0 t\n", "q Q0 d 1 1.0 t\n", "qrels.txt:1", "6 columns"),
-        ("q Q0 d 1 1.0 t\n", "", "qrels.txt", "no line of data"),
-        ("q Q0 d 1 1.0 t\n", "p 0 d 1\n", "run.txt", "no question"),
+        ("q Q0 d 1 1.0 t\nq Q0 d 1\n", "q 0 d 1\n", "run.txt:2", "bad-line"),
+        ("q Q0 d 1 high t\n", "q 0 d 1\n", "run.txt:1", "bad-line"),
+        ("q Q0 d 1 1e99 t\n", "q 0 d 1\n", "run.txt:1", "bad-line"),
+        ("q Q0 d 1 2 t\nr Q0 d 1 2 t\n\nq Q0 d 2 1 t\n", "q 0 d 1\n", "run.txt:4", "unknown-layout"),
+        ("q Q0 d 1 1.0 t\n", "q 0 d 1\nq 0 d 0\n", "qrels.txt:2", "unknown-layout"),
+        ("q Q0 d 1 1.0 t\n", "q 0 d high\n", "qrels.txt:1", "bad-line"),
+        ("q Q0 d 1 1.0 t\n", "q Q0 d 1 1.0 t\n", "qrels.txt:1", "bad-line"),
+        ("q Q0 d 1 1.0 t\n", "", "qrels.txt", "file-holds-no-line"),
+        ("q Q0 d 1 1.0 t\n", "p 0 d 1\n", "run.txt", "no-question-run-among"),
     ],
 )
 def test_what_is_wrong_is_named_with_file_and_line(run: str, qrels: str, where: str, what: str, tmp_path: Path) -> None:
     (tmp_path / "run.txt").write_text(run)
     (tmp_path / "qrels.txt").write_text(qrels)
-    with pytest.raises(UserError, match=what) as error:
+    with raises(what) as error:
         trec_eval.evaluate(tmp_path / "run.txt", tmp_path / "qrels.txt")
     assert where in (error.value.where or "")
 

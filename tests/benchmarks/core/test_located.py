@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 import yaml
 
-from benchmarks.core.errors import UserError
 from benchmarks.core.yaml import line_numbers
 from ragmeter import yaml_source
 from results.submission import card
+from tests.support.errors import raises
 
 TEXT = "a: 1\nb:\n  - c: 2\n    d: [x, y]\n  - e\nf: {g: h}\n"
 
@@ -36,7 +36,7 @@ def test_keys_and_items_have_the_lines_that_they_stand_in() -> None:
 def test_a_key_that_stands_twice_is_refused_alike_wherever_yaml_is_read(text: str) -> None:
     responses = []
     for read in (yaml_source.read, lambda text, name: card.read(text.encode(), name)):
-        with pytest.raises(UserError, match="key 'a' occurs twice") as caught:
+        with raises("key-occurs-twice") as caught:
             read(text, "f")
         responses.append(caught.value.lines())
         assert caught.value.where == "f:3"

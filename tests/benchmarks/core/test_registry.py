@@ -10,6 +10,7 @@ from benchmarks.corpus import Corpus
 from benchmarks.registry import DATASETS, Benchmark, DataReference, DatasetCard, SkippedRecord, load, register, resolve
 from benchmarks.schema import Passage, Question, passage_id
 from benchmarks.settings import Setting
+from tests.support.errors import raises
 
 WORDS = st.from_regex(r"[a-z0-9_.-]{1,6}", fullmatch=True)
 
@@ -23,7 +24,7 @@ def test_a_data_reference_prints_and_parses_back(name, subset, split):
 
 @pytest.mark.parametrize("text", ["", "a b", "a/b/c", "a:", "a:b:c", "a:b+", "/b"])
 def test_what_is_no_data_reference_is_refused_with_the_form(text):
-    with pytest.raises(UserError, match="not a data reference") as caught:
+    with raises("not-data-reference") as caught:
         DataReference.parse(text)
     assert "name[/subset][:split]" in caught.value.try_this
 
@@ -88,14 +89,14 @@ def test_a_mistyped_part_is_answered_with_the_nearest(text, nearest):
 
 
 def test_2wiki_has_no_subsets():
-    with pytest.raises(UserError, match="unknown subset"):
+    with raises("unknown-subset"):
         resolve("2wikimultihopqa/ans")
 
 
 def test_wrong_options_are_user_errors():
-    with pytest.raises(UserError, match="did you mean 'skip_bad'"):
+    with raises("unknown-option"):
         load("hotpotqa", {"skipbad": True})
-    with pytest.raises(UserError, match="option skip_bad of hotpotqa"):
+    with raises("bad-option"):
         load("hotpotqa", {"skip_bad": "perhaps"})
 
 
@@ -143,7 +144,7 @@ def test_joined_splits_are_concatenated_with_everything_they_report(toy):
 
 
 def test_a_question_id_in_two_joined_splits_is_an_error(toy):
-    with pytest.raises(UserError, match="'a0' occurs twice"):
+    with raises("duplicate-question"):
         load("toy:a+same")
 
 
@@ -175,7 +176,7 @@ def test_a_limit_takes_the_first_questions_over_the_same_corpus(toy):
 
 
 def test_a_name_taken_by_another_module_is_an_error(toy):
-    with pytest.raises(UserError, match="two datasets are called 'toy'"):
+    with raises("duplicate-name"):
         registry.DATASETS.add(registry.DATASETS.get("toy"), "another.module")
 
 
@@ -190,6 +191,6 @@ def test_a_broken_plug_in_is_noted_and_the_rest_works(monkeypatch):
     fresh = Registry("dataset", "benchmarks", "ragmeter.benchmarks")
     assert "nothing" not in fresh
     assert fresh.broken == {"broken": "ImportError: no such module"}
-    with pytest.raises(UserError, match="unknown dataset 'nothing'") as caught:
+    with raises("unknown-dataset") as caught:
         fresh.get("nothing")
     assert "`ragmeter doctor` says why these plug-ins could not be loaded: broken" in str(caught.value)

@@ -24,6 +24,7 @@ from methods.api import Evidence, Prediction
 from results.formats.predictions import FORMATS
 from results.offered import LIMITS
 from results.submission import Findings
+from tests.support.errors import raises
 from tests.support.hub_server import HubServer, Repository
 
 DOCUMENTS = {"d1": ("Ants", "Ants dig."), "d2": ("Bees", "Bees fly."), "d3": ("Bees", "Bees fly."), "q2": ("", "Who flies?")}
@@ -194,7 +195,7 @@ def test_corpus_folder_must_keep_documents_of_equal_text(tmp_path: Path) -> None
     merged, kept = tmp_path / "merged", tmp_path / "kept"
     build_corpus(path / "corpus.jsonl", merged)
     build_corpus(path / "corpus.jsonl", kept, layout="beir")
-    with pytest.raises(UserError, match="beir"):
+    with raises("beir-corpus"):
         load("beir:test", {"path": str(path), "corpus": str(merged)})
     require_read(load("beir:test", {"path": str(path), "corpus": str(kept)}))
 

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from benchmarks.core.errors import UserError
 from benchmarks.io import records as json_stream
 from benchmarks.io.records import stream_json
+from tests.support.errors import raises
 
 RECORDS = [{"id": i, "text": f"Zürich \u2028 {i} \U0001f600 \x00 \x1f " * 3, "nested": [[1, [None, True]]]} for i in range(7)]
 
@@ -142,7 +143,7 @@ def test_an_empty_array_has_no_records(tmp_path):
 
 @pytest.mark.parametrize("content", [b"", b"\n\r\n  ", b"\xef\xbb\xbf"])
 def test_an_empty_file_is_an_error_that_names_it(tmp_path, content):
-    with pytest.raises(UserError, match="empty") as caught:
+    with raises("empty-file") as caught:
         list(stream_json(written(tmp_path, content)))
     assert "file" in caught.value.where
 
@@ -165,7 +166,7 @@ def test_a_cut_or_damaged_gzip_file_is_an_error(tmp_path):
 
 def test_a_missing_file_and_a_folder_are_errors(tmp_path):
     for path in (tmp_path / "none", tmp_path):
-        with pytest.raises(UserError, match="cannot be read"):
+        with raises("unreadable-file"):
             list(stream_json(path))
 
 

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.core.errors import UserError
 from benchmarks.io.records import is_parquet, rows
 from benchmarks.registry import SkippedRecord
 from benchmarks.sources import read_records, records
+from tests.support.errors import raises
 
 ROWS = [
     {
@@ -69,7 +69,7 @@ def test_a_member_of_an_archive_may_be_parquet(path, tmp_path):
 
 def test_a_cut_file_is_named(path):
     path.write_bytes(path.read_bytes()[:-100])
-    with pytest.raises(UserError, match="damaged or cut off") as caught:
+    with raises("damaged-parquet") as caught:
         list(records(path))
     assert caught.value.where == str(path)
 
@@ -115,5 +115,5 @@ def test_an_empty_table_holds_no_record(tmp_path):
     sink = io.BytesIO()
     pq.write_table(pa.table({"a": pa.array([], pa.string())}), sink)
     (tmp_path / "none.parquet").write_bytes(sink.getvalue())
-    with pytest.raises(UserError, match="holds no record that can be read"):
+    with raises("file-holds-no-record"):
         list(read_records(tmp_path / "none.parquet", lambda record: record, skip_bad=False, skipped=[]))

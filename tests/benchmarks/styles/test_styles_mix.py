@@ -10,7 +10,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from benchmarks.core.errors import UserError
 from benchmarks.corpus import Corpus
 from benchmarks.registry import Benchmark, DataReference, load
 from benchmarks.schema import Passage, Question, passage_id
@@ -20,6 +19,7 @@ from benchmarks.styles.pairs import ANY, Rewriting, StylePairs, restyled, write_
 from benchmarks.styles.rules import RuleRewriter
 from benchmarks.text import has_answer
 from results.store.variants import style_of_name
+from tests.support.errors import raises
 
 SAMPLES = {
     "hotpotqa:train": "hotpotqa/hotpot_distractor_train50.json",
@@ -89,7 +89,7 @@ def test_the_evidence_or_the_distractors_alone_are_restyled(world, pairs, restyl
         }
     assert f"informal=1,restyled={restyled}," in some.name
     assert style_of_name(some.name).name == f"informal {restyled}"
-    with pytest.raises(UserError, match="evidence"):
+    with raises("no-question-evidence-among"):
         styled(
             replace(world, questions=[replace(question, evidence=()) for question in world.questions]), pairs, informal=1, restyled=restyled
         )
@@ -257,24 +257,24 @@ def test_the_dataset_takes_rules_files_and_the_bases_own_texts(world, pairs, tmp
 @pytest.mark.parametrize(
     ("reference", "config", "what"),
     [
-        ("styled:test", {"base": "nowhere"}, "unknown dataset"),
-        ("styled:test", {"base": "worlds/multihop:train"}, "different splits"),
-        ("styled:test", {"base": "styled"}, "cannot be the base"),
-        ("styled:test", {"base": "worlds/graph", "base_config": {"questions": 3}}, "triples, not texts"),
-        ("styled:test", {"mix": {"baroque": 0.5}}, "unknown style 'baroque'"),
-        ("styled:test", {"mix": {}}, "no style is named"),
-        ("styled:test", {"mix": {"informal": 1.5}}, "share of informal"),
-        ("styled:test", {"rewriter": "own"}, "no parallel texts"),
-        ("styled:test", {"path": "x"}, "no file of its own"),
-        ("styled:test", {"pairs": "x", "rewriter": "rule"}, "exclude each other"),
+        ("styled:test", {"base": "nowhere"}, "unknown-dataset"),
+        ("styled:test", {"base": "worlds/multihop:train"}, "base-different-splits"),
+        ("styled:test", {"base": "styled"}, "styled-cannot-base-styled"),
+        ("styled:test", {"base": "worlds/graph", "base_config": {"questions": 3}}, "gives-questions-nothing-tell"),
+        ("styled:test", {"mix": {"baroque": 0.5}}, "unknown-style"),
+        ("styled:test", {"mix": {}}, "no-style-named"),
+        ("styled:test", {"mix": {"informal": 1.5}}, "share"),
+        ("styled:test", {"rewriter": "own"}, "brings-no-parallel-texts"),
+        ("styled:test", {"path": "x"}, "styled-reads-no-file"),
+        ("styled:test", {"pairs": "x", "rewriter": "rule"}, "pairs-rewriter-exclude-each"),
     ],
 )
 def test_what_cannot_be_is_said(reference, config, what):
-    with pytest.raises(UserError, match=what):
+    with raises(what):
         load(reference, config)
 
 
 def test_questions_without_candidates_cannot_be_styled(world):
     bare = replace(world, questions=[replace(question, candidates=None) for question in world.questions])
-    with pytest.raises(UserError, match="no list of candidates"):
+    with raises("gives-questions-nothing-tell"):
         styled(bare, informal=0.5)

@@ -11,12 +11,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from benchmarks.core.errors import UserError
 from benchmarks.registry import load
 from benchmarks.schema import Passage, passage_id
 from benchmarks.styles.pairs import ANY, Rewriting, StylePairs, load_pairs, read_pairs, restyled, write_pairs
 from benchmarks.styles.rewrite import rewrite_candidates
 from benchmarks.styles.rules import Outcome, RuleRewriter
+from tests.support.errors import raises
 
 STYLES = ("informal", "humor")
 
@@ -86,7 +86,7 @@ def test_pairs_are_found_by_id_and_never_cross_questions():
 
 def test_two_texts_of_one_pair_are_refused():
     formal = passage("t", "x")
-    with pytest.raises(UserError, match="two informal texts"):
+    with raises("question-two-texts-passage"):
         StylePairs([Rewriting("q", formal, "informal", restyled(formal, text)) for text in ("a", "b")])
 
 
@@ -152,26 +152,26 @@ def test_what_failed_for_good_is_counted_and_asked_again_only_on_request(world, 
 def test_texts_of_two_rewriters_or_two_benchmarks_do_not_mix(world, tmp_path: Path):
     path = tmp_path / "p.jsonl"
     rewrite_candidates(world, RuleRewriter("test"), STYLES, path)
-    with pytest.raises(UserError, match="rewriter is"):
+    with raises("file-started-other-options"):
         rewrite_candidates(world, RuleRewriter("train"), STYLES, path)
-    with pytest.raises(UserError, match="made from is"):
+    with raises("file-started-other-options"):
         rewrite_candidates(load("worlds/multihop:test", {"questions": 4}), RuleRewriter("test"), STYLES, path)
 
 
 def test_questions_without_candidates_have_nothing_to_rewrite(world, tmp_path: Path):
     bare = replace(world, questions=[replace(question, candidates=None) for question in world.questions])
-    with pytest.raises(UserError, match="no candidates to rewrite"):
+    with raises("no-candidates-rewrite"):
         rewrite_candidates(bare, RuleRewriter("test"), STYLES, tmp_path / "p.jsonl")
 
 
 @pytest.mark.parametrize(
     ("change", "what"),
     [
-        ({"formal": "another text"}, "not that of the passage"),
-        ({"styled": " "}, "is empty"),
-        ({"styled": 3}, "must be a string"),
-        ({"question": None}, "is null"),
-        ({"sentences": {"styled": "x"}}, "must be a list"),
+        ({"formal": "another text"}, "bad-record"),
+        ({"styled": " "}, "bad-record"),
+        ({"styled": 3}, "bad-record"),
+        ({"question": None}, "bad-record"),
+        ({"sentences": {"styled": "x"}}, "bad-record"),
     ],
 )
 def test_a_faulty_line_is_named(tmp_path: Path, change, what):
@@ -180,7 +180,7 @@ def test_a_faulty_line_is_named(tmp_path: Path, change, what):
     write_pairs(path, [Rewriting("q", formal, "humor", restyled(formal, "y"))], rewriter="r", made_from="b")
     head, row = path.read_text("utf-8").splitlines()
     path.write_text(f"{head}\n{json.dumps({**json.loads(row), **change})}\n", "utf-8")
-    with pytest.raises(UserError, match=what) as error:
+    with raises(what) as error:
         load_pairs(path)
     assert "line 2" in error.value.where
 
@@ -188,7 +188,7 @@ def test_a_faulty_line_is_named(tmp_path: Path, change, what):
 def test_a_file_of_something_else_is_refused(tmp_path: Path):
     path = tmp_path / "p.jsonl"
     path.write_text('{"question": "q"}\n', "utf-8")
-    with pytest.raises(UserError, match="not a file of style pairs"):
+    with raises("not-file-style-pairs"):
         load_pairs(path)
-    with pytest.raises(UserError, match="in the way"):
+    with raises("output-exists"):
         write_pairs(path, [], rewriter="r", made_from="b")

@@ -11,6 +11,7 @@ from benchmarks.schema import Passage, passage_id, sentence_of, triple_id
 from benchmarks.styles.rules import RULES, STYLES, RuleRewriter
 from benchmarks.worlds.text import articles
 from benchmarks.worlds.world import generate
+from tests.support.errors import raises
 from tests.support.worlds_native import write_native
 
 SUBSETS = ("multihop", "long", "graph", "style")
@@ -322,7 +323,7 @@ def test_native_files_are_not_overwritten_unasked(loaded, tmp_path):
 
 
 def test_what_a_format_cannot_express_is_refused(loaded, tmp_path):
-    with pytest.raises(UserError, match="unknown native format"):
+    with raises("unknown-native-format"):
         write_native(loaded["multihop"], "hotpot", tmp_path / "x")
     only = load("worlds/multihop:test", {"mix": {"multi": 1.0}, "questions": 5})
     with pytest.raises(UserError, match="can express"):

@@ -13,6 +13,7 @@ from benchmarks.worlds.questions import Asker, Distractors, WorldQuestion, appor
 from benchmarks.worlds.text import NO_FACT, Library, Rendering, articles, document
 from benchmarks.worlds.world import Fact, World, WorldConfig
 from benchmarks.worlds.world import generate as made
+from tests.support.errors import raises
 from tools.tiny_lm.material import fact_material, training_world
 
 generate = cache(made)
@@ -280,13 +281,13 @@ def test_a_questions_graph_holds_its_proof_and_its_topics(seed):
 def test_a_graph_larger_than_the_world_is_refused():
     world = generate(0, SMALL)
     query = Asker(world, world.facts, Draws("test", 0)).ask(1)[0]
-    with pytest.raises(UserError, match="needs a larger world"):
+    with raises("graph-triples-needs-larger"):
         question_graph(world, query, 100_000, Draws("test", 1))
 
 
 def test_more_questions_than_a_world_has_are_refused():
     world = generate(0, SMALL)
-    with pytest.raises(UserError, match="enough different questions"):
+    with raises("world-not-give-enough"):
         Asker(world, world.facts, Draws("test", 0)).ask(100_000)
 
 

@@ -12,7 +12,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.core.errors import UserError
 from judges.judge import JUDGES, Judge
 from judges.llm.ask import EMPTY, TAGS, AskingJudgeConfig, cut, fenced, neutralized, tags_of
 from judges.llm.match import MatchConfig
@@ -20,6 +19,7 @@ from judges.llm.pairwise import PairwiseConfig
 from judges.llm.style import ContentConfig, StyleConfig
 from methods.prompts import Shipped
 from ragmeter.runner.judging import with_policy
+from tests.support.errors import raises
 
 SHIPPED = [config.template for config in (MatchConfig, PairwiseConfig, StyleConfig, ContentConfig)]
 ZERO_WIDTH = "\u200b\u200d\u2060\ufeff\u00ad"
@@ -152,22 +152,22 @@ def test_shipped_prompts_fence_everything_that_is_judged(shipped: Shipped) -> No
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("$question $gold", "lacks \\$answer"),
-        ("$question $gold $answer $truth", "unknown placeholder 'truth'"),
-        ("$question $gold $answer costs $", "lone dollar"),
+        ("$question $gold", "prompt-template-lacks"),
+        ("$question $gold $answer $truth", "prompt-template-holds-unknown"),
+        ("$question $gold $answer costs $", "prompt-template-holds-lone"),
     ],
 )
 def test_a_template_that_cannot_work_is_an_error_with_its_file(tmp_path: Path, text: str, problem: str) -> None:
     file = tmp_path / "own.txt"
     file.write_text(text)
-    with pytest.raises(UserError, match=problem) as error:
+    with raises(problem) as error:
         MatchConfig.template.load(str(file))
     assert error.value.where == str(file)
 
 
 def test_a_template_that_is_not_there_is_found_before_anything_is_spent(tmp_path: Path) -> None:
     judge = Judge.of("match", {"llm": {"model": "m", "key_variable": None}, "prompt": str(tmp_path / "none.txt")})
-    with pytest.raises(UserError, match="cannot be read"):
+    with raises("prompt-template-cannot-read"):
         judge.config.preflight()
 
 
@@ -212,7 +212,7 @@ def test_other_weights_under_the_same_name_are_another_judge(tmp_path: Path) -> 
     card = judge.describe()
     model.write_text("{ }", "utf-8")
     assert str(Judge.of("match", card["config"])) != str(judge)
-    with pytest.raises(UserError, match="llm decides what match asks"):
+    with raises("decides-asks-replay-asks"):
         with_policy(card, {"partial": "drop"})
 
 

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.core.errors import UserError
 from benchmarks.graphs import TripleCorpus
 from benchmarks.registry import Benchmark, load
 from benchmarks.schema import Question, Triple, triple_id
@@ -17,6 +16,7 @@ from benchmarks.settings import apply
 from judges.metric import QuestionGraphs, parse
 from judges.score import check_invariants, score
 from methods.api import Evidence, Prediction
+from tests.support.errors import raises
 
 JAMAICA: tuple[Triple, ...] = (
     ("Jamaican English", "language.countries_spoken_in", "Jamaica"),
@@ -103,10 +103,10 @@ def test_reference_triple_recall_is_recall_over_triples(ranking: list[Triple], r
 
 
 def test_what_is_unknown_is_an_error_that_says_so() -> None:
-    with pytest.raises(UserError, match="needs the graphs"):
+    with raises("answer-entity-recall-needs"):
         score([asked("x")], [Prediction("q", "")], ["answer_entity_recall@5"])
     graphs = QuestionGraphs({"q": JAMAICA}, TripleCorpus.of_triples(JAMAICA))
-    with pytest.raises(UserError, match="no triple 't0'"):
+    with raises("corpus-no-triple"):
         score([asked("Jamaica")], [Prediction("q", "", (Evidence("t0", 1.0),))], ["answer_entity_recall@5"], graphs=graphs)
 
 

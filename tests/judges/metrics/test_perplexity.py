@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.core.errors import UserError
 from benchmarks.schema import Question
 from judges.metric import parse
 from judges.metrics import generation as module
 from judges.metrics.generation import perplexity_of_texts, windows
 from judges.score import check_invariants, score
 from methods.api import Prediction
+from tests.support.errors import raises
 
 TEXTS = [
     "Once upon a time there was a little girl named Lily. She loved to play outside.",
@@ -147,7 +147,7 @@ def test_the_model_is_loaded_once_for_many_batches(named):
 
 @pytest.mark.slow
 def test_a_model_that_is_not_there_is_named():
-    with pytest.raises(UserError, match="no-such-model"):
+    with raises("cannot-loaded"):
         perplexity_of_texts(["x"], "no-such-model-anywhere")
-    with pytest.raises(UserError, match="is a path"):
+    with raises("bad-option"):
         parse("perplexity(model=/models/gpt2)")

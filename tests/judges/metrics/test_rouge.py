@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.core.errors import MissingPackage, UserError
 from benchmarks.schema import Question
 from judges.metric import Batch, parse
 from judges.metrics import generation as rouge_module
 from judges.metrics.generation import TYPES, rouge_of_pairs
 from methods.api import Prediction
+from tests.support.errors import raises
 
 scorer = pytest.importorskip("rouge_score.rouge_scorer")
 SCORERS = {stem: scorer.RougeScorer(list(TYPES), use_stemmer=stem) for stem in (True, False)}
@@ -159,10 +159,10 @@ def test_a_missing_package_is_named_with_its_extra_and_only_where_it_is_needed(m
     for module in ("rapidfuzz", "rapidfuzz.distance", "rapidfuzz.distance.LCSseq"):
         monkeypatch.setitem(sys.modules, module, None)
     assert rouge_of_pairs(["a"], ["a"], "rouge1", stem=False) == 1
-    with pytest.raises(MissingPackage, match="rapidfuzz"):
+    with raises("missing-package"):
         rouge_of_pairs(["a"], ["a"], "rougeL", stem=False)
 
 
 def test_an_unknown_type_is_refused():
-    with pytest.raises(UserError, match="rougeL"):
+    with raises("unknown-type"):
         rouge_of_pairs(["a"], ["a"], "rougel")

@@ -17,6 +17,7 @@ from methods.api import Services
 from methods.ark.explain import ArkExplainConfig, explain
 from methods.registry import EXPLAINERS
 from methods.training import TRAININGS
+from tests.support.errors import raises
 
 torch = pytest.importorskip("torch")
 
@@ -76,11 +77,11 @@ def test_what_cannot_be_explained_is_refused(
 ) -> None:
     question, corpus = question_and_corpus
     config = ArkExplainConfig(training=training)
-    with pytest.raises(UserError, match="no gold answer"):
+    with raises("question-no-gold-answer"):
         explain(replace(question, answers=()), corpus, config, Services(device="cpu"))
-    with pytest.raises(UserError, match="whole corpus"):
+    with raises("question-asked-whole-corpus"):
         explain(replace(question, document_id=None, candidates=None), corpus, config, Services(device="cpu"))
-    with pytest.raises(UserError, match="not a checkpoint of ARK"):
+    with raises("not-checkpoint-ark"):
         ArkExplainConfig(checkpoint=str(tmp_path)).preflight()
 
 

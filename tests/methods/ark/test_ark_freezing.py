@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from benchmarks.core.errors import UserError
 from methods.ark.tower import freeze_all_but_last
+from tests.support.errors import raises
 
 torch = pytest.importorskip("torch")
 
@@ -52,5 +52,5 @@ def test_the_last_layers_are_trained_and_nothing_before_them(kind: str, tiny_mod
 
 
 def test_more_layers_than_there_are_is_an_error(tiny_models: ModuleType, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="3 layers"):
+    with raises("encoder-layers-cannot-trained"):
         freeze_all_but_last(encoder("Bert", tiny_models, tmp_path), 4)

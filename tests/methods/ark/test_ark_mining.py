@@ -15,12 +15,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.core.errors import UserError
 from benchmarks.schema import Passage, Question, passage_id
 from methods.ark.config import MineConfig
 from methods.ark.data import Document, Piece, TrainRow, check_rows, document_text, pieces_of, write_rows
 from methods.ark.negatives import eligible, mine, random_pool, rows_of, union
 from methods.graphs.chunking import ChunkConfig
+from tests.support.errors import raises
 
 
 class Planted:
@@ -128,7 +128,7 @@ def test_rows_are_written_as_json_lines(tmp_path: Path) -> None:
     path = tmp_path / "stage2.jsonl"
     write_rows(path, [row])
     assert json.loads(path.read_text()) == json.loads(json.dumps(asdict(row)))
-    with pytest.raises(UserError, match="positive is among the negatives"):
+    with raises("positive-among-negatives-row"):
         check_rows([TrainRow("q", "d", "s", "t", "c1", ("c2",), ("c1",))], {"c1": "same", "c2": "same"})
 
 

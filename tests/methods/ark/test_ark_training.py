@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 
 from benchmarks import registry
-from benchmarks.core.errors import UserError
 from benchmarks.core.fingerprint import folder_sha256
 from benchmarks.corpus import Corpus
 from benchmarks.registry import Benchmark, DataReference
@@ -28,6 +27,7 @@ from methods.ark.negatives import Augmented
 from methods.ark.train import ArkTraining
 from methods.registry import Component
 from methods.training import TRAININGS, TrainedStage, TrainingContext
+from tests.support.errors import raises
 
 torch = pytest.importorskip("torch")
 FACTS = [
@@ -246,32 +246,32 @@ def test_a_training_left_after_a_stage_goes_on_with_the_next(finished: Path, bas
 @pytest.mark.slow
 def test_a_stage_refuses_parents_that_were_changed(finished: Path, base: str, tiny_llama: str) -> None:
     (finished / "checkpoints" / "stage1" / "README.md").write_text("another")
-    with pytest.raises(UserError, match="the checkpoint of stage1 is not the one"):
+    with raises("checkpoint-not-training-ended"):
         train(config(base, tiny_llama), finished)
 
 
 @pytest.mark.slow
 def test_a_folder_of_other_work_or_a_foreign_checkpoint_is_refused(finished: Path, base: str, tiny_llama: str, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="other options or data"):
+    with raises("folder-holds-work-training"):
         train(config(base, tiny_llama, seed=9), finished)
     (tmp_path / "new" / "checkpoints" / "stage1").mkdir(parents=True)
-    with pytest.raises(UserError, match="was not finished by this training"):
+    with raises("not-finished-training-folder"):
         train(config(base, tiny_llama), tmp_path / "new")
 
 
 def test_trained_and_evaluated_data_are_disjoint(data: dict[str, Benchmark], base: str, tiny_llama: str, tmp_path: Path) -> None:
     data["worlds/long:test"] = data["worlds/long:train"]
-    with pytest.raises(UserError, match="share the passage"):
+    with raises("share-evaluated-not-trained"):
         train(config(base, tiny_llama, evaluation=["worlds/long:test"]), tmp_path)
     other = benchmark(first=20)
     same = replace(other, questions=data["worlds/long:train"].questions[:1])
-    with pytest.raises(UserError, match="share the question"):
+    with raises("share-evaluated-not-trained"):
         require_disjoint(data["worlds/long:train"], same)
     require_disjoint(data["worlds/long:train"], data["worlds/long:validation"])
 
 
 def test_a_precision_that_the_processor_lacks_is_refused_before_anything_is_written(base: str, tiny_llama: str, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="fp16"):
+    with raises("processor-not-compute"):
         train(config(base, tiny_llama, train={"precision": "fp16"}), tmp_path)
     assert not list(tmp_path.iterdir())
 
@@ -281,7 +281,7 @@ def test_worlds_that_are_not_for_training_are_refused(
     data: dict[str, Benchmark], base: str, tiny_llama: str, tmp_path: Path, seed: int
 ) -> None:
     data["worlds/long:train"] = benchmark(seed=seed)
-    with pytest.raises(UserError, match="must not be trained on"):
+    with raises("seed-makes-world-not"):
         train(config(base, tiny_llama), tmp_path)
 
 
@@ -344,7 +344,7 @@ def test_the_tuned_retriever_ranks_in_a_pipeline_and_a_foreign_model_is_refused(
     index = component.build(Services(device="cpu")).index(corpus)
     (ranking,) = index.retrieve([Query("q", "who built the bridge ?")], 4)
     assert len(set(ranking.ids)) == 4
-    with pytest.raises(UserError, match="is not a checkpoint of ARK"):
+    with raises("not-checkpoint-ark"):
         Component.of("ark", {"model": base}).preflight()
 
 

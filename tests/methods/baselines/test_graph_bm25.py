@@ -13,7 +13,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.core.errors import UserError
 from benchmarks.corpus import Corpus
 from benchmarks.graphs import TripleCorpus
 from benchmarks.registry import load
@@ -22,6 +21,7 @@ from methods.api import Services
 from methods.baselines.bm25 import lucene_scores
 from methods.baselines.graph.bm25 import NameWords, relation_words, verbalize, verbalized
 from methods.registry import Component
+from tests.support.errors import raises
 
 NAMES = st.sampled_from(["Moss River", "tin_lamp", "m.0abc", "crow crow", "", "Salt", "river 9"])
 RELATIONS = st.sampled_from(["place.river.mouth_of", "salt", "crow.tin", "a..b__c", "lamp_lamp"])
@@ -181,7 +181,7 @@ def test_graphs_without_triples_names_without_words_and_no_corpus_at_all() -> No
 
 
 def test_a_corpus_of_passages_is_refused() -> None:
-    with pytest.raises(UserError, match="bm25_triples ranks the triples of a graph"):
+    with raises("ranks-triples-graph-corpus"):
         Component.of("bm25_triples").build(Services()).index(Corpus.of([Passage(passage_id("", "x"), "", "x")]))
 
 

@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 from benchmarks import registry
-from benchmarks.core.errors import UserError
 from benchmarks.graphs import TripleCorpus
 from benchmarks.registry import Benchmark
 from benchmarks.schema import Query
@@ -21,6 +20,7 @@ from methods.api import Method, Ranking, Retriever, Services
 from methods.flow import each
 from methods.registry import METHODS, Component
 from ragmeter.conformance import check_method
+from tests.support.errors import raises
 
 torch = pytest.importorskip("torch")
 RETRIEVERS = ["gpr", "two_tower", "dpr_nq", "skp", "graph_hybrid", "bm25_triples", "g_retriever", "grag"]
@@ -129,5 +129,5 @@ def test_rankings_are_cut_and_keep_to_the_graph_of_the_query(component: Componen
     else:
         assert set(whole.ids) == set(few.candidates or ())
     assert empty.ids == ()
-    with pytest.raises(UserError, match="not a passage of the corpus"):
+    with raises("candidate-not-passage-corpus"):
         each(index, "retrieve", [Query("q", "who?", candidates=("t0000000000000000",))], 5)

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.core.errors import UserError
 from benchmarks.corpus import Corpus
 from benchmarks.graphs import TripleCorpus
 from benchmarks.registry import load
@@ -20,6 +19,7 @@ from methods.baselines.graph import grag
 from methods.baselines.graph.grag import NOTE, EgoGraphs, GragConfig, GragIndex, unrepeated
 from methods.baselines.graph.question_graph import EncodedNames, QuestionGraph
 from methods.registry import Component
+from tests.support.errors import raises
 from tests.support.letters import Letters, ids
 
 FAMILY: list[Triple] = [
@@ -226,7 +226,7 @@ def test_an_index_on_disk_ranks_as_one_in_memory(tmp_path: Path) -> None:
 
 def test_a_corpus_of_passages_is_refused() -> None:
     retriever = Component.of("grag", {"preset": "minilm"}).build(Services(device="cpu"))
-    with pytest.raises(UserError, match="grag ranks the triples of a graph"):
+    with raises("ranks-triples-graph-corpus"):
         retriever.index(Corpus.of([Passage(passage_id("", "x"), "", "x")]))
 
 

@@ -12,7 +12,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.core.errors import UserError
 from benchmarks.corpus import Corpus
 from benchmarks.graphs import TripleCorpus
 from benchmarks.registry import load
@@ -22,6 +21,7 @@ from methods.baselines.graph.g_retriever import NOTE, GRetriever, GRetrieverConf
 from methods.baselines.graph.pcst import Tree, best_tree, edge_cost, edge_prizes, node_prizes
 from methods.baselines.graph.question_graph import EncodedNames, Names, QuestionGraph
 from methods.registry import Component
+from tests.support.errors import raises
 from tests.support.letters import Letters, ids
 
 FAMILY: list[Triple] = [
@@ -240,7 +240,7 @@ def test_an_index_on_disk_ranks_as_one_in_memory_and_is_not_made_again(tmp_path:
 
 def test_a_corpus_of_passages_is_refused() -> None:
     retriever = Component.of("g_retriever", {"preset": "minilm"}).build(Services(device="cpu"))
-    with pytest.raises(UserError, match="g_retriever ranks the triples of a graph"):
+    with raises("ranks-triples-graph-corpus"):
         retriever.index(Corpus.of([Passage(passage_id("", "x"), "", "x")]))
 
 

@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 
 from benchmarks import registry
-from benchmarks.core.errors import UserError
 from benchmarks.corpus import Corpus
 from benchmarks.graphs import TripleCorpus
 from benchmarks.schema import Query, Triple, triple_id
@@ -21,6 +20,7 @@ from methods.api import Services
 from methods.baselines.graph.two_towers import DprTriples
 from methods.graphs.triples import linearize
 from methods.registry import Component
+from tests.support.errors import raises
 
 torch = pytest.importorskip("torch")
 NAMES = ["old bridge", "moss", "painter", "river", "town", "stone cabin", "year", "m.0abc"]
@@ -112,7 +112,7 @@ def test_a_graph_without_triples_has_no_ranking(corpus: TripleCorpus, bert: str)
 
 
 def test_a_corpus_of_passages_is_refused(bert: str) -> None:
-    with pytest.raises(UserError, match="this corpus holds passages"):
+    with raises("ranks-triples-graph-corpus"):
         build("two_tower", model=bert).index(Corpus.of([]))
 
 
@@ -184,7 +184,7 @@ def test_dprs_published_encoders_are_the_default() -> None:
 
 
 def test_skp_needs_a_checkpoint_of_its_own(bert: str) -> None:
-    with pytest.raises(UserError, match="is not a checkpoint of skp"):
+    with raises("not-checkpoint"):
         Component.of("skp", {"model": bert}).preflight()
 
 

@@ -28,6 +28,7 @@ from methods.models.endpoint import TokenCounter
 from methods.models.weights import adapted
 from methods.registry import Component
 from ragmeter.conformance import check_method
+from tests.support.errors import raises
 from tools.tiny_checkpoints import adapter, make
 
 pytest.importorskip("torch")
@@ -283,7 +284,7 @@ async def _awaited(work: Awaitable[Any]) -> Any:
 
 
 def test_no_room_for_two_passages_is_said_before_the_first_question(tiny: Path) -> None:
-    with pytest.raises(UserError, match="two passages") as caught:
+    with raises("model-room-prompt-tokens") as caught:
         reranker("rankgpt", llm={"local": str(tiny / "zephyr"), "max_prompt_tokens": 64})
     assert caught.value.where == "llm"
 
@@ -336,7 +337,7 @@ def test_an_adapter_as_older_peft_saved_it_is_the_same(tiny: Path, tmp_path: Pat
 
 
 def test_what_does_not_belong_together_is_refused_by_the_name_of_its_option(tiny: Path, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="holds no weights of score") as caught:
+    with raises("adapter-holds-no-weights") as caught:
         rankllama(tiny, base=str(tiny / "qwen2.5"), adapter=str(tiny / "rank-r1"))
     assert "adapter" in str(caught.value.where)
     adapter(tiny / "llama", tmp_path / "three", "SEQ_CLS", labels=3)
@@ -345,12 +346,12 @@ def test_what_does_not_belong_together_is_refused_by_the_name_of_its_option(tiny
         from transformers import LlamaConfig, LlamaForSequenceClassification
 
         other = LlamaForSequenceClassification(LlamaConfig(**{**config, **changed}, num_labels=1))
-        with pytest.raises(UserError, match="does not fit this base") as caught:
+        with raises("adapter-not-fit-base") as caught:
             adapted(other, str(tiny / "rankllama"), where="adapter", head="score")
         assert "llama" in str(caught.value.try_this)
-    with pytest.raises(UserError, match=r"does not fit|scores"):
+    with raises("adapter-not-fit-base"):
         rankllama(tiny, adapter=str(tmp_path / "three"))
-    with pytest.raises(UserError, match=r"[Ll]icense|weights|folder") as caught:
+    with raises("missing-weights") as caught:
         Component.of("rankllama").preflight()
     assert "base" in str(caught.value.where)
 

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from benchmarks import registry
-from benchmarks.core.errors import UserError
 from benchmarks.core.fingerprint import CHECKPOINT_CARD
 from benchmarks.text import has_answer
 from methods.api import Services
@@ -20,6 +19,7 @@ from methods.training import TRAININGS, Silent, TrainingContext
 from methods.training.candidates import Mined, mined
 from methods.training.contrast import drawn, load_data
 from methods.training.loop import accelerator
+from tests.support.errors import raises
 from tools.tiny_checkpoints import make
 
 torch = pytest.importorskip("torch")
@@ -58,7 +58,7 @@ def test_a_positive_is_never_a_negative_and_rows_depend_on_the_seed_and_epoch_al
     golds = {question.id: question.answers for question in benchmark.questions}
     for row in rows_of(benchmark, config, answers=False):
         assert not any(has_answer(text, golds[row.id]) for text in (*row.near, *row.others))
-    with pytest.raises(UserError, match="test split"):
+    with raises("test-split"):
         load_data(["worlds/multihop:test"], WORLD)
 
 

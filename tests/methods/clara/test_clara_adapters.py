@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 import torch
 
-from benchmarks.core.errors import UserError
 from methods.clara.config import ADAPTERS
 from methods.clara.prompts import answer, qa_pairs
 from methods.clara.selector import select
 from methods.training.adapters import LoraOptions
+from tests.support.errors import raises
 
 TEXTS = ["Ana was born in 1850 .", "Bor lived by the river .", "moss grows on the old stone bridge ."]
 QUESTION = "Where was Ana born ?"
@@ -114,7 +114,7 @@ def test_a_part_that_there_is_not_is_refused(make_clara: Make) -> None:
 
 
 def test_layers_that_there_are_not_are_refused(make_clara: Make) -> None:
-    with pytest.raises(UserError, match="cannot be given adapters"):
+    with raises("base-cannot-given-adapters"):
         make_clara(lora={"targets": ["no_such_layer"]})
 
 

@@ -18,6 +18,7 @@ from methods.clara.config import ADAPTERS, ClaraConfig
 from methods.clara.model import Clara
 from methods.clara.prompts import answer, answer_from_text, paraphrase, qa_pairs, qa_target
 from methods.models import pocket
+from tests.support.errors import raises
 
 TEXTS = ["Ana was born in 1850 .", "moss grows on the old stone bridge ."]
 PROMPTS = [answer("who ?", 1), qa_pairs()]
@@ -91,14 +92,14 @@ def test_a_checkpoint_on_another_base_is_refused(base_folders: dict[str, str], t
     Clara.open(ClaraConfig(base=str(base), max_length=16, rate=4), device="cpu").save(tmp_path / "one")
     assert read_config(tmp_path / "one")[1] == ADAPTERS
     shutil.copyfile(Path(base_folders["Qwen3"]) / "model.safetensors", base / "model.safetensors")
-    with pytest.raises(UserError, match="is not the one that this checkpoint was trained on"):
+    with raises("base-not-checkpoint-trained"):
         Clara.load(tmp_path / "one", "cpu")
 
 
 def test_what_is_no_checkpoint_is_refused(make_clara: Make, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="not a checkpoint of CLaRa"):
+    with raises("not-checkpoint-clara"):
         Clara.load(tmp_path, "cpu")
-    with pytest.raises(UserError, match="not a checkpoint of CLaRa") as caught:
+    with raises("not-checkpoint-clara") as caught:
         require_checkpoint(str(tmp_path), where="model")
     assert caught.value.where == "model"
     make_clara().save(tmp_path)
@@ -116,12 +117,12 @@ def test_damaged_and_foreign_weights_are_refused(make_clara: Make, tmp_path: Pat
     make_clara(lora={"r": 2}).save(tmp_path / "two")
     path = tmp_path / "one" / "generator" / "adapter_model.safetensors"
     shutil.copyfile(tmp_path / "two" / "generator" / "adapter_model.safetensors", path)
-    with pytest.raises(UserError, match="other tensors than the model") as caught:
+    with raises("file-holds-other-tensors") as caught:
         Clara.load(tmp_path / "one", "cpu")
     assert caught.value.where == str(path)
     # Cut short, as a copy is that was interrupted.
     path.write_bytes(path.read_bytes()[:-100])
-    with pytest.raises(UserError, match="cannot be read"):
+    with raises("unreadable-file"):
         Clara.load(tmp_path / "one", "cpu")
 
 

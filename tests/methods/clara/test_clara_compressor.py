@@ -9,9 +9,9 @@ import pytest
 import torch
 from pydantic import ValidationError
 
-from benchmarks.core.errors import UserError
 from methods.clara.config import ClaraConfig
 from methods.clara.model import Encoded, alignment, similarity
+from tests.support.errors import raises
 
 TEXTS = ["Ana was born in 1850 .", "moss", "Bor lived in a cold cabin by the river , and the old stone bridge .", "the painter", "Cal"]
 Make = Callable[..., Any]
@@ -208,7 +208,7 @@ def test_a_question_that_is_a_document_has_cosine_1_under_equal_adapters(make_cl
 
 
 def test_a_base_without_room_for_a_document_is_refused(make_clara: Make) -> None:
-    with pytest.raises(UserError, match="reads 768 tokens") as caught:
+    with raises("reads-tokens-document-memory") as caught:
         make_clara(max_length=700, rate=10)
     assert caught.value.where == "max_length"
 

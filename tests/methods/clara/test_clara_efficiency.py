@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
-from benchmarks.core.errors import UserError
 from methods.clara.model import Clara
 from perf import clara_models
 from perf.clara_models import ARCHITECTURES, Stopwatch, Timings, Workload, measure, measure_text, random_clara
+from tests.support.errors import raises
 
 WORK = Workload(candidates=4, k=2, words=20, question=5, reply=4, batch=2, queries=4, warm_up=1)
 TINY = {
@@ -105,7 +105,7 @@ def test_shapes_of_published_models_are_theirs() -> None:
 
 
 def test_an_unknown_architecture_is_named() -> None:
-    with pytest.raises(UserError, match="mistral-7c"):
+    with raises("unknown-architecture"):
         random_clara("mistral-7c", 4)
 
 

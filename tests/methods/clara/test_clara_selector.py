@@ -10,8 +10,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.core.errors import UserError
 from methods.clara.selector import EPSILON, Selection, Variant, select
+from tests.support.errors import raises
 
 VARIANTS: tuple[Variant, ...] = ("minus_infinity", "equation", "algorithm")
 
@@ -128,11 +128,11 @@ def test_candidates_behind_a_mask_change_nothing() -> None:
 def test_too_few_candidates_are_refused() -> None:
     scores = torch.tensor([[0.4, 0.1, 0.3], [0.1, 0.2, 0.3]])
     mask = torch.tensor([[True, True, True], [True, False, True]])
-    with pytest.raises(UserError, match="3 documents are to be chosen where a question has 2 candidates"):
+    with raises("documents-chosen-question-candidates"):
         select(scores, 3, 0.02, mask)
-    with pytest.raises(UserError, match="has 0 candidates"):
+    with raises("documents-chosen-question-candidates"):
         select(scores, 1, 0.02, torch.zeros_like(mask))
-    with pytest.raises(UserError, match="4 documents"):
+    with raises("documents-chosen-question-candidates"):
         select(scores, 4, 0.02)
 
 

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.errors import raises
+
 torch = pytest.importorskip("torch")
 
 from benchmarks.core.errors import UserError  # noqa: E402
@@ -82,6 +84,6 @@ def test_shipping_halves_the_numbers_and_changes_memory_by_less_than_half_precis
 
 
 def test_what_is_no_checkpoint_is_refused_with_the_one_that_ships(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="not a checkpoint of CLaRa") as caught:
+    with raises("not-checkpoint-clara") as caught:
         require_checkpoint(str(tmp_path), where="model")
     assert CLARA_POCKET in str(caught.value.try_this)

@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from tests.support.errors import raises
+
 torch = pytest.importorskip("torch")
 
-from benchmarks.core.errors import UserError  # noqa: E402
 from benchmarks.schema import Passage, Query  # noqa: E402
 from methods.api import Context, Services  # noqa: E402
 from methods.clara import data as material  # noqa: E402
@@ -97,12 +98,12 @@ def test_options_that_cannot_be_carried_out_are_refused(config: Any, options: di
 def test_a_test_split_is_never_trained_on_or_validated_with(config: Any) -> None:
     for stage in ("scp", "instruction", "joint"):
         data = {"scp": ["worlds:test"], "instruction": ["worlds:test"], "joint": ["worlds:test"]}
-        with pytest.raises(UserError, match="test split"):
+        with raises("test-split"):
             material.training_rows(config(data=data), stage, Services())  # type: ignore[arg-type]
     held_out = config(validation={"scp": ["worlds:test"], "joint": ["worlds:train+test"]})
-    with pytest.raises(UserError, match="test split"):
+    with raises("test-split"):
         material.held_out_pretraining(held_out)
-    with pytest.raises(UserError, match="test split"):
+    with raises("test-split"):
         material.held_out(held_out, "joint", Services(), [])
 
 
@@ -167,9 +168,9 @@ def test_the_control_learns_the_same_replies_from_text_with_the_generator_alone(
     clara.save(tmp_path / "text")
     # It goes on from its own kind alone, answers as it was trained to, and has no memory to give.
     begin(chosen, stage, str(tmp_path / "text"), "cpu")
-    with pytest.raises(UserError, match="adapters generator"):
+    with raises("checkpoint-adapters-training-reads"):
         begin(config(), stage, str(tmp_path / "text"), "cpu")
-    with pytest.raises(UserError, match="no compressor"):
+    with raises("checkpoint-no"):
         loaded(CheckpointOptions(model=str(tmp_path / "text")), "cpu")
     reader = ClaraText(ClaraTextConfig(model=str(tmp_path / "text"), max_new_tokens=2), Services(device="cpu"))
     context = Context("q", (Passage("p", "", toy.document(0)),))
@@ -235,7 +236,7 @@ def test_a_new_generator_behind_pretraining_is_as_a_fresh_one(toy: ModuleType, c
 
 def test_a_checkpoint_of_another_model_is_refused(toy: ModuleType, config: Any, tmp_path: Path) -> None:
     begin(config(), "scp", None, "cpu").save(tmp_path / "checkpoint")
-    with pytest.raises(UserError, match="other options"):
+    with raises("checkpoint-model-other-options"):
         begin(config(model={"rate": 2}), "joint", str(tmp_path / "checkpoint"), "cpu")
 
 

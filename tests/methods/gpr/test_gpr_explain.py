@@ -12,7 +12,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.core.errors import UserError
 from benchmarks.corpus import Corpus
 from benchmarks.graphs import TripleCorpus
 from benchmarks.registry import Benchmark, load
@@ -23,6 +22,7 @@ from methods.gpr.explain import Drawing, GprExplainConfig, explain, svg
 from methods.gpr.train import Towers
 from methods.graphs.triples import linearize
 from methods.registry import EXPLAINERS, Explanation
+from tests.support.errors import raises
 
 torch = pytest.importorskip("torch")
 SERVICES = Services(device="cpu")
@@ -137,14 +137,14 @@ def test_graphs_without_answers_and_without_triples_are_said_to_be_so(checkpoint
 
 def test_what_cannot_be_explained_is_refused(checkpoint: str, tmp_path: Path) -> None:
     question, corpus = asked(JAMAICA, "Spanish")
-    with pytest.raises(UserError, match="no graph of its own"):
+    with raises("question-brings-no-graph"):
         explained(checkpoint, replace(question, candidates=None), corpus)
-    with pytest.raises(UserError, match="holds passages"):
+    with raises("ranks-triples-graph-corpus"):
         explained(checkpoint, question, Corpus.of([Passage("p", "", "text")]))
-    with pytest.raises(UserError, match="not a checkpoint of gpr"):
+    with raises("not-checkpoint"):
         GprExplainConfig.model_validate({"checkpoint": str(tmp_path)}).preflight()
     (tmp_path / "ragmeter.json").write_text('{"method": "gpr", "config": {"base": "x"}}', "utf-8")
-    with pytest.raises(UserError, match="does not say how it was trained"):
+    with raises("card-checkpoint-not-say"):
         _ = GprExplainConfig.model_validate({"checkpoint": str(tmp_path)}).training
 
 

@@ -13,7 +13,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.core.errors import UserError
 from benchmarks.core.files import Lines
 from benchmarks.graphs import TripleCorpus
 from benchmarks.schema import Triple, triple_id
@@ -32,6 +31,7 @@ from methods.gpr.questions import (
 )
 from methods.gpr.questions import Written as Line
 from methods.graphs.triples import PretrainingGraph
+from tests.support.errors import raises
 from tests.support.server import ChatRequest, OpenAIServer, Refused, Written
 
 ADHD: Triple = ("Attention deficit hyperactivity disorder", "medicine.disease.treatments", "Modafinil")
@@ -223,14 +223,21 @@ def test_other_models_and_prompts_keep_questions_of_their_own(tmp_path: Path) ->
     assert len(lines(path)) == 2 * len(first)
 
 
-@pytest.mark.parametrize(("text", "says"), [("$triple", "side"), ("$triple $side $answer", "answer"), ("$triple $side 5$", "lone")])
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("$triple", "prompt-template-lacks"),
+        ("$triple $side $answer", "prompt-template-holds-unknown"),
+        ("$triple $side 5$", "prompt-template-holds-lone"),
+    ],
+)
 def test_a_prompt_without_its_places_is_refused(tmp_path: Path, text: str, says: str) -> None:
     path = tmp_path / "prompt.txt"
     path.write_text(text, "utf-8")
-    with pytest.raises(UserError, match=says) as caught:
+    with raises(says) as caught:
         PROMPT.load(path)
     assert str(path) in str(caught.value)
-    with pytest.raises(UserError, match="cannot be read"):
+    with raises("prompt-template-cannot-read"):
         PROMPT.load(tmp_path / "none.txt")
 
 
@@ -278,40 +285,40 @@ def test_questions_are_taken_from_a_file_the_last_of_a_side_counts(tmp_path: Pat
 @pytest.mark.parametrize(
     ("bad", "says"),
     [
-        ("{", "no JSON"),
-        ("[1]", "no JSON object"),
-        (line(h=...), "field h is missing"),
-        (line(question=None), "field question must be a text"),
-        (line(question=" "), "question is empty"),
-        (line(side="relation"), "side must be head or tail"),
-        (line(t="Caffeine"), "is not the id of h, r and t"),
-        (line()[:-9], "no JSON"),  # a file cut short
+        ("{", "not-json"),
+        ("[1]", "not-json"),
+        (line(h=...), "field"),
+        (line(question=None), "field"),
+        (line(question=" "), "question-empty"),
+        (line(side="relation"), "side-head-tail"),
+        (line(t="Caffeine"), "tid-not-id-h"),
+        (line()[:-9], "not-json"),  # a file cut short
     ],
 )
 def test_a_bad_line_is_named(tmp_path: Path, bad: str, says: str) -> None:
     path = tmp_path / "given.jsonl"
     path.write_text(f"{line()}\n\n{bad}\n", "utf-8")
-    with pytest.raises(UserError, match=says) as caught:
+    with raises(says) as caught:
         from_file(path)
     assert caught.value.where == f"{path}:3"
 
 
 def test_a_file_that_is_missing_empty_or_about_other_triples_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="cannot be read"):
+    with raises("file-questions-cannot-read"):
         from_file(tmp_path / "none.jsonl")
     path = tmp_path / "given.jsonl"
     path.write_text("", "utf-8")
-    with pytest.raises(UserError, match="holds no question"):
+    with raises("file-holds-no-question"):
         from_file(path)
     other = ("A", "b", "C")
     path.write_text(line(tid=triple_id(other), h="A", r="b", t="C"), "utf-8")
-    with pytest.raises(UserError, match=r"wrote no question about the 6 triples \(unnamed 1\)"):
+    with raises("wrote-no-question-triples"):
         from_file(path)
 
 
 def test_a_folder_that_cannot_be_written_is_said(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("", "utf-8")
-    with pytest.raises(UserError, match="cannot be written"):
+    with raises("system-file-exists"):
         append(tmp_path / "file" / "q.jsonl", Line(MaskedTriple(ADHD, "head"), "What is it?", "hand"))
 
 
@@ -355,5 +362,5 @@ def test_no_template_question_gives_itself_away(triple: Triple, side: Any) -> No
 def test_relations_of_other_graphs_are_left_to_other_generators() -> None:
     graph = graph_of(GRAPH)
     config = QuestionsConfig()
-    with pytest.raises(UserError, match=r"worlds-v1\(statements\) wrote no question .*not a relation of worlds"):
+    with raises("wrote-no-question-triples"):
         questions_of(graph, config, generator_of(config, services()))

@@ -14,7 +14,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.core.errors import UserError
 from benchmarks.core.fingerprint import CHECKPOINT_CARD
 from benchmarks.graphs import TripleCorpus
 from benchmarks.schema import Query, Triple, triple_id
@@ -24,6 +23,7 @@ from methods.models.encoder import Encoder, EncoderConfig
 from methods.registry import Component
 from methods.retrieval import triples as vectors_module
 from methods.retrieval.triples import TripleRetriever, nearest
+from tests.support.errors import raises
 
 torch = pytest.importorskip("torch")
 
@@ -243,15 +243,15 @@ def test_a_checkpoint_says_how_triples_were_written(checkpoint: Path) -> None:
 
 def test_what_is_no_checkpoint_of_gpr_is_refused(checkpoint: Path, tmp_path: Path) -> None:
     for folder in (checkpoint / "triple", tmp_path):
-        with pytest.raises(UserError, match="not a checkpoint of gpr"):
+        with raises("not-checkpoint"):
             Component.of("gpr", {"model": str(folder)}).config.preflight()
     (tmp_path / CHECKPOINT_CARD).write_text(json.dumps({"method": "ark", "config": {}}))
-    with pytest.raises(UserError, match="not a checkpoint of gpr"):
+    with raises("not-checkpoint"):
         Component.of("gpr", {"model": str(tmp_path)}).config.preflight()
     Component.of("gpr", {"model": str(checkpoint)}).config.preflight()
 
 
 def test_a_candidate_of_another_corpus_is_refused_in_any_scope(encoder: Encoder, corpus: TripleCorpus) -> None:
     for scope in ("question", "global"):
-        with pytest.raises(UserError, match="not a passage of the corpus"):
+        with raises("candidate-not-passage-corpus"):
             ask(encoder, corpus, ["tnowhere"], scope=scope)

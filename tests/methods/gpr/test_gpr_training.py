@@ -23,6 +23,7 @@ from methods.gpr.train import GprTraining, Towers, cosines_of
 from methods.registry import Component
 from methods.training import TRAININGS, TrainedStage, TrainingContext
 from methods.training.loop import accelerator
+from tests.support.errors import raises
 
 torch = pytest.importorskip("torch")
 
@@ -259,19 +260,19 @@ def test_nothing_is_validated_where_nothing_is_held_out(toy: ModuleType, base: s
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"graph": ["webqsp:train"]}, "the generator worlds knows the relations of worlds alone"),
-        ({"graph": ["nothing:train"]}, "unknown dataset"),
-        ({"questions": {"generator": "cache", "path": "/nowhere/x.jsonl"}}, "no such file of questions"),
-        ({"base": "/nowhere/model"}, "no model folder"),
+        ({"graph": ["webqsp:train"]}, "generator-worlds-knows-relations"),
+        ({"graph": ["nothing:train"]}, "unknown-dataset"),
+        ({"questions": {"generator": "cache", "path": "/nowhere/x.jsonl"}}, "missing-file"),
+        ({"base": "/nowhere/model"}, "no-model-folder"),
     ],
 )
 def test_what_cannot_work_is_refused_before_anything_is_loaded(toy: ModuleType, base: str, options: dict[str, Any], message: str) -> None:
-    with pytest.raises(UserError, match=message):
+    with raises(message):
         toy.options(**{"base": base, **options}).preflight()
 
 
 def test_test_graphs_are_refused(toy: ModuleType, base: str, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="test graphs"):
+    with raises("holds-test-graphs-not"):
         trained(toy.options(base, graph=["worlds/graph:test"]), tmp_path)
 
 

@@ -16,9 +16,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchmarks.core.errors import UserError
 from methods.models.embeddings import EmbeddingCache, text_hash
 from methods.models.encoder import Encoder, EncoderConfig
+from tests.support.errors import raises
 
 WRITER = """
 import sys
@@ -139,13 +139,13 @@ def test_missing_rows_and_foreign_files_are_said_so(tmp_path: Path) -> None:
     cache = EmbeddingCache(tmp_path, "model", 256)
     cache.put(["a", "b"], np.stack([vector("a"), vector("b")]))
     os.truncate(cache.folder / "vectors.f32", 1030)
-    with pytest.raises(UserError, match="damaged"):
+    with raises("cache-embeddings-damaged-row"):
         cache.get(["a", "b"])
-    with pytest.raises(UserError, match="components"):
+    with raises("cache-holds-vectors-components"):
         EmbeddingCache(tmp_path, "model", 8)
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "rows.sqlite").write_text("not a database, and long enough to be read as a header of one" * 9)
-    with pytest.raises(UserError, match="cannot be used"):
+    with raises("cache-embeddings-cannot-used"):
         EmbeddingCache(tmp_path, "other", 8)
 
 

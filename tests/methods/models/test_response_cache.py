@@ -21,8 +21,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from benchmarks.core.errors import UserError
 from methods.models.reply_cache import Call, Entry, Kept, ResponseCache, export_replies, import_replies, shared
+from tests.support.errors import raises
 
 REQUESTED = [{"role": "user", "content": "Who?"}]
 
@@ -270,13 +270,13 @@ def test_an_export_replays_elsewhere(cache: ResponseCache, tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda row: row | {"key": "0" * 32}, "does not belong"),
-        (lambda row: row | {"request": row["request"] | {"model": "other"}}, "does not belong"),
-        (lambda row: {k: v for k, v in row.items() if k != "reply"}, "'reply' is missing"),
-        (lambda row: row | {"reply": "x"}, "no object"),
-        (lambda row: row | {"reply": {"text": "x"}}, "missing or unknown"),
-        (lambda row: row | {"reply": row["reply"] | {"text": 3}}, "text must be str"),
-        (lambda row: row | {"request": row["request"] | {"x": 1}}, "x"),
+        (lambda row: row | {"key": "0" * 32}, "no-entry-cache-export"),
+        (lambda row: row | {"request": row["request"] | {"model": "other"}}, "no-entry-cache-export"),
+        (lambda row: {k: v for k, v in row.items() if k != "reply"}, "no-entry-cache-export"),
+        (lambda row: row | {"reply": "x"}, "no-entry-cache-export"),
+        (lambda row: row | {"reply": {"text": "x"}}, "no-entry-cache-export"),
+        (lambda row: row | {"reply": row["reply"] | {"text": 3}}, "no-entry-cache-export"),
+        (lambda row: row | {"request": row["request"] | {"x": 1}}, "no-entry-cache-export"),
     ],
 )
 def test_a_line_that_was_changed_is_named(cache: ResponseCache, tmp_path: Path, change: Any, message: str) -> None:
@@ -285,7 +285,7 @@ def test_a_line_that_was_changed_is_named(cache: ResponseCache, tmp_path: Path, 
     export_replies(cache, replies)
     good = replies.read_text("utf-8")
     replies.write_text(good + "\n" + json.dumps(change(json.loads(good))) + "\n", "utf-8")
-    with pytest.raises(UserError, match=message) as caught:
+    with raises(message) as caught:
         import_replies(ResponseCache(tmp_path / "other.sqlite"), replies)
     assert "line 3" in str(caught.value)
 
@@ -324,7 +324,7 @@ def test_pruned_space_goes_back_to_the_disk(cache: ResponseCache) -> None:
 def test_a_damaged_file_is_named(tmp_path: Path) -> None:
     path = tmp_path / "cache.sqlite"
     path.write_bytes(b"this is no database, but it is long enough to be looked at as one" * 100)
-    with pytest.raises(UserError, match="no cache of replies, or damaged") as caught:
+    with raises("unreadable-cache") as caught:
         len(ResponseCache(path))
     assert str(path) in str(caught.value)
 
@@ -335,11 +335,11 @@ def test_a_file_of_a_newer_layout_is_refused(cache: ResponseCache) -> None:
         connection.execute("PRAGMA user_version = 99")
     connection.close()
     cache.close()
-    with pytest.raises(UserError, match="newer ragmeter"):
+    with raises("cache-written-newer-ragmeter"):
         len(cache)
 
 
 def test_a_folder_that_is_a_file_is_named(tmp_path: Path) -> None:
     (tmp_path / "store").write_text("x")
-    with pytest.raises(UserError, match="folder cannot be made"):
+    with raises("cache-folder-cannot-made"):
         len(ResponseCache(tmp_path / "store" / "cache.sqlite"))

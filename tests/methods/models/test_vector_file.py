@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.core.errors import UserError
 from methods.models.embeddings import read_array, write_vectors
+from tests.support.errors import raises
 
 
 def rows(start: int, length: int = 4) -> np.ndarray:
@@ -56,6 +56,6 @@ def test_what_is_written_to_a_mapped_array_stays_in_memory(tmp_path: Path) -> No
 
 def test_a_damaged_file_is_an_error_that_names_the_folder(tmp_path: Path) -> None:
     (tmp_path / "v.npy").write_bytes(b"no array")
-    with pytest.raises(UserError, match="the vectors cannot be read") as caught:
+    with raises("vectors-cannot-read") as caught:
         read_array(tmp_path / "v.npy", mapped=True)
     assert caught.value.where == str(tmp_path)

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.core.errors import MissingPackage
 from methods.models import embeddings
 from methods.models.embeddings import ApproximateSearch, ExactSearch, exact_scores
+from tests.support.errors import raises
 
 
 def best(vectors: Any, query: Any, rows: Any, k: int) -> tuple[Any, Any]:
@@ -96,7 +96,7 @@ def test_nothing_is_found_among_nothing_or_for_nothing() -> None:
 
 @pytest.mark.skipif(find_spec("faiss") is not None, reason="faiss is installed")
 def test_without_faiss_the_extra_is_named(tmp_path: Path) -> None:
-    with pytest.raises(MissingPackage, match=r"\[ann\]"):
+    with raises("missing-package"):
         ApproximateSearch.build(np.ones((3, 4), dtype=np.float32), tmp_path / "i", "hnsw")
 
 

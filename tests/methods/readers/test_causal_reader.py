@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from benchmarks.core.errors import UserError
 from benchmarks.schema import Passage, Query
 from methods.api import FAILED, Context, Services
 from methods.models.causal import CausalConfig, CausalModel
 from methods.registry import Component
+from tests.support.errors import raises
 
 PROMPTS = ["Once upon a time", "Tom", "The little dog ran to the park and saw a big red", "Lily likes", "One day, " * 9]
 
@@ -89,7 +89,7 @@ def test_a_prompt_that_does_not_fit_is_refused(tiny_llama: str) -> None:
 
 
 def test_a_model_without_room_for_a_prompt_is_refused(tiny_llama: str) -> None:
-    with pytest.raises(UserError, match="leaves no room"):
+    with raises("max-new-tokens-leaves"):
         model(tiny_llama, max_new_tokens=1024)
 
 
@@ -102,9 +102,9 @@ def test_a_template_without_system_role_gets_the_instruction_from_the_user(tiny_
 
 
 def test_a_model_that_cannot_be_loaded_is_named(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="cannot be loaded"):
+    with raises("cannot-loaded"):
         model(str(tmp_path))
-    with pytest.raises(UserError, match="no model folder"):
+    with raises("no-model-folder"):
         Component.of("causal", {"model": str(tmp_path / "none")}).preflight()
 
 
@@ -112,7 +112,7 @@ def test_damaged_weights_are_named(tmp_path: Path, tiny_llama: str) -> None:
     for file in Path(tiny_llama).iterdir():
         (tmp_path / file.name).write_bytes(file.read_bytes())
     (tmp_path / "model.safetensors").write_bytes(b"cut off")
-    with pytest.raises(UserError, match=r"damaged|cannot be loaded"):
+    with raises("weights-damaged"):
         model(str(tmp_path))
 
 

@@ -15,13 +15,13 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from benchmarks.core.errors import UserError
 from benchmarks.schema import Passage, Query
 from methods.api import FAILED, Context, Services
 from methods.flow import each
 from methods.models.chat import ChatModel
 from methods.models.endpoint import ChatConfig
 from methods.registry import Component
+from tests.support.errors import raises
 
 KEY = "sk-secret-0123456789"
 Fault = tuple[int, dict[str, str], str]
@@ -230,7 +230,7 @@ def test_a_final_refusal_fails_its_question_at_once(server: Server, fault: Fault
 
 def test_an_html_page_from_the_first_call_on_says_that_the_address_is_wrong(server: Server) -> None:
     server.faults = lambda prompt, attempt: (200, {"content-type": "text/html"}, "<html>hello</html>")
-    with pytest.raises(UserError, match="usually ends in /v1"):
+    with raises("endpoint-error"):
         ask(server, "say a", attempts=2)
 
 
@@ -244,13 +244,19 @@ def test_a_refusal_amid_working_calls_fails_its_question_alone(server: Server, s
 
 
 @pytest.mark.parametrize(
-    ("status", "code", "message"), [(401, None, "key"), (403, None, "access"), (404, None, "model"), (429, "insufficient_quota", "quota")]
+    ("status", "code", "message"),
+    [
+        (401, None, "endpoint-error"),
+        (403, None, "endpoint-error"),
+        (404, None, "endpoint-error"),
+        (429, "insufficient_quota", "endpoint-error"),
+    ],
 )
 def test_what_no_call_can_survive_stops_the_run_without_showing_the_key(
     server: Server, status: int, code: str | None, message: str
 ) -> None:
     server.faults = lambda prompt, attempt: error(status, f"Incorrect API key provided: {KEY}", code)
-    with pytest.raises(UserError, match=message) as caught:
+    with raises(message) as caught:
         ask(server, *(f"say {number}" for number in range(5)), concurrency=1)
     shown = "".join(traceback.format_exception(caught.value))
     assert KEY not in shown
@@ -268,16 +274,16 @@ def test_nobody_at_the_address_stops_the_run() -> None:
         free.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{free.getsockname()[1]}/v1"
     chat = ChatModel(ChatConfig(model="m", base_url=url, key_variable=None, attempts=2, backoff_s=0.001))
-    with pytest.raises(UserError, match="nothing answers at http://127"):
+    with raises("nothing-answers"):
         chat.complete([[{"role": "user", "content": "x"}]])
 
 
 def test_a_missing_key_is_named_before_anything_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("MY_KEY", raising=False)
     component = Component.of("chat", {"llm": {"model": "m", "key_variable": "MY_KEY"}})
-    with pytest.raises(UserError, match="MY_KEY is not set"):
+    with raises("missing-variable"):
         component.preflight()
-    with pytest.raises(UserError, match="MY_KEY is not set"):
+    with raises("missing-variable"):
         component.build(Services())
 
 
@@ -356,11 +362,16 @@ def test_a_template_of_ones_own_is_used_and_changes_the_fingerprint(server: Serv
 
 
 @pytest.mark.parametrize(
-    ("text", "message"), [("no place", "lacks"), ("$question $quesiton", "quesiton"), ("$question costs $ 5", "dollar")]
+    ("text", "message"),
+    [
+        ("no place", "prompt-template-lacks"),
+        ("$question $quesiton", "prompt-template-holds-unknown"),
+        ("$question costs $ 5", "prompt-template-holds-lone"),
+    ],
 )
 def test_a_template_with_a_mistake_is_named(tmp_path: Any, text: str, message: str) -> None:
     own = tmp_path / "own.txt"
     own.write_text(text)
     component = Component.of("chat", {"llm": {"model": "m", "key_variable": None}, "prompt": str(own)})
-    with pytest.raises(UserError, match=message):
+    with raises(message):
         component.preflight()

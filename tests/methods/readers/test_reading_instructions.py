@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from benchmarks import registry as datasets
-from benchmarks.core.errors import UserError
 from benchmarks.corpus import Corpus
 from benchmarks.schema import Passage, Query
 from methods.api import TRUNCATED, Context, Reading, Services
 from methods.flow import each
 from methods.pipeline import Composition, assemble
 from methods.registry import Component
+from tests.support.errors import raises
 from tests.support.server import ChatRequest, OpenAIServer, Written
 
 READING = Reading("Passages:\n$passages\n\nSay it: $question", 7, "middle")
@@ -77,7 +77,7 @@ def test_an_own_reader_heeds_no_benchmark(server: tuple[Server, str]) -> None:
 
 
 def test_without_instructions_none_can_be_followed(server: tuple[Server, str]) -> None:
-    with pytest.raises(UserError, match="none came") as caught:
+    with raises("reader-follows-benchmark-instructions") as caught:
         chat(server[1], None)
     assert caught.value.try_this == "reading: own"
 

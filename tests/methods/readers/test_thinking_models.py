@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from benchmarks.core.errors import UserError
 from benchmarks.schema import Passage, Query
 from methods.api import FAILED, Answer, Context, Services
 from methods.flow import each
 from methods.models.llm import LocalConfig, open_llm
 from methods.registry import Component
+from tests.support.errors import raises
 
 ASKED = [{"role": "user", "content": "Where?"}]
 THOUGHT = "<think> hm1 hm2 hm3 </think>"
@@ -58,12 +58,12 @@ def test_stop_text_ends_a_reply_before_its_tokens_are_written(kind: str, model: 
 
 
 def test_unknown_template_variable_is_named(tiny_models: ModuleType, model: str, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="enable_thought"):
+    with raises("model-chat-template-not"):
         answer("chat", model, template={"enable_thought": True})
     plain = "{% for m in messages %}{{ m.content }} {% endfor %}assistant"
     other = str(tiny_models.thinker(tmp_path, plain))
     assert answer("causal", other).raw == f"{THOUGHT} Lyon for sure"
-    with pytest.raises(UserError, match="enable_thinking"):
+    with raises("model-chat-template-not"):
         answer("causal", other, template={"enable_thinking": False})
 
 

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.core.errors import UserError
 from benchmarks.corpus import Corpus
 from benchmarks.graphs import TripleCorpus
 from benchmarks.registry import load
@@ -21,6 +20,7 @@ from methods.flow import each
 from methods.pipeline import assemble
 from methods.readers.prompts import as_statement, longest_prefix
 from methods.registry import Component
+from tests.support.errors import raises
 from tests.support.server import ChatRequest, OpenAIServer, Written
 
 QUERY = Query("q", "what does jamaican people speak")
@@ -214,7 +214,7 @@ def test_a_template_of_ones_own_is_used_and_checked(tiny_llama: str, tmp_path: P
     prompt, _ = Component.of("causal", options).build(Services(device="cpu"))._fitted("who", PASSAGES[:1])
     assert prompt == f"Facts: {LINES[0]}\nQ: who?"
     mine.write_text("no question", "utf-8")
-    with pytest.raises(UserError, match=r"lacks \$question"):
+    with raises("prompt-template-lacks"):
         Component.of("causal", options).preflight()
 
 

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.core.errors import UserError
 from benchmarks.schema import Passage, Query, Question, passage_id
 from judges.judge import Judge as JudgeRef
 from judges.llm.match import MatchVerdicts
@@ -19,6 +18,7 @@ from methods.sark.answers import EM, JUDGE, AnswerRequest, ReaderAnswerer, Verif
 from methods.sark.config import LabelsConfig
 from methods.sark.labels import Labeler, Request
 from methods.sark.prompts import ANSWER, ORDER
+from tests.support.errors import raises
 from tests.support.server import ChatRequest, OpenAIServer, Written
 
 MATCH, MISMATCH = "Match", "Mismatch"
@@ -136,22 +136,22 @@ def test_what_a_reader_could_not_read_has_no_answer() -> None:
 @pytest.mark.parametrize(
     ("name", "text", "response"),
     [
-        ("answer", "one part", "context"),
-        ("answer", "sys\n---\n$question", "context"),
-        ("answer", "sys\n---\n$question $context $gold", "gold"),
-        ("answer", "cost: $ 5\n---\n$question $context", "lone dollar"),
-        ("order", "user\n$question $answer\n---\nuser each\n$number", "passage"),
+        ("answer", "one part", "prompt-template-lacks"),
+        ("answer", "sys\n---\n$question", "prompt-template-lacks"),
+        ("answer", "sys\n---\n$question $context $gold", "prompt-template-holds-unknown"),
+        ("answer", "cost: $ 5\n---\n$question $context", "prompt-template-holds-lone"),
+        ("order", "user\n$question $answer\n---\nuser each\n$number", "prompt-template-lacks"),
     ],
 )
 def test_a_template_that_cannot_be_filled_is_refused(name: str, text: str, response: str, tmp_path: Path) -> None:
     path = tmp_path / "own.txt"
     path.write_text(text, "utf-8")
-    with pytest.raises(UserError, match=response):
+    with raises(response):
         {"answer": ANSWER, "order": ORDER}[name].load(path)
 
 
 def test_a_template_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"none\.txt"):
+    with raises("prompt-template-cannot-read"):
         ORDER.load(tmp_path / "none.txt")
 
 

@@ -17,7 +17,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks import registry
-from benchmarks.core.errors import UserError
 from benchmarks.core.fingerprint import fingerprint
 from benchmarks.corpus import Corpus
 from benchmarks.registry import Benchmark
@@ -30,6 +29,7 @@ from methods.api import Services
 from methods.sark.config import PAPER_DATA, SarkDataConfig
 from methods.sark.data import SarkData, data_of
 from methods.sark.rows import Mined, SarkRow, batches, read_rows, rows_of, write_rows
+from tests.support.errors import raises
 from tests.support.server import ChatRequest, OpenAIServer, Refused, Written
 
 
@@ -118,7 +118,7 @@ def test_rows_survive_their_file(tmp_path: Path) -> None:
     broken = json.loads(lines[0])
     broken["list"] = broken["list"][:5]
     path.write_text(f"{lines[1]}\n{json.dumps(broken)}\n", "utf-8")
-    with pytest.raises(UserError, match=r"rows\.jsonl:2"):
+    with raises("not-training-row"):
         read_rows(path)
 
 
@@ -230,7 +230,7 @@ def test_what_was_cut_off_goes_on_and_ends_alike(tmp_path: Path) -> None:
     with server.running() as (config, judge):
         server.refuses = {"rewrite", "judge"}
         # Nothing is rewritten, so there is no row; answers and orders are kept.
-        with pytest.raises(UserError, match="no training row"):
+        with raises("no-training-row"):
             made(config, benchmark, judge, tmp_path / "work", None)
         queries = Counter(server.requested)
         server.refuses = set()

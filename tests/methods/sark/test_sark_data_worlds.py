@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from benchmarks import registry
-from benchmarks.core.errors import UserError
 from benchmarks.styles.rules import RuleRewriter
 from benchmarks.styles.sark_files import write_sark
 from methods.api import Services
@@ -19,6 +18,7 @@ from methods.sark.config import PAPER_DATA, WORLDS_DATA, SarkDataConfig
 from methods.sark.data import data_of, training_benchmarks
 from methods.sark.rows import SarkRow
 from methods.sark.style_pairs import formal_of
+from tests.support.errors import raises
 
 # --- without a model ------------------------------------------------------------------------------------------
 
@@ -93,7 +93,7 @@ def test_worlds_bring_pairs_of_their_own(tmp_path: Path) -> None:
     assert result.rows == by_rules.rows
     assert not list((tmp_path / "own").rglob("pairs-*"))
     plain = training_benchmarks(["worlds/multihop:train"], {"worlds": WORLDS})
-    with pytest.raises(UserError, match="no passages in two styles"):
+    with raises("brings-no-passages-two"):
         data_of(SarkDataConfig.model_validate(config), plain, Services(device="cpu"), tmp_path / "plain")
 
 
@@ -105,7 +105,7 @@ def test_candidates_can_come_from_a_retriever(tmp_path: Path) -> None:
     assert any(set(row.list_ids) - own[row.question_id] for row in result.rows)
     bare = replace(benchmarks[0], questions=[replace(question, candidates=None) for question in benchmarks[0].questions])
     assert data_of(SarkDataConfig.model_validate(config), [bare], Services(device="cpu"), tmp_path / "bare").rows
-    with pytest.raises(UserError, match=r"candidates\.source"):
+    with raises("no-candidates"):
         data_of(offline(), [bare], Services(device="cpu"), tmp_path / "none")
 
 
@@ -157,7 +157,7 @@ def test_changed_rows_are_not_taken_for_those_that_were_made(tmp_path: Path) -> 
     data_of(offline(), benchmarks, Services(device="cpu"), tmp_path)
     path = tmp_path / "rows.jsonl"
     path.write_text(path.read_text("utf-8").replace('"label": 1', '"label": 0'), "utf-8")
-    with pytest.raises(UserError, match="not those that were made"):
+    with raises("rows-not-those-made"):
         data_of(offline(), benchmarks, Services(device="cpu"), tmp_path)
     # Other options are other rows.
     more = data_of(offline(known=1.0), benchmarks, Services(device="cpu"), tmp_path)
@@ -172,7 +172,7 @@ def test_questions_without_a_right_answer_are_left_out(tmp_path: Path) -> None:
     assert result.counts["questions_without_answer"] == 2
     assert not {first.id, second.id} & {row.question_id for row in result.rows}
     none = replace(benchmark, questions=[replace(first, answers=())])
-    with pytest.raises(UserError, match=r"no training row.*questions_without_answer: 1"):
+    with raises("no-training-row"):
         data_of(offline(), [none], Services(device="cpu"), tmp_path / "none")
 
 
@@ -218,10 +218,10 @@ def test_the_sample_of_the_papers_repository_gives_its_six_rows(data_folder: Pat
 
 def test_test_worlds_and_questions_of_other_sets_are_refused() -> None:
     for reference in ("worlds/multihop:test", "worlds/multihop:validation"):
-        with pytest.raises(UserError, match="must not be trained on"):
+        with raises("seed-makes-world-not"):
             training_benchmarks([reference], {"worlds": {"questions": 2}})
     unseen = registry.load("worlds/multihop:train", {"questions": 2})
-    with pytest.raises(UserError, match="share the question"):
+    with raises("share-question-evaluated-not"):
         training_benchmarks(["worlds/style:train"], {"worlds": {"questions": 2}}, [unseen])
 
 
@@ -243,18 +243,18 @@ def test_options_that_lack_their_source_are_refused(options: dict[str, Any], res
 @pytest.mark.parametrize(
     ("options", "response"),
     [
-        ({"labels": {"reader": "bm25"}}, "is a retriever, not a reader"),
-        ({"labels": {"reader": "nobody"}}, "nobody"),
-        ({"labels": {"reader": "extractive", "reader_options": {"spam": 1}}}, "option 'spam' of extractive"),
-        ({"candidates": {"source": "retriever", "retriever": "extractive"}}, "is a reader, not a retriever"),
-        ({"labels": {"reader": "extractive"}, "styles": {"style": "epic"}}, "epic"),
-        ({"labels": {"reader": "extractive"}, "styles": {"by": "file", "file": "/none.jsonl"}}, "no such file"),
-        ({"labels": {"by": "llm", "llm": {"model": "m", "key_variable": "RAGMETER_NO_SUCH_KEY"}}}, "NO_SUCH_KEY"),
+        ({"labels": {"reader": "bm25"}}, "wrong-kind"),
+        ({"labels": {"reader": "nobody"}}, "unknown-method"),
+        ({"labels": {"reader": "extractive", "reader_options": {"spam": 1}}}, "bad-option"),
+        ({"candidates": {"source": "retriever", "retriever": "extractive"}}, "wrong-kind"),
+        ({"labels": {"reader": "extractive"}, "styles": {"style": "epic"}}, "unknown-style"),
+        ({"labels": {"reader": "extractive"}, "styles": {"by": "file", "file": "/none.jsonl"}}, "missing-file"),
+        ({"labels": {"by": "llm", "llm": {"model": "m", "key_variable": "RAGMETER_NO_SUCH_KEY"}}}, "missing-variable"),
     ],
 )
 def test_what_cannot_be_used_is_said_before_anything_is_loaded(options: dict[str, Any], response: str) -> None:
     config = SarkDataConfig.model_validate(options)
-    with pytest.raises(UserError, match=response):
+    with raises(response):
         config.check_data()
 
 

@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.core.errors import Broke, UserError
 from benchmarks.schema import Passage, Question, passage_id
 from methods.flow import ordered
 from methods.sark.answers import BLANK, EM, JUDGE, AnswerRequest, Verdict, Verifier, exact_match, verifier_of
 from methods.sark.config import LabelsConfig
 from methods.sark.labels import Attempt, Labeler, Request, label_of
 from methods.training.journal import Journal
+from tests.support.errors import raises
 
 MATCH, PARTIAL, MISMATCH = "Match", "Partial", "Mismatch"
 
@@ -122,7 +122,7 @@ def test_a_verdict_of_the_judges_own_making_is_an_error() -> None:
 
 def test_a_judge_that_is_wanted_must_be_provided() -> None:
     config = LabelsConfig.model_validate({"judge": "match"})
-    with pytest.raises(UserError, match=r"labels\.judge"):
+    with raises("answers-match-no-gold"):
         verifier_of(config, None)
     judge = CountingJudge()
     verdicts(verifier_of(config, judge), [question()], ["annie"])
@@ -337,7 +337,7 @@ def test_a_verdict_that_could_not_be_read_is_asked_for_again(tmp_path: Path) -> 
 
 
 def test_where_no_call_is_answered_the_work_stops() -> None:
-    with pytest.raises(Broke, match="not one of"):
+    with raises("not-calls-answered"):
         labeler(Scripted(lambda item, text: None)).tried([request("known")])
 
 
@@ -361,5 +361,5 @@ def test_a_line_that_was_cut_off_is_made_again(tmp_path: Path) -> None:
 def test_a_damaged_line_is_named(tmp_path: Path) -> None:
     path = tmp_path / "journal.jsonl"
     path.write_text('{"id": "a"}\n', "utf-8")
-    with pytest.raises(UserError, match=r"journal\.jsonl:1"):
+    with raises("line-earlier-work-cannot"):
         Journal(path)

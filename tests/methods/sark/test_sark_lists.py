@@ -13,11 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks import registry
-from benchmarks.core.errors import Broke
 from benchmarks.schema import Passage, Question, passage_id
 from methods.api import Services
 from methods.sark.config import ListsConfig
 from methods.sark.lists import EvidenceOrderer, Lister, ListRequest, orderer_of, parse_order, sampled, sampled_ranks, worth
+from tests.support.errors import raises
 from tests.support.server import ChatRequest, OpenAIServer, Refused, Written
 
 
@@ -201,7 +201,7 @@ def test_a_list_that_no_reply_came_for_is_asked_for_again(tmp_path: Path) -> Non
 
 
 def test_where_no_list_gets_a_reply_the_work_stops(tmp_path: Path) -> None:
-    with Ranker(lambda question: "refuse").running() as chat, pytest.raises(Broke, match="not one of 1"):
+    with Ranker(lambda question: "refuse").running() as chat, raises("not-calls-answered"):
         lister(chat, tmp_path, "one").orders([ListRequest(Question("q", "?", ("x",)), SIX)])
 
 

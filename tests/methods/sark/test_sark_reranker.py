@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from benchmarks.core.errors import UserError
 from benchmarks.core.fingerprint import CHECKPOINT_CARD
 from benchmarks.corpus import Corpus
 from benchmarks.schema import Passage, Query, passage_id
@@ -19,6 +18,7 @@ from methods.registry import METHODS, Component
 from methods.sark.config import SarkTrainingConfig
 from methods.sark.model import new_reranker, save
 from results.store.checkpoints import describe
+from tests.support.errors import raises
 
 torch = pytest.importorskip("torch")
 
@@ -111,14 +111,14 @@ def test_another_checkpoint_makes_another_fingerprint(folder: str, base: str, tm
 
 def test_what_sark_did_not_train_is_refused(base: str, tmp_path: Path) -> None:
     Component.of("sark", {"model": checkpoint(tmp_path / "fine", base)}).preflight()
-    with pytest.raises(UserError, match="not a checkpoint of SARK") as caught:
+    with raises("not-checkpoint-sark") as caught:
         Component.of("sark", {"model": base}).preflight()
     assert "ragmeter train sark" in str(caught.value)
     foreign = tmp_path / "foreign"
     checkpoint(foreign, base)
     card = json.loads((foreign / CHECKPOINT_CARD).read_text())
     (foreign / CHECKPOINT_CARD).write_text(json.dumps({**card, "method": "ark"}))
-    with pytest.raises(UserError, match="not a checkpoint of SARK"):
+    with raises("not-checkpoint-sark"):
         Component.of("sark", {"model": str(foreign)}).preflight()
 
 

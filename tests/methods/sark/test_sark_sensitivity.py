@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from benchmarks.core.errors import UserError
 from benchmarks.corpus import Corpus
 from benchmarks.registry import Benchmark, load
 from benchmarks.schema import Passage, Query
@@ -21,6 +20,7 @@ from methods.api import Ranking, Services
 from methods.registry import Component
 from methods.retrieval.ranking import PointwiseReranker
 from methods.sark.reranker import InBothStyles, in_both_styles, kendall_tau, sensitivity
+from tests.support.errors import raises
 
 
 class ByRule(PointwiseReranker):
@@ -128,9 +128,9 @@ def test_progress_is_reported_and_the_order_given_changes_nothing(worlds: Benchm
 
 
 def test_what_cannot_be_compared_is_an_error(worlds: Benchmark) -> None:
-    with pytest.raises(UserError, match="has a single style"):
+    with raises("single-style"):
         in_both_styles(load("worlds/multihop:test"), "informal")
-    with pytest.raises(UserError, match="romance"):
+    with raises("no-question-two-candidates"):
         in_both_styles(worlds, "romance")
 
 

@@ -8,7 +8,6 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-from benchmarks.core.errors import UserError
 from methods.sark.config import LossConfig
 from methods.sark.loss import list_terms
 from methods.sark.model import encoder_of, last_layer
@@ -16,6 +15,7 @@ from methods.sark.objective import FORMAL, INFORMAL, groups_of
 from methods.sark.rows import SarkRow, batches
 from methods.sark.train import by_epoch
 from methods.sark.validation import f1, share_in_order, validator
+from tests.support.errors import raises
 
 torch = pytest.importorskip("torch")
 
@@ -316,7 +316,7 @@ def test_validation_data_that_cannot_choose_are_refused(toy: ModuleType, base: s
     held = ["worlds/style:validation"]
     negatives = [toy.row(number, label=0, listed=False) for number in range(4)]
     objective = toy.trainer(toy.options(base), tmp_path).objective
-    with pytest.raises(UserError, match="labeled 1"):
+    with raises("validation-data-hold-not"):
         validator(objective, negatives, toy.options(base, validation=held))
-    with pytest.raises(UserError, match="a list"):
+    with raises("validation-data-hold-not"):
         validator(objective, negatives, toy.options(base, validation=held, train={"keep": "order"}))

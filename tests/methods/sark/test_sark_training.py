@@ -23,6 +23,7 @@ from methods.sark.data import Material, SarkData, load_material
 from methods.sark.rows import SarkRow
 from methods.sark.train import SarkTraining
 from methods.training import TRAININGS, TrainedStage, TrainingContext
+from tests.support.errors import raises
 
 pytest.importorskip("torch")
 
@@ -127,7 +128,7 @@ def test_the_command_line_takes_data_and_options_and_refuses_test_splits(base: s
 
 @pytest.mark.parametrize("field", ["data", "validation"])
 def test_test_splits_are_refused(toy: ModuleType, base: str, field: str) -> None:
-    with pytest.raises(UserError, match="test split"):
+    with raises("test-split"):
         load_material(toy.options(base, **{field: ["worlds/style:test"]}))
 
 
@@ -217,5 +218,5 @@ def test_rows_without_what_is_to_be_learned_are_refused(
     toy: ModuleType, base: str, tmp_path: Path, loss: dict[str, bool], needed: str
 ) -> None:
     rows = [toy.row(0, listed=False)] if "passage" in loss else [SarkRow(toy.ROWS[0].query, "", "", "", None, toy.ROWS[0].list, "q")]
-    with pytest.raises(UserError, match=f"no training row has {needed}"):
+    with raises("no-training-row"):
         train(toy.options(base, loss=loss), tmp_path, Source(rows))

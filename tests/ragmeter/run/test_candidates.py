@@ -7,11 +7,11 @@ from dataclasses import replace
 import pytest
 
 from benchmarks import registry
-from benchmarks.core.errors import UserError
 from benchmarks.settings import Setting
 from methods.api import Services
 from methods.registry import Component
 from ragmeter.experiment import candidate_retriever, in_setting, read_setting
+from tests.support.errors import raises
 
 
 def test_a_setting_may_name_a_preset_of_a_retriever() -> None:
@@ -32,13 +32,13 @@ def test_a_preset_counts_below_oracle_too() -> None:
 @pytest.mark.parametrize(
     ("text", "what"),
     [
-        ("corpus(retriever=dense[dpr-qn],n=5)", "preset of dense"),
-        ("corpus(retriever=dnse[dpr-nq],n=5)", "dnse"),
-        ("corpus(retriever=extractive,n=5)", "not a retriever"),
+        ("corpus(retriever=dense[dpr-qn],n=5)", "unknown-preset"),
+        ("corpus(retriever=dnse[dpr-nq],n=5)", "unknown-method"),
+        ("corpus(retriever=extractive,n=5)", "not-retriever"),
     ],
 )
 def test_what_is_no_retriever_or_preset_is_refused(text: str, what: str) -> None:
-    with pytest.raises(UserError, match=what):
+    with raises(what):
         read_setting(text, "x.yaml:3")
 
 

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from benchmarks.core.errors import Broke, UserError
 from methods.models.reply import Completion
 from ragmeter import experiment
 from ragmeter.runner.preflight import preflight
 from ragmeter.runner.tasks import TaskState, estimate, reach, require_device, states, tasks_of
 from results.store import queries
 from results.store.store import Store
+from tests.support.errors import raises
 from tests.support.scripted import WorldTruth
 from tests.support.server import Handler, OpenAIServer, Written
 
@@ -52,7 +52,7 @@ def test_an_estimate_grows_with_passages_and_counts_questions(tmp_path: Path) ->
 
 def test_a_dead_endpoint_stops_before_anything_is_answered(tmp_path: Path) -> None:
     result = states_of(file_for("http://127.0.0.1:9/v1", ", attempts: 1"), Store(tmp_path))
-    with pytest.raises(Broke, match="nothing answers") as caught:
+    with raises("nothing-answers") as caught:
         reach(result)
     assert caught.value.exit_code == 1
 
@@ -64,16 +64,16 @@ def test_an_endpoint_that_answers_is_reached(tmp_path: Path) -> None:
         assert server.calls == 1
 
 
-@pytest.mark.parametrize(("device", "problem"), [("foo", "no device"), ("cuda:", "no device"), ("cuda:99", "finds no")])
+@pytest.mark.parametrize(("device", "problem"), [("foo", "no-device"), ("cuda:", "no-device"), ("cuda:99", "torch-finds-no-device")])
 def test_a_device_that_is_not_here_is_refused_even_when_nothing_is_to_do(device: str, problem: str) -> None:
-    with pytest.raises(UserError, match=problem):
+    with raises(problem):
         require_device(device)
 
 
 def test_preflight_checks_the_device(tmp_path: Path) -> None:
     plan = experiment.parse(file_for("http://localhost:1/v1"), "x.yaml")
     preflight(plan, Store(tmp_path), "cpu")
-    with pytest.raises(UserError, match="no device 'gpu'"):
+    with raises("no-device"):
         preflight(plan, Store(tmp_path), "gpu")
 
 

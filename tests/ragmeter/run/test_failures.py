@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from benchmarks.core.errors import Incomplete
 from benchmarks.corpus import Corpus
 from benchmarks.schema import Query
 from methods.api import FAILED, Prediction, Services
@@ -24,6 +23,7 @@ from results.judging import judgments
 from results.store import queries
 from results.store.failures import IN_A_ROW, Failures, Streak, cause_of, failures, kind_of
 from results.store.store import FINISHED, INCOMPLETE, Store
+from tests.support.errors import raises
 from tests.support.server import ChatRequest, OpenAIServer, Refused, Written
 
 QUESTIONS, CONCURRENCY, ATTEMPTS, IN_FLIGHT = 150, 4, 2, 64
@@ -221,7 +221,7 @@ def test_a_judge_whose_endpoint_dies_stops_and_goes_on(small: ModuleType, tmp_pa
     with endpoint.server.running() as url:
         match = small.llm("match", url, attempts=1, concurrency=2)
         endpoint.left = 5
-        with pytest.raises(Incomplete, match="stopped after"):
+        with raises("incomplete-run"):
             small.judge(store, match, [run])
         kept = judgments.judged(store, run.run, match)
         assert IN_A_ROW <= len(kept) < 60

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.core.errors import Broke, UserError
+from benchmarks.core.errors import Broke
 from benchmarks.schema import Question
 from judges.llm.ask import LLMJudgeConfig
 from methods.api import Services
@@ -17,6 +17,7 @@ from methods.sark.config import SarkDataConfig
 from methods.training import Silent, TrainedStage, TrainingConfig, TrainingContext, TrainingEntry
 from ragmeter.runner.trainings import TrainingJob, judge_for
 from results.store.store import Store
+from tests.support.errors import raises
 
 
 class Options(SarkDataConfig, TrainingConfig):
@@ -62,14 +63,14 @@ def test_a_provided_judge_says_what_decides_its_verdicts(tmp_path: Path, monkeyp
 @pytest.mark.parametrize(
     ("labels", "response"),
     [
-        ({"judge": "nobody"}, "nobody"),
-        ({"judge": "style"}, "does not measure 'accuracy'"),
-        ({"judge": "rule_match", "judge_options": {"spam": 1}}, "spam"),
-        ({"judge": "match"}, "match needs llm"),
+        ({"judge": "nobody"}, "unknown-judge"),
+        ({"judge": "style"}, "judge-not-measure"),
+        ({"judge": "rule_match", "judge_options": {"spam": 1}}, "unknown-option"),
+        ({"judge": "match"}, "needs"),
     ],
 )
 def test_a_judge_that_cannot_be_provided_is_named(labels: Mapping[str, Any], response: str) -> None:
-    with pytest.raises(UserError, match=response):
+    with raises(response):
         judge_for(options(**labels), None, None)
 
 

@@ -24,6 +24,7 @@ from results.store.drift import within
 from results.store.reuse import reuse, reuse_line
 from results.store.store import Store
 from tests.support.deployment import Deployment
+from tests.support.errors import raises
 
 pytest.importorskip("openai")
 
@@ -143,7 +144,7 @@ def test_a_revision_that_is_none_names_its_line(server: Deployment, revision: st
 
 
 def test_two_rows_of_one_name_and_different_revisions_are_refused(server: Deployment) -> None:
-    with pytest.raises(UserError, match="with different revisions") as caught:
+    with raises("two-methods-called") as caught:
         experiment.parse(file_for(server, row=", revision: a", rows="  - {id: bm25, name: app, revision: b}\n"), "x.yaml")
     assert "x.yaml:5" in str(caught.value.where)
 
@@ -185,7 +186,7 @@ def test_a_judge_of_stored_answers_is_known_by_its_deployment(server: Deployment
     other = judge("commit")
     assert str(first.judge) == str(again.judge) != str(other.judge)
     assert other.judge.describe()["config"]["llm"]["revision"] == "two"
-    with pytest.raises(Broke, match="finds nothing") as caught:
+    with raises("revision-cannot-read") as caught:
         judge("sha")
     assert caught.value.where == "judge match"
 

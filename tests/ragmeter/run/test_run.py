@@ -26,6 +26,7 @@ from ragmeter.runner.tasks import Task, states, tasks_of
 from results.boards.board import boards
 from results.store import queries
 from results.store.store import FAILED_RUN, FINISHED, Store
+from tests.support.errors import raises
 
 FILE = """\
 name: small
@@ -158,7 +159,7 @@ def test_experiments_that_share_a_run_keep_their_own_names_for_it(store: Store) 
 
 
 def test_the_same_work_twice_in_one_experiment_is_refused() -> None:
-    with pytest.raises(UserError, match="the same work"):
+    with raises("same-work"):
         tasks_of(experiment.parse(FILE.replace("{id: random}", "{id: bm25, name: again}"), "x"))
 
 

@@ -34,6 +34,7 @@ from ragmeter.runner.trainings import Machine, TrainingJob
 from ragmeter.trainings import TrainingPlan, references
 from results.store import checkpoints
 from results.store.store import Store
+from tests.support.errors import raises
 
 STEPS: list[tuple[str, int]] = []
 """Stages that were really trained, with their seeds."""
@@ -191,7 +192,7 @@ def test_a_training_that_another_process_carries_out_is_left_to_it(file: Path, t
     job = TrainingJob(plan.entry, plan.config, Store(tmp_path / "store"))
     job.work.parent.mkdir(parents=True)
     with FileLock(f"{job.work}.lock"):
-        with pytest.raises(UserError, match="another process carries out this training"):
+        with raises("another-process-carries-training"):
             job.run(Silent())
         assert not job.home.exists()
         # Processes of one training share it.

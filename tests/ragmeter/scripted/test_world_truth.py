@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from benchmarks import registry as datasets
-from benchmarks.core.errors import UserError
 from benchmarks.schema import Passage, Query, Question
 from methods.api import FAILED, Context, Prediction, Services
 from methods.flow import each
@@ -24,6 +23,7 @@ from ragmeter.runner.tasks import states, tasks_of
 from ragmeter.scripted import CORRUPTIONS, NAME, UNKNOWN, corrupt
 from ragmeter.scripted.prompt_patterns import template_pattern
 from results.store.store import FINISHED, Store
+from tests.support.errors import raises
 from tests.support.faults import Faults
 from tests.support.scripted import WorldTruth
 from tests.support.server import ChatRequest
@@ -215,7 +215,7 @@ def test_what_is_corrupted_depends_on_the_prompt_alone(truth: WorldTruth) -> Non
     assert 0.17 < sum(drawn) / 2000 < 0.23
     other = WorldTruth(truth.benchmarks, corruption=0.2, seed=2)
     assert drawn != [other.is_corrupted(request.prompt) for request in requests]
-    with pytest.raises(UserError, match="share between 0 and 1"):
+    with raises("corruption-share-between-not"):
         WorldTruth(truth.benchmarks, corruption=20)
 
 
@@ -238,7 +238,7 @@ def test_a_script_is_asked_without_a_server_and_its_rows_say_so(tmp_path: Path) 
         True,
     )
     assert [item.answer for item in spoilt] != [item.answer for item in first]
-    with pytest.raises(UserError, match="nowhere"):
+    with raises("unknown-script"):
         Component.of("chat", {"llm": {"scripted": "nowhere/x:test"}}).preflight()
 
 

@@ -10,7 +10,6 @@ from dataclasses import replace
 import pytest
 
 from benchmarks import registry, settings
-from benchmarks.core.errors import UserError
 from benchmarks.registry import Benchmark, DataReference
 from benchmarks.schema import Question
 from results.store.store import Store
@@ -18,6 +17,7 @@ from results.submission import Report
 from results.submission.card import parse_card
 from results.submission.leakage import stored_training
 from results.submission.validate import Target, validate
+from tests.support.errors import raises
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +59,7 @@ def test_questions_in_the_store_are_compared_and_no_dataset_is_loaded(
 
 def test_stored_data_that_hold_more_than_a_reference_say_nothing_of_it(store: Store, world: Benchmark) -> None:
     keep(store, world, "hotpotqa/distractor:train+dev", [replace(world.questions[0], id="elsewhere")])
-    with pytest.raises(UserError, match="no question of them"):
+    with raises("store-no-question"):
         stored_training(store)("hotpotqa:train")
     assert len(stored_training(store)("hotpotqa:dev+train").questions) == 1
     assert len(stored_training(store)("hotpotqa").questions) == 1

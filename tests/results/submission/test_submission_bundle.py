@@ -29,6 +29,7 @@ from results.submission.bundle import MEMBERS, Manifest, open_bundle, write_bund
 from results.submission.card import Card, parse_card
 from results.submission.rows import PROMPT
 from results.submission.validate import Target, validate
+from tests.support.errors import raises
 
 METRICS = [parse_metric("em"), parse_metric("recall@5")]
 CARD = b"method: {name: mine, version: '1'}\nbenchmark: worlds/multihop:validation\nsetting: distractor\nlimit: 6\ntraining_data: []\n"
@@ -103,9 +104,9 @@ def test_equal_content_gives_equal_bytes(bundle: Path, world: Benchmark, card: C
 
 
 def test_a_file_that_is_there_is_not_overwritten(bundle: Path, world: Benchmark, card: Card) -> None:
-    with pytest.raises(UserError, match="there already"):
+    with raises("output-exists"):
         write(bundle, world, card)
-    with pytest.raises(UserError, match=r"ends with \.zip"):
+    with raises("bundle-name-ends-zip"):
         write(bundle.with_suffix(".tar"), world, card)
 
 
@@ -350,7 +351,7 @@ def test_a_template_holds_questions_without_gold_and_a_card_that_is_valid(tmp_pa
 
 def test_a_template_overwrites_nothing(tmp_path: Path, target: Target) -> None:
     (tmp_path / "predictions.jsonl").write_text("work of weeks")
-    with pytest.raises(UserError, match="there already"):
+    with raises("output-exists"):
         write_template(tmp_path, target, Setting.parse("distractor"))
     assert [path.name for path in tmp_path.iterdir()] == ["predictions.jsonl"]
     assert (tmp_path / "predictions.jsonl").read_text() == "work of weeks"

@@ -124,7 +124,7 @@ def test_the_table_is_the_board_that_the_command_line_shows(results: Results) ->
         for metric, cell in row.cells.items():
             line = table[(table.method == row.run.method) & (table.metric == metric)].iloc[0]
             np.testing.assert_equal([line.value, line.low, line.high], [cell.estimate.value, cell.estimate.low, cell.estimate.high])
-            assert pd.isna(line.p_holm) == (cell.difference is None or bool(cell.difference.withheld))
+            assert pd.isna(line.p_holm) == (cell.difference is None or bool(cell.difference.insufficient_data))
 
 
 def test_means_of_the_scores_are_the_tables_values(results: Results) -> None:

@@ -315,9 +315,7 @@ class Asker:
     @cached_property
     def _model(self) -> ChatModel:
         # No seed of a task: what a judge says depends on its identity alone.
-        return open_llm(
-            self.config.llm, role="judge", cache=self._services.cache, device=self._services.device, replies=self._services.replies
-        )
+        return open_llm(self.config.llm, self._services.seeded(0), role="judge")
 
 
 # -- From the calls made for an item to its scores: the mean over the calls that were read --

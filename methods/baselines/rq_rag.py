@@ -99,9 +99,7 @@ class PromptedRqRag:
         self.config = config
         self._services = services
         self._retriever = config.retriever.component.build(services)
-        self._model = open_llm(
-            config.llm, role=NOTE, cache=services.cache, device=services.device, seed=services.seed, replies=services.replies
-        )
+        self._model = open_llm(config.llm, services, role=NOTE)
 
     def index(self, corpus: Corpus, folder: Path | None = None) -> PromptedIndex:
         """The index of the retriever underneath."""

@@ -558,9 +558,7 @@ def generator_of(config: QuestionsConfig, services: Services) -> QuestionGenerat
         UserError: Its file, prompt or key cannot be used.
     """
     if (llm := config.active_llm) is not None:
-        model = open_llm(
-            llm, role="masked triples", cache=services.cache, device=services.device, seed=services.seed, replies=services.replies
-        )
+        model = open_llm(llm, services, role="masked triples")
         return LLMQuestions(model, config.prompt)
     if config.generator == "cache" and config.path is not None:
         return CachedQuestions(Path(config.path).expanduser())

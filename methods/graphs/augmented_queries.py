@@ -178,9 +178,7 @@ def generator_of(config: QueriesConfig, services: Services) -> QueryGenerator:
     """The generator that options name."""
     if (llm := config.active_llm) is None:
         return TemplateQueries(config.most)
-    model = open_llm(
-        llm, role="augmented queries", cache=services.cache, device=services.device, seed=services.seed, replies=services.replies
-    )
+    model = open_llm(llm, services, role="augmented queries")
     return LLMQueries(model, config.most, config.prompt)
 
 

@@ -232,8 +232,10 @@ def _with_mark(question: str) -> str:
 
 
 def longest_prefix(count: int, fits: Callable[[int], bool]) -> int:
-    """How many of the first of `count` things fit, given that none do: a search by halves, since fewer fit better."""
-    low, high = 0, count + 1
+    """Return how many of the first of `count` things fit, given that none fit: all, or what a search by halves finds."""
+    if count and fits(count):
+        return count
+    low, high = 0, count
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (middle, high) if fits(middle) else (low, middle)

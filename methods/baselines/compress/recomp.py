@@ -209,7 +209,7 @@ class RecompAbstractive:
         def fits(count: int) -> bool:
             return len(self._model.encode(prompt(count))) <= self._model.room
 
-        count = len(words) if fits(len(words)) else longest_prefix(len(words), fits)
+        count = longest_prefix(len(words), fits)
         if not count:
             return "", {}
         return prompt(count), {"recomp_abstractive": {"words_read": count, "of": len(words)}} if count < len(words) else {}

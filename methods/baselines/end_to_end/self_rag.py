@@ -150,7 +150,7 @@ class TagModel:
         def fits(count: int) -> bool:
             return len(self._model.encode(shown(count))) <= self._model.room
 
-        count = len(words) if fits(len(words)) else longest_prefix(len(words), fits)
+        count = longest_prefix(len(words), fits)
         if not count:
             q.fallback(NO_ROOM)
             return None

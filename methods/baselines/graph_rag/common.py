@@ -379,14 +379,7 @@ class System:
             return None
         own = self.config.llm.max_tokens
         llm = self.config.llm.model_copy(update={"max_tokens": own and min(longest, own)})
-        return open_llm(
-            llm,
-            role=role,
-            cache=self._services.cache,
-            device=self._services.device,
-            seed=self._services.seed,
-            replies=self._services.replies,
-        )
+        return open_llm(llm, self._services, role=role)
 
     def opened(self, corpus: Corpus, reads: Sequence[ChunkRead] | None, usage: Usage, folder: Path | None) -> Any:
         """The index over what was read."""

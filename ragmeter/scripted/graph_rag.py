@@ -15,7 +15,7 @@ from benchmarks.worlds.text import statements
 from methods.baselines.graph_rag.common import PROMPTS as SYSTEMS
 from methods.graphs.extraction import PROMPTS
 from methods.graphs.knowledge_graph import END
-from methods.readers.prompts import as_statement
+from methods.readers.triple_text import as_statement
 from ragmeter.scripted.prompt_patterns import UNKNOWN, Shown, Truth, answers, names_any, steps_of
 
 MOST = 10

@@ -11,7 +11,7 @@ from functools import lru_cache
 
 from benchmarks.schema import Question
 from benchmarks.styles.rules import RULES
-from judges.llm.ask import EMPTY
+from judges.llm.fences import EMPTY
 from judges.llm.match import MatchConfig
 from judges.llm.pairwise import OPEN_CRITERIA, OpenPairwiseConfig, PairwiseConfig
 from judges.llm.rules import RuleMatchConfig, answer_support, compared, match_verdicts

@@ -153,9 +153,6 @@ class RecompExtractive(SentenceCompressor):
         return np.isin(np.arange(len(scores)), np.argsort(-scores, kind="stable")[: self._number])
 
 
-# -- A summary by an encoder-decoder model --
-
-
 class RecompAbstractiveConfig(Seq2SeqConfig, MethodConfig):
     """Options of RECOMP's summarizer."""
 

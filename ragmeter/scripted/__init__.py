@@ -25,6 +25,7 @@ from benchmarks.core.errors import UserError
 from benchmarks.registry import Benchmark
 from benchmarks.schema import Question
 from benchmarks.worlds.dataset import WorldsConfig
+from benchmarks.worlds.text import Rendering
 from benchmarks.worlds.world import World, generate
 from judges.llm.ask import AGAIN
 from methods.models.chat import PREFLIGHT, SCRIPTED
@@ -121,10 +122,15 @@ class WorldTruth:
         seeds = dict.fromkeys(q.metadata["seed"] for q in self.questions.values())
         return {seed: generate(seed, self._config.world_config) for seed in seeds}
 
+    @property
+    def rendering(self) -> Rendering:
+        """How plainly the texts of its worlds speak."""
+        return self._config.rendering
+
     @cached_property
     def shelf(self) -> Shelf:
         """The texts of its worlds."""
-        return Shelf(self.worlds, self._config.rendering)
+        return Shelf(self.worlds, self.rendering)
 
     def question(self, text: str) -> Question | None:
         """The question with a text."""

@@ -211,7 +211,7 @@ class VectorTerm:
     @property
     def fingerprint(self) -> str:
         """Of the encoder and its prompts."""
-        return fingerprint("v", self._config.weights(), self._config.model_dump(mode="json", exclude={"batch_size"}))
+        return fingerprint("v", self._config.checkpoint_hash(), self._config.model_dump(mode="json", exclude={"batch_size"}))
 
     def scores(self, chunks: Sequence[str], questions: Sequence[Question]) -> list[list[float]]:
         """Cosines."""

@@ -19,7 +19,7 @@ from methods.models.causal import CausalConfig
 from methods.models.encoder import EncoderConfig
 from methods.models.llm import LLMConfig, check_llm, reach_llm
 from methods.models.weights import PRESETS as ENCODERS
-from methods.models.weights import check_remote_code, locate
+from methods.models.weights import check_models, check_remote_code, locate
 from methods.training import TrainingConfig
 
 Stage = Literal["stage1", "stage2", "stage3"]
@@ -259,7 +259,7 @@ class ArkTrainingConfig(TrainingConfig):
         """Check references, models and their code."""
         for reference in (*self.data, *self.validation, *self.evaluation):
             resolve(reference, where="data")
-        self.encoder.check()
+        check_models(self.encoder)
         if self.encoder.architecture != "sentence-transformer" or self.encoder.query_model:
             raise UserError(
                 "ARK tunes one SentenceTransformer for both sides", where=f"base {self.base!r}", try_this="a base with one model"
@@ -274,14 +274,14 @@ class ArkTrainingConfig(TrainingConfig):
         for llm in self.llms:
             check_llm(llm)
         if self.augments and self.kg.similarity.enabled:
-            self.kg.similarity.encoder.check()
+            check_models(self.kg.similarity.encoder)
         if not self.scores:
             return
         if self.score.f.weight or self.score.b.weight:
             locate(self.score.scorer)
             check_remote_code(self.score.scorer, False)
         if self.score.v.weight:
-            self.vector_encoder.check()
+            check_models(self.vector_encoder)
 
     def reach(self, cache: Path | None) -> None:
         """One short call to every endpoint, unless replies of its model are kept."""

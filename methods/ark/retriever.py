@@ -9,7 +9,6 @@ from methods.api import Services
 from methods.registry import register
 from methods.retrieval.dense import Dense, DenseConfig, dense_work
 from methods.training.stages import card_of
-from methods.work import needs_of
 
 # -- Which models are checkpoints of ARK --
 
@@ -42,10 +41,7 @@ class ArkConfig(DenseConfig):
     summary="dense retrieval with an encoder that ARK tuned",
     config=ArkConfig,
     paper="ARK: answer-centric retriever tuning with a knowledge-graph curriculum (2025)",
-    extra="models",
-    checkpoint_hash=lambda config: config.weights(),
     work=dense_work,
-    needs=needs_of,
 )
 class Ark(Dense):
     """Retriever of a tuned checkpoint.

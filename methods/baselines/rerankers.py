@@ -18,18 +18,14 @@ from methods.api import Services
 from methods.models.embeddings import exact_scores
 from methods.models.encoder import Encoder, EncoderConfig
 from methods.models.late_interaction import LateInteraction, LateInteractionConfig, max_sim
-from methods.models.weights import PRESETS, weights_hash
-from methods.registry import register
+from methods.models.weights import PRESETS
+from methods.registry import ModelMethodConfig, register
 from methods.retrieval.ranking import PointwiseConfig, PointwiseReranker, reranker_notes
-from methods.work import Lengths, Work, encode, needs_of
+from methods.work import Lengths, Work, encode
 
 
-class BiEncoderConfig(EncoderConfig, PointwiseConfig):
+class BiEncoderConfig(EncoderConfig, PointwiseConfig, ModelMethodConfig):
     """Options of the encoder, and how far down it reranks."""
-
-    def preflight(self) -> None:
-        """Check the models and their code."""
-        self.check()
 
 
 def _cosine_work(config: BiEncoderConfig, lengths: Lengths) -> Work:
@@ -45,10 +41,7 @@ def _cosine_work(config: BiEncoderConfig, lengths: Lengths) -> Work:
     config=BiEncoderConfig,
     paper="Reimers and Gurevych 2019, Sentence-BERT (arXiv:1908.10084)",
     presets=PRESETS,
-    extra="models",
-    checkpoint_hash=lambda config: config.weights(),
     work=_cosine_work,
-    needs=needs_of,
 )
 class BiEncoderReranker(PointwiseReranker):
     """Reranker that encodes query and passages apart.
@@ -86,12 +79,8 @@ def _content(passage: Passage) -> tuple[str, str]:
 # -- Late interaction as a reranker: each token of the query meets its best in the passage --
 
 
-class LateInteractionRerankerConfig(LateInteractionConfig, PointwiseConfig):
+class LateInteractionRerankerConfig(LateInteractionConfig, PointwiseConfig, ModelMethodConfig):
     """Options of the encoder, and how far down it reranks."""
-
-    def preflight(self) -> None:
-        """Check the model's folder and its code."""
-        self.check()
 
 
 def _late_work(config: LateInteractionRerankerConfig, lengths: Lengths) -> Work:
@@ -106,10 +95,7 @@ def _late_work(config: LateInteractionRerankerConfig, lengths: Lengths) -> Work:
     summary="candidates by MaxSim over token vectors; ColBERTv2 by default, any ColBERT or PyLate checkpoint",
     config=LateInteractionRerankerConfig,
     paper="Santhanam et al. 2022, ColBERTv2 (arXiv:2112.01488)",
-    extra="models",
-    checkpoint_hash=lambda config: weights_hash(config.model, config.revision),
     work=_late_work,
-    needs=needs_of,
 )
 class LateInteractionReranker(PointwiseReranker):
     """Reranker that encodes query and passages apart, a vector per token, and matches the tokens.

@@ -22,11 +22,11 @@ from methods.flow import Batcher, one, together, trace
 from methods.models.causal import CausalConfig, CausalModel, Generation, Sampling
 from methods.models.chat import ChatModel
 from methods.models.likelihood import Item, ScoringConfig
-from methods.models.llm import LLM, AskingConfig, defaults, llm_hash, open_llm
-from methods.models.weights import locate, weights_hash
+from methods.models.llm import LLM, defaults, llm_hash, open_llm
+from methods.models.weights import weights_hash
 from methods.pipeline import DEPTH, index_folder
 from methods.readers.prompts import Prompt
-from methods.registry import MethodConfig, register
+from methods.registry import AskingMethodConfig, ModelMethodConfig, register
 from methods.work import WORDS_PER_TOKEN, Lengths, Needs, Work, all_needs, ask, needs_of
 
 # -- RQ-RAG without its checkpoint: a chat model rewrites, decomposes and disambiguates the question --
@@ -64,7 +64,7 @@ LONGEST = 400
 _BULLET = re.compile(r"^\s*(?:[-*•]|\(?\d{1,2}[.):])\s+")
 
 
-class PromptedConfig(AskingConfig, MethodConfig):
+class PromptedConfig(AskingMethodConfig):
     """Options of RQ-RAG by prompts."""
 
     llm: Annotated[LLM, defaults(max_tokens=256)] = Field(description="the model that writes queries")
@@ -102,7 +102,6 @@ def _prompted_needs(config: PromptedConfig) -> Needs | None:
     version=2,
     config=PromptedConfig,
     paper="after Chan et al. 2024, RQ-RAG (arXiv:2404.00610), whose own model is rq_rag",
-    extra="llm",
     checkpoint_hash=_made_of,
     work=_prompted_work,
     needs=_prompted_needs,
@@ -348,7 +347,7 @@ TOO_LONG = "the question alone is longer than the model's context"
 PAPER = "Chan et al. 2024, RQ-RAG: Learning to Refine Queries for Retrieval Augmented Generation (arXiv:2404.00610)"
 
 
-class RqRagConfig(TreeConfig, MethodConfig):
+class RqRagConfig(TreeConfig, ModelMethodConfig):
     """Options of RQ-RAG: those of its tree, and what it searches with."""
 
     retriever: RetrieverPart = Field(
@@ -357,7 +356,7 @@ class RqRagConfig(TreeConfig, MethodConfig):
 
     def preflight(self) -> None:
         """Check the model's folder and the retriever."""
-        locate(self.model)
+        super().preflight()
         self.retriever.component.preflight()
 
 
@@ -388,7 +387,6 @@ def _tree_needs(config: RqRagConfig) -> Needs | None:
     summary="RQ-RAG's own model refines the question in a tree of searches; the passages of its best path",
     config=RqRagConfig,
     paper=PAPER,
-    extra="models",
     checkpoint_hash=_weights,
     work=_tree_work,
     needs=_tree_needs,
@@ -450,7 +448,6 @@ class RqRagIndex:
     summary="RQ-RAG answering by itself: the answer at the end of its best path",
     config=RqRagConfig,
     paper=PAPER,
-    extra="models",
     checkpoint_hash=_weights,
     work=_tree_work,
     needs=_tree_needs,

@@ -142,8 +142,6 @@ class ClaraCompressorConfig(DocumentOptions):
     summary="each passage as a few memory tokens, which clara_reader answers from",
     config=ClaraCompressorConfig,
     paper=PAPER,
-    extra="models",
-    checkpoint_hash=lambda config: weights_hash(config.model),
     work=_work_of(_compress_work),
     needs=needs,
 )
@@ -206,8 +204,6 @@ class ClaraReaderConfig(WritingOptions, CheckpointOptions):
     summary="answers from memory tokens; passages that come as text it compresses itself",
     config=ClaraReaderConfig,
     paper=PAPER,
-    extra="models",
-    checkpoint_hash=lambda config: weights_hash(config.model),
     work=_work_of(_read_work),
     needs=needs,
 )
@@ -428,8 +424,6 @@ class Questions:
     summary="passages by the cosine of compressed question and passage: a whole corpus, or candidates",
     config=ClaraRetrieverConfig,
     paper=PAPER,
-    extra="models",
-    checkpoint_hash=lambda config: weights_hash(config.model),
     work=_work_of(_retrieve_work),
     needs=needs,
 )
@@ -521,8 +515,6 @@ class ClaraRerankerConfig(QueryOptions, PointwiseConfig):
     summary="candidates by the cosine of compressed question and passage",
     config=ClaraRerankerConfig,
     paper=PAPER,
-    extra="models",
-    checkpoint_hash=lambda config: weights_hash(config.model),
     work=_work_of(_rerank_work),
     needs=needs,
 )
@@ -565,8 +557,6 @@ class ClaraMethodConfig(ClaraRetrieverConfig, WritingOptions):
     summary="finds and reads compressed documents with one model: from the whole corpus, or among candidates",
     config=ClaraMethodConfig,
     paper=PAPER,
-    extra="models",
-    checkpoint_hash=lambda config: weights_hash(config.model),
     work=_work_of(_whole_work),
     needs=needs,
 )

@@ -17,6 +17,7 @@ from methods.graphs.triples import LinearizeConfig
 from methods.models.encoder import EncoderConfig
 from methods.models.llm import check_llm, reach_llm
 from methods.models.weights import PRESETS as ENCODERS
+from methods.models.weights import check_models
 from methods.training import TrainingConfig
 
 Pooling = Literal["first", "mean"]
@@ -105,7 +106,7 @@ class GprTrainingConfig(TrainingConfig):
         for reference in (*self.graph, *self.validation):
             resolve(reference, where="graph")
         for encoder in (self.question_encoder, self.triple_encoder):
-            encoder.check()
+            check_models(encoder)
         questions = self.questions
         if questions.active_llm is not None:
             check_llm(questions.active_llm)

@@ -10,10 +10,9 @@ from methods.api import Services
 from methods.gpr.train import QUESTION, TRIPLE
 from methods.graphs.triples import LinearizeConfig
 from methods.models.encoder import Encoder, EncoderConfig
-from methods.models.weights import files_of, weights_hash
+from methods.models.weights import files_of
 from methods.registry import register
 from methods.retrieval.triples import TripleRetriever, TripleSearchConfig, linearize_of, require_checkpoint, triples_work
-from methods.work import needs_of
 
 
 class GprConfig(TripleSearchConfig):
@@ -49,10 +48,7 @@ class GprConfig(TripleSearchConfig):
     summary="two towers pretrained on a graph: a question's triple before its neighbors, and those before the rest",
     config=GprConfig,
     paper="Wang et al. 2025, GPR: Empowering Generation with Graph-Pretrained Retriever",
-    extra="models",
-    checkpoint_hash=lambda config: weights_hash(config.model),
     work=triples_work,
-    needs=needs_of,
 )
 class Gpr(TripleRetriever):
     """Retriever of a pretrained checkpoint.

@@ -265,7 +265,7 @@ async def graph_of(
     made_of = fingerprint(
         extractor.fingerprint,
         content_hash(chunk.text for chunk in chunks),
-        {**joined.model_dump(mode="json"), "weights": joined.encoder.weights()} if joined else None,
+        {**joined.model_dump(mode="json"), "weights": joined.encoder.checkpoint_hash()} if joined else None,
     )
     path = file_of(folder, "kg", document_id)
     if path.exists():

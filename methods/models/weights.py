@@ -539,6 +539,18 @@ def check_remote_code(model: str, trusted: bool) -> None:
         raise _refusal(model)
 
 
+def check_models(options: Any) -> None:
+    """Check, without loading anything, that the models of options (`model`, `query_model`) are there and may be loaded.
+
+    Raises:
+        UserError: A folder is missing, or a model brings code that is not trusted.
+    """
+    for model in filter(None, (options.model, getattr(options, "query_model", None))):
+        locate(model)
+        if hasattr(options, "trust_remote_code"):
+            check_remote_code(model, options.trust_remote_code)
+
+
 @contextmanager
 def remote_code_refused(model: str) -> Iterator[None]:
     """Turn a library's refusal to run a model's code into ours, which names the option."""

@@ -12,18 +12,13 @@ from benchmarks.corpus import Corpus
 from benchmarks.schema import Query
 from methods.api import Services
 from methods.models.cross_encoder import PRESETS, CrossEncoderConfig, CrossEncoderModel
-from methods.models.weights import weights_hash
-from methods.registry import register
+from methods.registry import ModelMethodConfig, register
 from methods.retrieval.ranking import PointwiseConfig, PointwiseReranker, reranker_notes
-from methods.work import Lengths, Work, encode, needs_of
+from methods.work import Lengths, Work, encode
 
 
-class CrossEncoderRerankerConfig(CrossEncoderConfig, PointwiseConfig):
+class CrossEncoderRerankerConfig(CrossEncoderConfig, PointwiseConfig, ModelMethodConfig):
     """Options of a cross-encoder, and how far down it reranks."""
-
-    def preflight(self) -> None:
-        """Check the model's folder and its code."""
-        self.check()
 
 
 def pairs_work(config: CrossEncoderRerankerConfig, lengths: Lengths) -> Work:
@@ -38,10 +33,7 @@ def pairs_work(config: CrossEncoderRerankerConfig, lengths: Lengths) -> Work:
     config=CrossEncoderRerankerConfig,
     paper="Nogueira and Cho 2019, Passage Re-ranking with BERT (arXiv:1901.04085)",
     presets=PRESETS,
-    extra="models",
-    checkpoint_hash=lambda config: weights_hash(config.model, config.revision),
     work=pairs_work,
-    needs=needs_of,
 )
 class CrossEncoderReranker(PointwiseReranker):
     """Reranker that reads query and passage together.

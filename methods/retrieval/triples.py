@@ -20,7 +20,7 @@ from methods.api import Index, Ranking
 from methods.graphs.triples import LinearizeConfig, linearized
 from methods.models.embeddings import EPSILON, ExactSearch, exact_scores
 from methods.models.encoder import Encoder, Vectors
-from methods.registry import MethodConfig
+from methods.registry import ModelMethodConfig
 from methods.retrieval.ranking import Rows, Scope, best_rows
 from methods.training.stages import card_of
 from methods.work import Lengths, Work, encode, index, vectors
@@ -196,7 +196,7 @@ SearchScope = Literal["question", "global"]
 Scored = tuple[Rows, NDArray[np.float64]]
 
 
-class TripleSearchConfig(MethodConfig):
+class TripleSearchConfig(ModelMethodConfig):
     """Options of every pair of towers over triples."""
 
     similarity: Literal["cosine", "dot"] = Field("cosine", description="of a question and a triple; paper: cosine")

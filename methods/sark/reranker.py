@@ -16,11 +16,9 @@ from benchmarks.registry import Benchmark
 from benchmarks.schema import Passage, Query
 from methods.api import Ranking, Reranker, Services
 from methods.flow import each
-from methods.models.weights import weights_hash
 from methods.registry import register
 from methods.retrieval.cross_encoder import CrossEncoderReranker, CrossEncoderRerankerConfig, pairs_work
 from methods.sark.model import require_checkpoint
-from methods.work import needs_of
 
 
 class SarkConfig(CrossEncoderRerankerConfig):
@@ -41,10 +39,7 @@ class SarkConfig(CrossEncoderRerankerConfig):
     config=SarkConfig,
     paper="Zhang et al., Don't Be Misled by Style: A Style-Adaptive Reranker for Capturing Effective Knowledge in "
     "Retrieval-Augmented Generation",
-    extra="models",
-    checkpoint_hash=lambda config: weights_hash(config.model, config.revision),
     work=pairs_work,
-    needs=needs_of,
 )
 class Sark(CrossEncoderReranker):
     """Reranker of a trained checkpoint.

@@ -22,7 +22,6 @@ from methods.baselines.graph.question_graph import ROBERTA, EncodedNames, GraphE
 from methods.models.encoder import Encoder, Vectors
 from methods.registry import register
 from methods.retrieval.triples import TripleScope, triple_corpus
-from methods.work import needs_of
 
 NOTE = "g_retriever"
 """Key in `notes`: how many triples and entities were chosen, and of how many."""
@@ -47,10 +46,7 @@ class GRetrieverConfig(GraphEncoderConfig):
     config=GRetrieverConfig,
     paper="He et al. 2024, G-Retriever (arXiv:2402.07630)",
     presets={"minilm": {"model": "minilm"}, "released": {"model": ROBERTA}},
-    extra="models",
-    checkpoint_hash=lambda config: config.weights(),
     work=names_work,
-    needs=needs_of,
 )
 class GRetriever:
     """Retriever of a connected part of a graph.

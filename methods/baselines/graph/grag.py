@@ -35,7 +35,6 @@ from methods.models.encoder import Encoder, Vectors
 from methods.registry import register
 from methods.retrieval.ranking import Rows, best_rows
 from methods.retrieval.triples import TripleScope, triple_corpus
-from methods.work import needs_of
 
 # -- Ego graphs: of every node, what lies within some hops of it; and the mean vector of each --
 # Which node reaches which is a product of sparse matrices. From it the sums over the nodes and edges of many ego graphs
@@ -163,10 +162,7 @@ class GragConfig(GraphEncoderConfig):
     config=GragConfig,
     paper="Hu et al. 2024, GRAG (arXiv:2405.16506)",
     presets={"minilm": {"model": "minilm"}, "official": OFFICIAL, "released": {"model": ROBERTA, **OFFICIAL}},
-    extra="models",
-    checkpoint_hash=lambda config: config.weights(),
     work=names_work,
-    needs=needs_of,
 )
 class Grag:
     """Retriever of the surroundings of entities.

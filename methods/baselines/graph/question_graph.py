@@ -20,7 +20,7 @@ from pydantic import Field
 from benchmarks.graphs import TripleCorpus, Triples
 from methods.models.embeddings import read_array, write_vectors
 from methods.models.encoder import Encoder, EncoderConfig, Vectors
-from methods.registry import MethodConfig
+from methods.registry import ModelMethodConfig
 from methods.retrieval.ranking import Rows, built_once
 from methods.work import Lengths, Work, encode, index, vectors
 
@@ -102,7 +102,7 @@ ROBERTA = "sentence-transformers/all-roberta-large-v1"
 Floats = NDArray[np.float64]
 
 
-class GraphEncoderConfig(EncoderConfig, MethodConfig):
+class GraphEncoderConfig(EncoderConfig, ModelMethodConfig):
     """Options of an encoder of nodes and edges."""
 
     model: str = Field(
@@ -112,10 +112,6 @@ class GraphEncoderConfig(EncoderConfig, MethodConfig):
     pooling: Literal["cls", "mean", "lasttoken"] | None = Field(
         "mean", description="how token vectors become one: the first, their mean, the last; null: the model's own"
     )
-
-    def preflight(self) -> None:
-        """Check the model and its code."""
-        self.check()
 
 
 def names_work(config: GraphEncoderConfig, lengths: Lengths) -> Work:

@@ -22,13 +22,13 @@ from methods.baselines.graph.two_towers import POOLINGS, Pooling
 from methods.graphs.triples import LinearizeConfig, PretrainingGraph, linearized, load_graph
 from methods.models.encoder import Encoder, EncoderConfig, sentence_transformer
 from methods.models.likelihood import logits_only_at
-from methods.models.weights import loading, locate, weights_hash
+from methods.models.weights import loading, locate
 from methods.registry import register
 from methods.retrieval.triples import TripleRetriever, TripleSearchConfig, linearize_of, require_checkpoint, triples_work
 from methods.training import LengthsOf, TrainedStage, TrainingConfig, TrainingContext, register_training
 from methods.training.loop import Loop, LoopOptions, Schedule, accelerator, backward, own, summed
 from methods.training.stages import Figures, PreparedRun, train_stage
-from methods.work import Checkpoint, Needs, StageWork, learn, needs_of, resumable, saved_weights, steps
+from methods.work import Checkpoint, Needs, StageWork, learn, resumable, saved_weights, steps
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -70,10 +70,7 @@ class SkpConfig(TripleSearchConfig):
     summary="triples by one encoder pretrained on a graph's text: hidden words and copies with them",
     config=SkpConfig,
     paper="Dong et al. 2023, Bridging the KB-Text Gap: Leveraging Structured Knowledge-aware Pre-training for KBQA",
-    extra="models",
-    checkpoint_hash=lambda config: weights_hash(config.model),
     work=triples_work,
-    needs=needs_of,
 )
 class Skp(TripleRetriever):
     """Retriever of a pretrained encoder.

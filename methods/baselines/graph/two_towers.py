@@ -13,10 +13,9 @@ from pydantic import Field
 from methods.api import Services
 from methods.graphs.triples import LinearizeConfig
 from methods.models.encoder import Encoder, EncoderConfig, Vectors
-from methods.models.weights import PRESETS
+from methods.models.weights import PRESETS, check_models
 from methods.registry import register
 from methods.retrieval.triples import TripleRetriever, TripleSearchConfig, triples_work
-from methods.work import needs_of
 
 PUBLISHED = PRESETS["dpr-nq"]
 
@@ -52,7 +51,7 @@ class DprTriplesConfig(TripleSearchConfig):
 
     def preflight(self) -> None:
         """Check the encoders."""
-        self.encoder.check()
+        check_models(self.encoder)
 
 
 class DprEncoder(Encoder):
@@ -79,10 +78,8 @@ def _prepared(text: str) -> str:
     config=DprTriplesConfig,
     paper="Karpukhin et al. 2020, Dense Passage Retrieval (arXiv:2004.04906)",
     training_data=("nq:train",),
-    extra="models",
-    checkpoint_hash=lambda config: config.encoder.weights(),
+    checkpoint_hash=lambda config: config.encoder.checkpoint_hash(),
     work=triples_work,
-    needs=needs_of,
 )
 class DprTriples(TripleRetriever):
     """Retriever of DPR's towers.
@@ -135,7 +132,7 @@ class TwoTowerConfig(TripleSearchConfig):
 
     def preflight(self) -> None:
         """Check the encoder."""
-        self.encoder.check()
+        check_models(self.encoder)
 
 
 @register(
@@ -145,10 +142,8 @@ class TwoTowerConfig(TripleSearchConfig):
     config=TwoTowerConfig,
     paper="Wang et al. 2025, GPR: Empowering Generation with Graph-Pretrained Retriever (baseline Two Tower)",
     presets={"mean": {"pooling": "mean"}, "minilm": {"model": "minilm", "pooling": "mean"}},
-    extra="models",
-    checkpoint_hash=lambda config: config.encoder.weights(),
+    checkpoint_hash=lambda config: config.encoder.checkpoint_hash(),
     work=triples_work,
-    needs=needs_of,
 )
 class TwoTower(TripleRetriever):
     """Retriever of untrained towers.

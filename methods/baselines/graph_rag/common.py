@@ -36,6 +36,7 @@ from methods.models.chat import ChatModel
 from methods.models.embeddings import exact_scores
 from methods.models.encoder import Encoder, EncoderConfig
 from methods.models.llm import LLM, ScriptedConfig, check_llm, defaults, llm_hash, llm_name, open_llm, reach_llm
+from methods.models.weights import check_models
 from methods.registry import MethodConfig
 from methods.retrieval.ranking import Rows, Scope, best_rows, built_once
 from methods.training.journal import Journal
@@ -91,7 +92,7 @@ class SystemConfig(MethodConfig):
 
     def preflight(self) -> None:
         """Check the model and the encoder."""
-        self.encoder.check()
+        check_models(self.encoder)
         if self.llm is not None:
             check_llm(self.llm)
 
@@ -116,7 +117,7 @@ class SystemConfig(MethodConfig):
 
     def made_of(self) -> str:
         """A hash of the weights and prompts that these options name."""
-        weights = self.encoder.weights(), llm_hash(self.llm) if self.llm is not None else ""
+        weights = self.encoder.checkpoint_hash(), llm_hash(self.llm) if self.llm is not None else ""
         return fingerprint(*weights, [prompt.hash for prompt in self.prompts()])
 
 

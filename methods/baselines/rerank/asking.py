@@ -26,8 +26,8 @@ from methods.baselines.rerank.strategies import bubblesort, bubblesort_calls, he
 from methods.flow import together
 from methods.models import template_text
 from methods.models.chat import ChatModel, Reply
-from methods.models.llm import AskingConfig, LabelModel, llm_hash, open_llm
-from methods.registry import MethodConfig
+from methods.models.llm import LabelModel, llm_hash, open_llm
+from methods.registry import AskingMethodConfig
 from methods.work import WORDS_PER_TOKEN, Lengths, Work, ask
 
 FAILED, NO_ROOM = "failed", "no_room"
@@ -38,7 +38,7 @@ OVERHEAD = 120
 """Tokens of a prompt beside query and passages, about."""
 
 
-class AskingRerankerConfig(AskingConfig, MethodConfig):
+class AskingRerankerConfig(AskingMethodConfig):
     """Options that all have."""
 
     depth: int | None = Field(None, ge=1, description="candidates to rerank, the rest following in their order; null: all. SARK: 50")

@@ -12,10 +12,8 @@ from pydantic import Field
 
 from methods.api import Services
 from methods.models.cross_encoder import CrossEncoderModel
-from methods.models.weights import weights_hash
 from methods.registry import register
 from methods.retrieval.cross_encoder import CrossEncoderReranker, CrossEncoderRerankerConfig, pairs_work
-from methods.work import needs_of
 
 
 class DpaRagConfig(CrossEncoderRerankerConfig):
@@ -30,10 +28,7 @@ class DpaRagConfig(CrossEncoderRerankerConfig):
     summary="DPA-RAG's reranker: how much likelier it is that a passage helps the reader than that it does not",
     config=DpaRagConfig,
     paper="Dong et al. 2025, DPA-RAG (arXiv:2406.18676)",
-    extra="models",
-    checkpoint_hash=lambda config: weights_hash(config.model, config.revision),
     work=pairs_work,
-    needs=needs_of,
 )
 class DpaRag(CrossEncoderReranker):
     """Reranker by a classifier of one or two labels.

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import tempfile
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,10 +17,11 @@ from benchmarks.core.errors import UserError
 from benchmarks.corpus import Corpus
 from benchmarks.graphs import TripleCorpus, Triples
 from benchmarks.schema import Query
-from methods.api import Index, Ranking
+from methods.api import Index, Ranking, Services
 from methods.graphs.triples import LinearizeConfig, linearized
 from methods.models.embeddings import EPSILON, ExactSearch, exact_scores
-from methods.models.encoder import Encoder, Vectors
+from methods.models.encoder import Encoder, EncoderConfig, Vectors
+from methods.models.weights import check_models, weights_hash
 from methods.registry import ModelMethodConfig
 from methods.retrieval.ranking import Rows, Scope, best_rows
 from methods.training.stages import card_of
@@ -205,6 +207,52 @@ class TripleSearchConfig(ModelMethodConfig):
     )
     batch_size: int = Field(64, ge=1, description="triples encoded at once")
     dtype: Literal["float32", "bfloat16", "float16"] = Field("float32", description="type of the weights")
+
+    @property
+    @abstractmethod
+    def encoder(self) -> EncoderConfig:
+        """The two towers as one encoder: questions are its queries, triples its passages."""
+
+    def towers(self, **named: Any) -> EncoderConfig:
+        """Return the options of towers without prompts.
+
+        Args:
+            named: Models, and options that are not the encoder's own.
+        """
+        shared = {"query_prompt": "", "passage_prompt": "", "batch_size": self.batch_size, "dtype": self.dtype}
+        return EncoderConfig.model_validate({**shared, "normalize": self.similarity == "cosine", **named})
+
+    def checkpoint_hash(self) -> str:
+        """Return a hash of both towers' weights."""
+        return self.encoder.checkpoint_hash()
+
+    def preflight(self) -> None:
+        """Check the encoders."""
+        check_models(self.encoder)
+
+
+class PretrainedTowersConfig(TripleSearchConfig):
+    """Options of towers that a training of ours pretrained on a graph."""
+
+    trained_by: ClassVar[str]
+    """The id of the training."""
+
+    model: str = Field(description="folder of a checkpoint")
+    linearize: LinearizeConfig | None = Field(None, description="how triples are written; null: as they were in pretraining")
+
+    def checkpoint_hash(self) -> str:
+        """Return the hash of the checkpoint."""
+        return weights_hash(self.model)
+
+    def preflight(self) -> None:
+        """Check that the model is a checkpoint of the training."""
+        require_checkpoint(self.model, self.trained_by, where=f"{self.trained_by}, option model")
+
+
+def open_towers(config: Any, services: Services, kind: type[Encoder] = Encoder) -> tuple[Encoder, LinearizeConfig, SearchScope]:
+    """Load the towers of a `TripleSearchConfig`; with how triples are written, and which compete."""
+    encoder = kind(config.encoder, services.device, services.folder("embeddings"))
+    return encoder, config.linearize or linearize_of(config.model), config.scope
 
 
 def triples_work(config: Any, lengths: Lengths) -> Work:

@@ -20,11 +20,11 @@ from methods.api import Services
 from methods.baselines.graph.cross_encoder import without_load_report
 from methods.baselines.graph.two_towers import POOLINGS, Pooling
 from methods.graphs.triples import LinearizeConfig, PretrainingGraph, linearized, load_graph
-from methods.models.encoder import Encoder, EncoderConfig, sentence_transformer
+from methods.models.encoder import EncoderConfig, sentence_transformer
 from methods.models.likelihood import logits_only_at
 from methods.models.weights import loading, locate
 from methods.registry import register
-from methods.retrieval.triples import TripleRetriever, TripleSearchConfig, linearize_of, require_checkpoint, triples_work
+from methods.retrieval.triples import PretrainedTowersConfig, TripleRetriever, open_towers, triples_work
 from methods.training import LengthsOf, TrainedStage, TrainingConfig, TrainingContext, register_training
 from methods.training.loop import Loop, LoopOptions, Schedule, accelerator, backward, own, summed
 from methods.training.stages import Figures, PreparedRun, train_stage
@@ -34,34 +34,18 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
-class SkpConfig(TripleSearchConfig):
+class SkpConfig(PretrainedTowersConfig):
     """Options of SKP; the length is that which the checkpoint was saved with."""
 
+    trained_by = "skp"
     model: str = Field(description="folder of a checkpoint that `ragmeter train skp` made")
     pooling: Pooling | None = Field(
         None, description="the vector of a text: its first token's, or the tokens' mean; null: as saved, the first"
     )
-    linearize: LinearizeConfig | None = Field(None, description="how triples are written; null: as they were in pretraining")
 
     @property
     def encoder(self) -> EncoderConfig:
-        """Both towers as one encoder."""
-        pooling = POOLINGS[self.pooling] if self.pooling else None
-        return EncoderConfig.model_validate(
-            {
-                "model": self.model,
-                "pooling": pooling,
-                "query_prompt": "",
-                "passage_prompt": "",
-                "normalize": self.similarity == "cosine",
-                "batch_size": self.batch_size,
-                "dtype": self.dtype,
-            }
-        )
-
-    def preflight(self) -> None:
-        """Check that the model is a checkpoint of SKP."""
-        require_checkpoint(self.model, "skp", where="skp, option model")
+        return self.towers(model=self.model, pooling=POOLINGS[self.pooling] if self.pooling else None)
 
 
 @register(
@@ -81,8 +65,7 @@ class Skp(TripleRetriever):
     """
 
     def __init__(self, config: SkpConfig, services: Services) -> None:
-        encoder = Encoder(config.encoder, services.device, services.folder("embeddings"))
-        super().__init__(encoder, config.linearize or linearize_of(config.model), config.scope, "skp")
+        super().__init__(*open_towers(config, services), "skp")
 
 
 # -- The README of an encoder pretrained as SKP does --

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pydantic import Field
 
 from benchmarks.core.errors import UserError
-from methods.api import Services
 from methods.registry import register
 from methods.retrieval.dense import Dense, DenseConfig, dense_work
 from methods.training.stages import card_of
@@ -50,6 +49,3 @@ class Ark(Dense):
         config: The checkpoint, and how to search.
         services: As for `Dense`.
     """
-
-    def __init__(self, config: ArkConfig, services: Services) -> None:
-        super().__init__(config, services)

@@ -7,7 +7,6 @@ text calls it an embedding model, its citation covers both: a table must say whi
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +19,7 @@ from methods.models.encoder import Encoder, EncoderConfig
 from methods.models.late_interaction import LateInteraction, LateInteractionConfig, max_sim
 from methods.models.weights import PRESETS
 from methods.registry import ModelMethodConfig, register
-from methods.retrieval.ranking import PointwiseConfig, PointwiseReranker, reranker_notes
+from methods.retrieval.ranking import ModelReranker, PointwiseConfig
 from methods.work import Lengths, Work, encode
 
 
@@ -43,7 +42,7 @@ def _cosine_work(config: BiEncoderConfig, lengths: Lengths) -> Work:
     presets=PRESETS,
     work=_cosine_work,
 )
-class BiEncoderReranker(PointwiseReranker):
+class BiEncoderReranker(ModelReranker):
     """Reranker that encodes query and passages apart.
 
     Args:
@@ -52,14 +51,7 @@ class BiEncoderReranker(PointwiseReranker):
     """
 
     def __init__(self, config: BiEncoderConfig, services: Services) -> None:
-        super().__init__(config.depth)
-        self.config = config
-        self.encoder = Encoder(config, services.device)
-        self.device = self.encoder.device
-
-    def corpus_notes(self, corpus: Corpus) -> dict[str, Any]:
-        """Return what the encoder does not read of the passages, for `Indexed.notes`."""
-        return reranker_notes(corpus, self.encoder.truncation)
+        super().__init__(config, Encoder(config, services.device))
 
     def scores(self, query: Query, ids: Sequence[str], corpus: Corpus) -> NDArray[np.floating]:
         """Cosines, or inner products where the encoder does not normalize."""
@@ -67,9 +59,9 @@ class BiEncoderReranker(PointwiseReranker):
         # depend neither on other queries nor on the order of the candidates, to the last bit.
         passages = sorted(set(corpus.get(ids)), key=_content)
         rows = {_content(passage): row for row, passage in enumerate(passages)}
-        vectors = self.encoder.passages([passage.text for passage in passages], [passage.title for passage in passages])
+        vectors = self.model.passages([passage.text for passage in passages], [passage.title for passage in passages])
         wanted = np.array([rows[_content(passage)] for passage in corpus.get(ids)], dtype=np.int64)
-        return exact_scores(vectors, self.encoder.queries([query.text])[0], wanted)
+        return exact_scores(vectors, self.model.queries([query.text])[0], wanted)
 
 
 def _content(passage: Passage) -> tuple[str, str]:
@@ -97,7 +89,7 @@ def _late_work(config: LateInteractionRerankerConfig, lengths: Lengths) -> Work:
     paper="Santhanam et al. 2022, ColBERTv2 (arXiv:2112.01488)",
     work=_late_work,
 )
-class LateInteractionReranker(PointwiseReranker):
+class LateInteractionReranker(ModelReranker):
     """Reranker that encodes query and passages apart, a vector per token, and matches the tokens.
 
     Args:
@@ -106,14 +98,7 @@ class LateInteractionReranker(PointwiseReranker):
     """
 
     def __init__(self, config: LateInteractionRerankerConfig, services: Services) -> None:
-        super().__init__(config.depth)
-        self.config = config
-        self.model = LateInteraction(config, services.device)
-        self.device = self.model.device
-
-    def corpus_notes(self, corpus: Corpus) -> dict[str, Any]:
-        """Return what the encoder does not read of the passages, for `Indexed.notes`."""
-        return reranker_notes(corpus, self.model.truncation)
+        super().__init__(config, LateInteraction(config, services.device))
 
     def scores(self, query: Query, ids: Sequence[str], corpus: Corpus) -> NDArray[np.floating]:
         """Sums over the query's tokens of the largest inner product; a passage without tokens scores lowest."""

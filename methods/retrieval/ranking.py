@@ -57,6 +57,19 @@ class PointwiseReranker(ABC):
         """How well each candidate fits the query: shape (candidates,)."""
 
 
+class ModelReranker(PointwiseReranker, ABC):
+    """Reranker of one model, which knows its `device` and counts what it does not read (`truncation`)."""
+
+    def __init__(self, config: PointwiseConfig, model: Any) -> None:
+        super().__init__(config.depth)
+        self.config, self.model, self.device = config, model, model.device
+
+    def corpus_notes(self, corpus: Corpus) -> dict[str, Any]:
+        """Return what the model does not read of the passages, for `Indexed.notes`."""
+        cut = self.model.truncation([passage.full_text for passage in _sampled(corpus)])
+        return {RERANKER_TRUNCATED: cut} if cut else {}
+
+
 def reordered(query: Query, ranking: Ranking, scores: NDArray[np.floating]) -> Ranking:
     """A ranking whose first candidates are sorted by score, the rest following as they stand.
 
@@ -223,12 +236,6 @@ def truncation_notes(
             with suppress(OSError):  # a store that cannot be written to is counted again
                 whole(path, lambda partial: partial.write_text(text, "utf-8"))
     return {TRUNCATED: cut} if cut else {}
-
-
-def reranker_notes(corpus: Corpus, count: Callable[[Sequence[str]], dict[str, Any]]) -> dict[str, Any]:
-    """Return a run's note on what a reranker does not read of the passages; `count` counts as `checks.truncation`."""
-    cut = count([passage.full_text for passage in _sampled(corpus)])
-    return {RERANKER_TRUNCATED: cut} if cut else {}
 
 
 def _sampled(corpus: Corpus) -> Iterator[Passage]:

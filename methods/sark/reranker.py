@@ -14,7 +14,7 @@ from benchmarks.core.errors import UserError
 from benchmarks.corpus import Corpus
 from benchmarks.registry import Benchmark
 from benchmarks.schema import Passage, Query
-from methods.api import Ranking, Reranker, Services
+from methods.api import Ranking, Reranker
 from methods.flow import each
 from methods.registry import register
 from methods.retrieval.cross_encoder import CrossEncoderReranker, CrossEncoderRerankerConfig, pairs_work
@@ -48,9 +48,6 @@ class Sark(CrossEncoderReranker):
         config: The checkpoint, and how to read.
         services: Provides the device.
     """
-
-    def __init__(self, config: SarkConfig, services: Services) -> None:
-        super().__init__(config, services)
 
 
 # -- How far a reranker's judgment moves when the same candidates are rewritten in another style --

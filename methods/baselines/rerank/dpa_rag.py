@@ -10,8 +10,6 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from methods.api import Services
-from methods.models.cross_encoder import CrossEncoderModel
 from methods.registry import register
 from methods.retrieval.cross_encoder import CrossEncoderReranker, CrossEncoderRerankerConfig, pairs_work
 
@@ -38,5 +36,4 @@ class DpaRag(CrossEncoderReranker):
         services: Provides the device.
     """
 
-    def __init__(self, config: DpaRagConfig, services: Services) -> None:
-        super().__init__(config, services, CrossEncoderModel(config, services.device, labels=(1, 2)))
+    labels = (1, 2)

@@ -14,7 +14,7 @@ from benchmarks.registry import resolve
 from methods.clara.config import ADAPTERS, PRESETS, STAGES, TEXT, TYPES, ClaraConfig, ClaraTrainingConfig, Stage, StepOptions
 from methods.registry import Component
 from methods.training import LengthsOf, TrainedStage, TrainingContext, register_training
-from methods.training.loop import accelerator
+from methods.training.loop import LoopPlace, accelerator
 from methods.training.stages import PreparedRun, train_stage
 from methods.work import FLOAT, HALF, Checkpoint, Lengths, Needs, StageWork, Work, all_needs, encode, learn, steps, total, unknown
 
@@ -229,19 +229,8 @@ def _prepared(
     fitting = held_out_that_fit(taught, questions, clara.generator, k, longest, text=text)
     left_out = len(taught) + len(questions) - len(fitting[0]) - len(fitting[1])
     validate = validator(clara, *fitting, config.validate_on, selects=selects, text=text)
-    trainer = StageTrainer(
-        stage,
-        clara.module,
-        prepared.objective,
-        prepared.rows,
-        prepared.train,
-        config,
-        work / "train",
-        fingerprint(identity, stage),
-        progress,
-        process,
-        validate,
-    )
+    place = LoopPlace.of(context, fingerprint(identity, stage), process, validate)
+    trainer = StageTrainer(stage, clara.module, prepared.objective, prepared.rows, prepared.train, config, place)
 
     def save(folder: Path, figures: Mapping[str, float]) -> None:
         finish(config, stage, clara)

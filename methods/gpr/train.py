@@ -22,8 +22,8 @@ from methods.graphs.triples import PretrainingGraph, linearize, linearized, load
 from methods.models.encoder import EncoderConfig, Vectors, sentence_transformer
 from methods.models.weights import device_of
 from methods.retrieval.ranking import Rows, best_rows
-from methods.training import LengthsOf, Progress, TrainedStage, TrainingContext, register_training
-from methods.training.loop import Loop, LoopOptions, Schedule, Validate, accelerator
+from methods.training import LengthsOf, TrainedStage, TrainingContext, register_training
+from methods.training.loop import Loop, LoopPlace, Validate, accelerator, loop_options
 from methods.training.stages import PreparedRun, train_stage
 from methods.work import DATA, Needs, Once, StageWork, Work, ask, learn, needs_of, resumable, saved_weights, steps, tokens
 
@@ -184,34 +184,13 @@ class GprTrainer:
         towers: As training begins.
         material: What is trained on.
         config: All options.
-        folder: Where the curve and the point to go on from are kept.
-        identity: Hash of everything that decides the result; a point of another training is not taken up.
-        progress: Reports steps.
-        validate: Called after each epoch.
+        place: Where the loop works.
     """
 
-    def __init__(
-        self,
-        towers: Towers,
-        material: Material,
-        config: GprTrainingConfig,
-        folder: Path,
-        identity: str,
-        progress: Progress,
-        validate: Validate | None = None,
-    ) -> None:
+    def __init__(self, towers: Towers, material: Material, config: GprTrainingConfig, place: LoopPlace) -> None:
         self.towers, self.material, self.config = towers, material, config
-        train = config.train
-        self._epoch = -(-len(material) // train.batch_size)
-        options = LoopOptions(
-            train.epochs * self._epoch,
-            self._epoch,
-            Schedule(train.learning_rate, train.warm_up, train.schedule),
-            train.weight_decay,
-            max_grad_norm=train.max_grad_norm,
-            save_every=train.save_every,
-        )
-        self.loop = Loop(towers.modules, options, self._step, folder, identity, progress, "gpr", towers.accelerator, validate)
+        self._epoch = -(-len(material) // config.train.batch_size)
+        self.loop = Loop(towers.modules, loop_options(config.train, self._epoch), self._step, place, "gpr")
 
     def _step(self, step: int) -> dict[str, float]:
         """The gradient of one batch; each process adds that of its own parts."""
@@ -440,7 +419,8 @@ class GprTraining:
         material = Material(graph, questions, config)
         towers = Towers.load(config, str(process.device), process)
         same = fingerprint(identity, graph.fingerprint, questions.texts, questions.triples.tolist())
-        trainer = GprTrainer(towers, material, config, context.work / "train", same, context.progress, validator(config, towers, material))
+        place = LoopPlace.of(context, same, process, validator(config, towers, material))
+        trainer = GprTrainer(towers, material, config, place)
 
         def save(folder: Path, figures: Mapping[str, float]) -> None:
             towers.save(folder / QUESTION, folder / TRIPLE)

@@ -10,7 +10,6 @@ import math
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -28,9 +27,9 @@ from methods.sark.objective import FORMAL, INFORMAL, TASKS, Objective, Task, gro
 from methods.sark.prompts import load_prompt
 from methods.sark.rows import LENGTH, SarkRow, batches
 from methods.sark.validation import validator
-from methods.training import LengthsOf, Progress, TrainedStage, TrainingContext, register_training
+from methods.training import LengthsOf, TrainedStage, TrainingContext, register_training
 from methods.training.balance import Products, combined
-from methods.training.loop import KeepBest, Loop, LoopOptions, Schedule, Validate, accelerator
+from methods.training.loop import KeepBest, LoopPlace, Schedule, accelerator, loop_over_rows
 from methods.training.stages import PreparedRun, read_lines, train_stage
 from methods.work import (
     DATA,
@@ -184,48 +183,24 @@ class SarkTrainer:
         objective: The model and its losses.
         rows: Each with something that the active losses learn from.
         config: All options.
-        folder: Where the curve and the point to go on from are kept.
-        identity: Hash of everything that decides the result; a point of another training is not taken up.
-        progress: Reports steps.
-        validate: Called after each epoch.
+        place: Where the loop works.
     """
 
-    def __init__(
-        self,
-        objective: Objective,
-        rows: Sequence[SarkRow],
-        config: SarkTrainingConfig,
-        folder: Path,
-        identity: str,
-        progress: Progress,
-        validate: Validate | None = None,
-    ) -> None:
+    def __init__(self, objective: Objective, rows: Sequence[SarkRow], config: SarkTrainingConfig, place: LoopPlace) -> None:
         self.objective, self.config = objective, config
         self._rows = list(rows)
-        self._ordered = lru_cache(1)(self._batches)
-        self._epoch = -(-len(self._ordered(0)) // config.train.accumulation)
         if config.model.level:
             objective.set_level(self._rows, self._styles)
-        modules = {"model": objective.model}
-        self.loop = Loop(modules, self._options(), self._step, folder, identity, progress, "sark", objective.accelerator, validate)
+        train, kept, count = config.train, config.keep, len(self._batches(0))
+        more: dict[str, Any] = {"trainable_only": config.model.lora is not None}
+        if kept != "last":
+            more["keep_best"] = KeepBest(FIGURES[kept], patience=train.patience)
+        if train.schedule_over == "batches":
+            more["schedule"] = SlowSchedule(train.learning_rate, train.warm_up, train.schedule, train.accumulation)
+        modules, size = {"model": objective.model}, train.accumulation
+        self.loop = loop_over_rows("sark", modules, train, self._batches, count, self._step, place, size=size, **more)
         self._parameters = self.loop.parameters()
         self._deciding = self._positions()
-
-    def _options(self) -> LoopOptions:
-        train, keep = self.config.train, self.config.keep
-        schedule = Schedule(train.learning_rate, train.warm_up, train.schedule)
-        if train.schedule_over == "batches":
-            schedule = SlowSchedule(train.learning_rate, train.warm_up, train.schedule, train.accumulation)
-        return LoopOptions(
-            train.epochs * self._epoch,
-            self._epoch,
-            schedule,
-            train.weight_decay,
-            max_grad_norm=train.max_grad_norm,
-            save_every=train.save_every,
-            trainable_only=self.config.model.lora is not None,
-            keep_best=None if keep == "last" else KeepBest(FIGURES[keep], patience=train.patience),
-        )
 
     def _positions(self) -> list[int]:
         """The trained parameters whose gradients decide λ."""
@@ -239,11 +214,8 @@ class SarkTrainer:
 
     # -- a step ----------------------------------------------------------------------------------------------------
 
-    def _step(self, step: int) -> dict[str, float]:
+    def _step(self, chosen: Sequence[Sequence[SarkRow]], epoch: int, step: int) -> dict[str, float]:
         """Add the gradient of the step's batches, and say what λ was; of several batches the means."""
-        epoch, position = divmod(step, self._epoch)
-        size = self.config.train.accumulation
-        chosen = self._ordered(epoch)[position * size : (position + 1) * size]
         results = [self._batch(rows, epoch, (self.config.seed, step, number), len(chosen)) for number, rows in enumerate(chosen)]
         names = dict.fromkeys(name for figures in results for name in figures)
         return {name: _mean([figures[name] for figures in results if name in figures]) for name in names}
@@ -506,7 +478,7 @@ def _prepared(
     objective = Objective(new_reranker(config, str(process.device)), config, process)
     same = fingerprint(identity, training.fingerprint, held_out.fingerprint if held_out is not None else None)
     validate = validator(objective, held_out.rows, config) if held_out is not None else None
-    trainer = SarkTrainer(objective, rows, config, context.work / "train", same, context.progress, validate)
+    trainer = SarkTrainer(objective, rows, config, LoopPlace.of(context, same, process, validate))
 
     def write(folder: Path, figures: Mapping[str, float]) -> None:
         save(objective.model, folder)

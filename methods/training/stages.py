@@ -7,19 +7,15 @@ import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from benchmarks.core.errors import UserError
 from benchmarks.core.files import whole_text
 from benchmarks.core.fingerprint import CHECKPOINT_CARD, content_id, fingerprint, folder_sha256
 from methods.models.weights import locate, weights_hash
 from methods.training import TrainedStage, TrainingConfig, TrainingContext
-from methods.training.loop import Loop, LoopOptions, Schedule, Validate
-
-if TYPE_CHECKING:
-    from torch import nn
+from methods.training.loop import Figures, Loop
 
 # -- Files of intermediate work: JSON that appears whole or not at all, so that a run that was cut off goes on --
 
@@ -206,9 +202,6 @@ def require_unchanged(stage: str, folder: Path, sha256: str) -> None:
         )
 
 
-Figures = Mapping[str, float]
-
-
 @dataclass(frozen=True)
 class PreparedRun:
     """A training that is ready to run.
@@ -217,59 +210,14 @@ class PreparedRun:
         loop: Its steps.
         save: Writes the checkpoint into an empty folder, given what the training came to.
         figures: What is known of it beforehand (rows, what was left out …).
+        mined_with, rows: As of `StageRecord`.
     """
 
     loop: Loop
     save: Callable[[Path, Figures], None]
     figures: Figures
-
-
-def over_rows(
-    name: str,
-    model: nn.Module,
-    train: Any,
-    rows: Callable[[int], Sequence[Any]],
-    count: int,
-    backward: Callable[[Sequence[Any], int], float],
-    work: Path,
-    identity: str,
-    context: TrainingContext,
-    process: Any,
-    *,
-    steps: int | None = None,
-    validate: Validate | None = None,
-    **more: Any,
-) -> Loop:
-    """A loop over rows, epoch after epoch.
-
-    Args:
-        name: For people who watch.
-        model: What is trained.
-        train: Options `epochs`, `batch_size`, `learning_rate`, `warm_up` and `save_every`.
-        rows: From an epoch to its rows, in their order.
-        count: Of the rows of an epoch.
-        backward: From a step's rows and its number to its loss; adds the gradient.
-        work: Folder of the loop.
-        identity: Hash of everything that decides the result.
-        context: Reports.
-        process: Of `accelerate`.
-        steps: At most, whatever the epochs.
-        validate: Figures of the model as it is, after each epoch.
-        more: Further options of the loop.
-    """
-    size = train.batch_size
-    epoch = -(-count // size)
-    total = min(train.epochs * epoch, steps or train.epochs * epoch)
-    rows_of = lru_cache(2)(rows)
-
-    def step(number: int) -> Figures:
-        nth, position = divmod(number, epoch)
-        return {"loss": backward(rows_of(nth)[position * size : (position + 1) * size], number)}
-
-    schedule = Schedule(train.learning_rate, train.warm_up, "linear")
-    # In even parts of an epoch at most, so that the last weights are validated, too.
-    options = LoopOptions(total, total // -(-total // epoch), schedule, save_every=train.save_every, **more)
-    return Loop({"model": model}, options, step, work, identity, context.progress, name, process, validate)
+    mined_with: str | None = None
+    rows: str = ""
 
 
 def train_stage(
@@ -312,7 +260,7 @@ def train_stage(
         prepared = begin(fingerprint(identity, parent))
         figures = {**prepared.loop.run(), **prepared.figures}
         if accelerator.is_main_process:
-            made = StageRecord("", parent, None, "", figures)
+            made = StageRecord("", parent, prepared.mined_with, prepared.rows, figures)
             record = saved(stage, folder, manifest, made, lambda draft: prepared.save(draft, figures))
         accelerator.wait_for_everyone()
         prepared.loop.forget()

@@ -31,8 +31,8 @@ from methods.models.weights import POCKET, device_of, load_pretrained, locate
 from methods.registry import laid_over
 from methods.training import LengthsOf, TrainedStage, TrainingContext, register_training
 from methods.training.contrast import DataConfig, load_data
-from methods.training.loop import accelerator, in_parts
-from methods.training.stages import PreparedRun, over_rows, train_stage
+from methods.training.loop import Figures, LoopPlace, accelerator, in_parts, loop_over_rows
+from methods.training.stages import PreparedRun, train_stage
 from methods.work import Checkpoint, Needs, StageWork, Work, encode, learn, steps
 
 if TYPE_CHECKING:
@@ -167,12 +167,12 @@ class TextTraining(ABC):
         def order(turn: int) -> list[Any]:
             return Draws("compress text", config.seed, turn).sample(examples, len(examples))
 
-        def backward(some: Sequence[Any], step: int) -> float:
+        def backward(some: Sequence[Any], epoch: int, step: int) -> Figures:
             parts, key = cut(some, train.micro_batch), ("compress text", config.seed, step)
-            return in_parts(parts, lambda part: self.loss(part) * (len(part) / len(some)), key, process, process.device)
+            return {"loss": in_parts(parts, lambda part: self.loss(part) * (len(part) / len(some)), key, process, process.device)}
 
-        own = context.work / "train", identity, context, process
-        loop = over_rows(STAGE, self.module, train, order, len(examples), backward, *own, weight_decay=config.weight_decay)
+        place, decay = LoopPlace.of(context, identity, process), config.weight_decay
+        loop = loop_over_rows(STAGE, {"model": self.module}, train, order, len(examples), backward, place, weight_decay=decay)
         helped = sum(row.best is not None for row in marked) / len(marked)
         return PreparedRun(loop, lambda folder, figures: self.save(folder), {"rows": float(len(examples)), "helped": helped})
 

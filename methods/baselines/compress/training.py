@@ -31,8 +31,8 @@ from methods.models.weights import locate, weights_hash
 from methods.registry import Component, laid_over, register
 from methods.training import LengthsOf, TrainedStage, TrainingContext, register_training
 from methods.training.contrast import HeldOutConfig, load_data
-from methods.training.loop import Figures, KeepBest, accelerator, in_parts
-from methods.training.stages import PreparedRun, over_rows, train_stage
+from methods.training.loop import Figures, KeepBest, LoopPlace, accelerator, in_parts, loop_over_rows
+from methods.training.stages import PreparedRun, train_stage
 from methods.work import FLOAT, Checkpoint, Needs, StageWork, Work, all_needs, learn, saved_weights, steps, total, unknown
 
 if TYPE_CHECKING:
@@ -322,30 +322,21 @@ class SoftTraining:
             Draws(name, stage, config.seed, turn).shuffle(positions)
             return [rows[position] for position in positions]
 
-        def backward(some: Sequence[Row], step: int) -> float:
+        def backward(some: Sequence[Row], epoch: int, step: int) -> Figures:
             if share := config.out_of_vocabulary:
                 some = [renamed(row, share, Draws("compress names", config.seed, step, n)) for n, row in enumerate(some)]
             naming = train.naming * max(0.0, 1.0 - step / (loop.options.steps * train.naming_fades))
-            return objective.backward(some, train.micro_batch, (name, stage, config.seed, step), naming, step < train.naming_only)
+            key = name, stage, config.seed, step
+            return {"loss": objective.backward(some, train.micro_batch, key, naming, step < train.naming_only)}
 
-        loop = over_rows(
-            name,
-            model,
-            train,
-            order,
-            len(rows),
-            backward,
-            context.work / stage / "train",
-            fingerprint(identity, stage),
-            context,
-            process,
-            steps=train.steps,
-            validate=(lambda: {LOSS: objective.mean(held_out, train.micro_batch)}) if held_out else None,
-            weight_decay=config.weight_decay,
-            max_grad_norm=config.max_grad_norm,
-            keep_best=KeepBest(LOSS, lowest=True) if held_out else None,
-            trainable_only=True,
-        )
+        def validate() -> Figures:
+            return {LOSS: objective.mean(held_out, train.micro_batch)}
+
+        own = replace(context, work=context.work / stage)
+        place = LoopPlace.of(own, fingerprint(identity, stage), process, validate if held_out else None)
+        more: dict[str, Any] = {"weight_decay": config.weight_decay, "max_grad_norm": config.max_grad_norm, "trainable_only": True}
+        best = KeepBest(LOSS, lowest=True) if held_out else None
+        loop = loop_over_rows(name, {"model": model}, train, order, len(rows), backward, place, keep_best=best, **more)
 
         def save(folder: Path, figures: Figures) -> None:
             model.save(folder)

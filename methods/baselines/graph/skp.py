@@ -26,7 +26,7 @@ from methods.models.weights import loading, locate
 from methods.registry import register
 from methods.retrieval.triples import PretrainedTowersConfig, TripleRetriever, open_towers, triples_work
 from methods.training import LengthsOf, TrainedStage, TrainingConfig, TrainingContext, register_training
-from methods.training.loop import Loop, LoopOptions, Schedule, accelerator, backward, own, summed
+from methods.training.loop import LoopPlace, Schedule, accelerator, backward, loop_over_rows, own, summed
 from methods.training.stages import Figures, PreparedRun, train_stage
 from methods.work import Checkpoint, Needs, StageWork, learn, resumable, saved_weights, steps
 
@@ -567,7 +567,6 @@ class _Job:
             raise UserError("no triple of the graph has a word that could be hidden", where="graph", try_this="other data")
         self.objective = SkpObjective(self.model, config.vector, config.contrastive_weight, config.temperature, config.part, process)
         self._hidden = lru_cache(1)(self._hidden_in)
-        self._order = lru_cache(1)(self._order_of)
 
     def _encoder(self) -> Any:
         """What becomes the checkpoint: compared by the first token in training, so at inference."""
@@ -580,25 +579,12 @@ class _Job:
         with without_load_report():
             return sentence_transformer(options, config.base, config.revision, str(self.process.device))
 
-    @property
-    def _epoch(self) -> int:
-        """Steps of an epoch."""
-        return -(-len(self.rows) // self.config.batch_size)
-
     def prepared(self, identity: str) -> PreparedRun:
         """The loop, ready to run."""
         config = self.config
-        options = LoopOptions(
-            config.epochs * self._epoch,
-            self._epoch,
-            Schedule(config.learning_rate),
-            config.weight_decay,
-            max_grad_norm=config.max_grad_norm,
-            save_every=config.save_every,
-        )
-        loop = Loop(
-            {"model": self.model}, options, self._step, self.context.work / "train", identity, self.context.progress, "skp", self.process
-        )
+        place, schedule = LoopPlace.of(self.context, identity, self.process), Schedule(config.learning_rate)
+        rows = self._order_of, len(self.rows)
+        loop = loop_over_rows("skp", {"model": self.model}, config, *rows, self._step, place, schedule=schedule)
         figures = {
             "triples": float(len(self.graph)),
             "texts": float(len(self.rows)),
@@ -606,14 +592,11 @@ class _Job:
         }
         return PreparedRun(loop, self._save, figures)
 
-    def _step(self, step: int) -> Figures:
-        epoch, position = divmod(step, self._epoch)
-        size = self.config.batch_size
-        rows = self._order(epoch)[position * size : (position + 1) * size]
+    def _step(self, rows: NDArray[np.int64], epoch: int, number: int) -> Figures:
         # Of like length together, where a batch is gone through in parts.
         rows = rows[np.argsort(np.diff(self.texts.offsets)[rows], kind="stable")]
         batch = masked(self.texts, rows, self._hidden(epoch if self.config.redraw else 0))
-        return self.objective.backward(batch, (self.config.seed, "skp", step))
+        return self.objective.backward(batch, (self.config.seed, "skp", number))
 
     def _order_of(self, epoch: int) -> NDArray[np.int64]:
         seed = int(fingerprint("skp-order", self.config.seed, epoch), 16)

@@ -63,7 +63,7 @@ def test_points_hold_adapters_and_memory_but_not_the_base(toy: ModuleType, confi
     clara = begin(config(), "scp", None, "cpu")
     run = toy.trainer(config(), "scp", clara, toy.scp_rows(), tmp_path)
     run.loop.run()
-    point = torch.load(run.loop.folder / "point.pt", weights_only=True)
+    point = torch.load(run.loop.place.folder / "point.pt", weights_only=True)
     assert set(point["modules"]["clara"]) == set(clara.trainable_parameters())
 
 

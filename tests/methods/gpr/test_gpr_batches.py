@@ -124,7 +124,7 @@ def test_the_towers_may_begin_as_two_models(toy: ModuleType, base: str, tiny_mod
 def test_a_batch_in_parts_has_the_loss_and_gradient_of_the_whole(toy: ModuleType, base: str, tmp_path: Path, micro: int) -> None:
     item = toy.trainer(toy.options(base, train={"micro_batch": micro}), tmp_path)
     toy.without_dropout(item.towers)
-    figures = item._step(0)
+    figures = item.loop.step(0)
     whole = toy.without_dropout(Towers.load(item.config, "cpu"))
     rows = item.material.rows(0).take(slice(0, 8))
     result = cosines_of(whole, item.material.texts(rows), (0,))
@@ -149,7 +149,7 @@ def test_in_a_part_every_distinct_text_is_encoded_once(toy: ModuleType, base: st
         return vectors(side, texts, seed)
 
     monkeypatch.setattr(item.towers, "vectors", counted)
-    item._step(0)
+    item.loop.step(0)
     assert len(seen) == len(set(seen)) < 4 * 40
 
 

@@ -23,7 +23,7 @@ from methods.graphs.chunking import ChunkConfig
 from methods.graphs.extraction import load_prompt
 from methods.models.encoder import Encoder, EncoderConfig
 from methods.models.weights import weights_hash
-from methods.training import LengthsOf, Progress, TrainedStage, TrainingContext, register_training
+from methods.training import LengthsOf, Progress, TrainedStage, TrainingContext, known_data, register_training
 from methods.training.loop import Loop, LoopOptions, LoopPlace, Schedule, Validate, accelerator
 from methods.training.stages import Manifest, PreparedRun, file_id, read_json, read_lines, train_stage, write_json, write_lines
 from methods.work import (
@@ -374,9 +374,7 @@ def _needs(config: ArkTrainingConfig) -> Needs:
 
 def _work(config: ArkTrainingConfig, of: LengthsOf) -> list[StageWork]:
     """Chunks are scored, graphs and queries written; then questions with their positives and negatives, stage by stage."""
-    data = [of(item, config.data_options) for item in config.data]
-    for item in config.validation:
-        of(item, config.validation_options)
+    data = known_data(config, of)
     prepared = total(_scored(config, lengths) for lengths in data) if config.scores else Work()
     if config.augments:
         key = fingerprint(

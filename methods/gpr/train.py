@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -22,9 +22,9 @@ from methods.graphs.triples import PretrainingGraph, linearize, linearized, load
 from methods.models.encoder import EncoderConfig, Vectors, sentence_transformer
 from methods.models.weights import device_of
 from methods.retrieval.ranking import Rows, best_rows
-from methods.training import LengthsOf, TrainedStage, TrainingContext, register_training
-from methods.training.loop import Loop, LoopPlace, Validate, accelerator, loop_options
-from methods.training.stages import PreparedRun, train_stage
+from methods.training import LengthsOf, TrainingContext, register_training
+from methods.training.loop import Loop, LoopPlace, Validate, loop_options
+from methods.training.stages import OneStageTraining, PreparedRun
 from methods.work import DATA, Needs, Once, StageWork, Work, ask, learn, needs_of, resumable, saved_weights, steps, tokens
 
 if TYPE_CHECKING:
@@ -377,7 +377,7 @@ def _work(config: GprTrainingConfig, of: LengthsOf) -> list[StageWork]:
     needs=_needs,
     version=2,
 )
-class GprTraining:
+class GprTraining(OneStageTraining):
     """The pretraining.
 
     Args:
@@ -385,49 +385,43 @@ class GprTraining:
         generator: Who writes questions, in place of the one that the options name.
     """
 
+    stage = STAGE
+
     def __init__(self, config: GprTrainingConfig, generator: QuestionGenerator | None = None) -> None:
-        self.config, self._generator = config, generator
+        super().__init__(config)
+        self._generator = generator
 
-    def run(self, context: TrainingContext) -> Iterator[TrainedStage]:
-        """Write questions and train.
+    def load(self) -> tuple[PretrainingGraph, Sequence[str]]:
+        graph = load_graph(self.config.graph, self.config.graph_options, allow_test=self.config.allow_test)
+        return graph, graph.fingerprints
 
-        Raises:
-            UserError: The graph may not be trained on, or the folders hold other work.
-            Broke: The model that writes questions cannot be used.
-        """
+    def bases(self) -> Sequence[tuple[str, str | None]]:
         config = self.config
-        graph = load_graph(config.graph, config.graph_options, allow_test=config.allow_test)
-        process = accelerator(config.train.precision, context.services.device)
-        models = [(item.model, item.revision) for item in (config.question_encoder, config.triple_encoder)]
-        yield from train_stage(
-            STAGE,
-            config,
-            models[0],
-            graph.fingerprints,
-            context,
-            process,
-            lambda identity: self._prepared(graph, context, process, identity),
-            others=models[1:] if config.triple_base is not None else (),
-            inputs=_files(config),
-        )
+        encoders = [config.question_encoder, *([config.triple_encoder] if config.triple_base is not None else [])]
+        return [(item.model, item.revision) for item in encoders]
 
-    def _prepared(self, graph: PretrainingGraph, context: TrainingContext, process: Any, identity: str) -> PreparedRun:
+    def inputs(self, data: PretrainingGraph) -> Sequence[str]:
+        questions = self.config.questions
+        named = [questions.path if questions.generator == "cache" else None, questions.prompt]
+        return [file_sha256(Path(item).expanduser()) for item in named if item is not None]
+
+    def begin(self, data: PretrainingGraph, context: TrainingContext, process: Any, identity: str) -> PreparedRun:
         config = self.config
         # The other processes read from its file what the main process generated.
         with process.main_process_first():
-            questions = self._questions(graph, context)
-        material = Material(graph, questions, config)
+            questions = self._questions(data, context)
+        material = Material(data, questions, config)
         towers = Towers.load(config, str(process.device), process)
-        same = fingerprint(identity, graph.fingerprint, questions.texts, questions.triples.tolist())
+        same = fingerprint(identity, data.fingerprint, questions.texts, questions.triples.tolist())
         place = LoopPlace.of(context, same, process, validator(config, towers, material))
         trainer = GprTrainer(towers, material, config, place)
 
         def save(folder: Path, figures: Mapping[str, float]) -> None:
             towers.save(folder / QUESTION, folder / TRIPLE)
-            write_card(folder, config, questions.generator, graph.test, figures)
+            write_card(folder, config, questions.generator, data.test, figures)
 
         figures = {
-            "triples": float(len(graph)),
+            "triples": float(len(data)),
             "questions": float(len(questions)),
             "rows": float(len(material)),
             "questions_without_neighbor": float(material.dropped),
@@ -439,10 +433,3 @@ class GprTraining:
         return questions_of(
             graph, self.config.questions, generator, context.work / "questions.jsonl", seed=self.config.seed, progress=context.progress
         )
-
-
-def _files(config: GprTrainingConfig) -> list[str]:
-    """Hashes of the files that options name."""
-    questions = config.questions
-    named = [questions.path if questions.generator == "cache" else None, questions.prompt]
-    return [file_sha256(Path(item).expanduser()) for item in named if item is not None]

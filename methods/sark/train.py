@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -21,16 +21,16 @@ from benchmarks.registry import Benchmark
 from methods.models.rewriter import prompts_hash
 from methods.registry import Component
 from methods.sark.config import PRESETS, SarkDataConfig, SarkTrainingConfig
-from methods.sark.data import SarkData, data_of, load_material
+from methods.sark.data import Material, SarkData, data_of, load_material
 from methods.sark.model import encoder_of, last_layer, new_reranker, save
 from methods.sark.objective import FORMAL, INFORMAL, TASKS, Objective, Task, groups_of, learnable
 from methods.sark.prompts import load_prompt
 from methods.sark.rows import LENGTH, SarkRow, batches
 from methods.sark.validation import validator
-from methods.training import LengthsOf, TrainedStage, TrainingContext, register_training
+from methods.training import LengthsOf, TrainingContext, register_training
 from methods.training.balance import Products, combined
-from methods.training.loop import KeepBest, LoopPlace, Schedule, accelerator, loop_over_rows
-from methods.training.stages import PreparedRun, read_lines, train_stage
+from methods.training.loop import KeepBest, LoopPlace, Schedule, loop_over_rows
+from methods.training.stages import OneStageTraining, PreparedRun, read_lines
 from methods.work import (
     DATA,
     Checkpoint,
@@ -423,7 +423,7 @@ def _made_by(config: SarkTrainingConfig, name: str, lengths: Lengths) -> Work:
     work=_work,
     needs=_needs,
 )
-class SarkTraining:
+class SarkTraining(OneStageTraining):
     """The training.
 
     Args:
@@ -431,33 +431,26 @@ class SarkTraining:
         source: Where rows come from, in place of what the options say.
     """
 
+    stage = STAGE
+
     def __init__(self, config: SarkTrainingConfig, source: RowSource | None = None) -> None:
-        self.config, self._source = config, source or _made
+        super().__init__(config)
+        self._source = source or _made
 
-    def run(self, context: TrainingContext) -> Iterator[TrainedStage]:
-        """Make rows and train.
+    def load(self) -> tuple[Material, Sequence[str]]:
+        material = load_material(self.config)
+        return material, [benchmark.fingerprint for benchmark in material.training]
 
-        Raises:
-            UserError: The data may not be trained on or give no row, or the folders hold other work.
-            Broke: A model that is asked cannot be used.
-        """
-        config = self.config
-        material = load_material(config)
-        process = accelerator(config.train.precision, context.services.device)
+    def inputs(self, data: Material) -> Sequence[str]:
+        return fingerprint([benchmark.fingerprint for benchmark in data.validation]), *_files(self.config)
 
-        def begin(identity: str) -> PreparedRun:
-            work = context.work
-            # The other processes read from its files what the main process generated.
-            with process.main_process_first():
-                training = self._source(config, material.training, context, work / "data")
-                held_out = None
-                if material.validation:
-                    held_out = self._source(config.held_out, material.validation, context, work / "validation")
-            return _prepared(config, training, held_out, context, process, identity)
-
-        data = [benchmark.fingerprint for benchmark in material.training]
-        seen = fingerprint([benchmark.fingerprint for benchmark in material.validation])
-        yield from train_stage(STAGE, config, (config.base, config.revision), data, context, process, begin, inputs=(seen, *_files(config)))
+    def begin(self, data: Material, context: TrainingContext, process: Any, identity: str) -> PreparedRun:
+        config, work = self.config, context.work
+        # The other processes read from its files what the main process generated.
+        with process.main_process_first():
+            training = self._source(config, data.training, context, work / "data")
+            held_out = self._source(config.held_out, data.validation, context, work / "validation") if data.validation else None
+        return _prepared(config, training, held_out, context, process, identity)
 
 
 def _made(config: SarkTrainingConfig, benchmarks: Sequence[Benchmark], context: TrainingContext, folder: Path) -> SarkData:

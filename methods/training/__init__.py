@@ -138,6 +138,15 @@ class Training(Protocol):
 
 LengthsOf = Callable[[str, Mapping[str, Mapping[str, Any]]], Lengths]
 """From a data reference, and options of loaders by dataset id, to what is known of the data."""
+
+
+def known_data(config: Any, of: LengthsOf) -> list[Lengths]:
+    """Return what is known of the data that options name (`data`, `data_options`), having looked at those for validation, too."""
+    for item in config.validation:
+        of(item, config.validation_options)
+    return [of(item, config.data_options) for item in config.data]
+
+
 TrainingWork = Callable[[Any, LengthsOf], Sequence[StageWork]]
 
 

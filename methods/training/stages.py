@@ -5,17 +5,19 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from benchmarks.core.errors import UserError
 from benchmarks.core.files import whole_text
 from benchmarks.core.fingerprint import CHECKPOINT_CARD, content_id, fingerprint, folder_sha256
 from methods.models.weights import locate, weights_hash
 from methods.training import TrainedStage, TrainingConfig, TrainingContext
-from methods.training.loop import Figures, Loop
+from methods.training.loop import Figures, Loop, accelerator
 
 # -- Files of intermediate work: JSON that appears whole or not at all, so that a run that was cut off goes on --
 
@@ -266,6 +268,51 @@ def train_stage(
         prepared.loop.forget()
     if record is not None and accelerator.is_main_process:
         yield TrainedStage(stage, folder, _ours((base, *others), parents), tuple(data), record.figures, fresh)
+
+
+class OneStageTraining(ABC):
+    """A training of one stage.
+
+    Args:
+        config: Options, `precision` among them, or among those of `train`.
+    """
+
+    stage: ClassVar[str]
+    """Name of the stage, and of its folder."""
+
+    def __init__(self, config: Any) -> None:
+        self.config = config
+
+    @abstractmethod
+    def load(self) -> tuple[Any, Sequence[str]]:
+        """Load what is trained on; with its fingerprints."""
+
+    @abstractmethod
+    def begin(self, data: Any, context: TrainingContext, process: Any, identity: str) -> PreparedRun:
+        """Prepare the training; `identity` is a hash of everything that decides the result."""
+
+    def bases(self) -> Sequence[tuple[str, str | None]]:
+        """Return the models that it begins from, each with its revision."""
+        return [(self.config.base, getattr(self.config, "revision", None))]
+
+    def inputs(self, data: Any) -> Sequence[str]:
+        """Return hashes of what else decides the result, such as files that options name."""
+        return ()
+
+    def run(self, context: TrainingContext) -> Iterator[TrainedStage]:
+        """Train, or take over what was trained.
+
+        Raises:
+            UserError: The data may not be trained on or give no row, or the folders hold other work.
+            Broke: A model that is asked cannot be used, or the loss is not a number.
+        """
+        data, fingerprints = self.load()
+        precision = getattr(self.config, "precision", None) or self.config.train.precision
+        process = accelerator(precision, context.services.device)
+        begin = partial(self.begin, data, context, process)
+        base, *others = self.bases()
+        where = self.stage, self.config, base, tuple(fingerprints), context, process, begin
+        yield from train_stage(*where, others=others, inputs=self.inputs(data))
 
 
 def _ours(models: Sequence[tuple[str, str | None]], hashes: Sequence[str]) -> tuple[str, ...]:

@@ -29,7 +29,7 @@ from methods.baselines.compress.rows import Row, answer_rows, fits, joined, pass
 from methods.baselines.compress.soft import SoftConfig, System, cut, require_checkpoint
 from methods.models.weights import locate, weights_hash
 from methods.registry import Component, laid_over, register
-from methods.training import LengthsOf, TrainedStage, TrainingContext, register_training
+from methods.training import LengthsOf, TrainedStage, TrainingContext, known_data, register_training
 from methods.training.contrast import HeldOutConfig, load_data
 from methods.training.loop import Figures, KeepBest, LoopPlace, accelerator, in_parts, loop_over_rows
 from methods.training.stages import PreparedRun, train_stage
@@ -362,9 +362,7 @@ def _needs(config: SoftTrainingConfig) -> Needs | None:
 
 def _work(config: SoftTrainingConfig, of: LengthsOf) -> list[StageWork]:
     """Passages to memory, and replies from memory; where text is the teacher, that is read, too."""
-    data = [of(item, config.data_options) for item in config.data]
-    for item in config.validation:
-        of(item, config.validation_options)
+    data = known_data(config, of)
     system, size, results = config.system, data[0].size, []
     models = list(system.models.values())
     reader, encoder = Checkpoint(*models[0]), Checkpoint(*models[-1])

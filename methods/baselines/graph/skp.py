@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -25,9 +25,9 @@ from methods.models.likelihood import logits_only_at
 from methods.models.weights import loading, locate
 from methods.registry import register
 from methods.retrieval.triples import PretrainedTowersConfig, TripleRetriever, open_towers, triples_work
-from methods.training import LengthsOf, TrainedStage, TrainingConfig, TrainingContext, register_training
-from methods.training.loop import LoopPlace, Schedule, accelerator, backward, loop_over_rows, own, summed
-from methods.training.stages import Figures, PreparedRun, train_stage
+from methods.training import LengthsOf, TrainingConfig, TrainingContext, register_training
+from methods.training.loop import LoopPlace, Schedule, backward, loop_over_rows, own, summed
+from methods.training.stages import Figures, OneStageTraining, PreparedRun
 from methods.work import Checkpoint, Needs, StageWork, learn, resumable, saved_weights, steps
 
 if TYPE_CHECKING:
@@ -526,34 +526,20 @@ def _work(config: SkpTrainingConfig, of: LengthsOf) -> list[StageWork]:
     work=_work,
     needs=lambda config: Needs((Checkpoint(config.base, config.revision),)),
 )
-class SkpTraining:
-    """The training.
+class SkpTraining(OneStageTraining):
+    """The training."""
 
-    Args:
-        config: Options.
-    """
+    stage = STAGE
 
-    def __init__(self, config: SkpTrainingConfig) -> None:
-        self.config = config
+    def load(self) -> tuple[PretrainingGraph, Sequence[str]]:
+        graph = load_graph(self.config.graph, self.config.graph_options, allow_test=self.config.allow_test)
+        return graph, graph.fingerprints
 
-    def run(self, context: TrainingContext) -> Iterator[TrainedStage]:
-        """Train one encoder.
-
-        Raises:
-            UserError: The graph may not be trained on, or the folders hold other work.
-        """
-        config = self.config
-        graph = load_graph(config.graph, config.graph_options, allow_test=config.allow_test)
-        process = accelerator(config.precision, context.services.device)
-
-        def begin(identity: str) -> PreparedRun:
-            return _Job(config, graph, context, process).prepared(identity)
-
-        base = (config.base, config.revision)
-        yield from train_stage(STAGE, config, base, graph.fingerprints, context, process, begin)
+    def begin(self, data: PretrainingGraph, context: TrainingContext, process: Any, identity: str) -> PreparedRun:
+        return SkpRun(self.config, data, context, process).prepared(identity)
 
 
-class _Job:
+class SkpRun:
     """One run of the training."""
 
     def __init__(self, config: SkpTrainingConfig, graph: PretrainingGraph, context: TrainingContext, process: Any) -> None:

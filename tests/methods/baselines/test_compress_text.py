@@ -232,7 +232,7 @@ def test_the_sentence_that_makes_the_answer_likeliest_is_the_label() -> None:
 def test_recomp_ranks_the_right_sentence_of_each_row_against_all_of_a_step(checkpoints: Path) -> None:
     entry = TRAININGS.get("recomp_extractive")
     training: Any = entry.factory(entry.validate({"data": ["worlds/multihop:train"], "base": str(checkpoints / "encoder")}))
-    training.begin("cpu")
+    training.open("cpu")
     training.module.eval()
     first, *others = sentences(TEXT)
     rows = [

@@ -50,7 +50,6 @@ from benchmarks.io.records import cut_off, fields, is_parquet, numbered_lines
 from benchmarks.schema import Passage, passage_id
 from benchmarks.sources import BadRecord, Record
 
-# -- The passages of a dump, one after another, from any record on --
 # | layout | a record |
 # | --- | --- |
 # | `dpr` | a line `id TAB text TAB title` with a header (`psgs_w100.tsv`); texts in quotes are unquoted |

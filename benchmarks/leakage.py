@@ -35,7 +35,6 @@ from benchmarks.registry import Benchmark
 from benchmarks.schema import Question
 from benchmarks.text_batch import normalize_all
 
-# -- Which word sequences of some texts occur in a stream of other texts: exact, in bounded memory --
 # Words are numbered; a sequence's key is a polynomial of its words' random numbers modulo 2⁶⁴, so that the keys of all
 # sequences of a length come from one cumulative sum. A key that is met is compared word by word, and where two sequences
 # share a key by chance the words are numbered anew: what is found is what is there.
@@ -210,7 +209,6 @@ def _equal(left: NDArray[np.int32], at: Places, right: NDArray[np.int32], there:
     return same
 
 
-# -- The texts of any training file, one after another with the place where each stands --
 # JSON (Lines, an array, one object), CSV and TSV, Parquet, and plain text; each may be gzip-compressed or a member of a
 # zip archive. Every string of a record counts, however deep it lies and whatever its field is called.
 
@@ -333,9 +331,6 @@ def _table(path: Path, delimiter: str) -> Iterator[Text]:
                     yield Text(cell, reader.line_num, False)
         except csv.Error as error:
             raise UserError(f"this is no table: {error}", where=f"{path}, line {reader.line_num}") from error
-
-
-# -- How much of an evaluation set stands in training files: overlap of 13-grams of normalized words, by question --
 
 
 N = 13
@@ -613,7 +608,6 @@ class _Scan:
         self._positions.extend(positions[max(0, begins) :].tolist())
 
 
-# -- Questions that say nearly the same, found exactly: every pair above a threshold, and no other --
 # Two questions are as similar as the words that they share: the weighted Jaccard index of their sets of normalized words,
 # each weighed by how rare it is (log of n over the number of questions that hold it, plus one), so that "who directed X"
 # and "who directed Y" are far apart. The order of words does not count.

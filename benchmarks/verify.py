@@ -28,9 +28,6 @@ from benchmarks.sources import MADE, Availability
 from benchmarks.text import is_scorable_gold
 from benchmarks.text_batch import normalize_all
 
-# -- What a dataset consists of: how many, how long, how many each --
-
-
 QUANTILES = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
 BINS = 24
 
@@ -335,9 +332,6 @@ def _share(name: str, ids: Sequence[str], total: int, what: str, *, count: int |
     return Finding(name, status, f"{number:,} of {total:,} {what}", tuple(ids[:EXAMPLES]))
 
 
-# --- recorded hashes -----------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, slots=True)
 class Recorded:
     """What a split was when it was recorded: its files' SHA-256 by name, and what they loaded to."""
@@ -411,7 +405,6 @@ def _shown(value: object) -> str:
     return "nothing" if value is None else str(value)
 
 
-# -- Does a split hold as many records as the hub's repository says of itself? --
 # The number in a dataset's card is the authors'; a repository on the hub states its own, and is sometimes another
 # release, a cut, or a script's output of long ago. A difference does not say who is wrong: both numbers are reported.
 

@@ -336,9 +336,6 @@ def code_of_parts(codes: Mapping[str, Code]) -> dict[str, str]:
     return {"code": next(iter(counting.values())) if len(counting) == 1 else fingerprint(counting)}
 
 
-# -- How a method explains itself: tables and a picture of what it did with one question --
-
-
 @dataclass(frozen=True, slots=True)
 class Table:
     """A table with a heading; cells are texts and numbers, `note` says how to read it."""

@@ -53,9 +53,6 @@ class Text(Protocol):
     def full_text(self) -> str: ...
 
 
-# -- What is known of a benchmark --
-
-
 @dataclass(frozen=True, slots=True)
 class Sample:
     """A question as a method meets it: its text, passages that it may use (or the first of them), an answer, and how many."""
@@ -138,9 +135,6 @@ class Lengths:
     def shown(self, sample: Sample) -> tuple[Text, ...]:
         """Of a sample the passages that compressor and reader are handed."""
         return sample.passages[: self.k]
-
-
-# -- Work --
 
 
 @dataclass(frozen=True, slots=True)
@@ -357,9 +351,6 @@ def resumable(size: Size, towers: int = 1) -> float:
 def steps(rows: float, batch: int, epochs: int = 1) -> int:
     """Steps of the optimizer: the last one of an epoch may be smaller."""
     return math.ceil(rows / batch) * epochs if rows else 0
-
-
-# -- Needs --
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,9 +23,6 @@ from benchmarks.registry import Benchmark, DataReference, DatasetCard, DatasetCo
 from benchmarks.schema import Passage, PassageIds, Question, passage_id
 from benchmarks.sources import Record, find_files, read_records, refuse_other_dataset
 
-# -- What sets made for training share: rows of documents with questions, streamed or gathered as a benchmark --
-
-
 MOST_QUESTIONS = 1_000_000
 """A benchmark holds its questions in memory, about half a kilobyte each; larger sets are streamed or cut."""
 

@@ -29,7 +29,6 @@ from benchmarks.registry import Benchmark, DataReference, DatasetCard, DatasetCo
 from benchmarks.schema import Question, Triple, triple_id
 from benchmarks.sources import BadRecord, Record, find_files, read_records, records, refuse_other_dataset
 
-# -- The layouts that WebQSP and CWQ share: RoG's rows, and NSM's JSON Lines over vocabularies (GNN-RAG has it too) --
 # A layout turns a record into an `Row`: the question, its graph by names, and what was odd about it.
 
 
@@ -96,9 +95,6 @@ def topics_once(names: Collection[str], counts: Counter[str]) -> tuple[str, ...]
     return once
 
 
-# --- RoG -----------------------------------------------------------------------------------------------------
-
-
 def rog(record: Record) -> Row:
     """Read RoG's row: `id, question, answer[], q_entity[], a_entity[], graph[[h, r, t]]`.
 
@@ -133,8 +129,6 @@ def _named_triples(record: Record, name: str) -> list[Triple]:
 def _is_triple(row: Any) -> bool:
     return type(row) is list and len(row) == 3 and all(type(part) is str for part in row)
 
-
-# --- NSM, GNN-RAG --------------------------------------------------------------------------------------------
 
 ENTITIES, RELATIONS = "entities.txt", "relations.txt"
 NAMES = ("entity_name.txt", "entities_names.json")
@@ -526,9 +520,6 @@ def _counted(read: Iterable[Row], counts: Counter[str]) -> Iterator[Row]:
     for query in read:
         counts.update(query.counts)
         yield query
-
-
-# --- made once -----------------------------------------------------------------------------------------------
 
 
 def cache_folder() -> Path:

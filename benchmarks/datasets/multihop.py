@@ -20,7 +20,6 @@ from benchmarks.registry import Benchmark, DataReference, DatasetCard, DatasetCo
 from benchmarks.schema import Passage, PassageIds, Question, passage_id, sentence_id, sentence_of
 from benchmarks.sources import Record, read_records
 
-# -- Rows of the hub's copies of the multi-hop datasets, turned back into the records that the authors released --
 # The copies hold lists of objects as objects of lists (`context {title, sentences}`), lists within Parquet as JSON text,
 # and call the id `id`, or have none. Questions, answers and texts are the authors'.
 

@@ -13,7 +13,6 @@ from functools import cache
 
 from benchmarks.core.random import Draws
 
-# -- Invented words, the same for every world: one set for training worlds, and words that only held-out worlds use --
 # A few thousand short pronounceable words, none inside another, so that a small tokenizer trained on the worlds
 # covers each with one or two tokens and an answer never occurs inside another word by accident.
 
@@ -286,7 +285,6 @@ def _phrases(parts: Sequence[str]) -> list[str]:
     return [" ".join(parts[a:b]) for a in range(len(parts)) for b in range(a + 2, len(parts) + 1)]
 
 
-# -- Names that no training has heard: made of the beginning of one train word and the end of another --
 # Worlds for validation and test have words of their own, and a reader must copy names that it has never seen. None of
 # those words is made here.
 

@@ -14,9 +14,6 @@ from benchmarks.core.random import Draws
 from benchmarks.schema import Passage, passage_id, sentence_id
 from benchmarks.worlds.world import Entity, Fact, Relation, World, relations_of
 
-# -- From facts to sentences: which template, and by which name the subject and the tail are called --
-
-
 NO_FACT = -1
 _VOWELS = frozenset("aeiou")
 

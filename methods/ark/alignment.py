@@ -124,9 +124,6 @@ def row_of(fields: Mapping[str, Any]) -> AlignmentRow:
     return AlignmentRow(**fields)
 
 
-# -- The raw scores of a document's chunks for its questions, computed once and kept by what decides them --
-
-
 FORWARD = (
     "Use the context to answer the question as briefly as you can: a name, a number or a short phrase, without any "
     "explanation. Answer a yes-no question with yes, no or unanswerable. Where the context does not hold the answer, "

@@ -9,8 +9,6 @@ from methods.registry import register
 from methods.retrieval.dense import Dense, DenseConfig, dense_work
 from methods.training.stages import card_of
 
-# -- Which models are checkpoints of ARK --
-
 
 def trained_by_ark(model: str) -> bool:
     """Whether a model is a checkpoint of this method."""

@@ -45,9 +45,6 @@ from methods.work import (
     total,
 )
 
-# -- The README of a tuned retriever --
-
-
 _CARD = """---
 library_name: sentence-transformers
 pipeline_tag: sentence-similarity
@@ -107,7 +104,6 @@ def write_card(folder: Path, stage: str, config: ArkTrainingConfig, figures: Map
     (folder / "README.md").write_text(text, "utf-8")
 
 
-# -- The training of one stage: what is contrasted in a step, in the loop that all trainings share --
 # Nothing random outlives a step: batches are drawn from (seed, stage, epoch) and dropout from (seed, stage, step).
 
 
@@ -189,9 +185,6 @@ class StageTrainer:
         return [(part, len(part) / len(rows)) for part in parts]
 
 
-# -- What is made before anything is trained: chunks, scores, positives, augmented queries; each made once and kept --
-
-
 SIZES = {"stage2": "large", "stage3": "small"}
 DOCUMENTS = 16
 """Documents whose graphs and queries are made side by side."""
@@ -264,8 +257,6 @@ class Preparation:
                 write_lines(paths[question.id], map(asdict, rows))
         return {identifier: [row_of(line) for line in read_lines(path)] for identifier, path in paths.items()}
 
-    # -- rows ------------------------------------------------------------------------------------------------------
-
     def needs_mining(self, stage: str) -> bool:
         """Whether an encoder is needed for the rows of a stage."""
         return stage in SIZES and self.config.mine.source != "random"
@@ -310,9 +301,6 @@ class Preparation:
         if self.config.mine.source == "question":
             return {question.id: (question.text,) for question in document.questions}
         return {question.id: getattr(self.augmented[question.id], SIZES[stage]) for question in document.questions}
-
-
-# -- How well an encoder in training finds the evidence of held-out questions --
 
 
 def validator(config: ArkTrainingConfig, model: Any, prompts: Prompts) -> Validate:

@@ -113,9 +113,6 @@ def tokenize(texts: Iterable[str], config: BM25Config, *, ids: bool) -> Any:
     )
 
 
-# -- Among candidates: the statistics are another with every question, and its words are few --
-
-
 Numbers = NDArray[np.int64]
 
 
@@ -161,9 +158,6 @@ def scores_among(words: Sequence[str], texts: Sequence[str], config: BM25Config)
     frequencies = [np.bincount(owners[held == number], minlength=len(texts)) for number in repeated]
     counts = np.array(list(repeated.values()), np.int64)
     return lucene_scores(np.array(frequencies, np.int64).reshape(len(counts), len(texts)), lengths, counts, config.k1, config.b)
-
-
-# -- Over a corpus --
 
 
 POSTING = 8
@@ -283,9 +277,6 @@ class BM25Index:
                 position[position == len(holders)] = 0
                 scores += np.where(holders[position] == rows, values[position], 0)
         return scores
-
-
-# -- BM25 as a reranker: candidates by the words that they share with the query --
 
 
 class BM25RerankerConfig(BM25Config, PointwiseConfig):

@@ -68,9 +68,6 @@ def _content(passage: Passage) -> tuple[str, str]:
     return passage.title, passage.text
 
 
-# -- Late interaction as a reranker: each token of the query meets its best in the passage --
-
-
 class LateInteractionRerankerConfig(LateInteractionConfig, PointwiseConfig, ModelMethodConfig):
     """Options of the encoder, and how far down it reranks."""
 

@@ -29,7 +29,6 @@ from methods.readers.prompts import Prompt
 from methods.registry import AskingMethodConfig, ModelMethodConfig, register
 from methods.work import WORDS_PER_TOKEN, Lengths, Needs, Work, all_needs, ask, needs_of
 
-# -- RQ-RAG without its checkpoint: a chat model rewrites, decomposes and disambiguates the question --
 # Each wording is searched with, and the rankings are fused by reciprocal rank. A reply that yields no query is replaced
 # by the question itself.
 
@@ -167,7 +166,6 @@ def queries_of(reply: str) -> list[str]:
     return [line for line in lines if len(line) <= LONGEST and any(character.isalnum() for character in line)][:MOST]
 
 
-# -- The tree that RQ-RAG's model writes: at each node it rewrites, decomposes or disambiguates, searches, or answers --
 # A node is a text that ends where the model decides next. From each, all three kinds of query are tried and searched
 # with, and an answer is written; at the last depth there is only the answer. With depth 2 a question has 1 + 3 + 9
 # answers. Which of them counts is decided by the model's own likelihoods, never by gold.
@@ -336,9 +334,6 @@ def _cost(generation: Generation, prompt: str, step: str) -> Usage:
     prompt_tokens, completion_tokens = generation.prompt_tokens, generation.completion_tokens
     trace().calls.append(Call(NOTE, step, kept(prompt), kept(generation.text), prompt_tokens, completion_tokens, generation.seconds))
     return Usage(prompt_tokens, completion_tokens, model_calls=1)
-
-
-# -- RQ-RAG with its own model: as a retriever, whose passages any reader reads, and whole, answering by itself --
 
 
 TREES = 16

@@ -80,9 +80,6 @@ class ClaraConfig(BaseModel):
         return self.max_length // self.rate
 
 
-# -- Options of CLaRa's data: which rows of pretraining, and which documents stand beside a question --
-
-
 Mix = Literal["none", "simple", "paraphrase", "simple+complex", "all"]
 Type = Literal["simple", "complex", "paraphrase"]
 TYPES: tuple[Type, ...] = ("simple", "complex", "paraphrase")
@@ -141,9 +138,6 @@ class PoolConfig(BaseModel):
         """
         METHODS.get(self.retriever, where="retriever")
         return Component.of(self.retriever, self.options, where="retriever")
-
-
-# -- Options of CLaRa's training: what each stage trains, on what, how fast; every ablation of the paper is a key --
 
 
 Stage = Literal["scp", "instruction", "supervised", "joint"]
@@ -411,9 +405,6 @@ class ClaraTrainingConfig(TrainingConfig):
 
 _DATA: Mapping[Stage, str] = {"scp": "scp", "instruction": "instruction", "supervised": "joint", "joint": "joint"}
 """Where the options of the data name what a stage reads."""
-
-
-# -- Named options of CLaRa's training: the paper's, those of the released scripts, and what worlds need on a CPU --
 
 
 _STAGES = "clara_stages"

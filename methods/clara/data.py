@@ -31,8 +31,6 @@ from methods.clara.rows import InstructionRow, JointRow, ScpRow, instruction_row
 from methods.clara.synthetic import world_rows
 from methods.training.candidates import retrieved
 
-# -- Rows as the model is taught them: documents that are read once, and what is asked about their memory --
-
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
@@ -143,9 +141,6 @@ def as_text(examples: Sequence[TrainingExample]) -> list[TrainingExample]:
 
 def _number(*parts: int | str) -> int:
     return int(fingerprint(*parts), 16)
-
-
-# -- Rows that are too long for a prompt are found before the first step, not at whatever step would meet them --
 
 
 Item = TypeVar("Item")
@@ -408,9 +403,6 @@ def _drawn(rows: list[ScpRow], data: ScpDataConfig) -> list[ScpRow]:
     return [row for row in rows if row.document in chosen]
 
 
-# -- The rows of a stage, and held-out questions: nothing that is for testing, and no question on both sides --
-
-
 Row = ScpRow | InstructionRow | JointRow
 
 
@@ -540,7 +532,6 @@ def require_no_test(reference: str, where: str) -> None:
         raise UserError(f"{reference} is a test split, which a training must not see", where=where, try_this="train and validation splits")
 
 
-# -- Training examples with out-of-vocabulary names (ours): worlds to train on have none, worlds of evaluation do --
 # A word of the train worlds is one token, an out-of-vocabulary one is several tokens, in documents, questions and answers alike.
 # The pocket model was trained to copy such pieces (`tools.tiny_lm.tasks`); memory must keep them, too.
 

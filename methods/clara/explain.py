@@ -25,7 +25,6 @@ from methods.flow import each
 from methods.registry import Explanation, Table, numbers, register_explainer, shortened
 from methods.retrieval.ranking import Scope
 
-# -- What survives compression: documents paraphrased from their memory, to be compared with the documents --
 # For a question's documents `ragmeter method explain clara --set retell=true` shows it; as a table it is the experiment
 # `clara/table17`: dataset `rephrased`, and `clara_reader` with `task: paraphrase`.
 #
@@ -74,7 +73,6 @@ def retell(
     return [Rephrased(document, reply.text, wording) for document, reply, wording in zip(documents, written, wordings, strict=True)]
 
 
-# -- Which words memory stands for: its vectors through the base's output layer (logit lens) --
 # Memory is made of states behind the final norm, so the output layer reads it as it is; a second norm would be wrong.
 #
 # Source: paper, table 1 and the case study of section 3; nostalgebraist 2020.
@@ -257,9 +255,6 @@ def _summary(question: Question, ids: Sequence[str], answer: str, k: int, added:
     words = f" Its memory adds {', '.join(added[:WORDS])}." if added else ""
     expected = f" ({'; '.join(question.answers)})" if question.answers else ""
     return f"“{shortened(question.text)}” – {answer or 'no answer'}{expected}.{evidence}{words}"
-
-
-# -- Where states of documents and of their memory lie (figure 8): both means of each document on a plane, as an SVG --
 
 
 Projection = Literal["pca", "tsne"]

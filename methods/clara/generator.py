@@ -82,8 +82,6 @@ class Generator:
         weight = model.get_input_embeddings().weight
         self._norm = float(weight.detach().float().norm(dim=-1).mean()) if as_embeddings else None
 
-    # -- token ids -------------------------------------------------------------------------------------------------
-
     def prompt_ids(self, prompt: Prompt) -> list[int]:
         """Token ids of a prompt.
 
@@ -122,8 +120,6 @@ class Generator:
     def length(self, prompt: Prompt, target: str = "") -> int:
         """Tokens of a prompt with its reply; at most `room` may be used."""
         return len(self.prompt_ids(prompt)) + (len(self.target_ids(target)) if target else 0)
-
-    # -- vectors ---------------------------------------------------------------------------------------------------
 
     def assemble(self, prompts: Sequence[Prompt], memory: Memory, targets: Sequence[str] | None = None, side: str = "left") -> Assembled:
         """Embeddings of prompts with memory in its slots, and of replies behind them.
@@ -180,8 +176,6 @@ class Generator:
             vectors = functional.normalize(vectors.float(), dim=-1) * self._norm
         slots = self._rows.slots(ids)
         return embedded.masked_scatter(slots.unsqueeze(-1), vectors.to(embedded.dtype))
-
-    # -- losses ----------------------------------------------------------------------------------------------------
 
     def cross_entropy(self, prompts: Sequence[Prompt], memory: Memory, targets: Sequence[str], reduction: Reduction = "tokens") -> Tensor:
         """How unlikely replies are, in nats (equations 2.1 and 3.2).
@@ -251,8 +245,6 @@ class Generator:
         with logits_only_at(self._model, rows, columns - 1):
             logits = self._model(inputs_embeds=embedded, use_cache=False, **value).logits[0]
         return rows, functional.cross_entropy(logits.float(), labels[rows, columns], reduction="none")
-
-    # -- writing ---------------------------------------------------------------------------------------------------
 
     def generate(self, prompts: Sequence[Prompt], memory: Memory, max_new_tokens: int, batch_size: int) -> list[Generation]:
         """Write replies greedily, those to prompts of like length together.

@@ -35,9 +35,6 @@ if TYPE_CHECKING:
 PAPER = "He et al. 2025, CLaRa: Bridging Retrieval and Generation with Continuous Latent Reasoning (arXiv 2511.18659)"
 
 
-# -- What the parts take: documents and questions to memory, and answers from it --
-
-
 def _work_of(work: Callable[[Any, ClaraConfig, Lengths], Work]) -> Callable[[Any, Lengths], Work]:
     """The work of a part whose checkpoint is here, or is trained by the same experiment."""
 
@@ -107,9 +104,6 @@ def _whole_work(config: ClaraMethodConfig, clara: ClaraConfig, lengths: Lengths)
     return _retrieve_work(config, clara, lengths) + _read_work(config, clara, handed_on)
 
 
-# -- CLaRa as a compressor: passages become a few vectors each, for its own reader --
-
-
 @dataclass(frozen=True, slots=True)
 class DocumentMemory:
     """What passes from the compressor to the reader.
@@ -174,9 +168,6 @@ class ClaraCompressor:
             return Context(ranking.query_id, notes=notes)
         memory = DocumentMemory(self._documents.of(corpus, ids), self._loaded.compressor)
         return Context(ranking.query_id, memory=memory, notes=notes)
-
-
-# -- CLaRa as a reader: the base answers with documents' memory in its prompt, or with their text for comparison --
 
 
 TOO_LONG = "the question with the memory of its documents is longer than the longest prompt"
@@ -374,9 +365,6 @@ def answered(generation: Any, memory_tokens: int, notes: dict[str, Any] | None =
     return Answer(generation.text.strip(), usage, notes or {})
 
 
-# -- CLaRa as a retriever: a question's memory against that of every document, or of its candidates --
-
-
 class QueryOptions(DocumentOptions):
     """Which adapter reads questions."""
 
@@ -502,9 +490,6 @@ class ClaraIndex:
         return rows[best], scores[best]
 
 
-# -- CLaRa as a reranker: candidates by the cosine of their memory with the question's --
-
-
 class ClaraRerankerConfig(QueryOptions, PointwiseConfig):
     """Options of the reranker."""
 
@@ -539,9 +524,6 @@ class ClaraReranker(PointwiseReranker):
             return np.empty(0)
         (question,) = self._questions.memory([query])
         return cosines(question, self._documents.of(corpus, ids))
-
-
-# -- CLaRa whole: a question's memory finds documents, and the same model answers from theirs --
 
 
 class ClaraMethodConfig(ClaraRetrieverConfig, WritingOptions):

@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
 
-# -- The steps of a stage, in the loop that all trainings share --
 # Losses are sums over a batch divided by what the whole batch holds, so a batch in parts has the gradient of the whole:
 # exactly, but for dropout, which is drawn from the seed, the step and the part.
 
@@ -165,9 +164,6 @@ def marginal_terms(weights: Tensor, likelihoods: Tensor) -> Tensor:
     return -(weights.log_softmax(-1) + likelihoods).logsumexp(-1)
 
 
-# -- What pretraining and instruction tuning learn: replies from memory, and memory that stays near its document --
-
-
 CPU_TOKENS = 1024
 """Tokens that a CPU reads at once: documents of like length, with little padding between them."""
 
@@ -269,7 +265,6 @@ def _left(done: float, fades: float | None) -> float:
     return 1.0 if fades is None else max(0.0, 1.0 - done / fades)
 
 
-# -- Documents as a frozen compressor sees them, each encoded once and kept on disk while a stage trains --
 # Documents are encoded in blocks that follow from their order alone. So a training that goes on reads the very numbers
 # that it began with, and of several processes each may encode some of the blocks.
 
@@ -352,9 +347,6 @@ def _require_room(folder: Path, wanted: int) -> None:
             where=str(folder),
             try_this="documents=anew of the stage, which keeps none, or a store on another disk",
         )
-
-
-# -- What the query reasoner learns: jointly with the generator from answers alone, or from positives (the baseline) --
 
 
 Documents = Callable[[Sequence[str]], Tensor]

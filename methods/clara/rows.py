@@ -124,9 +124,6 @@ def pooled(
     return tuple(chosen), tuple(position for position, text in enumerate(chosen) if text in wanted)
 
 
-# -- from the rows of a loader --
-
-
 def scp_row(row: Row) -> ScpRow:
     """A row of the loader `clara_stages/pretraining`.
 
@@ -173,9 +170,6 @@ def _other_stage(row: Row, stage: str) -> UserError:
         where=row.id,
         try_this="clara_stages/pretraining:train for pretraining, …/instruction_tuning or …/e2e_… for the others",
     )
-
-
-# -- files, in the authors' formats --
 
 
 def scp_record(row: ScpRow) -> dict[str, Any]:

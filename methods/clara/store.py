@@ -283,9 +283,6 @@ def _apart(lengths: NDArray) -> NDArray:
     return np.where(lengths > 0, lengths, np.inf)
 
 
-# -- A store of compressed documents is written: chunk by chunk, so that what was cut off goes on where it was --
-
-
 CHUNK = 256
 """Documents between two writes; fixed, so that a store continued after a cut equals one made in one go."""
 

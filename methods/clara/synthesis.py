@@ -79,9 +79,6 @@ def row_of(made: Made, document: str, identifier: str) -> ScpRow | None:
     return ScpRow("qa", document, questions, answers, identifier)
 
 
-# -- The two programs --
-
-
 Asking = Callable[..., Awaitable[Any]]
 """From a prompt's name, the round, and what the prompt is filled with besides the document, to the reply; None: no reply
 could be read."""
@@ -330,9 +327,6 @@ def _name(document: Document, kind: Type) -> str:
 def _short(reason: str) -> str:
     """What kind of failure it is, without the figures of one call."""
     return reason.partition(":")[0]
-
-
-# -- What a synthesis came to, as the paper's Table 9, and what one would take, before any call is made --
 
 
 PAIRS: Mapping[Type, float] = {"simple": 7.80, "complex": 4.62, "paraphrase": 1.0}

@@ -42,9 +42,6 @@ def facts_of(responses: Iterable[Statement]) -> list[Fact]:
     return [item.fact for item in responses if item.fact is not None]
 
 
-# -- questions --
-
-
 def simple_pairs(facts: Sequence[Fact], text: str, draws: Draws) -> list[Pair]:
     """A question for each fact; facts of one head and one relation are asked for together.
 
@@ -130,9 +127,6 @@ def _number(fact: Fact) -> int:
 
 def _joined(answers: Sequence[str]) -> str:
     return ", ".join(dict.fromkeys(answers))
-
-
-# -- paraphrases --
 
 
 def rephrased(sentences: Sequence[Statement], draws: Draws) -> list[str]:
@@ -223,7 +217,6 @@ def _tail(item: Statement, fact: Fact) -> str:
     return next((form for form in forms if form.casefold() in low), fact.tail.text)
 
 
-# -- Rows of pretraining from worlds: questions about every document and a paraphrase of it, without any model --
 # They have the form and the types of what a language model synthesizes (`synthesis`), and their truth is known.
 
 

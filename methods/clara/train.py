@@ -244,9 +244,6 @@ def _prepared(
     return PreparedRun(trainer.loop, save, {name: float(count) for name, count in counts.items()})
 
 
-# -- The README of a model that CLaRa trained --
-
-
 _CARD = """---
 library_name: peft
 base_model: {base}

@@ -92,9 +92,6 @@ def loaded(options: CheckpointOptions, device: str | None) -> Loaded:
     return result
 
 
-# -- Memory of documents: out of a store that holds a whole corpus, or made when it is asked for --
-
-
 STORES = "clara"
 """Folder of stores below the artifacts."""
 

@@ -30,8 +30,6 @@ from methods.work import DATA, Needs, Once, StageWork, Work, ask, learn, needs_o
 if TYPE_CHECKING:
     from torch import Tensor
 
-# -- The README of two pretrained towers --
-
 
 _CARD = """---
 library_name: sentence-transformers
@@ -100,14 +98,8 @@ def write_card(folder: Path, config: GprTrainingConfig, generator: str, test: tu
     (folder / "README.md").write_text(text, "utf-8")
 
 
-# -- What a checkpoint is: a folder with `question/` and `triple/`, each a plain `SentenceTransformer` --
-
-
 QUESTION, TRIPLE = "question", "triple"
 """The towers' folders."""
-
-
-# -- The two towers in training: questions and triples to vectors with gradients. No weight is shared between them --
 
 
 Side = Literal["question", "triple"]
@@ -172,7 +164,6 @@ class Towers:
             model.save_pretrained(str(folder), create_model_card=False)
 
 
-# -- Pretraining of the two towers, in the loop that all trainings share --
 # The loss is a mean over rows, so a batch in parts has the gradient of the whole: exactly, but for dropout, which is
 # drawn from the seed, the step and the part.
 
@@ -232,9 +223,6 @@ def cosines_of(towers: Towers, texts: Texts, seed: tuple[int, ...]) -> Cosines:
         return vectors[torch.from_numpy(positions).to(vectors.device)]
 
     return cosines(at(query, texts.question), at(triples, texts.anchor), at(triples, texts.neighbor), at(triples, texts.negative))
-
-
-# -- What two towers in training are worth: on rows that are not trained on, and on questions over graphs not seen --
 
 
 def validator(config: GprTrainingConfig, towers: Towers, material: Material) -> Validate | None:

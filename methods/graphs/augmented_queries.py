@@ -220,7 +220,6 @@ def _facts(request: QueryRequest) -> list[tuple[str, str]]:
     return list({text: (name, text) for name, text in reversed(free or facts)}.values())[::-1]
 
 
-# -- What each step leaves in a folder of work, and how a later run takes it up: what lies there is not made again --
 # kg/DOCUMENT.json            a graph
 # subgraphs/QUESTION.json     seeds, scores and both cuts
 # queries/QUESTION.json       the queries of both sizes

@@ -43,7 +43,6 @@ from methods.models.chat import ChatModel, Reply
 from methods.models.chat import parse as parse_json
 from methods.models.llm import LLM, MayAskConfig, defaults, open_llm
 
-# -- Prompts of this room: templates as text files, filled without ever reading what is put in --
 # A template is two parts with a line `---` between them, the system message and the user message. Placeholders are those
 # of `string.Template` (`$text`); a dollar sign of one's own is written `$$`. Braces mean nothing.
 
@@ -303,9 +302,6 @@ def extractor_of(config: GraphConfig, services: Services) -> WorldsExtractor | N
         llm, role="knowledge graph", cache=services.cache, device=services.device, seed=services.seed, replies=services.replies
     )
     return LLMExtractor(model, config.prompt)
-
-
-# -- Lists of strings out of replies that should be JSON with one list, and often are nearly so --
 
 
 _FENCE = re.compile(r"```(?:\w+)?\s*(.*?)(?:```|\Z)", re.DOTALL)

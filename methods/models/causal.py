@@ -37,8 +37,6 @@ from methods.models.weights import device_of, load_pretrained
 if TYPE_CHECKING:
     from torch import Tensor
 
-# -- Shared prefixes: which sequences should compute their common beginning once, and the key–value cache they share --
-
 
 @dataclass(frozen=True, slots=True)
 class Group:
@@ -174,7 +172,6 @@ def windowed(model: Any) -> bool:
     return window or kinds != {"full_attention"} or not supports(model)
 
 
-# -- Log-probabilities of targets under a causal language model, batched, with shared prefixes computed once --
 # Where prompts share a beginning, its keys and values are computed once and shared by every sequence of the group. A row
 # is then laid out as `padding | prefix | rest | padding`: its tokens are neighbors, so sliding windows, which count
 # columns, see what they would see without padding; positions are passed, so padding is invisible to the others too.
@@ -329,7 +326,6 @@ class _Scores:
         return self._found
 
 
-# -- Sampling whose outcome belongs to a prompt and its seed, not to the batch it was generated in --
 # Adding Gumbel noise to log-probabilities and taking the largest draws from the distribution. Each row's noise comes
 # from a generator of its own on the CPU, so neighbors, batch size and device do not change what is drawn.
 

@@ -31,7 +31,6 @@ from methods.models.limits import LIMIT, Address, CallCost, RateLimiter, UsageBy
 from methods.models.reply import Completion, Content, read
 from methods.models.reply_cache import Call, Kept, ResponseCache, shared
 
-# -- Replies that must be JSON of a given shape: how they are asked for, and how they are read --
 # Asked for by JSON schema where the endpoint offers it, else as a JSON object, else in the prompt alone. Read
 # tolerantly (fences, prose around, trailing commas, truncated ends, misspelled field names), but values are never
 # guessed: what does not fit the pydantic model is a failure that says why.
@@ -161,9 +160,6 @@ def _closest(key: str, missing: Mapping[str, str]) -> str:
 
 def _plain(name: str) -> str:
     return re.sub(r"[\W_]+", "", name).casefold()
-
-
-# -- What a chat model gives back for one conversation --
 
 
 SCRIPTED = "scripted/"
@@ -411,16 +407,12 @@ class ChatModel:
         """Close the connections; they open again when next used."""
         run(self._backend.close())
 
-    # -- what a call is --
-
     def _call(self, messages: Messages, repetition: int, shape: _Shape | None = None) -> Call:
         """A call as it is addressed; the way in which JSON is asked for is no part of it."""
         parameters = {"temperature": self.config.temperature, "max_tokens": self.config.max_tokens}
         further = {"schema": shape.schema} if shape else {}
         every = {**self.config.parameters, **parameters, **further}
         return Call(self._backend.url, self.config.model, messages, every, repetition, self._revision, self._replies)
-
-    # -- cache --
 
     def _kept(self, call: Call, entry: Kept, seconds: float, raw: bool) -> Reply:
         """Read a cached reply; one that ends within a thought fails as it did when it came."""
@@ -451,8 +443,6 @@ class ChatModel:
         finally:
             del cache.flights[flying]
             landing.set_result(reply)
-
-    # -- limits --
 
     async def _ask(self, call: Call, shape: _Shape | None, raw: bool) -> Reply:
         """Ask within the limits; records the cost."""
@@ -491,8 +481,6 @@ class ChatModel:
         if self.config.call_usd is not None and usd > self.config.call_usd:
             return f"{LIMIT}: call_usd {self.config.call_usd:g}, and this call may cost {usd:.6g}"
         return None
-
-    # -- endpoint --
 
     async def _try(self, call: Call, shape: _Shape | None, tries: _Tries, raw: bool) -> Reply:
         """Ask until a reply comes or trying again cannot help."""

@@ -24,8 +24,6 @@ from methods.models.weights import check_models, device_of, loading, locate, rem
 if TYPE_CHECKING:
     from torch import Tensor
 
-# -- Tokens of a query and a passage read together: the passage is cut, not the query --
-
 
 SMALLEST_PASSAGE = 8
 """Tokens that a query always leaves to the passage."""

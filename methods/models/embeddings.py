@@ -26,7 +26,6 @@ from methods.models.reply_cache import use_wal
 if TYPE_CHECKING:
     from torch import Tensor
 
-# -- Vectors kept on disk by (model fingerprint, text hash): what was encoded once is never encoded again --
 # One folder per model: `vectors.f32`, rows of float32 that are only ever appended, and `rows.sqlite`, which says which
 # text is in which row. A row counts once its entry is committed, and is written and flushed before that, so many
 # processes may use a folder at once and `kill -9` loses at most the batch in flight.
@@ -203,9 +202,6 @@ class EmbeddingCache:
             )
         mapped = np.memmap(self._vectors_path, dtype="<f4", mode="r", shape=(size, self.dimension))
         return np.asarray(mapped[rows], dtype=np.float32)
-
-
-# -- Arrays of an index on disk: vectors written chunk by chunk, so that a build that was cut off continues --
 
 
 def write_vectors(path: Path, starts: Iterable[int], encode: Callable[[int], NDArray], dimension: int, dtype: Any = np.float32) -> None:

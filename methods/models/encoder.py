@@ -22,7 +22,6 @@ from methods.models.delta import load_whole
 from methods.models.embeddings import EmbeddingCache
 from methods.models.weights import MINILM, PRESETS, check_models, device_of, loading, locate, remote_code_refused, weights_hash
 
-# -- The towers of DPR: BERT's first token, not normalized; title and text are the two segments of a passage --
 # `AutoModel` takes every DPR folder for a question encoder and fills a passage encoder with random weights, so the
 # classes are named here.
 #

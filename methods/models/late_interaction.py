@@ -130,7 +130,6 @@ def max_sim(query: TokenVectors, passages: Sequence[TokenVectors]) -> NDArray[np
     return scores
 
 
-# -- BGE-M3 whole: one pass gives a dense vector, a weight per token, and a vector per token --
 # dense   first token's hidden state, length 1;                            score: inner product
 # sparse  relu(w · h) per token, the largest per token id;                 score: Σ over shared ids of the product
 # multi   W · h for every token but the first, each of length 1;           score: mean over the query's tokens of the

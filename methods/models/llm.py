@@ -327,9 +327,6 @@ class _Here:
         return Broke(fault.reason)
 
 
-# -- Local weights behind a batcher: loaded once for all that ask them --
-
-
 KNOWN = 256
 """Conversations whose prompts are kept for a moment."""
 
@@ -567,9 +564,6 @@ class LabelModel:
         made = [label_scores(choice.labels, [Likelihood.of(target, next(values)) for target in choice.targets]) for choice in choices]
         seconds = (time.perf_counter() - began) / len(choices)
         return [(scores, seconds) for scores in made]
-
-
-# -- Scripts: what knows the answers plays the model --
 
 
 @dataclass(frozen=True)

@@ -28,9 +28,6 @@ from methods.models.chat import Reply, parse
 from methods.models.endpoint import Estimate, Messages
 from methods.models.llm import LLM, AskingConfig, defaults, open_llm
 
-# -- The prompts of the rewriter, what is put into them, and how what comes back is read --
-
-
 PLACEHOLDERS = ("text", "low", "high", "form", "again")
 PLAIN = "Reply with the rewritten text alone, as one paragraph."
 LINES = (

@@ -212,9 +212,6 @@ class CausalReader:
         return len(self._model.encode(prompt)) - self._model.room
 
 
-# -- Reading by the pocket model that the package carries, in the format it was trained on --
-
-
 TRAINED_LENGTH = 424
 """Tokens of the longest prompts that the model was trained on; it reads longer ones badly."""
 
@@ -265,7 +262,6 @@ class PocketReader(CausalReader):
         return self._model.render("", answer_prompt(question, passages))
 
 
-# -- Reading by a local encoder–decoder model (Flan-T5 …) --
 # T5's vocabulary has no line break: asked for a list of lines it writes one line, which evaluators that count lines see
 # as a single answer.
 

@@ -24,8 +24,6 @@ from benchmarks.schema import Passage, Query
 from methods.api import MARKER, RERANKER_TRUNCATED, TRUNCATED, Ranking
 from methods.registry import MethodConfig
 
-# -- What rerankers share that score each candidate by itself: how scores become a ranking --
-
 
 class PointwiseConfig(MethodConfig):
     """How far down to rerank."""
@@ -103,9 +101,6 @@ def require_numbers(scores: NDArray[np.floating]) -> None:
             f"{bad:,} of {len(scores):,} scores are NaN",
             try_this="check the model's weights, set dtype: float32, and delete the folder `artifacts` of the store if it was built before",
         )
-
-
-# -- What retrievers share: which passages a query may use, scores into rankings, and indexes built once --
 
 
 Rows = NDArray[np.int64]

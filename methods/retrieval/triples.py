@@ -27,8 +27,6 @@ from methods.retrieval.ranking import Rows, Scope, best_rows
 from methods.training.stages import card_of
 from methods.work import Lengths, Work, encode, index, vectors
 
-# -- What a checkpoint of towers over triples says of itself --
-
 
 def require_checkpoint(model: str, method: str, *, where: str) -> None:
     """Check that a model is a checkpoint that a training of ours made.
@@ -122,7 +120,6 @@ class TripleScope:
         return Ranking(query.id, tuple(self.corpus.triples.ids(rows)), tuple(map(float, values.tolist())), notes=notes or {})
 
 
-# -- The vectors of a corpus's triples, each encoded once, when it is first asked for --
 # A question graph asks for its own triples alone, so a few questions of a large corpus cost a few blocks. Blocks are the
 # same rows in whatever order questions come, and a vector depends on its block alone; that is why they are encoded whole.
 
@@ -190,7 +187,6 @@ def _room(rows: int, dimension: int, folder: Path | None) -> Vectors:
         return np.asarray(np.memmap(file, np.float32, "w+", shape=(rows, dimension)))
 
 
-# -- Triples of a graph ranked by two towers: how near a triple's vector is to the question's --
 # `TripleRetriever` takes any pair of encoders: untrained ones (`two_tower`), DPR's, SKP's, GPR's.
 
 

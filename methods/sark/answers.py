@@ -131,9 +131,6 @@ def answerer_of(config: LabelsConfig, services: Services, seed: int) -> Answerer
     return ReaderAnswerer(component.build(services), component.fingerprint, config.known, seed)
 
 
-# -- Is an answer right (E of eq. 2): exact match first, and a judge for what matches no gold exactly --
-
-
 MATCH, PARTIAL, MISMATCH = "Match", "Partial", "Mismatch"
 VERDICTS = (MATCH, PARTIAL, MISMATCH)
 EM, JUDGE, BLANK, UNSEEN = "em", "judge", "blank", "no judge"

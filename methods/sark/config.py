@@ -21,9 +21,6 @@ from methods.sark.prompts import load_prompt
 from methods.training import TrainingConfig
 from methods.training.adapters import LoraOptions
 
-# -- Options of SARK's data: whose candidates, who answers and orders, who tells passages in the other style --
-
-
 DEPTH = 50
 """Candidates of a question."""
 QWEN = {"model": "Qwen/Qwen2.5-14B-Instruct"}
@@ -258,9 +255,6 @@ WORLDS_DATA: Mapping[str, Any] = {
 }
 """Everything offline and on CPU. Positives come of questions that one passage answers (`mix: {single: …}` of worlds);
 of those that take two, no passage alone turns a wrong answer right."""
-
-
-# -- Options of SARK's training: every point where paper and released code differ is a key, and both are presets --
 
 
 Keep = Literal["f1", "order", "last"]

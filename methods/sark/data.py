@@ -42,8 +42,6 @@ from methods.sark.style_pairs import formal_of, identity_of, pairs_of, pairs_of_
 from methods.training import Progress, Silent
 from methods.training.stages import file_id, read_json, write_json
 
-# -- What is learned of a benchmark's questions on formal text: candidates, an order of six of them, and labels --
-
 
 class Mining:
     """Mines questions, all at once or some at a time; what is needed for it is loaded when the first are mined.
@@ -335,9 +333,6 @@ def _nothing(benchmarks: Sequence[Benchmark], counts: Mapping[str, int]) -> User
     names = ", ".join(str(benchmark.reference) for benchmark in benchmarks) or "no data"
     fate = ", ".join(f"{name}: {number:,}" for name, number in counts.items() if number) or "no question"
     return UserError(f"there is no training row in {names} ({fate})", where="data", try_this="other data or options")
-
-
-# -- The benchmarks of a training, checked: nothing that is for testing, and no question on both sides --
 
 
 class Material(NamedTuple):

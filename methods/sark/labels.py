@@ -33,9 +33,6 @@ from methods.training import Progress, Silent
 from methods.training.candidates import Search
 from methods.training.journal import Journal, each_once
 
-# -- The passages that SARK's labels and lists are about: a question's candidates, and negatives from further down --
-
-
 Candidates = Callable[[Sequence[Question]], Mapping[str, tuple[str, ...]]]
 """From questions to passages by their ids, as retrieved; each passage once."""
 
@@ -284,9 +281,6 @@ def _shown(request: Request) -> tuple[Any, ...]:
         [passage.id for passage in request.passages],
         [passage.id for passage in request.memory],
     )
-
-
-# -- The labels of a benchmark's questions: its candidates tried, and further down what misleads whoever knows better --
 
 
 FURTHER = "further: "

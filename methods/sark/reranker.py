@@ -50,7 +50,6 @@ class Sark(CrossEncoderReranker):
     """
 
 
-# -- How far a reranker's judgment moves when the same candidates are rewritten in another style --
 # For a question with candidates i in formal style and in another one,
 #
 # τ    Kendall's rank correlation of the two orders: 1 where style moves nothing, −1 where it turns the order round

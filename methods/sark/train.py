@@ -54,8 +54,6 @@ from methods.work import (
 if TYPE_CHECKING:
     from torch import Tensor
 
-# -- The README of a reranker that SARK trained --
-
 
 _CARD = """---
 library_name: sentence-transformers
@@ -150,7 +148,6 @@ def write_card(folder: Path, config: SarkTrainingConfig, figures: Mapping[str, f
     (folder / "README.md").write_text(text, "utf-8")
 
 
-# -- SARK's steps: each task's gradient by itself, λ from both, and their combination to the optimizer --
 # The gradients of both losses are accumulated one after the other and kept apart until λ is known. So λ is that of the
 # whole batch however it is parted, nothing is learned through it, and no backward pass is made twice.
 
@@ -212,8 +209,6 @@ class SarkTrainer:
     def _batches(self, epoch: int) -> list[list[SarkRow]]:
         return batches(self._rows, self.config.train.batch_size, seed=self.config.seed, epoch=epoch)
 
-    # -- a step ----------------------------------------------------------------------------------------------------
-
     def _step(self, chosen: Sequence[Sequence[SarkRow]], epoch: int, step: int) -> dict[str, float]:
         """Add the gradient of the step's batches, and say what λ was; of several batches the means."""
         results = [self._batch(rows, epoch, (self.config.seed, step, number), len(chosen)) for number, rows in enumerate(chosen)]
@@ -260,8 +255,6 @@ class SarkTrainer:
         for parameter in self._parameters:
             parameter.grad = None
         return results
-
-    # -- λ ---------------------------------------------------------------------------------------------------------
 
     def _weight(self, gradients: Mapping[Task, Gradients]) -> tuple[float, dict[str, float]]:
         """λ, and what is known of the gradients; a task that is alone has weight 1."""

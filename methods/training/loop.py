@@ -214,8 +214,6 @@ class Loop:
             for path in self.place.folder.glob("*.pt"):
                 path.unlink()
 
-    # -- steps -----------------------------------------------------------------------------------------------------
-
     def _steps(self, first: int) -> Iterator[int]:
         for step in range(first, self.options.steps):
             if self._patience_is_over:
@@ -253,8 +251,6 @@ class Loop:
                     parameter.grad = torch.zeros_like(parameter)
                 parameter.grad = self.accelerator.reduce(parameter.grad, "sum")
         return float(self.accelerator.clip_grad_norm_(parameters, most))
-
-    # -- validation ------------------------------------------------------------------------------------------------
 
     def _ends_epoch(self, step: int) -> bool:
         return (step + 1) % self.options.epoch == 0
@@ -304,8 +300,6 @@ class Loop:
     def _wait(self) -> None:
         if self.accelerator is not None:
             self.accelerator.wait_for_everyone()
-
-    # -- points to go on from --------------------------------------------------------------------------------------
 
     @property
     def _main(self) -> bool:

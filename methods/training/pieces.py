@@ -230,9 +230,6 @@ class Projector(nn.Module):
         return self.second(functional.gelu(self.first(vectors)))
 
 
-# -- Writing: greedily, from a prompt of any pieces --
-
-
 def write(
     model: Any, tokenizer: Any, rows: Sequence[Sequence[Piece]], ends: Sequence[int], pad: int, max_new_tokens: int, batch_size: int
 ) -> list[Generation]:

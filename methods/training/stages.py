@@ -19,8 +19,6 @@ from methods.models.weights import locate, weights_hash
 from methods.training import TrainedStage, TrainingConfig, TrainingContext
 from methods.training.loop import Figures, Loop, accelerator
 
-# -- Files of intermediate work: JSON that appears whole or not at all, so that a run that was cut off goes on --
-
 
 def file_id(identifier: str) -> str:
     """A name for files about a question or document: ids of datasets may hold slashes, and be of any length."""
@@ -76,9 +74,6 @@ def _damaged(path: Path, error: Exception) -> UserError:
     return UserError(f"this file of earlier work cannot be read: {error}", where=str(path), try_this="delete it: it will be made again")
 
 
-# -- What a checkpoint that ragmeter trained says of itself --
-
-
 def card_of(model: str) -> Mapping[str, Any] | None:
     """The card in a model's folder (`ragmeter.json`); None where it has none.
 
@@ -90,9 +85,6 @@ def card_of(model: str) -> Mapping[str, Any] | None:
         return None
     card = read_json(path)
     return card if isinstance(card, dict) else None
-
-
-# -- What a training's folder of work says of itself: whose work it is, and which stages were finished from what --
 
 
 @dataclass(frozen=True)

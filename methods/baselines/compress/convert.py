@@ -68,9 +68,6 @@ def convert(source: Released, folder: Path, base: str | None, options: Mapping[s
     return system
 
 
-# -- What config.json says of the options --
-
-
 def _memory_options(source: Released) -> dict[str, Any]:
     """Of PISCO and COCOM; an encoder of PISCO's own is not read."""
     rank = int(source.config.get("lora_r", 16))
@@ -111,8 +108,6 @@ def _layers_options(source: Released) -> dict[str, Any]:
     more = {"layers": int(source.option("compr_n_layers")), "norm": bool(config.get("compr_rms_norm", False)), "shared": False}
     return {**_memory_options(source), **more, "connector": config["compr_mlp_hidden_dim"] if config.get("compr_use_mlp", True) else None}
 
-
-# -- Their tensors under our names --
 
 _KINDS = ("weight", "bias")
 
@@ -216,9 +211,6 @@ _LAYOUTS: Mapping[str, tuple[Callable[[Released], dict[str, Any]], Callable[[Rel
     "pcc": (_encoder_options, _pcc),
 }
 """Of each: what its configuration says of the options, and its tensors under our names."""
-
-
-# -- Whole models --
 
 
 def _language_model(source: Released, folder: Path) -> None:

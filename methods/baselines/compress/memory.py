@@ -147,8 +147,6 @@ class SoftCompressor:
             raise Broke("a vector is too large for float16", where=self._config.model, try_this="dtype: float32")
         return results
 
-    # -- an index of the whole corpus --
-
     def folder(self, corpus: Corpus) -> Path | None:
         """Where the index of a corpus lies; None where nothing is kept."""
         return self._services.folder("memory", fingerprint(LAYOUT, self._model.hash, corpus.fingerprint))
@@ -180,9 +178,6 @@ class SoftCompressor:
                 array = read_array(path, mapped=bool(starts[-1]))
             self._open = corpus.fingerprint, array, starts
         return self._open[1:]
-
-
-# -- What it takes --
 
 
 def known_system(model: str, lengths: Lengths) -> System | None:

@@ -135,9 +135,6 @@ class RecompExtractive(SentenceCompressor):
         return np.isin(np.arange(len(scores)), np.argsort(-scores, kind="stable")[: self._number])
 
 
-# -- A summary by an encoder-decoder model --
-
-
 class RecompAbstractiveConfig(Seq2SeqConfig, ModelMethodConfig):
     """Options of RECOMP's summarizer."""
 

@@ -351,9 +351,6 @@ class SoftTraining:
         return answer_rows(benchmarks, config.documents if stage == TUNED else 1, context)
 
 
-# -- What it takes --
-
-
 def _needs(config: SoftTrainingConfig) -> Needs | None:
     first = [Checkpoint(config.start)] if config.start else []
     own = Needs((*first, *(Checkpoint(*model, config.model.dtype) for model in config.system.models.values())))
@@ -388,8 +385,6 @@ def _work(config: SoftTrainingConfig, of: LengthsOf) -> list[StageWork]:
         results.append(StageWork(stage, total(works) * (train.epochs * wanted / every if every else 0.0) + kept, rows, wanted))
     return results
 
-
-# -- How a system becomes a compressor and a training --
 
 S = TypeVar("S", bound=System)
 

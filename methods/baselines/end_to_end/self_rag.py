@@ -97,9 +97,6 @@ class Segment:
         return self.likelihood + config.relevance * relevant + config.support * supported + config.usefulness * useful
 
 
-# -- By its own model --
-
-
 class TagModel:
     """A model that writes tags, and how probable each is; prompts of all questions that wait go through together.
 
@@ -211,9 +208,6 @@ async def self_rag(q: Session) -> str:
         if segments:
             return max(segments, key=lambda item: item.score(q.config)).answer
     return plain((await model.written(q, f"{head}[No Retrieval]", "answer")).text)
-
-
-# -- By prompts --
 
 
 _LINE = re.compile(r"^[^\w\n]*(relevant|answer|supported|useful)\W*:\s*(.*)$", re.IGNORECASE | re.MULTILINE)

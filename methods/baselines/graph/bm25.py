@@ -37,9 +37,6 @@ from methods.registry import register
 from methods.retrieval.ranking import Rows, best_rows, built_once
 from methods.retrieval.triples import TripleScope, triple_corpus
 
-# -- A triple in natural words, for what matches words: head, what the relation's name says, tail --
-
-
 _BETWEEN_WORDS = re.compile(r"[._\s]+")
 
 

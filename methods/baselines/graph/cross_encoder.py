@@ -34,8 +34,6 @@ from methods.retrieval.triples import triple_corpus
 from methods.training.stages import card_of
 from methods.work import Lengths, Needs, Work, all_needs, encode, needs_of
 
-# -- A cross-encoder whose score was learned: one with a head of random numbers ranks as well as dice does --
-
 
 @contextmanager
 def without_load_report() -> Iterator[None]:

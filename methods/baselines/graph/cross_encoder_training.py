@@ -32,9 +32,6 @@ from methods.training.loop import Figures, Validate
 from methods.training.stages import OneStageTraining, PreparedRun
 from methods.work import Checkpoint, Needs, StageWork, learn, resumable, saved_weights, steps, total
 
-# -- The README of a cross-encoder of triples --
-
-
 _CARD = """---
 library_name: sentence-transformers
 pipeline_tag: text-ranking
@@ -63,9 +60,6 @@ scores = model.predict([("what does jamaican people speak?", "Jamaica location c
 |---|---|
 {rows}
 """
-
-
-# -- What a cross-encoder of triples is trained on: questions, each with a triple that proves its answer and others --
 
 
 Rows = NDArray[np.int64]

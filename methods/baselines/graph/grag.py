@@ -33,7 +33,6 @@ from methods.models.encoder import Vectors
 from methods.registry import register
 from methods.retrieval.ranking import Rows, best_rows
 
-# -- Ego graphs: of every node, what lies within some hops of it; and the mean vector of each --
 # Which node reaches which is a product of sparse matrices. From it the sums over the nodes and edges of many ego graphs
 # come at once: a node counts in every ego graph that it is in, an edge in every one that both of its ends are in.
 

@@ -95,7 +95,6 @@ class Names:
         return QuestionGraph(heads, tails, names[order].astype(np.int64), table["relation"].astype(np.int64))
 
 
-# -- Question graphs with a vector for every node and edge: what G-Retriever and GRAG look at --
 # A node's text is its entity in lower case, an edge's text its relation. Every distinct text of a corpus is encoded once.
 
 

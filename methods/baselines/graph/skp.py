@@ -68,9 +68,6 @@ class Skp(TripleRetriever):
         super().__init__(*open_towers(config, services), "skp")
 
 
-# -- The README of an encoder pretrained as SKP does --
-
-
 _CARD = """---
 library_name: sentence-transformers
 pipeline_tag: sentence-similarity
@@ -127,7 +124,6 @@ def _shown(value: object) -> str:
     return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
-# -- Texts with one word hidden: what SKP is pretrained on --
 # A word is what stands between white space; all of its word pieces are hidden together, so that none gives away another.
 
 
@@ -277,7 +273,6 @@ def masked(texts: Tokenized, positions: NDArray[np.int64], hidden: NDArray[np.in
     return Masked(ids, np.where(gone, texts.mask, ids), there.astype(np.int64), np.where(gone, ids, NOT_A_TARGET))
 
 
-# -- The loss of SKP: a hidden word is predicted, and a text is distinguished from others by its copy with the word hidden --
 # L = L_mlm + w · L_cl
 # L_mlm = mean over hidden tokens of −log p(token)
 # L_cl = mean over texts i of −log( exp(s_ii / τ) / Σ_j exp(s_ij / τ) ),   s_ij = cos(text i, copy j)
@@ -414,9 +409,6 @@ class SkpObjective:
         return nullcontext() if self.accelerator is None else self.accelerator.autocast()
 
 
-# -- The texts that SKP reads of a graph: single triples, or the triples of one head together --
-
-
 Unit = Literal["triple", "subgraph"]
 
 
@@ -446,7 +438,6 @@ def unit_texts(graph: PretrainingGraph, unit: Unit, linearize: LinearizeConfig, 
     return list(dict.fromkeys(texts))
 
 
-# -- `ragmeter train skp`: an encoder pretrained on the text of a graph, without a question --
 # SKP is what GPR is compared with: the same graph and the same run settings, another aim. Its result is one encoder,
 # which serves as both towers.
 

@@ -87,7 +87,6 @@ class DprTriples(TripleRetriever):
         super().__init__(*open_towers(config, services, DprEncoder), "dpr_nq", titled=config.title == "head")
 
 
-# -- Two towers that nothing was trained on: what GPR's inference gives before any pretraining --
 # Both towers are copies of one encoder. First-token vectors of a language model that was never trained to compare texts
 # all lie close together, so `pooling: first`, which is GPR's own, is weak by construction; `mean` is the fairer row.
 

@@ -150,9 +150,6 @@ class AskingReranker(ABC):
         return reply
 
 
-# -- Systems that are shown a window of passages and order it --
-
-
 class WindowConfig(AskingRerankerConfig):
     """Options of systems that order windows."""
 
@@ -204,9 +201,6 @@ class WindowReranker(AskingReranker):
         if order.fault:
             state.fallbacks[order.fault] += 1
         return [window[position] for position in order.positions]
-
-
-# -- Systems that are shown a few passages and name the best --
 
 
 class ChoiceConfig(AskingRerankerConfig):

@@ -11,8 +11,6 @@ from methods.baselines.rerank.asking import WindowConfig, WindowReranker, made_o
 from methods.models.llm import LLM, defaults
 from methods.registry import register
 
-# -- RankGPT: a chat model orders windows of passages, shown one a turn --
-
 
 class RankGptConfig(WindowConfig):
     """Options of RankGPT."""
@@ -32,9 +30,6 @@ class RankGptConfig(WindowConfig):
 def rankgpt(config: RankGptConfig, services: Services) -> WindowReranker:
     """The reranker."""
     return WindowReranker(config, services, "rankgpt", passage_words=config.passage_words)
-
-
-# -- RankZephyr: a model of seven billion parameters that was trained to order windows of passages, shown in one message --
 
 
 class RankZephyrConfig(WindowConfig):
@@ -62,9 +57,6 @@ class RankZephyrConfig(WindowConfig):
 def rankzephyr(config: RankZephyrConfig, services: Services) -> WindowReranker:
     """The reranker."""
     return WindowReranker(config, services, "rankzephyr", passage_words=config.passage_words)
-
-
-# -- ReasonRank: a model that was trained to reason about a window of passages before it orders it --
 
 
 class ReasonRankConfig(WindowConfig):

@@ -84,9 +84,6 @@ class Setwise(ChoiceReranker):
         return scores.labels.index(scores.best)
 
 
-# -- Rank-R1 --
-
-
 R1 = "rank_r1"
 SIZES = ("3B", "7B", "14B")
 

@@ -29,9 +29,6 @@ SMALL: dict[str, Any] = {"entities": 120, "community": 60}
 WORLDS = "worlds/multihop:train"
 
 
-# -- candidates --
-
-
 def test_the_place_of_a_positive_is_uniform_over_seeds() -> None:
     positions = Counter[int]()
     for seed in range(4000):
@@ -64,9 +61,6 @@ def test_a_pool_holds_the_positives_first_and_no_text_twice(positives: list[str]
     assert {documents[position] for position in positions} == set(dict.fromkeys(positives)) & set(documents)
     assert set(list(dict.fromkeys(positives))[:size]) <= set(documents)
     assert pooled("q", positives, others, size, seed=seed) == (documents, positions)
-
-
-# -- rows of files --
 
 
 def test_rows_of_the_authors_sample_are_read(data_folder: Path) -> None:
@@ -132,9 +126,6 @@ def test_written_rows_of_all_stages_are_read_back(tmp_path: Path) -> None:
     assert [(r.question, r.documents, r.answer) for r in taught] == [(r.question, r.documents, r.answer) for r in tuning]
 
 
-# -- rows of benchmarks --
-
-
 def test_positives_are_among_the_documents_in_the_oracle_setting() -> None:
     benchmark = registry.load(WORLDS, {**SMALL, "questions": 20})
     for source in ("record", "retriever", "both"):
@@ -190,9 +181,6 @@ def test_a_benchmark_without_candidates_needs_a_retriever() -> None:
     with pytest.raises(UserError, match="no candidates"):
         joint_rows_of(bare, PoolConfig())
     assert all(row.documents for row in joint_rows_of(bare, PoolConfig(source="retriever")))
-
-
-# -- worlds --
 
 
 def test_every_fact_of_a_document_is_asked_for_and_its_answer_stands_there() -> None:

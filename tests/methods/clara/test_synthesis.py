@@ -224,9 +224,6 @@ def test_an_empty_reply_is_asked_for_again(tmp_path: Path) -> None:
         assert synthesis.made(DOCUMENTS[0], "paraphrase").counts == {"calls": 4, "unreadable": 2}
 
 
-# -- the scripted LLM --
-
-
 @pytest.fixture(scope="module")
 def world() -> Benchmark:
     return load("worlds/multihop:train", WORLD)

@@ -36,9 +36,6 @@ def changed(before: dict[str, Any], clara: Clara) -> set[str]:
     return results
 
 
-# -- schedule and options ------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("shape", ["cosine", "linear"])
 def test_a_rate_falls_to_its_floor_and_without_one_as_before(shape: Any) -> None:
     with_floor, without = Schedule(2.0, 10, shape, floor=0.1), Schedule(2.0, 10, shape)
@@ -104,9 +101,6 @@ def test_a_test_split_is_never_trained_on_or_validated_with(config: Any) -> None
         material.held_out_pretraining(held_out)
     with pytest.raises(UserError, match="test split"):
         material.held_out(held_out, "joint", Services(), [])
-
-
-# -- what is trained -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -111,9 +111,6 @@ def test_documents_encoded_anew_teach_what_kept_ones_do(toy: ModuleType, config:
         torch.testing.assert_close(run_command[1][name], item, rtol=1e-3, atol=1e-5)
 
 
-# -- from end to end -----------------------------------------------------------------------------------------------
-
-
 @pytest.mark.slow
 def test_three_stages_end_in_checkpoints_and_are_taken_over(
     toy: ModuleType, config: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

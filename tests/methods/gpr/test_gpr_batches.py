@@ -27,9 +27,6 @@ def base(toy: ModuleType, tiny_models: ModuleType, tmp_path_factory: pytest.Temp
     return toy.save_base(tiny_models, tmp_path_factory.mktemp("base"))
 
 
-# -- rows ----------------------------------------------------------------------------------------------------------
-
-
 def test_every_question_is_used_once_in_an_epoch_with_a_neighbor_and_a_negative(toy: ModuleType, base: str) -> None:
     material = toy.material(toy.options(base, validate_on={"share": 0}))
     triples = toy.toy_graph().triples
@@ -92,9 +89,6 @@ def test_every_distinct_text_of_some_rows_stands_once(toy: ModuleType, base: str
         head, relation, tail = graph.triples[int(rows.negative[position])]
         assert texts.triples[row] == f"{head} {relation.rpartition('.')[2]} {tail}"
     assert [texts.questions[n] for n in texts.question] == [material.questions.texts[n] for n in rows.question]
-
-
-# -- gradients -----------------------------------------------------------------------------------------------------
 
 
 def test_the_towers_share_nothing(toy: ModuleType, base: str, tmp_path: Path) -> None:

@@ -295,9 +295,6 @@ def test_template_that_begins_a_thought_is_noticed() -> None:
     assert read(Completion("<think>and on", "length", 1, 1, "m")).failed == "still thinking when max_tokens were used up"
 
 
-# -- Endpoints as they are --
-
-
 def refuses(message: str, status: int = 400, **more: Any) -> tuple[int, Any]:
     return status, {"error": {"message": message, "type": "invalid_request_error", **more}}
 
@@ -419,9 +416,6 @@ def test_error_names_proxy_and_certificate_variables_without_passwords(monkeypat
         chat("http://127.0.0.1:1/v1").preflight()
     assert "HTTPS_PROXY=http://***@proxy.example:3128" in str(caught.value)
     assert "hidden" not in str(caught.value)
-
-
-# -- Readers --
 
 
 def test_reader_keeps_the_raw_reply_and_its_citations_as_support() -> None:

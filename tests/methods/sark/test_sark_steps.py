@@ -20,9 +20,6 @@ from methods.sark.validation import f1, share_in_order, validator
 torch = pytest.importorskip("torch")
 
 
-# -- one step ------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(("budget", "head"), [(32, "paper"), (300, "official"), pytest.param(10_000, "official", marks=pytest.mark.slow)])
 def test_a_step_in_parts_is_one_backward_pass_of_equation_10(toy: ModuleType, base: str, tmp_path: Path, budget: int, head: str) -> None:
     config = toy.calm(base, model={"head": head}, train={"token_budget": budget})
@@ -258,9 +255,6 @@ def test_a_level_is_the_share_of_helpful_passages_and_changes_no_order(toy: Modu
 def test_a_card_tells_of_each_epoch() -> None:
     curve = [{"step": step, "lambda": step / 10, "list_loss": 1.0} for step in range(4)] + [{"step": 3, "validation_f1": 0.25}]
     assert by_epoch(curve, 2).splitlines()[2:] == ["| 1 | 0.050 | 1.000 |  |", "| 2 | 0.250 | 1.000 | 0.250 |"]
-
-
-# -- validation ----------------------------------------------------------------------------------------------------
 
 
 def test_f1_and_order_of_hand_cases() -> None:

@@ -397,11 +397,11 @@ def against(result: Recorded, wanted: Recorded | None) -> Finding:
         ("fingerprint", result.fingerprint, wanted.fingerprint),
     ):
         if now != then:
-            return Finding(name, RED, f"{label}: it is {_shown(now)}, recorded is {_shown(then)}")
+            return Finding(name, RED, f"{label}: it is {_show_value(now)}, recorded is {_show_value(then)}")
     return Finding(name, GREEN)
 
 
-def _shown(value: object) -> str:
+def _show_value(value: object) -> str:
     return "nothing" if value is None else str(value)
 
 
@@ -447,7 +447,7 @@ def stated_of(sizes: Sizes, files: Iterable[str]) -> tuple[str, int] | None:
     Files lie as `config/split-00000-of-00002.parquet`, `config/split/0000.parquet`, `data/split-….parquet` or
     `split.jsonl`.
     """
-    words = [_words(file) for file in files]
+    words = [_split_words(file) for file in files]
     every = [(config, split) for config, splits in sizes.items() for split in splits]
     results = [(config, split) for config, split in every if words and all(split in of_one for of_one in words)]
     by_name = [(config, split) for config, split in results if all(config in of_one for of_one in words)]
@@ -459,7 +459,7 @@ def stated_of(sizes: Sizes, files: Iterable[str]) -> tuple[str, int] | None:
     return None
 
 
-def _words(file: str) -> set[str]:
+def _split_words(file: str) -> set[str]:
     path = PurePosixPath(file)
     return {*path.parent.parts, _SHARD.sub("", path.stem)}
 

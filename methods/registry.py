@@ -288,7 +288,7 @@ class Component:
         """What it takes for all questions; unknown where it does not say."""
         if self.entry.work is None:
             return unknown(f"what {self.id} takes: it states no work")
-        return self.entry.work(self.config, lengths).named(f"{self.id} {self.config.model_dump_json()} {lengths.data}", self)
+        return self.entry.work(self.config, lengths).keyed_by(f"{self.id} {self.config.model_dump_json()} {lengths.data}", self)
 
     def build(self, services: Services) -> Any:
         """Make the thing itself."""

@@ -132,7 +132,7 @@ class Lengths:
         """Passages ranked, under further limits."""
         return min(limit for limit in (self.depth, *limits, self.candidates) if limit is not None)
 
-    def shown(self, sample: Sample) -> tuple[Text, ...]:
+    def shown_passages(self, sample: Sample) -> tuple[Text, ...]:
         """Of a sample the passages that compressor and reader are handed."""
         return sample.passages[: self.k]
 
@@ -207,7 +207,7 @@ class Work:
         """`calls`, or tokens of one kind (see `Use`), of all models together."""
         return math.fsum(getattr(use, what) for use in self.uses)
 
-    def named(self, key: str, part: Any) -> Work:
+    def keyed_by(self, key: str, part: Any) -> Work:
         """With a name for what is done once and has none yet."""
         return replace(self, once=tuple(item if item.key else replace(item, key=key, part=part) for item in self.once))
 

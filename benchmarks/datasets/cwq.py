@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Any
 
 from benchmarks.core.errors import UserError
-from benchmarks.datasets.graph_qa import NSM, ROG, GraphConfig, Layout, Row, Source, answered, assemble, topics_by_id, topics_once
+from benchmarks.datasets.graph_qa import NSM, ROG, GraphConfig, GraphRow, Layout, Source, answered, assemble, topics_by_id, topics_once
 from benchmarks.registry import Benchmark, DataReference, DatasetCard, register
 from benchmarks.schema import Question
 from benchmarks.sources import Record
@@ -112,7 +112,7 @@ def _with_source(benchmark: Benchmark) -> Benchmark:
     return replace(benchmark, questions=tuple(named))
 
 
-def official(record: Record) -> Row:
+def official(record: Record) -> GraphRow:
     """Read an official record: `ID, question, sparql, compositionality_type, answers[{answer, aliases}]`.
 
     Copies with a list `answer` in place of `answers` are read too.
@@ -131,7 +131,7 @@ def official(record: Record) -> Row:
     return tog(record)
 
 
-def tog(record: Record) -> Row:
+def tog(record: Record) -> GraphRow:
     """Read ToG's record: as an official one, with one string `answer` in place of `answers`, and `topic_entity{id: name}`.
 
     Raises:
@@ -160,7 +160,7 @@ def tog(record: Record) -> Row:
         topic_entities=topics_once(topics.values(), counts),
         metadata={name: value for name, value in metadata.items() if value},
     )
-    return Row(question, None, counts, record)
+    return GraphRow(question, None, counts, record)
 
 
 def _answers(record: Record) -> tuple[tuple[str, ...], dict[str, tuple[str, ...]], Counter[str], list[str]]:

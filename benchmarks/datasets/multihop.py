@@ -77,11 +77,11 @@ def restored(record: Record) -> Record:
         value = fields.get(name)
         if isinstance(value, dict):
             known = [CONTENT if column == "sentences" and CONTENT in value else column for column in columns]
-            fields[name] = [list(row) for row in _rows(record, name, value, known)]
+            fields[name] = [list(row) for row in _zip_columns(record, name, value, known)]
     for name in OBJECTS:
         value = fields.get(name)
         if isinstance(value, dict):
-            fields[name] = [dict(zip(value, row, strict=True)) for row in _rows(record, name, value, list(value))]
+            fields[name] = [dict(zip(value, row, strict=True)) for row in _zip_columns(record, name, value, list(value))]
     if "paragraphs" not in fields:
         _identify(fields)
     return Record(fields, record.path, record.position)
@@ -100,7 +100,7 @@ def _identify(fields: dict[str, Any]) -> None:
     fields[MADE_ID] = True
 
 
-def _rows(record: Record, name: str, value: Mapping[str, Any], columns: list[str]) -> zip[tuple[Any, ...]]:
+def _zip_columns(record: Record, name: str, value: Mapping[str, Any], columns: list[str]) -> zip[tuple[Any, ...]]:
     """The rows of an object of lists."""
     lists = []
     for column in columns:

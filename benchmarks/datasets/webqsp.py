@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from benchmarks.core.errors import UserError
-from benchmarks.datasets.graph_qa import NSM, ROG, GraphConfig, Layout, Row, Source, answered, assemble, topics_by_id, topics_once
+from benchmarks.datasets.graph_qa import NSM, ROG, GraphConfig, GraphRow, Layout, Source, answered, assemble, topics_by_id, topics_once
 from benchmarks.registry import Benchmark, DataReference, DatasetCard, register
 from benchmarks.schema import Question
 from benchmarks.sources import Record
@@ -77,7 +77,7 @@ def load(reference: DataReference, config: GraphConfig) -> Benchmark:
     return assemble(reference, VERSION, CARD, config, SOURCE)
 
 
-def official(record: Record) -> Row:
+def official(record: Record) -> GraphRow:
     """Read an official record: `QuestionId, RawQuestion, Parses[{TopicEntity…, InferentialChain, Answers, …}]`.
 
     Raises:
@@ -111,7 +111,7 @@ def official(record: Record) -> Row:
         topic_entities=topics_once(topics.values(), counts),
         metadata={"parses": parses, "good_parse": good, "topic_ids": list(topics)},
     )
-    return Row(question, None, counts, record)
+    return GraphRow(question, None, counts, record)
 
 
 def _parse(part: Record, counts: Counter[str]) -> dict[str, Any]:
@@ -132,7 +132,7 @@ def _parse(part: Record, counts: Counter[str]) -> dict[str, Any]:
     }
 
 
-def tog(record: Record) -> Row:
+def tog(record: Record) -> GraphRow:
     """Read ToG's record: `QuestionId, RawQuestion, topic_entity{id: name}`, and `answer[]` or official `Parses`.
 
     Raises:
@@ -150,7 +150,7 @@ def tog(record: Record) -> Row:
         topic_entities=topics_once(topics.values(), counts),
         metadata={"topic_ids": list(topics)},
     )
-    return Row(question, None, counts, record)
+    return GraphRow(question, None, counts, record)
 
 
 def refuse(question: Question, split: str, where: str) -> None:

@@ -44,7 +44,7 @@ _REAL = frozenset(
 
 
 @cache
-def words() -> tuple[str, ...]:
+def all_words() -> tuple[str, ...]:
     """All words: the training words first, then those of validation, then those of test worlds."""
     draws = Draws("lexicon", 1)
     wanted = sum(SIZES.values())
@@ -63,7 +63,7 @@ def words() -> tuple[str, ...]:
 
 
 def introduced_by(split: str) -> range:
-    """Positions in `words()` of the words that a split introduces."""
+    """Positions in `all_words()` of the words that a split introduces."""
     start = 0
     for name, size in SIZES.items():
         if name == split:
@@ -74,7 +74,7 @@ def introduced_by(split: str) -> range:
 
 def training_words() -> tuple[str, ...]:
     """The words that occur in training worlds, and in part in all others."""
-    return words()[: SIZES["train"]]
+    return all_words()[: SIZES["train"]]
 
 
 def _word(draws: Draws) -> str:
@@ -180,7 +180,7 @@ class Namer:
     """
 
     def __init__(self, split: str, unseen_share: float, namesake_share: float, draws: Draws) -> None:
-        self._words = words()
+        self._words = all_words()
         self._place = _places()
         self._classes = CLASSES[split]
         self._seen = introduced_by("train")
@@ -277,7 +277,7 @@ def _core_number() -> dict[str, int]:
 
 @cache
 def _places() -> dict[str, int]:
-    return {word: position for position, word in enumerate(words())}
+    return {word: position for position, word in enumerate(all_words())}
 
 
 def _phrases(parts: Sequence[str]) -> list[str]:
@@ -301,7 +301,7 @@ def out_of_vocabulary_words(known: Iterable[str], share: float, draws: Draws) ->
         share: Of them that is replaced.
         draws: The source of chance.
     """
-    every = set(words())
+    every = set(all_words())
     results: dict[str, str] = {}
     for word in known:
         if draws.chance(share):

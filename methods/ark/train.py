@@ -368,7 +368,7 @@ def _work(config: ArkTrainingConfig, of: LengthsOf) -> list[StageWork]:
         key = fingerprint(
             "ark", config.data, *(part.model_dump(mode="json") for part in (config.kg, config.neighborhood.seeds, config.queries))
         )
-        prepared += Work(once=(Once(total(_written(config, lengths) for lengths in data), key),))
+        prepared += Work(once=(Once(total(_writing_work(config, lengths) for lengths in data), key),))
     train, base = config.train, config.encoder
     size = data[0].size(base.model, base.revision)
     groups = [((stage,), train.epochs[STAGES.index(stage)]) for stage in train.stages]
@@ -412,7 +412,7 @@ def _scored(config: ArkTrainingConfig, lengths: Lengths) -> Work:
     return work + encode(encoder, _documents(lengths) * number, length) + encode(encoder, lengths.questions, lengths.question)
 
 
-def _written(config: ArkTrainingConfig, lengths: Lengths) -> Work:
+def _writing_work(config: ArkTrainingConfig, lengths: Lengths) -> Work:
     """One call a piece of a document for its graph, one a question for its names, two for its queries."""
 
     def template(name: str, path: str | None) -> int:

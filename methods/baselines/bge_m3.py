@@ -159,7 +159,7 @@ class BgeM3Index:
         return [self._ranking(query, k) for query in queries]
 
     def _ranking(self, query: Query, k: int) -> Ranking:
-        allowed = self._scope.rows(query)
+        allowed = self._scope.rows_for(query)
         rows = self._everything if allowed is None else allowed
         # One query at a time, so that its vectors depend on its text alone.
         encoded = self._encoder.encode([query.text])

@@ -244,7 +244,7 @@ class BM25Index:
         return [self._rank(query, terms, k) for query, terms in zip(queries, words, strict=True)]
 
     def _rank(self, query: Query, words: list[str], k: int) -> Ranking:
-        rows = self._scope.rows(query)
+        rows = self._scope.rows_for(query)
         if rows is not None and len(rows) and self._config.among_candidates(query):
             corpus = self._scope.corpus
             scores = scores_among(words, [corpus[row].full_text for row in rows.tolist()], self._config)

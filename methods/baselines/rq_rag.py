@@ -301,11 +301,11 @@ class Tree:
         return self._below(node, prompt, text, ranking), _cost(generation, prompt, token) + ranking.usage
 
     def _below(self, node: Node, prompt: str, query: str, ranking: Ranking) -> Node:
-        evidence = "".join(map(self._shown, self._corpus.get(ranking.ids)))
+        evidence = "".join(map(self._show_passage, self._corpus.get(ranking.ids)))
         text = f"{prompt} {query}{END_TOKEN}{EVIDENCE_TOKENS[0]}{evidence}{EVIDENCE_TOKENS[1]}"
         return Node(text, (*node.queries, query), tuple(dict.fromkeys((*node.result, *ranking.ids))))
 
-    def _shown(self, passage: Passage) -> str:
+    def _show_passage(self, passage: Passage) -> str:
         words = passage.text.split()
         return f"Title: {passage.title}\nText: {' '.join(words[: self.config.evidence_words])}\n"
 

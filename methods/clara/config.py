@@ -190,7 +190,7 @@ class CompressionOptions(_Part):
     )
 
     @model_validator(mode="after")
-    def _named(self) -> Self:
+    def _check_names(self) -> Self:
         if self.naming_only and not self.naming:
             raise ValueError("naming_only needs a weight of naming above 0")
         return self

@@ -18,8 +18,7 @@ from benchmarks.core.errors import UserError
 from benchmarks.core.fingerprint import fingerprint
 from benchmarks.core.random import Draws
 from benchmarks.datasets import clara, pisco
-from benchmarks.datasets.clara import Row as TrainingRow
-from benchmarks.datasets.clara import RowsConfig
+from benchmarks.datasets.clara import RowsConfig, StageRow
 from benchmarks.registry import Benchmark, DataReference, DatasetConfig, SkippedRecord, resolve
 from benchmarks.schema import Question
 from benchmarks.worlds.dataset import WorldsConfig
@@ -249,9 +248,9 @@ def _some(kept: list[Item]) -> list[Item]:
     return kept
 
 
-STREAMED: Mapping[str, Callable[[DataReference, RowsConfig, list[SkippedRecord]], Iterator[TrainingRow]]] = {
-    "clara_stages": clara.rows,
-    "pisco": pisco.rows,
+STREAMED: Mapping[str, Callable[[DataReference, RowsConfig, list[SkippedRecord]], Iterator[StageRow]]] = {
+    "clara_stages": clara.read_rows,
+    "pisco": pisco.read_rows,
 }
 """The datasets that are files of rows."""
 PRETRAINING = "pretraining"
@@ -387,7 +386,7 @@ def _resolved(reference: str, options: Mapping[str, Any] | None) -> tuple[DataRe
     return result, registry.options_of(entry, options or {})
 
 
-def _streamed(reference: DataReference, config: DatasetConfig) -> Iterable[TrainingRow]:
+def _streamed(reference: DataReference, config: DatasetConfig) -> Iterable[StageRow]:
     assert isinstance(config, RowsConfig)
     skipped: list[SkippedRecord] = []
     for split in (reference.split or "").split("+"):
@@ -415,7 +414,7 @@ def training_rows(config: ClaraTrainingConfig, stage: Stage, services: Services)
     Raises:
         UserError: A reference is a test split, or gives no row.
     """
-    parts = [_rows(config, config.data, stage, reference, services) for reference in config.references(stage)]
+    parts = [_read_rows(config, config.data, stage, reference, services) for reference in config.references(stage)]
     rows = [row for part in parts for row in part]
     if stage == "supervised":
         rows = [row for row in rows if isinstance(row, JointRow) and row.positives]
@@ -507,7 +506,7 @@ def held_out_pretraining(config: ClaraTrainingConfig) -> list[ScpRow]:
     return list(islice(every, config.validate_on.questions))
 
 
-def _rows(config: ClaraTrainingConfig, data: DataOptions, stage: Stage, reference: str, services: Services) -> Iterable[Row]:
+def _read_rows(config: ClaraTrainingConfig, data: DataOptions, stage: Stage, reference: str, services: Services) -> Iterable[Row]:
     require_no_test(reference, "data")
     options = _options(data, reference)
     if stage == "scp":

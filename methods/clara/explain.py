@@ -122,7 +122,7 @@ def topics(clara: Any, texts: Sequence[str], adapter: Adapter = "reasoner", top:
         # Tokens that were added, and rows that only pad the vocabulary, are no words of the base.
         known = min(logits.shape[-1], clara.tokens.first)
         ids = logits[..., :known].float().topk(min(top, known), dim=-1).indices.tolist()
-    return [Topics(tuple(_words(clara.tokenizer, position) for position in text)) for text in ids]
+    return [Topics(tuple(_decode_words(clara.tokenizer, position) for position in text)) for text in ids]
 
 
 def _spelled(texts: Iterable[str]) -> set[str]:
@@ -130,7 +130,7 @@ def _spelled(texts: Iterable[str]) -> set[str]:
     return {word for text in texts for word in _WORD.findall(text.casefold())}
 
 
-def _words(tokenizer: Any, ids: Sequence[int]) -> tuple[str, ...]:
+def _decode_words(tokenizer: Any, ids: Sequence[int]) -> tuple[str, ...]:
     """Tokens as words: without special tokens, blanks, punctuation, and pieces of one character."""
     special = set(tokenizer.all_special_ids)
     texts = (tokenizer.decode([identifier]).strip() for identifier in ids if identifier not in special)
@@ -181,7 +181,7 @@ def explain(question: Question, corpus: Corpus, config: ClaraExplainConfig, serv
     """Rank a question's candidates, or the whole corpus where it has none, and answer from the best."""
     model = loaded(config, services.device)
     query = question.query()
-    everywhere = Scope(corpus).rows(query) is None
+    everywhere = Scope(corpus).rows_for(query) is None
     options = {name: value for name, value in config.model_dump().items() if name in QueryOptions.model_fields}
     result = ClaraRetrieverConfig.model_validate({**options, "offline": everywhere or config.offline})
     retriever = ClaraRetriever(result, services)

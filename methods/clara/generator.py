@@ -20,7 +20,7 @@ from methods.clara.prompts import Layout, Request
 from methods.models.causal import Generation
 from methods.models.likelihood import UNBOUNDED, TextEncoder, by_length, logits_only_at, padded
 from methods.training.packing import IMPLEMENTATIONS, batch_of, row_of
-from methods.training.pieces import written
+from methods.training.pieces import decode_greedily
 from methods.training.soft_prompts import PREFIX, MemoryRows, Tokens
 
 Memory: TypeAlias = Sequence[Tensor] | Tensor | None
@@ -269,15 +269,17 @@ class Generator:
         for positions in by_length([len(ids) for ids in queries], UNBOUNDED, batch_size):
             chosen = None if memory is None else [memory[position] for position in positions]
             some = [prompts[position] for position in positions], [queries[position] for position in positions]
-            done.update(zip(positions, self._written(*some, chosen, max_new_tokens), strict=True))
+            done.update(zip(positions, self._write_batch(*some, chosen, max_new_tokens), strict=True))
         return [done[position] for position in range(len(prompts))]
 
-    def _written(self, prompts: Sequence[Request], queries: Sequence[list[int]], memory: Memory, max_new_tokens: int) -> list[Generation]:
+    def _write_batch(
+        self, prompts: Sequence[Request], queries: Sequence[list[int]], memory: Memory, max_new_tokens: int
+    ) -> list[Generation]:
         started = time.perf_counter()
         with torch.inference_mode():
             batch = self._assemble(prompts, queries, [[] for _ in queries], memory, "left")
         limits = list(map(len, queries)), [self._ending], self._pad, max_new_tokens, started
-        return written(self._model, self._tokenizer, batch.embedded, batch.mask, *limits)
+        return decode_greedily(self._model, self._tokenizer, batch.embedded, batch.mask, *limits)
 
 
 def _plain(text: str) -> str:

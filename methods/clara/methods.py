@@ -83,7 +83,7 @@ def _text_work(config: ClaraTextConfig, lengths: Lengths) -> Work:
     clara = model_of(config.model, lengths) or ClaraConfig.model_validate(options)
 
     def prompt(item: Sample) -> int:
-        texts = [passage.full_text[: CHARACTERS * clara.max_length] for passage in lengths.shown(item)]
+        texts = [passage.full_text[: CHARACTERS * clara.max_length] for passage in lengths.shown_passages(item)]
         written = sum(map(tokens, messages(answer_from_text(item.question, texts), "\n".join(texts))))
         return min(written, clara.max_prompt - config.max_new_tokens)
 
@@ -459,7 +459,7 @@ class ClaraIndex:
             UserError: A question has no candidates, and the corpus is not compressed.
         """
         request = self._retriever.questions.memory(queries)
-        allowed = [self._scope.rows(query) for query in queries]
+        allowed = [self._scope.rows_for(query) for query in queries]
         everywhere = [position for position, rows in enumerate(allowed) if rows is None]
         if everywhere and not self._offline:
             raise UserError(

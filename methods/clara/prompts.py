@@ -219,8 +219,8 @@ class ChatLayout:
             raise UserError("the base has no chat template", where="template", try_this="template: plain")
         self._tokenizer = tokenizer
         turn = [{"role": "user", "content": "a"}]
-        head, _, tail = self._written([*turn, {"role": "assistant", "content": _PROBE}], False).rpartition(_PROBE)
-        before = self._written(turn, True)
+        head, _, tail = self._write_turns([*turn, {"role": "assistant", "content": _PROBE}], False).rpartition(_PROBE)
+        before = self._write_turns(turn, True)
         self._lead = head.removeprefix(before) if head.startswith(before) else ""
         self.ending = self._first_special(tail) or _end(tokenizer)
 
@@ -240,18 +240,18 @@ class ChatLayout:
         system, user = messages(query, _background(query, memory, between))
         turn = {"role": "user", "content": user}
         try:
-            text = self._written([{"role": "system", "content": system}, turn], True)
+            text = self._write_turns([{"role": "system", "content": system}, turn], True)
             if system in text:
                 return text
         except Exception as error:
             # Templates refuse what they do not know by raising Jinja's error.
             if type(error).__name__ not in {"TemplateError", "UndefinedError"}:
                 raise
-        return self._written([{**turn, "content": f"{system}\n\n{user}"}], True)
+        return self._write_turns([{**turn, "content": f"{system}\n\n{user}"}], True)
 
     def reply(self, text: str) -> str:
         return f"{self._lead}{text}"
 
-    def _written(self, turns: Sequence[dict[str, str]], asks: bool) -> str:
+    def _write_turns(self, turns: Sequence[dict[str, str]], asks: bool) -> str:
         # Templates of models that think aloud leave that out; others do not know the word.
         return str(self._tokenizer.apply_chat_template(list(turns), tokenize=False, add_generation_prompt=asks, enable_thinking=False))

@@ -258,7 +258,7 @@ class Synthesis:
         kept = self.states.get(_name(document, kind), self._identity(document))
         return Made(kind) if kept is None else _read_made(kept)
 
-    def rows(self, documents: Iterable[Document], types: Sequence[Type] = TYPES) -> Iterator[ScpRow]:
+    def make_rows(self, documents: Iterable[Document], types: Sequence[Type] = TYPES) -> Iterator[ScpRow]:
         """The rows of what is covered, in the order of documents and types."""
         for document in documents:
             for kind in types:
@@ -313,7 +313,7 @@ class Synthesis:
             else:
                 status, turn, pairs = await ask_questions(kind, ask, counts, self.config.rounds, self.config.most_questions)
         except _Lost as lost:
-            self.put_aside[_short(str(lost))] += 1
+            self.put_aside[_shorten_reason(str(lost))] += 1
             return made
         made = Made(kind, turn, status, tuple(pairs), dict(sorted((+counts).items())), tuple(sorted(by)))
         self.states.add(_name(document, kind), self._identity(document), asdict(made))
@@ -324,7 +324,7 @@ def _name(document: Document, kind: Type) -> str:
     return f"{document.id}/{kind}"
 
 
-def _short(reason: str) -> str:
+def _shorten_reason(reason: str) -> str:
     """What kind of failure it is, without the figures of one call."""
     return reason.partition(":")[0]
 
@@ -407,7 +407,7 @@ def of_synthesis(synthesis: Synthesis, documents: Iterable[Document], types: Seq
     """Statistics of what a synthesis made, and of what it dropped."""
     result: Statistics = {kind: TypeStatistics() for kind in types}
     for document in documents:
-        for row in synthesis.rows([document], types):
+        for row in synthesis.make_rows([document], types):
             result[next(item for item in types if row.id.endswith(f"/{item}"))].add(row)
         for kind, item in result.items():
             made = synthesis.made(document, kind)

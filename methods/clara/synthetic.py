@@ -13,7 +13,7 @@ from benchmarks.registry import DataReference
 from benchmarks.schema import Passage
 from benchmarks.worlds.dataset import WorldsConfig
 from benchmarks.worlds.questions import answer_of, paraphrases
-from benchmarks.worlds.text import NO_FACT, Mention, Text, articles, document, named, state
+from benchmarks.worlds.text import NO_FACT, Mention, Text, articles, document, mention_by_name, state
 from benchmarks.worlds.world import SPLITS, Entity, Fact, Relation, World, generate, require_split
 from methods.clara.config import ScpDataConfig, Type
 from methods.clara.rows import Pair, ScpRow
@@ -162,7 +162,7 @@ def _rephrased(group: Sequence[Statement], draws: Draws) -> list[str]:
     moved = [group[position] for position in positions]
     draws.shuffle(moved)
     order = dict(zip(positions, moved, strict=True))
-    plain, pronoun = named(entity.text), Mention(*entity.pronouns)
+    plain, pronoun = mention_by_name(entity.text), Mention(*entity.pronouns)
     rewritten = []
     for position, item in enumerate(group):
         item = order.get(position, item)
@@ -172,7 +172,7 @@ def _rephrased(group: Sequence[Statement], draws: Draws) -> list[str]:
             rewritten.append(_introducing(item, item.fact, draws))
         else:
             later = position > 0 and draws.chance(PRONOUNS)
-            rewritten.append(_reworded(item, item.fact, pronoun if later else plain, later, draws) or _named(item, plain))
+            rewritten.append(_reworded(item, item.fact, pronoun if later else plain, later, draws) or _name_entity(item, plain))
     return rewritten
 
 
@@ -189,7 +189,7 @@ def _reworded(item: Statement, fact: Fact, mention: Mention, by_pronoun: bool, d
     return state(draws.pick(ways), mention, _tail(item, fact)) if ways else None
 
 
-def _named(item: Statement, mention: Mention) -> str:
+def _name_entity(item: Statement, mention: Mention) -> str:
     """A sentence that no other template can take, by the full name."""
     assert item.fact is not None
     ways = _others(item, item.fact) or list(item.fact.relation.says)

@@ -54,10 +54,10 @@ def _work(config: ClaraTrainingConfig, of: LengthsOf) -> list[StageWork]:
 
 def _stage_work(config: ClaraTrainingConfig, stage: Stage, clara: ClaraConfig, data: list[tuple[str, Lengths]]) -> StageWork:
     train, size = _steps(config, stage), data[0][1].size(clara.base, clara.revision)
-    rows = sum(_rows(config, stage, *item) for item in data)
+    rows = sum(_count_rows(config, stage, *item) for item in data)
     every = steps(rows, train.batch_size, train.epochs)
     wanted = every if train.steps is None else min(every, train.steps)
-    work = total(_pass(config, stage, clara, lengths, _rows(config, stage, name, lengths)) for name, lengths in data)
+    work = total(_pass(config, stage, clara, lengths, _count_rows(config, stage, name, lengths)) for name, lengths in data)
     work = work * (train.epochs * wanted / every if every else 0.0)
     if stage != "scp":
         work += total(part.work(lengths) for part in _pool(config) for _, lengths in data)
@@ -73,7 +73,7 @@ def _stage_work(config: ClaraTrainingConfig, stage: Stage, clara: ClaraConfig, d
     return StageWork(stage, work + kept, rows, wanted, scratch)
 
 
-def _rows(config: ClaraTrainingConfig, stage: Stage, name: str, lengths: Lengths) -> float:
+def _count_rows(config: ClaraTrainingConfig, stage: Stage, name: str, lengths: Lengths) -> float:
     """Training examples; of pretraining those of the wanted types and documents."""
     number = lengths.questions
     if stage == "instruction":

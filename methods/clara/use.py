@@ -165,7 +165,7 @@ class Documents:
         """
         if self._options.offline:
             store = self.store(corpus)
-            return store.memory(store.rows(ids))
+            return store.memory(store.find_rows(ids))
         import torch
 
         made = self._compress([passage.full_text for passage in corpus.get(ids)]).memory

@@ -285,10 +285,10 @@ class _Graphs:
         self._corpus, self._k, self._linearize = corpus, config.validate_on.k, config.linearize
         self._names = [name.casefold() for name in corpus.triples.entities.to_pylist()]
         questions = benchmark.questions[: config.validate_on.questions]
-        results = [(question.text, rows := self._rows(question), self._answers(question, rows)) for question in questions]
+        results = [(question.text, rows := self._rows_of(question), self._answers(question, rows)) for question in questions]
         self.questions = [item for item in results if item[2]]
 
-    def _rows(self, question: Question) -> Rows:
+    def _rows_of(self, question: Question) -> Rows:
         if question.candidates is None:
             return np.arange(len(self._corpus))
         return self._corpus.rows_of(question.candidates).astype(np.int64)

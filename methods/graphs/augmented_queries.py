@@ -146,9 +146,9 @@ class TemplateQueries:
         return fingerprint("template", PATTERNS, self._most)
 
     def generate(self, requests: Sequence[QueryRequest]) -> list[AugmentedQueries]:
-        return [self._written(request) for request in requests]
+        return [self._write_queries(request) for request in requests]
 
-    def _written(self, request: QueryRequest) -> AugmentedQueries:
+    def _write_queries(self, request: QueryRequest) -> AugmentedQueries:
         facts = _facts(request)
         if not facts:
             return AugmentedQueries((), "template", failed="no entity around the answer has a description")

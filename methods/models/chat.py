@@ -125,14 +125,14 @@ def parse(text: str, model: type[M]) -> Parsed[M]:
             if not isinstance(value, dict) or not value:
                 continue
             try:
-                return Parsed(model.model_validate(_named(value, model)), repaired=True)
+                return Parsed(model.model_validate(_name_fields(value, model)), repaired=True)
             except ValidationError as error:
                 position, wrong = described(error)
                 failed = f"the reply's JSON does not fit: {position}: {wrong}" if position else wrong
     return Parsed(None, failed)
 
 
-def _named(value: dict[str, Any], model: type[BaseModel]) -> dict[str, Any]:
+def _name_fields(value: dict[str, Any], model: type[BaseModel]) -> dict[str, Any]:
     """Field names as the model has them: letter case and near misses forgiven, values untouched."""
     known = {name: field.alias or name for name, field in model.model_fields.items()}
     wanted = set(known.values())

@@ -93,7 +93,7 @@ class EmbeddingCache:
         """
         hashes = [text_hash(text) for text in texts]
         with self._index() as index:
-            rows = self._rows(index, hashes)
+            rows = self._find_rows(index, hashes)
         positions = np.array([rows.get(key, -1) for key in hashes], dtype=np.int64)
         result = positions >= 0
         return result, self._read(positions[result])
@@ -111,7 +111,7 @@ class EmbeddingCache:
         with self._index() as index:
             # The lock makes the next free row ours; whatever a killed writer left beyond it is overwritten.
             index.execute("BEGIN IMMEDIATE")
-            there = self._rows(index, list(positions))
+            there = self._find_rows(index, list(positions))
             new = [key for key in positions if key not in there]
             first = int(index.execute("SELECT rows FROM size").fetchone()[0])
             if new:
@@ -171,7 +171,7 @@ class EmbeddingCache:
             ) from error
 
     @staticmethod
-    def _rows(index: sqlite3.Connection, hashes: Sequence[bytes]) -> dict[bytes, int]:
+    def _find_rows(index: sqlite3.Connection, hashes: Sequence[bytes]) -> dict[bytes, int]:
         rows: dict[bytes, int] = {}
         for start in range(0, len(hashes), CALLS_AT_ONCE):
             queries = hashes[start : start + CALLS_AT_ONCE]

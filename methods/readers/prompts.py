@@ -25,7 +25,7 @@ from benchmarks.corpus import Corpus
 from benchmarks.datasets.long_document import truncate_middle
 from benchmarks.graphs import TripleCorpus
 from benchmarks.schema import Passage, Query, Triple
-from benchmarks.worlds.text import named, state
+from benchmarks.worlds.text import mention_by_name, state
 from benchmarks.worlds.world import Relation, relations
 from methods.api import FAILED, SUPPORT, Context, Ranking, Reading, Services
 from methods.models.endpoint import PER_MESSAGE, TokenCounter
@@ -170,10 +170,10 @@ class Answered:
 def answered(text: str, rule: Extract, passages: Sequence[Passage], prompt: str) -> Answered:
     """Extract an answer; citation marks that number a passage of the prompt become claimed support."""
 
-    def shown(number: int) -> bool:
+    def is_shown(number: int) -> bool:
         return 1 <= number <= len(passages) and f"[{number}] " in prompt
 
-    result: Extracted = extract(text, rule, shown)
+    result: Extracted = extract(text, rule, is_shown)
     notes: dict[str, Any] = {SUPPORT: [passages[number - 1].id for number in result.cited]} if result.cited else {}
     return Answered(result.text, notes if result.failed is None else {FAILED: result.failed})
 
@@ -188,7 +188,7 @@ def prompt_tokens(write: Callable[[str, Sequence[Passage]], Sequence[str]], leng
         limit: Longest prompt; None: any.
     """
     counter = _counter(getattr(llm, "tokenizer", None), getattr(llm, "local", None) or getattr(llm, "model", ""))
-    written = (write(item.question, cast(Sequence[Passage], lengths.shown(item))) for item in lengths.samples)
+    written = (write(item.question, cast(Sequence[Passage], lengths.shown_passages(item))) for item in lengths.samples)
     counted = [sum(counter.counts(list(texts))) for texts in written]
     return mean([min(number, limit or number) for number in counted])
 
@@ -330,9 +330,9 @@ class TripleText:
 
     def compress(self, queries: Sequence[Query], rankings: Sequence[Ranking], corpus: Corpus, budget: int | None) -> list[Context]:
         """One context per query; `budget` is the reader's to keep, which leaves out the last passages."""
-        return [Context(ranking.query_id, tuple(self._written(ranking.ids, corpus))) for ranking in rankings]
+        return [Context(ranking.query_id, tuple(self._write_triples(ranking.ids, corpus))) for ranking in rankings]
 
-    def _written(self, identifiers: Sequence[str], corpus: Corpus) -> list[Passage]:
+    def _write_triples(self, identifiers: Sequence[str], corpus: Corpus) -> list[Passage]:
         if not isinstance(corpus, TripleCorpus):
             return corpus.get(identifiers)
         write = FORMS[self.config.form]
@@ -355,7 +355,7 @@ def as_words(triple: Triple) -> str:
 def as_statement(triple: Triple) -> str:
     """The sentence with which texts of worlds state such a fact; of relations that no world has, `as_words`."""
     relation = _of_worlds().get(triple[1])
-    return as_words(triple) if relation is None else state(relation.says[0], named(triple[0]), triple[2])
+    return as_words(triple) if relation is None else state(relation.says[0], mention_by_name(triple[0]), triple[2])
 
 
 FORMS: dict[str, Callable[[Triple], str]] = {"line": as_line, "words": as_words, "statement": as_statement}

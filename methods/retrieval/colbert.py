@@ -155,7 +155,7 @@ class ColbertIndex:
 
     def _ranking(self, query: Query, k: int) -> Ranking:
         (tokens,) = self._model.queries([query.text])
-        rows = self._scope.rows(query)
+        rows = self._scope.rows_for(query)
         rows = self._close(tokens, k) if rows is None else rows[np.diff(self._starts)[rows] > 0]
         scores = self._scores(tokens, rows)
         best = best_rows(scores, k)

@@ -192,7 +192,7 @@ class DenseIndex:
             encoded: Shape (queries, dimension).
             k: At most this many.
         """
-        allowed = [self._scope.rows(query) for query in queries]
+        allowed = [self._scope.rows_for(query) for query in queries]
         open_ones = [position for position, rows in enumerate(allowed) if rows is None]
         # The k best passages are among the owners of the k · (most parts) best parts.
         close = self._search.near(encoded[open_ones], k * self._most_parts) if open_ones else []

@@ -121,7 +121,7 @@ class Scope:
                 results.setdefault(passage.document_id, []).append(row)
         return {document: np.array(rows, dtype=np.int64) for document, rows in results.items()}
 
-    def rows(self, query: Query) -> Rows | None:
+    def rows_for(self, query: Query) -> Rows | None:
         """The rows a query may use, in the order its benchmark gives them; None is the whole corpus.
 
         Candidates come first; a query without candidates but with a document is asked about that document.

@@ -249,7 +249,7 @@ class SpladeIndex:
         """Rank the passages that share a term with the query."""
         rankings = []
         for query in queries:
-            scores, rows = self._scores(query.text), self._scope.rows(query)
+            scores, rows = self._scores(query.text), self._scope.rows_for(query)
             rows = np.arange(len(scores)) if rows is None else rows
             best = best_rows(scores[rows], k, above=0.0)
             rankings.append(self._scope.ranking(query, rows[best], scores[rows[best]]))

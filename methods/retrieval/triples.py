@@ -98,13 +98,13 @@ class TripleScope:
         self.corpus = corpus
         self._scope = Scope(corpus)
 
-    def rows(self, query: Query) -> Rows:
+    def rows_for(self, query: Query) -> Rows:
         """The rows of a query's graph in its order; all rows where it names none.
 
         Raises:
             UserError: A candidate is not in the corpus.
         """
-        rows = self._scope.rows(query)
+        rows = self._scope.rows_for(query)
         return np.arange(len(self.corpus)) if rows is None else rows
 
     def ranking(self, query: Query, rows: Rows, scores: NDArray[Any] | None = None, notes: Mapping[str, Any] | None = None) -> Ranking:
@@ -325,7 +325,7 @@ class TripleTowersIndex:
 
     def _ranking(self, query: Query, queries: NDArray[np.float32], k: int) -> Ranking:
         # The graph is looked up in any scope: a query of another corpus is refused.
-        rows = self._scope.rows(query)
+        rows = self._scope.rows_for(query)
         if self._global or query.candidates is None:
             (rows,) = self._search.near(queries[None], k)
             best, scores = nearest(self._search.vectors[rows], queries, k, self.vectors.longest)

@@ -174,7 +174,7 @@ def data_of(
     counts = Counter(dict.fromkeys(ALWAYS, 0))
     rows: list[SarkRow] = []
     for benchmark in benchmarks:
-        rows += _Preparation(config, benchmark, services, work, progress, counts).rows()
+        rows += _Preparation(config, benchmark, services, work, progress, counts).make_rows()
     if not rows:
         raise _nothing(benchmarks, counts)
     write_rows(work / "rows.jsonl", rows)
@@ -232,7 +232,7 @@ class _Preparation:
         self._benchmark, self._own = formal_of(benchmark)
         self._folder = work / file_id(str(benchmark.reference))
 
-    def rows(self) -> list[SarkRow]:
+    def make_rows(self) -> list[SarkRow]:
         """Make them."""
         options, query = self._questions()
         mining = Mining(self._config, self._benchmark, query, self._services, self._folder, self._progress, self._counts)

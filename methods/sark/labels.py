@@ -182,7 +182,7 @@ class Labeler:
         progress = progress or Silent()
         progress.begin("labels of passages", len(requests))
         known = direct or {}
-        items = [(item.question.id, fingerprint(*self._identity, *_shown(item)), item) for item in requests]
+        items = [(item.question.id, fingerprint(*self._identity, *_request_key(item)), item) for item in requests]
 
         async def program(item: Request) -> Tried:
             return await self._try(item, known.get(item.question.id))
@@ -270,7 +270,7 @@ def _why(attempt: Attempt) -> str:
     return "unscored" if attempt.by == JUDGE else "no answer"
 
 
-def _shown(request: Request) -> tuple[Any, ...]:
+def _request_key(request: Request) -> tuple[Any, ...]:
     """All of a request that decides what comes of it."""
     question = request.question
     return (

@@ -244,6 +244,6 @@ def prepared(
     return PreparedRun(loop, save, figures)
 
 
-def table(facts: Mapping[str, object]) -> str:
+def card_rows(facts: Mapping[str, object]) -> str:
     """Rows of a card's table; they hold nothing that changes between equal trainings."""
     return "\n".join(f"| {name} | {f'{value:.6g}' if isinstance(value, float) else value} |" for name, value in facts.items())

@@ -251,11 +251,11 @@ def write(
         with torch.inference_mode():
             vectors, mask = embedded([rows[position] for position in batch], model.get_input_embeddings(), "left")
         limits = [lengths[position] for position in batch], ends, pad, max_new_tokens, started
-        done.update(zip(batch, written(model, tokenizer, vectors, mask, *limits), strict=True))
+        done.update(zip(batch, decode_greedily(model, tokenizer, vectors, mask, *limits), strict=True))
     return [done[position] for position in range(len(rows))]
 
 
-def written(
+def decode_greedily(
     model: Any,
     tokenizer: Any,
     vectors: Tensor,

@@ -13,7 +13,7 @@ from typing import Any
 
 from benchmarks.schema import Question
 from benchmarks.text import sentences
-from benchmarks.worlds.text import named, state, statements
+from benchmarks.worlds.text import mention_by_name, state, statements
 from benchmarks.worlds.world import relations
 from methods.baselines.graph_rag.common import prompt_of
 from methods.graphs.extraction import PROMPTS
@@ -198,4 +198,4 @@ def _states(sentence: str, triple: Sequence[str]) -> bool:
 def _stated(triple: Sequence[str]) -> str:
     """A fact in the first of the sentences that worlds state it with."""
     relation = next((item for item in relations() if item.id == triple[1]), None)
-    return " ".join(triple) if relation is None else state(relation.says[0], named(triple[0]), triple[2])
+    return " ".join(triple) if relation is None else state(relation.says[0], mention_by_name(triple[0]), triple[2])

@@ -73,14 +73,14 @@ class SentenceCompressor(ABC):
         if not owned:
             return Context(ranking.query_id, notes={self._name: {"kept": 0, "of": 0}})
 
-        def written(chosen: Sequence[int]) -> tuple[Passage, ...]:
+        def write_chosen(chosen: Sequence[int]) -> tuple[Passage, ...]:
             texts: dict[int, list[str]] = {}
             for at, text in (owned[position] for position in sorted(chosen)):
                 texts.setdefault(at, []).append(text)
             return tuple(Passage(passages[at].id, passages[at].title, " ".join(own)) for at, own in texts.items())
 
         def tokens(count: int) -> int:
-            return sum(self._counter.counts([item.full_text for item in written(best[:count])]))
+            return sum(self._counter.counts([item.full_text for item in write_chosen(best[:count])]))
 
         scores, notes = np.concatenate(self.scores(query, passages, parts)), {}
         stays = np.flatnonzero(self.kept(scores))
@@ -88,7 +88,7 @@ class SentenceCompressor(ABC):
         count = len(best) if budget is None else longest_prefix(len(best), lambda count: tokens(count) <= budget)
         if count < len(best):
             notes = {TRUNCATED: {"unit": "sentences", "kept": count, "of": len(best)}}
-        return Context(ranking.query_id, written(best[:count]), notes={**notes, self._name: {"kept": count, "of": len(owned)}})
+        return Context(ranking.query_id, write_chosen(best[:count]), notes={**notes, self._name: {"kept": count, "of": len(owned)}})
 
 
 class RecompExtractiveConfig(EncoderConfig, CountingOptions, ModelMethodConfig):

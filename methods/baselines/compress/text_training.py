@@ -22,7 +22,7 @@ from benchmarks.core.random import Draws
 from benchmarks.registry import Benchmark
 from benchmarks.schema import Passage
 from benchmarks.text import sentences
-from methods.baselines.compress.rows import Row, answer_rows, kept_lines
+from methods.baselines.compress.rows import CompressionRow, answer_rows, kept_lines
 from methods.baselines.compress.soft import MISTRAL, cut
 from methods.baselines.compress.training import StepOptions
 from methods.models.likelihood import UNBOUNDED, by_length
@@ -77,7 +77,7 @@ class Labeled:
         return None if self.best is None else self.sentences[self.best[0]][self.best[1]]
 
 
-def labeled(rows: Sequence[Row], likelihoods: Any) -> list[Labeled]:
+def labeled(rows: Sequence[CompressionRow], likelihoods: Any) -> list[Labeled]:
     """Rows of questions with the sentence that makes the answer likeliest.
 
     Args:
@@ -168,7 +168,7 @@ class TextTraining(OneStageTraining):
         helped = sum(row.best is not None for row in marked) / len(marked)
         return PreparedRun(loop, lambda folder, figures: self.save(folder), {"rows": float(len(examples)), "helped": helped})
 
-    def _labels(self, rows: Sequence[Row], path: Path, device: str) -> list[Labeled]:
+    def _labels(self, rows: Sequence[CompressionRow], path: Path, device: str) -> list[Labeled]:
         def made() -> Iterable[Mapping[str, Any]]:
             return map(asdict, labeled(rows, lambda asking: likelihoods(self.config.reader, device, asking)))
 

@@ -27,7 +27,7 @@ from methods.baselines.graph.cross_encoder import without_load_report
 from methods.models.weights import loading, locate
 from methods.registry import Component
 from methods.training import LengthsOf, TrainingContext, known_data, register_training
-from methods.training.contrast import ContrastConfig, Group, GroupObjective, load_data, prepared, table
+from methods.training.contrast import ContrastConfig, Group, GroupObjective, card_rows, load_data, prepared
 from methods.training.loop import Figures, Validate
 from methods.training.stages import OneStageTraining, PreparedRun
 from methods.work import Checkpoint, Needs, StageWork, learn, resumable, saved_weights, steps, total
@@ -247,7 +247,8 @@ class GraphCrossEncoderTraining(OneStageTraining):
                 **figures,
             }
             trained_on = ", ".join(f"`{item}`" for item in config.data)
-            (folder / "README.md").write_text(_CARD.format(base=config.base, seed=config.seed, data=trained_on, rows=table(facts)), "utf-8")
+            card = _CARD.format(base=config.base, seed=config.seed, data=trained_on, rows=card_rows(facts))
+            (folder / "README.md").write_text(card, "utf-8")
 
         return prepared(
             "cross-encoder",

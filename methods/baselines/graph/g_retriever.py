@@ -37,7 +37,7 @@ class GRetrieverIndex(NamesIndex):
     """A corpus of triples with the vectors of its names."""
 
     def ranked(self, query: Query, vector: Vectors, k: int) -> Ranking:
-        rows = self._scope.rows(query)
+        rows = self._scope.rows_for(query)
         graph = self._names.graph(rows)
         cosines = self._names.edge_cosines(graph, vector)
         prizes = edge_prizes(cosines, self._config.edges)

@@ -154,7 +154,7 @@ class GragIndex(NamesIndex):
     """A corpus of triples with the vectors of its names."""
 
     def ranked(self, query: Query, vector: Vectors, k: int) -> Ranking:
-        rows = self._scope.rows(query)
+        rows = self._scope.rows_for(query)
         result = self._whole if query.candidates is None else self._surroundings(rows)
         kept, note = self._pruned(result, vector)
         return self._scope.ranking(query, rows[result.edges[kept]][:k], notes={NOTE: {**note, "of": len(rows)}})

@@ -115,12 +115,12 @@ def write_card(folder: Path, base: str, seed: int, graph: tuple[str, ...], test:
         seed=seed,
         graph=", ".join(f"`{item}`" for item in graph),
         test=f" It has seen the test graphs of {', '.join(test)}: no result on them is zero-shot." if test else "",
-        rows="\n".join(f"| {name} | {_shown(value)} |" for name, value in facts.items()),
+        rows="\n".join(f"| {name} | {_show_value(value)} |" for name, value in facts.items()),
     )
     (folder / "README.md").write_text(text, "utf-8")
 
 
-def _shown(value: object) -> str:
+def _show_value(value: object) -> str:
     return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
@@ -184,7 +184,7 @@ class Masked:
         """Hidden tokens."""
         return int((self.labels != NOT_A_TARGET).sum())
 
-    def rows(self, positions: slice) -> Masked:
+    def take_rows(self, positions: slice) -> Masked:
         """Some of its texts, not filled up further than they need."""
         longest = int(self.attention[positions].sum(axis=1).max(initial=0))
         parts = (part[positions, :longest] for part in (self.ids, self.copies, self.attention, self.labels))
@@ -205,7 +205,7 @@ def tokenized(texts: Sequence[str], tokenizer: Any, max_length: int) -> Tokenize
         encoded = tokenizer(part, truncation=True, max_length=max_length, return_offsets_mapping=True)
         lengths += [len(row) for row in encoded["input_ids"]]
         ids.append(np.concatenate([np.array(row, dtype=np.int32) for row in encoded["input_ids"]]))
-        words.append(_words(part, encoded["offset_mapping"]))
+        words.append(_number_words(part, encoded["offset_mapping"]))
     offsets = np.concatenate([[0], np.cumsum(np.array(lengths, dtype=np.int64))]).astype(np.int64)
     every = np.concatenate(words) if words else np.empty(0, dtype=np.int32)
     numbered, counts = _renumbered(every, offsets)
@@ -213,7 +213,7 @@ def tokenized(texts: Sequence[str], tokenizer: Any, max_length: int) -> Tokenize
     return Tokenized(flat, numbered, offsets, counts, int(tokenizer.mask_token_id), int(tokenizer.pad_token_id))
 
 
-def _words(texts: Sequence[str], spans: Sequence[Sequence[tuple[int, int]]]) -> NDArray[np.int32]:
+def _number_words(texts: Sequence[str], spans: Sequence[Sequence[tuple[int, int]]]) -> NDArray[np.int32]:
     """The word of each token, numbered over all texts; -1 for special tokens and separators."""
     bases = np.concatenate([[0], np.cumsum([len(text) + 1 for text in texts])])[:-1]
     results = [(match.start(), match.group() == SEPARATOR) for match in re.finditer(r"\S+", "\n".join(texts))]
@@ -342,14 +342,14 @@ class SkpObjective:
         width = batch.ids.shape[1]
         with torch.set_grad_enabled(hold):
             for start in ours:
-                kept[start] = self._vectors(batch.rows(slice(start, start + self.part)), width, (*seed, start))
+                kept[start] = self._vectors(batch.take_rows(slice(start, start + self.part)), width, (*seed, start))
         dimension = int(self.model.config.hidden_size) * (width if self.vector == "flatten" else 1)
         leaves = self._leaves(kept, len(batch), dimension)
         apart = contrastive(leaves[0], leaves[1], self.temperature)
         (self.weight * apart).backward()
         hidden = 0.0
         for start in ours:
-            rows = batch.rows(slice(start, start + self.part))
+            rows = batch.take_rows(slice(start, start + self.part))
             parts = kept[start] if hold else self._vectors(rows, width, (*seed, start))
             texts, copies, negative = parts
             share = negative / max(1, batch.targets)

@@ -23,7 +23,7 @@ from methods.models.likelihood import padded
 from methods.training import LengthsOf, TrainingContext, known_data, register_training
 from methods.training.adapters import LoraOptions
 from methods.training.candidates import mined
-from methods.training.contrast import ContrastConfig, GroupObjective, drawn, load_data, mrr, prepared, table
+from methods.training.contrast import ContrastConfig, GroupObjective, card_rows, drawn, load_data, mrr, prepared
 from methods.training.loop import Figures, KeepBest
 from methods.training.stages import OneStageTraining, PreparedRun
 from methods.work import StageWork, learn, needs_of, steps, total
@@ -184,4 +184,4 @@ def save(model: Any, config: RankLlamaTrainingConfig, folder: Path, figures: Fig
     path.write_text(json.dumps(settings, indent=2, sort_keys=True) + "\n", "utf-8")
     facts = {"negatives": config.negatives, "epochs": config.epochs, "positives of a step": config.batch_size, **figures}
     data = ", ".join(f"`{item}`" for item in config.data)
-    (folder / "README.md").write_text(_CARD.format(base=config.base, data=data, seed=config.seed, rows=table(facts)), "utf-8")
+    (folder / "README.md").write_text(_CARD.format(base=config.base, data=data, seed=config.seed, rows=card_rows(facts)), "utf-8")

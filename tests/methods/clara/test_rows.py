@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from benchmarks import registry
 from benchmarks.core.errors import UserError
 from benchmarks.core.random import Draws
-from benchmarks.datasets.clara import Row
+from benchmarks.datasets.clara import StageRow
 from benchmarks.registry import DataReference
 from benchmarks.text import has_answer
 from benchmarks.worlds.dataset import WorldsConfig
@@ -84,14 +84,14 @@ def test_rows_of_pisco_teach_the_teachers_text(tmp_path: Path) -> None:
 
 def test_positives_that_the_authors_put_first_are_moved() -> None:
     texts = tuple(f"document {number}" for number in range(20))
-    rows = [joint_row(Row(f"r{n}", "answer", texts, (("q", ("a",)),), positives=(0, 1))) for n in range(200)]
+    rows = [joint_row(StageRow(f"r{n}", "answer", texts, (("q", ("a",)),), positives=(0, 1))) for n in range(200)]
     for row in rows:
         assert {row.documents[positive] for positive in row.positives} == {"document 0", "document 1"}
     assert sum(row.positives == (0, 1) for row in rows) < 8
 
 
 def test_what_is_taught_is_the_teachers_text_where_there_is_one() -> None:
-    row = Row("r", "answer", ("d",), (("q", ("short",)),), target="It is short.")
+    row = StageRow("r", "answer", ("d",), (("q", ("short",)),), target="It is short.")
     assert (instruction_row(row).answer, instruction_row(row).gold) == ("It is short.", "short")
     assert joint_row(row).answer == "It is short."
 
@@ -99,9 +99,9 @@ def test_what_is_taught_is_the_teachers_text_where_there_is_one() -> None:
 def test_a_row_of_another_stage_is_refused() -> None:
     pair = (("q", ("a",)),)
     with pytest.raises(UserError, match="not of pretraining"):
-        scp_row(Row("r", "answer", ("d",), pair))
+        scp_row(StageRow("r", "answer", ("d",), pair))
     with pytest.raises(UserError, match="not of joint training"):
-        joint_row(Row("r", "qa", ("d",), pair))
+        joint_row(StageRow("r", "qa", ("d",), pair))
     with pytest.raises(ValueError, match="1 questions, 2 answers"):
         ScpRow("qa", "d", ("q",), ("a", "b"))
 

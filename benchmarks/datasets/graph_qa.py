@@ -130,6 +130,30 @@ def _is_triple(row: Any) -> bool:
     return type(row) is list and len(row) == 3 and all(type(part) is str for part in row)
 
 
+HUB_FILES = {f":{split}": (f"data/{split}-*.parquet",) for split in ("train", "validation", "test")}
+"""Where RoG's rows lie on the hub."""
+NSM_FILES = {
+    f":{split}": (f"nsm/{stem}_simple.json", f"nsm/{stem}.json", f"{stem}_simple.json", f"{stem}.json")
+    for split, stem in (("train", "train"), ("validation", "dev"), ("test", "test"))
+}
+"""Names of NSM's files."""
+METRICS = ("rog_f1", "rog_hit", "rog_accuracy", "rog_precision", "rog_recall", "strict_f1", "strict_precision", "strict_recall")
+SETTINGS = ("graph(scope=question)", "graph(scope=split)", "corpus", "closed_book")
+
+
+def rog_files(name: str) -> dict[str, tuple[str, ...]]:
+    """Return the names of files of RoG's rows of a dataset."""
+    short = {"train": "train", "validation": "val", "test": "test"}
+    files = {split: (f"{split}-*.parquet", f"RoG-{name}_{split}.jsonl", f"rog*{name}*{part}*.jsonl") for split, part in short.items()}
+    return {f":{split}": (*names, f"rog_style_{name}.jsonl") if split == "test" else names for split, names in files.items()}
+
+
+def nested_records(record: Record, name: str) -> Iterator[Record]:
+    """Yield the objects in a list of a record; none if it has no such list."""
+    for i, item in enumerate(record.field(name, list, [])):
+        yield Record(record.expect(item, f"{name}[{i}]", dict), record.path, f"{record.position}, {name}[{i}]")
+
+
 ENTITIES, RELATIONS = "entities.txt", "relations.txt"
 NAMES = ("entity_name.txt", "entities_names.json")
 """Names of entities: a line `id TAB name` each (`None` for no name), or one JSON object from id to name."""

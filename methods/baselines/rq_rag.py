@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -357,15 +358,11 @@ def _tree_needs(config: RqRagConfig) -> Needs | None:
     return all_needs((needs_of(config), config.retriever.component.needs))
 
 
-@register(
-    "rq_rag",
-    kind="retriever",
-    summary="RQ-RAG's own model refines the question in a tree of searches; the passages of its best path",
-    config=RqRagConfig,
-    paper=PAPER,
-    checkpoint_hash=_weights,
-    work=_tree_work,
-    needs=_tree_needs,
+_register = partial(register, config=RqRagConfig, paper=PAPER, checkpoint_hash=_weights, work=_tree_work, needs=_tree_needs)
+
+
+@_register(
+    "rq_rag", kind="retriever", summary="RQ-RAG's own model refines the question in a tree of searches; the passages of its best path"
 )
 class RqRag:
     """Retriever by RQ-RAG's tree.
@@ -418,16 +415,7 @@ class RqRagIndex:
         return Ranking(query.id, ids, tuple(1 / rank for rank in range(1, len(ids) + 1)), usage, note)
 
 
-@register(
-    "rq_rag_native",
-    kind="method",
-    summary="RQ-RAG answering by itself: the answer at the end of its best path",
-    config=RqRagConfig,
-    paper=PAPER,
-    checkpoint_hash=_weights,
-    work=_tree_work,
-    needs=_tree_needs,
-)
+@_register("rq_rag_native", kind="method", summary="RQ-RAG answering by itself: the answer at the end of its best path")
 class NativeRqRag:
     """RQ-RAG as a whole system.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 PAPER = "He et al. 2025, CLaRa: Bridging Retrieval and Generation with Continuous Latent Reasoning (arXiv 2511.18659)"
+_register = partial(register, paper=PAPER, needs=needs)
 
 
 def _work_of(work: Callable[[Any, ClaraConfig, Lengths], Work]) -> Callable[[Any, Lengths], Work]:
@@ -130,14 +132,12 @@ class ClaraCompressorConfig(DocumentOptions):
     """Options of the compressor."""
 
 
-@register(
+@_register(
     "clara_compressor",
     kind="compressor",
     summary="each passage as a few memory tokens, which clara_reader answers from",
     config=ClaraCompressorConfig,
-    paper=PAPER,
     work=_work_of(_compress_work),
-    needs=needs,
 )
 class ClaraCompressor:
     """Compressor of a checkpoint.
@@ -189,14 +189,12 @@ class ClaraReaderConfig(WritingOptions, CheckpointOptions):
     )
 
 
-@register(
+@_register(
     "clara_reader",
     kind="reader",
     summary="answers from memory tokens; passages that come as text it compresses itself",
     config=ClaraReaderConfig,
-    paper=PAPER,
     work=_work_of(_read_work),
-    needs=needs,
 )
 class ClaraReader:
     """Reader of a checkpoint.
@@ -303,16 +301,14 @@ def _text_weights(config: ClaraTextConfig) -> str:
     return fingerprint(VERSION, weights, base.max_length, base.template, base.max_prompt)
 
 
-@register(
+@_register(
     "clara_text",
     kind="reader",
     summary="the base of CLaRa without adapters, or tuned on text, asked the same from documents as text, or from none",
     config=ClaraTextConfig,
-    paper=PAPER,
     extra="models",
     checkpoint_hash=_text_weights,
     work=_text_work,
-    needs=needs,
 )
 class ClaraText:
     """Reader whose prompt is CLaRa's, with text in the place of memory.
@@ -406,14 +402,12 @@ class Questions:
             return [self._clara.encode([query.text], self._adapter).memory[0].cpu() for query in queries]
 
 
-@register(
+@_register(
     "clara_retriever",
     kind="retriever",
     summary="passages by the cosine of compressed question and passage: a whole corpus, or candidates",
     config=ClaraRetrieverConfig,
-    paper=PAPER,
     work=_work_of(_retrieve_work),
-    needs=needs,
 )
 class ClaraRetriever:
     """Retriever over compressed documents.
@@ -494,14 +488,12 @@ class ClaraRerankerConfig(QueryOptions, PointwiseConfig):
     """Options of the reranker."""
 
 
-@register(
+@_register(
     "clara_reranker",
     kind="reranker",
     summary="candidates by the cosine of compressed question and passage",
     config=ClaraRerankerConfig,
-    paper=PAPER,
     work=_work_of(_rerank_work),
-    needs=needs,
 )
 class ClaraReranker(PointwiseReranker):
     """Reranker in compressed space.
@@ -533,14 +525,12 @@ class ClaraMethodConfig(ClaraRetrieverConfig, WritingOptions):
     depth: int = Field(DEPTH, ge=1, description="length of the ranking that is kept and scored")
 
 
-@register(
+@_register(
     "clara",
     kind="method",
     summary="finds and reads compressed documents with one model: from the whole corpus, or among candidates",
     config=ClaraMethodConfig,
-    paper=PAPER,
     work=_work_of(_whole_work),
-    needs=needs,
 )
 def clara(config: ClaraMethodConfig, services: Services) -> Pipeline:
     """The three parts on one model.

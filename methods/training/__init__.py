@@ -61,6 +61,12 @@ class TrainingConfig(BaseModel):
         return stages
 
 
+class TrainingOptions(BaseModel):
+    """Base of a group of a training's options: frozen, and unknown keys are errors."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
 class Progress(Protocol):
     """What a training reports to whoever shows it."""
 

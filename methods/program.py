@@ -31,9 +31,9 @@ from methods.models.bounded import between
 from methods.models.causal import Generation
 from methods.models.chat import ChatModel
 from methods.models.endpoint import ChatConfig
+from methods.models.formats import own_format
 from methods.models.llm import AskingConfig, LocalConfig, llm_hash, open_llm
-from methods.models.pocket import answer_prompt
-from methods.models.weights import POCKET, locate, weights_hash
+from methods.models.weights import locate, weights_hash
 from methods.pipeline import RetrieverChoice, RetrieverPart, index_folder, indexed
 from methods.prompts import Messages, Prompt, shipped
 from methods.readers.extract import short_answer
@@ -145,9 +145,10 @@ class Session:
         return reply.text
 
     async def read(self, passages: Sequence[Passage]) -> str:
-        """The answer of plain reading, as the reader `chat` has it; of the model that ships in the format that it knows."""
-        if isinstance(self.config.llm, LocalConfig) and self.config.llm.local == POCKET:
-            return short_answer(await self.fitted(lambda some: _user(answer_prompt(self.text, passages[:some])), len(passages), "read"))
+        """Return the answer of plain reading, as the reader `chat` has it, or in the only format that the model knows."""
+        own = own_format(self.config.llm.local) if isinstance(self.config.llm, LocalConfig) else None
+        if own is not None:
+            return short_answer(await self.fitted(lambda some: _user(own(self.text, passages[:some])), len(passages), "read"))
 
         def messages(count: int) -> Messages:
             shown = numbered(passages[:count])

@@ -256,7 +256,7 @@ def test_a_test_above_the_limit_of_cpu_time_fails_unless_it_is_listed(options: l
         f"spec = importlib.util.spec_from_file_location('shared', {str(ROOT / 'tests' / 'conftest.py')!r})\n"
         "shared = importlib.util.module_from_spec(spec)\n"
         "spec.loader.exec_module(shared)\n"
-        "shared.SLOW_S, shared.LONG = 0.06, {'test_it.py::test_listed': 'why'}\n"
+        "shared.SLOW_S, shared.MANY, shared.LONG = 0.06, 0, {'test_it.py::test_listed': 'why'}\n"
         "globals().update(vars(shared))\n"
     )
     (tmp_path / "pytest.ini").write_text("[pytest]\naddopts = -p no:cacheprovider --import-mode=importlib\n")

@@ -28,7 +28,6 @@ from benchmarks.registry import Benchmark, DataReference, DatasetCard, DatasetCo
 from benchmarks.schema import Passage, PassageIds, Question, passage_id
 from benchmarks.sources import BadRecord, Record, find_files, looks_like, read_records, records, refuse_other_dataset
 
-# -- The layouts in which Natural Questions circulates, record by record --
 # | layout | a record |
 # | --- | --- |
 # | `open` | JSON `{question, answer[]}`: NQ-open's JSON Lines and the hub's Parquet |
@@ -140,7 +139,7 @@ def _csv_records(path: Path) -> Iterator[Record | BadRecord]:
 
 
 def _csv(record: Record, split: str) -> Parsed:
-    answers = tuple(dict.fromkeys(_literal(record)))
+    answers = tuple(_literal(record))
     text = record.worded("question")
     return Parsed(Question(_hashed(text), text, _gold(record, split, answers, "answers")), record)
 
@@ -179,7 +178,7 @@ def _kilt(record: Record, split: str) -> Parsed:
     question = Question(
         identifier,
         record.worded("input"),
-        _gold(record, split, tuple(dict.fromkeys(answers)), "output"),
+        _gold(record, split, tuple(answers), "output"),
         metadata={"provenance": tuple(provenance)} if provenance else {},
     )
     return Parsed(question, record, has_id=True)

@@ -242,8 +242,3 @@ def prepared(
     more: dict[str, Any] = {"keep_best": keep_best, "trainable_only": trainable_only}
     loop = loop_over_rows(name, {"model": objective.model}, config, groups, count, step, place, **more)
     return PreparedRun(loop, save, figures)
-
-
-def card_rows(facts: Mapping[str, object]) -> str:
-    """Rows of a card's table; they hold nothing that changes between equal trainings."""
-    return "\n".join(f"| {name} | {f'{value:.6g}' if isinstance(value, float) else value} |" for name, value in facts.items())

@@ -27,6 +27,7 @@ from methods.registry import register
 from methods.retrieval.triples import PretrainedTowersConfig, TripleRetriever, open_towers, triples_work
 from methods.training import LengthsOf, TrainingConfig, TrainingContext, register_training
 from methods.training.loop import LoopPlace, Schedule, backward, loop_over_rows, own, summed
+from methods.training.model_card import RETRIEVER, seen_test_graphs, write_model_card
 from methods.training.stages import Figures, OneStageTraining, PreparedRun
 from methods.work import Checkpoint, Needs, StageWork, learn, resumable, saved_weights, steps
 
@@ -68,60 +69,36 @@ class Skp(TripleRetriever):
         super().__init__(*open_towers(config, services), "skp")
 
 
-_CARD = """---
-library_name: sentence-transformers
-pipeline_tag: sentence-similarity
-tags:
-- sentence-transformers
-- feature-extraction
-- retrieval
----
-
-# An encoder of triples pretrained as SKP does
-
-Base: `{base}`. Graph: {graph}. Seed {seed}.{test}
-
-SKP (structured knowledge-aware pre-training) predicts a hidden word of a text, and tells a text from others by its
-copy with the word hidden. No question was read. One encoder serves questions and triples.
-
-```python
-from sentence_transformers import SentenceTransformer
-
-model = SentenceTransformer("path/to/this/folder")
-questions = model.encode_query(["what does jamaican people speak?"])
-triples = model.encode_document(["Jamaica languages_spoken Jamaican English"])
-scores = model.similarity(questions, triples)
-```
-
-| | |
-|---|---|
-{rows}
-"""
-
-
-def write_card(folder: Path, base: str, seed: int, graph: tuple[str, ...], test: tuple[str, ...], facts: Mapping[str, object]) -> None:
-    """Write the card; it holds nothing that changes between equal trainings.
+def write_card(
+    folder: Path, config: SkpTrainingConfig, graph: tuple[str, ...], test: tuple[str, ...], figures: Mapping[str, float]
+) -> None:
+    """Write the model card.
 
     Args:
         folder: Of the checkpoint.
-        base: What was trained.
-        seed: Of the training.
+        config: All options.
         graph: References of the graph.
         test: Those of them that are test graphs.
-        facts: Options and figures.
+        figures: What the training came to.
     """
-    text = _CARD.format(
-        base=base,
-        seed=seed,
-        graph=", ".join(f"`{item}`" for item in graph),
-        test=f" It has seen the test graphs of {', '.join(test)}: no result on them is zero-shot." if test else "",
-        rows="\n".join(f"| {name} | {_show_value(value)} |" for name, value in facts.items()),
+    write_model_card(
+        folder,
+        RETRIEVER,
+        "An encoder of triples pretrained as SKP does",
+        "SKP (structured knowledge-aware pre-training) predicts a hidden word of a text, and tells a text from others by its copy with the "
+        f"word hidden. No question was read. One encoder serves questions and triples.{seen_test_graphs(test)}",
+        base=[config.base],
+        data=graph,
+        seed=config.seed,
+        facts={
+            "text": config.unit,
+            "vector": config.vector,
+            "texts per batch": config.batch_size,
+            "weight of the contrastive loss": config.contrastive_weight,
+            "temperature": config.temperature,
+            **figures,
+        },
     )
-    (folder / "README.md").write_text(text, "utf-8")
-
-
-def _show_value(value: object) -> str:
-    return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
 # A word is what stands between white space; all of its word pieces are hidden together, so that none gives away another.
@@ -588,15 +565,7 @@ class SkpRun:
         assert not result.unexpected_keys
         self.encoder.prompts = {"query": "", "document": ""}
         self.encoder.save_pretrained(str(folder), create_model_card=False)
-        config = self.config
-        facts = {
-            "text": config.unit,
-            "vector": config.vector,
-            "texts per batch": config.batch_size,
-            "weight of the contrastive loss": config.contrastive_weight,
-            "temperature": config.temperature,
-        }
-        write_card(folder, config.base, config.seed, self.graph.references, self.graph.test, {**facts, **figures})
+        write_card(folder, self.config, self.graph.references, self.graph.test, figures)
 
 
 def masked_language_model(config: SkpTrainingConfig, device: str) -> Any:

@@ -202,7 +202,7 @@ def test_the_card_says_what_was_left_out(toy: ModuleType, base: str, tmp_path: P
     stage = train(toy.options(base, loss={"styles": False, "passage": False}), tmp_path, Source(toy.ROWS))
     card = (stage.folder / "README.md").read_text()
     assert "without style-augmented training and passage labels" in card
-    assert "formal alone" in card
+    assert "formal passages only" in card
 
 
 @pytest.mark.usefixtures("material")

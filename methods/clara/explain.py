@@ -16,10 +16,11 @@ from benchmarks.core.random import Draws
 from benchmarks.corpus import Corpus
 from benchmarks.schema import Passage, Question
 from methods.api import Context, Services
-from methods.clara.checkpoint import loaded, read_config, require_checkpoint
+from methods.clara.checkpoint import read_config, require_checkpoint
 from methods.clara.config import Adapter
 from methods.clara.methods import ClaraReader, ClaraReaderConfig, ClaraRetriever, ClaraRetrieverConfig, DocumentMemory, QueryOptions
 from methods.clara.prompts import PARAPHRASES, paraphrase
+from methods.clara.use import loaded
 from methods.flow import each
 from methods.registry import Explanation, Table, numbers, register_explainer, shortened
 from methods.retrieval.ranking import Scope

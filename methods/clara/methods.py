@@ -17,24 +17,11 @@ from benchmarks.core.fingerprint import fingerprint
 from benchmarks.corpus import Corpus
 from benchmarks.schema import Query
 from methods.api import FAILED, TRUNCATED, Answer, Context, Index, Ranking, Services, Usage
-from methods.clara.checkpoint import (
-    CONFIG,
-    VERSION,
-    CheckpointOptions,
-    DocumentOptions,
-    Documents,
-    DType,
-    Loaded,
-    loaded,
-    model_of,
-    needs,
-    read_config,
-    require_checkpoint,
-    texts_only,
-)
+from methods.clara.checkpoint import CONFIG, model_of, needs, read_config, require_checkpoint, texts_only
 from methods.clara.config import Adapter, ClaraConfig
 from methods.clara.prompts import Request, answer, answer_from_text, messages, paraphrase
 from methods.clara.store import Scores, cosines
+from methods.clara.use import VERSION, CheckpointOptions, DocumentOptions, Documents, DType, Loaded, loaded
 from methods.models.causal import CausalConfig
 from methods.models.weights import locate, weights_hash
 from methods.pipeline import DEPTH, Pipeline
@@ -125,7 +112,7 @@ class DocumentMemory:
 
     Attributes:
         vectors: float32 [k, M, h], in the order of the ranking.
-        compressor: Hash of what made them (`checkpoint.Loaded.compressor`).
+        compressor: Hash of what made them (`use.Loaded.compressor`).
     """
 
     vectors: Tensor

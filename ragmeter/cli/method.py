@@ -87,8 +87,8 @@ def index(
     from benchmarks.io import hub
     from methods.api import Services
     from methods.clara import explain as pictures
-    from methods.clara.checkpoint import Documents, loaded
     from methods.clara.store import Written
+    from methods.clara.use import Documents, loaded
     from methods.registry import METHODS
     from ragmeter.cli.config_options import given_options
     from ragmeter.runner.loop import Interrupted

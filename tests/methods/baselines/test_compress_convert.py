@@ -113,7 +113,7 @@ def by_hand(folder: Path, name: str, model: SoftModel) -> torch.Tensor:
 
 
 def test_clara_is_read_by_the_same_importer(checkpoints: Path, tmp_path: Path) -> None:
-    from methods.clara.checkpoint import convert as convert_clara
+    from methods.clara.convert import convert as convert_clara
     from methods.clara.model import Clara
 
     convert_clara(released(str(checkpoints / "clara")), tmp_path / "clara", str(checkpoints / "llama"), {}, "cpu")

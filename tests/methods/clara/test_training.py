@@ -141,8 +141,8 @@ def test_a_stage_changes_exactly_what_it_trains(
 def test_the_control_learns_the_same_replies_from_text_with_the_generator_alone(
     toy: ModuleType, config: Any, tmp_path: Path, stage: Any
 ) -> None:
-    from methods.clara.checkpoint import CheckpointOptions, loaded
     from methods.clara.methods import ClaraText, ClaraTextConfig
+    from methods.clara.use import CheckpointOptions, loaded
 
     chosen = config(reads="text", model={"lora": {"dropout": 0.0}})
     assert chosen.planned == ("scp", "instruction")

@@ -14,10 +14,10 @@ from benchmarks.core.errors import UserError
 from benchmarks.corpus import Corpus
 from benchmarks.schema import Passage, Query
 from methods.api import FAILED, TRUNCATED, Context, Prediction, Ranking, Services
-from methods.clara.checkpoint import CheckpointOptions, loaded
 from methods.clara.methods import DocumentMemory
 from methods.clara.model import Clara
 from methods.clara.store import MemoryStore
+from methods.clara.use import CheckpointOptions, loaded
 from methods.pipeline import assemble
 from methods.registry import Component
 

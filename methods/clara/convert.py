@@ -1,0 +1,57 @@
+"""Checkpoints that CLaRa's authors published, made into ours: `ragmeter train checkpoints convert`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from benchmarks.core.errors import UserError
+from methods.clara.config import ADAPTERS, Adapter, ClaraConfig
+from methods.clara.model import Clara
+from methods.training.released import ADAPTERS as PUBLISHED
+from methods.training.released import ENDS, Released, adapter_names, new_rows, pickled
+
+_THEIRS: tuple[tuple[str, Adapter], ...] = (
+    ("encoder_adapter", "compressor"),
+    ("decoder_adapter", "generator"),
+    ("query_reasoner_adapter", "reasoner"),
+)
+
+
+def convert(source: Released, folder: Path, base: str | None, options: Mapping[str, Any], device: str | None = None) -> ClaraConfig:
+    """Write a checkpoint that CLaRa's authors published as one of ours; one that has no reasoner yet ranks by its compressor.
+
+    Args:
+        source: What was published.
+        folder: Where to; must not exist.
+        base: The base, in place of the one that it names by a path of its authors.
+        options: Of the model, over what the checkpoint says.
+        device: Where the base is put.
+
+    Raises:
+        UserError: It is of another layout, or does not belong to its base.
+    """
+    rank = int(source.config.get("lora_r", 16))
+    stated = {"base": base or source.option("decoder_model_name"), "lora": {"r": rank, "alpha": 2.0 * rank}}
+    sizes = {"max_length": int(source.option("doc_max_length")), "rate": int(source.option("compr_rate"))}
+    config = ClaraConfig.model_validate({**stated, **sizes, **options})
+    adapters, ends = pickled(source.folder / PUBLISHED), pickled(source.folder / ENDS)
+    clara = Clara.open(config, device=device)
+    own = {name: item for adapter in ADAPTERS for name, item in clara.adapters.of(adapter).items()}
+    there: dict[str, Any] = {}
+    for theirs, ours in _THEIRS:
+        there |= adapter_names(adapters.get(theirs, adapters.get("encoder_adapter", {})), ours)
+    if {name: item.shape for name, item in there.items()} != {name: item.shape for name, item in own.items()}:
+        raise UserError("its adapters are not those of the base", where=source.source, try_this="--base: the model that it was trained on")
+    # Memory tokens, then one that asks for the text again, one that a document begins with, one behind its memory.
+    rows = new_rows(ends, clara.base, clara.tokens.first, clara.memory_tokens + 3, source.source)
+    with torch.no_grad():
+        for name, item in own.items():
+            item.copy_(there[name])
+        clara.module.rows.memory.copy_(rows[: clara.memory_tokens])
+        clara.module.rows.marks.copy_(rows[clara.memory_tokens + 1 :])
+    clara.save(folder)
+    return config

@@ -21,9 +21,6 @@ from benchmarks.io.hub import fetch as fetch_from_hub
 from benchmarks.io.records import is_parquet, rows, stream_json
 from benchmarks.registry import DATASETS, DataReference, DatasetCard, DatasetConfig, DatasetEntry, SkippedRecord, options_of, resolve
 
-# -- Where authors' files lie on this machine: at a path that is named, or in RAGMETER_DATA --
-
-
 DATA_VARIABLE = "RAGMETER_DATA"
 """Environment variable: the folder that holds one folder of authors' files per dataset."""
 
@@ -526,9 +523,6 @@ def find_files(
                 where=" and ".join(filter(None, (here.where, there.where))),
                 try_this="; or ".join(filter(None, (here.try_this, there.try_this))),
             ) from there
-
-
-# -- Where a split would be read from now: a local file, the hub's cache, or nowhere yet. Nothing is read or fetched --
 
 
 LOCAL, CACHED, ABSENT, MADE, UNCLEAR, OWN = "local", "cached", "absent", "made here", "unclear", "own file"

@@ -36,7 +36,7 @@ from methods.models.llm import AskingConfig, LocalConfig, llm_hash, open_llm
 from methods.models.weights import locate, weights_hash
 from methods.pipeline import RetrieverChoice, RetrieverPart, index_folder, indexed
 from methods.prompts import Messages, Prompt, shipped
-from methods.readers.extract import short
+from methods.readers.extract import short_answer
 from methods.readers.prompts import PROMPTS, longest_prefix, numbered
 from methods.registry import MethodConfig, register
 from methods.work import Lengths, Needs, Work, all_needs, ask, needs_of
@@ -147,13 +147,13 @@ class Session:
         """Return the answer of plain reading, as the reader `chat` has it, or in the only format that the model knows."""
         own = own_format(self.config.llm.local) if isinstance(self.config.llm, LocalConfig) else None
         if own is not None:
-            return short(await self.fitted(lambda some: _user(own(self.text, passages[:some])), len(passages), "read"))
+            return short_answer(await self.fitted(lambda some: _user(own(self.text, passages[:some])), len(passages), "read"))
 
         def messages(count: int) -> Messages:
             shown = numbered(passages[:count])
             return PROMPTS["passages" if shown else "closed_book"].load().messages(question=self.text, passages=shown)
 
-        return short(await self.fitted(messages, len(passages), "read"))
+        return short_answer(await self.fitted(messages, len(passages), "read"))
 
     async def plain(self) -> str:
         """What programs end with where they come to nothing: plain retrieval and reading, and the notes say so."""
@@ -310,4 +310,4 @@ def tagged(reply: str, tag: str) -> str | None:
 def behind(reply: str, mark: str) -> str | None:
     """What the last line with a mark says behind it, as a bare answer; None where no line has it."""
     matches = re.findall(rf"{mark}\s*(?::\s*)?(\S.*)", reply, re.IGNORECASE)
-    return short(matches[-1].strip()) if matches else None
+    return short_answer(matches[-1].strip()) if matches else None

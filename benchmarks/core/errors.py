@@ -177,15 +177,9 @@ def unknown_name(noun: str, wrong: str, known: Iterable[str], *, where: str | No
     return UserError(f"unknown {noun} {wrong!r}", where=where, try_this=hint)
 
 
-# -- A number with its noun --
-
-
 def counted(number: int, noun: str, several: str | None = None) -> str:
     """`1 task`, `2 tasks`, `1,000 tasks`; `several` is the plural that is not made with an s."""
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {several or noun + 's'}"
-
-
-# -- What pydantic has against a value, in the words of everything else that is said to people --
 
 
 _WANTED: Mapping[str, str] = {

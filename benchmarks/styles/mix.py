@@ -24,7 +24,6 @@ from benchmarks.styles.rules import FORMAL, Rewriter, RuleRewriter
 from benchmarks.text import has_answer
 from benchmarks.text_batch import has_answer_all
 
-# -- Which candidates of a question have which style --
 # `exact`: of N candidates exactly round(r × N) stay formal (r: the formal share; a half rounds to the even number, as
 # `round` does), the others are shared out among the styles, to the nearest whole number. Which ones is drawn from seed
 # and question id alone, by one order of the positions: so every method meets the same text, and what is formal at one
@@ -129,9 +128,6 @@ def _repaired(styles: list[str], order: Sequence[int], has: Has) -> tuple[list[s
         else:
             styles[position], styles[other] = styles[other], wished
     return styles, short
-
-
-# -- What rewriting left of the answers: read from what `styled` records of every question --
 
 
 EVIDENCE, CANDIDATES = "evidence", "candidates"

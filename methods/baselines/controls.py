@@ -314,7 +314,7 @@ class RandomIndex:
 
     def _draw(self, query: Query, k: int) -> Ranking:
         generator = np.random.default_rng(int(content_hash([str(self._seed), query.id]), 16))
-        rows = self._scope.rows(query)
+        rows = self._scope.rows_for(query)
         size = self._size if rows is None else len(rows)
         drawn = generator.choice(size, min(k, size), replace=False)
         if rows is not None:

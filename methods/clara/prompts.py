@@ -222,8 +222,8 @@ class ChatLayout:
             raise UserError("the base has no chat template", where="template", try_this="template: plain")
         self._tokenizer = tokenizer
         turn = [{"role": "user", "content": "a"}]
-        head, _, tail = self._written([*turn, {"role": "assistant", "content": _PROBE}], False).rpartition(_PROBE)
-        before = self._written(turn, True)
+        head, _, tail = self._write_turns([*turn, {"role": "assistant", "content": _PROBE}], False).rpartition(_PROBE)
+        before = self._write_turns(turn, True)
         self._lead = head.removeprefix(before) if head.startswith(before) else ""
         self.ending = self._first_special(tail) or _end(tokenizer)
 
@@ -246,5 +246,5 @@ class ChatLayout:
     def reply(self, text: str) -> str:
         return f"{self._lead}{text}"
 
-    def _written(self, turns: Sequence[dict[str, str]], asks: bool) -> str:
+    def _write_turns(self, turns: Sequence[dict[str, str]], asks: bool) -> str:
         return str(self._tokenizer.apply_chat_template(list(turns), tokenize=False, add_generation_prompt=asks, **QUIET))

@@ -99,17 +99,17 @@ class QuestionGenerator(Protocol):
     def counts(self) -> Counter[str]: ...
 
 
-def words(text: str) -> list[str]:
+def split_words(text: str) -> list[str]:
     """The words of a text without letter case, punctuation and underscores."""
     return _WORDS.findall(text.casefold())
 
 
 def names(text: str, entity: str) -> bool:
     """Whether an entity stands in a text, word for word; one without any word, character for character."""
-    wanted = words(entity)
+    wanted = split_words(entity)
     if not wanted:
         return entity.strip() in text
-    return f" {' '.join(wanted)} " in f" {' '.join(words(text))} "
+    return f" {' '.join(wanted)} " in f" {' '.join(split_words(text))} "
 
 
 def unaskable(masked: MaskedTriple) -> str | None:
@@ -174,12 +174,12 @@ def read_questions(path: Path) -> Iterator[Written]:
         with open(path, encoding="utf-8", newline="\n") as lines:
             for number, line in enumerate(lines, 1):
                 if line.strip():
-                    yield _written(line, f"{path}:{number}")
+                    yield _read_line(line, f"{path}:{number}")
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"the file of questions cannot be read: {error}", where=str(path)) from None
 
 
-def _written(line: str, where: str) -> Written:
+def _read_line(line: str, where: str) -> Written:
     try:
         row: Any = json.loads(line)
     except json.JSONDecodeError as error:
@@ -361,7 +361,7 @@ class TemplateQuestions:
 
 def filled(masked: MaskedTriple) -> str | None:
     """The question of a masked triple, None where the relation has no words."""
-    relation = " ".join(words(relation_text(masked.relation)))
+    relation = " ".join(split_words(relation_text(masked.relation)))
     if not relation:
         return None
     return chosen(PATTERNS[masked.side], masked).format(relation=relation, visible=masked.visible)

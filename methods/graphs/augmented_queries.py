@@ -146,9 +146,9 @@ class TemplateQueries:
         return fingerprint("template", PATTERNS, self._most)
 
     def generate(self, requests: Sequence[QueryRequest]) -> list[AugmentedQueries]:
-        return [self._written(request) for request in requests]
+        return [self._write_queries(request) for request in requests]
 
-    def _written(self, request: QueryRequest) -> AugmentedQueries:
+    def _write_queries(self, request: QueryRequest) -> AugmentedQueries:
         facts = _facts(request)
         if not facts:
             return AugmentedQueries((), "template", failed="no entity around the answer has a description")
@@ -262,7 +262,7 @@ async def graph_of(
     made_of = fingerprint(
         extractor.fingerprint,
         content_hash(chunk.text for chunk in chunks),
-        {**joined.model_dump(mode="json"), "weights": joined.encoder.weights()} if joined else None,
+        {**joined.model_dump(mode="json"), "weights": joined.encoder.checkpoint_hash()} if joined else None,
     )
     path = file_of(folder, "kg", document_id)
     if path.exists():

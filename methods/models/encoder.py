@@ -20,9 +20,8 @@ from benchmarks.core.fingerprint import fingerprint
 from methods.models.checks import check_output, check_weights, missing_preset, truncation
 from methods.models.delta import load_whole
 from methods.models.embeddings import EmbeddingCache
-from methods.models.weights import MINILM, PRESETS, check_remote_code, device_of, loading, locate, remote_code_refused, weights_hash
+from methods.models.weights import MINILM, PRESETS, check_models, device_of, loading, locate, remote_code_refused, weights_hash
 
-# -- The towers of DPR: BERT's first token, not normalized; title and text are the two segments of a passage --
 # `AutoModel` takes every DPR folder for a question encoder and fills a passage encoder with random weights, so the
 # classes are named here.
 #
@@ -162,22 +161,12 @@ class EncoderConfig(BaseModel):
         prompt = self.query_prompt if side == "query" else self.passage_prompt
         return prompt if prompt is None or self.instruction is None else prompt.replace("{instruction}", self.instruction)
 
-    def weights(self) -> str:
-        """A hash of the weights that these options name."""
+    def checkpoint_hash(self) -> str:
+        """Return a hash of the weights that these options name."""
         passages = weights_hash(self.model, self.revision)
         if self.query_model is None:
             return passages
         return fingerprint(passages, weights_hash(self.query_model, self.query_revision))
-
-    def check(self) -> None:
-        """Check, without loading anything, that the models are there and may be loaded.
-
-        Raises:
-            UserError: A folder is missing, or a model brings code that is not trusted.
-        """
-        for model in filter(None, (self.model, self.query_model)):
-            locate(model)
-            check_remote_code(model, self.trust_remote_code)
 
 
 class Tower(Protocol):
@@ -209,7 +198,7 @@ class Encoder:
 
     def __init__(self, config: EncoderConfig, device: str | None = None, cache: Path | None = None) -> None:
         self.config = config
-        config.check()
+        check_models(config)
         chosen = device_of(device)
         shared: dict[str, Any] = {}
         self._passages = _tower(config, "passage", chosen, shared)

@@ -23,8 +23,6 @@ from methods.prompts import beginning, encoded
 if TYPE_CHECKING:
     from torch import Tensor
 
-# -- Batches of like length under a budget of tokens: memory is bounded by tokens, not by a number of rows --
-
 
 UNBOUNDED = 1 << 62
 """A budget that never binds, where rows alone are counted."""
@@ -57,9 +55,6 @@ def by_length(lengths: Sequence[int], budget: int, rows: int | None = None, fixe
         batches[-1].append(position)
         room -= 1
     return batches
-
-
-# -- Text to token ids for scoring: special tokens once, targets as continuations, too long prompts cut in one span --
 
 
 ANCHORS = (":", "\n", "a")
@@ -148,9 +143,6 @@ class TextEncoder:
         while first > inside[0] and offsets[first][0] < offsets[first - 1][1]:
             first -= 1
         return self._framed(ids[:first] + ids[last + 1 :])
-
-
-# -- How log-likelihoods are computed: options, and log-probabilities at chosen positions only --
 
 
 Item = tuple[Sequence[int], Sequence[int]]
@@ -458,9 +450,6 @@ def _slices(pairs: Iterable[ScoredText]) -> Iterator[list[tuple[int, ScoredText]
             part, size = [], 0
     if part:
         yield part
-
-
-# -- Choosing among a closed set of labels by their likelihood behind a prompt --
 
 
 @dataclass(frozen=True, slots=True)

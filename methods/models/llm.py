@@ -322,7 +322,7 @@ KNOWN = 256
 
 
 @dataclass(frozen=True, slots=True)
-class _Job:
+class _WritingJob:
     """A prompt's token ids, what its continuation is made to begin with, and how it is continued."""
 
     prompt: tuple[int, ...]
@@ -376,7 +376,7 @@ class _Loaded:
         )
         if config.adapter is not None:
             self.model.model = adapted(self.model.model, config.adapter, where="llm.adapter").eval()
-        self.generate: Batcher[_Job, Generation] = Batcher(
+        self.generate: Batcher[_WritingJob, Generation] = Batcher(
             self._generate, 4 * config.batch_size, device=self.model.device, length=lambda job: len(job.prompt)
         )
 
@@ -401,7 +401,7 @@ class _Loaded:
             self._known[key] = Rendered(text, ids, start, len(ids) + len(self.starts[start]))
         return self._known[key]
 
-    def _generate(self, jobs: list[_Job]) -> list[Generation]:
+    def _generate(self, jobs: list[_WritingJob]) -> list[Generation]:
         groups: dict[tuple[int, Sampling | None, tuple[str, ...]], list[int]] = defaultdict(list)
         for number, job in enumerate(jobs):
             groups[job.max_tokens, job.sampling, job.stop].append(number)
@@ -484,7 +484,7 @@ class LocalBackend(_Here):
         prompt = self.weights.parts(messages, self.variables)
         (seed,) = self._sampling.seeds([f"{repetition}\0{prompt.text}{prompt.start}"]) if self._sampling else (0,)
         config = self.config
-        written = await self.weights.generate(_Job(prompt.ids, prompt.start, config.max_tokens, self._sampling, seed, config.stop))
+        written = await self.weights.generate(_WritingJob(prompt.ids, prompt.start, config.max_tokens, self._sampling, seed, config.stop))
         # Some templates begin the thought themselves; without its opening tag a thought that never ends is not seen.
         text = opening_of(prompt.text) + written.text if not prompt.start else written.text
         finish = "stop" if written.ended else "length"

@@ -10,16 +10,15 @@ from benchmarks.schema import Query
 from methods.api import FAILED, TRUNCATED, Answer, Context, Services
 from methods.models.chat import Reply
 from methods.models.endpoint import PER_MESSAGE, ChatConfig, Estimate, Messages, TokenCounter
-from methods.models.llm import AskingConfig, llm_hash, open_llm
+from methods.models.llm import llm_hash, open_llm
 from methods.readers.prompts import Instructions, ReadingOptions, fit_middle, longest_prefix, reading_work
-from methods.registry import MethodConfig, register
-from methods.work import needs_of
+from methods.registry import AskingMethodConfig, register
 
 CALL = "call"
 """Key in `notes`: the key of the call in the cache of replies, by which the replies of a run are exported."""
 
 
-class ChatReaderConfig(AskingConfig, ReadingOptions, MethodConfig):
+class ChatReaderConfig(ReadingOptions, AskingMethodConfig):
     """Options of the chat reader: the model and the instructions."""
 
     max_prompt_tokens: int | None = Field(
@@ -51,10 +50,8 @@ def prompts_made_of(config: ChatReaderConfig) -> str:
     version=2,
     config=ChatReaderConfig,
     presets={"rog": {"reading": "triples", "llm": {"max_tokens": 512}}},
-    extra="llm",
     checkpoint_hash=prompts_made_of,
     work=lambda config, lengths: reading_work(config, lengths, config.llm),
-    needs=lambda config: needs_of(config.llm),
 )
 class ChatReader:
     """Reader that asks a language model.

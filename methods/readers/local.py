@@ -15,10 +15,10 @@ from methods.models.pocket import answer_prompt
 from methods.models.reply import Completion, read
 from methods.models.seq2seq import Seq2SeqConfig, Seq2SeqModel
 from methods.models.thoughts import opening_of
-from methods.models.weights import POCKET, locate, weights_hash
+from methods.models.weights import POCKET, weights_hash
 from methods.readers.prompts import Instructions, ReadingOptions, answered, fit_middle, longest_prefix, prompt_tokens, reading_work
-from methods.registry import MethodConfig, register
-from methods.work import Lengths, Work, ask, needs_of
+from methods.registry import ModelMethodConfig, register
+from methods.work import Lengths, Work, ask
 
 LLAMA2_SYSTEM = "<<SYS>>"
 EMPTY_SYSTEM = "<<SYS>>\n\n<</SYS>>\n\n"
@@ -26,7 +26,7 @@ EMPTY_SYSTEM = "<<SYS>>\n\n<</SYS>>\n\n"
 TOO_LONG = "the question alone is longer than the model's context"
 
 
-class CausalReaderConfig(CausalConfig, ReadingOptions, MethodConfig):
+class CausalReaderConfig(CausalConfig, ReadingOptions, ModelMethodConfig):
     """Options of the local reader: the model's, the instructions, and how it writes."""
 
     chat_template: bool = Field(
@@ -41,7 +41,7 @@ class CausalReaderConfig(CausalConfig, ReadingOptions, MethodConfig):
 
     def preflight(self) -> None:
         """Check the model's folder and the templates."""
-        locate(self.model)
+        super().preflight()
         self.templates()
 
 
@@ -56,10 +56,8 @@ def _weights(config: CausalReaderConfig | Seq2SeqReaderConfig) -> str:
     version=2,
     config=CausalReaderConfig,
     presets={"rog": {"reading": "triples", "max_new_tokens": 512}},
-    extra="models",
     checkpoint_hash=_weights,
     work=lambda config, lengths: reading_work(config, lengths, config),
-    needs=needs_of,
 )
 class CausalReader:
     """Reader that runs a model on this machine.
@@ -210,7 +208,7 @@ TRAINED_LENGTH = 424
 """Tokens of the longest prompts that the model was trained on; it reads longer ones badly."""
 
 
-class PocketReaderConfig(CausalConfig, MethodConfig):
+class PocketReaderConfig(CausalConfig, ModelMethodConfig):
     """Options of the pocket reader."""
 
     model: str = Field(POCKET, description="`pocket`, the model that ships, or the folder of another training run")
@@ -219,10 +217,6 @@ class PocketReaderConfig(CausalConfig, MethodConfig):
         TRAINED_LENGTH, ge=16, description="longest prompt; passages that do not fit are left out, the last first"
     )
     batch_size: int = Field(32, ge=1, description="prompts generated at once")
-
-    def preflight(self) -> None:
-        """Check that the model is there."""
-        locate(self.model)
 
 
 def _pocket_weights(config: PocketReaderConfig) -> str:
@@ -241,10 +235,8 @@ def _pocket_work(config: PocketReaderConfig, lengths: Lengths) -> Work:
     kind="reader",
     summary="the small language model that ships: reads worlds offline, on any machine",
     config=PocketReaderConfig,
-    extra="models",
     checkpoint_hash=_pocket_weights,
     work=_pocket_work,
-    needs=needs_of,
 )
 class PocketReader(CausalReader):
     """Reader that runs the pocket model on this machine.
@@ -266,7 +258,7 @@ class PocketReader(CausalReader):
 # as a single answer.
 
 
-class Seq2SeqReaderConfig(Seq2SeqConfig, ReadingOptions, MethodConfig):
+class Seq2SeqReaderConfig(Seq2SeqConfig, ReadingOptions, ModelMethodConfig):
     """Options of the encoder–decoder reader: the model's and the instructions."""
 
     max_prompt_tokens: int | None = Field(
@@ -278,7 +270,7 @@ class Seq2SeqReaderConfig(Seq2SeqConfig, ReadingOptions, MethodConfig):
 
     def preflight(self) -> None:
         """Check the model's folder and the templates."""
-        locate(self.model)
+        super().preflight()
         self.templates()
 
 
@@ -293,10 +285,8 @@ T5_PROMPT = 512
     version=2,
     config=Seq2SeqReaderConfig,
     presets={"rog": {"reading": "triples", "max_prompt_tokens": 507, "max_new_tokens": 128}},
-    extra="models",
     checkpoint_hash=_weights,
     work=lambda config, lengths: reading_work(config, lengths, config, T5_PROMPT),
-    needs=needs_of,
 )
 class Seq2SeqReader(CausalReader):
     """Reader that runs an encoder–decoder model on this machine, greedily.

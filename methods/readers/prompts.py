@@ -165,10 +165,10 @@ class Answered:
 def answered(text: str, rule: Extract, passages: Sequence[Passage], prompt: str) -> Answered:
     """Extract an answer; citation marks that number a passage of the prompt become claimed support."""
 
-    def shown(number: int) -> bool:
+    def is_shown(number: int) -> bool:
         return 1 <= number <= len(passages) and f"[{number}] " in prompt
 
-    result: Extracted = extract(text, rule, shown)
+    result: Extracted = extract(text, rule, is_shown)
     notes: dict[str, Any] = {SUPPORT: [passages[number - 1].id for number in result.cited]} if result.cited else {}
     return Answered(result.text, notes if result.failed is None else {FAILED: result.failed})
 
@@ -183,7 +183,7 @@ def prompt_tokens(write: Callable[[str, Sequence[Passage]], Sequence[str]], leng
         limit: Longest prompt; None: any.
     """
     counter = _counter(getattr(llm, "tokenizer", None), getattr(llm, "local", None) or getattr(llm, "model", ""))
-    written = (write(item.question, cast(Sequence[Passage], lengths.shown(item))) for item in lengths.samples)
+    written = (write(item.question, cast(Sequence[Passage], lengths.shown_passages(item))) for item in lengths.samples)
     counted = [sum(counter.counts(list(texts))) for texts in written]
     return mean([min(number, limit or number) for number in counted])
 

@@ -31,7 +31,7 @@ from pydantic import Field
 from benchmarks.corpus import Corpus
 from benchmarks.graphs import TripleCorpus
 from benchmarks.schema import Passage, Query, Triple
-from benchmarks.worlds.text import named, state
+from benchmarks.worlds.text import mention_by_name, state
 from benchmarks.worlds.world import Relation, relations
 from methods.api import Context, Ranking, Services
 from methods.registry import MethodConfig, register
@@ -92,7 +92,7 @@ def as_words(triple: Triple) -> str:
 def as_statement(triple: Triple) -> str:
     """The sentence with which texts of worlds state such a fact; of relations that no world has, `as_words`."""
     relation = _of_worlds().get(triple[1])
-    return as_words(triple) if relation is None else state(relation.says[0], named(triple[0]), triple[2])
+    return as_words(triple) if relation is None else state(relation.says[0], mention_by_name(triple[0]), triple[2])
 
 
 FORMS: dict[str, Callable[[Triple], str]] = {"line": as_line, "words": as_words, "statement": as_statement}

@@ -26,8 +26,8 @@ from benchmarks.worlds.world import require_training_seed
 from methods.models.weights import locate
 from methods.training import TrainingConfig, TrainingContext
 from methods.training.candidates import Mined
-from methods.training.loop import Figures, KeepBest, Validate, backward, own, summed
-from methods.training.stages import PreparedRun, over_rows
+from methods.training.loop import Figures, KeepBest, LoopPlace, Validate, backward, loop_over_rows, own, summed
+from methods.training.stages import PreparedRun
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -234,21 +234,11 @@ def prepared(
         keep_best: Which validation's weights are the result; None: those of the last step.
         trainable_only: Points hold only parameters that are trained.
     """
-    loop = over_rows(
-        name,
-        objective.model,
-        config,
-        groups,
-        count,
-        lambda rows, number: objective.backward(rows, (config.seed, name, number)),
-        context.work / "train",
-        identity,
-        context,
-        objective.accelerator,
-        validate=validate,
-        weight_decay=config.weight_decay,
-        max_grad_norm=config.max_grad_norm,
-        keep_best=keep_best,
-        trainable_only=trainable_only,
-    )
+
+    def step(rows: Sequence[Group], epoch: int, number: int) -> Figures:
+        return {"loss": objective.backward(rows, (config.seed, name, number))}
+
+    place = LoopPlace.of(context, identity, objective.accelerator, validate)
+    more: dict[str, Any] = {"keep_best": keep_best, "trainable_only": trainable_only}
+    loop = loop_over_rows(name, {"model": objective.model}, config, groups, count, step, place, **more)
     return PreparedRun(loop, save, figures)

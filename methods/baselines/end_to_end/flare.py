@@ -20,7 +20,7 @@ from methods.models.causal import CausalConfig, CausalModel, Generation
 from methods.models.formats import own_format
 from methods.models.likelihood import ScoringConfig
 from methods.program import NO_END, NO_ROOM, SearchingConfig, Session, behind, register_program
-from methods.readers.extract import short
+from methods.readers.extract import short_answer
 from methods.readers.prompts import longest_prefix, numbered
 
 ANSWER_IS = "answer is"
@@ -49,7 +49,7 @@ class Writer:
         self.own_format = own_format(config.model)
         self._model = CausalModel(config, services.device)
         self._write: Batcher[str, tuple[Generation, list[float]]] = Batcher(
-            self._written, 4 * config.batch_size, device=self._model.device, length=len
+            self._write_drafts, 4 * config.batch_size, device=self._model.device, length=len
         )
 
     async def sentence(self, q: Session, passages: Sequence[Passage], before: Sequence[str], step: str) -> list[tuple[str, float]]:
@@ -80,7 +80,7 @@ class Writer:
             if len(earlier) < min(end, len(after))
         ]
 
-    def _written(self, prompts: list[str]) -> list[tuple[Generation, list[float]]]:
+    def _write_drafts(self, prompts: list[str]) -> list[tuple[Generation, list[float]]]:
         made = self._model.generate(prompts)
         items = [(self._model.encode(prompt), list(own.tokens)) for prompt, own in zip(prompts, made, strict=True) if own.tokens]
         shares = iter(self._model.logprobs(items, ScoringConfig()))
@@ -125,4 +125,4 @@ async def flare(q: Session) -> str:
             break
     else:
         q.fallback(NO_END)
-    return behind(" ".join(written), ANSWER_IS) or short(written[-1] if written else "")
+    return behind(" ".join(written), ANSWER_IS) or short_answer(written[-1] if written else "")

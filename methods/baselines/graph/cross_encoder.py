@@ -27,14 +27,12 @@ from methods.api import Index, Ranking, Services
 from methods.baselines.graph.bm25 import verbalized
 from methods.baselines.hybrid import fuse
 from methods.models.cross_encoder import CrossEncoderConfig, CrossEncoderModel
-from methods.models.weights import loading, locate, weights_hash
+from methods.models.weights import check_models, loading, locate, weights_hash
 from methods.pipeline import RetrieverChoice, RetrieverPart, index_folder
-from methods.registry import Component, MethodConfig, register
+from methods.registry import Component, ModelMethodConfig, register
 from methods.retrieval.triples import triple_corpus
 from methods.training.stages import card_of
 from methods.work import Lengths, Needs, Work, all_needs, encode, needs_of
-
-# -- A cross-encoder whose score was learned: one with a head of random numbers ranks as well as dice does --
 
 
 @contextmanager
@@ -121,7 +119,7 @@ BACKFILLED_FROM = "backfilled_from"
 WHERE = "graph_hybrid, option model"
 
 
-class GraphHybridConfig(CrossEncoderConfig, MethodConfig):
+class GraphHybridConfig(CrossEncoderConfig, ModelMethodConfig):
     """Options of the cross-encoder, and of what it is given to read."""
 
     published: bool = Field(False, description="the folder holds a copy of a published cross-encoder, so it has no card of ours")
@@ -139,7 +137,7 @@ class GraphHybridConfig(CrossEncoderConfig, MethodConfig):
 
     def preflight(self) -> None:
         """Check the cross-encoder and both retrievers."""
-        self.check()
+        super().preflight()
         require_card(self, self.published, WHERE)
         for part in (self.sparse, self.dense):
             part.component.preflight()
@@ -172,7 +170,6 @@ def _needs(config: GraphHybridConfig) -> Needs | None:
     version=2,
     config=GraphHybridConfig,
     paper="Li et al. 2023, Graph Reasoning for Question Answering with Triplet Retrieval (arXiv:2305.18742)",
-    extra="models",
     checkpoint_hash=_weights,
     work=_work,
     needs=_needs,
@@ -192,7 +189,7 @@ class GraphHybrid:
 
     def __init__(self, config: GraphHybridConfig, services: Services) -> None:
         self.config = config
-        config.check()
+        check_models(config)
         require_card(config, config.published, WHERE)
         require_head(config, WHERE)
         self.model = CrossEncoderModel(config, services.device)

@@ -46,7 +46,7 @@ from methods.models.chat import ChatModel
 from methods.models.chat import parse as parse_json
 from methods.pipeline import index_folder
 from methods.prompts import Prompt
-from methods.readers.extract import short
+from methods.readers.extract import short_answer
 from methods.registry import Component, require_extra
 from methods.work import Lengths, Work, ask, index, tokens
 
@@ -175,7 +175,7 @@ class GraphRagIndex(SystemIndex):
         usage = Usage()
         for level in sorted({community.level for community in hierarchy}, reverse=True):
             here = [community for community in hierarchy if community.level == level]
-            contents = [self.shown(group, community, hierarchy, reports) for community in here]
+            contents = [self.show_community(group, community, hierarchy, reports) for community in here]
             calls = (
                 self.writer(prompt_of("report"), "report", text, Report, lambda reply: report_in(reply) is not None) for text in contents
             )
@@ -188,7 +188,7 @@ class GraphRagIndex(SystemIndex):
                     reports[community.id] = report
         return Reported(tuple(hierarchy), reports, dict(counts)), usage
 
-    def shown(self, group: Group, community: Community, hierarchy: Sequence[Community], reports: dict[int, Report]) -> str:
+    def show_community(self, group: Group, community: Community, hierarchy: Sequence[Community], reports: dict[int, Report]) -> str:
         """What the model reads: entities and relations; of what is too much, reports about the parts in their place."""
         edges = np.flatnonzero(np.isin(group.index.ends, community.entities).all(axis=1))
         edges = edges[np.argsort(-group.index.weights[edges], kind="stable")]
@@ -339,7 +339,7 @@ class GraphRagGlobal:
         text = "\n".join(f"- {passage.text}" for passage in kept)
         reply = await self._model.ask(prompt_of("reduce").messages(question=query.text, points=text, form=form), step="reduce")
         failed = {FAILED: reply.failed} if reply.failed is not None else {}
-        answer = short(reply.text) if self.config.answer == "short" else reply.text
+        answer = short_answer(reply.text) if self.config.answer == "short" else reply.text
         return Prediction(query.id, answer, evidence, usage + reply.usage, {"graphrag_global": note, **index.label, **failed})
 
     def batches(self, query: Query, reported: Reported) -> list[list[tuple[int, Report]]]:

@@ -170,7 +170,7 @@ class HippoIndex(SystemIndex):
 
         return group.index.once("walk", make)
 
-    async def named(self, query: Query) -> tuple[list[str], Usage]:
+    async def names_in(self, query: Query) -> tuple[list[str], Usage]:
         """What a question names."""
         if self.model is None:
             return list(NounPhrases(pipeline=self.config.pipeline).names(query.text)), Usage()
@@ -180,7 +180,7 @@ class HippoIndex(SystemIndex):
 
     async def retrieve_one(self, query: Query, k: int) -> Ranking:
         """Passages by what the walk from the question's names gives their phrases; where it names nothing, by dense score."""
-        names, usage = await self.named(query)
+        names, usage = await self.names_in(query)
         return await self.compute(lambda: self._ranked(query, names, k, usage))
 
     def _ranked(self, query: Query, names: Sequence[str], k: int, usage: Usage) -> Ranking:

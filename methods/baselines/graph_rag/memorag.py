@@ -116,7 +116,7 @@ class MemoIndex(SystemIndex):
 
     async def contexts_one(self, query: Query, ranking: Ranking) -> Context:
         """The passages in the order of the text; in the native context behind the draft."""
-        place = {self.corpus.ids[row]: number for number, row in enumerate(self.rows(query).tolist())}
+        place = {self.corpus.ids[row]: number for number, row in enumerate(self.rows_for(query).tolist())}
         passages = self.corpus.get(sorted(ranking.ids, key=place.__getitem__))
         draft = ranking.notes.get(self.note, {}).get("draft")
         if self.config.context == "native" and draft:

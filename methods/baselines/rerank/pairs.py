@@ -21,6 +21,7 @@ from benchmarks.corpus import Corpus
 from benchmarks.schema import Query
 from methods.models.likelihood import batches, logits_only_at
 from methods.prompts import encoded
+from methods.registry import ModelMethodConfig
 from methods.retrieval.ranking import PointwiseConfig, PointwiseReranker
 from methods.work import Lengths, Work, encode
 
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
-class PairConfig(PointwiseConfig):
+class PairConfig(PointwiseConfig, ModelMethodConfig):
     """Options of rerankers that read a pair with a language model."""
 
     dtype: Literal["float32", "bfloat16", "float16", "auto"] | None = Field(

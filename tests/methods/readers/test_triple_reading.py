@@ -219,9 +219,6 @@ def test_a_template_of_ones_own_is_used_and_checked(tiny_llama: str, tmp_path: P
         Component.of("causal", options).preflight()
 
 
-# --- triples as text ---------------------------------------------------------------------------------------------
-
-
 def written(triples: list[tuple[str, str, str]], **config: Any) -> list[tuple[str, str, str]]:
     corpus = TripleCorpus.of_triples(triples)
     ids = tuple(triple_id(triple) for triple in triples)

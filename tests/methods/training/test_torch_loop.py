@@ -12,7 +12,7 @@ import pytest
 
 from benchmarks.core.errors import Broke
 from methods.training import Silent
-from methods.training.loop import KeepBest, Loop, LoopOptions, Schedule, accelerator, adamw
+from methods.training.loop import KeepBest, Loop, LoopOptions, LoopPlace, Schedule, accelerator, adamw
 
 torch = pytest.importorskip("torch")
 
@@ -39,7 +39,7 @@ def step_of(parts: Mapping[str, Any]) -> Callable[[int], dict[str, float]]:
 
 def loop(folder: Path, options: LoopOptions = OPTIONS, identity: str = "same", **more: Any) -> Loop:
     parts = modules()
-    return Loop(parts, options, step_of(parts), folder, identity, Silent(), "this", **more)
+    return Loop(parts, options, step_of(parts), LoopPlace(folder, identity, Silent(), **more), "this")
 
 
 def weights(item: Loop) -> Any:
@@ -198,7 +198,7 @@ def test_points_of_adapters_hold_only_what_is_trained(tmp_path: Path) -> None:
     def made() -> Loop:
         parts = modules()
         parts["left"].requires_grad_(False)
-        return Loop(parts, replace(OPTIONS, trainable_only=True), step_of(parts), tmp_path, "same", Silent())
+        return Loop(parts, replace(OPTIONS, trainable_only=True), step_of(parts), LoopPlace(tmp_path, "same", Silent()))
 
     whole = made()
     whole.run()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 import signal
 import time
@@ -30,7 +29,7 @@ from ragmeter.cli import app
 from ragmeter.runner import trainings
 from ragmeter.runner.loop import Interrupted
 from ragmeter.runner.progress import TrainingProgress
-from ragmeter.runner.trainings import Machine, TrainingJob
+from ragmeter.runner.trainings import TrainingJob
 from ragmeter.trainings import TrainingPlan, references
 from results.store import checkpoints
 from results.store.store import Store
@@ -123,7 +122,7 @@ metrics: [recall@5]
 def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An experiment that trains in this process."""
     STEPS.clear()
-    monkeypatch.setattr(trainings, "_machine", lambda device: Machine(1, 0.0))
+    monkeypatch.setattr(trainings, "processes_that_fit", lambda *_: 1)
     path = tmp_path / "trained.yaml"
     path.write_text(FILE, "utf-8")
     return path
@@ -260,7 +259,7 @@ def waiting(tmp_path: Path, *specs: str) -> tuple[list[TrainingPlan], Store]:
 
 @pytest.mark.slow
 def test_trainings_that_do_not_wait_for_one_another_are_carried_out_side_by_side(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trainings, "_machine", lambda device: Machine(3, 16e9))
+    monkeypatch.setattr(trainings, "processes_that_fit", lambda *_: 3)
     plans, store = waiting(
         tmp_path,
         "name: one, config: {folder: HERE, me: one, beside: [two]}",
@@ -281,34 +280,28 @@ def test_trainings_that_do_not_wait_for_one_another_are_carried_out_side_by_side
     assert len({str(os.getpid()), *((tmp_path / name).read_text("utf-8") for name in ("one", "two", "last"))}) == 4
 
 
-def test_a_training_takes_its_part_of_the_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+def test_as_many_trainings_run_at_once_as_cores_and_the_largest_allow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plans, store = waiting(
         tmp_path,
         "name: one, config: {folder: HERE, me: one}",
         "name: two, config: {folder: HERE, me: two}",
-        "name: unknown, config: {folder: HERE, me: unknown}",
         "name: last, config: {folder: HERE, me: last, behind: [{checkpoint: one}]}",
     )
+    # A billion parameters take 4 + 16 GB; the checkpoint of a training has as many as what it was trained from.
     billion = Checkpoint("someone/model-1B")
-    of = {
-        "one": (billion,),
-        "two": (),
-        "unknown": (Checkpoint("nobody/knows"),),
-        "last": (billion, Checkpoint(str(plans[0].folder(store.folder)))),
-    }
-    entry = replace(plans[0].entry, needs=lambda config: Needs(of[config.me]))
-    one = replace(plans[0], entry=entry)
-    plans = [one, *(replace(plan, entry=entry, needs=(one,) * len(plan.needs)) for plan in plans[1:])]
+    of = {"one": (billion,), "two": (), "last": (billion, Checkpoint(str(plans[0].folder(store.folder))))}
+    unknown = (Checkpoint("nobody/knows"),)
 
-    def parts(cores: int, memory: float) -> list[tuple[int, float]]:
-        return [tuple(part) for part in trainings.shares(plans, Machine(cores, memory), store.folder).values()]
+    def fit(cores: int, memory: float, threads: str = "", **more: tuple[Checkpoint, ...]) -> int:
+        entry = replace(plans[0].entry, needs=lambda config: Needs((of | more)[config.me]))
+        monkeypatch.setenv("OMP_NUM_THREADS", threads)
+        monkeypatch.setattr(trainings, "cores", lambda: cores)
+        monkeypatch.setattr(trainings, "memory", lambda: memory)
+        return trainings.processes_that_fit([replace(plan, entry=entry) for plan in plans], "cpu", store.folder)
 
-    # Two begin together; 10⁹ parameters take 16 GB, and what is trained from them has as many.
-    assert parts(12, 200e9) == [(6, 20e9), (6, 4e9), (12, math.inf), (12, 20e9)]
-    assert parts(12, 39e9) == [(12, 20e9), (12, 4e9), (12, math.inf), (12, 20e9)]
-    monkeypatch.setenv("OMP_NUM_THREADS", "8")
-    assert [cores for cores, _ in parts(12, 200e9)] == [8] * 4
+    assert [fit(12, 200e9), fit(12, 41e9), fit(12, 39e9), fit(2, 200e9), fit(12, 1e9)] == [10, 2, 1, 2, 1]
+    assert [fit(12, 200e9, "4"), fit(12, 200e9, "12"), fit(12, 200e9, "24")] == [3, 1, 1]
+    assert fit(12, 200e9, two=unknown) == 1
 
 
 @pytest.mark.slow
@@ -316,7 +309,7 @@ def test_a_training_takes_its_part_of_the_machine(tmp_path: Path, monkeypatch: p
 def test_one_that_fails_is_said_as_it_was_and_ends_those_beside_it(
     ends: str, error: type[UserError], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(trainings, "_machine", lambda device: Machine(3, 16e9))
+    monkeypatch.setattr(trainings, "processes_that_fit", lambda *_: 3)
     plans, store = waiting(
         tmp_path,
         "name: other, config: {folder: HERE, me: other, beside: [never]}",

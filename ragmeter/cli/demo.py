@@ -91,7 +91,7 @@ def _measure_at_once(parts: Sequence[Experiment], common: Common, limit: int | N
     from multiprocessing import active_children, get_context
 
     from ragmeter.runner.loop import Interrupted
-    from ragmeter.runner.trainings import cores
+    from ragmeter.runner.side_by_side import cores
 
     workers = min(cores(), len(parts))
     if workers < 2:

@@ -148,8 +148,9 @@ class TrainingProgress(_Display):
 
     def begin(self, what: str, total: int | None = None, done: int = 0, *, name: str = "") -> None:
         self.end(name)
-        self._what = escape(what or name)
-        self._lines[name] = self._live.add_task(self._what, total=total, completed=done)
+        label = escape(": ".join(filter(None, (name, what))))
+        self._what = self._what if name else label
+        self._lines[name] = self._live.add_task(label, total=total, completed=done)
         self._log()
 
     def advance(self, steps: int = 1) -> None:

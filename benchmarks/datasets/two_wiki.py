@@ -15,7 +15,7 @@ from benchmarks.registry import Benchmark, DataReference, DatasetCard, register
 from benchmarks.schema import Triple
 from benchmarks.sources import Record, find_files, read_records, refuse_other_dataset
 
-VERSION = 1
+VERSION = 2
 
 CARD = DatasetCard(
     title="2WikiMultihopQA",
@@ -31,7 +31,7 @@ CARD = DatasetCard(
     languages=("en",),
     splits={"train": 167454, "dev": 12576, "test": 12576},
     metrics=("f1(rules=hotpotqa)", "em", "sp_em", "sp_f1", "evidence_em", "evidence_f1", "joint_em(rules=2wiki)", "joint_f1(rules=2wiki)"),
-    unit="evidence group",
+    cluster="evidence group",
     settings=("distractor", "corpus", "oracle", "gold_only", "closed_book"),
     notes="Answer aliases come from the authors' id_aliases.json beside the file; without it, as on the hub, the "
     "answer alone counts. The test split is released without gold: its questions load without answers and cannot be "
@@ -72,8 +72,10 @@ def load(reference: DataReference, config: MultiHopConfig) -> Benchmark:
             raise record.problem(what, "evidences_id", "a list as long as evidences")
         answer_id = record.text("answer_id", "")
         metadata = {**parsed.question.metadata, "entity_ids": record.text("entity_ids", ""), "answer_id": answer_id, "evidences_id": ids}
-        if aliases and ids:
-            metadata["triple_aliases"] = tuple((aliases.get(h, ()), aliases.get(t, ())) for h, _, t in ids)
+        if aliases:
+            # Without ids the official script knows no other name, not even one of the answer.
+            entities = [(head, tail) for head, _, tail in ids] or [("", "")] * len(triples)
+            metadata["triple_aliases"] = tuple((aliases.get(head, ()), aliases.get(tail, ())) for head, tail in entities)
         known = aliases.get(answer_id, ())
         parsed.question = replace(
             parsed.question,

@@ -30,7 +30,7 @@ from methods.pipeline import Composition, index_folder
 from methods.registry import METHODS, Component
 from ragmeter import yaml_source
 from ragmeter.experiments import SUFFIX, shipped
-from ragmeter.grid import GRID_DESCRIPTION, expand
+from ragmeter.grid import GRID, GRID_DESCRIPTION, expand
 from ragmeter.trainings import TrainingPlan, Trainings, TrainingSpec
 from ragmeter.yaml_source import Source
 from results import store_folder
@@ -351,7 +351,7 @@ def place_of_data(experiment: Experiment, index: int) -> str:
 
 def _validated(source: Source) -> tuple[ExperimentSpec, Source]:
     """Return what a file says, and the file with its grids expanded."""
-    source = expand(source)
+    source = expand(source) if GRID in source.text else source
     try:
         return ExperimentSpec.model_validate(source.value), source
     except ValidationError as error:

@@ -14,8 +14,8 @@ from rich.table import Column
 from rich.text import Text
 
 from ragmeter.runner.tasks import Task
-from ragmeter.show.board_text import in_words
 from ragmeter.show.console import err
+from results.store.variants import without_options
 
 LOG_S = 60.0
 """In a file there is a line of progress so often at most."""
@@ -186,4 +186,4 @@ class CountingProgress(_Display):
 
 
 def _name(task: Task) -> str:
-    return escape(f"{task.method.name} on {in_words(task.run.dataset)} ({task.run.setting})")
+    return escape(f"{task.method.name} on {without_options(task.run.dataset)} ({task.run.setting})")

@@ -38,12 +38,9 @@ from results.boards.board import base_name, seeded_name
 from results.boards.unread import MAX_UNSCORED
 from results.store.failures import MAX_RATE
 
-# -- Benchmarks put into retrieval settings; a retriever that a setting names is built here --
-# It is named by its id, or with a preset of it in brackets: `corpus(retriever=dense[dpr-nq],n=50)`.
-
 
 def candidate_retriever(setting: Setting) -> Component | None:
-    """The retriever whose results a setting prescribes as candidates, if it does."""
+    """Return the retriever that a setting takes candidates from: an id, or `dense[dpr-nq]` with a preset in brackets."""
     name = _retriever_of(setting)
     return _named(name) if name else None
 

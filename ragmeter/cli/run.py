@@ -107,11 +107,12 @@ def run_and_show(experiment: Experiment, how: How, common: Common) -> tuple[int,
     """Run an experiment and show people its tables; returns the exit code and the value for programs."""
     from ragmeter.cli.results import comparison_json, show_comparison
     from ragmeter.runner.experiment import run_experiment
-    from ragmeter.show.board_text import conclusion, in_words, show_battles, show_board
+    from ragmeter.show.board_text import conclusion, show_battles, show_board
     from results.boards.board import base_name, boards
     from results.judging.battles import battle_boards
     from results.store import queries
     from results.store.database import now
+    from results.store.variants import without_options
 
     store, began = common.store, now()
     outcomes = run_experiment(experiment, store, how, talk=common.talk)
@@ -135,7 +136,7 @@ def run_and_show(experiment: Experiment, how: How, common: Common) -> tuple[int,
         known = queries.definitions(store)
         for board in shown:
             better = known.get(next(iter(board.metrics), ""), {}).get("higher_is_better", True)
-            on = f"{in_words(board.dataset)}, {board.setting}: " if len(shown) > 1 else ""
+            on = f"{without_options(board.dataset)}, {board.setting}: " if len(shown) > 1 else ""
             out.print(Text(on + conclusion(board, higher_is_better=better)))
     code = conclude(outcomes, len(experiment.benchmarks) * len(experiment.methods), common.verbose)
     return code or conclude_judging(experiment, store), value

@@ -26,7 +26,7 @@ from methods.training import Silent, TrainedStage, TrainingConfig, TrainingConte
 from methods.work import Checkpoint, Needs
 from ragmeter import experiment
 from ragmeter.cli import app
-from ragmeter.runner import trainings
+from ragmeter.runner import side_by_side, trainings
 from ragmeter.runner.loop import Interrupted
 from ragmeter.runner.progress import TrainingProgress
 from ragmeter.runner.trainings import TrainingJob
@@ -122,7 +122,7 @@ metrics: [recall@5]
 def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An experiment that trains in this process."""
     STEPS.clear()
-    monkeypatch.setattr(trainings, "processes_that_fit", lambda *_: 1)
+    monkeypatch.setattr(side_by_side, "memory", lambda device: 0.0)
     path = tmp_path / "trained.yaml"
     path.write_text(FILE, "utf-8")
     return path
@@ -259,7 +259,8 @@ def waiting(tmp_path: Path, *specs: str) -> tuple[list[TrainingPlan], Store]:
 
 @pytest.mark.slow
 def test_trainings_that_do_not_wait_for_one_another_are_carried_out_side_by_side(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trainings, "processes_that_fit", lambda *_: 3)
+    monkeypatch.setattr(side_by_side, "memory", lambda device: 16e9)
+    monkeypatch.setattr(side_by_side, "cores", lambda: 3)
     plans, store = waiting(
         tmp_path,
         "name: one, config: {folder: HERE, me: one, beside: [two]}",
@@ -280,28 +281,36 @@ def test_trainings_that_do_not_wait_for_one_another_are_carried_out_side_by_side
     assert len({str(os.getpid()), *((tmp_path / name).read_text("utf-8") for name in ("one", "two", "last"))}) == 4
 
 
-def test_as_many_trainings_run_at_once_as_cores_and_the_largest_allow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_as_many_trainings_run_at_once_as_are_independent_and_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     plans, store = waiting(
         tmp_path,
         "name: one, config: {folder: HERE, me: one}",
         "name: two, config: {folder: HERE, me: two}",
+        "name: unknown, config: {folder: HERE, me: unknown}",
         "name: last, config: {folder: HERE, me: last, behind: [{checkpoint: one}]}",
     )
-    # A billion parameters take 4 + 16 GB; the checkpoint of a training has as many as what it was trained from.
     billion = Checkpoint("someone/model-1B")
-    of = {"one": (billion,), "two": (), "last": (billion, Checkpoint(str(plans[0].folder(store.folder))))}
-    unknown = (Checkpoint("nobody/knows"),)
+    of = {
+        "one": (billion,),
+        "two": (),
+        "unknown": (Checkpoint("nobody/knows"),),
+        "last": (billion, Checkpoint(str(plans[0].folder(store.folder)))),
+    }
+    entry = replace(plans[0].entry, needs=lambda config: Needs(of[config.me]))
+    one = replace(plans[0], entry=entry)
+    plans = [one, *(replace(plan, entry=entry, needs=(one,) * len(plan.needs)) for plan in plans[1:])]
 
-    def fit(cores: int, memory: float, threads: str = "", **more: tuple[Checkpoint, ...]) -> int:
-        entry = replace(plans[0].entry, needs=lambda config: Needs((of | more)[config.me]))
-        monkeypatch.setenv("OMP_NUM_THREADS", threads)
-        monkeypatch.setattr(trainings, "cores", lambda: cores)
-        monkeypatch.setattr(trainings, "memory", lambda: memory)
-        return trainings.processes_that_fit([replace(plan, entry=entry) for plan in plans], "cpu", store.folder)
+    def number(cores: int, memory: float, *names: str) -> int:
+        return side_by_side.at_once([plan for plan in plans if plan.name in names], cores, memory, store.folder)
 
-    assert [fit(12, 200e9), fit(12, 41e9), fit(12, 39e9), fit(2, 200e9), fit(12, 1e9)] == [10, 2, 1, 2, 1]
-    assert [fit(12, 200e9, "4"), fit(12, 200e9, "12"), fit(12, 200e9, "24")] == [3, 1, 1]
-    assert fit(12, 200e9, two=unknown) == 1
+    # Two begin together; 10⁹ parameters take 16 GB, and what is trained from them has as many.
+    assert number(12, 200e9, "one", "two", "last") == 2
+    assert number(12, 39e9, "one", "two", "last") == 1
+    assert number(12, 200e9, "one", "two", "unknown") == 1
+    monkeypatch.setenv("OMP_NUM_THREADS", "8")
+    assert number(12, 200e9, "one", "two", "last") == 1
+    assert number(16, 200e9, "one", "two", "last") == 2
 
 
 @pytest.mark.slow
@@ -309,7 +318,8 @@ def test_as_many_trainings_run_at_once_as_cores_and_the_largest_allow(tmp_path: 
 def test_one_that_fails_is_said_as_it_was_and_ends_those_beside_it(
     ends: str, error: type[UserError], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(trainings, "processes_that_fit", lambda *_: 3)
+    monkeypatch.setattr(side_by_side, "memory", lambda device: 16e9)
+    monkeypatch.setattr(side_by_side, "cores", lambda: 3)
     plans, store = waiting(
         tmp_path,
         "name: other, config: {folder: HERE, me: other, beside: [never]}",

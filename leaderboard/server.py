@@ -97,7 +97,7 @@ class Verdict:
     Attributes:
         report: Of the validation: findings with lines, contamination, means.
         notes: Further sentences.
-        preview: By metric, value, low, high, n, unscorable, withheld; where nothing was to be stored.
+        preview: By metric, value, low, high, n, unscorable, insufficient_data; where nothing was to be stored.
         run: Fingerprint of the stored run; None where nothing was stored.
     """
 

@@ -112,7 +112,7 @@ class BenchmarkSpec(_Part):
     split: str | None = Field(None, description="default: the dataset's own default; a+b joins two")
     setting: str | None = Field(None, description="default: the first setting of the dataset's card")
     limit: int | None = Field(None, ge=1, description="only the first questions")
-    unit: str | None = Field(
+    cluster: str | None = Field(
         None,
         description="what was sampled: question, document, world, conversation, evidence group, or a key of the questions' metadata; "
         "default: what the dataset says",
@@ -172,7 +172,7 @@ class ExperimentSpec(_Part):
         MAX_UNSCORED,
         ge=0,
         le=1,
-        description="share of a judge's verdicts that may be missing; with more its value is withheld (from 20 questions)",
+        description="share of a judge's verdicts that may be missing; with more its value is not shown (from 20 questions)",
     )
     profiles: dict[str, dict[str, Any]] = Field(
         default_factory=dict, description="named sets of these keys, laid over the file by `--profile`"
@@ -190,8 +190,8 @@ class BenchmarkPlan:
     limit: int | None
     where: str | None = None
     """File and line of the setting, or of the benchmark where it names none."""
-    unit: str | None = None
-    unit_at: str | None = None
+    cluster: str | None = None
+    cluster_at: str | None = None
     """What was sampled, where the file says so, and its line."""
 
 
@@ -403,8 +403,8 @@ def _benchmark(spec: BenchmarkSpec, index: int, source: Source, limit: int | Non
     where = source.where((*at, "setting") if spec.setting else at)
     setting = read_setting(text, where)
     limits = [number for number in (spec.limit, limit) if number is not None]
-    unit_at = source.where((*at, "unit")) if spec.unit else None
-    return BenchmarkPlan(reference, entry, config, setting, min(limits) if limits else None, where, spec.unit, unit_at)
+    cluster_at = source.where((*at, "cluster")) if spec.cluster else None
+    return BenchmarkPlan(reference, entry, config, setting, min(limits) if limits else None, where, spec.cluster, cluster_at)
 
 
 def _methods(spec: MethodSpec, index: int, source: Source, trainings: Trainings) -> Iterator[MethodPlan]:

@@ -24,7 +24,8 @@ from benchmarks.text import is_abstention
 from benchmarks.worlds.dataset import WorldsConfig
 from judges import metric
 from judges.llm import ask, grounding, reading
-from methods.baselines.end_to_end import program, self_ask, self_rag
+from methods import program
+from methods.baselines.end_to_end import self_ask, self_rag
 from methods.baselines.rerank import replies
 from methods.gpr import questions
 from methods.graphs import augmented_queries, extraction, knowledge_graph

@@ -227,7 +227,7 @@ CARD = DatasetCard(
     subset_splits={subset: {split: _QUESTIONS.get(subset)} for subset, split in SPLITS.items()},
     same_questions=_same_questions(),
     metrics=("cover_em", "f1(rules=clara)", "em(rules=clara)"),
-    unit="question",
+    cluster="question",
     settings=("distractor", "closed_book"),
     subset_settings={name: ("distractor", "gold_only", "closed_book") for name in SPLITS if name.endswith(("with_pos", "pretraining"))},
     notes="Hub revision not pinned yet. Subsets have the authors' names and one split each: train for pretraining, "

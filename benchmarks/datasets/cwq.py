@@ -35,7 +35,7 @@ CARD = DatasetCard(
     languages=("en",),
     splits={"train": 27639, "validation": 3519, "test": 3531},
     metrics=("rog_f1", "rog_hit", "rog_accuracy", "rog_precision", "rog_recall", "strict_f1", "strict_precision", "strict_recall"),
-    unit="webqsp_id",
+    cluster="webqsp_id",
     settings=("graph(scope=question)", "graph(scope=split)", "corpus", "closed_book"),
     notes="Sizes are those of version 1.1, which RoG's rows, NSM's files and the official JSON share. The official "
     "file has aliases of the answers and no topic entities. ToG's file, and other copies that hold one answer as a string, "

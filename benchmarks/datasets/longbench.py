@@ -203,7 +203,7 @@ CARD = DatasetCard(
     subset_splits={name: {"test": size} for name, size in SIZES.items()},
     metrics=(ENGLISH,),
     subset_metrics={name: (set_of(name).metric,) for name in SIZES if set_of(name).metric != ENGLISH},
-    unit="document",
+    cluster="document",
     settings=("document", "corpus", "closed_book"),
     subset_settings={name: WHOLE for name in SIZES if set_of(name).whole},
     notes="The hub's set is a script: its data.zip is read, which holds data/SET.jsonl (the repository is also found "

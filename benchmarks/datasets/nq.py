@@ -314,7 +314,7 @@ CARD = DatasetCard(
         "kilt:dev": ("nq/dpr:test",),
     },
     metrics=("em", "f1", "has_answer@20"),
-    unit="question",
+    cluster="question",
     settings=("corpus", "oracle", "distractor", "closed_book"),
     subset_settings={"open": ("closed_book", "corpus", "oracle", "distractor"), "kilt": ("corpus", "closed_book")},
     notes="What NQ-open calls dev (the hub: validation) is what DPR and nearly every paper call test: the same 3,610 "

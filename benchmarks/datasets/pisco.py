@@ -28,7 +28,7 @@ CARD = DatasetCard(
     languages=("en",),
     splits={"train": None},
     metrics=("cover_em", "f1"),
-    unit="question",
+    cluster="question",
     settings=("distractor", "closed_book"),
     notes="Hub revision not pinned yet. The gold answer is the teacher's text: there is no other. Rows have no ids of "
     "their own: the place in the file is the id.",

@@ -37,7 +37,7 @@ CARD = DatasetCard(
     languages=("en",),
     splits={"train": None, "dev": None, "test": None},
     metrics=("em", "f1", "has_answer@5"),
-    unit="question",
+    cluster="question",
     settings=("distractor", "oracle"),
     notes="The repository holds one sample of placeholders and no data. Rows with labels have no gold answer: their "
     "positives are the passages labeled 1. The order from best to worst is in the metadata and never in the "

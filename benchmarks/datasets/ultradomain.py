@@ -77,7 +77,7 @@ CARD = DatasetCard(
         f"{name}:all": tuple(f"ultradomain/{name}:{split}" for split in splits if split != "all") for name, splits in SPLITS.items()
     },
     metrics=("f1(rules=longbench)",),
-    unit="document",
+    cluster="document",
     settings=("document", "corpus", "closed_book"),
     subset_settings=dict.fromkeys(QUERIES, ("corpus", "closed_book")),
     notes="The authors have no splits: all is a domain's whole file. train and test are "

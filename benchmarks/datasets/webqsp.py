@@ -33,7 +33,7 @@ CARD = DatasetCard(
     languages=("en",),
     splits={"train": 2826, "validation": 246, "test": 1628},
     metrics=("rog_f1", "rog_hit", "rog_accuracy", "rog_precision", "rog_recall", "strict_f1", "strict_precision", "strict_recall"),
-    unit="evidence group",
+    cluster="evidence group",
     settings=("graph(scope=question)", "graph(scope=split)", "corpus", "closed_book"),
     notes="Sizes are those of RoG's rows, which papers on graph retrieval evaluate; the official release has 3,098 "
     "training and 1,639 test questions, no validation split and no graphs. A question's answers are those of all its "

@@ -19,7 +19,7 @@ from methods.ark.negatives import Augmented, Embedder, GraphQueries, Mined, Quer
 from methods.ark.tower import Prompts, Tower, load_tower, prompts_of
 from methods.flow import in_order
 from methods.graphs.chunking import ChunkConfig
-from methods.graphs.extraction import load_prompt
+from methods.graphs.extraction import PROMPTS
 from methods.models.encoder import Encoder, EncoderConfig
 from methods.models.weights import locate, weights_hash
 from methods.training import LengthsOf, Progress, TrainedStage, TrainingContext, register_training
@@ -445,8 +445,7 @@ def _written(config: ArkTrainingConfig, lengths: Lengths) -> Work:
     """One call a piece of a document for its graph, one a question for its names, two for its queries."""
 
     def template(name: str, path: str | None) -> int:
-        prompt = load_prompt(name, path)
-        return tokens(prompt.system) + tokens(prompt.user)
+        return sum(map(tokens, PROMPTS[name].load(path).texts))
 
     pieces, length = _cut(config.kg.chunk, lengths)
     seeds, queries = config.neighborhood.seeds, config.queries

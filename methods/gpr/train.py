@@ -18,7 +18,7 @@ from benchmarks.schema import Question
 from methods.gpr.config import PRESETS, GprTrainingConfig
 from methods.gpr.data import Material, Texts
 from methods.gpr.loss import Cosines, cosines, row_losses
-from methods.gpr.questions import TRIES, QuestionGenerator, QuestionSet, generator_of, load_prompt, questions_of
+from methods.gpr.questions import PROMPT, TRIES, QuestionGenerator, QuestionSet, generator_of, questions_of
 from methods.graphs.triples import PretrainingGraph, linearize, linearized, load_graph
 from methods.models.encoder import EncoderConfig, Vectors, sentence_transformer
 from methods.models.weights import device_of
@@ -350,8 +350,8 @@ def _work(config: GprTrainingConfig, of: LengthsOf) -> list[StageWork]:
     triples = sum(graph.corpus for graph in graphs)
     length = sum(graph.corpus * graph.passage for graph in graphs) / triples if triples else 0.0
     masked = min(triples, config.questions.triples or triples) * len(config.questions.sides)
-    prompt, train = load_prompt(config.questions.prompt), config.train
-    written = ask(config.questions.active_llm, TRIES * masked, tokens(prompt.system) + tokens(prompt.user) + length)
+    prompt, train = PROMPT.load(config.questions.prompt), config.train
+    written = ask(config.questions.active_llm, TRIES * masked, sum(map(tokens, prompt.texts)) + length)
     shared = Once(written, fingerprint("gpr", config.graph, config.questions.model_dump(mode="json")))
     rows, size = masked * train.rows_per_question, graphs[0].size(config.question_encoder.model, config.revision)
     work = learn(config.question_encoder, train.epochs * rows, length, train.precision)

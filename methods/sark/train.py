@@ -20,12 +20,13 @@ from benchmarks.core.errors import UserError
 from benchmarks.core.fingerprint import file_sha256, fingerprint
 from benchmarks.registry import Benchmark
 from methods.models.rewriter import prompts_hash
+from methods.prompts import Shipped
 from methods.registry import Component
 from methods.sark.config import PRESETS, SarkDataConfig, SarkTrainingConfig
 from methods.sark.data import SarkData, data_of, load_material
 from methods.sark.model import encoder_of, last_layer, new_reranker, save
 from methods.sark.objective import FORMAL, INFORMAL, TASKS, Objective, Task, groups_of, learnable
-from methods.sark.prompts import load_prompt
+from methods.sark.prompts import ANSWER, ORDER
 from methods.sark.rows import LENGTH, SarkRow, batches
 from methods.sark.validation import validator
 from methods.training import LengthsOf, Progress, TrainedStage, TrainingContext, register_training
@@ -386,13 +387,13 @@ def _made_by(config: SarkTrainingConfig, name: str, lengths: Lengths) -> Work:
     labels, lists, styles = config.labels, config.lists, config.styles
     attempts = 0.0 if _unlabeled(config) else lengths.questions * (1 + _tried(config, lengths) + (labels.extra.n if labels.extra else 0))
 
-    def prompt(name: str, path: str | None) -> float:
-        return sum(map(tokens, load_prompt(name, path).parts)) + lengths.question
+    def prompt(template: Shipped, path: str | None) -> float:
+        return sum(map(tokens, template.load(path).texts)) + lengths.question
 
-    shared = ask(labels.active_llm, attempts, prompt("answer", labels.prompt) + lengths.passage)
+    shared = ask(labels.active_llm, attempts, prompt(ANSWER, labels.prompt) + lengths.passage)
     if (judge := config.wanted_judge) is not None:
         shared += lengths.judging(judge, attempts, 32 if labels.llm is None else longest_reply(labels.llm))
-    shared += ask(lists.active_llm, lengths.questions, prompt("order", lists.prompt) + LENGTH * lengths.passage)
+    shared += ask(lists.active_llm, lengths.questions, prompt(ORDER, lists.prompt) + LENGTH * lengths.passage)
     if styles.active_llm is not None:
         # Those of the rows and of each question's list; no rewriting is much longer than its source.
         restyled = _labeled(config, lengths) + (0 if config.rows is None else LENGTH * lengths.questions)

@@ -342,7 +342,7 @@ def style_quality(
             mean, interval = number(row["value"]), f"{number(row['low'])} … {number(row['high'])}"
             lines.append((row["style"], row["measure"], mean, interval, row["n"], row["missing"]))
         listing(("style", "measure", "mean", "95 % interval", "n", "without"), lines, empty="there is no pair to measure")
-        if any(row["withheld"] for row in rows):
+        if any(row["insufficient_data"] for row in rows):
             out.print(Text("no interval where there are too few values, or too skewed ones; --json says why", style="dim"))
 
     styles = [{"style": item.style, "pairs": item.pairs, "given_up": item.failed} for item in report]
@@ -362,6 +362,6 @@ def _estimated(item: StyleQuality, pairs: StylePairs) -> list[dict[str, Any]]:
     rows = estimates(np.stack([measured.values for measured in item.measures.values()]), clusters=passages)
     return [
         {"style": item.style, "measure": name, "value": plain(row.value), "low": plain(row.low), "high": plain(row.high)}
-        | {"n": row.n, "missing": row.unscorable, "passages": row.units, "sd": measured.sd, "withheld": row.withheld}
+        | {"n": row.n, "missing": row.unscorable, "passages": row.clusters, "sd": measured.sd, "insufficient_data": row.insufficient_data}
         for (name, measured), row in zip(item.measures.items(), rows, strict=True)
     ]

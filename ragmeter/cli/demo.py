@@ -147,11 +147,13 @@ def show_gains(results: Sequence[Gain], *, trained: bool) -> None:
         others = (item for item in results if item.approach == gain.approach and item.metric == gain.metric and item is not gain)
         behind = [f"{item.base.verdict} its base ({item.base.shown}) on {item.asked}" for item in others if item.lost and item.base]
         lost = "".join(f"; but {what}" for what in behind)
-        out.print(Text(f"{gain.approach}  ", style="bold green" if gain.sure and not lost else "bold") + Text(gain.sentence() + lost))
+        out.print(
+            Text(f"{gain.approach}  ", style="bold green" if gain.significant and not lost else "bold") + Text(gain.sentence() + lost)
+        )
     out.print()
     print_gains(results)
     note = "× 100 ± half the 95 % interval; differences are paired over what was sampled, * p < .05, ** p < .01 after Holm's correction"
-    notes = [note, *(f"no gain over its base is warranted for {gain.approach}: {gain.why_not()}" for gain in first if not gain.sure)]
+    notes = [note, *(f"no gain over its base is warranted for {gain.approach}: {gain.why_not()}" for gain in first if not gain.significant)]
     notes.append("several training seeds: `make experiments-small`; what the papers print: `ragmeter results paper`\n")
     for line in notes:
         out.print(Text(line, style="dim"))

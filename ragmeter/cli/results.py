@@ -254,7 +254,7 @@ def power(
     metric: options.MetricOption = None,
     probability: Annotated[float, option("Probability of showing it, between 0 and 1.", "--power")] = POWER,
 ) -> None:
-    """How many questions and units it takes to show a difference, by the variances of two pilot runs."""
+    """How many questions and clusters it takes to show a difference, by the variances of two pilot runs."""
     from results.boards import compare
     from results.boards.tables import plus_minus
     from results.gate.margins import parse_margin
@@ -270,12 +270,12 @@ def power(
         for plan in plans:
             pilot, scale = plan.pilot, plan.scale
             seen = plus_minus(pilot.value, pilot.low, pilot.high, "{:+.1f}", scale)
-            need = "cannot be known" if plan.units is None else f"{counted(plan.units, plan.kind)}"
-            if plan.units is not None and plan.kind != "question":
+            need = "cannot be known" if plan.clusters is None else f"{counted(plan.clusters, plan.kind)}"
+            if plan.clusters is not None and plan.kind != "question":
                 need += f" ({counted(plan.questions or 0, 'question')})"
             out.print(Text(f"{plan.metric}  ", style="bold") + Text(need))
-            rest = pilot.withheld or f"as many as here would show {scale * pilot.detectable:.1f}"
-            out.print(Text(f"  pilot {seen} on {counted(pilot.units, plan.kind)}; {rest}", style="dim"))
+            rest = pilot.insufficient_data or f"as many as here would show {scale * pilot.detectable:.1f}"
+            out.print(Text(f"  pilot {seen} on {counted(pilot.clusters, plan.kind)}; {rest}", style="dim"))
         rule = f"to show a true difference of {effect} in {100 * probability:g} % of such samples (two-sided, 5 %, before correction)"
         out.print(Text(rule, style="dim"))
 

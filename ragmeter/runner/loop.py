@@ -248,8 +248,8 @@ def _execute(
     progress.begin(task, state.done)
     answered, overhead = 0, 0.0
     try:
-        store.put_benchmark(task.loaded.benchmark, task.loaded.fingerprint, task.loaded.unit)
-        store.put_unit(run.run, run.unit)
+        store.put_benchmark(task.loaded.benchmark, task.loaded.fingerprint, task.loaded.cluster)
+        store.put_cluster(run.run, run.cluster)
         if not state.complete:
             store.start(run)
             benchmark = applied(task)

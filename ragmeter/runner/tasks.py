@@ -12,10 +12,10 @@ from typing import Any
 
 from benchmarks import registry as datasets
 from benchmarks import settings
+from benchmarks.clusters import Sampled
 from benchmarks.core.errors import UserError
 from benchmarks.core.fingerprint import fingerprint
 from benchmarks.registry import Benchmark
-from benchmarks.units import Sampled
 from judges.llm.ask import has_gold
 from judges.metric import Metric, QuestionGraphs, require_language
 from judges.metric import parse as parse_metric
@@ -51,9 +51,9 @@ class Loaded:
         return self.benchmark.fingerprint
 
     @cached_property
-    def unit(self) -> Sampled | None:
+    def cluster(self) -> Sampled | None:
         """What the experiment says was sampled; None: nothing but what the benchmark says."""
-        return self.benchmark.sampled(self.plan.unit, where=self.plan.unit_at) if self.plan.unit else None
+        return self.benchmark.sampled(self.plan.cluster, where=self.plan.cluster_at) if self.plan.cluster else None
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,7 @@ class Task:
             len(self.loaded.benchmark.questions),
             provenance(self.loaded.benchmark, self.loaded.metrics, self.method.components),
             environment(),
-            unit=self.loaded.plan.unit,
+            cluster=self.loaded.plan.cluster,
             replies=self.replies,
         )
 
@@ -170,7 +170,7 @@ def load_benchmark(plan: BenchmarkPlan, metrics: Sequence[Metric] | None) -> Loa
     for metric in metrics or ():
         require_language(metric, benchmark.card.languages_of(benchmark.reference.subset), where=plan.where)
     loaded = Loaded(plan, benchmark, tuple(metrics) if metrics is not None else default_metrics(benchmark))
-    _ = loaded.unit  # what cannot be sampled is refused before anything runs
+    _ = loaded.cluster  # what cannot be sampled is refused before anything runs
     return loaded
 
 

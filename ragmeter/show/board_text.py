@@ -14,7 +14,7 @@ from ragmeter.show.console import print_table
 from results.boards.board import Board, Cell, Row
 from results.boards.health import health_text
 from results.boards.systems import CONTAMINATED, IMPLAUSIBLE, implausible
-from results.boards.tables import BRACKETS, bracketed, could_have_shown, labels, mark, plus_minus, remarks, why_withheld
+from results.boards.tables import BRACKETS, bracketed, could_have_shown, insufficient_data_notes, labels, mark, plus_minus, remarks
 from results.judging.battles import BattleBoard, Pairing
 from results.statistics.battles import WinRate
 from results.statistics.bradley_terry import Strength
@@ -72,7 +72,7 @@ def _notes(board: Board, heads: dict[str, str], verbose: bool, width: int) -> li
     notes = [whole] if len(whole := "; ".join(legend)) <= width else legend
     if any(row.cost is not None and not math.isnan(row.cost.seconds) for row in board.rows):
         notes = [*notes, "s/question: mean, and below it p50–p95"]
-    notes = [*notes, *why_withheld(board), *could_have_shown(board)]
+    notes = [*notes, *insufficient_data_notes(board), *could_have_shown(board)]
     if not verbose:
         return notes
     long = ", ".join(f"{head} = {metric}" for metric, head in heads.items() if head != metric)
@@ -96,15 +96,17 @@ def conclusion(board: Board, *, higher_is_better: bool = True) -> str:
     }
     if not differences:
         return f"Nothing was compared with {board.reference}."
-    sure = [name for name in differences if (cell := cells[name]) is not None and mark(cell)]
-    withheld = [
-        name for name in differences if (cell := cells[name]) is not None and cell.difference is not None and cell.difference.withheld
+    significant = [name for name in differences if (cell := cells[name]) is not None and mark(cell)]
+    untested = [
+        name
+        for name in differences
+        if (cell := cells[name]) is not None and cell.difference is not None and cell.difference.insufficient_data
     ]
     groups = {
-        "significantly ahead of": [name for name in sure if differences[name] > 0],
-        "significantly behind": [name for name in sure if differences[name] < 0],
-        "not distinguishable from": [name for name in differences if name not in (*sure, *withheld)],
-        "not tested against": withheld,
+        "significantly ahead of": [name for name in significant if differences[name] > 0],
+        "significantly behind": [name for name in significant if differences[name] < 0],
+        "not distinguishable from": [name for name in differences if name not in (*significant, *untested)],
+        "not tested against": untested,
     }
     on = labels(board.metrics)[board.metrics[0]]
     phrases, against = [], board.reference
@@ -230,8 +232,8 @@ def _lacking(item: Pairing) -> list[str]:
     if item.pending:
         verb = "is" if item.pending == 1 else "are"
         notes.append(f"{counted(item.pending, 'answer')} of both {verb} not judged yet: the same judging goes on")
-    if item.withheld:
-        notes.append(item.withheld)
+    if item.incomplete:
+        notes.append(item.incomplete)
     if item.bounds is not None:
         low, high = (f"{100 * value:.1f}" for value in item.bounds)
         notes.append(f"by {item.criterion}, with missing verdicts counted as lost or won, 'with ties' is between {low} and {high}")

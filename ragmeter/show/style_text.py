@@ -39,7 +39,7 @@ def show_gaps(tables: Sequence[GapTable]) -> None:
         listing(_HEADS, [*lines, *average], empty="no method was scored on this metric", keys=2)
         out.print()
     notes, gaps = list(_NOTES), [gap for table in tables for row in table.rows for gap in row.gaps]
-    reasons = {gap.result.gap.withheld for gap in gaps if gap.result.gap.withheld}
+    reasons = {gap.result.gap.insufficient_data for gap in gaps if gap.result.gap.insufficient_data}
     if reasons:
         more = f" (and {len(reasons) - 1} more reasons: --json)" if len(reasons) > 1 else ""
         notes.append(f"no verdict: {min(reasons)}{more}")

@@ -516,7 +516,7 @@ def sensitivity_estimates(measures: Mapping[str, Floats], candidates: Sequence[I
 
     Args:
         measures: Values of what is in `MEASURES`, shape (questions,) each.
-        candidates: Ids of each question's candidates: questions that share all of them are one unit (verses of one chapter).
+        candidates: Ids of each question's candidates: questions that share all of them are one cluster (verses of one chapter).
     """
     shared = [content_hash(ids) for ids in candidates]
     clusters = shared if len(set(shared)) < len(shared) else None

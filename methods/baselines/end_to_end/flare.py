@@ -15,11 +15,11 @@ from pydantic import Field
 from benchmarks.schema import Passage
 from benchmarks.text import sentences
 from methods.api import Services
-from methods.baselines.end_to_end.program import NO_END, NO_ROOM, SearchingConfig, Session, behind, register_program
 from methods.flow import Batcher
 from methods.models.causal import CausalConfig, CausalModel, Generation
 from methods.models.formats import own_format
 from methods.models.likelihood import ScoringConfig
+from methods.program import NO_END, NO_ROOM, SearchingConfig, Session, behind, register_program
 from methods.readers.extract import short
 from methods.readers.prompts import longest_prefix, numbered
 

@@ -112,7 +112,7 @@ def test_a_gain_is_the_boards_difference_to_its_base_and_to_the_best_row_that_is
         assert gain.strongest.name == max(("base", "listed"), key=values.__getitem__)
         # A verdict is the sign of the whole interval.
         low, high = gain.base.cell.difference.low, gain.base.cell.difference.high  # type: ignore[union-attr]
-        assert gain.sure == (low > 0)
+        assert gain.significant == (low > 0)
         assert gain.base.verdict.endswith("of") == (low > 0), (low, high)  # type: ignore[union-attr]
     assert "3 questions" not in results[0].asked
     assert in_words(results[0].board.dataset) in results[0].asked
@@ -127,8 +127,8 @@ def test_lines_and_table_fit_two_screens_and_say_where_a_gain_is_not_warranted(
     few = Store(tmp_path)
     run_experiment(experiment, few, How(limit=2), talk=False)
     unsure = next(gains(experiment, few, ["recall@5"]))
-    assert sure.sure
-    assert not unsure.sure
+    assert sure.significant
+    assert not unsure.significant
     assert unsure.base is not None
     assert unsure.base.verdict == UNTESTED
     assert unsure.why_not()

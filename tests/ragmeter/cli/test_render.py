@@ -68,7 +68,7 @@ def moved(board: Board, values: Mapping[str, tuple[float, float]]) -> Board:
         if cell.difference is None:
             return old
         value, p = values[old.run.method]
-        return replace(old, cells={metric: replace(cell, difference=replace(cell.difference, value=value, withheld=""), p_holm=p)})
+        return replace(old, cells={metric: replace(cell, difference=replace(cell.difference, value=value, insufficient_data=""), p_holm=p)})
 
     return replace(board, rows=tuple(map(row, board.rows)))
 

@@ -107,9 +107,9 @@ def broken(root: Path = ROOT) -> list[str]:
 
 def main() -> int:
     """Print references that lead nowhere; exit code 1 if there are any."""
-    found = broken()
-    sys.stdout.write("".join(f"{line}\n" for line in found))
-    return 1 if found else 0
+    lines = broken()
+    sys.stdout.write("".join(f"{line}\n" for line in lines))
+    return 1 if lines else 0
 
 
 if __name__ == "__main__":

@@ -128,14 +128,14 @@ def main(arguments: list[str], show: Callable[[str], object] = print) -> int:
         show("usage: python -m tools.same_code OLD [NEW]   (default: the working tree)")
         return 2
     try:
-        found = list(differences(arguments[0], arguments[1] if len(arguments) > 1 else ""))
+        lines = list(differences(arguments[0], arguments[1] if len(arguments) > 1 else ""))
     except subprocess.CalledProcessError as error:
         show(error.stderr.decode("utf-8", "replace").strip())
         return 2
-    for line in found:
+    for line in lines:
         show(line)
-    show(f"{len(found)} lines of code differ" if found else "only docstrings, comments and messages differ")
-    return 1 if found else 0
+    show(f"{len(lines)} lines of code differ" if lines else "only docstrings, comments and messages differ")
+    return 1 if lines else 0
 
 
 if __name__ == "__main__":

@@ -145,6 +145,8 @@ def _group(query: GoldTriples, gold: int, negatives: int, hard: int, draws: Draw
     return Group(query.question.text, (right, *wrong[:negatives]))
 
 
+VALIDATE_K = 10
+"""Depth of the recall of reasoning triples on validation questions."""
 STAGE = "reranker"
 
 
@@ -155,7 +157,6 @@ class GraphCrossEncoderTrainingConfig(ContrastConfig):
         ("worlds/graph:train",), min_length=1, description="references of questions with graphs and reasoning triples"
     )
     validation: tuple[str, ...] = Field((), description="references of held-out questions, for curves")
-    validate_k: int = Field(10, ge=1, description="k of the recall of reasoning triples among the best, for curves")
     base: str = Field("minilm", description="folder or hub id of the encoder that is trained")
     max_length: int = Field(128, ge=16, description="longest pair in tokens")
     negatives: int = Field(7, ge=1, description="other triples that each right one is contrasted with")
@@ -225,7 +226,7 @@ class GraphCrossEncoderTraining:
         validate: Validate | None = None
         if config.validation:
             held_out, _ = questions_of(load_graphs(config.validation, config.validation_options, train=False), 1)
-            validate = partial(recall, objective, held_out, config.validate_k)
+            validate = partial(recall, objective, held_out, VALIDATE_K)
 
         def save(folder: Path, figures: Figures) -> None:
             model.save_pretrained(str(folder), create_model_card=False)

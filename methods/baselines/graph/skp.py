@@ -445,6 +445,8 @@ def unit_texts(graph: PretrainingGraph, unit: Unit, linearize: LinearizeConfig, 
 # which serves as both towers.
 
 
+SUBGRAPH_TRIPLES = 16
+"""Triples of a subgraph at most; a head with more has several."""
 STAGE = "encoder"
 LENGTHS: Mapping[Unit, int] = {"triple": 64, "subgraph": 200}
 
@@ -467,7 +469,6 @@ class SkpTrainingConfig(TrainingConfig):
     revision: str | None = Field(None, description="revision of a hub id")
     linearize: LinearizeConfig = LinearizeConfig.model_validate({})
     unit: Unit = Field("triple", description="what a text is: a triple, or all triples of a head (SKP's own run: subgraphs of 2 hops)")
-    subgraph_triples: int = Field(16, ge=1, description="triples of a subgraph at most; a head with more has several")
     max_length: int | None = Field(
         None, ge=8, description="longest text in tokens; null: 64 for triples, 200 (SKP's own run) for subgraphs"
     )
@@ -503,7 +504,7 @@ def _work(config: SkpTrainingConfig, of: LengthsOf) -> list[StageWork]:
     length = sum(graph.corpus * graph.passage for graph in graphs) / triples if triples else 0.0
     if config.unit == "subgraph":
         # A head with one triple alone is a subgraph, too: there are at most as many as triples.
-        length *= config.subgraph_triples
+        length *= SUBGRAPH_TRIPLES
     base, size = Checkpoint(config.base, config.revision), graphs[0].size(config.base, config.revision)
     read = learn(base, 2 * config.epochs * triples, min(length, config.length), config.precision)
     work = read * (4 / 3 if config.batch_size > config.part else 1.0) + saved_weights(size, config.base)
@@ -554,7 +555,7 @@ class _Job:
         self.config, self.graph, self.context, self.process = config, graph, context, process
         self.encoder = self._encoder()
         self.model = masked_language_model(config, str(process.device))
-        texts = unit_texts(graph, config.unit, config.linearize, config.subgraph_triples)
+        texts = unit_texts(graph, config.unit, config.linearize, SUBGRAPH_TRIPLES)
         self.texts = tokenized(texts, self.encoder.tokenizer, config.length)
         self.rows = np.flatnonzero(self.texts.counts)
         if not len(self.rows):

@@ -295,7 +295,7 @@ def missing_golds(questions: Sequence[Question]) -> Finding:
     if without and len(without) == sum(question.answerable for question in questions):
         if any(question.evidence for question in questions):
             return Finding(name, NOTE, "none has any in the file: only rankings can be scored")
-        return Finding(name, YELLOW, "none has any, nor evidence: no metric can score them, only judges that need no gold")
+        return Finding(name, YELLOW, "none has any, nor evidence: only judges that compare answers without gold can score these questions")
     return _share(name, without, len(questions), "have none")
 
 

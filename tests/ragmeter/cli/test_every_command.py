@@ -140,14 +140,9 @@ def test_the_overview_has_the_line_of_every_group(say: Say) -> None:
             assert group.name == name
 
 
-WITH_NUMPY = {"results", "leaderboard", "gate", "submit", "data", "train", "method", "judge"}
-"""Groups whose module still imports numpy where it begins, and not in its commands."""
-
-
 @pytest.mark.parametrize("line", ["nonsense", "{group} --help", "{group} --nonsense"])
 def test_help_and_errors_import_no_numpy(line: str) -> None:
-    groups = [name for name in cli.NAMES if name not in WITH_NUMPY]
-    words = [line.format(group=name).split() for name in groups] if "{" in line else [line.split()]
+    words = [line.format(group=name).split() for name in cli.NAMES] if "{" in line else [line.split()]
     code = (
         "import sys\nfrom ragmeter.cli import main\n"
         f"for words in {words!r}:\n  sys.argv = ['ragmeter', *words]\n"

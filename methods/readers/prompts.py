@@ -56,7 +56,7 @@ class ReadingOptions(BaseModel):
     """Options of readers that prompt a language model."""
 
     prompt: str | None = Field(None, description="a template file of one's own; null: the one that ships")
-    closed_book_prompt: str | None = Field(None, description="the same, for questions that come without a passage")
+    closed_book_prompt: str | None = Field(None, description="prompt for questions that come without a passage; null: the reader's own")
     reading: Literal["own", "benchmark", "benchmark_prompt", "triples"] = Field(
         "own",
         description="whose instructions: own, the templates above; benchmark, those that the benchmark brings, its "
@@ -308,7 +308,7 @@ class TripleTextConfig(MethodConfig):
     form: Literal["line", "words", "statement"] = Field(
         "statement", description="what a triple reads like: line, words or statement (the pocket reader needs this one)"
     )
-    by_head: bool = Field(True, description="what is said of one head in one passage, titled by it")
+    by_head: bool = Field(True, description="write all triples of one head entity into one passage, with the entity as its title")
 
 
 @register(

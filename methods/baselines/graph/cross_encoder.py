@@ -130,13 +130,13 @@ class GraphHybridConfig(CrossEncoderConfig, MethodConfig):
     sparse: RetrieverPart = Field(
         RetrieverChoice(id="bm25_triples"), description="decides between equal scores, too; a bare name stands for {id: …}"
     )
-    sparse_depth: int = Field(100, ge=1, description="triples taken from it")
+    sparse_depth: int = Field(100, ge=1, description="triples taken from BM25")
     dense: RetrieverPart = Field(RetrieverChoice(id="two_tower"), description="dpr_nq, gpr or skp instead; a bare name stands for {id: …}")
-    dense_depth: int = Field(100, ge=1, description="triples taken from it")
+    dense_depth: int = Field(100, ge=1, description="triples taken from the dense retriever")
     merge: Literal["union", "rrf"] = Field(
         "union", description="what is read: all that either found; rrf: the best of both by reciprocal rank"
     )
-    rrf_depth: int = Field(100, ge=1, description="triples read (merge: rrf)")
+    rrf_depth: int = Field(100, ge=1, description="triples that the cross-encoder reads (merge: rrf)")
 
     def preflight(self) -> None:
         """Check the cross-encoder and both retrievers."""

@@ -167,7 +167,7 @@ class GraphCrossEncoderTrainingConfig(ContrastConfig):
     learning_rate: float = Field(
         3e-4, gt=0, description="of AdamW, at its peak; fits MiniLM, which does not learn at 5e-5; larger ones want less"
     )
-    weight_decay: float = Field(0.01, ge=0, description="of matrices")
+    weight_decay: float = Field(0.01, ge=0, description="weight decay of AdamW on matrices; biases and norms have none")
 
 
 def _work(config: GraphCrossEncoderTrainingConfig, of: LengthsOf) -> list[StageWork]:

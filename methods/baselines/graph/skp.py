@@ -473,17 +473,17 @@ class SkpTrainingConfig(TrainingConfig):
         None, ge=8, description="longest text in tokens; null: 64 for triples, 200 (SKP's own run) for subgraphs"
     )
     vector: Vector = Field("first", description="what texts are compared by: the first token; flatten: all tokens (SKP's own run)")
-    contrastive_weight: float = Field(0.2, ge=0, description="of the contrastive loss; that of hidden words counts 1")
+    contrastive_weight: float = Field(0.2, ge=0, description="weight of the contrastive loss; the loss of hidden words has weight 1")
     temperature: float = Field(0.5, gt=0, description="of the contrastive loss")
     redraw: bool = Field(False, description="hide another word of a text in each epoch; SKP draws once, before training")
     epochs: int = Field(5, ge=1, description="SKP's own run: 10")
     batch_size: int = Field(512, ge=1, description="texts that are contrasted with each other; SKP's own run: 8")
     part: int = Field(64, ge=1, description="texts encoded at once; bounds memory, changes nothing")
     learning_rate: float = Field(2e-5, gt=0, description="of AdamW, constant; SKP's own run: SGD at 5e-5")
-    weight_decay: float = Field(0.01, ge=0, description="of matrices")
+    weight_decay: float = Field(0.01, ge=0, description="weight decay of AdamW on matrices; biases and norms have none")
     max_grad_norm: float = Field(1.0, gt=0, description="gradients are scaled down to this norm")
     precision: Literal["no", "bf16", "fp16"] = Field("no", description="mixed precision")
-    save_every: int = Field(50, ge=1, description="steps between two points to go on from")
+    save_every: int = Field(50, ge=1, description="steps between two saved states from which an interrupted training resumes")
 
     @property
     def length(self) -> int:

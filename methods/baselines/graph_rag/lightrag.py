@@ -53,7 +53,7 @@ class LightConfig(GraphConfig):
     """Options of LightRAG."""
 
     mode: Literal["local", "global", "hybrid", "mix", "naive"] = Field("hybrid", description="what is searched; released script: hybrid")
-    gleanings: int = Field(1, ge=0, description="times that the model is asked for what it left out")
+    gleanings: int = Field(1, ge=0, description="times that the model is asked again for entities and relations that it left out")
     top_k: int = Field(60, ge=1, description="entities and relations found")
     threshold: float = Field(0.2, ge=-1, le=1, description="cosine above which they are found")
 

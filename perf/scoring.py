@@ -31,7 +31,7 @@ import numpy as np
 
 from benchmarks.text_batch import AnswerPairs
 from judges.metrics import generation
-from judges.metrics.retrieval import find_positives
+from judges.metrics.positions import find_positives
 from perf.measuring import Bench, medians, parser
 
 ROOT = Path(__file__).resolve().parent.parent

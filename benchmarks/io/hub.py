@@ -232,6 +232,10 @@ def notes(fetched: Sequence[Fetched]) -> tuple[str, ...]:
     )
 
 
+_NAMED = 6
+"""How many patterns an error names."""
+
+
 def _chosen(repository: str, patterns: Sequence[str], listing: _Listing) -> tuple[str, ...]:
     names = best(listing.files, patterns)
     where = f"{repository} at {listing.commit}"
@@ -240,7 +244,7 @@ def _chosen(repository: str, patterns: Sequence[str], listing: _Listing) -> tupl
     if not names:
         held = ", ".join(sorted(listing.files)[:12])
         raise UserError(
-            f"the repository {repository} has no file {' or '.join(patterns)}",
+            f"the repository {repository} has no file {' or '.join(patterns[:_NAMED])}{' …' if len(patterns) > _NAMED else ''}",
             where=where,
             try_this=f"it holds {held}" if held else "it is empty at this revision",
         )

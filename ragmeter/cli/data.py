@@ -227,16 +227,19 @@ def build_corpus(
     common: Common,
     layout: Annotated[
         str | None,
-        option("dpr, atlas, jsonl or parquet (default: by content)", completes=completion.words("dpr", "atlas", "jsonl", "parquet")),
+        option(
+            "dpr, atlas, jsonl, parquet or beir (default: by content)",
+            completes=completion.words("dpr", "atlas", "jsonl", "parquet", "beir"),
+        ),
     ] = None,
     skip_bad: Annotated[bool, option("Leave out records that cannot be read; they are counted.", "--skip-bad")] = False,
 ) -> None:
     """Build a memory-mapped corpus from a dump of passages; a build that was cut off goes on."""
-    from benchmarks import corpus_build
+    from benchmarks import corpus_build, dumps
     from benchmarks.corpus import CARD, read_card
 
     if layout is not None:
-        one_of(layout, corpus_build.LAYOUTS, "layout of a dump", "--layout")
+        one_of(layout, dumps.LAYOUTS, "layout of a dump", "--layout")
     was_there = (output / CARD).exists()
     with common.status(f"reading {source.name}") as status:
 

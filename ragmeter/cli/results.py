@@ -355,20 +355,20 @@ def export(
 ) -> None:
     """Write a stored run's rankings for other tools: a TREC run file, and the positives as qrels."""
     from results.formats import trec
-    from results.store import checkpoints, queries
+    from results.store import checkpoints, records
 
     if form != "trec":
         raise unknown_name("format", form, ("trec",), where="--format")
     store = common.store
     row = checkpoints.find_run(store, run)
     ranked = {prediction.question_id: prediction.evidence for prediction in store.predictions(row.run)}
-    known = queries.questions(store, row.dataset_fingerprint)
-    rankings = [(item.question, ranked.get(item.question, ())) for item in known]
+    known = list(records.gold_questions(store, row.dataset_fingerprint).values())
+    rankings = [(item.id, [found for found in ranked.get(item.id, ()) if found.id not in item.excluded]) for item in known]
     without = None
     with ExitStack() as files:
         lowered = trec.write_run(files.enter_context(_new(output)), rankings, row.method)
         if qrels is not None:
-            without = trec.write_qrels(files.enter_context(_new(qrels)), [(item.question, item.evidence) for item in known])
+            without = trec.write_qrels(files.enter_context(_new(qrels)), known)
     empty = sum(not evidence for _, evidence in rankings)
     value = {
         "run": row.run,

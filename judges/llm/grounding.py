@@ -445,7 +445,7 @@ def not_called(item: Item) -> JudgeCall:
     config=GroundingConfig,
     measures=(FAITHFULNESS, FACTUAL_CORRECTNESS),
     version=2,
-    identity=lambda config: {"ragas": ragas_version()},
+    also=lambda config: {"ragas": ragas_version()},
 )
 def judge_grounding(config: GroundingConfig, services: Services) -> Grounding:
     """A model takes the answer apart into claims and judges each against the passages that the answer was read from.

@@ -82,9 +82,6 @@ def ids(noun: str) -> list[str]:
 
 
 def _entry(noun: str, identifier: str) -> Any:
-    """An entry; of our own ones its module alone is imported."""
-    if module := _written(noun).get(identifier):
-        import_module(module)
     return _registry(noun).get(identifier)
 
 

@@ -132,8 +132,7 @@ class Session:
         """Return the reply to a conversation with as many of the first passages as fit; with `raw`, its thought included."""
         model = self._system.model
         assert model is not None
-        if model.room is not None and model.counter.count(messages(count)) > model.room:
-            room = model.room
+        if (room := model.room) is not None:
             count = longest_prefix(count, lambda some: model.counter.count(messages(some)) <= room)
             if not count and model.counter.count(messages(0)) > room:
                 self.fallback(NO_ROOM)
@@ -216,15 +215,7 @@ class Program:
         self.name, self.config, self.prompts = name, config, prompts
         self.model: ChatModel | None = None
         if hasattr(config, "llm"):
-            self.model = open_llm(
-                config.llm,
-                role=name,
-                cache=services.cache,
-                device=services.device,
-                seed=services.seed,
-                replies=services.replies,
-                thinks=config.thinks,
-            )
+            self.model = open_llm(config.llm, services, role=name, thinks=config.thinks)
         self.tool = tool(config, services) if tool else None
         self.in_flight = self.model.in_flight if self.model else IN_FLIGHT
         self.waits = isinstance(getattr(config, "llm", None), ChatConfig)

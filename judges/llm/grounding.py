@@ -30,7 +30,6 @@ from methods.flow import together
 from methods.models.chat import parse
 from methods.models.llm import LLM, defaults
 
-# -- What the grounding judge reads out of replies, and the arithmetic on it; no model and no ragas in here --
 # A text is taken apart into claims, then each claim is judged against another text: 1, it follows from it; 0, it does
 # not. Faithfulness and factual correctness are counts of such verdicts, as ragas defines them, but never rounded.
 #
@@ -134,9 +133,6 @@ def _claims(results: Sequence[str]) -> list[str]:
     return [sound(claim) for claim in results if claim.strip()]
 
 
-# -- arithmetic --
-
-
 def faithfulness(round_: Mapping[str, Parsed]) -> Score:
     """The share of the answer's claims that follow from the passages, from the calls of one repetition."""
     verdicts = _verdicts(round_, STATEMENTS)
@@ -227,8 +223,7 @@ def mean_score(scores: Sequence[Score]) -> Score:
     return next((score for score in scores if score.value is None), Score(None, "no call was made"))
 
 
-# -- ragas' prompts, without ragas' clients: the only place that knows the package --
-# It is imported when the first prompt is written, for it takes seconds, and never calls anybody here.
+# ragas is imported when the first prompt is written, because that takes seconds; it never calls anybody here.
 
 
 def ragas_version() -> str:
@@ -385,9 +380,6 @@ class Grounding:
         return await self._asker.call(case, repetition)
 
 
-# -- which calls an item needs --
-
-
 def reference_of(question: Question) -> str:
     """The reference text: the first answer, or all of them where all are wanted; "" where there is none."""
     wanted = [answer for answer in question.wanted if answer.strip()] if has_gold(question) else []
@@ -466,9 +458,6 @@ def judge_grounding(config: GroundingConfig, services: Services) -> Grounding:
         services: Of them the cache of replies.
     """
     return Grounding(config, services)
-
-
-# -- Grounding by rule: the same two measures without a model, for offline use. Words are compared, not meanings --
 
 
 FAITHFUL, CORRECT = "claims found", "claims compared"

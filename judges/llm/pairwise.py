@@ -10,7 +10,8 @@ from pydantic import BaseModel, Field
 
 from judges.judge import AS_GIVEN, FIRST, NONE, SECOND, SWAPPED, TIE, JudgeCall, Pair, Parsed, register_judge
 from judges.llm.abstention import gold_abstains, rightly_declines, settled
-from judges.llm.ask import Case, CaseJudge, Golds, LLMJudgeConfig, cut, gold_text, has_gold, prompt_identity
+from judges.llm.ask import Case, CaseJudge, Golds, LLMJudgeConfig, gold_text, has_gold, prompt_identity
+from judges.llm.fences import cut
 from judges.llm.reading import read_criteria
 from methods.api import Prediction
 from methods.models.llm import LLM, defaults

@@ -7,13 +7,11 @@ from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 from judges.judge import Item, JudgeCall, JudgeConfig, Measure, Parsed, Score, register_judge
-from judges.llm.ask import Case, LLMJudgeConfig, Worded, cut, mean_scores, prompt_identity
+from judges.llm.ask import Case, LLMJudgeConfig, Worded, mean_scores, prompt_identity
+from judges.llm.fences import cut
 from judges.llm.rules import NO_CALL, ruled
 from methods.api import Services
 from methods.prompts import Shipped
-
-# -- Does a rewritten text keep what its source says: of answers against their passages --
-
 
 KEPT, LOST, ALTERED = "Kept", "Lost", "Altered"
 SOURCE_CHARS = 40_000
@@ -80,9 +78,6 @@ class ContentJudge(Worded[ContentConfig]):
         return [Case(CONTENT_PART, messages)]
 
 
-# -- Is a text written formally or informally (style transfer's strength): of answers --
-
-
 FORMAL, INFORMAL = "Formal", "Informal"
 STYLE_VERDICTS = (INFORMAL, FORMAL)
 STYLE_PART = "style"
@@ -136,9 +131,6 @@ class StyleJudge(Worded[StyleConfig]):
 def style_scores(calls: Sequence[JudgeCall]) -> dict[str, Score]:
     """Scores from verdicts."""
     return mean_scores(calls, {"formal": {FORMAL: 1.0, INFORMAL: 0.0}, "informal": {FORMAL: 0.0, INFORMAL: 1.0}})
-
-
-# -- The style classifier without a model: a count of what formal prose does without --
 
 
 _SLANG = """

@@ -84,7 +84,7 @@ class GraphQueries:
         seeds = config.neighborhood.seeds
         self._namer: Namer = GraphNamer()
         if (llm := seeds.active_llm) is not None:
-            model = open_llm(llm, role="seeds", cache=services.cache, device=services.device, seed=services.seed, replies=services.replies)
+            model = open_llm(llm, services, role="seeds")
             self._namer = LLMNamer(model, seeds.prompt)
         self._encoder = LazyEncoder(config.kg.similarity.encoder, services)
 

@@ -109,9 +109,7 @@ class Hyde:
         self.config = config
         self._services = services
         self._dense = config.retriever.build(services)
-        self._writer = open_llm(
-            config.llm, role=NOTE, cache=services.cache, device=services.device, seed=services.seed, replies=services.replies
-        )
+        self._writer = open_llm(config.llm, services, role=NOTE)
 
     def index(self, corpus: Corpus, folder: Path | None = None) -> HydeIndex:
         """The index of dense retrieval."""

@@ -99,9 +99,7 @@ class PromptedRqRag:
         self.config = config
         self._services = services
         self._retriever = config.retriever.component.build(services)
-        self._model = open_llm(
-            config.llm, role=NOTE, cache=services.cache, device=services.device, seed=services.seed, replies=services.replies
-        )
+        self._model = open_llm(config.llm, services, role=NOTE)
 
     def index(self, corpus: Corpus, folder: Path | None = None) -> PromptedIndex:
         """The index of the retriever underneath."""
@@ -148,7 +146,6 @@ def queries_of(reply: str) -> list[str]:
     return [line for line in lines if len(line) <= LONGEST and any(character.isalnum() for character in line)][:MOST]
 
 
-# -- The tree that RQ-RAG's model writes: at each node it rewrites, decomposes or disambiguates, searches, or answers --
 # A node is a text that ends where the model decides next. From each, all three kinds of query are tried and searched
 # with, and an answer is written; at the last depth there is only the answer. With depth 2 a question has 1 + 3 + 9
 # answers. Which of them counts is decided by the model's own likelihoods, never by gold.
@@ -317,9 +314,6 @@ def _cost(generation: Generation, prompt: str, step: str) -> Usage:
     prompt_tokens, completion_tokens = generation.prompt_tokens, generation.completion_tokens
     trace().calls.append(Call(NOTE, step, kept(prompt), kept(generation.text), prompt_tokens, completion_tokens, generation.seconds))
     return Usage(prompt_tokens, completion_tokens, model_calls=1)
-
-
-# -- RQ-RAG with its own model: as a retriever, whose passages any reader reads, and whole, answering by itself --
 
 
 TREES = 16

@@ -249,9 +249,7 @@ class Synthesis:
         self.states = states
         self.prompts = Prompts(config.prompts)
         services = services or Services()
-        self.model = model or open_llm(
-            config.llm, role="synthesis", cache=services.cache, device=services.device, seed=services.seed, replies=services.replies
-        )
+        self.model = model or open_llm(config.llm, services, role="synthesis")
         self.put_aside: Counter[str] = Counter()
         options = config.model_dump(mode="json", exclude={"llm"})
         self._made_of = [VERSION, options, self.model.config.model_dump(mode="json", exclude={"base_url"}), self.prompts.hash]

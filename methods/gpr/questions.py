@@ -31,9 +31,6 @@ from methods.models.rewriter import refuses, said
 from methods.prompts import Shipped
 from methods.training import Progress, Silent
 
-# -- A triple with one end hidden, and what a text must be to be a question for the hidden end --
-
-
 Side = Literal["head", "tail"]
 SIDES: tuple[Side, Side] = ("head", "tail")
 
@@ -147,7 +144,6 @@ def checked(question: str | None, masked: MaskedTriple, counts: Counter[str], wh
     return question if reason is None else None
 
 
-# -- Questions on disk: a line of JSON each, in the order of the triples, written as they come and taken up again --
 # {"tid": "t…", "h": head, "r": relation, "t": tail, "side": "head" | "tail", "question": …, "generator": …}
 #
 # `side` is the hidden end. Questions of several generators may stand in one file.
@@ -256,9 +252,6 @@ class CachedQuestions:
         return [checked(self._questions.get((item.id, item.side)), item, self.counts, "not in the file") for item in batch]
 
 
-# -- Questions by a chat model: our own prompt, its replies read, and asked again where they cannot be used --
-
-
 TRIES = 3
 """The first try, and two more with other seeds."""
 PROMPT = Shipped("methods.gpr", "questions")
@@ -342,7 +335,6 @@ def _bare(line: str) -> str:
     return " ".join(text.split())
 
 
-# -- Questions without a model, from the words of the relation: for tests and dry runs, on any graph --
 # They are no natural language ("What is the languages spoken of Jamaica?"), and results that rest on them are not the
 # paper's; the generator's name says so in every row.
 
@@ -380,7 +372,6 @@ def chosen(patterns: Sequence[str], masked: MaskedTriple) -> str:
     return patterns[int(masked.id[1:], 16) % len(patterns)]
 
 
-# -- Questions without a model for the relations of worlds, in natural language --
 # Each masked triple is a statement of its relation with the hidden end asked for: "Korv was first described by Ada Rin"
 # becomes "By which person was Korv first described?" or "What was first described by Ada Rin?". These statements are what
 # the documents of worlds are written from; the questions of the benchmark have templates of their own, with other words
@@ -558,9 +549,7 @@ def generator_of(config: QuestionsConfig, services: Services) -> QuestionGenerat
         UserError: Its file, prompt or key cannot be used.
     """
     if (llm := config.active_llm) is not None:
-        model = open_llm(
-            llm, role="masked triples", cache=services.cache, device=services.device, seed=services.seed, replies=services.replies
-        )
+        model = open_llm(llm, services, role="masked triples")
         return LLMQuestions(model, config.prompt)
     if config.generator == "cache" and config.path is not None:
         return CachedQuestions(Path(config.path).expanduser())

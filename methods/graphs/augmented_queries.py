@@ -178,9 +178,7 @@ def generator_of(config: QueriesConfig, services: Services) -> QueryGenerator:
     """The generator that options name."""
     if (llm := config.active_llm) is None:
         return TemplateQueries(config.most)
-    model = open_llm(
-        llm, role="augmented queries", cache=services.cache, device=services.device, seed=services.seed, replies=services.replies
-    )
+    model = open_llm(llm, services, role="augmented queries")
     return LLMQueries(model, config.most, config.prompt)
 
 
@@ -220,7 +218,6 @@ def _facts(request: QueryRequest) -> list[tuple[str, str]]:
     return list({text: (name, text) for name, text in reversed(free or facts)}.values())[::-1]
 
 
-# -- What each step leaves in a folder of work, and how a later run takes it up: what lies there is not made again --
 # kg/DOCUMENT.json            a graph
 # subgraphs/QUESTION.json     seeds, scores and both cuts
 # queries/QUESTION.json       the queries of both sizes

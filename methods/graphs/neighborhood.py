@@ -203,9 +203,6 @@ def _unit(vectors: np.ndarray) -> np.ndarray:
     return vectors / np.where(lengths > 0, lengths, 1)
 
 
-# -- Where a ranking of entities is cut: just before its steepest fall (Algorithm 1 of ARK) --
-
-
 SIGNIFICANT = 12
 """Digits of a score that count: nodes in equal positions differ in the last ones by rounding, not by rank."""
 
@@ -288,9 +285,6 @@ def cut(scores: NDArray[np.float64], config: CutConfig, eps: float) -> Cut:
     falls = scores[config.min_k - 1 : last] / scores[config.min_k : last + 1]
     steepest = int(np.argmax(falls))
     return Cut(config.min_k + steepest, considered, float(np.log(falls[steepest])))
-
-
-# -- What lies around the answer of a question in its document's graph: seeds, scores, and the two cuts --
 
 
 SIZES = ("large", "small")

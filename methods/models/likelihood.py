@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from methods.prompts import beginning, encoded
+
 if TYPE_CHECKING:
     from torch import Tensor
 
@@ -78,19 +80,13 @@ class TextEncoder:
 
     def __init__(self, tokenizer: Any, continues: bool = True) -> None:
         self.tokenizer = tokenizer
-        # What is too long is cut or refused here; the library's warning about it would only worry people.
-        if hasattr(tokenizer, "deprecation_warnings"):
-            tokenizer.deprecation_warnings["sequence-length-is-longer-than-the-specified-maximum"] = True
         self.continues = continues
-        plain, special = self._ids(["a"])[0], list(tokenizer("a")["input_ids"])
-        position = next((n for n in range(len(special)) if special[n : n + len(plain)] == plain), 0)
-        self.before: list[int] = special[:position]
-        self.after: list[int] = [] if continues else special[position + len(plain) :]
+        self.before = beginning(tokenizer)
+        end = len(self.before) + len(self._ids(["a"])[0])
+        self.after: list[int] = [] if continues else list(tokenizer("a")["input_ids"])[end:]
 
     def _ids(self, texts: Sequence[str]) -> list[list[int]]:
-        if not texts:
-            return []
-        return [list(ids) for ids in self.tokenizer(list(texts), add_special_tokens=False)["input_ids"]]
+        return encoded(self.tokenizer, texts)
 
     def prompts(self, texts: Sequence[str]) -> list[list[int]]:
         """Ids of prompts; the special tokens before a text are added unless it begins with them already."""

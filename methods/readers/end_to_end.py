@@ -22,9 +22,6 @@ from methods.readers.prompts import prompt_tokens, reading_work
 from methods.registry import MethodConfig, register
 from methods.work import Lengths, Work, ask, needs_of
 
-# -- ChatQA: a plain text, as its card has it. Source: Liu et al. 2025, ChatQA (arXiv:2401.10225) --
-
-
 SYSTEM = (
     "System: This is a chat between a user and an artificial intelligence assistant. The assistant gives helpful, detailed, "
     "and polite answers to the user's questions based on the context. The assistant should also indicate when the answer "
@@ -106,9 +103,6 @@ class ChatQa(CausalReader):
 
     def _rendered(self, question: str, passages: Sequence[Passage]) -> str:
         return self._begin + chatqa_prompt(question, passages, self._instruction)
-
-
-# -- In-context RAG: questions of the training data with their passages and answers, then the question --
 
 
 class InContextConfig(ChatReaderConfig):

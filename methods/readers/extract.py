@@ -86,8 +86,6 @@ def short(text: str, shown: Shown = _nothing) -> str:
     return _short(text, shown).text
 
 
-# -- The rule `short` --
-
 _ROUNDS = 8
 _MOST_MARKS = 32
 _ENDS = (

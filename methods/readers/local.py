@@ -45,7 +45,7 @@ class CausalReaderConfig(CausalConfig, ReadingOptions, MethodConfig):
         self.templates()
 
 
-def _weights(config: CausalReaderConfig) -> str:
+def _weights(config: CausalReaderConfig | Seq2SeqReaderConfig) -> str:
     return f"{weights_hash(config.model, config.revision)}-{config.templates()}"
 
 
@@ -170,14 +170,7 @@ class CausalReader:
 
     def _fit(self, question: str, passages: Sequence[Passage]) -> str | None:
         """The prompt with as many passages, best first, as fit; of a first one that does not, its beginning."""
-        low, high = 0, len(passages)  # that many fit; one more than high does not
-        if high and self._length(question, passages) > 0:
-            while high - low > 1:
-                middle = (low + high) // 2
-                low, high = (middle, high) if self._length(question, passages[:middle]) <= 0 else (low, middle)
-        else:
-            low = high
-        kept: list[Passage] = list(passages[:low])
+        kept = list(passages[: longest_prefix(len(passages), lambda count: self._length(question, passages[:count]) <= 0)])
         if not kept and passages:
             kept = self._cut(question, passages[0])
         return self._rendered(question, kept) if self._length(question, kept) <= 0 else None
@@ -185,12 +178,11 @@ class CausalReader:
     def _cut(self, question: str, passage: Passage) -> list[Passage]:
         """As many words of a passage as fit, none of them where not one fits."""
         words = passage.text.split()
-        low, high = 0, len(words)
-        while high - low > 1:
-            middle = (low + high) // 2
-            short = Passage(passage.id, passage.title, " ".join(words[:middle]))
-            low, high = (middle, high) if self._length(question, [short]) <= 0 else (low, middle)
-        return [Passage(passage.id, passage.title, " ".join(words[:low]))] if low else []
+
+        def short(count: int) -> list[Passage]:
+            return [Passage(passage.id, passage.title, " ".join(words[:count]))] if count else []
+
+        return short(longest_prefix(len(words), lambda count: self._length(question, short(count)) <= 0))
 
     def _rendered(self, question: str, passages: Sequence[Passage]) -> str:
         assert self._instructions is not None
@@ -212,9 +204,6 @@ class CausalReader:
 
     def _excess(self, prompt: str) -> int:
         return len(self._model.encode(prompt)) - self._model.room
-
-
-# -- Reading by the pocket model that the package carries, in the format it was trained on --
 
 
 TRAINED_LENGTH = 424
@@ -273,7 +262,6 @@ class PocketReader(CausalReader):
         return self._model.render("", answer_prompt(question, passages))
 
 
-# -- Reading by a local encoder–decoder model (Flan-T5 …) --
 # T5's vocabulary has no line break: asked for a list of lines it writes one line, which evaluators that count lines see
 # as a single answer.
 
@@ -294,10 +282,6 @@ class Seq2SeqReaderConfig(Seq2SeqConfig, ReadingOptions, MethodConfig):
         self.templates()
 
 
-def _seq2seq_weights(config: Seq2SeqReaderConfig) -> str:
-    return f"{weights_hash(config.model, config.revision)}-{config.templates()}"
-
-
 T5_PROMPT = 512
 """Longest prompt of models that name none."""
 
@@ -310,7 +294,7 @@ T5_PROMPT = 512
     config=Seq2SeqReaderConfig,
     presets={"rog": {"reading": "triples", "max_prompt_tokens": 507, "max_new_tokens": 128}},
     extra="models",
-    checkpoint_hash=_seq2seq_weights,
+    checkpoint_hash=_weights,
     work=lambda config, lengths: reading_work(config, lengths, config, T5_PROMPT),
     needs=needs_of,
 )

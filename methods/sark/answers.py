@@ -123,15 +123,10 @@ def answerer_of(config: LabelsConfig, services: Services, seed: int) -> Answerer
         UserError: Its key, template or weights cannot be used.
     """
     if (llm := config.active_llm) is not None:
-        model = open_llm(
-            llm, role="passage labels", cache=services.cache, device=services.device, seed=services.seed, replies=services.replies
-        )
+        model = open_llm(llm, services, role="passage labels")
         return LLMAnswerer(model, config.prompt)
     component = config.component
     return ReaderAnswerer(component.build(services), component.fingerprint, config.known, seed)
-
-
-# -- Is an answer right (E of eq. 2): exact match first, and a judge for what matches no gold exactly --
 
 
 MATCH, PARTIAL, MISMATCH = "Match", "Partial", "Mismatch"

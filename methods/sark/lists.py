@@ -187,9 +187,7 @@ def right_answer(question: Question) -> str:
 def orderer_of(config: ListsConfig, services: Services) -> Orderer:
     """The orderer that options name."""
     if (llm := config.active_llm) is not None:
-        model = open_llm(
-            llm, role="list orders", cache=services.cache, device=services.device, seed=services.seed, replies=services.replies
-        )
+        model = open_llm(llm, services, role="list orders")
         return LLMOrderer(model, config.prompt)
     return EvidenceOrderer()
 

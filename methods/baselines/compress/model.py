@@ -122,8 +122,6 @@ class SoftModel(nn.Module):
         """One of the rows of `marks`, [1, h]."""
         return self.part("marks")[which : which + 1]
 
-    # -- texts to pieces -------------------------------------------------------------------------------------------
-
     def written(self, text: str) -> str:
         """A passage as this base reads passages."""
         if not self._pocket:
@@ -183,8 +181,6 @@ class SoftModel(nn.Module):
         """Whether a prompt leaves room for a reply of so many tokens."""
         return size(prompt) + reply <= self.room
 
-    # -- reading and writing ---------------------------------------------------------------------------------------
-
     def through(self, adapter: str | None) -> AbstractContextManager[None]:
         """Context in which the base is read through one of its adapters, or bare (None)."""
         return self.adapters.use(adapter) if self.adapters else nullcontext()
@@ -238,8 +234,6 @@ class SoftModel(nn.Module):
             adapter = name.partition(LORA)[2]
             opened = any(f".{item}." in adapter for item in wanted) if adapter else any(name.startswith(f"{item}.") for item in wanted)
             parameter.requires_grad_(opened)
-
-    # -- on disk ---------------------------------------------------------------------------------------------------
 
     def _kept(self) -> dict[str, Tensor]:
         return {name: item for name, item in self.state_dict().items() if name.startswith("parts.") or LORA in name}

@@ -153,9 +153,6 @@ class RecompExtractive(SentenceCompressor):
         return np.isin(np.arange(len(scores)), np.argsort(-scores, kind="stable")[: self._number])
 
 
-# -- A summary by an encoder-decoder model --
-
-
 class RecompAbstractiveConfig(Seq2SeqConfig, MethodConfig):
     """Options of RECOMP's summarizer."""
 
@@ -209,7 +206,7 @@ class RecompAbstractive:
         def fits(count: int) -> bool:
             return len(self._model.encode(prompt(count))) <= self._model.room
 
-        count = len(words) if fits(len(words)) else longest_prefix(len(words), fits)
+        count = longest_prefix(len(words), fits)
         if not count:
             return "", {}
         return prompt(count), {"recomp_abstractive": {"words_read": count, "of": len(words)}} if count < len(words) else {}

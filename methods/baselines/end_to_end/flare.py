@@ -66,7 +66,7 @@ class Writer:
         def fits(count: int) -> bool:
             return len(self._model.encode(prompt(count))) <= self._model.room
 
-        count = len(passages) if fits(len(passages)) else longest_prefix(len(passages), fits)
+        count = longest_prefix(len(passages), fits)
         if not count and not fits(0):
             q.fallback(NO_ROOM)
             return []

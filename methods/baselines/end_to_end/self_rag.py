@@ -97,9 +97,6 @@ class Segment:
         return self.likelihood + config.relevance * relevant + config.support * supported + config.usefulness * useful
 
 
-# -- By its own model --
-
-
 class TagModel:
     """A model that writes tags, and how probable each is; prompts of all questions that wait go through together.
 
@@ -150,7 +147,7 @@ class TagModel:
         def fits(count: int) -> bool:
             return len(self._model.encode(shown(count))) <= self._model.room
 
-        count = len(words) if fits(len(words)) else longest_prefix(len(words), fits)
+        count = longest_prefix(len(words), fits)
         if not count:
             q.fallback(NO_ROOM)
             return None
@@ -211,9 +208,6 @@ async def self_rag(q: Session) -> str:
         if segments:
             return max(segments, key=lambda item: item.score(q.config)).answer
     return plain((await model.written(q, f"{head}[No Retrieval]", "answer")).text)
-
-
-# -- By prompts --
 
 
 _LINE = re.compile(r"^[^\w\n]*(relevant|answer|supported|useful)\W*:\s*(.*)$", re.IGNORECASE | re.MULTILINE)

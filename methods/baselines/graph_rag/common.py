@@ -171,9 +171,6 @@ class AskedOnce:
         return reply.text, reply.usage, ""
 
 
-# -- A corpus of which each question uses some rows, and what is indexed of these --
-
-
 @dataclass(frozen=True)
 class Group:
     """The rows that are indexed as one.
@@ -234,8 +231,6 @@ class SystemIndex(ABC):
         self._groups: OrderedDict[bytes, Group] = OrderedDict()
         self._prepared: dict[bytes, asyncio.Task[Any]] = {}
 
-    # -- what a system says --
-
     @abstractmethod
     async def retrieve_one(self, query: Query, k: int) -> Ranking:
         """The passages that a question may use, best first."""
@@ -247,8 +242,6 @@ class SystemIndex(ABC):
     async def prepare(self, group: Group) -> tuple[Any, Usage]:
         """What a model says of a group as a whole, whatever is asked, and what that cost."""
         return None, Usage()
-
-    # -- what is the same for all --
 
     async def prepared(self, group: Group) -> Any:
         """What a model has said of a group, which is asked for once; what that cost is the index's, no question's."""
@@ -379,14 +372,7 @@ class System:
             return None
         own = self.config.llm.max_tokens
         llm = self.config.llm.model_copy(update={"max_tokens": own and min(longest, own)})
-        return open_llm(
-            llm,
-            role=role,
-            cache=self._services.cache,
-            device=self._services.device,
-            seed=self._services.seed,
-            replies=self._services.replies,
-        )
+        return open_llm(llm, self._services, role=role)
 
     def opened(self, corpus: Corpus, reads: Sequence[ChunkRead] | None, usage: Usage, folder: Path | None) -> Any:
         """The index over what was read."""
@@ -460,9 +446,6 @@ def reading_work(config: Any, lengths: Lengths, calls: int = 1) -> Work:
 def indexed_passages(config: SystemConfig, lengths: Lengths) -> float:
     """Passages that are indexed, each once for every group that it is in."""
     return lengths.corpus if config.scope == "corpus" else lengths.own
-
-
-# -- What systems do with scores and texts --
 
 
 def minmax(scores: NDArray[np.float64]) -> NDArray[np.float64]:

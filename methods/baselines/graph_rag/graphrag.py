@@ -258,9 +258,6 @@ def report_passages(reported: Reported, nearby: Sequence[int]) -> list[Passage]:
     return [Passage(f"report {c}", reports[c].title, reports[c].text) for c in chosen]
 
 
-# -- Global search --
-
-
 class _Point(BaseModel):
     description: str
     score: float

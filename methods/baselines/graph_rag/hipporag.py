@@ -232,9 +232,6 @@ def likenesses(phrases: Sequence[str], vectors: NDArray[np.float32], threshold: 
     return kept
 
 
-# -- Version 2 --
-
-
 class _Kept(BaseModel):
     facts: list[str]
 

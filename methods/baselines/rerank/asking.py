@@ -108,9 +108,7 @@ class AskingReranker(ABC):
         thinks: bool = False,
     ) -> None:
         self.config, self.name = config, name
-        self.model: ChatModel | LabelModel = model or open_llm(
-            config.llm, role=name, cache=services.cache, device=services.device, seed=services.seed, replies=services.replies, thinks=thinks
-        )
+        self.model: ChatModel | LabelModel = model or open_llm(config.llm, services, role=name, thinks=thinks)
         self.in_flight = self.model.in_flight
         limits_of_room = (self.model.room, None if config.context is None else config.context - config.llm.longest)
         room = min((room for room in limits_of_room if room is not None), default=None)

@@ -20,6 +20,7 @@ from benchmarks.core.errors import UserError
 from benchmarks.corpus import Corpus
 from benchmarks.schema import Query
 from methods.models.likelihood import batches, logits_only_at
+from methods.prompts import encoded
 from methods.retrieval.ranking import PointwiseConfig, PointwiseReranker
 from methods.work import Lengths, Work, encode
 
@@ -93,11 +94,7 @@ class PairReranker(PointwiseReranker, ABC):
 
     def tokens(self, texts: Sequence[str], most: int | None = None) -> list[list[int]]:
         """Token ids of texts without special tokens, the first of them."""
-        if not texts:
-            return []
-        # Too long a text is meant to be cut; the library's warning about it would only worry people.
-        self.tokenizer.deprecation_warnings["sequence-length-is-longer-than-the-specified-maximum"] = True
-        return [list(ids[:most]) for ids in self.tokenizer(list(texts), add_special_tokens=False)["input_ids"]]
+        return [ids[:most] for ids in encoded(self.tokenizer, texts)]
 
 
 def ends(mask: Tensor) -> tuple[Tensor, Tensor]:

@@ -19,7 +19,8 @@ from benchmarks.worlds.text import statements
 from methods.api import FAILED, TRUNCATED, Answer, Context, Ranking, Services
 from methods.flow import each
 from methods.pipeline import assemble
-from methods.readers.prompts import as_statement, longest_prefix
+from methods.readers.prompts import longest_prefix
+from methods.readers.triple_text import as_statement
 from methods.registry import Component
 from tests.support.server import ChatRequest, OpenAIServer, Written
 

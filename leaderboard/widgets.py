@@ -109,7 +109,7 @@ def draw(chart: altair.TopLevelMixin, *, alt: str, key: str | None = None) -> No
 
 
 def _page_component():  # type: ignore[no-untyped-def]  # Streamlit's ComponentRenderer, whose module is imported lazily
-    """The component, registered anew where this Streamlit runtime does not know it yet."""
+    """Return the component; a new Streamlit runtime registers it again."""
     return st.components.v2.component(NAME, css=asset("view.css"), js=asset("view.js"))
 
 

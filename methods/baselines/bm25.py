@@ -49,7 +49,7 @@ class BM25Config(MethodConfig):
     tokens: Literal["normalized", "bm25s"] = Field(
         "normalized",
         description="normalized: query and passages in one Unicode form, unspaced scripts and Korean by pairs of characters, C++, C# "
-        "and .NET as words; bm25s: bm25s' words, as before version 3, for rows that were published with them",
+        "and .NET as words; bm25s: bm25s' own words, to reproduce rows that were published with them",
     )
     statistics: Literal["candidates", "corpus"] | None = Field(
         None,

@@ -30,7 +30,7 @@ class TrainConfig(TrainingOptions):
     learning_rate: float = Field(2e-5, gt=0, description="of AdamW; paper 2e-5")
     schedule: Literal["constant", "linear", "cosine"] = Field("constant", description="how the rate goes on")
     warm_up: float = Field(0.0, ge=0, description="share of the steps in which the rate rises, else a number of steps")
-    weight_decay: float = Field(0.01, ge=0, description="of matrices")
+    weight_decay: float = Field(0.01, ge=0, description="weight decay of AdamW on matrices; biases and norms have none")
     max_grad_norm: float = Field(1.0, gt=0, description="gradients are scaled down to this norm")
     batch_size: int = Field(512, ge=1, description="rows of a step; paper 512")
     micro_batch: int = Field(64, ge=1, description="rows encoded at once; bounds memory, the mean is the same")

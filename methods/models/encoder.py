@@ -108,7 +108,7 @@ class EncoderConfig(BaseModel):
     model: str = Field(MINILM, description="a folder or hub id of a SentenceTransformer; minilm: all-MiniLM-L6-v2")
     revision: str | None = Field(None, description="revision of a hub id")
     query_model: str | None = Field(None, description="the model of the queries, where they have one of their own")
-    query_revision: str | None = Field(None, description="revision of query_model")
+    query_revision: str | None = Field(None, description="commit, tag or branch of query_model on the hub")
     architecture: Literal["sentence-transformer", "dpr"] = Field(
         "sentence-transformer", description="dpr: the two encoders of DPR, which reads title and text as two segments"
     )
@@ -116,7 +116,7 @@ class EncoderConfig(BaseModel):
     passage_prompt: str | None = Field(None, description="put before each passage; null: the model's own")
     instruction: str | None = Field(None, description="takes the place of {instruction} in the prompts")
     query_task: str | None = Field(None, description='adapter for queries, for models that have several; "": explicitly none of them')
-    passage_task: str | None = Field(None, description="adapter for passages, likewise")
+    passage_task: str | None = Field(None, description='adapter for passages, for models that have several; "": explicitly none of them')
     pooling: Literal["cls", "mean", "lasttoken"] | None = Field(
         None, description="how token vectors become one: the first, their mean, the last; null: the model's own"
     )

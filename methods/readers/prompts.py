@@ -51,7 +51,7 @@ class ReadingOptions(BaseModel):
     """Options of readers that prompt a language model."""
 
     prompt: str | None = Field(None, description="a template file of one's own; null: the one that ships")
-    closed_book_prompt: str | None = Field(None, description="the same, for questions that come without a passage")
+    closed_book_prompt: str | None = Field(None, description="prompt for questions that come without a passage; null: the reader's own")
     reading: Literal["own", "benchmark", "benchmark_prompt", "triples"] = Field(
         "own",
         description="whose instructions: own, the templates above; benchmark, those that the benchmark brings, its "

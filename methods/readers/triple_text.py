@@ -44,7 +44,7 @@ class TripleTextConfig(MethodConfig):
     form: Literal["line", "words", "statement"] = Field(
         "statement", description="what a triple reads like: line, words or statement (the pocket reader needs this one)"
     )
-    by_head: bool = Field(True, description="what is said of one head in one passage, titled by it")
+    by_head: bool = Field(True, description="write all triples of one head entity into one passage, with the entity as its title")
 
 
 @register(

@@ -197,7 +197,7 @@ Scored = tuple[Rows, NDArray[np.float64]]
 class TripleSearchConfig(ModelMethodConfig):
     """Options of every pair of towers over triples."""
 
-    similarity: Literal["cosine", "dot"] = Field("cosine", description="of a question and a triple; paper: cosine")
+    similarity: Literal["cosine", "dot"] = Field("cosine", description="similarity of a question and a triple; paper: cosine")
     scope: SearchScope = Field(
         "question", description="which triples compete: those of the question's own graph (paper), or global: of all graphs"
     )

@@ -330,7 +330,9 @@ class TrainConfig(TrainingOptions):
 
     epochs: int = Field(30, ge=1, description="times that each row is used; paper 30, released 100")
     learning_rate: float = Field(1e-6, gt=0, description="of AdamW, at its peak; paper 1e-6, released 1e-5")
-    warm_up: float = Field(0.0, ge=0, description="share of the steps in which it rises, below 1; else their number")
+    warm_up: float = Field(
+        0.0, ge=0, description="steps in which the learning rate rises: a share of all steps if below 1, else their number"
+    )
     schedule: Literal["linear", "constant", "cosine"] = Field("linear", description="how the rate goes on")
     schedule_over: Literal["steps", "batches"] = Field(
         "steps", description="batches (released): the rate falls as if each batch of an accumulated step were a step, so that it ends high"

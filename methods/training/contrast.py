@@ -71,10 +71,12 @@ class ContrastConfig(HeldOutConfig):
     batch_size: int = Field(32, ge=1, description="positives of a step")
     part: int = Field(64, ge=1, description="pairs read at once; bounds memory, changes nothing")
     learning_rate: float = Field(1e-4, gt=0, description="of AdamW, at its peak")
-    warm_up: float = Field(0.1, ge=0, description="share of the steps in which it rises, below 1; else their number")
-    weight_decay: float = Field(0.0, ge=0, description="of matrices")
+    warm_up: float = Field(
+        0.1, ge=0, description="steps in which the learning rate rises: a share of all steps if below 1, else their number"
+    )
+    weight_decay: float = Field(0.0, ge=0, description="weight decay of AdamW on matrices; biases and norms have none")
     max_grad_norm: float = Field(1.0, gt=0, description="gradients are scaled down to this norm")
-    save_every: int = Field(50, ge=1, description="steps between two points to go on from")
+    save_every: int = Field(50, ge=1, description="steps between two saved states from which an interrupted training resumes")
 
     def preflight(self) -> None:
         """Check references and the base."""

@@ -68,10 +68,10 @@ def _run(app: Any) -> int:
     as_json = "--json" in sys.argv
     try:
         code = app(standalone_mode=False, prog_name="ragmeter")
-        # What is still to be written is written here, where somebody can be told that it cannot.
+        # What is still to be written is written here, where a failure can still be reported.
         sys.stdout.flush()
     except BrokenPipeError:
-        # The reader of our output went away (`ragmeter runs | head`); there is nobody left to tell.
+        # The reader of our output went away (`ragmeter list runs | head`).
         _to_nowhere()
         return UNREAD
     except KeyboardInterrupt:
@@ -197,7 +197,7 @@ def _known(context: Any, kind: str) -> list[str]:
 
 
 def _stopped(what: str, as_json: bool) -> None:
-    """To be stopped is no error: a program is told of it as of one, people are not."""
+    """Report that the command was stopped: as an error in JSON, as a plain line to people."""
     if as_json:
         _say(UserError(what), as_json)
     else:

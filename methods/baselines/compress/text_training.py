@@ -48,7 +48,7 @@ class TextTrainingConfig(DataConfig):
     documents: int = Field(5, ge=1, description="passages of a question: its evidence, then others of its candidates, in random order")
     max_length: int = Field(512, ge=16, description="tokens of a text at most")
     train: StepOptions = StepOptions.model_validate({"learning_rate": 2e-5, "batch_size": 64})
-    weight_decay: float = Field(0.01, ge=0, description="of matrices")
+    weight_decay: float = Field(0.01, ge=0, description="weight decay of AdamW on matrices; biases and norms have none")
 
     def preflight(self) -> None:
         """Check references and models."""

@@ -52,10 +52,12 @@ class StepOptions(BaseModel):
 
     epochs: int = Field(1, ge=1, description="times that each row is used")
     learning_rate: float = Field(1e-4, gt=0, description="of AdamW, at its peak")
-    warm_up: float = Field(0.05, ge=0, description="share of the steps in which it rises, below 1; else their number")
+    warm_up: float = Field(
+        0.05, ge=0, description="steps in which the learning rate rises: a share of all steps if below 1, else their number"
+    )
     batch_size: int = Field(128, ge=1, description="rows of a step")
     micro_batch: int = Field(2, ge=1, description="rows read at once; bounds memory, the gradient is the same")
-    save_every: int = Field(200, ge=1, description="steps between two points to go on from")
+    save_every: int = Field(200, ge=1, description="steps between two saved states from which an interrupted training resumes")
 
 
 class SoftStepOptions(StepOptions):
@@ -80,7 +82,9 @@ class SoftTrainingConfig(HeldOutConfig):
         "data", description="what is taught: the data's answers, or what the base itself answers from the passages as text"
     )
     passages: int | None = Field(None, ge=1, description="passages of pretraining, drawn by the seed; null: all of the data's corpus")
-    restored: float = Field(0.5, ge=0, le=1, description="share of them that are written out again; of the others only the second half is")
+    restored: float = Field(
+        0.5, ge=0, le=1, description="share of the passages that are reconstructed in full; of the others only the second half is"
+    )
     questions: int | None = Field(
         None, ge=1, description="ours: pretraining asks so many questions of one passage at most, in place of writing passages out"
     )
@@ -96,7 +100,7 @@ class SoftTrainingConfig(HeldOutConfig):
     ranking: float = Field(0.05, gt=0, description="weight of the squared distance from them; published 0.05")
     pretrained: SoftStepOptions = SoftStepOptions.model_validate({})
     tuned: SoftStepOptions = SoftStepOptions.model_validate({})
-    weight_decay: float = Field(0.1, ge=0, description="of matrices")
+    weight_decay: float = Field(0.1, ge=0, description="weight decay of AdamW on matrices; biases and norms have none")
     max_grad_norm: float = Field(1.0, gt=0, description="gradients are scaled down to this norm")
 
     @model_validator(mode="after")

@@ -33,7 +33,9 @@ class FlareConfig(SearchingConfig, CausalConfig):
     max_new_tokens: int = Field(64, ge=1, description="longest draft")
     sentences: int = Field(4, ge=1, description="of an answer at most (256 tokens)")
     unsure: float = Field(0.8, ge=0, le=1, description="a draft with a token no likelier than this is searched with")
-    left_out: float = Field(0.4, ge=0, le=1, description="tokens no likelier than this are no part of the query")
+    left_out: float = Field(
+        0.4, ge=0, le=1, description="leave tokens of a draft out of the search query if the model gave them at most this probability"
+    )
 
 
 class Writer:

@@ -114,6 +114,8 @@ def _json(path: Path) -> Any:
     return json.loads(path.read_text("utf-8")) if path.is_file() else None
 
 
+RRF_DAMPING = 60
+"""Added to every rank when rankings are merged by reciprocal ranks."""
 BACKFILLED_FROM = "backfilled_from"
 """Key in the `notes` of a ranking longer than what was read: from this place (from 0) on, BM25's order stands."""
 WHERE = "graph_hybrid, option model"
@@ -126,14 +128,13 @@ class GraphHybridConfig(CrossEncoderConfig, ModelMethodConfig):
     sparse: RetrieverPart = Field(
         RetrieverChoice(id="bm25_triples"), description="decides between equal scores, too; a bare name stands for {id: …}"
     )
-    sparse_depth: int = Field(100, ge=1, description="triples taken from it")
+    sparse_depth: int = Field(100, ge=1, description="triples taken from BM25")
     dense: RetrieverPart = Field(RetrieverChoice(id="two_tower"), description="dpr_nq, gpr or skp instead; a bare name stands for {id: …}")
-    dense_depth: int = Field(100, ge=1, description="triples taken from it")
+    dense_depth: int = Field(100, ge=1, description="triples taken from the dense retriever")
     merge: Literal["union", "rrf"] = Field(
         "union", description="what is read: all that either found; rrf: the best of both by reciprocal rank"
     )
-    rrf_k: float = Field(60, gt=0, description="damps the weight of first ranks (merge: rrf)")
-    rrf_depth: int = Field(100, ge=1, description="triples read (merge: rrf)")
+    rrf_depth: int = Field(100, ge=1, description="triples that the cross-encoder reads (merge: rrf)")
 
     def preflight(self) -> None:
         """Check the cross-encoder and both retrievers."""
@@ -263,4 +264,4 @@ class GraphHybridIndex:
         """The triples that are read, each once."""
         if self._config.merge == "union":
             return tuple(dict.fromkeys((*sparse.ids, *dense.ids)))
-        return fuse(query, (sparse, dense), self._config.rrf_depth, self._corpus, self._config.rrf_k).ids
+        return fuse(query, (sparse, dense), self._config.rrf_depth, self._corpus, RRF_DAMPING).ids

@@ -142,6 +142,8 @@ def _group(query: GoldTriples, gold: int, negatives: int, hard: int, draws: Draw
     return Group(query.question.text, (right, *wrong[:negatives]))
 
 
+VALIDATE_K = 10
+"""Depth of the recall of reasoning triples on validation questions."""
 STAGE = "reranker"
 
 
@@ -152,7 +154,6 @@ class GraphCrossEncoderTrainingConfig(ContrastConfig):
         ("worlds/graph:train",), min_length=1, description="references of questions with graphs and reasoning triples"
     )
     validation: tuple[str, ...] = Field((), description="references of held-out questions, for curves")
-    validate_k: int = Field(10, ge=1, description="k of the recall of reasoning triples among the best, for curves")
     base: str = Field("minilm", description="folder or hub id of the encoder that is trained")
     max_length: int = Field(128, ge=16, description="longest pair in tokens")
     negatives: int = Field(7, ge=1, description="other triples that each right one is contrasted with")
@@ -163,7 +164,7 @@ class GraphCrossEncoderTrainingConfig(ContrastConfig):
     learning_rate: float = Field(
         3e-4, gt=0, description="of AdamW, at its peak; fits MiniLM, which does not learn at 5e-5; larger ones want less"
     )
-    weight_decay: float = Field(0.01, ge=0, description="of matrices")
+    weight_decay: float = Field(0.01, ge=0, description="weight decay of AdamW on matrices; biases and norms have none")
 
 
 def _work(config: GraphCrossEncoderTrainingConfig, of: LengthsOf) -> list[StageWork]:
@@ -206,7 +207,7 @@ class GraphCrossEncoderTraining(OneStageTraining):
         validate: Validate | None = None
         if config.validation:
             held_out, _ = questions_of(load_graphs(config.validation, config.validation_options, train=False), 1)
-            validate = partial(recall, objective, held_out, config.validate_k)
+            validate = partial(recall, objective, held_out, VALIDATE_K)
 
         def save(folder: Path, figures: Figures) -> None:
             model.save_pretrained(str(folder), create_model_card=False)

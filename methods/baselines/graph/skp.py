@@ -419,6 +419,8 @@ def unit_texts(graph: PretrainingGraph, unit: Unit, linearize: LinearizeConfig, 
 # which serves as both towers.
 
 
+SUBGRAPH_TRIPLES = 16
+"""Triples of a subgraph at most; a head with more has several."""
 STAGE = "encoder"
 LENGTHS: Mapping[Unit, int] = {"triple": 64, "subgraph": 200}
 
@@ -441,22 +443,21 @@ class SkpTrainingConfig(TrainingConfig):
     revision: str | None = Field(None, description="revision of a hub id")
     linearize: LinearizeConfig = LinearizeConfig.model_validate({})
     unit: Unit = Field("triple", description="what a text is: a triple, or all triples of a head (SKP's own run: subgraphs of 2 hops)")
-    subgraph_triples: int = Field(16, ge=1, description="triples of a subgraph at most; a head with more has several")
     max_length: int | None = Field(
         None, ge=8, description="longest text in tokens; null: 64 for triples, 200 (SKP's own run) for subgraphs"
     )
     vector: Vector = Field("first", description="what texts are compared by: the first token; flatten: all tokens (SKP's own run)")
-    contrastive_weight: float = Field(0.2, ge=0, description="of the contrastive loss; that of hidden words counts 1")
+    contrastive_weight: float = Field(0.2, ge=0, description="weight of the contrastive loss; the loss of hidden words has weight 1")
     temperature: float = Field(0.5, gt=0, description="of the contrastive loss")
     redraw: bool = Field(False, description="hide another word of a text in each epoch; SKP draws once, before training")
     epochs: int = Field(5, ge=1, description="SKP's own run: 10")
     batch_size: int = Field(512, ge=1, description="texts that are contrasted with each other; SKP's own run: 8")
     part: int = Field(64, ge=1, description="texts encoded at once; bounds memory, changes nothing")
     learning_rate: float = Field(2e-5, gt=0, description="of AdamW, constant; SKP's own run: SGD at 5e-5")
-    weight_decay: float = Field(0.01, ge=0, description="of matrices")
+    weight_decay: float = Field(0.01, ge=0, description="weight decay of AdamW on matrices; biases and norms have none")
     max_grad_norm: float = Field(1.0, gt=0, description="gradients are scaled down to this norm")
     precision: Literal["no", "bf16", "fp16"] = Field("no", description="mixed precision")
-    save_every: int = Field(50, ge=1, description="steps between two points to go on from")
+    save_every: int = Field(50, ge=1, description="steps between two saved states from which an interrupted training resumes")
 
     @property
     def length(self) -> int:
@@ -477,7 +478,7 @@ def _work(config: SkpTrainingConfig, of: LengthsOf) -> list[StageWork]:
     length = sum(graph.corpus * graph.passage for graph in graphs) / triples if triples else 0.0
     if config.unit == "subgraph":
         # A head with one triple alone is a subgraph, too: there are at most as many as triples.
-        length *= config.subgraph_triples
+        length *= SUBGRAPH_TRIPLES
     base, size = Checkpoint(config.base, config.revision), graphs[0].size(config.base, config.revision)
     read = learn(base, 2 * config.epochs * triples, min(length, config.length), config.precision)
     work = read * (4 / 3 if config.batch_size > config.part else 1.0) + saved_weights(size, config.base)
@@ -514,7 +515,7 @@ class SkpRun:
         self.config, self.graph, self.context, self.process = config, graph, context, process
         self.encoder = self._encoder()
         self.model = masked_language_model(config, str(process.device))
-        texts = unit_texts(graph, config.unit, config.linearize, config.subgraph_triples)
+        texts = unit_texts(graph, config.unit, config.linearize, SUBGRAPH_TRIPLES)
         self.texts = tokenized(texts, self.encoder.tokenizer, config.length)
         self.rows = np.flatnonzero(self.texts.counts)
         if not len(self.rows):

@@ -26,8 +26,10 @@ class DprTriplesConfig(TripleSearchConfig):
     model: str = Field(PUBLISHED["model"], description="folder or hub id of the passage encoder")
     revision: str | None = Field(None, description="revision of a hub id")
     query_model: str = Field(PUBLISHED["query_model"], description="folder or hub id of the question encoder")
-    query_revision: str | None = Field(None, description="revision of query_model")
-    similarity: Literal["cosine", "dot"] = Field("dot", description="DPR was trained with the dot product")
+    query_revision: str | None = Field(None, description="commit, tag or branch of query_model on the hub")
+    similarity: Literal["cosine", "dot"] = Field(
+        "dot", description="similarity of a question and a triple; DPR was trained with the dot product"
+    )
     max_length: int = Field(256, ge=8, description="longest text in tokens")
     title: Literal["none", "head"] = Field(
         "none", description="what the passage encoder is given as a triple's title: nothing, or the triple's head"

@@ -196,7 +196,7 @@ def test_several_questions_of_one_reading_have_the_losses_of_each_alone(makes: C
         (memory,), ids = model.raw([TEXTS[0]]), model.ids(TEXTS[0])
         likely = model.base.get_output_embeddings()(memory).log_softmax(-1)
         named = [float(likely[at * len(memory) // len(ids), token]) for at, token in enumerate(ids)]
-        assert float(objective._named([CompressionRow("answer", (TEXTS[0],), "", "")], [memory])) == pytest.approx(
+        assert float(objective._naming_loss([CompressionRow("answer", (TEXTS[0],), "", "")], [memory])) == pytest.approx(
             -sum(named) / len(named), rel=1e-4
         )
     joining = joined(

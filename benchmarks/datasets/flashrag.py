@@ -51,7 +51,9 @@ CARD = DatasetCard(
         ("hotpotqa", "2wikimultihopqa", "musique"), ("distractor", "corpus", "oracle", "gold_only", "closed_book")
     ),
     same_questions={"nq:train": ("nq/dpr:train",), "nq:dev": ("nq/dpr:dev",), "nq:test": ("nq/dpr:test",)}
-    | {f"{name}:{split}": (f"{name}:{split}",) for name in ("hotpotqa", "2wikimultihopqa", "musique") for split in ("train", "dev")},
+    | {f"hotpotqa:{split}": (f"hotpotqa/distractor:{split}",) for split in ("train", "dev")}
+    | {f"2wikimultihopqa:{split}": (f"2wikimultihopqa:{split}",) for split in ("train", "dev")}
+    | {f"musique:{split}": (f"musique/ans:{split}",) for split in ("train", "dev")},
     notes="Multiple-choice sets give the choices' numbers as golden answers: here the golden answer is the choice's text, or its letter, "
     "and the choices stand below the question.",
 )

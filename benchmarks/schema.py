@@ -100,8 +100,8 @@ class Question:
     Attributes:
         id: The dataset's own id, unique within a split.
         text: The question.
-        answers: Gold answers as listed. Any one of them suffices, unless `answer_set` is true: then all are wanted, and
-            one may stand twice (two entities of one name), which RoG's evaluator counts; for all else `wanted`.
+        answers: Gold answers as the dataset lists them, repetitions included; `wanted` has each once. Any one of them
+            suffices, unless `answer_set` is true: then all are wanted.
         aliases: Other accepted wordings, by the answer they stand for.
         answer_set: Whether `answers` is a set to be named completely (graph QA, multi-answer questions).
         evidence: Ids of the positive passages (or triples), in the dataset's order.
@@ -137,12 +137,12 @@ class Question:
 
     @property
     def wanted(self) -> tuple[str, ...]:
-        """The answers, each once."""
+        """Distinct answers, in the dataset's order."""
         return tuple(dict.fromkeys(self.answers))
 
     @property
     def golds(self) -> tuple[str, ...]:
-        """Every accepted string: the answers, each followed by its aliases, without repetitions."""
+        """Distinct accepted strings: the answers, each followed by its aliases."""
         flat = (text for answer in self.answers for text in (answer, *self.aliases.get(answer, ())))
         return tuple(dict.fromkeys(flat))
 

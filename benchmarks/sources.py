@@ -256,7 +256,7 @@ class Record:
         return values
 
     def answers(self, name: str) -> tuple[str, ...]:
-        """A field of answers, which real files write as a string, a list, or a JSON-encoded list in a string."""
+        """Return the answers of a field as listed, repetitions too: a string, a list, or a list as JSON text."""
         value = self.fields.get(name)
         if isinstance(value, str):
             if value.lstrip().startswith("["):
@@ -267,7 +267,7 @@ class Record:
             else:
                 return (value,)
         if isinstance(value, list):
-            return tuple(dict.fromkeys(self._strings(value, name)))
+            return tuple(self._strings(value, name))
         if value is None:
             return (self.text(name),)
         raise self.problem(f"field {name!r} is {_word(value)}", name, "a string or a list of strings")

@@ -106,7 +106,10 @@ def dump_files(source: Path) -> list[Path]:
         if not source.exists():
             raise UserError("there is no such file or folder", where=str(source))
         return [source]
-    results = sorted(f for f in source.iterdir() if f.is_file() and f.name.removesuffix(".gz").endswith(SUFFIXES))
+    files = sorted(file for file in source.iterdir() if file.is_file())
+    results = [file for file in files if file.name.removesuffix(".gz").endswith(SUFFIXES)]
+    # MS MARCO's segments are JSON Lines named .json; a card may be named so too.
+    results = results or [file for file in files if file.name.removesuffix(".gz").endswith(".json")]
     if not results:
         raise UserError("this folder holds no dump of passages", where=str(source), try_this=f"files that end in {', '.join(SUFFIXES)}")
     return results

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ from pydantic import Field
 from benchmarks.core.errors import UserError
 from benchmarks.core.fingerprint import content_id
 from benchmarks.corpus import Corpus, read_card
-from benchmarks.corpus_build import kept_corpus, open_corpus
+from benchmarks.corpus_build import kept_corpus, open_documents
 from benchmarks.datasets import QuestionIds, said
 from benchmarks.dumps import BEIR
 from benchmarks.io import hub
@@ -193,7 +193,8 @@ def load(reference: DataReference, config: BeirConfig) -> Benchmark:
     questions = []
     for item in asked:
         if item.id in judged:
-            questions.append(_resolved(item, judged[item.id], corpus, config.ignore_identical_ids, counts))
+            question = resolved(Question(item.id, item.text, ()), judged[item.id], corpus, counts)
+            questions.append(_excluding(question, item.excluded, corpus, config.ignore_identical_ids, counts))
     if not questions:
         raise UserError(
             f"no question of {reference} is judged", where=str(paths[0]), try_this="check that queries and qrels share their ids"
@@ -230,13 +231,7 @@ def _judgments(place: _Place, asked: Sequence[_Asked], counts: Counter[str]) -> 
 def _corpus(place: _Place, skipped: list[SkippedRecord]) -> Corpus:
     config = place.config
     if config.corpus is not None:
-        corpus = open_corpus(Path(config.corpus).expanduser())
-        if corpus.folder is None or read_card(corpus.folder)["layout"] != BEIR:
-            what = "this corpus was not built with --layout beir, so documents of equal text are one document in it"
-            raise UserError(
-                what, where=f"corpus: {config.corpus}", try_this="ragmeter data build-corpus corpus.jsonl -o FOLDER --layout beir"
-            )
-        return corpus
+        return open_documents(Path(config.corpus).expanduser())
     corpus = kept_corpus(place.files("corpus"), BEIR, skip_bad=config.skip_bad)
     for listed in read_card(corpus.folder)["bad_listed"] if corpus.folder else ():
         where, _, reason = listed.partition(": ")
@@ -244,7 +239,15 @@ def _corpus(place: _Place, skipped: list[SkippedRecord]) -> Corpus:
     return corpus
 
 
-def _resolved(item: _Asked, judged: Mapping[str, float], corpus: Corpus, ignored: bool, counts: Counter[str]) -> Question:
+def resolved(question: Question, judged: Mapping[str, float], corpus: Corpus, counts: Counter[str]) -> Question:
+    """A question with its judgments, by the ids that its documents have here.
+
+    Args:
+        question: Without judgments.
+        judged: Grades by the documents' own ids.
+        corpus: Where documents are found; one that is not there keeps a place in the gold, and no method can find it.
+        counts: Receives what was met (keys of `NOTES`).
+    """
     grades: dict[str, float] = {}
     for native, grade in judged.items():
         held = corpus.by_native_id(native)
@@ -252,9 +255,13 @@ def _resolved(item: _Asked, judged: Mapping[str, float], corpus: Corpus, ignored
         grades[held or content_id("p", "not in the corpus", native)] = grade
     evidence = tuple(name for name, grade in grades.items() if grade > 0)
     counts["questions_without_positives"] += not evidence
-    excluded = [held for native in item.excluded if (held := corpus.by_native_id(native))]
+    return replace(question, evidence=evidence, grades=grades)
+
+
+def _excluding(question: Question, named: Sequence[str], corpus: Corpus, ignored: bool, counts: Counter[str]) -> Question:
+    excluded = [held for native in named if (held := corpus.by_native_id(native))]
     counts["excluded_documents"] += len(excluded)
-    if own := corpus.by_native_id(item.id):
+    if own := corpus.by_native_id(question.id):
         counts["identical_ids_ignored" if ignored else "questions_with_own_document"] += 1
         excluded += [own] if ignored else []
-    return Question(item.id, item.text, (), evidence=evidence, grades=grades, excluded=tuple(excluded))
+    return replace(question, excluded=tuple(excluded))

@@ -15,10 +15,8 @@ from typing import Any
 
 from pydantic import Field
 
-from benchmarks.corpus import Corpus
-from benchmarks.corpus_build import kept_corpus, open_corpus
+from benchmarks.corpus_build import open_documents
 from benchmarks.datasets.multihop import MultiHopConfig, Parsed, assemble, gold_answers, restored, sentence_record
-from benchmarks.dumps import BEIR, dump_files
 from benchmarks.registry import Benchmark, DataReference, DatasetCard, DatasetConfig, register
 from benchmarks.schema import Passage, PassageIds, Question, passage_id
 from benchmarks.sources import Record, find_files, refuse_other_dataset
@@ -95,7 +93,7 @@ def load(reference: DataReference, config: FlashragConfig) -> Benchmark:
 
 def _searching(benchmark: Benchmark, path: Path) -> Benchmark:
     """The questions over another corpus, which names no positives."""
-    corpus: Corpus = open_corpus(path) if (path / "corpus.json").exists() else kept_corpus(dump_files(path), BEIR)
+    corpus = open_documents(path)
     questions = [replace(question, candidates=None, evidence=(), supporting_facts=()) for question in benchmark.questions]
     notes = (*benchmark.extra["notes"], f"the corpus is {path.name}: it names no positives, so has_answer scores retrieval")
     return replace(benchmark, questions=questions, corpus=corpus, extra={**benchmark.extra, "notes": notes})

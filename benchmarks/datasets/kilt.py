@@ -15,9 +15,8 @@ from typing import Any
 from pydantic import Field
 
 from benchmarks.corpus import Corpus
-from benchmarks.corpus_build import kept_corpus, open_corpus
+from benchmarks.corpus_build import open_documents
 from benchmarks.datasets import QuestionIds, said
-from benchmarks.dumps import BEIR, dump_files
 from benchmarks.registry import Benchmark, DataReference, DatasetCard, DatasetConfig, SkippedRecord, register
 from benchmarks.schema import PAGES, Question
 from benchmarks.sources import Record, find_files, read_records, refuse_other_dataset
@@ -108,7 +107,7 @@ def load(reference: DataReference, config: KiltConfig) -> Benchmark:
     """
     paths = find_files(reference, config, card=CARD, folders=FOLDERS, patterns=FILES, hub=HUB)
     split, counts, skipped = reference.split or "dev", Counter[str](), list[SkippedRecord]()
-    corpus = Corpus.of([]) if config.corpus is None else _opened(Path(config.corpus).expanduser())
+    corpus = Corpus.of([]) if config.corpus is None else open_documents(Path(config.corpus).expanduser())
     ids, questions = QuestionIds(paths), list[Question]()
 
     def parse(record: Record) -> tuple[Question, Record]:
@@ -121,10 +120,6 @@ def load(reference: DataReference, config: KiltConfig) -> Benchmark:
         counts["questions_without_gold"] += not question.answers
         counts["questions_without_pages"] += PAGES not in question.metadata
     return Benchmark(reference, VERSION, CARD, questions, corpus, tuple(skipped), said(counts, NOTES))
-
-
-def _opened(path: Path) -> Corpus:
-    return open_corpus(path) if (path / "corpus.json").exists() else kept_corpus(dump_files(path), BEIR)
 
 
 def _question(record: Record, split: str, corpus: Corpus) -> Question:

@@ -372,7 +372,7 @@ def read_table(path: Path, kind: Kind) -> Table:
     reading = Reading()
     values: dict[str, dict[str, float]] = {}
     ranks: dict[str, int] = {}
-    found = _of_parquet(path, kind, reading) if is_parquet(path) else entries(_text_lines(path), kind, reading)
+    found = _of_parquet(path, kind, reading) if is_parquet(path) else entries(text_lines(path), kind, reading)
     for item in found:
         if isinstance(item, Fault):
             raise UserError(item.what, where=f"{path}:{item.line}", try_this=item.try_this)
@@ -406,7 +406,12 @@ def _of_parquet(path: Path, kind: Kind, reading: Reading) -> Iterator[Entry | Fa
         yield from _row(row, number, kind, reading)
 
 
-def _text_lines(path: Path) -> Iterator[tuple[int, str]]:
+def text_lines(path: Path) -> Iterator[tuple[int, str]]:
+    """Yield the lines of a text file, gzip or not, with their numbers, without a byte order mark.
+
+    Raises:
+        UserError: The file cannot be read, is of another encoding, or a line holds a NUL byte.
+    """
     with open_bytes(path) as source:
         skip = encoding_mark(source.read(4), path)
         source.seek(0)

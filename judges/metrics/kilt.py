@@ -21,7 +21,7 @@ from judges.metrics.retrieval import documents_of
 from methods.api import Prediction
 
 _SOURCE = "KILT evaluator, Petroni et al. 2021"
-_RANKED = ("ranking", "texts")
+_RANKED = ("pages",)
 _BOTH = ("answer", *_RANKED)
 
 

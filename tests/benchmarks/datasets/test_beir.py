@@ -21,7 +21,7 @@ from benchmarks.registry import Benchmark, load
 from benchmarks.settings import apply
 from judges.score import score
 from methods.api import Evidence, Prediction
-from results.formats.predictions import FORMATS
+from results.formats.outputs import FORMATS
 from results.offered import LIMITS
 from results.submission import Findings
 from tests.support.hub_server import HubServer, Repository

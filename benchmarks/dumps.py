@@ -27,7 +27,7 @@ from benchmarks.io.records import cut_off, fields, is_parquet, numbered_lines
 from benchmarks.sources import BadRecord, Record
 
 BEIR = "beir"
-"""The layout whose passages are told apart by their ids, also where their texts are equal."""
+"""The layout whose passages are distinguished by their ids, also where their texts are equal."""
 
 SUFFIXES = (".tsv", ".jsonl", ".parquet")
 """Names of files that are taken from a folder; `.gz` may follow."""

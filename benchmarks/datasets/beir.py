@@ -130,24 +130,24 @@ class _Place:
         position = own_path(self.reference, self.config)
         if not (position.is_dir() or position.is_file()):
             raise UserError("a folder or a zip archive is needed", where=str(position), try_this="path: the folder that holds corpus.jsonl")
-        found = _in_place(position, names)
-        if not found:
+        files = _in_place(position, names)
+        if not files:
             what = {"corpus": "documents", "queries": "questions", "qrels": f"judgments of the split {split}"}[role]
             raise UserError(
                 f"the {what} of {self.reference} are not there",
                 where=f"{position} (looked for {', '.join(names[:3])} …)",
                 try_this="lay the files out as BEIR does: corpus.jsonl, queries.jsonl and qrels/SPLIT.tsv",
             )
-        if len(found) > 1 and not is_sharded([str(path) for path in found]):
+        if len(files) > 1 and not is_sharded([str(path) for path in files]):
             raise UserError(
-                f"several files could be the {role}", where=", ".join(map(str, found)), try_this="name the folder of one dataset"
+                f"several files could be the {role}", where=", ".join(map(str, files)), try_this="name the folder of one dataset"
             )
-        return found
+        return files
 
 
 def _in_place(position: Path, names: Iterable[str]) -> tuple[Path, ...]:
     # A pattern without a folder fits anywhere in an archive, so that an archive's one folder need not be named.
-    return next((found for name in names if (found := matching(position, name))), ())
+    return next((files for name in names if (files := matching(position, name))), ())
 
 
 def qrels_of(position: Path) -> Path:
@@ -176,22 +176,22 @@ def load(reference: DataReference, config: BeirConfig) -> Benchmark:
     """Read the questions that a split judges; positives are the documents of a grade above 0.
 
     Raises:
-        UserError: A file is not there, or cannot be read; nothing of what is judged can be asked.
+        UserError: A file is not there or cannot be read, or no question is judged.
     """
     only_asked(reference)
     if config.hub is not None and config.path is not None:
         raise UserError("path and hub exclude each other", where="hub", try_this="leave out one of them")
     place, skipped = _Place(reference, config), list[SkippedRecord]()
     paths = place.files("queries")
-    ids, asked = QuestionIds(paths), list[_Asked]()
+    ids, stated = QuestionIds(paths), list[_Asked]()
     for item in read_records(paths, _question, skip_bad=config.skip_bad, skipped=skipped):
         ids.add(item.id, item.record)
-        asked.append(item)
+        stated.append(item)
     counts: Counter[str] = Counter()
-    judged = _judgments(place, asked, counts)
+    judged = _judgments(place, stated, counts)
     corpus = _corpus(place, skipped)
     questions = []
-    for item in asked:
+    for item in stated:
         if item.id in judged:
             question = resolved(Question(item.id, item.text, ()), judged[item.id], corpus, counts)
             questions.append(_excluding(question, item.excluded, corpus, config.ignore_identical_ids, counts))
@@ -216,13 +216,14 @@ def _identifier(record: Record, name: str) -> str:
     return str(value) if type(value) is int else record.worded(name)
 
 
-def _judgments(place: _Place, asked: Sequence[_Asked], counts: Counter[str]) -> Mapping[str, Mapping[str, float]]:
-    if any(item.grades is not None for item in asked):
-        return {item.id: item.grades for item in asked if item.grades is not None}
-    judged: dict[str, Mapping[str, float]] = {}
+def _judgments(place: _Place, stated: Sequence[_Asked], counts: Counter[str]) -> Mapping[str, Mapping[str, float]]:
+    if any(item.grades is not None for item in stated):
+        return {item.id: item.grades for item in stated if item.grades is not None}
+    judged: dict[str, dict[str, float]] = {}
     for path in place.files("qrels"):
-        judged |= read_table(path, "qrels").values
-    known = {item.id for item in asked}
+        for question, grades in read_table(path, "qrels").values.items():
+            judged.setdefault(question, {}).update(grades)
+    known = {item.id for item in stated}
     counts["questions_without_judgments"] = len(known - judged.keys())
     counts["judged_questions_without_text"] = len(judged.keys() - known)
     return judged
@@ -245,7 +246,7 @@ def resolved(question: Question, judged: Mapping[str, float], corpus: Corpus, co
     Args:
         question: Without judgments.
         judged: Grades by the documents' own ids.
-        corpus: Where documents are found; one that is not there keeps a place in the gold, and no method can find it.
+        corpus: Where documents are looked up; one that is not there keeps a place in the gold, and no method can find it.
         counts: Receives what was met (keys of `NOTES`).
     """
     grades: dict[str, float] = {}

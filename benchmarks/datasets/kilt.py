@@ -131,8 +131,8 @@ def _question(record: Record, split: str, corpus: Corpus) -> Question:
         if part.has("answer") and part.text("answer").strip():
             answers.append(part.text("answer"))
         if part.has("provenance"):
-            found = (_page(part, entry, number) for number, entry in enumerate(part.field("provenance", list)))
-            pages.append(tuple(page for page in found if page is not None))
+            named = (_page(part, entry, number) for number, entry in enumerate(part.field("provenance", list)))
+            pages.append(tuple(page for page in named if page is not None))
     if not answers and split != "test":
         raise record.problem(f"there is no answer, as in a test file; this is asked for as {split}", "output", "a list with an answer")
     native = (corpus.by_native_id(page) for page in dict.fromkeys(page for wanted in pages for page in wanted))

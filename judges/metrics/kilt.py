@@ -44,7 +44,7 @@ def _r_precision(sets: list[list[str]], ranked: list[str]) -> float:
 
 
 @register(
-    "kilt_recall", source=_SOURCE, group="retrieval", needs=_RANKED, parameters=(Parameter("k", int, None, help="how many places count"),)
+    "kilt_recall", source=_SOURCE, group="retrieval", needs=_RANKED, parameters=(Parameter("k", int, None, help="how many ranks count"),)
 )
 def recall(batch: Batch, k: int) -> Scores:
     """Sets of gold pages that are complete within the first k places / all different sets.
@@ -60,17 +60,17 @@ def _recall(sets: list[list[str]], ranked: list[str], k: int) -> float:
     if not missing:
         return np.nan
     number = len(missing)
-    places: list[bool | int] = []
+    order: list[bool | int] = []
     for page in ranked:
         holding = [at for at, pages in enumerate(missing) if page in pages]
         for at in holding:
             # A bool is an int: identity tells the place of set 1 from a complete set.
-            places = [place for place in places if isinstance(place, bool) or place != at]
+            order = [place for place in order if isinstance(place, bool) or place != at]
             missing[at].remove(page)
-            places.append(at if missing[at] else True)
+            order.append(at if missing[at] else True)
         if not holding:
-            places.append(False)
-    return sum(place is True for place in places[:k]) / number
+            order.append(False)
+    return sum(place is True for place in order[:k]) / number
 
 
 @register("kilt_accuracy", source=_SOURCE, group="answer", needs=_BOTH)

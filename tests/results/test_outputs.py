@@ -46,9 +46,9 @@ def by_text(*fields: str) -> list[dict[str, Any]]:
 
 
 def of_flashrag() -> list[dict[str, Any]]:
-    found = [{"id": "7", "contents": text} for text in SHOWN]
+    retrieved = [{"id": "7", "contents": text} for text in SHOWN]
     return [
-        {"id": name, "question": "?", "golden_answers": [], "output": {"pred": ANSWERS[name], "retrieval_result": found}}
+        {"id": name, "question": "?", "golden_answers": [], "output": {"pred": ANSWERS[name], "retrieval_result": retrieved}}
         for name in QUESTIONS
     ]
 

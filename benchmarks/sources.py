@@ -412,7 +412,7 @@ def refuse_other_dataset(record: Record, dataset: str) -> None:
         raise UserError(
             f"this is not a record of {dataset}: by its fields it looks like {looks}",
             where=record.where,
-            try_this=f"give {dataset} the authors' own file",
+            try_this=(f"load it as {looks}, or " if looks in DATASETS else "") + f"give {dataset} the authors' own file",
         )
 
 

@@ -36,7 +36,7 @@ from methods.sark import lists
 from ragmeter import experiment
 from ragmeter.show import console
 from results.formats import trec
-from results.formats.predictions import FORMATS
+from results.formats.outputs import FORMATS
 from results.offered import LIMITS
 from results.store import failures, redaction
 from results.submission import Findings

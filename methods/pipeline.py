@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from benchmarks.core.errors import UserError
+from benchmarks.core.errors import UserError, message_of
 from benchmarks.core.fingerprint import fingerprint
 from benchmarks.corpus import Corpus
 from benchmarks.schema import GoldQuery, Query, Question
@@ -45,7 +45,6 @@ from methods.api import (
     Retriever,
     Services,
     Usage,
-    message_of,
     reason,
 )
 from methods.flow import IN_FLIGHT, ContractError, form_of, in_flight, one, stream, trace

@@ -30,7 +30,7 @@ CARD = """\
 method: {name: theirs, version: "1"}
 benchmark: worlds/multihop:test
 setting: closed_book
-options: {questions: 60, worlds: 1}
+config: {questions: 60, worlds: 1}
 training_data: []
 """
 

@@ -453,7 +453,6 @@ def _check_questions(benchmark: Benchmark) -> None:
         seen.add(question.id)
 
 
-# -- Which splits hold the questions of a data reference, under other names too? As the datasets' cards declare it --
 # Subsets may differ in passages alone (HotpotQA's distractor and fullwiki), one split may lie within another
 # (UltraDomain's whole files), and a dataset may ask another's questions (CLaRa's rows).
 

@@ -21,9 +21,6 @@ from benchmarks.io.hub import fetch as fetch_from_hub
 from benchmarks.io.records import is_parquet, rows, stream_json
 from benchmarks.registry import DATASETS, DataReference, DatasetCard, DatasetConfig, DatasetEntry, SkippedRecord, options_of, resolve
 
-# -- Where authors' files lie on this machine: at a path that is named, or in RAGMETER_DATA --
-
-
 DATA_VARIABLE = "RAGMETER_DATA"
 """Environment variable: the folder that holds one folder of authors' files per dataset."""
 
@@ -392,7 +389,7 @@ _TELLTALES: tuple[tuple[frozenset[str], str], ...] = (
     (frozenset({"paragraphs", "question"}), "musique"),
     (frozenset({"context_id"}), "ultradomain"),
     (frozenset({"all_classes"}), "longbench"),
-    (frozenset({"golden_answers"}), "flashrag"),
+    (frozenset({"id", "golden_answers"}), "flashrag"),
     (frozenset({"ctxs"}), "a reader's file with contexts (nq)"),
     (frozenset({"positive_ctxs"}), "a DPR reader file (nq)"),
     (frozenset({"context", "evidences"}), "2wikimultihopqa"),
@@ -424,7 +421,7 @@ def refuse_other_dataset(record: Record, dataset: str) -> None:
             f"this is not a record of {dataset}: by its fields it looks like {looks}",
             code="not-record-fields-looks",
             where=record.where,
-            try_this=f"give {dataset} the authors' own file",
+            try_this=(f"load it as {looks}, or " if looks in DATASETS else "") + f"give {dataset} the authors' own file",
         )
 
 
@@ -540,9 +537,6 @@ def find_files(
                 where=" and ".join(filter(None, (here.where, there.where))),
                 try_this="; or ".join(filter(None, (here.try_this, there.try_this))),
             ) from there
-
-
-# -- Where a split would be read from now: a local file, the hub's cache, or nowhere yet. Nothing is read or fetched --
 
 
 LOCAL, CACHED, ABSENT, MADE, UNCLEAR, OWN = "local", "cached", "absent", "made here", "unclear", "own file"

@@ -81,6 +81,7 @@ NEEDS: Mapping[str, str] = {
     "answer": "the text of the answer",
     "ranking": "the ranked evidence",
     "texts": "the texts of the ranked passages",
+    "pages": 'the ranked pages, `notes["pages"]` or the documents of the ranked passages',
     "support": 'claimed passages or sentences, `notes["support"]`',
     "triples": 'claimed reasoning triples, `notes["triples"]`',
     "answerable": 'whether the evidence is said to suffice, `notes["answerable"]`',

@@ -14,7 +14,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from benchmarks.core.errors import UserError
-from benchmarks.datasets.long_document import LISTED, Cut, LongDocumentConfig, Row, answer_type, assemble, character_chunks, gold
+from benchmarks.datasets.long_document import (
+    LISTED,
+    Cut,
+    LongDocumentConfig,
+    LongDocumentRow,
+    answer_type,
+    assemble,
+    character_chunks,
+    gold,
+)
 from benchmarks.registry import Benchmark, DataReference, DatasetCard, register
 from benchmarks.schema import Question
 from benchmarks.sources import Record, find_files, refuse_other_dataset
@@ -244,7 +253,7 @@ def load(reference: DataReference, config: LongDocumentConfig) -> Benchmark:
     a_set, cut = set_of(subset), _cut(subset, config)
     paths = find_files(reference, config, card=CARD, folders=FOLDERS, patterns=FILES, hub=HUB)
 
-    def parse(record: Record) -> Row:
+    def parse(record: Record) -> LongDocumentRow:
         _require_set(record, subset)
         answers, counts = gold(record, words=a_set.metric.startswith("f1"))
         known = {name: record.fields.get(name) for name in ("length", "all_classes")}
@@ -260,7 +269,7 @@ def load(reference: DataReference, config: LongDocumentConfig) -> Benchmark:
             type=answer_type(answers) if a_set.metric == ENGLISH else "",
             metadata={name: value for name, value in known.items() if value is not None},
         )
-        return Row(question, record.worded("context"), record, counts)
+        return LongDocumentRow(question, record.worded("context"), record, counts)
 
     extra = {"reading": reading(subset)} | ({"settings": WHOLE} if a_set.whole else {})
     return assemble(reference, VERSION, CARD, config, paths, parse, extra=extra, cut=cut)

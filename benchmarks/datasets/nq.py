@@ -28,7 +28,6 @@ from benchmarks.registry import Benchmark, DataReference, DatasetCard, DatasetCo
 from benchmarks.schema import Passage, PassageIds, Question, passage_id
 from benchmarks.sources import BadRecord, Record, find_files, looks_like, read_records, records, refuse_other_dataset
 
-# -- The layouts in which Natural Questions circulates, record by record --
 # | layout | a record |
 # | --- | --- |
 # | `open` | JSON `{question, answer[]}`: NQ-open's JSON Lines and the hub's Parquet |

@@ -41,7 +41,7 @@ _QUESTION, _DOCUMENT, _VALUE, _RANK = "question", "document", "value", "rank"
 NAMES: Mapping[str, str] = {
     **dict.fromkeys(("query-id", "query_id", "qid", "q_id", "query", "question_id", "topic", "topic_id"), _QUESTION),
     **dict.fromkeys(("corpus-id", "corpus_id", "doc_id", "docid", "docno", "document_id", "pid", "passage_id", "doc"), _DOCUMENT),
-    **dict.fromkeys(("score", "relevance", "rel", "grade", "label", "judgment", "judgement", "sim"), _VALUE),
+    **dict.fromkeys(("score", "relevance", "rel", "grade", "label", "judgment", "sim"), _VALUE),
     "rank": _RANK,
 }
 """Names of columns, in lower case, and what they hold; other columns are ignored."""
@@ -372,8 +372,8 @@ def read_table(path: Path, kind: Kind) -> Table:
     reading = Reading()
     values: dict[str, dict[str, float]] = {}
     ranks: dict[str, int] = {}
-    found = _of_parquet(path, kind, reading) if is_parquet(path) else entries(_text_lines(path), kind, reading)
-    for item in found:
+    items = _of_parquet(path, kind, reading) if is_parquet(path) else entries(text_lines(path), kind, reading)
+    for item in items:
         if isinstance(item, Fault):
             raise UserError(item.what, code="bad-line", where=f"{path}:{item.line}", try_this=item.try_this)
         documents = values.setdefault(item.question, {})
@@ -407,7 +407,12 @@ def _of_parquet(path: Path, kind: Kind, reading: Reading) -> Iterator[Entry | Fa
         yield from _row(row, number, kind, reading)
 
 
-def _text_lines(path: Path) -> Iterator[tuple[int, str]]:
+def text_lines(path: Path) -> Iterator[tuple[int, str]]:
+    """Yield the lines of a text file, gzip or not, with their numbers, without a byte order mark.
+
+    Raises:
+        UserError: The file cannot be read, is of another encoding, or a line holds a NUL byte.
+    """
     with open_bytes(path) as source:
         skip = encoding_mark(source.read(4), path)
         source.seek(0)

@@ -165,7 +165,7 @@ class Sightings:
 def _pace(run: Running, seen: _Seen, now: datetime) -> Speed:
     looks = seen.looks
     if looks and run.done < looks[-1][1]:
-        # Started anew, or failed questions are asked again: what was seen before is of another execution.
+        # Restarted, or failed questions are asked again: earlier figures belong to another execution.
         looks.clear()
     if not looks or run.done > looks[-1][1]:
         seen.changed_at = now

@@ -317,7 +317,7 @@ class _Reader:
     """Reads calls again.
 
     Args:
-        judge: Built; rules judge anew, for that takes no call.
+        judge: Built; rules judge again, since that takes no call.
         kept: Raw replies.
         rule: Whether it is rules that judge.
         same: Whether the judge is the one that made the calls: what it once read counts as long as it is stored.

@@ -412,7 +412,7 @@ def prune(store: Store, runs: Sequence[str], *, artifacts: bool = False) -> Prun
 
 
 def vacuum(database: Database) -> tuple[int, int]:
-    """Write the store's file anew without the room that deleted rows left; readers are not disturbed.
+    """Rewrite the store's file without the room that deleted rows left; readers are not disturbed.
 
     Returns:
         Bytes before and after.

@@ -171,6 +171,25 @@ def test_what_a_reader_of_the_numbers_must_know_is_noted(tmp_path: Path) -> None
     ] * 4
 
 
+def test_one_command_scores_a_run_on_a_beir_folder(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytrec_eval = pytest.importorskip("pytrec_eval")
+    run, qrels = made(2, tmp_path)
+    scores, grades = plainly(run, qrels)
+    rows = "".join(f"{question}\t{name}\t{grade}\n" for question, row in grades.items() for name, grade in row.items())
+    (tmp_path / "set" / "qrels").mkdir(parents=True)
+    (tmp_path / "set" / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\n" + rows, encoding="utf-8")
+    command = ["judge", "score", "--trec", str(run), str(tmp_path / "set"), "--metric", "nDCG@10", "--json"]
+    monkeypatch.setattr(sys, "argv", ["ragmeter", *command])
+    with pytest.raises(SystemExit):
+        main()
+    printed = json.loads(capsys.readouterr().out)
+    theirs = pytrec_eval.RelevanceEvaluator(grades, {"ndcg_cut.10"}).evaluate(scores)
+    assert {question: printed["questions"][question] for question in theirs} == theirs
+    assert printed["trec_eval"].startswith("9.0.8")
+
+
 @pytest.mark.parametrize(("text", "name"), [("nDCG@10", "ndcg_cut_10"), ("ndcg_cut.10", "ndcg_cut_10"), ("P@5", "P_5"), ("map", "map")])
 def test_a_measure_may_be_written_as_other_tools_do(text: str, name: str) -> None:
     assert trec_eval.measure(text, ["map", "P_5", "ndcg_cut_10"]) == name

@@ -21,7 +21,7 @@ from benchmarks.registry import Benchmark, load
 from benchmarks.settings import apply
 from judges.score import score
 from methods.api import Evidence, Prediction
-from results.formats.predictions import FORMATS
+from results.formats.outputs import FORMATS
 from results.offered import LIMITS
 from results.submission import Findings
 from tests.support.errors import raises
@@ -60,6 +60,8 @@ FOLDERS: Mapping[str, Mapping[str, bytes]] = {
         "qrels/test.tsv": b"\xef\xbb\xbf" + BEIR["qrels/test.tsv"].replace(b"\n", b"\r\n"),
     },
     "MTEB in Parquet": MTEB,
+    "MTEB in shards": {name: raw for name, raw in MTEB.items() if not name.startswith("data/")}
+    | {f"data/test-0000{part}-of-00002.parquet": parquet(ROWS[part::2]) for part in range(2)},
     "MTEB in JSON Lines": {**BEIR, "qrels/test.jsonl": lines(ROWS), "qrels/test.tsv": TSV.encode()},
 }
 

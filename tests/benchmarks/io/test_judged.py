@@ -126,8 +126,8 @@ def test_a_line_that_cannot_be_read_is_named_with_its_layout(kind: Kind, text: s
     (tmp_path / "file").write_text(text)
     with pytest.raises(UserError) as error:
         read_table(tmp_path / "file", kind)
-    said = f"{error.value.what} {error.value.try_this}"
-    assert any(word in said for word in words.split("|"))
+    message = f"{error.value.what} {error.value.try_this}"
+    assert any(word in message for word in words.split("|"))
     assert (error.value.where or "").endswith("file" if line is None else f"file:{line}")
 
 

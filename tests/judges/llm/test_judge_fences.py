@@ -13,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from judges.judge import JUDGES, Judge
-from judges.llm.ask import EMPTY, TAGS, AskingJudgeConfig, cut, fenced, neutralized, tags_of
+from judges.llm.ask import AskingJudgeConfig
+from judges.llm.fences import EMPTY, TAGS, cut, fenced, neutralized, tags_of
 from judges.llm.match import MatchConfig
 from judges.llm.pairwise import PairwiseConfig
 from judges.llm.style import ContentConfig, StyleConfig

@@ -61,9 +61,11 @@ FAST = {"musique/musique_ans_v1.0_train50.jsonl", "longbench/qasper.jsonl", "nq/
 WITHOUT_GOLD = {"mix_query.jsonl", "nq-test_without_answers-kilt.jsonl", "sark_sample.json"}
 """Samples without gold answers, whose questions nothing scores (SARK's are placeholders)."""
 ELSEWHERE = {"bertscore", "perplexity", "answer_entity_recall", "group_answer_f1", "group_support_f1", "sufficiency", "err", "rbp"} | {
-    f"longbench_{name}" for name in ("rouge", "class", "number", "code")
+    *(f"longbench_{name}" for name in ("rouge", "class", "number", "code")),
+    *(f"kilt_{name}" for name in ("rprec", "recall", "em", "f1", "accuracy")),
 }
-"""Tested beside their metrics: BERTScore's maximum, that of answers in graphs, of pairs, LongBench's, of grades; perplexity has none."""
+"""Tested beside their metrics: BERTScore's maximum, that of answers in graphs, of pairs and of grades, LongBench's, KILT's;
+perplexity has none."""
 CUTS = (1, 5, 20)
 
 

@@ -109,9 +109,6 @@ def test_some_score_must_count() -> None:
         score(f={"weight": 0}, b={"weight": 0}, v={"weight": 0})
 
 
-# -- log-likelihoods ---------------------------------------------------------------------------------------------------
-
-
 @pytest.fixture(scope="module", params=["Llama", pytest.param("GPT2", marks=pytest.mark.slow)])
 def scorer(request: Any, tiny_models: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> str:
     """A language model with rotary or absolute positions."""

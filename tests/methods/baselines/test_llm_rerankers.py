@@ -53,9 +53,6 @@ def reranker(identifier: str, **config: Any) -> Any:
     return Component.of(identifier, config).build(Services(device="cpu"))
 
 
-# -- strategies --
-
-
 def chosen(sort: Callable[..., Awaitable[list[int]]], worth: Sequence[float], children: int, k: int) -> tuple[list[int], int]:
     """The order by a perfect comparator, and its comparisons."""
     calls = 0
@@ -161,9 +158,6 @@ def test_whatever_is_replied_the_result_is_an_order_of_all(n: int, replies: list
         assert sorted(asyncio.run(order)) == list(range(n))
 
 
-# -- replies --
-
-
 @pytest.mark.parametrize(
     ("reply", "positions", "fault"),
     [
@@ -201,9 +195,6 @@ def test_a_label_or_a_tagged_number_is_read_or_none() -> None:
     assert answer_of("<answer>[2]</answer>", 3, thinks=False) == 1
 
 
-# -- prompts --
-
-
 @given(st.lists(st.text("ab [1]", max_size=60), min_size=2, max_size=8), st.integers(60, 400))
 def test_passages_are_shortened_evenly_and_none_is_dropped(texts: list[str], room: int) -> None:
     counter = TokenCounter()
@@ -234,9 +225,6 @@ def test_a_template_of_ones_own_is_checked(tmp_path: Path) -> None:
         path.write_text(text)
         with pytest.raises(UserError, match=wrong):
             PROMPTS["setwise"].load(path)
-
-
-# -- local models --
 
 
 @pytest.mark.parametrize("n", [0, 1])

@@ -75,7 +75,7 @@ def test_points_hold_adapters_and_memory_but_not_the_base(toy: ModuleType, confi
     clara = begin(config(), "scp", None, "cpu")
     run = toy.trainer(config(), "scp", clara, toy.scp_rows(), tmp_path)
     run.loop.run()
-    point = torch.load(run.loop.folder / "point.pt", weights_only=True)
+    point = torch.load(run.loop.place.folder / "point.pt", weights_only=True)
     assert set(point["modules"]["clara"]) == set(clara.trainable_parameters())
 
 
@@ -121,9 +121,6 @@ def test_documents_encoded_anew_teach_what_kept_ones_do(toy: ModuleType, config:
         assert (tmp_path / way / "documents").exists() == (way == "kept")
     for name, item in run_command[0].items():
         torch.testing.assert_close(run_command[1][name], item, rtol=1e-3, atol=1e-5)
-
-
-# -- from end to end -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.slow

@@ -93,9 +93,6 @@ def lines(path: Path) -> list[dict[str, str]]:
     return [json.loads(line) for line in path.read_text("utf-8").splitlines()]
 
 
-# --- by a model -----------------------------------------------------------------------------------------------
-
-
 def test_a_model_is_shown_the_triple_with_one_end_hidden() -> None:
     tail, head = (PROMPT.load().messages(triple=str(m), side=m.side) for m in (MaskedTriple(ADHD, "tail"), MaskedTriple(ADHD, "head")))
     assert "Triple: (Attention deficit hyperactivity disorder, medicine.disease.treatments, [MASK])" in tail[1]["content"]
@@ -247,9 +244,6 @@ def test_a_model_needs_its_options() -> None:
             QuestionsConfig.model_validate(given_options)
 
 
-# --- from a file ----------------------------------------------------------------------------------------------
-
-
 def line(**changes: Any) -> str:
     row = {
         "tid": triple_id(ADHD),
@@ -333,9 +327,6 @@ def test_what_is_written_is_read_again(tmp_path_factory: pytest.TempPathFactory,
     for item in written:
         append(path, item)
     assert (list(read_questions(path)) if rows else []) == written
-
-
-# --- from templates -------------------------------------------------------------------------------------------
 
 
 def test_templates_use_the_words_of_the_relation_and_always_the_same_ones() -> None:

@@ -47,9 +47,6 @@ def trained(config: GprTrainingConfig, folder: Path, generator: Any = None) -> T
     return stage
 
 
-# -- training ------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.slow
 def test_training_lowers_the_loss_and_puts_triples_before_neighbors_before_others(toy: ModuleType, base: str, tmp_path: Path) -> None:
     train = {"epochs": 60, "batch_size": 21, "micro_batch": 21, "learning_rate": 3e-3, "save_every": 1000}
@@ -198,9 +195,6 @@ def test_no_text_of_a_dataset_question_is_trained_on(toy: ModuleType, base: str,
     assert len(hashes) == 1
 
 
-# -- curves --------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.slow
 def test_recall_of_answers_enters_the_curve_and_is_what_a_loop_finds(toy: ModuleType, base: str, tmp_path: Path) -> None:
     from benchmarks import registry
@@ -252,9 +246,6 @@ def test_nothing_is_validated_where_nothing_is_held_out(toy: ModuleType, base: s
 
     config = toy.options(base, validate_on={"share": 0})
     assert validator(config, Towers.load(config, "cpu"), toy.material(config)) is None
-
-
-# -- what is refused -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

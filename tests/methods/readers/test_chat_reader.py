@@ -305,9 +305,6 @@ def test_it_works_inside_a_running_event_loop(server: Server) -> None:
     assert asyncio.run(notebook())[0].text == "Answer: a"
 
 
-# --- the reader ---
-
-
 def reader(server: Server, **config: Any) -> Any:
     llm = {"model": "tiny", "base_url": server.url, "backoff_s": 0.001}
     return Component.of("chat", {"llm": llm, **config}).build(Services())

@@ -29,9 +29,6 @@ def question(identifier: str = "q", *answers: str, **more: object) -> Question:
     return Question(identifier, f"Who is {identifier}?", answers or ("Ann",), **more)  # type: ignore[arg-type]
 
 
-# --- a chat model ---------------------------------------------------------------------------------------------
-
-
 class Server:
     """A chat model that answers by a function of the conversation, and keeps every conversation."""
 
@@ -84,9 +81,6 @@ def test_a_provided_judge_that_says_mismatch_with_a_full_stop_does_not_say_match
         assert len(server.conversations) == 1
 
 
-# --- a reader -------------------------------------------------------------------------------------------------
-
-
 class Reader:
     """Answers with the texts that it is given; fails without any for questions that say so."""
 
@@ -128,9 +122,6 @@ def test_a_reader_knows_by_heart_a_share_of_the_questions_and_reads_the_rest() -
 
 def test_what_a_reader_could_not_read_has_no_answer() -> None:
     assert each(ReaderAnswerer(Reader(), "r"), "answers", [AnswerRequest(question("fail"), IDLE)]) == [None]
-
-
-# --- templates ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

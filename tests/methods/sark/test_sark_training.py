@@ -28,9 +28,6 @@ from tests.support.errors import raises
 pytest.importorskip("torch")
 
 
-# -- options -------------------------------------------------------------------------------------------------------
-
-
 def test_presets_hold_what_paper_and_released_code_say() -> None:
     entry = TRAININGS.get("sark")
     paper, released = (entry.validate({"data": ["sark:train"], "preset": name}) for name in ("paper", "released"))
@@ -130,9 +127,6 @@ def test_the_command_line_takes_data_and_options_and_refuses_test_splits(base: s
 def test_test_splits_are_refused(toy: ModuleType, base: str, field: str) -> None:
     with raises("test-split"):
         load_material(toy.options(base, **{field: ["worlds/style:test"]}))
-
-
-# -- from end to end -----------------------------------------------------------------------------------------------
 
 
 class Source:

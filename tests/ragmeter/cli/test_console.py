@@ -62,6 +62,12 @@ def test_without_keys_cells_are_broken() -> None:
     assert "".join(lines[1:]).replace(" ", "") == "bm25abagofwordsthatareweighed"
 
 
+def test_numbers_stay_whole_in_a_terminal_that_is_too_narrow() -> None:
+    heads = ["method", "style", "formal", "gap"]
+    lines = printed(30, heads, [["a method with a long name", "informal and humorous", "61.2 ± 10.4", "+12.3 ± 14.2 **"]], keys=2)
+    assert {"61.2 ± 10.4", "+12.3 ± 14.2 **"} <= {line.rpartition("  ")[2] for line in lines}
+
+
 def test_cell_to_be_copied_is_not_broken() -> None:
     path = "demo/oracle_evidence + pocket/styled:test(worlds/multihop,informal=0.5,by=rule,seed=0)/distractor/0"
     lines = printed(80, ["run", "status", "path"], [["ebff67f9", "finished", path]], keys=0, whole=True)

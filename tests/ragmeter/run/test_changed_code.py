@@ -160,7 +160,7 @@ class Judge:
 '''
 
 
-@pytest.mark.parametrize(("more", "same"), [("", False), (", identity='version'", True), (", identity=lambda config: {'p': '1'}", False)])
+@pytest.mark.parametrize(("more", "same"), [("", False), (", identity='version'", True), (", also=lambda config: {'p': '1'}", False)])
 def test_code_is_part_of_a_judge_id_unless_versioned_by_hand(plugin: Plugin, more: str, same: bool) -> None:
     points = "acme_rag-1.2.dist-info/entry_points.txt"
     plugin.write({"acme/judge.py": JUDGE.format(more=more), points: "[ragmeter.judges]\nacme = acme.judge\n"})

@@ -129,7 +129,12 @@ class _Place:
             return hub.fetch(repository, names, self.config.revision).paths
         position = own_path(self.reference, self.config)
         if not (position.is_dir() or position.is_file()):
-            raise UserError("a folder or a zip archive is needed", where=str(position), try_this="path: the folder that holds corpus.jsonl")
+            raise UserError(
+                "a folder or a zip archive is needed",
+                code="folder-zip-archive-needed",
+                where=str(position),
+                try_this="path: the folder that holds corpus.jsonl",
+            )
         files = _in_place(position, names)
         if not files:
             what = {"corpus": "documents", "queries": "questions", "qrels": f"judgments of the split {split}"}[role]
@@ -141,7 +146,10 @@ class _Place:
             )
         if len(files) > 1 and not is_sharded([str(path) for path in files]):
             raise UserError(
-                f"several files could be the {role}", where=", ".join(map(str, files)), try_this="name the folder of one dataset"
+                f"several files could be the {role}",
+                code="several-files-could",
+                where=", ".join(map(str, files)),
+                try_this="name the folder of one dataset",
             )
         return files
 

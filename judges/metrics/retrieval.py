@@ -61,7 +61,9 @@ def documents_of(batch: Batch) -> Callable[[str], str]:
     """From a passage to the document that it was cut from; a passage that is not in the corpus stands for itself."""
     if batch.passage is None:
         raise UserError(
-            "documents are ranked, which needs the passages", try_this="score with the benchmark's corpus, or leave this metric out"
+            "documents are ranked, which needs the passages",
+            code="documents-ranked-needs-passages",
+            try_this="score with the benchmark's corpus, or leave this metric out",
         )
     lookup, known = batch.passage, batch.memo.setdefault("documents", {})
 

@@ -136,7 +136,10 @@ def _failed(error: Any, as_json: bool, app: Any) -> int:
         _say(Broke(f"the memory does not suffice: {first}", code="memory-not-suffice", try_this=remedy), as_json)
         return BROKE
     what = f"ragmeter broke: {type(error).__name__}: {message_of(error)}"
-    _say(Broke(what, try_this="run it again with --verbose for the traceback; this is ragmeter's fault, not yours"), as_json)
+    _say(
+        Broke(what, code="failed-command", try_this="run it again with --verbose for the traceback; this is ragmeter's fault, not yours"),
+        as_json,
+    )
     return BROKE
 
 

@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 
 from benchmarks import registry
-from benchmarks.core.errors import UserError
 from benchmarks.core.fingerprint import CHECKPOINT_CARD, folder_sha256
 from benchmarks.corpus import Corpus
 from benchmarks.registry import Benchmark, DataReference

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.core.errors import MESSAGE_CHARACTERS, Incomplete
+from benchmarks.core.errors import MESSAGE_CHARACTERS
 from benchmarks.corpus import Corpus
 from benchmarks.schema import Query
 from methods.api import FAILED, Prediction, Services

@@ -37,7 +37,7 @@ class _Questions:
     """The questions by id and by text; of those with equal text, each in its turn."""
 
     def __init__(self, questions: Sequence[Question]) -> None:
-        self._known = {name for question in questions for name in (question.id, question.query_id)}
+        self._known = {name: question.text.strip() for question in questions for name in (question.id, question.query_id)}
         self._by_text: dict[str, list[str]] = {}
         for question in questions:
             self._by_text.setdefault(question.text.strip(), []).append(question.id)
@@ -53,7 +53,14 @@ class _Questions:
             raise wrong("a row", "an object", record)
         identifier = next((str(record[name]) for name in _IDS if isinstance(record.get(name), str | int)), None)
         text = next((record[name].strip() for name in _TEXTS if isinstance(record.get(name), str)), None)
-        if identifier in self._known and identifier is not None:
+        if identifier is not None and identifier in self._known:
+            known = self._known[identifier]
+            # Sets of one collection share their ids; choices may stand below a question.
+            if text is not None and text != known and not known.startswith(f"{text}\n"):
+                what = "a row has the text of another question than the one with its id"
+                raise Bad(
+                    "other_question", what, f"{shown(text, 60)}, id {shown(identifier)}", "score it against the data that it was made on"
+                )
             return identifier
         if text is None and identifier is None:
             raise Bad(

@@ -220,7 +220,9 @@ def each_record(start: Callable[[], Make], unwrap: Unwrap | None = None) -> RowR
                 except Bad as bad:
                     note(bad, line, findings)
                     continue
-                if row is not None:
+                if row is None:
+                    findings.add("left_out", "a record repeats a question in another form and is left out", line=line, severity="note")
+                else:
                     yield from rows_of([(line, row)], lambda made: made, findings, limits)
         except At as end:
             note(end.bad, end.line, findings)

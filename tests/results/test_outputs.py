@@ -48,7 +48,7 @@ def by_text(*fields: str) -> list[dict[str, Any]]:
 def of_flashrag() -> list[dict[str, Any]]:
     retrieved = [{"id": "7", "contents": text} for text in SHOWN]
     return [
-        {"id": name, "question": "?", "golden_answers": [], "output": {"pred": ANSWERS[name], "retrieval_result": retrieved}}
+        {"id": name, "question": QUESTIONS[name], "golden_answers": [], "output": {"pred": ANSWERS[name], "retrieval_result": retrieved}}
         for name in QUESTIONS
     ]
 
@@ -165,6 +165,7 @@ def test_contexts_beyond_what_a_row_holds_are_left_out(benchmark: Benchmark) -> 
         ("kilt", '{"id": "a", "output": [{"answer": "x"}, {"answer": "y"}]}\n', "several_outputs", 1),
         ("kilt", '{"id": "a", "output": [{"answer": "x", "provenance": "p"}]}\n', "wrong_type", 1),
         ("flashrag", '[{"id": "a", "output": {}}]', "missing_field", 1),
+        ("flashrag", '[{"id": "a", "question": "Who sings?", "output": {"pred": "x"}}]', "other_question", 1),
         ("lm-eval", '{"doc": {"question": "Who flies?"}, "filtered_resps": [[-1.5, false]]}\n', "no_text", 1),
         ("ragas", "question,answer\n\"Who flies?,bees\n", "not_csv", None),
         ("ragas", "[1]", "wrong_type", 1),

@@ -247,11 +247,11 @@ def load(reference: DataReference, config: LongDocumentConfig) -> Benchmark:
     def parse(record: Record) -> Row:
         _require_set(record, subset)
         answers, counts = gold(record, words=a_set.metric.startswith("f1"))
-        known = {name: record.fields.get(name) for name in ("length", "all_classes")}
+        known = {"length": _length(record, subset), "all_classes": record.texts("all_classes", ()) or None}
         if counts["blank_answers"] or counts["questions_without_gold"]:
             known[LISTED] = record.answers("answers")
-        if a_set.metric == CLASS:
-            known["all_classes"] = record.texts("all_classes")
+        if a_set.metric == CLASS and not known["all_classes"]:
+            raise record.problem("field 'all_classes' names no class", "all_classes", list)
         text = record.text("input", a_set.task or None)
         question = Question(
             id=record.text("_id"),
@@ -260,10 +260,26 @@ def load(reference: DataReference, config: LongDocumentConfig) -> Benchmark:
             type=answer_type(answers) if a_set.metric == ENGLISH else "",
             metadata={name: value for name, value in known.items() if value is not None},
         )
-        return Row(question, record.worded("context"), record, counts)
+        return Row(question, record.worded("context", None), record, counts)
 
     extra = {"reading": reading(subset)} | ({"settings": WHOLE} if a_set.whole else {})
     return assemble(reference, VERSION, CARD, config, paths, parse, extra=extra, cut=cut)
+
+
+def _length(record: Record, subset: str) -> int | None:
+    """The length of a context by the authors' count, by which LongBench-E groups its questions.
+
+    Raises:
+        BadRecord: It is no whole number, or an `_e` set lacks it.
+    """
+    length = record.fields.get("length")
+    if isinstance(length, float) and length.is_integer():
+        length = int(length)
+    if length is None and not subset.endswith(_EVEN):
+        return None
+    if isinstance(length, bool) or not isinstance(length, int) or length < 0:
+        raise record.problem(f"field 'length' is {length!r}", "length", "a whole number from 0 on")
+    return length
 
 
 def _cut(subset: str, config: LongDocumentConfig) -> Cut | None:

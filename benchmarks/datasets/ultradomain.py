@@ -117,7 +117,7 @@ def _parse(supplied: Record, domain: str) -> Row:
     refuse_other_dataset(supplied, "ultradomain")
     record = Record({name: _decoded(value) for name, value in supplied.fields.items()}, supplied.path, supplied.position)
     _require_domain(record, domain)
-    text, context = record.worded("input"), record.worded("context")
+    text, context = record.worded("input"), record.worded("context", None)
     answers, counts = gold(record)
     identifier = record.text("_id", "") or content_id("u", text, context)
     question = Question(id=identifier, text=text, answers=answers, metadata=_metadata(record))

@@ -87,7 +87,7 @@ def _json_lines(source: BinaryIO, findings: Findings, limits: Limits, *, skip: b
             read += 1
             yield line.number, value
     if not read and not findings.errors:
-        findings.add("no_rows", "no line of the file can be read", try_this="one JSON object per line")
+        findings.add("no_rows", "no line of the file can be read", line=1, try_this="one JSON object per line")
 
 
 class _Facts:
@@ -160,7 +160,10 @@ class _Facts:
         if passage is None:
             where = "corpus" if question.candidates is None else "question"
             findings.lenient("unknown_title", f"a title is that of no passage of the {where} and counts as wrong", detail, line=line)
-        elif passage.sentences and not 0 <= number < len(passage.sentences):
+        elif passage.title != fact[0]:
+            what = "a title is written in other capitals than in the data, which the script does not mind"
+            findings.lenient("title_case", what, detail, line=line)
+        if passage is not None and passage.sentences and not 0 <= number < len(passage.sentences):
             findings.lenient("no_sentence", "a supporting fact names a sentence past the end of its passage", detail, line=line)
         return [name, number]
 

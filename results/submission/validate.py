@@ -93,7 +93,8 @@ def validate(
         before = findings.errors
         checker.add(row)
         found += findings.errors - before
-    checker.finish(card, metrics, runs, partial, refused=findings.errors - found)
+    refused = findings.errors - found
+    checker.finish(card, metrics, runs, partial, refused=refused if rows or not refused else most)
     result = contamination(card, target.loaded, training, findings)
     predictions: tuple[Prediction, ...] = ()
     scores: dict[str, Scores] = {}

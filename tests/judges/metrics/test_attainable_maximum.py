@@ -60,9 +60,11 @@ FAST = {"musique/musique_ans_v1.0_train50.jsonl", "longbench/qasper.jsonl", "nq/
 WITHOUT_GOLD = {"mix_query.jsonl", "nq-test_without_answers-kilt.jsonl", "sark_sample.json"}
 """Samples without gold answers, whose questions nothing scores (SARK's are placeholders)."""
 ELSEWHERE = {"bertscore", "perplexity", "answer_entity_recall", "group_answer_f1", "group_support_f1", "sufficiency"} | {
-    f"longbench_{name}" for name in ("rouge", "class", "number", "code")
+    *(f"longbench_{name}" for name in ("rouge", "class", "number", "code")),
+    "choice",
+    "infinitebench_name",
 }
-"""Tested beside their metrics: BERTScore's maximum, that of answers in graphs, of pairs, LongBench's; perplexity has none."""
+"""Tested beside their metrics: BERTScore's maximum, that of answers in graphs, of pairs, LongBench's and ∞Bench's; perplexity has none."""
 CUTS = (1, 5, 20)
 
 
@@ -92,7 +94,7 @@ def words(text: str, metric: Metric) -> list[str]:
     if metric.entry.id == "entity_preservation" or metric.values.get("rules") == "strict":
         return [text] if text else []
     rules = metric.values.get("rules")
-    return normalize(text, rules if rules in ("clara", "longbench_zh") else "squad").split()
+    return normalize(text, rules if rules in ("clara", "longbench_zh", "infinitebench_zh") else "squad").split()
 
 
 def gold_answer(question: Question, metric: Metric) -> str | None:

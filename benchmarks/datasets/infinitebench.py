@@ -66,7 +66,8 @@ CARD = DatasetCard(
     subset_metrics={name: (task.metric,) for name, task in TASKS.items() if task.metric != "f1(rules=longbench)"},
     unit="document",
     settings=("document", "corpus", "closed_book"),
-    notes="Records lie in TASK.jsonl. Ids are the authors' row numbers. The gold of a choice is its text, its letter an alias. "
+    notes="The hub's revision is not pinned yet. "
+    "Records lie in TASK.jsonl. Ids are the authors' row numbers. The gold of a choice is its text, its letter an alias. "
     "Scores are those of the authors' compute_scores.py. Tasks that ask no question about a text (retrieval of keys, code, "
     "numbers, summaries) are not read.",
 )

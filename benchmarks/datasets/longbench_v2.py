@@ -19,7 +19,7 @@ LETTERS = "ABCD"
 CHOICES = "choices"
 """Key of `Question.metadata`: the texts of the choices in the order of their letters."""
 _FORM = 'Reply in the form "The correct answer is (A)", with the letter of the right choice.'
-_PROMPT = "Read the text, then answer the question about it.\n\n<text>\n$passages\n</text>\n\n$question\n\n" + _FORM
+PROMPT = "Read the text, then answer the question about it.\n\n<text>\n$passages\n</text>\n\n$question\n\n" + _FORM
 _LENGTHS = ("short", "medium", "long")
 
 CARD = DatasetCard(
@@ -39,7 +39,8 @@ CARD = DatasetCard(
     metrics=("choice(rules=longbench_v2)", "choice(rules=letter)"),
     unit="document",
     settings=("document", "corpus", "closed_book"),
-    notes="The hub calls its only split train. The gold answer is a letter, the question's text ends with the four choices. "
+    notes="The hub's revision is not pinned yet. "
+    "It calls its only split train. The gold answer is a letter, the question's text ends with the four choices. "
     "choice(rules=longbench_v2) reads what the authors' script reads: a reply without their sentence is wrong, also a lone letter; "
     "choice(rules=letter) takes that too. Some contexts are Chinese; all are cut by words.",
 )
@@ -59,7 +60,7 @@ def load(reference: DataReference, config: LongDocumentConfig) -> Benchmark:
         UserError: The file is not found, or is not what was asked for.
     """
     paths = find_files(reference, config, card=CARD, folders=FOLDERS, patterns=FILES, hub=HUB)
-    extra = {"reading": {"prompt": _PROMPT, "max_new_tokens": 128, "truncation": "middle", "chat": True}}
+    extra = {"reading": {"prompt": PROMPT, "max_new_tokens": 128, "truncation": "middle", "chat": True}}
     return assemble(reference, VERSION, CARD, config, paths, _parse, extra=extra)
 
 

@@ -109,7 +109,7 @@ def load(reference: DataReference, config: LongDocumentConfig) -> Benchmark:
     if subset in QUERIES:
         return _queries(reference, config, paths[0])
     first = TRAINED if reference.split == "train" else None
-    extra = {"reading": {**reading("qasper"), "max_new_tokens": LONGEST_ANSWER}}
+    extra = {"reading": {**reading("qasper", None), "max_new_tokens": LONGEST_ANSWER}}
     return assemble(reference, VERSION, CARD, config, paths, lambda record: _parse(record, subset), first=first, extra=extra)
 
 

@@ -435,7 +435,7 @@ def _check_questions(benchmark: Benchmark) -> list[str]:
         UserError: A question has no text or an id that occurs twice, or questions and answers are swapped.
     """
     seen: set[str] = set()
-    with_nul = asking = 0
+    with_nul, swapped = 0, True
     for question in benchmark.questions:
         if not question.text.strip():
             raise UserError(
@@ -448,10 +448,9 @@ def _check_questions(benchmark: Benchmark) -> list[str]:
                 try_this="remove one of the records: scores are kept per question id",
             )
         seen.add(question.id)
-        with_nul += any("\0" in text for text in (question.id, question.text, *question.answers))
-        first = question.answers[0] if question.answers else ""
-        asking += first.rstrip().endswith("?") and not question.text.rstrip().endswith("?")
-    if asking == len(seen) >= 3:
+        with_nul += "\0" in question.text or "\0" in question.id or "\0" in "".join(question.answers)
+        swapped = swapped and not question.text.rstrip().endswith("?") and "".join(question.answers[:1]).rstrip().endswith("?")
+    if swapped and len(seen) >= 3:
         raise UserError(
             "every answer ends with a question mark and no question does: they stand in each other's field",
             where=str(benchmark.reference),

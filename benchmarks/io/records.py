@@ -35,32 +35,37 @@ class _Decoder(json.JSONDecoder):
     Raw control characters inside strings (a NUL, a tab) do not make a record unreadable.
 
     Attributes:
-        faults: What it met in the last value, in words.
+        faults: What it met since it was last cleared, in words.
     """
 
     def __init__(self) -> None:
         self.faults: list[str] = []
-        self._constants: list[str] = []
-        super().__init__(object_pairs_hook=self._object, parse_constant=self._constant, strict=False)
+        faults, constants = self.faults, list[str]()
 
-    def raw_decode(self, s: str, idx: int = 0) -> tuple[Any, int]:
-        self.faults, self._constants = [], []
-        result: tuple[Any, int] = super().raw_decode(s, idx)
-        self.faults += [f"{name} is not a value of JSON" for name in self._constants]
-        return result
+        def made(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+            value = dict(pairs)
+            if len(value) != len(pairs):
+                key, _ = Counter(key for key, _ in pairs).most_common(1)[0]
+                faults.append(f"key {key!r} stands twice in one object")
+            if constants:
+                odd = next((repr(key) for key, item in pairs if isinstance(item, float) and not isfinite(item)), "a list")
+                faults.append(f"field {odd} is {constants[-1]}, which is not a value of JSON: write null")
+                constants.clear()
+            return value
 
-    def _object(self, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        value = dict(pairs)
-        if len(value) < len(pairs):
-            key, _ = Counter(key for key, _ in pairs).most_common(1)[0]
-            self.faults.append(f"key {key!r} stands twice in one object")
-        while self._constants and (odd := [key for key, item in pairs if isinstance(item, float) and not isfinite(item)]):
-            self.faults.append(f"field {odd[0]!r} is {self._constants.pop(0)}, which is not a value of JSON: write null")
-        return value
+        def constant(name: str) -> float:
+            constants.append(name)
+            return float(name)
 
-    def _constant(self, name: str) -> float:
-        self._constants.append(name)
-        return float(name)
+        super().__init__(object_pairs_hook=made, parse_constant=constant, strict=False)
+
+    def fault(self) -> str | None:
+        """Return the first fault of the last value, and forget them all."""
+        if not self.faults:
+            return None
+        first = self.faults[0]
+        self.faults.clear()
+        return first
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +150,7 @@ def _one(source: BinaryIO) -> Iterator[Item]:
     except (ValueError, RecursionError) as error:
         yield Item(None, 1, None, f"this is not JSON that can be read: {error}")
     else:
-        problem = next(iter(decoder.faults), None) or _not_characters(value)
+        problem = decoder.fault() or _not_characters(value)
         yield Item(value, 1, None) if problem is None else Item(None, 1, None, problem)
 
 
@@ -156,7 +161,7 @@ def _lines(source: Iterable[bytes]) -> Iterator[Item]:
         try:
             text = raw.decode("utf-8")
             value = decoder.decode(text)
-            problem = decoder.faults[0] if decoder.faults else _not_characters(value) if _SURROGATE_ESCAPE.search(text) else None
+            problem = decoder.fault() or (_not_characters(value) if _SURROGATE_ESCAPE.search(text) else None)
             if problem:
                 yield Item(None, line, None, problem)
                 continue
@@ -255,7 +260,7 @@ def _array(source: BinaryIO, path: Path) -> Iterator[Item]:
             yield _fault(window, error, number, path)
             return
         escaped = _SURROGATE_ESCAPE.search(window.text, window.began, window.at)
-        problem = window.json.faults[0] if window.json.faults else _not_characters(value) if window.suspicious or escaped else None
+        problem = window.json.fault() or (_not_characters(value) if window.suspicious or escaped else None)
         yield Item(value, line, number) if problem is None else Item(None, line, number, problem)
         following = window.skip_space()
         if following not in (",", "]"):
@@ -276,6 +281,7 @@ def _array(source: BinaryIO, path: Path) -> Iterator[Item]:
 def _value(window: _Window) -> Any:
     """Parse the value at the window's position and step behind it."""
     while True:
+        window.json.faults.clear()
         try:
             value, end = window.json.raw_decode(window.text, window.at)
         except RecursionError as error:

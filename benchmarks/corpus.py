@@ -26,7 +26,6 @@ from benchmarks.core.errors import UserError
 from benchmarks.core.fingerprint import content_hash
 from benchmarks.schema import Passage
 
-# -- Ids found by 64-bit keys in sorted arrays: sixteen bytes an id, in memory or mapped --
 # A key only narrows the search: a lookup is right once the id at the place found is compared with the one asked for.
 
 
@@ -203,6 +202,11 @@ class Corpus(Sequence[Passage]):
                 try_this="delete the folder and build it again",
             )
         return corpus
+
+    @property
+    def folder(self) -> Path | None:
+        """The corpus folder that it was opened from, None for a corpus made in memory or of one file."""
+        return self._folder
 
     def save(self, path: Path) -> None:
         """Write the corpus as an Arrow IPC file; the file appears whole or not at all."""

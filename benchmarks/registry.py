@@ -18,6 +18,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from benchmarks.clusters import Sampled, sampled
 from benchmarks.core.code import Code, Identity, code_id, registered
 from benchmarks.core.errors import UserError, first_error, in_words, refused, unknown_name
 from benchmarks.core.fingerprint import content_hash, fingerprint
@@ -26,7 +27,6 @@ from benchmarks.corpus import Corpus
 from benchmarks.graphs import united
 from benchmarks.io import hub
 from benchmarks.schema import Question
-from benchmarks.units import Sampled, sampled
 
 
 class DatasetCard(BaseModel):
@@ -56,7 +56,7 @@ class DatasetCard(BaseModel):
         description="by subset:split (:split where there are no subsets), references of splits whose questions, or a "
         "part of them, it holds too; subset and split in full. Two splits that name one reference share its questions",
     )
-    unit: str | None = Field(
+    cluster: str | None = Field(
         default=None,
         description="what was sampled, and so is judged as one: question, document, world, conversation, evidence group, or a key "
         "of the questions' metadata; None: found by what questions share (a document, a gold passage, a world)",
@@ -197,20 +197,20 @@ class Benchmark:
         questions = content_hash(_canonical(question) for question in self.questions)
         return fingerprint(str(self.reference), self.version, questions, self.corpus.fingerprint, *([] if code is None else [code]))
 
-    def sampled(self, unit: str | None = None, *, where: str | None = None) -> Sampled:
-        """Which questions were sampled together: as stated, else by the card where all questions have its unit, else as found.
+    def sampled(self, cluster: str | None = None, *, where: str | None = None) -> Sampled:
+        """Which questions were sampled together: as stated, else by the card where all questions have its cluster, else as found.
 
         Args:
-            unit: As in `benchmarks.units.sampled`; None: the card's.
+            cluster: As in `benchmarks.clusters.sampled`; None: the card's.
             where: Where it was stated.
 
         Raises:
-            UserError: A question lacks what the stated unit names.
+            UserError: A question lacks what the stated cluster names.
         """
-        if unit is not None:
-            return sampled(self.questions, unit, where=where)
+        if cluster is not None:
+            return sampled(self.questions, cluster, where=where)
         with suppress(UserError):
-            return sampled(self.questions, self.card.unit)
+            return sampled(self.questions, self.card.cluster)
         return sampled(self.questions)
 
     def limited(self, limit: int | None) -> Benchmark:
@@ -238,6 +238,7 @@ def _canonical(question: Question) -> str:
         question.topic_entities,
         *filter(None, (question.metadata.get("all_classes"),)),
         *((question.group,) if question.group is not None else ()),
+        *((dict(question.grades), question.excluded) if question.grades or question.excluded else ()),
     )
 
 
@@ -459,7 +460,6 @@ def _check_questions(benchmark: Benchmark) -> list[str]:
     return [f"{with_nul} questions have a NUL character in id, question or answer"] if with_nul else []
 
 
-# -- Which splits hold the questions of a data reference, under other names too? As the datasets' cards declare it --
 # Subsets may differ in passages alone (HotpotQA's distractor and fullwiki), one split may lie within another
 # (UltraDomain's whole files), and a dataset may ask another's questions (CLaRa's rows).
 

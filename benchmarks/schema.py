@@ -86,9 +86,11 @@ class Query:
     topic_entities: tuple[str, ...] = ()
 
 
-SCORED = ("triple_aliases", "parses")
+PAGES = "pages"
+"""Key of `Question.metadata` and of a prediction's notes: ids of Wikipedia pages (KILT)."""
+SCORED = ("triple_aliases", "parses", PAGES)
 """Keys of `Question.metadata` that a metric reads, so that they are stored with the gold: other names of heads and tails of
-the gold triples (2Wiki), and the answers of each semantic parse (WebQSP)."""
+the gold triples (2Wiki), the answers of each semantic parse (WebQSP), and the pages of each provenance (KILT)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +112,9 @@ class Question:
         document_id, candidates, topic_entities: As in `Query`.
         metadata: Everything else of the native record that analyses may want. Gold: never handed on.
         group: What questions share that a metric scores together (MuSiQue-full's twins), None for one on its own.
+        grades: Grade of each judged passage, by id; `evidence` are those above 0. Empty where nothing is graded: then every
+            passage of `evidence` has grade 1, and no other passage is known to be judged.
+        excluded: Passages that count as not retrieved for this question (ArguAna: the question's own text).
     """
 
     id: str
@@ -127,6 +132,8 @@ class Question:
     topic_entities: tuple[str, ...] = ()
     metadata: Mapping[str, Any] = field(default_factory=dict)
     group: str | None = None
+    grades: Mapping[str, float] = field(default_factory=dict)
+    excluded: tuple[str, ...] = ()
 
     @property
     def wanted(self) -> tuple[str, ...]:

@@ -33,9 +33,6 @@ from benchmarks.io.hub import fetch as fetch_from_hub
 from benchmarks.io.records import is_parquet, rows, stream_json
 from benchmarks.registry import DATASETS, DataReference, DatasetCard, DatasetConfig, DatasetEntry, SkippedRecord, options_of, resolve
 
-# -- Where authors' files lie on this machine: at a path that is named, or in RAGMETER_DATA --
-
-
 DATA_VARIABLE = "RAGMETER_DATA"
 """Environment variable: the folder that holds one folder of authors' files per dataset."""
 
@@ -431,6 +428,7 @@ _TELLTALES: tuple[tuple[frozenset[str], str], ...] = (
     (frozenset({"all_classes"}), "longbench"),
     (frozenset({"choice_A", "choice_B"}), "longbench_v2"),
     (frozenset({"input", "context", "options"}), "infinitebench"),
+    (frozenset({"id", "golden_answers"}), "flashrag"),
     (frozenset({"ctxs"}), "a reader's file with contexts (nq)"),
     (frozenset({"positive_ctxs"}), "a DPR reader file (nq)"),
     (frozenset({"context", "evidences"}), "2wikimultihopqa"),
@@ -461,7 +459,7 @@ def refuse_other_dataset(record: Record, dataset: str) -> None:
         raise UserError(
             f"this is not a record of {dataset}: by its fields it looks like {looks}",
             where=record.where,
-            try_this=f"give {dataset} the authors' own file",
+            try_this=(f"load it as {looks}, or " if looks in DATASETS else "") + f"give {dataset} the authors' own file",
         )
 
 
@@ -572,9 +570,6 @@ def find_files(
                 where=" and ".join(filter(None, (here.where, there.where))),
                 try_this="; or ".join(filter(None, (here.try_this, there.try_this))),
             ) from there
-
-
-# -- Where a split would be read from now: a local file, the hub's cache, or nowhere yet. Nothing is read or fetched --
 
 
 LOCAL, CACHED, ABSENT, MADE, UNCLEAR, OWN = "local", "cached", "absent", "made here", "unclear", "own file"
@@ -742,6 +737,31 @@ def fetch(reference: DataReference, revision: str | None = None) -> hub.Fetched:
     return hub.fetch(repository, names, revision or entry.card.revision)
 
 
+def only_asked(reference: DataReference) -> None:
+    """End a loader of data that are only where its options say, if it is only asked what it looks for.
+
+    Raises:
+        OwnFile: It is.
+    """
+    if _asking.get():
+        raise OwnFile(reference)
+
+
+def own_path(reference: DataReference, config: DatasetConfig) -> Path:
+    """The file, folder or archive that `path` names, for a loader of data that are nowhere else.
+
+    Raises:
+        OwnFile: No path is named.
+        UserError: Nothing lies there.
+    """
+    if config.path is None:
+        raise OwnFile(reference)
+    path = Path(config.path).expanduser()
+    if archive_of(path) is None and not path.exists():
+        raise no_such_path(reference, path)
+    return path
+
+
 class OwnFile(UserError):
     """What is said of data in a file that its loader opens itself, wherever the option `path` says that it is."""
 
@@ -765,7 +785,7 @@ def _sought(reference: DataReference, entry: DatasetEntry, options: Mapping[str,
     path = (options.get("path") if shipped else None) or _NOWHERE
     config = options_of(entry, {**options, "path": path, "revision": None})
     result = sought_by(lambda: entry.load(reference, config))
-    if not isinstance(result, Exception):
+    if not isinstance(result, Exception) or isinstance(result, OwnFile):
         return result
     opened = not isinstance(result, UserError) or _NOWHERE in str(result)
     return OwnFile(reference) if opened and not shipped else None

@@ -417,9 +417,6 @@ def _is_abbreviation(text: str, start: int, end: re.Match[str]) -> bool:
     return whole in _ABBREVIATIONS or (whole == "no" and text[end.end() : end.end() + 1].isdigit())
 
 
-# -- Where in a text an accepted answer stands: the places behind `has_answer`, for whoever marks or quotes them --
-
-
 _RUNS = re.compile(r"[\x00-\x7f]+|[^\x00-\x7f]+")
 
 

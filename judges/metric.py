@@ -80,6 +80,7 @@ NEEDS: Mapping[str, str] = {
     "answer": "the text of the answer",
     "ranking": "the ranked evidence",
     "texts": "the texts of the ranked passages",
+    "pages": 'the ranked pages, `notes["pages"]` or the documents of the ranked passages',
     "support": 'claimed passages or sentences, `notes["support"]`',
     "triples": 'claimed reasoning triples, `notes["triples"]`',
     "answerable": 'whether the evidence is said to suffice, `notes["answerable"]`',
@@ -137,8 +138,15 @@ class Batch:
 
     @cached_property
     def rankings(self) -> list[list[str]]:
-        """Ranked passage (or triple) ids per question, the first mention of each."""
-        return [list(dict.fromkeys(item.id for item in prediction.evidence)) for prediction in self.predictions]
+        """Ranked passage (or triple) ids per question, the first mention of each, without those that the question excludes."""
+        return list(map(_ranking, self.questions, self.predictions))
+
+
+def _ranking(question: Question, prediction: Prediction) -> list[str]:
+    ids = dict.fromkeys(item.id for item in prediction.evidence)
+    for identifier in question.excluded:
+        ids.pop(identifier, None)
+    return list(ids)
 
 
 @dataclass(frozen=True, slots=True)

@@ -109,7 +109,7 @@ def draw(chart: altair.TopLevelMixin, *, alt: str, key: str | None = None) -> No
 
 
 def _page_component():  # type: ignore[no-untyped-def]  # Streamlit's ComponentRenderer, whose module is imported lazily
-    """The component, registered anew where this Streamlit runtime does not know it yet."""
+    """Return the component; a new Streamlit runtime registers it again."""
     return st.components.v2.component(NAME, css=asset("view.css"), js=asset("view.js"))
 
 
@@ -139,23 +139,25 @@ def without_store(at: Source) -> bool:
     """Say so where there is no store, and what to do."""
     if at.stamp:
         return False
-    show(
-        message(
-            "No results here yet",
-            f"The folder {at.folder} holds no store. Run the demo (minutes, no GPU, no keys), then reload this page; "
-            "or point the server at another folder.",
-            ("ragmeter demo", "ragmeter leaderboard --store FOLDER"),
-        ),
-        "message",
+    tell(
+        "No results here yet",
+        f"The folder {at.folder} holds no store. Run the demo (minutes, no GPU, no keys), then reload this page; "
+        "or point the server at another folder.",
+        ("ragmeter demo", "ragmeter leaderboard --store FOLDER"),
     )
     return True
+
+
+def tell(title: str, text: str, steps: tuple[str, ...] = ()) -> None:
+    """Draw a page's message: what is so, and what to do next, as commands to type."""
+    show(message(title, text, steps), "message")
 
 
 def explain(error: UserError, title: str) -> None:
     """Say why a page has nothing to show, and what to do."""
     position = f" ({error.where})" if error.where else ""
     text = f"{error.what[:1].upper()}{error.what[1:]}{position}."
-    show(message(title, text, (error.try_this,) if error.try_this else ()), "message")
+    tell(title, text, (error.try_this,) if error.try_this else ())
 
 
 # -- The choices that pages share (experiment, board, reference), and what pages say when there is nothing to choose --
@@ -219,7 +221,7 @@ def choose() -> Chosen | None:
     except UserError as error:
         steps = [error.try_this] if error.try_this else []
         position = f"{error.where}. " if error.where else ""
-        show(message(f"{error.what[:1].upper()}{error.what[1:]}", f"{position}What to do:", tuple(steps)), "message")
+        tell(f"{error.what[:1].upper()}{error.what[1:]}", f"{position}What to do:", tuple(steps))
         return None
 
 
@@ -253,13 +255,10 @@ def nothing(at: Source) -> bool:
     if without_store(at):
         return True
     if not read.has_runs(at):
-        show(
-            message(
-                "The store is empty",
-                f"{at.folder} has no runs yet. Run the demo, or an experiment of your own.",
-                ("ragmeter demo", "ragmeter run EXPERIMENT.yaml"),
-            ),
-            "message",
+        tell(
+            "The store is empty",
+            f"{at.folder} has no runs yet. Run the demo, or an experiment of your own.",
+            ("ragmeter demo", "ragmeter run EXPERIMENT.yaml"),
         )
         return True
     return False
@@ -273,7 +272,7 @@ def _choose(at: Source) -> Chosen | None:
         experiment = experiment_box(at)
     results = read.run_groups(at, experiment)
     if not results:
-        show(message("This experiment has no runs yet", "It was stored, but nothing has started.", ("ragmeter run --resume",)), "message")
+        tell("This experiment has no runs yet", "It was stored, but nothing has started.", ("ragmeter run --resume",))
         return None
     labels = {board_key(runs[0]): board_label(runs) for runs in results}
     if len(set(labels.values())) < len(labels):
@@ -293,13 +292,10 @@ def _choose(at: Source) -> Chosen | None:
     definitions = read.definitions(at)
     metrics = read.metric_ids(at, tuple(run.run for run in runs))
     if not metrics:
-        show(
-            message(
-                "Nothing is scored yet",
-                f"{len(runs)} runs have started, none has a finished question. Reload in a moment, or continue them.",
-                ("ragmeter list runs", "ragmeter run --resume"),
-            ),
-            "message",
+        tell(
+            "Nothing is scored yet",
+            f"{len(runs)} runs have started, none has a finished question. Reload in a moment, or continue them.",
+            ("ragmeter list runs", "ragmeter run --resume"),
         )
         return None
     card = read.datasets(at).get(runs[0].dataset_fingerprint, {}).get("card", {})

@@ -468,12 +468,12 @@ class Compared:
 
     @property
     def interval(self) -> tuple[float, float]:
-        """95 % interval of the difference, over what was sampled; NaN where it is withheld."""
+        """95 % interval of the difference, over what was sampled; NaN if there is insufficient data."""
         return self.paired.low, self.paired.high
 
     @property
     def p(self) -> float:
-        """Two-sided p-value of the difference of this one metric, not corrected for others; NaN where it is withheld."""
+        """Two-sided p-value of the difference of this one metric, not corrected for others; NaN if there is insufficient data."""
         return self.paired.p
 
     @property
@@ -527,7 +527,7 @@ class Compared:
         ]
         direction = "" if self.higher_is_better else "; less is better"
         notes = [f"difference: second minus first, paired over {counted(self.n, 'question')}{direction}"]
-        notes += [f"no verdict: {self.paired.withheld}"] if self.paired.withheld else []
+        notes += [f"no verdict: {self.paired.insufficient_data}"] if self.paired.insufficient_data else []
         return to_html(("", self.metric), rows, notes=notes)
 
     def _sentence(self) -> str:

@@ -30,6 +30,7 @@ from methods.pipeline import Composition, index_folder
 from methods.registry import METHODS, Component
 from ragmeter import yaml_source
 from ragmeter.experiments import SUFFIX, shipped
+from ragmeter.grid import GRID, GRID_DESCRIPTION, expand
 from ragmeter.trainings import TrainingPlan, Trainings, TrainingSpec
 from ragmeter.yaml_source import Source
 from results import store_folder
@@ -37,12 +38,9 @@ from results.boards.board import base_name, seeded_name
 from results.boards.unread import MAX_UNSCORED
 from results.store.failures import MAX_RATE
 
-# -- Benchmarks put into retrieval settings; a retriever that a setting names is built here --
-# It is named by its id, or with a preset of it in brackets: `corpus(retriever=dense[dpr-nq],n=50)`.
-
 
 def candidate_retriever(setting: Setting) -> Component | None:
-    """The retriever whose results a setting prescribes as candidates, if it does."""
+    """Return the retriever that a setting takes candidates from: an id, or `dense[dpr-nq]` with a preset in brackets."""
     name = _retriever_of(setting)
     return _named(name) if name else None
 
@@ -112,12 +110,13 @@ class BenchmarkSpec(_Part):
     split: str | None = Field(None, description="default: the dataset's own default; a+b joins two")
     setting: str | None = Field(None, description="default: the first setting of the dataset's card")
     limit: int | None = Field(None, ge=1, description="only the first questions")
-    unit: str | None = Field(
+    cluster: str | None = Field(
         None,
         description="what was sampled: question, document, world, conversation, evidence group, or a key of the questions' metadata; "
         "default: what the dataset says",
     )
     config: dict[str, Any] = Field(default_factory=dict, description="the dataset's options")
+    grid: dict[str, list[Any]] | list[str] | None = Field(default=None, description=GRID_DESCRIPTION)
 
 
 class MethodSpec(_Part):
@@ -133,6 +132,7 @@ class MethodSpec(_Part):
     depth: int | None = Field(None, ge=1, description="length of the ranking that is kept and scored")
     budget: int | None = Field(None, ge=1, description="tokens that the compressor may deliver")
     revision: Revision = Field(None, description=DESCRIPTION)
+    grid: dict[str, list[Any]] | list[str] | None = Field(default=None, description=GRID_DESCRIPTION)
 
     @field_validator("revision")
     @classmethod
@@ -148,6 +148,7 @@ class JudgeSpec(ComponentSpec):
     opponents: Literal["reference", "all"] | None = Field(
         default=None, description="whom a pair judge compares: every method with the reference (default), or all with all"
     )
+    grid: dict[str, list[Any]] | list[str] | None = Field(default=None, description=GRID_DESCRIPTION)
 
 
 class ExperimentSpec(_Part):
@@ -172,8 +173,9 @@ class ExperimentSpec(_Part):
         MAX_UNSCORED,
         ge=0,
         le=1,
-        description="share of a judge's verdicts that may be missing; with more its value is withheld (from 20 questions)",
+        description="share of a judge's verdicts that may be missing; with more its value is not shown (from 20 questions)",
     )
+    grid: dict[str, list[Any]] | None = Field(None, description="axes that rows name in their own `grid`, with their values")
     profiles: dict[str, dict[str, Any]] = Field(
         default_factory=dict, description="named sets of these keys, laid over the file by `--profile`"
     )
@@ -190,8 +192,8 @@ class BenchmarkPlan:
     limit: int | None
     where: str | None = None
     """File and line of the setting, or of the benchmark where it names none."""
-    unit: str | None = None
-    unit_at: str | None = None
+    cluster: str | None = None
+    cluster_at: str | None = None
     """What was sampled, where the file says so, and its line."""
 
 
@@ -319,7 +321,7 @@ def parse(text: str, name: str, *, path: str | None = None, profile: str | None 
             where=f"{name}:1",
             try_this="begin with `name: …`, `benchmarks: […]` and `methods: […]`; the documentation's page “Experiments” has every key",
         )
-    spec = _validated(source.value, source)
+    spec, expanded = _validated(source)
     if profile is not None:
         if profile not in spec.profiles:
             raise unknown_name("profile", profile, spec.profiles, where=source.where(("profiles",)))
@@ -328,8 +330,8 @@ def parse(text: str, name: str, *, path: str | None = None, profile: str | None 
         merged = {**source.value, **spec.profiles[profile]}
         replaced = {key: line for key, line in source.lines.items() if not key or key[0] not in spec.profiles[profile]}
         source = Source(name, merged, {**replaced, **{key: line for key, line in overlay.items() if key}}, text)
-        spec = _validated(merged, source)
-    return _resolve(spec, source, path, profile, store_folder(store))
+        spec, expanded = _validated(source)
+    return _resolve(spec, expanded, path, profile, store_folder(store))
 
 
 def place_of_data(experiment: Experiment, index: int) -> str:
@@ -344,9 +346,11 @@ def place_of_data(experiment: Experiment, index: int) -> str:
     return experiment.source.where(named if named in experiment.source.lines else at)
 
 
-def _validated(value: Mapping[str, Any], source: Source) -> ExperimentSpec:
+def _validated(source: Source) -> tuple[ExperimentSpec, Source]:
+    """Return what a file says, and the file with its grids expanded."""
+    source = expand(source) if GRID in source.text else source
     try:
-        return ExperimentSpec.model_validate(value)
+        return ExperimentSpec.model_validate(source.value), source
     except ValidationError as error:
         raise yaml_source.explain(error, ExperimentSpec, source) from None
 
@@ -403,8 +407,8 @@ def _benchmark(spec: BenchmarkSpec, index: int, source: Source, limit: int | Non
     where = source.where((*at, "setting") if spec.setting else at)
     setting = read_setting(text, where)
     limits = [number for number in (spec.limit, limit) if number is not None]
-    unit_at = source.where((*at, "unit")) if spec.unit else None
-    return BenchmarkPlan(reference, entry, config, setting, min(limits) if limits else None, where, spec.unit, unit_at)
+    cluster_at = source.where((*at, "cluster")) if spec.cluster else None
+    return BenchmarkPlan(reference, entry, config, setting, min(limits) if limits else None, where, spec.cluster, cluster_at)
 
 
 def _methods(spec: MethodSpec, index: int, source: Source, trainings: Trainings) -> Iterator[MethodPlan]:

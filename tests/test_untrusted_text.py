@@ -18,13 +18,15 @@ from pydantic import BaseModel
 
 from benchmarks import registry
 from benchmarks.core.errors import UserError
+from benchmarks.io.judged import Kind, read_table
 from benchmarks.registry import DataReference
 from benchmarks.settings import Setting
 from benchmarks.text import is_abstention
 from benchmarks.worlds.dataset import WorldsConfig
 from judges import metric
-from judges.llm import ask, grounding, reading
-from methods.baselines.end_to_end import program, self_ask, self_rag
+from judges.llm import fences, grounding, reading
+from methods import program
+from methods.baselines.end_to_end import self_ask, self_rag
 from methods.baselines.rerank import replies
 from methods.gpr import questions
 from methods.graphs import augmented_queries, extraction, knowledge_graph
@@ -33,8 +35,8 @@ from methods.readers import extract
 from methods.sark import lists
 from ragmeter import experiment
 from ragmeter.show import console
-from results.formats import trec, trec_eval
-from results.formats.predictions import FORMATS
+from results.formats import trec
+from results.formats.outputs import FORMATS
 from results.offered import LIMITS
 from results.store import failures, redaction
 from results.submission import Findings
@@ -108,7 +110,7 @@ JUDGE_REPLIES: Mapping[str, Callable[[str], Any]] = {
     "claims": lambda text: grounding.read_reply(grounding.STATEMENTS, text),
     "verdicts on claims": lambda text: grounding.read_reply("nli", text),
     "abstention": is_abstention,
-    "text that is judged": ask.neutralized,
+    "text that is judged": fences.neutralized,
 }
 CARD = f"method: {{name: m, version: 1}}\nbenchmark: {BENCHMARK.name}\nsetting: distractor\ntraining_data: []\n"
 METRICS = [metric.parse(name) for name in ("em", "f1", "recall@5")]
@@ -165,9 +167,9 @@ def test_parser_takes_linear_time_and_raises_only_user_errors(name: str) -> None
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("read", [trec_eval.read_run, trec_eval.read_qrels])
-def test_reader_of_a_file_takes_linear_time_and_raises_only_user_errors(read: Callable[[Path], Any], tmp_path: Path) -> None:
-    require_linear(_from_file(read, tmp_path))
+@pytest.mark.parametrize("kind", ["run", "qrels"])
+def test_reader_of_a_file_takes_linear_time_and_raises_only_user_errors(kind: Kind, tmp_path: Path) -> None:
+    require_linear(_from_file(lambda path: read_table(path, kind), tmp_path))
 
 
 def test_json_is_repaired_up_to_the_depth_that_we_ask_for() -> None:

@@ -28,7 +28,7 @@ CARD = DatasetCard(
     languages=("en",),
     splits={"train": 90447, "dev": 7405, "test": 7405},
     metrics=("f1(rules=hotpotqa)", "em", "sp_em", "sp_f1", "joint_em", "joint_f1"),
-    unit="evidence group",
+    cluster="evidence group",
     settings=("distractor", "corpus", "oracle", "gold_only", "closed_book"),
     # The test splits of the two are different questions.
     same_questions={f"fullwiki:{split}": (f"hotpotqa/distractor:{split}",) for split in ("train", "dev")},

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from benchmarks.datasets.long_document import LongDocumentConfig, Row, assemble, character_chunks, gold
+from benchmarks.datasets.long_document import LongDocumentConfig, LongDocumentRow, assemble, character_chunks, gold
 from benchmarks.datasets.longbench_v2 import CHOICES, LETTERS, with_choices
 from benchmarks.registry import Benchmark, DataReference, DatasetCard, register
 from benchmarks.schema import Question
@@ -64,7 +64,7 @@ CARD = DatasetCard(
     subset_splits={name: {"test": task.size} for name, task in TASKS.items()},
     metrics=("f1(rules=longbench)",),
     subset_metrics={name: (task.metric,) for name, task in TASKS.items() if task.metric != "f1(rules=longbench)"},
-    unit="document",
+    cluster="document",
     settings=("document", "corpus", "closed_book"),
     notes="The hub's revision is not pinned yet. "
     "Records lie in TASK.jsonl. Ids are the authors' row numbers. The gold of a choice is its text, its letter an alias. "
@@ -91,7 +91,7 @@ def load(reference: DataReference, config: LongDocumentConfig) -> Benchmark:
     return assemble(reference, VERSION, CARD, config, paths, lambda record: _parse(record, name), extra=extra, cut=cut)
 
 
-def _parse(record: Record, name: str) -> Row:
+def _parse(record: Record, name: str) -> LongDocumentRow:
     refuse_other_dataset(record, "infinitebench")
     answers, counts = gold(record, "answer", words=False)
     asked = record.text("input", "")
@@ -102,7 +102,7 @@ def _parse(record: Record, name: str) -> Row:
     question = Question(id=record.expect(identifier, "id", str), text=text or record.worded("input"), answers=answers)
     if name == "longbook_choice_eng":
         question = _choice(question, record)
-    return Row(question, record.worded("context", None), record, counts)
+    return LongDocumentRow(question, record.worded("context", None), record, counts)
 
 
 def _choice(question: Question, record: Record) -> Question:

@@ -70,7 +70,7 @@ class LongDocumentConfig(DatasetConfig):
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class LongDocumentRow:
     """What one record yields.
 
     Attributes:
@@ -86,7 +86,7 @@ class Row:
     counts: Counter[str] = field(default_factory=Counter)
 
 
-def _words(number: int) -> re.Pattern[str]:
+def _words_pattern(number: int) -> re.Pattern[str]:
     """Up to so many words with the white space behind them; possessive, so that no word is ever divided."""
     return re.compile(rf"\s*+(?:\S++\s*+){{1,{number}}}")
 
@@ -102,8 +102,8 @@ def chunks(text: str, words: int = CHUNK_WORDS, overlap: int = 0) -> list[str]:
     Returns:
         The windows; none for a text without a word. Without overlap they join to the text.
     """
-    pieces = list(_words(words - overlap).finditer(text))
-    shared = _words(overlap) if overlap else None
+    pieces = list(_words_pattern(words - overlap).finditer(text))
+    shared = _words_pattern(overlap) if overlap else None
     windows = []
     for piece in pieces:
         following = shared.match(text, piece.end()) if shared else None
@@ -152,7 +152,7 @@ def document_text(passages: Iterable[Passage], overlap: int = 0) -> str:
         overlap: The option `chunk_overlap` with which it was loaded.
     """
     texts = iter(passage.text for passage in passages)
-    repeated = _words(overlap) if overlap else None
+    repeated = _words_pattern(overlap) if overlap else None
     parts = [next(texts, "")]
     for text in texts:
         match = repeated.match(text) if repeated else None
@@ -249,7 +249,7 @@ def assemble(
     card: DatasetCard,
     config: LongDocumentConfig,
     paths: Sequence[Path],
-    parse: Callable[[Record], Row],
+    parse: Callable[[Record], LongDocumentRow],
     *,
     first: int | None = None,
     extra: Mapping[str, Any] | None = None,
@@ -284,7 +284,7 @@ def assemble(
     return Benchmark(reference, version, card, questions, shelf.corpus(), tuple(skipped), {**said(counts, NOTES), **(extra or {})})
 
 
-def _refuse_swapped(row: Row, *, whole: bool) -> None:
+def _refuse_swapped(row: LongDocumentRow, *, whole: bool) -> None:
     """Stop at a question that is longer than its document, if documents are cut into passages.
 
     Raises:

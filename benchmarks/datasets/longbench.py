@@ -16,7 +16,16 @@ from typing import Any, Literal
 from pydantic import Field
 
 from benchmarks.core.errors import UserError
-from benchmarks.datasets.long_document import LISTED, Cut, LongDocumentConfig, Row, answer_type, assemble, character_chunks, gold
+from benchmarks.datasets.long_document import (
+    LISTED,
+    Cut,
+    LongDocumentConfig,
+    LongDocumentRow,
+    answer_type,
+    assemble,
+    character_chunks,
+    gold,
+)
 from benchmarks.published_prompts import FOLDER, as_template, published
 from benchmarks.registry import Benchmark, DataReference, DatasetCard, register
 from benchmarks.schema import Question
@@ -216,7 +225,7 @@ CARD = DatasetCard(
     subset_splits={name: {"test": size} for name, size in SIZES.items()},
     metrics=(ENGLISH,),
     subset_metrics={name: (set_of(name).metric,) for name in SIZES if set_of(name).metric != ENGLISH},
-    unit="document",
+    cluster="document",
     settings=("document", "corpus", "closed_book"),
     subset_settings={name: WHOLE for name in SIZES if set_of(name).whole},
     notes="The hub's set is a script: its data.zip is read, which holds data/SET.jsonl (the repository is also found "
@@ -260,7 +269,7 @@ def load(reference: DataReference, config: LongBenchConfig) -> Benchmark:
     a_set, cut = set_of(subset), _cut(subset, config)
     paths = find_files(reference, config, card=CARD, folders=FOLDERS, patterns=FILES, hub=HUB)
 
-    def parse(record: Record) -> Row:
+    def parse(record: Record) -> LongDocumentRow:
         _require_set(record, subset)
         answers, counts = gold(record, words=a_set.metric.startswith("f1"))
         known = {"length": _length(record, subset), "all_classes": record.texts("all_classes", ()) or None}
@@ -276,7 +285,7 @@ def load(reference: DataReference, config: LongBenchConfig) -> Benchmark:
             type=kind(known, answers),
             metadata={name: value for name, value in known.items() if value is not None},
         )
-        return Row(question, record.worded("context", None), record, counts)
+        return LongDocumentRow(question, record.worded("context", None), record, counts)
 
     def kind(known: Mapping[str, Any], answers: tuple[str, ...]) -> str:
         if subset.endswith(_EVEN):

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from benchmarks.datasets.long_document import LongDocumentConfig, Row, assemble
+from benchmarks.datasets.long_document import LongDocumentConfig, LongDocumentRow, assemble
 from benchmarks.registry import Benchmark, DataReference, DatasetCard, register
 from benchmarks.schema import Question
 from benchmarks.sources import Record, find_files, refuse_other_dataset
@@ -37,7 +37,7 @@ CARD = DatasetCard(
     languages=("en",),
     splits={"test": 503},
     metrics=("choice(rules=longbench_v2)", "choice(rules=letter)"),
-    unit="document",
+    cluster="document",
     settings=("document", "corpus", "closed_book"),
     notes="The hub's revision is not pinned yet. "
     "It calls its only split train. The gold answer is a letter, the question's text ends with the four choices. "
@@ -64,7 +64,7 @@ def load(reference: DataReference, config: LongDocumentConfig) -> Benchmark:
     return assemble(reference, VERSION, CARD, config, paths, _parse, extra=extra)
 
 
-def _parse(record: Record) -> Row:
+def _parse(record: Record) -> LongDocumentRow:
     refuse_other_dataset(record, "longbench_v2")
     choices = [record.worded(f"choice_{letter}") for letter in LETTERS]
     answer, length = record.text("answer"), record.text("length")
@@ -85,7 +85,7 @@ def _parse(record: Record) -> Row:
             "sub_domain": record.text("sub_domain", ""),
         },
     )
-    return Row(question, record.worded("context", None), record, Counter())
+    return LongDocumentRow(question, record.worded("context", None), record, Counter())
 
 
 def with_choices(question: str, choices: Sequence[str]) -> str:

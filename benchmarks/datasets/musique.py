@@ -34,7 +34,7 @@ CARD = DatasetCard(
     languages=("en",),
     splits={"train": 19938, "dev": 2417, "test": 2459},
     metrics=("f1(rules=musique)", "em", "support_f1"),
-    unit="evidence group",
+    cluster="evidence group",
     settings=("distractor", "corpus", "oracle", "gold_only", "closed_book"),
     same_questions={f"full:{split}": (f"musique/ans:{split}",) for split in ("train", "dev", "test")},
     notes="The hub's repository holds the authors' train and dev files of ans, unchanged; full and test come from the "

@@ -28,7 +28,6 @@ from benchmarks.registry import Benchmark, DataReference, DatasetCard, DatasetCo
 from benchmarks.schema import Passage, PassageIds, Question, passage_id
 from benchmarks.sources import BadRecord, Record, find_files, looks_like, read_records, records, refuse_other_dataset
 
-# -- The layouts in which Natural Questions circulates, record by record --
 # | layout | a record |
 # | --- | --- |
 # | `open` | JSON `{question, answer[]}`: NQ-open's JSON Lines and the hub's Parquet |
@@ -325,7 +324,7 @@ CARD = DatasetCard(
         "kilt:dev": ("nq/dpr:test",),
     },
     metrics=("em", "f1", "has_answer@20"),
-    unit="question",
+    cluster="question",
     settings=("corpus", "oracle", "distractor", "closed_book"),
     subset_settings={"open": ("closed_book", "corpus", "oracle", "distractor"), "kilt": ("corpus", "closed_book")},
     notes="What NQ-open calls dev (the hub: validation) is what DPR and nearly every paper call test: the same 3,610 "

@@ -37,7 +37,7 @@ CARD = DatasetCard(
     languages=("en",),
     splits={"test": None},
     metrics=("recall@5", "mrr@10", "recall@1"),
-    unit="question",
+    cluster="question",
     settings=("distractor", "corpus"),
     notes="No answers to read: only metrics of ranking can be scored. `Benchmark.extra['pairs']` holds the texts of "
     "the other versions; dataset styled with rewriter: own asks the same over candidates of mixed versions.",

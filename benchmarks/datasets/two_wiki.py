@@ -31,7 +31,7 @@ CARD = DatasetCard(
     languages=("en",),
     splits={"train": 167454, "dev": 12576, "test": 12576},
     metrics=("f1(rules=hotpotqa)", "em", "sp_em", "sp_f1", "evidence_em", "evidence_f1", "joint_em(rules=2wiki)", "joint_f1(rules=2wiki)"),
-    unit="evidence group",
+    cluster="evidence group",
     settings=("distractor", "corpus", "oracle", "gold_only", "closed_book"),
     notes="Answer aliases come from the authors' id_aliases.json beside the file; without it, as on the hub, the "
     "answer alone counts. The test split is released without gold: its questions load without answers and cannot be "

@@ -14,7 +14,7 @@ from typing import Any
 from benchmarks.core.errors import UserError
 from benchmarks.core.fingerprint import content_id
 from benchmarks.datasets import said
-from benchmarks.datasets.long_document import NOTES, LongDocumentConfig, Row, Shelf, assemble, gold
+from benchmarks.datasets.long_document import NOTES, LongDocumentConfig, LongDocumentRow, Shelf, assemble, gold
 from benchmarks.datasets.longbench import reading
 from benchmarks.io.records import stream_json
 from benchmarks.registry import Benchmark, DataReference, DatasetCard, SkippedRecord, register
@@ -77,7 +77,7 @@ CARD = DatasetCard(
         f"{name}:all": tuple(f"ultradomain/{name}:{split}" for split in splits if split != "all") for name, splits in SPLITS.items()
     },
     metrics=("f1(rules=longbench)",),
-    unit="document",
+    cluster="document",
     settings=("document", "corpus", "closed_book"),
     subset_settings=dict.fromkeys(QUERIES, ("corpus", "closed_book")),
     notes="The authors have no splits: all is a domain's whole file. train and test are "
@@ -113,7 +113,7 @@ def load(reference: DataReference, config: LongDocumentConfig) -> Benchmark:
     return assemble(reference, VERSION, CARD, config, paths, lambda record: _parse(record, subset), first=first, extra=extra)
 
 
-def _parse(supplied: Record, domain: str) -> Row:
+def _parse(supplied: Record, domain: str) -> LongDocumentRow:
     refuse_other_dataset(supplied, "ultradomain")
     record = Record({name: _decoded(value) for name, value in supplied.fields.items()}, supplied.path, supplied.position)
     _require_domain(record, domain)
@@ -121,7 +121,7 @@ def _parse(supplied: Record, domain: str) -> Row:
     answers, counts = gold(record)
     identifier = record.text("_id", "") or content_id("u", text, context)
     question = Question(id=identifier, text=text, answers=answers, metadata=_metadata(record))
-    return Row(question, context, record, counts)
+    return LongDocumentRow(question, context, record, counts)
 
 
 def _require_domain(record: Record, domain: str) -> None:

@@ -52,7 +52,7 @@ CARD = DatasetCard(
     splits=dict.fromkeys(SPLITS, _QUESTIONS),
     same_questions={f"style:{split}": (f"worlds/multihop:{split}",) for split in SPLITS},
     metrics=("f1(rules=hotpotqa)", "em", "recall@5", "sp_f1"),
-    unit="world",
+    cluster="world",
     settings=("distractor", "corpus", "oracle", "gold_only", "closed_book"),
     subset_settings={
         "long": ("document", "corpus", "gold_only", "closed_book"),

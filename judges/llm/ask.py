@@ -1,212 +1,31 @@
-"""What LLM judges share: options, prompts that judged text cannot break out of, calls, and averages.
+"""What LLM judges share: options, calls, and averages.
 
-`reading.py` reads the replies. A reply that cannot be read is asked for once more, as JSON (`Asker`).
+`fences.py` writes the prompts, and `reading.py` reads the replies. A reply that cannot be read is asked for once more, as JSON (`Asker`).
 """
 
 from __future__ import annotations
 
-import re
-import unicodedata
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from statistics import fmean
-from string import Template
 from typing import Any, ClassVar, Generic, Literal, TypeVar, get_args
 
 from pydantic import BaseModel, Field, create_model
 
-from benchmarks.core.errors import UserError
-from benchmarks.core.fingerprint import content_hash
 from benchmarks.schema import Question
 from judges.judge import JudgeCall, JudgeConfig, Parsed, Score, counting
 from judges.llm.abstention import gold_abstains
+from judges.llm.fences import VERSION, fenced
 from judges.llm.reading import read_word, refused
 from methods.api import Services
 from methods.flow import together
-from methods.models import template_text
 from methods.models.chat import ChatModel
 from methods.models.endpoint import Messages
 from methods.models.llm import AskingConfig, LocalConfig, llm_hash, llm_name, open_llm
+from methods.prompts import Prompt, Shipped
 from methods.work import CHARACTERS, Lengths, Needs, Use, Where, Work, ask, needs_of, tokens, unknown
-
-# -- Judged text is put between tags; here it is made unable to end them, or to pass for a verdict --
-# Nothing is deleted: what looks like one of our tags, a chat template's mark, a verdict line or a key of our JSON
-# stays readable, with `‹ ›` where the brackets or the colon were, and what cannot be seen becomes `�`.
-
-
-VERSION = 1
-"""Of these rules; part of every judge's identity, since a judge sees what they make of a text."""
-
-TAGS = ("question", "gold", "answer", "reference", "text", "source", "rewritten")
-"""Tags that our templates use; those of one's own templates are added to them."""
-_CHAT_TAGS = ("think", "system", "user", "assistant", "human", "start_of_turn", "end_of_turn", "bos", "eos", "tool")
-_KEYS = r"faithfulness|conciseness|overall(?:[\s_-]*winner)?|winner|(?:final[\s_-]*)?verdict|judge?ment|label|reasoning"
-_QUOTE = r"\\?[\"'`“”‘’]"
-
-# What cannot be seen, changes the direction of writing, or is no character at all.
-_UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ufff9-\ufffb\ud800-\udfff\U000e0000-\U000e007f]")
-_CHAT_MARK = re.compile(r"(<)(?=\s*(?:\||<\s*/?\s*sys))|(?:\||sys\s*>)\s*(>)|(<)\s*/?\s*s\s*(>)|(\[)\s*/?\s*inst\s*(\])")
-_SHOWN = {"<": "‹", ">": "›", "[": "⟦", "]": "⟧", ":": "‹:›", "=": "‹=›"}
-
-
-def neutralized(text: str, tags: Iterable[str] = (), keys: Iterable[str] = ()) -> str:
-    """A text that can stand between tags without ending them.
-
-    Look-alikes that a model reads as the same (other cases, full-width letters, invisible characters in between) count
-    as well.
-
-    Args:
-        text: Anything.
-        tags: Further tags, beside `TAGS`.
-        keys: Further keys of the JSON that is asked for.
-
-    Returns:
-        The text, of which no line, key or tag can be taken for one of ours.
-    """
-    text = _UNSEEN.sub("\ufffd", text.replace("\r\n", "\n").replace("\r", "\n"))
-    folded, origins = _folded(text)
-    marks: dict[int, str] = {}
-    for pattern in (_tag_pattern(frozenset(tags)), _CHAT_MARK, *_key_patterns(frozenset(keys))):
-        for match in pattern.finditer(folded):
-            for group, result in enumerate(match.groups(), start=1):
-                if result is not None:
-                    marks[origins[match.start(group)]] = _SHOWN[result]
-    return "".join(marks.get(at, char) for at, char in enumerate(text)) if marks else text
-
-
-def cut(text: str, most: int) -> str:
-    """The beginning of a text, which says where it was cut."""
-    if len(text) <= most:
-        return text
-    return f"{text[:most]}\n[… cut: {most:,} of {len(text):,} characters are shown]"
-
-
-@lru_cache(maxsize=64)
-def _tag_pattern(further: frozenset[str]) -> re.Pattern[str]:
-    """Opening and closing tags, complete or not, of names that begin as ours do."""
-    names = "|".join(re.escape(name.casefold()) for name in sorted({*TAGS, *_CHAT_TAGS, *further}))
-    return re.compile(rf"(<)[\s/\\⁄∕]*(?:{names})(?:[^<>\n]{{0,80}}(>))?")
-
-
-@lru_cache(maxsize=64)
-def _key_patterns(further: frozenset[str]) -> tuple[re.Pattern[str], re.Pattern[str]]:
-    """What looks like a key of our JSON, or like a line that states a verdict."""
-    names = f"(?:{'|'.join([_KEYS, *sorted(further)])})"
-    line = rf"^[^a-z0-9\n]{{0,20}}{names}[^a-z0-9\n:=‹]{{0,20}}([:=])"
-    return re.compile(rf"{_QUOTE}\s*{names}\s*{_QUOTE}\s*(:)"), re.compile(line, re.MULTILINE)
-
-
-def _folded(text: str) -> tuple[str, range | list[int]]:
-    """A text as a lenient reader sees it, with the place in the text that each character comes from."""
-    if text.isascii():
-        return text.lower(), range(len(text))
-    pieces: list[str] = []
-    origins: list[int] = []
-    for at, char in enumerate(text):
-        seen = _seen(char)
-        pieces.append(seen)
-        origins.extend([at] * len(seen))
-    return "".join(pieces), origins
-
-
-@lru_cache(maxsize=1 << 16)
-def _seen(char: str) -> str:
-    """A character without case and width; nothing where it has no width at all."""
-    return "" if unicodedata.category(char) == "Cf" else unicodedata.normalize("NFKC", char).casefold()
-
-
-# -- Prompts of judges: templates as text files, into which judged text is put so that it cannot break out --
-# A template is two parts with a line `---` between them, the system message and the user message. Placeholders are
-# written `$answer`, a dollar sign of one's own `$$`; judged text belongs between tags (`<answer>` … `</answer>`).
-
-
-EMPTY = "(empty)"
-"""What stands between the tags where there is nothing to judge."""
-_TAG = re.compile(r"</?([A-Za-z][\w-]*)>")
-
-
-@dataclass(frozen=True, slots=True)
-class Shipped:
-    """A prompt that ships with a judge.
-
-    Attributes:
-        name: Of its file in `templates`, without `.txt`.
-        needs: Placeholders that a template of one's own must have as well.
-        offers: Further placeholders that it may have.
-        keys: Keys of the JSON that it asks for, which judged text cannot hold then.
-    """
-
-    name: str
-    needs: frozenset[str]
-    offers: frozenset[str] = frozenset()
-    keys: frozenset[str] = frozenset()
-
-
-@dataclass(frozen=True, slots=True)
-class Prompt:
-    """A template in its two parts.
-
-    Attributes:
-        system, user: Templates.
-        tags: The tags that they use.
-        keys: As in `Shipped`.
-    """
-
-    system: str
-    user: str
-    tags: frozenset[str]
-    keys: frozenset[str] = frozenset()
-
-    def messages(self, **texts: str) -> Messages:
-        """The conversation; what is put in is neutralized, and not searched for placeholders again."""
-        values = {name: neutralized(text, self.tags, self.keys).strip() or EMPTY for name, text in texts.items()}
-        messages = [{"role": "user", "content": Template(self.user).substitute(values)}]
-        if not self.system:
-            return messages
-        return [{"role": "system", "content": Template(self.system).substitute(values)}, *messages]
-
-
-def load_prompt(path: str | None, shipped: Shipped) -> Prompt:
-    """Read a template: one's own file, or the one that ships.
-
-    Raises:
-        UserError: The file cannot be read, lacks a placeholder, or names one that does not exist.
-    """
-    text = template_text("judges.llm", shipped.name, path)
-    system, mark, user = text.partition("\n---\n")
-    if not mark:
-        system, user = "", text
-    prompt = Prompt(system.strip(), user.strip(), frozenset(_TAG.findall(text)), shipped.keys)
-    _check(prompt, shipped, path or f"{shipped.name}.txt")
-    return prompt
-
-
-def prompt_hash(path: str | None, shipped: Shipped) -> str:
-    """A hash of the template's text, so that a judge with a changed prompt is another judge."""
-    return content_hash([template_text("judges.llm", shipped.name, path)])
-
-
-def _check(prompt: Prompt, shipped: Shipped, where: str) -> None:
-    known = shipped.needs | shipped.offers
-    names = " and ".join(f"${name}" for name in sorted(known))
-    used: set[str] = set()
-    for part in (prompt.system, prompt.user):
-        template = Template(part)
-        result = set(template.get_identifiers()) if template.is_valid() else {"$"}
-        if result - known:
-            raise UserError(
-                f"the prompt template holds the unknown placeholder {min(result - known)!r}",
-                where=where,
-                try_this=f"use {names}, and $$ for a dollar sign",
-            )
-        used |= result
-    if shipped.needs - used:
-        raise UserError(f"the prompt template lacks ${min(shipped.needs - used)}", where=where, try_this=f"put in {names}")
-
-
-# -- Options that all judges share that ask a language model --
 
 
 class AskingJudgeConfig(AskingConfig, JudgeConfig):
@@ -241,11 +60,13 @@ class AskingJudgeConfig(AskingConfig, JudgeConfig):
 class LLMJudgeConfig(AskingJudgeConfig):
     """Options of a judge whose prompt is a template of ours."""
 
-    # The template's text is hashed: `prompt_identity`.
+    # The template is hashed: `prompt_identity`.
     alongside: ClassVar[Mapping[str, Any]] = {**AskingJudgeConfig.alongside, "prompt": True}
 
     template: ClassVar[Shipped]
     """The prompt that ships."""
+    keys: ClassVar[frozenset[str]] = frozenset()
+    """Keys of the JSON that it asks for, beside those of all judges."""
 
     prompt: str | None = Field(None, description="a template file of one's own; null: the one that ships")
     max_answer_chars: int = Field(8_000, ge=1, description="longest judged text shown, in characters; what is cut is marked")
@@ -261,22 +82,18 @@ class LLMJudgeConfig(AskingJudgeConfig):
         Raises:
             UserError: The template cannot be read or used.
         """
-        return load_prompt(self.prompt, self.template)
+        return self.template.load(self.prompt)
 
     def work(self, lengths: Lengths, judgments: float, answer: float, shown: int = 1) -> Work:
         """A call a judgment, its prompt with question, gold, what is judged, and the gold document where it is shown."""
-        prompt = self.load()
-        length = tokens(prompt.system) + tokens(prompt.user) + lengths.question + lengths.answer
+        length = sum(map(tokens, self.load().texts)) + lengths.question + lengths.answer
         document = 2 * lengths.passage if getattr(self, "reference", None) == "document" else 0
         return ask(self.llm, judgments, length + document + shown * min(answer, self.max_answer_chars / CHARACTERS))
 
 
 def prompt_identity(config: LLMJudgeConfig) -> Mapping[str, Any]:
     """What beside its options decides what a judge is shown: the template's text and the rules of fencing."""
-    return {"prompt": prompt_hash(config.prompt, config.template), "fences": str(VERSION)}
-
-
-# -- Cases put before a language model: every repetition of every prompt; what needs no opinion, without a call --
+    return {"prompt": config.load().hash, "fences": str(VERSION)}
 
 
 NO_REPLY = "no reply"
@@ -383,12 +200,7 @@ class Asker:
     @cached_property
     def _model(self) -> ChatModel:
         # No seed of a task: what a judge says depends on its identity alone.
-        return open_llm(
-            self.config.llm, role="judge", cache=self._services.cache, device=self._services.device, replies=self._services.replies
-        )
-
-
-# -- From the calls made for an item to its scores: the mean over the calls that were read --
+        return open_llm(self.config.llm, self._services.seeded(0), role="judge")
 
 
 def mean_scores(calls: Sequence[JudgeCall], values: Mapping[str, Mapping[str, float | None]]) -> dict[str, Score]:
@@ -413,9 +225,6 @@ def _mean(calls: Sequence[JudgeCall], worth: Mapping[str, float | None]) -> Scor
         return Score(None, unread[0])
     counted = [value for call in calls if call.parsed.value is not None and (value := worth[call.parsed.value["verdict"]]) is not None]
     return Score(fmean(counted)) if counted else Score(None, unread[0] if unread else None)
-
-
-# -- A question's gold as judges are shown it, and which questions can be judged by it at all --
 
 
 Golds = Literal["all", "first"]
@@ -464,7 +273,7 @@ class CaseJudge(ABC, Generic[C]):
 
     def __init__(self, config: C, services: Services) -> None:
         self.config = config
-        self._prompt = config.load()
+        self._template = config.load()
         self._asker = Asker(config, services, self.parse)
 
     @property
@@ -475,6 +284,10 @@ class CaseJudge(ABC, Generic[C]):
     async def ask_one(self, item: Any) -> list[JudgeCall]:
         """The calls made for an item."""
         return await self._asker.ask(self.cases(item))
+
+    def messages(self, **texts: str) -> Messages:
+        """Return the conversation about some texts."""
+        return fenced(self._template, texts, self.config.keys)
 
     @abstractmethod
     def cases(self, item: Any) -> list[Case]:

@@ -10,11 +10,15 @@ from pydantic import BaseModel, Field
 
 from judges.judge import AS_GIVEN, FIRST, NONE, SECOND, SWAPPED, TIE, JudgeCall, Pair, Parsed, register_judge
 from judges.llm.abstention import gold_abstains, rightly_declines, settled
-from judges.llm.ask import Case, CaseJudge, Golds, LLMJudgeConfig, Shipped, cut, gold_text, has_gold, prompt_identity
+from judges.llm.ask import Case, CaseJudge, Golds, LLMJudgeConfig, gold_text, has_gold, prompt_identity
+from judges.llm.fences import cut
 from judges.llm.reading import read_criteria
 from methods.api import Prediction
 from methods.models.llm import LLM, defaults
+from methods.prompts import Shipped
 
+REFERENCE_CHARS = 40_000
+"""Characters of the longest reference that is shown."""
 CRITERIA = ("overall", "faithfulness", "conciseness")
 OPEN_CRITERIA = ("overall", "comprehensiveness", "diversity", "empowerment")
 ORDERS = (AS_GIVEN, SWAPPED)
@@ -64,20 +68,20 @@ class ComparingConfig(LLMJudgeConfig):
 class PairwiseConfig(ComparingConfig):
     """Options of the pairwise judge."""
 
-    template: ClassVar[Shipped] = Shipped("pairwise", frozenset(("question", "reference", "answer_1", "answer_2")))
+    template: ClassVar[Shipped] = Shipped("judges.llm", "pairwise")
 
     repetitions: int = Field(5, ge=1, description="replies drawn to each order (paper: the mean of five runs; released: one order, once)")
     reference: Literal["answer", "document"] = Field(
         "answer", description="what the answers are held against: the gold answer, or the passages that prove it"
     )
     golds: Golds = Field("first", description="which gold answers are shown (released: the first)")
-    max_reference_chars: int = Field(40_000, ge=1, description="longest reference shown, in characters")
 
 
 class OpenPairwiseConfig(ComparingConfig):
     """Options of the open pairwise judge."""
 
-    template: ClassVar[Shipped] = Shipped("open_pairwise", frozenset(("question", "answer_1", "answer_2")), keys=frozenset(OPEN_CRITERIA))
+    template: ClassVar[Shipped] = Shipped("judges.llm", "open_pairwise")
+    keys = frozenset(OPEN_CRITERIA)
 
 
 P = TypeVar("P", bound=ComparingConfig)
@@ -114,7 +118,7 @@ class Comparing(CaseJudge[P]):
             if verdict is not None:
                 return Case.ruled(order, DISQUALIFIED, **dict.fromkeys(self.criteria, verdict))
         first, second = (cut(prediction.answer, self.config.max_answer_chars) for prediction in shown)
-        messages = self._prompt.messages(question=pair.question.text, answer_1=first, answer_2=second, **further)
+        messages = self.messages(question=pair.question.text, answer_1=first, answer_2=second, **further)
         return Case(order, messages, shape=self.shape)
 
 
@@ -150,7 +154,7 @@ class PairwiseJudge(Comparing[PairwiseConfig]):
 
     def beside(self, pair: Pair) -> Mapping[str, str] | None:
         reference = self._reference(pair)
-        return None if reference is None else {"reference": cut(reference, self.config.max_reference_chars)}
+        return None if reference is None else {"reference": cut(reference, REFERENCE_CHARS)}
 
     def _reference(self, pair: Pair) -> str | None:
         if not has_gold(pair.question):

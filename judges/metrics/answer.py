@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -205,15 +205,10 @@ def rules_language(values: Mapping[str, Any]) -> str | None:
     return rules_named(values["rules"]).language
 
 
-@register(
-    "em",
-    source="SQuAD exact_match_score; SARK's released script (strict)",
-    group="answer",
-    needs=("answer",),
-    parameters=(_EM_RULES, GOLDS),
-    language=rules_language,
-    zero_under=_COUNTING,
-)
+_register_answer = partial(register, group="answer", needs=("answer",), language=rules_language, zero_under=_COUNTING)
+
+
+@_register_answer("em", source="SQuAD exact_match_score; SARK's released script (strict)", parameters=(_EM_RULES, GOLDS))
 def em(batch: Batch, rules: str, golds: str) -> Scores:
     """Exact match: 1 if the prediction equals any gold after normalization, else 0.
 
@@ -229,15 +224,7 @@ def em(batch: Batch, rules: str, golds: str) -> Scores:
     return _em(batch, rules, golds)
 
 
-@register(
-    "f1",
-    source="SQuAD 1.1/2.0, HotpotQA, MuSiQue, LongBench, CLaRa evaluators",
-    group="answer",
-    needs=("answer",),
-    parameters=(_F1_RULES, GOLDS, LINES),
-    language=rules_language,
-    zero_under=_COUNTING,
-)
+@_register_answer("f1", source="SQuAD 1.1/2.0, HotpotQA, MuSiQue, LongBench, CLaRa evaluators", parameters=(_F1_RULES, GOLDS, LINES))
 def f1(batch: Batch, rules: str, golds: str, lines: str) -> Scores:
     """Token F1: overlap of the normalized tokens as multisets, the maximum over the golds.
 
@@ -251,29 +238,13 @@ def f1(batch: Batch, rules: str, golds: str, lines: str) -> Scores:
     return _overlap(shortened(batch, lines), rules, golds, 2)
 
 
-@register(
-    "answer_precision",
-    source="HotpotQA and 2Wiki v1.1 evaluators",
-    group="answer",
-    needs=("answer",),
-    parameters=(_F1_RULES, GOLDS),
-    language=rules_language,
-    zero_under=_COUNTING,
-)
+@_register_answer("answer_precision", source="HotpotQA and 2Wiki v1.1 evaluators", parameters=(_F1_RULES, GOLDS))
 def answer_precision(batch: Batch, rules: str, golds: str) -> Scores:
     """Share of the prediction's tokens that the gold has, as multisets, the maximum over the golds; rules as in f1."""
     return _overlap(batch, rules, golds, 0)
 
 
-@register(
-    "answer_recall",
-    source="HotpotQA and 2Wiki v1.1 evaluators",
-    group="answer",
-    needs=("answer",),
-    parameters=(_F1_RULES, GOLDS),
-    language=rules_language,
-    zero_under=_COUNTING,
-)
+@_register_answer("answer_recall", source="HotpotQA and 2Wiki v1.1 evaluators", parameters=(_F1_RULES, GOLDS))
 def answer_recall(batch: Batch, rules: str, golds: str) -> Scores:
     """Share of the gold's tokens that the prediction has, as multisets, the maximum over the golds; rules as in f1."""
     return _overlap(batch, rules, golds, 1)

@@ -135,7 +135,7 @@ def latex(export: Export) -> str:
     rows = [
         [
             latex_text(_named(export, row)),
-            *(_latex_cell(item) for item in _values(export.shown, row, withheld="")),
+            *(_latex_cell(item) for item in _values(export.shown, row, incomplete="")),
             *(latex_text(fact) for fact in facts(export.shown, row)),
         ]
         for row in export.rows
@@ -174,7 +174,7 @@ def notes(shown: Shown, apart: str = "in brackets") -> list[str]:
         "rank, and in brackets the ranks that pairwise tests leave open",
         f"● the best, or not separable from it; {apart}: not comparable, and not ranked",
     ]
-    if why := sorted({cell.withheld for cell in board.cells.values() if cell.withheld}):
+    if why := sorted({cell.insufficient_data for cell in board.cells.values() if cell.insufficient_data}):
         results.append(f"no interval and no mark where too little is there for one: {'; '.join(why[:3])}")
     if left_out := [cell for cell in board.cells.values() if cell.unscored]:
         most = max(left_out, key=lambda cell: cell.unscored / (cell.n + cell.unscorable + cell.unscored))
@@ -201,16 +201,16 @@ def _heads(shown: Shown) -> list[str]:
     return ["method", *names, *(["mean"] if len(names) > 1 else []), *(f"{name} ({unit})" if unit else name for name, unit in HEADS)]
 
 
-def _values(shown: Shown, row: System, *, withheld: str | None = None) -> list[str]:
-    """A row's cells; `withheld` stands for a value that lacks too many verdicts, None for what the table shows then."""
+def _values(shown: Shown, row: System, *, incomplete: str | None = None) -> list[str]:
+    """A row's cells; `incomplete` stands for a value that lacks too many verdicts, None for what the table shows then."""
     board = shown.board
     cells = []
     for column, cell in zip(board.columns, board.line(row), strict=True):
         if cell is None:
             cells.append(formats.NOTHING)
             continue
-        if withheld is not None and cell.bounds is not None and cell.bounds.withheld:
-            cells.append(withheld)
+        if incomplete is not None and cell.bounds is not None and cell.bounds.incomplete:
+            cells.append(incomplete)
             continue
         shown_value, won = value(shown, column, cell), better(column, cell)
         if cell.apart and not row.control:

@@ -148,7 +148,7 @@ def explained(shown: Shown, column: Column, cell: Cell) -> str:
     if cell.apart:
         sentences.append(f"Not ranked: {cell.apart}.")
     if cell.band is not None:
-        band = f"between {cell.band.low} and {cell.band.high}" if cell.band.low < cell.band.high else "for sure"
+        band = f"between {cell.band.low} and {cell.band.high}" if cell.band.low < cell.band.high else "certain"
         sentences.append(f"Rank {cell.band.rank}, {band}{'; not separable from the best' if cell.band.best else ''}.")
     if cell.paired is not None:
         item = cell.paired
@@ -161,10 +161,10 @@ def explained(shown: Shown, column: Column, cell: Cell) -> str:
     if known is not None:
         differs = f" What differs: {'; '.join(map(str, known.differs))}." if known.differs else ""
         sentences.append(f"Published: {known.figure.source} prints {known.figure.value} {known.figure.unit}; {known.status}.{differs}")
-    if cell.paired is not None and cell.paired.withheld:
-        sentences.append(f"No verdict on it: {cell.paired.withheld}.")
-    if cell.withheld:
-        sentences.append(f"No interval: {cell.withheld}.")
+    if cell.paired is not None and cell.paired.insufficient_data:
+        sentences.append(f"No verdict on it: {cell.paired.insufficient_data}.")
+    if cell.insufficient_data:
+        sentences.append(f"No interval: {cell.insufficient_data}.")
     return " ".join(sentences)
 
 
@@ -303,7 +303,7 @@ def legend(shown: Shown) -> Node:
     )
     counts = {shown.names[key][0]: sampled.in_words(board.questions[key]) for key, sampled in board.sampled.items()}
     lines.append("; ".join(f"{name}: {count}" for name, count in counts.items()) + ".")
-    lines.append("Student's t over these units. Who is filtered out does not compete; who is hidden still does.")
+    lines.append("Student's t over these clusters. Who is filtered out does not compete; who is hidden still does.")
     return el("div", *(el("p", line, cls="note") for line in lines))
 
 

@@ -136,14 +136,14 @@ def _pairing(name: str, other: str, known: Mapping[tuple[str, str], Pairing]) ->
     side = _side(name, other, known)
     if side is None or math.isnan(side[0].rate.with_ties.value):
         return Cell(formats.NOTHING, tip="They were not compared")
-    if side[0].withheld:
-        return Cell(formats.NOTHING, tip=side[0].withheld)
+    if side[0].incomplete:
+        return Cell(formats.NOTHING, tip=side[0].incomplete)
     item, wins, losses = side
     rate, swapped = item.rate, item.method != name
     # Where both answers are disqualified neither wins: then the two shares do not sum to 1.
     share = rate.with_ties_opponent if swapped else rate.with_ties
     value, low, high = share.value, share.low, share.high
-    sure = "" if item.won is None else "won" if item.won is not swapped else "lost"
+    decided = "" if item.won is None else "won" if item.won is not swapped else "lost"
     counts = [f"{wins:,} won, {rate.ties:,} tied, {losses:,} lost of {rate.n:,} questions"]
     counts += [f"{rate.none:,} with both disqualified"] if rate.none else []
     counts += [f"{rate.unscored:,} the judge failed on"] if rate.unscored else []
@@ -151,9 +151,9 @@ def _pairing(name: str, other: str, known: Mapping[tuple[str, str], Pairing]) ->
     counts += [f"{item.pending:,} not judged yet"] if item.pending else []
     counts += [f"orders contradict each other on {100 * rate.flips.rate:.0f} %"] if rate.flips.flips else []
     counts += [f"{formats.p_value(item.corrected)} after correction"] if not math.isnan(item.corrected) else []
-    counts += [share.withheld] if share.withheld else []
-    mark = {"won": "▲ ", "lost": "▼ ", "": ""}[sure] + PERCENT.value(value)
-    return Cell(mark, PERCENT.interval(low, high), "; ".join(counts), sure)
+    counts += [share.insufficient_data] if share.insufficient_data else []
+    mark = {"won": "▲ ", "lost": "▼ ", "": ""}[decided] + PERCENT.value(value)
+    return Cell(mark, PERCENT.interval(low, high), "; ".join(counts), decided)
 
 
 def controls(board: BattleBoard, criterion: str) -> Node | None:
@@ -269,7 +269,11 @@ def strengths(rows: Sequence[tuple[str, Strength]], controls: Collection[str] = 
             name,
             [
                 _elo(item),
-                Cell(formats.PLAIN.value(item.logit.value), formats.PLAIN.interval(item.logit.low, item.logit.high), item.logit.withheld),
+                Cell(
+                    formats.PLAIN.value(item.logit.value),
+                    formats.PLAIN.interval(item.logit.low, item.logit.high),
+                    item.logit.insufficient_data,
+                ),
                 item.positions,
                 f"{item.battles:,}",
                 f"{item.logit.n:,}",

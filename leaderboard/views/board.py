@@ -334,7 +334,7 @@ def _value_cell(
         share = formats.unscored(cell.unscored, result.n + result.unscorable + cell.unscored)
         gap = el("span", " ".join(filter(None, (share, bracketed(cell)))), cls="interval")
     if cell is None or formats.missing(cell.estimate.value):
-        tip = cell.withheld if cell is not None else ""
+        tip = cell.incomplete if cell is not None else ""
         return el("td", el("span", formats.NOTHING, cls="top") if gap else formats.NOTHING, gap, cls=cls, tip=tip)
     shown, result = scale_of(metric, definitions), cell.estimate
     # The focus metric's mark stands beside its spelled-out difference.
@@ -355,7 +355,7 @@ def _value_cell(
         whisker,
         gap,
         cls=cls,
-        tip=result.withheld if control else " ".join(filter(None, (cell.apart, result.withheld))),
+        tip=result.insufficient_data if control else " ".join(filter(None, (cell.apart, result.insufficient_data))),
     )
 
 
@@ -397,7 +397,7 @@ def _question_cell(row: Row, focus: str, questions: int) -> Node:
         notes.append(f"{cell.estimate.unscorable:,} unscorable{also}")
     if cell is not None and cell.unscored:
         notes.append(" ".join(filter(None, (f"{cell.unscored:,} not scored by the judge", bracketed(cell)))))
-        notes += [cell.withheld.partition(":")[0]] if cell.withheld else []
+        notes += [cell.incomplete.partition(":")[0]] if cell.incomplete else []
     if row.run.failed:
         notes.append(f"{row.run.failed:,} failed: {', '.join(row.failures)}")
     count = cell.estimate.n if cell is not None else 0

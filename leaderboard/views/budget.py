@@ -75,7 +75,7 @@ def written(x: float, axis: str) -> str:
 
 
 def _value(value: Estimate, scale: Scale) -> Cell:
-    return Cell(scale.value(value.value), scale.interval(value.low, value.high), value.withheld)
+    return Cell(scale.value(value.value), scale.interval(value.low, value.high), value.insufficient_data)
 
 
 def pareto_table(rows: Sequence[UsageCost], axis: Axis, metric: str, scale: Scale) -> Node:

@@ -228,7 +228,7 @@ def value_cell(item: Estimate, shown: Scale, note: str = "") -> Node:
         bracket,
         el("span", note, cls="interval") if note else None,
         cls="number",
-        tip=item.withheld,
+        tip=item.insufficient_data,
     )
 
 
@@ -242,7 +242,7 @@ def loss_cell(item: Difference | Estimate | None, shown: Scale, note: str) -> No
         el("span", shown.differences(item.low, item.high), cls="interval"),
         el("span", note, cls="interval") if note else None,
         cls="number",
-        tip=item.withheld,
+        tip=item.insufficient_data,
     )
 
 
@@ -263,7 +263,7 @@ def difference_cell(item: Difference, shown: Scale, p_holm: float, *, higher_is_
         el("span", mark, el("span", shown.difference(item.value), cls="value"), cls="top"),
         el("span", shown.differences(item.low, item.high), cls="interval"),
         cls="number",
-        tip=item.withheld,
+        tip=item.insufficient_data,
     )
 
 

@@ -25,7 +25,7 @@ def interval(estimate: Estimate, scale: Scale = PERCENT, *, tip: str = "") -> Ce
     """A value with its 95 % interval beneath."""
     if math.isnan(estimate.value):
         return Cell(formats.NOTHING, tip=tip)
-    tip_text = "; ".join(part for part in (tip, estimate.withheld) if part)
+    tip_text = "; ".join(part for part in (tip, estimate.insufficient_data) if part)
     return Cell(scale.value(estimate.value), scale.interval(estimate.low, estimate.high), tip_text)
 
 
@@ -150,7 +150,7 @@ def corrected(rows: Sequence[Corrected], names: Mapping[str, str]) -> Node | Non
         ),
         Head("People alone", "× 100 [95 %]", number=True),
         Head("Labels", number=True),
-        Head("Worth", "labels", "As many labels as it would take to be as sure without the judge", number=True),
+        Head("Worth", "labels", "As many labels as it would take for an equally narrow interval without the judge", number=True),
     ]
     lines = [
         Line(

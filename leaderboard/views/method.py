@@ -213,7 +213,7 @@ def results(rows: Sequence[Result], metrics: Sequence[str], definitions: Definit
                 cells.append(formats.NOTHING)
                 continue
             scale = scale_of(metric, definitions)
-            cells.append(Cell(scale.value(item.value), scale.interval(item.low, item.high), item.withheld))
+            cells.append(Cell(scale.value(item.value), scale.interval(item.low, item.high), item.insufficient_data))
         failed = f"{row.run.failed:,} failed" if row.run.failed else ""
         cells.append(Cell(f"{row.run.done:,} of {row.run.questions:,}", failed))
         lines.append(Line(f"{row.run.dataset} · {row.run.setting} · {row.run.seed}", cells))

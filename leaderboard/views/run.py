@@ -66,10 +66,10 @@ def _number(item: Number, definitions: Definitions) -> Line:
     if apart is None:
         rest: list[Cell | Node | str] = [formats.NOTHING] * 5
     else:
-        sure = item.p_holm is not None and item.p_holm < ALPHA and apart.value != 0
-        mark = ("▲ " if (apart.value > 0) == item.higher_is_better else "▼ ") if sure else ""
+        significant = item.p_holm is not None and item.p_holm < ALPHA and apart.value != 0
+        mark = ("▲ " if (apart.value > 0) == item.higher_is_better else "▼ ") if significant else ""
         rest = [
-            Cell(mark + scale.difference(apart.value), scale.differences(apart.low, apart.high), apart.withheld),
+            Cell(mark + scale.difference(apart.value), scale.differences(apart.low, apart.high), apart.insufficient_data),
             formats.p_value(item.p_holm),
             f"{apart.wins:,}",
             f"{apart.ties:,}",
@@ -81,7 +81,7 @@ def _number(item: Number, definitions: Definitions) -> Line:
 def _estimate(item: Estimate | None, scale: formats.Scale) -> Cell | str:
     if item is None or formats.missing(item.value):
         return formats.NOTHING
-    return Cell(scale.value(item.value), scale.interval(item.low, item.high), item.withheld)
+    return Cell(scale.value(item.value), scale.interval(item.low, item.high), item.insufficient_data)
 
 
 def questions(result: Diff, definitions: Definitions) -> Node:
@@ -165,7 +165,7 @@ class Sightings:
 def _pace(run: Running, seen: _Seen, now: datetime) -> Speed:
     looks = seen.looks
     if looks and run.done < looks[-1][1]:
-        # Started anew, or failed questions are asked again: what was seen before is of another execution.
+        # Restarted, or failed questions are asked again: earlier figures belong to another execution.
         looks.clear()
     if not looks or run.done > looks[-1][1]:
         seen.changed_at = now

@@ -33,7 +33,7 @@ def signed(item: Estimate | Difference, scale: Scale, *, better: str = "", tip: 
     """A signed value with its interval beneath."""
     if math.isnan(item.value):
         return Cell(formats.NOTHING, tip=tip)
-    tip_text = "; ".join(part for part in (tip, item.withheld) if part)
+    tip_text = "; ".join(part for part in (tip, item.insufficient_data) if part)
     return Cell(f"{better}{scale.difference(item.value)}", scale.differences(item.low, item.high), tip_text)
 
 
@@ -113,10 +113,10 @@ def gaps_note(table: GapTable) -> str:
     """What the marks in a table of style gaps mean."""
     every = [gap for row in table.rows for gap in row.gaps]
     note = "Formal minus style, paired by question. Brackets: 95 % interval."
-    if any(gap.result.gap.withheld for gap in every):
+    if any(gap.result.gap.insufficient_data for gap in every):
         note += " No interval and no mark where too little is there for one; point at the cell for the reason."
     if not all(gap.content_known for gap in every):
-        note += " – under content: these questions were stored before ragmeter recorded what a rewriting lost."
+        note += " – under content: unknown what restyling lost of the answers."
     return note
 
 
@@ -223,7 +223,7 @@ def curve_table(table: CurveTable, key: str) -> Node:
 def _value(item: Estimate | None, scale: Scale) -> Cell:
     if item is None or math.isnan(item.value):
         return Cell(formats.NOTHING)
-    return Cell(scale.value(item.value), scale.interval(item.low, item.high), item.withheld)
+    return Cell(scale.value(item.value), scale.interval(item.low, item.high), item.insufficient_data)
 
 
 def sensitivity_note(bases: Sequence[str], experiment: str) -> Node:

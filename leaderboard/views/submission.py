@@ -225,7 +225,7 @@ def preview(name: str, worth: Worth, board: Board, metrics: Sequence[str], defin
 
     Args:
         name: The submission's.
-        worth: By metric id: value, low, high, n, withheld.
+        worth: By metric id: value, low, high, n, insufficient_data.
         board: The runs that are there.
         metrics: The columns, the one that ranks first; at least one.
         definitions: Metric definitions by id.
@@ -282,7 +282,7 @@ def _theirs(row: Row, metrics: Sequence[str], definitions: Definitions) -> _Entr
 def _cell(worth: Mapping[str, Any] | None, scale: formats.Scale) -> Cell | Node | str:
     if worth is None or worth["value"] is None:
         return formats.NOTHING
-    return Cell(scale.value(worth["value"]), scale.interval(worth["low"], worth["high"]), worth["withheld"])
+    return Cell(scale.value(worth["value"]), scale.interval(worth["low"], worth["high"]), worth["insufficient_data"])
 
 
 def _head(metric: str, definitions: Definitions) -> Head:

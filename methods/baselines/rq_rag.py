@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -16,44 +17,24 @@ from benchmarks.corpus import Corpus
 from benchmarks.schema import Passage, Query
 from benchmarks.text import normalize
 from methods.api import FAILED, Call, Evidence, Index, Prediction, Ranking, Services, Usage, kept
-from methods.baselines.hybrid import Part, RetrieverPart, fuse
-from methods.baselines.hyde import INSTRUCTIONS, messages
+from methods.baselines.hybrid import fuse
+from methods.baselines.hyde import INSTRUCTIONS
 from methods.flow import Batcher, one, together, trace
 from methods.models.causal import CausalConfig, CausalModel, Generation, Sampling
 from methods.models.chat import ChatModel
 from methods.models.likelihood import Item, ScoringConfig
-from methods.models.llm import LLM, AskingConfig, defaults, llm_hash, open_llm
-from methods.models.weights import locate, weights_hash
-from methods.pipeline import DEPTH, index_folder
-from methods.readers.prompts import Prompt
-from methods.registry import MethodConfig, register
+from methods.models.llm import LLM, defaults, llm_hash, open_llm
+from methods.models.weights import weights_hash
+from methods.pipeline import DEPTH, RetrieverChoice, RetrieverPart, index_folder
+from methods.prompts import Prompt, Shipped
+from methods.registry import AskingMethodConfig, ModelMethodConfig, register
 from methods.work import WORDS_PER_TOKEN, Lengths, Needs, Work, all_needs, ask, needs_of
 
-# -- RQ-RAG without its checkpoint: a chat model rewrites, decomposes and disambiguates the question --
-# Each wording is searched with, and the rankings are fused by reciprocal rank. A reply that yields no query is replaced
-# by the question itself.
-
-
 PROMPTS: Mapping[str, Prompt] = {
-    "rewrite": Prompt(
-        "You prepare questions for a search engine.",
-        "Rewrite this question as one search query that names what is looked for as plainly as possible. Keep every "
-        "name and number. Reply with the query alone.\n\nQuestion: $question\nQuery:",
-    ),
-    "decompose": Prompt(
-        "You prepare questions for a search engine.",
-        "Break this question down into the simple questions whose answers together give its answer, in the order in "
-        "which they have to be asked. Each must make sense when read alone; one that is simple already stays as it is. "
-        "Reply with one question a line and nothing else.\n\nQuestion: $question\nQuestions:",
-    ),
-    "disambiguate": Prompt(
-        "You prepare questions for a search engine.",
-        "If a name or word in this question can mean several things, write the question once for each meaning, saying "
-        "which is meant; otherwise repeat the question. Reply with one question a line and nothing else.\n\n"
-        "Question: $question\nQuestions:",
-    ),
+    kind: Shipped("methods.baselines", f"rq_rag_{kind}").load() for kind in ("rewrite", "decompose", "disambiguate")
 }
-"""What is asked of the model, by the kind of query that it yields."""
+"""What is asked of a chat model in place of RQ-RAG's own, by the kind of query that it yields. Each query is searched with,
+and the rankings are fused by reciprocal rank; a reply that yields none is replaced by the question itself."""
 NOTE = "rq_rag"
 """Key in `notes`: what was searched with."""
 MOST = 5
@@ -64,12 +45,12 @@ LONGEST = 400
 _BULLET = re.compile(r"^\s*(?:[-*•]|\(?\d{1,2}[.):])\s+")
 
 
-class PromptedConfig(AskingConfig, MethodConfig):
+class PromptedConfig(AskingMethodConfig):
     """Options of RQ-RAG by prompts."""
 
     llm: Annotated[LLM, defaults(max_tokens=256)] = Field(description="the model that writes queries")
     retriever: RetrieverPart = Field(
-        Part(id="dense"), description="what to search with; a bare name stands for {id: …}; ARK's parity: Qwen3"
+        RetrieverChoice(id="dense"), description="what to search with; a bare name stands for {id: …}; ARK's parity: Qwen3"
     )
     per_query: int = Field(3, ge=1, description="passages retrieved for each query; RQ-RAG: 3")
     k: float = Field(60, gt=0, description="damps the weight of first ranks in the fusion")
@@ -102,7 +83,6 @@ def _prompted_needs(config: PromptedConfig) -> Needs | None:
     version=2,
     config=PromptedConfig,
     paper="after Chan et al. 2024, RQ-RAG (arXiv:2404.00610), whose own model is rq_rag",
-    extra="llm",
     checkpoint_hash=_made_of,
     work=_prompted_work,
     needs=_prompted_needs,
@@ -119,9 +99,7 @@ class PromptedRqRag:
         self.config = config
         self._services = services
         self._retriever = config.retriever.component.build(services)
-        self._model = open_llm(
-            config.llm, role=NOTE, cache=services.cache, device=services.device, seed=services.seed, replies=services.replies
-        )
+        self._model = open_llm(config.llm, services, role=NOTE)
 
     def index(self, corpus: Corpus, folder: Path | None = None) -> PromptedIndex:
         """The index of the retriever underneath."""
@@ -145,7 +123,7 @@ class PromptedIndex:
         Raises:
             Broke: No further call could succeed (key, model, endpoint).
         """
-        requests = (self._model.ask(messages(prompt, query.text), step=kind) for kind, prompt in PROMPTS.items())
+        requests = (self._model.ask(prompt.messages(question=query.text), step=kind) for kind, prompt in PROMPTS.items())
         replies = await together(*requests)
         rewritten = [text for reply in replies for text in queries_of(reply.text) or [query.text]]
         # Wordings that differ by case or punctuation alone would find the same, and count twice in the fusion.
@@ -168,7 +146,6 @@ def queries_of(reply: str) -> list[str]:
     return [line for line in lines if len(line) <= LONGEST and any(character.isalnum() for character in line)][:MOST]
 
 
-# -- The tree that RQ-RAG's model writes: at each node it rewrites, decomposes or disambiguates, searches, or answers --
 # A node is a text that ends where the model decides next. From each, all three kinds of query are tried and searched
 # with, and an answer is written; at the last depth there is only the answer. With depth 2 a question has 1 + 3 + 9
 # answers. Which of them counts is decided by the model's own likelihoods, never by gold.
@@ -323,11 +300,11 @@ class Tree:
         return self._below(node, prompt, text, ranking), _cost(generation, prompt, token) + ranking.usage
 
     def _below(self, node: Node, prompt: str, query: str, ranking: Ranking) -> Node:
-        evidence = "".join(map(self._shown, self._corpus.get(ranking.ids)))
+        evidence = "".join(map(self._show_passage, self._corpus.get(ranking.ids)))
         text = f"{prompt} {query}{END_TOKEN}{EVIDENCE_TOKENS[0]}{evidence}{EVIDENCE_TOKENS[1]}"
         return Node(text, (*node.queries, query), tuple(dict.fromkeys((*node.result, *ranking.ids))))
 
-    def _shown(self, passage: Passage) -> str:
+    def _show_passage(self, passage: Passage) -> str:
         words = passage.text.split()
         return f"Title: {passage.title}\nText: {' '.join(words[: self.config.evidence_words])}\n"
 
@@ -339,25 +316,22 @@ def _cost(generation: Generation, prompt: str, step: str) -> Usage:
     return Usage(prompt_tokens, completion_tokens, model_calls=1)
 
 
-# -- RQ-RAG with its own model: as a retriever, whose passages any reader reads, and whole, answering by itself --
-
-
 TREES = 16
 """Questions whose trees grow at once."""
 TOO_LONG = "the question alone is longer than the model's context"
 PAPER = "Chan et al. 2024, RQ-RAG: Learning to Refine Queries for Retrieval Augmented Generation (arXiv:2404.00610)"
 
 
-class RqRagConfig(TreeConfig, MethodConfig):
+class RqRagConfig(TreeConfig, ModelMethodConfig):
     """Options of RQ-RAG: those of its tree, and what it searches with."""
 
     retriever: RetrieverPart = Field(
-        Part(id="dense"), description="what to search with; a bare name stands for {id: …}; ARK's parity: Qwen3"
+        RetrieverChoice(id="dense"), description="what to search with; a bare name stands for {id: …}; ARK's parity: Qwen3"
     )
 
     def preflight(self) -> None:
         """Check the model's folder and the retriever."""
-        locate(self.model)
+        super().preflight()
         self.retriever.component.preflight()
 
 
@@ -382,16 +356,11 @@ def _tree_needs(config: RqRagConfig) -> Needs | None:
     return all_needs((needs_of(config), config.retriever.component.needs))
 
 
-@register(
-    "rq_rag",
-    kind="retriever",
-    summary="RQ-RAG's own model refines the question in a tree of searches; the passages of its best path",
-    config=RqRagConfig,
-    paper=PAPER,
-    extra="models",
-    checkpoint_hash=_weights,
-    work=_tree_work,
-    needs=_tree_needs,
+_register = partial(register, config=RqRagConfig, paper=PAPER, checkpoint_hash=_weights, work=_tree_work, needs=_tree_needs)
+
+
+@_register(
+    "rq_rag", kind="retriever", summary="RQ-RAG's own model refines the question in a tree of searches; the passages of its best path"
 )
 class RqRag:
     """Retriever by RQ-RAG's tree.
@@ -444,17 +413,7 @@ class RqRagIndex:
         return Ranking(query.id, ids, tuple(1 / rank for rank in range(1, len(ids) + 1)), usage, note)
 
 
-@register(
-    "rq_rag_native",
-    kind="method",
-    summary="RQ-RAG answering by itself: the answer at the end of its best path",
-    config=RqRagConfig,
-    paper=PAPER,
-    extra="models",
-    checkpoint_hash=_weights,
-    work=_tree_work,
-    needs=_tree_needs,
-)
+@_register("rq_rag_native", kind="method", summary="RQ-RAG answering by itself: the answer at the end of its best path")
 class NativeRqRag:
     """RQ-RAG as a whole system.
 

@@ -16,11 +16,11 @@ from torch import Tensor
 from torch.nn import functional
 
 from benchmarks.core.errors import UserError
-from methods.clara.prompts import Layout, Prompt
+from methods.clara.prompts import Layout, Request
 from methods.models.causal import Generation
 from methods.models.likelihood import UNBOUNDED, TextEncoder, by_length, logits_only_at, padded
 from methods.training.packing import IMPLEMENTATIONS, batch_of, row_of
-from methods.training.pieces import written
+from methods.training.pieces import decode_greedily
 from methods.training.soft_prompts import PREFIX, MemoryRows, Tokens
 
 Memory: TypeAlias = Sequence[Tensor] | Tensor | None
@@ -82,9 +82,7 @@ class Generator:
         weight = model.get_input_embeddings().weight
         self._norm = float(weight.detach().float().norm(dim=-1).mean()) if as_embeddings else None
 
-    # -- token ids -------------------------------------------------------------------------------------------------
-
-    def prompt_ids(self, prompt: Prompt) -> list[int]:
+    def prompt_ids(self, prompt: Request) -> list[int]:
         """Token ids of a prompt.
 
         Raises:
@@ -119,13 +117,11 @@ class Generator:
         ids = self._tokenizer(text, add_special_tokens=False, split_special_tokens=True)["input_ids"]
         return text if len(ids) <= self._max_length else str(self._tokenizer.decode(ids[: self._max_length]))
 
-    def length(self, prompt: Prompt, target: str = "") -> int:
+    def length(self, prompt: Request, target: str = "") -> int:
         """Tokens of a prompt with its reply; at most `room` may be used."""
         return len(self.prompt_ids(prompt)) + (len(self.target_ids(target)) if target else 0)
 
-    # -- vectors ---------------------------------------------------------------------------------------------------
-
-    def assemble(self, prompts: Sequence[Prompt], memory: Memory, targets: Sequence[str] | None = None, side: str = "left") -> Assembled:
+    def assemble(self, prompts: Sequence[Request], memory: Memory, targets: Sequence[str] | None = None, side: str = "left") -> Assembled:
         """Embeddings of prompts with memory in its slots, and of replies behind them.
 
         Args:
@@ -143,7 +139,7 @@ class Generator:
         return self._assemble(prompts, queries, replies, memory, side)
 
     def _assemble(
-        self, prompts: Sequence[Prompt], queries: Sequence[list[int]], replies: Sequence[list[int]], memory: Memory, side: str
+        self, prompts: Sequence[Request], queries: Sequence[list[int]], replies: Sequence[list[int]], memory: Memory, side: str
     ) -> Assembled:
         rows = [before + after for before, after in zip(queries, replies, strict=True)]
         for prompt, row in zip(prompts, rows, strict=True):
@@ -156,7 +152,7 @@ class Generator:
         embedded = self._inserted(ids, self._flat(prompts, memory))
         return Assembled(embedded, torch.tensor(masks, device=device), torch.tensor(labels, device=device), ids)
 
-    def _check_room(self, prompt: Prompt, length: int) -> None:
+    def _check_room(self, prompt: Request, length: int) -> None:
         if length > self.room:
             raise UserError(
                 f"a {prompt.kind} prompt takes {length} tokens where {self.room} fit",
@@ -164,7 +160,7 @@ class Generator:
                 try_this="a higher max_prompt, fewer documents, or leave the row out",
             )
 
-    def _flat(self, prompts: Sequence[Prompt], memory: Memory) -> Tensor:
+    def _flat(self, prompts: Sequence[Request], memory: Memory) -> Tensor:
         """Memory vectors in the order of the slots: [slots, h]."""
         count, width = self._tokens.count, self._rows.memory.shape[1]
         wanted = [prompt.documents * count for prompt in prompts]
@@ -181,9 +177,7 @@ class Generator:
         slots = self._rows.slots(ids)
         return embedded.masked_scatter(slots.unsqueeze(-1), vectors.to(embedded.dtype))
 
-    # -- losses ----------------------------------------------------------------------------------------------------
-
-    def cross_entropy(self, prompts: Sequence[Prompt], memory: Memory, targets: Sequence[str], reduction: Reduction = "tokens") -> Tensor:
+    def cross_entropy(self, prompts: Sequence[Request], memory: Memory, targets: Sequence[str], reduction: Reduction = "tokens") -> Tensor:
         """How unlikely replies are, in nats (equations 2.1 and 3.2).
 
         Args:
@@ -205,7 +199,7 @@ class Generator:
         sums = losses.new_zeros(len(prompts)).index_add(0, rows, losses)
         return sums if reduction == "row_sums" else sums / torch.bincount(rows, minlength=len(prompts))
 
-    def packed_cross_entropy(self, prompts: Sequence[Sequence[Prompt]], memory: Memory, targets: Sequence[Sequence[str]]) -> Tensor | None:
+    def packed_cross_entropy(self, prompts: Sequence[Sequence[Request]], memory: Memory, targets: Sequence[Sequence[str]]) -> Tensor | None:
         """How unlikely the replies to several prompts over each reading are: the same sums as of each prompt alone,
         but what the prompts of a reading share is computed once.
 
@@ -252,9 +246,7 @@ class Generator:
             logits = self._model(inputs_embeds=embedded, use_cache=False, **value).logits[0]
         return rows, functional.cross_entropy(logits.float(), labels[rows, columns], reduction="none")
 
-    # -- writing ---------------------------------------------------------------------------------------------------
-
-    def generate(self, prompts: Sequence[Prompt], memory: Memory, max_new_tokens: int, batch_size: int) -> list[Generation]:
+    def generate(self, prompts: Sequence[Request], memory: Memory, max_new_tokens: int, batch_size: int) -> list[Generation]:
         """Write replies greedily, those to prompts of like length together.
 
         Args:
@@ -277,15 +269,17 @@ class Generator:
         for positions in by_length([len(ids) for ids in queries], UNBOUNDED, batch_size):
             chosen = None if memory is None else [memory[position] for position in positions]
             some = [prompts[position] for position in positions], [queries[position] for position in positions]
-            done.update(zip(positions, self._written(*some, chosen, max_new_tokens), strict=True))
+            done.update(zip(positions, self._write_batch(*some, chosen, max_new_tokens), strict=True))
         return [done[position] for position in range(len(prompts))]
 
-    def _written(self, prompts: Sequence[Prompt], queries: Sequence[list[int]], memory: Memory, max_new_tokens: int) -> list[Generation]:
+    def _write_batch(
+        self, prompts: Sequence[Request], queries: Sequence[list[int]], memory: Memory, max_new_tokens: int
+    ) -> list[Generation]:
         started = time.perf_counter()
         with torch.inference_mode():
             batch = self._assemble(prompts, queries, [[] for _ in queries], memory, "left")
         limits = list(map(len, queries)), [self._ending], self._pad, max_new_tokens, started
-        return written(self._model, self._tokenizer, batch.embedded, batch.mask, *limits)
+        return decode_greedily(self._model, self._tokenizer, batch.embedded, batch.mask, *limits)
 
 
 def _plain(text: str) -> str:

@@ -22,14 +22,13 @@ from torch.nn import functional
 from methods.clara.checkpoint import read_config, restore, save
 from methods.clara.config import ADAPTERS, MEMORY, Adapter, ClaraConfig, Part
 from methods.clara.generator import Generator, Memory, Reduction
-from methods.clara.prompts import Layout, Prompt, layout_of
+from methods.clara.prompts import Layout, Request, layout_of
 from methods.models.causal import Generation
 from methods.models.likelihood import CPU_TOKENS, GPU_TOKENS, by_length, padded
 from methods.training.adapters import Adapters
 from methods.training.pieces import spread_positions
 from methods.training.soft_prompts import MemoryRows, Tokens, add_tokens, decoder_of, load_base
 
-# -- Documents and questions to memory vectors: the last states of M memory tokens that stand behind a text --
 # A text is `begin bos text eos` and then the memory tokens; of a long one the end is cut, its eos with it. Attention is
 # causal, so what stands behind the memory is never seen: rows are padded at the end, and no mask is needed.
 #
@@ -196,8 +195,6 @@ class Clara:
         tokenizer, base = load_base(config.base, config.revision, config.dtype, config.max_length, config.memory_tokens, device)
         return cls(config, tokenizer, base, adapters, seed)
 
-    # -- what it is ------------------------------------------------------------------------------------------------
-
     @property
     def hidden_size(self) -> int:
         """Width of a memory vector (h)."""
@@ -217,8 +214,6 @@ class Clara:
     def base(self) -> Any:
         """The causal language model below the adapters, with their layers in it."""
         return self._base
-
-    # -- training --------------------------------------------------------------------------------------------------
 
     def use(self, name: str | None) -> AbstractContextManager[None]:
         """Context in which forwards go through this adapter, None: the bare base; what is trained stays as it is."""
@@ -266,8 +261,6 @@ class Clara:
             {"use_reentrant": False, "context_fn": lambda: (nullcontext(), self.use(self.adapters.active))}
         )
 
-    # -- the three parts -------------------------------------------------------------------------------------------
-
     def encode(self, texts: Sequence[str], adapter: Adapter | None = "compressor", token_budget: int | None = None) -> Encoded:
         """Memory of texts; gradients flow unless they are switched off around it.
 
@@ -291,7 +284,7 @@ class Clara:
 
     def cross_entropy(
         self,
-        prompts: Sequence[Prompt],
+        prompts: Sequence[Request],
         memory: Memory,
         targets: Sequence[str],
         reduction: Reduction = "tokens",
@@ -301,13 +294,13 @@ class Clara:
         with self.use(adapter):
             return self.generator.cross_entropy(prompts, memory, targets, reduction)
 
-    def packed_cross_entropy(self, prompts: Sequence[Sequence[Prompt]], memory: Memory, targets: Sequence[Sequence[str]]) -> Tensor | None:
+    def packed_cross_entropy(self, prompts: Sequence[Sequence[Request]], memory: Memory, targets: Sequence[Sequence[str]]) -> Tensor | None:
         """The same of several prompts over each reading: see `Generator.packed_cross_entropy`."""
         with self.use("generator"):
             return self.generator.packed_cross_entropy(prompts, memory, targets)
 
     def generate(
-        self, prompts: Sequence[Prompt], memory: Memory, max_new_tokens: int, batch_size: int = 8, adapter: Adapter | None = "generator"
+        self, prompts: Sequence[Request], memory: Memory, max_new_tokens: int, batch_size: int = 8, adapter: Adapter | None = "generator"
     ) -> list[Generation]:
         """Replies with their token counts, without dropout: see `Generator.generate`."""
         with self.use(adapter), self.evaluating():
@@ -322,8 +315,6 @@ class Clara:
             yield
         finally:
             self.module.train(training)
-
-    # -- on disk ---------------------------------------------------------------------------------------------------
 
     def save(self, folder: Path) -> None:
         """Write the checkpoint: see `checkpoint.py`."""

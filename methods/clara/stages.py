@@ -39,7 +39,7 @@ from methods.clara.data import (
 )
 from methods.clara.model import Clara, Encoded
 from methods.clara.objective import Compression, FrozenDocuments, Joint, Objective, Supervised, candidates_of, recalls
-from methods.clara.prompts import Prompt, query
+from methods.clara.prompts import Request, query
 from methods.clara.rows import InstructionRow, JointRow, ScpRow
 from methods.models.weights import locate
 from methods.training import Progress
@@ -208,9 +208,6 @@ def _seed(config: ClaraTrainingConfig, stage: Stage) -> int:
     return int(fingerprint("clara", stage, config.seed), 16) % 2**32
 
 
-# -- What a model in training is worth on held-out rows: losses, answers from memory, what the reasoner finds --
-
-
 RECALLS = (1, 3, 5)
 """The values of k at which recall is reported."""
 
@@ -291,7 +288,7 @@ def answered(
     return figures | entropy | {"cover_em": covered(clara, questions, prompts, own, options)}
 
 
-def _loss(clara: Clara, prompts: Sequence[Prompt], memory: Sequence[Tensor] | None, answers: Sequence[str], batch_size: int) -> float:
+def _loss(clara: Clara, prompts: Sequence[Request], memory: Sequence[Tensor] | None, answers: Sequence[str], batch_size: int) -> float:
     """Cross-entropy per token of answers."""
     total = 0.0
     for start in range(0, len(prompts), batch_size):
@@ -311,7 +308,7 @@ def answered_from_text(clara: Clara, questions: Sequence[JointRow], options: Val
 def covered(
     clara: Clara,
     questions: Sequence[JointRow],
-    prompts: Sequence[Prompt],
+    prompts: Sequence[Request],
     memory: Any,
     options: ValidateOptions,
     adapter: Adapter | None = "generator",

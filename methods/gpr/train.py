@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -17,59 +18,34 @@ from benchmarks.schema import Question
 from methods.gpr.config import PRESETS, GprTrainingConfig
 from methods.gpr.data import Material, Texts
 from methods.gpr.loss import Cosines, cosines, row_losses
-from methods.gpr.questions import TRIES, QuestionGenerator, QuestionSet, generator_of, load_prompt, questions_of
+from methods.gpr.questions import PROMPT, TRIES, QuestionGenerator, QuestionSet, generator_of, questions_of
 from methods.graphs.triples import PretrainingGraph, linearize, linearized, load_graph
 from methods.models.encoder import EncoderConfig, Vectors, sentence_transformer
 from methods.models.weights import device_of
 from methods.retrieval.ranking import Rows, best_rows
-from methods.training import LengthsOf, Progress, TrainedStage, TrainingContext, register_training
-from methods.training.loop import Loop, LoopOptions, Schedule, Validate, accelerator
-from methods.training.stages import PreparedRun, train_stage
+from methods.training import LengthsOf, TrainingContext, register_training
+from methods.training.loop import Loop, LoopPlace, Validate, loop_options
+from methods.training.model_card import PATH, ModelKind, seen_test_graphs, write_model_card
+from methods.training.stages import OneStageTraining, PreparedRun
 from methods.work import DATA, Needs, Once, StageWork, Work, ask, learn, needs_of, resumable, saved_weights, steps, tokens
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-# -- The README of two pretrained towers --
+TOWERS = ModelKind(
+    "sentence-transformers",
+    "sentence-similarity",
+    ("sentence-transformers", "feature-extraction", "retrieval", "knowledge-graph"),
+    f"""from sentence_transformers import SentenceTransformer
 
-
-_CARD = """---
-library_name: sentence-transformers
-pipeline_tag: sentence-similarity
-tags:
-- sentence-transformers
-- feature-extraction
-- retrieval
-- knowledge-graph
----
-
-# Two towers pretrained on a graph with GPR
-
-Base: {base}. Graph: {graph}. Seed {seed}.{test}
-
-GPR (graph pretrained retriever) asks a question about every triple of a graph, with one of its entities hidden, and
-learns that the triple is nearer to its question than triples that share an entity with it, and those nearer than
-triples that share none. Questions were written by `{generator}`; no question of a dataset was read.
-
-```python
-from sentence_transformers import SentenceTransformer
-
-questions = SentenceTransformer("path/to/this/folder/question").encode(["what does jamaican people speak?"])
-triples = SentenceTransformer("path/to/this/folder/triple")
-scores = triples.similarity(questions, triples.encode(["{example}"]))
-```
-
-| | |
-|---|---|
-{rows}
-
-Triples are written as in the example; questions and triples are cut after {length} tokens; similarity is the cosine.
-"""
+questions, triples = (SentenceTransformer(f"{PATH}/{{name}}") for name in ("question", "triple"))
+scores = triples.similarity(questions.encode(["what does jamaican people speak?"]), triples.encode([EXAMPLE]))""",
+)
 EXAMPLE = ("Jamaica", "location.country.languages_spoken", "Jamaican English")
 
 
 def write_card(folder: Path, config: GprTrainingConfig, generator: str, test: tuple[str, ...], figures: Mapping[str, float]) -> None:
-    """Write the card; it holds nothing that changes between equal trainings.
+    """Write the model card.
 
     Args:
         folder: Of the checkpoint.
@@ -78,36 +54,30 @@ def write_card(folder: Path, config: GprTrainingConfig, generator: str, test: tu
         test: References of test graphs that were trained on.
         figures: What the training came to.
     """
-    loss, train = config.loss, config.train
-    facts: dict[str, object] = {
-        "margins": f"{loss.g1:g}, {loss.g2:g}",
-        "rows per batch": train.batch_size,
-        "pooling": config.pooling,
-        **{f"without {name} (ablation)": "yes" for name in ("neighbors", "negatives") if not getattr(loss, name)},
-        **{name: f"{value:.6g}" for name, value in figures.items()},
-    }
-    bases = dict.fromkeys((config.base, config.triple_base or config.base))
-    text = _CARD.format(
-        base=" and ".join(f"`{item}`" for item in bases),
-        graph=", ".join(f"`{item}`" for item in config.graph),
+    example = linearize(EXAMPLE, config.linearize.rel, config.linearize.underscores)
+    write_model_card(
+        folder,
+        replace(TOWERS, usage=TOWERS.usage.replace("EXAMPLE", repr(example))),
+        "Two towers pretrained on a graph with GPR",
+        "GPR (graph pretrained retriever) asks a question about every triple of a graph, with one of its entities hidden. It learns that "
+        "the triple is nearer to its question than triples that share an entity with it, and those nearer than triples that share none. "
+        f"`{generator}` wrote the questions; no question of a dataset was read.{seen_test_graphs(test)}\n\nTriples are written as in the "
+        f"example. Questions and triples are cut after {config.max_length} tokens. Similarity is the cosine.",
+        base=[config.base, config.triple_base or config.base],
+        data=config.graph,
         seed=config.seed,
-        test=f" It has seen the test graphs of {', '.join(test)}: no result on them is zero-shot." if test else "",
-        generator=generator,
-        example=linearize(EXAMPLE, config.linearize.rel, config.linearize.underscores),
-        rows="\n".join(f"| {name} | {value} |" for name, value in facts.items()),
-        length=config.max_length,
+        facts={
+            "margins": f"{config.loss.g1:g}, {config.loss.g2:g}",
+            "rows per batch": config.train.batch_size,
+            "pooling": config.pooling,
+            **{f"without {name} (ablation)": "yes" for name in ("neighbors", "negatives") if not getattr(config.loss, name)},
+            **figures,
+        },
     )
-    (folder / "README.md").write_text(text, "utf-8")
-
-
-# -- What a checkpoint is: a folder with `question/` and `triple/`, each a plain `SentenceTransformer` --
 
 
 QUESTION, TRIPLE = "question", "triple"
 """The towers' folders."""
-
-
-# -- The two towers in training: questions and triples to vectors with gradients. No weight is shared between them --
 
 
 Side = Literal["question", "triple"]
@@ -172,7 +142,6 @@ class Towers:
             model.save_pretrained(str(folder), create_model_card=False)
 
 
-# -- Pretraining of the two towers, in the loop that all trainings share --
 # The loss is a mean over rows, so a batch in parts has the gradient of the whole: exactly, but for dropout, which is
 # drawn from the seed, the step and the part.
 
@@ -184,34 +153,13 @@ class GprTrainer:
         towers: As training begins.
         material: What is trained on.
         config: All options.
-        folder: Where the curve and the point to go on from are kept.
-        identity: Hash of everything that decides the result; a point of another training is not taken up.
-        progress: Reports steps.
-        validate: Called after each epoch.
+        place: Where the loop works.
     """
 
-    def __init__(
-        self,
-        towers: Towers,
-        material: Material,
-        config: GprTrainingConfig,
-        folder: Path,
-        identity: str,
-        progress: Progress,
-        validate: Validate | None = None,
-    ) -> None:
+    def __init__(self, towers: Towers, material: Material, config: GprTrainingConfig, place: LoopPlace) -> None:
         self.towers, self.material, self.config = towers, material, config
-        train = config.train
-        self._epoch = -(-len(material) // train.batch_size)
-        options = LoopOptions(
-            train.epochs * self._epoch,
-            self._epoch,
-            Schedule(train.learning_rate, train.warm_up, train.schedule),
-            train.weight_decay,
-            max_grad_norm=train.max_grad_norm,
-            save_every=train.save_every,
-        )
-        self.loop = Loop(towers.modules, options, self._step, folder, identity, progress, "gpr", towers.accelerator, validate)
+        self._epoch = -(-len(material) // config.train.batch_size)
+        self.loop = Loop(towers.modules, loop_options(config.train, self._epoch), self._step, place, "gpr")
 
     def _step(self, step: int) -> dict[str, float]:
         """The gradient of one batch; each process adds that of its own parts."""
@@ -253,9 +201,6 @@ def cosines_of(towers: Towers, texts: Texts, seed: tuple[int, ...]) -> Cosines:
         return vectors[torch.from_numpy(positions).to(vectors.device)]
 
     return cosines(at(query, texts.question), at(triples, texts.anchor), at(triples, texts.neighbor), at(triples, texts.negative))
-
-
-# -- What two towers in training are worth: on rows that are not trained on, and on questions over graphs not seen --
 
 
 def validator(config: GprTrainingConfig, towers: Towers, material: Material) -> Validate | None:
@@ -318,10 +263,10 @@ class _Graphs:
         self._corpus, self._k, self._linearize = corpus, config.validate_on.k, config.linearize
         self._names = [name.casefold() for name in corpus.triples.entities.to_pylist()]
         questions = benchmark.questions[: config.validate_on.questions]
-        results = [(question.text, rows := self._rows(question), self._answers(question, rows)) for question in questions]
+        results = [(question.text, rows := self._rows_of(question), self._answers(question, rows)) for question in questions]
         self.questions = [item for item in results if item[2]]
 
-    def _rows(self, question: Question) -> Rows:
+    def _rows_of(self, question: Question) -> Rows:
         if question.candidates is None:
             return np.arange(len(self._corpus))
         return self._corpus.rows_of(question.candidates).astype(np.int64)
@@ -374,8 +319,8 @@ def _work(config: GprTrainingConfig, of: LengthsOf) -> list[StageWork]:
     triples = sum(graph.corpus for graph in graphs)
     length = sum(graph.corpus * graph.passage for graph in graphs) / triples if triples else 0.0
     masked = min(triples, config.questions.triples or triples) * len(config.questions.sides)
-    prompt, train = load_prompt(config.questions.prompt), config.train
-    written = ask(config.questions.active_llm, TRIES * masked, tokens(prompt.system) + tokens(prompt.user) + length)
+    prompt, train = PROMPT.load(config.questions.prompt), config.train
+    written = ask(config.questions.active_llm, TRIES * masked, sum(map(tokens, prompt.texts)) + length)
     shared = Once(written, fingerprint("gpr", config.graph, config.questions.model_dump(mode="json")))
     rows, size = masked * train.rows_per_question, graphs[0].size(config.question_encoder.model, config.revision)
     work = learn(config.question_encoder, train.epochs * rows, length, train.precision)
@@ -398,7 +343,7 @@ def _work(config: GprTrainingConfig, of: LengthsOf) -> list[StageWork]:
     needs=_needs,
     version=2,
 )
-class GprTraining:
+class GprTraining(OneStageTraining):
     """The pretraining.
 
     Args:
@@ -406,48 +351,43 @@ class GprTraining:
         generator: Who writes questions, in place of the one that the options name.
     """
 
+    stage = STAGE
+
     def __init__(self, config: GprTrainingConfig, generator: QuestionGenerator | None = None) -> None:
-        self.config, self._generator = config, generator
+        super().__init__(config)
+        self._generator = generator
 
-    def run(self, context: TrainingContext) -> Iterator[TrainedStage]:
-        """Write questions and train.
+    def load(self) -> tuple[PretrainingGraph, Sequence[str]]:
+        graph = load_graph(self.config.graph, self.config.graph_options, allow_test=self.config.allow_test)
+        return graph, graph.fingerprints
 
-        Raises:
-            UserError: The graph may not be trained on, or the folders hold other work.
-            Broke: The model that writes questions cannot be used.
-        """
+    def bases(self) -> Sequence[tuple[str, str | None]]:
         config = self.config
-        graph = load_graph(config.graph, config.graph_options, allow_test=config.allow_test)
-        process = accelerator(config.train.precision, context.services.device)
-        models = [(item.model, item.revision) for item in (config.question_encoder, config.triple_encoder)]
-        yield from train_stage(
-            STAGE,
-            config,
-            models[0],
-            graph.fingerprints,
-            context,
-            process,
-            lambda identity: self._prepared(graph, context, process, identity),
-            others=models[1:] if config.triple_base is not None else (),
-            inputs=_files(config),
-        )
+        encoders = [config.question_encoder, *([config.triple_encoder] if config.triple_base is not None else [])]
+        return [(item.model, item.revision) for item in encoders]
 
-    def _prepared(self, graph: PretrainingGraph, context: TrainingContext, process: Any, identity: str) -> PreparedRun:
+    def inputs(self, data: PretrainingGraph) -> Sequence[str]:
+        questions = self.config.questions
+        named = [questions.path if questions.generator == "cache" else None, questions.prompt]
+        return [file_sha256(Path(item).expanduser()) for item in named if item is not None]
+
+    def begin(self, data: PretrainingGraph, context: TrainingContext, process: Any, identity: str) -> PreparedRun:
         config = self.config
         # The other processes read from its file what the main process generated.
         with process.main_process_first():
-            questions = self._questions(graph, context)
-        material = Material(graph, questions, config)
+            questions = self._questions(data, context)
+        material = Material(data, questions, config)
         towers = Towers.load(config, str(process.device), process)
-        same = fingerprint(identity, graph.fingerprint, questions.texts, questions.triples.tolist())
-        trainer = GprTrainer(towers, material, config, context.work / "train", same, context.progress, validator(config, towers, material))
+        same = fingerprint(identity, data.fingerprint, questions.texts, questions.triples.tolist())
+        place = LoopPlace.of(context, same, process, validator(config, towers, material))
+        trainer = GprTrainer(towers, material, config, place)
 
         def save(folder: Path, figures: Mapping[str, float]) -> None:
             towers.save(folder / QUESTION, folder / TRIPLE)
-            write_card(folder, config, questions.generator, graph.test, figures)
+            write_card(folder, config, questions.generator, data.test, figures)
 
         figures = {
-            "triples": float(len(graph)),
+            "triples": float(len(data)),
             "questions": float(len(questions)),
             "rows": float(len(material)),
             "questions_without_neighbor": float(material.dropped),
@@ -459,10 +399,3 @@ class GprTraining:
         return questions_of(
             graph, self.config.questions, generator, context.work / "questions.jsonl", seed=self.config.seed, progress=context.progress
         )
-
-
-def _files(config: GprTrainingConfig) -> list[str]:
-    """Hashes of the files that options name."""
-    questions = config.questions
-    named = [questions.path if questions.generator == "cache" else None, questions.prompt]
-    return [file_sha256(Path(item).expanduser()) for item in named if item is not None]

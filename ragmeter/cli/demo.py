@@ -10,13 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from rich.progress import track
-from rich.table import Column, Table
 from rich.text import Text
 
 from benchmarks.core.errors import UserError
 from ragmeter.cli.options import App, Common, DeviceOption, LimitOption, option
 from ragmeter.cli.run import conclude, show_where
-from ragmeter.show.console import Folding, complain, err, out
+from ragmeter.show.console import complain, err, out, print_table
 
 if TYPE_CHECKING:
     from ragmeter.experiment import Experiment
@@ -91,7 +90,7 @@ def _measure_at_once(parts: Sequence[Experiment], common: Common, limit: int | N
     from multiprocessing import active_children, get_context
 
     from ragmeter.runner.loop import Interrupted
-    from ragmeter.runner.trainings import cores
+    from ragmeter.runner.side_by_side import cores
 
     workers = min(cores(), len(parts))
     if workers < 2:
@@ -148,28 +147,28 @@ def show_gains(results: Sequence[Gain], *, trained: bool) -> None:
         others = (item for item in results if item.approach == gain.approach and item.metric == gain.metric and item is not gain)
         behind = [f"{item.base.verdict} its base ({item.base.shown}) on {item.asked}" for item in others if item.lost and item.base]
         lost = "".join(f"; but {what}" for what in behind)
-        out.print(Text(f"{gain.approach}  ", style="bold green" if gain.sure and not lost else "bold") + Text(gain.sentence() + lost))
+        out.print(
+            Text(f"{gain.approach}  ", style="bold green" if gain.significant and not lost else "bold") + Text(gain.sentence() + lost)
+        )
     out.print()
-    out.print(gains_table(results))
+    print_gains(results)
     note = "× 100 ± half the 95 % interval; differences are paired over what was sampled, * p < .05, ** p < .01 after Holm's correction"
-    notes = [note, *(f"no gain over its base is warranted for {gain.approach}: {gain.why_not()}" for gain in first if not gain.sure)]
+    notes = [note, *(f"no gain over its base is warranted for {gain.approach}: {gain.why_not()}" for gain in first if not gain.significant)]
     notes.append("several training seeds: `make experiments-small`; what the papers print: `ragmeter results paper`\n")
     for line in notes:
         out.print(Text(line, style="dim"))
 
 
-def gains_table(results: Sequence[Gain]) -> Table:
-    """Every approach, dataset and metric; what does not fit is broken between the parts of a name."""
-    from ragmeter.show.board_text import in_words
+def print_gains(results: Sequence[Gain]) -> None:
+    """Print every approach, dataset and metric."""
+    from results.store.variants import without_options
 
-    columns = [Column("", no_wrap=True), Column("asked", min_width=13), Column("metric", min_width=9, max_width=13)]
-    columns += [Column("value", justify="right", no_wrap=True)]
-    columns += [Column(head, justify="right", min_width=13) for head in ("over its base", "over the strongest baseline")]
-    table = Table(*columns, box=None, pad_edge=False, header_style="bold", padding=(0, 1, 0, 0))
+    heads = ("", "asked", "metric", "value", "over its base", "over the strongest baseline")
+    rows = []
     for gain in results:
-        differences = [_difference(item) for item in (gain.base, gain.strongest)]
-        table.add_row(gain.approach, Folding(in_words(gain.board.dataset)), Folding(gain.metric), gain.value, *differences)
-    return table
+        names = gain.approach, without_options(gain.board.dataset), gain.metric, gain.value
+        rows.append([*map(Text, names), _difference(gain.base), _difference(gain.strongest)])
+    print_table(out, [Text(head) for head in heads], rows)
 
 
 def _difference(item: Against | None) -> Text:

@@ -17,7 +17,7 @@ from typing import Any
 
 import typer
 
-from benchmarks.core.errors import Broke, UserError, nearest, refused
+from benchmarks.core.errors import Broke, UserError, message_of, nearest, refused
 
 FINE, BROKE, WRONG, INTERRUPTED, UNREAD, TERMINATED = 0, 1, 2, 130, 141, 143
 """Exit codes; 3 is `Incomplete`, and `gate` adds 100 (regressed) and 101 (inconclusive). The last is what shells have of a broken pipe."""
@@ -26,39 +26,6 @@ _PARSER_ERROR: Any = next(item for item in typer.BadParameter.__mro__ if item.__
 """What typer's parser raises; newer typers bring it along, older ones take it from click."""
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 _NAMED = re.compile(r"No such (command|option):? '?([^'\s]+?)'?[. ]")
-
-
-MOVED = {
-    "plan": "run FILE --dry-run", "resume": "run --resume", "table": "results", "show": "results show",
-    "diff": "results compare", "published": "results paper", "tag_run": "results tag", "report": "results report",
-    "serve": "leaderboard", "score": "judge score",
-    "judge table": "judge win-rates", "checkpoints": "list checkpoints", "checkpoints add": "train checkpoints add",
-    "checkpoints verify": "train checkpoints check", "methods": "list methods", "metrics": "list metrics",
-    "experiments": "list experiments", "runs": "list runs", "datasets": "list datasets", "datasets list": "list datasets",
-    "datasets show": "list datasets NAME", "datasets fetch": "data download", "datasets verify": "data check",
-    "datasets stats": "data stats", "datasets sample": "data sample", "datasets corpus": "data build-corpus",
-    "datasets contamination": "data overlap", "styles": "data restyle", "styles rewrite": "data restyle",
-    "styles quality": "data style-quality", "styles mix": "data mix", "styles export": "data style-export",
-    "styles import": "data style-pairs", "styles drops": "results style", "styles curve": "results style curve",
-    "styles sensitivity": "results style sensitivity", "annotate": "judge labels", "annotate export": "judge labels export",
-    "annotate import": "judge labels import", "synthesize": "data synthesize", "synthesize clara": "data synthesize",
-    "explain": "method explain", "compress": "method index", "submission": "submit template",
-    "submission template": "submit template", "submission bundle": "submit bundle", "trec": "results export --format trec",
-    "trec export": "results export --format trec", "trec import": "submit add --format trec",
-    "results merge": "store import", "results prune": "store prune", "results vacuum": "store prune",
-    "cache": "store replies", "cache show": "store replies", "cache tape": "store replies export",
-    "cache load": "store replies import", "cache prune": "store replies prune", "check": "method check",
-    "check method": "method check", "check dataset": "data check",
-}  # fmt: skip
-"""Commands of before, and where each of them is now."""
-
-
-def moved(path: str, word: str) -> str | None:
-    """Where the command of before is now that a word behind a command's path was; None where there was none."""
-    before = f"{path} {word}".split()[1:]
-    at = sys.argv.index(word) if word in sys.argv else len(sys.argv)
-    longer = " ".join([*before, *sys.argv[at + 1 : at + 2]])
-    return MOVED.get(longer) or MOVED.get(" ".join(before))
 
 
 def tolerant() -> None:
@@ -101,10 +68,10 @@ def _run(app: Any) -> int:
     as_json = "--json" in sys.argv
     try:
         code = app(standalone_mode=False, prog_name="ragmeter")
-        # What is still to be written is written here, where somebody can be told that it cannot.
+        # What is still to be written is written here, where a failure can still be reported.
         sys.stdout.flush()
     except BrokenPipeError:
-        # The reader of our output went away (`ragmeter runs | head`); there is nobody left to tell.
+        # The reader of our output went away (`ragmeter list runs | head`).
         _to_nowhere()
         return UNREAD
     except KeyboardInterrupt:
@@ -147,7 +114,7 @@ def _failed(error: Any, as_json: bool, app: Any) -> int:
         _say(wrong_usage(error, app), as_json)
         return WRONG
     if getattr(error, "exit_code", None) == INTERRUPTED:
-        _stopped(str(error), as_json)
+        _stopped(message_of(error), as_json)
         return INTERRUPTED
     if {"--verbose", "-v"} & set(sys.argv):
         raise error
@@ -162,13 +129,13 @@ def _failed(error: Any, as_json: bool, app: Any) -> int:
         _say(response, as_json)
         return BROKE
     if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
-        first = str(error).split(". ")[0].rstrip(".") or "out of memory"
+        first = message_of(error).split(". ")[0].rstrip(".") or "out of memory"
         remedy = (
             "a smaller micro_batch or batch_size, a smaller model, or more memory; what is finished is kept, and the same command continues"
         )
         _say(Broke(f"the memory does not suffice: {first}", try_this=remedy), as_json)
         return BROKE
-    what = f"ragmeter broke: {type(error).__name__}: {error}"
+    what = f"ragmeter broke: {type(error).__name__}: {message_of(error)}"
     _say(Broke(what, try_this="run it again with --verbose for the traceback; this is ragmeter's fault, not yours"), as_json)
     return BROKE
 
@@ -200,8 +167,6 @@ def wrong_usage(error: Any, app: Any) -> UserError:
     if result:
         kind, wrong = result[1], result[2]
         message = f"there is no {kind} {wrong!r}"
-        if kind == "command" and (now := moved(path, wrong)):
-            return UserError(message, where=path, try_this=f"it is `ragmeter {now}` now")
         guess = nearest(wrong, _known(context, kind))
         remedy = f"did you mean {guess!r}? {remedy} lists what there is" if guess else remedy
     return UserError(message[:1].lower() + message[1:].rstrip("."), where=path, try_this=remedy)
@@ -232,7 +197,7 @@ def _known(context: Any, kind: str) -> list[str]:
 
 
 def _stopped(what: str, as_json: bool) -> None:
-    """To be stopped is no error: a program is told of it as of one, people are not."""
+    """Report that the command was stopped: as an error in JSON, as a plain line to people."""
     if as_json:
         _say(UserError(what), as_json)
     else:

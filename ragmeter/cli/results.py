@@ -17,7 +17,7 @@ from rich.text import Text
 from benchmarks.core.errors import UserError, counted, unknown_name, unwritable
 from ragmeter.cli import completion, options, results_style
 from ragmeter.cli.options import App, Common, argument, option
-from ragmeter.show.console import WHOLE, SafeConsole, err, listing, offering_score, out, printable
+from ragmeter.show.console import SafeConsole, err, listing, offering_score, out, printable
 from results.offered import POWER, TABLES
 
 if TYPE_CHECKING:
@@ -183,7 +183,7 @@ def _show_figures(results: Sequence[Figure]) -> None:
     for item in results:
         unit = "" if item.unit in ("text", "number", "count") else f" {item.unit}"
         rows.append((item.table, item.method, item.dataset, item.metric, item.value + unit, item.setting))
-    listing(("table", "method", "dataset", "metric", "value", "setting"), rows, empty="none", below=WHOLE)
+    listing(("table", "method", "dataset", "metric", "value", "setting"), rows, empty="none", whole=True)
     for note in dict.fromkeys(f"{item.source}, {item.method}: {item.note}" for item in results if item.note):
         out.print(Text(note, style="dim"))
 
@@ -254,7 +254,7 @@ def power(
     metric: options.MetricOption = None,
     probability: Annotated[float, option("Probability of showing it, between 0 and 1.", "--power")] = POWER,
 ) -> None:
-    """How many questions and units it takes to show a difference, by the variances of two pilot runs."""
+    """How many questions and clusters it takes to show a difference, by the variances of two pilot runs."""
     from results.boards import compare
     from results.boards.tables import plus_minus
     from results.gate.margins import parse_margin
@@ -270,12 +270,12 @@ def power(
         for plan in plans:
             pilot, scale = plan.pilot, plan.scale
             seen = plus_minus(pilot.value, pilot.low, pilot.high, "{:+.1f}", scale)
-            need = "cannot be known" if plan.units is None else f"{counted(plan.units, plan.kind)}"
-            if plan.units is not None and plan.kind != "question":
+            need = "cannot be known" if plan.clusters is None else f"{counted(plan.clusters, plan.kind)}"
+            if plan.clusters is not None and plan.kind != "question":
                 need += f" ({counted(plan.questions or 0, 'question')})"
             out.print(Text(f"{plan.metric}  ", style="bold") + Text(need))
-            rest = pilot.withheld or f"as many as here would show {scale * pilot.detectable:.1f}"
-            out.print(Text(f"  pilot {seen} on {counted(pilot.units, plan.kind)}; {rest}", style="dim"))
+            rest = pilot.insufficient_data or f"as many as here would show {scale * pilot.detectable:.1f}"
+            out.print(Text(f"  pilot {seen} on {counted(pilot.clusters, plan.kind)}; {rest}", style="dim"))
         rule = f"to show a true difference of {effect} in {100 * probability:g} % of such samples (two-sided, 5 %, before correction)"
         out.print(Text(rule, style="dim"))
 
@@ -355,20 +355,20 @@ def export(
 ) -> None:
     """Write a stored run's rankings for other tools: a TREC run file, and the positives as qrels."""
     from results.formats import trec
-    from results.store import checkpoints, queries
+    from results.store import checkpoints, records
 
     if form != "trec":
         raise unknown_name("format", form, ("trec",), where="--format")
     store = common.store
     row = checkpoints.find_run(store, run)
     ranked = {prediction.question_id: prediction.evidence for prediction in store.predictions(row.run)}
-    known = queries.questions(store, row.dataset_fingerprint)
-    rankings = [(item.question, ranked.get(item.question, ())) for item in known]
+    known = list(records.gold_questions(store, row.dataset_fingerprint).values())
+    rankings = [(item.id, [each for each in ranked.get(item.id, ()) if each.id not in item.excluded]) for item in known]
     without = None
     with ExitStack() as files:
         lowered = trec.write_run(files.enter_context(_new(output)), rankings, row.method)
         if qrels is not None:
-            without = trec.write_qrels(files.enter_context(_new(qrels)), [(item.question, item.evidence) for item in known])
+            without = trec.write_qrels(files.enter_context(_new(qrels)), known)
     empty = sum(not evidence for _, evidence in rankings)
     value = {
         "run": row.run,

@@ -22,7 +22,7 @@ from ragmeter.experiment import JudgePlan
 from ragmeter.runner.recorder import Recorder
 from ragmeter.runner.rewriting import judge_of
 from results.boards.board import groups
-from results.boards.unread import Missing, max_unscored, missing_values, why_withheld
+from results.boards.unread import Missing, max_unscored, missing_values, why_incomplete
 from results.judging import judgments
 from results.judging.judgments import Battle, Match
 from results.store import records
@@ -211,19 +211,19 @@ def incomplete(store: Store, work: Sequence[Judging]) -> list[str]:
     """Return which judgings by a model lack too many verdicts, in a line each."""
     results = []
     for judging in work:
-        if not judging.judge.rule and (why := _withheld(store, judging)):
+        if not judging.judge.rule and (why := _incomplete(store, judging)):
             results.append(f"{judging.name}: {why}")
     return results
 
 
-def _withheld(store: Store, judging: Judging) -> str:
+def _incomplete(store: Store, judging: Judging) -> str:
     """Why a judging is incomplete; empty if it is not."""
     runs = [run.run for run in judging.runs]
     experiments = {run.experiment for run in judging.runs}
     if len(runs) > 1:
         unread, scorable = judgments.unread_battles(store, judging.match, judging.judge)
         with store.database.reading() as connection:
-            return why_withheld(Missing(unread, unread == scorable), scorable, max_unscored(connection, experiments))
+            return why_incomplete(Missing(unread, unread == scorable), scorable, max_unscored(connection, experiments))
     with store.database.reading() as connection:
         most = max_unscored(connection, experiments)
         missing = missing_values(connection, runs, list(judging.judge.metrics.values()))
@@ -232,7 +232,7 @@ def _withheld(store: Store, judging: Judging) -> str:
         scorable = sum(
             score.value is not None or score.unscored is not None for score in (row[name] for row in scores.values() if name in row)
         )
-        if (lacking := missing.get((runs[0], metric))) and (why := why_withheld(lacking, scorable, most)):
+        if (lacking := missing.get((runs[0], metric))) and (why := why_incomplete(lacking, scorable, most)):
             return why
     return ""
 
@@ -316,7 +316,7 @@ class _Reader:
     """Reads calls again.
 
     Args:
-        judge: Built; rules judge anew, for that takes no call.
+        judge: Built; rules judge again, since that takes no call.
         kept: Raw replies.
         rule: Whether it is rules that judge.
         same: Whether the judge is the one that made the calls: what it once read counts as long as it is stored.

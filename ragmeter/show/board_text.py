@@ -7,16 +7,14 @@ from collections.abc import Collection, Sequence
 from datetime import datetime
 
 from rich.console import Console
-from rich.padding import Padding
-from rich.table import Table
 from rich.text import Text
 
 from benchmarks.core.errors import counted
-from ragmeter.show.console import folded, parts, widest
+from ragmeter.show.console import print_table
 from results.boards.board import Board, Cell, Row
 from results.boards.health import health_text
 from results.boards.systems import CONTAMINATED, IMPLAUSIBLE, implausible
-from results.boards.tables import BRACKETS, bracketed, could_have_shown, labels, mark, plus_minus, remarks, why_withheld
+from results.boards.tables import BRACKETS, bracketed, could_have_shown, insufficient_data_notes, labels, mark, plus_minus, remarks
 from results.judging.battles import BattleBoard, Pairing
 from results.statistics.battles import WinRate
 from results.statistics.bradley_terry import Strength
@@ -24,7 +22,6 @@ from results.statistics.core import Estimate
 from results.store.queries import Cost
 from results.store.reuse import reuse_line
 from results.store.store import INCOMPLETE
-from results.store.variants import style_of_name
 
 _NAMED = 2
 """So many methods of which the same must be known are named; more are counted."""
@@ -74,7 +71,7 @@ def _notes(board: Board, heads: dict[str, str], verbose: bool, width: int) -> li
     notes = [whole] if len(whole := "; ".join(legend)) <= width else legend
     if any(row.cost is not None and not math.isnan(row.cost.seconds) for row in board.rows):
         notes = [*notes, "s/question: mean, and below it p50–p95"]
-    notes = [*notes, *why_withheld(board), *could_have_shown(board)]
+    notes = [*notes, *insufficient_data_notes(board), *could_have_shown(board)]
     if not verbose:
         return notes
     long = ", ".join(f"{head} = {metric}" for metric, head in heads.items() if head != metric)
@@ -98,15 +95,17 @@ def conclusion(board: Board, *, higher_is_better: bool = True) -> str:
     }
     if not differences:
         return f"Nothing was compared with {board.reference}."
-    sure = [name for name in differences if (cell := cells[name]) is not None and mark(cell)]
-    withheld = [
-        name for name in differences if (cell := cells[name]) is not None and cell.difference is not None and cell.difference.withheld
+    significant = [name for name in differences if (cell := cells[name]) is not None and mark(cell)]
+    untested = [
+        name
+        for name in differences
+        if (cell := cells[name]) is not None and cell.difference is not None and cell.difference.insufficient_data
     ]
     groups = {
-        "significantly ahead of": [name for name in sure if differences[name] > 0],
-        "significantly behind": [name for name in sure if differences[name] < 0],
-        "not distinguishable from": [name for name in differences if name not in (*sure, *withheld)],
-        "not tested against": withheld,
+        "significantly ahead of": [name for name in significant if differences[name] > 0],
+        "significantly behind": [name for name in significant if differences[name] < 0],
+        "not distinguishable from": [name for name in differences if name not in (*significant, *untested)],
+        "not tested against": untested,
     }
     on = labels(board.metrics)[board.metrics[0]]
     phrases, against = [], board.reference
@@ -120,36 +119,11 @@ def conclusion(board: Board, *, higher_is_better: bool = True) -> str:
 
 
 def _print_scores(board: Board, heads: dict[str, str], console: Console) -> None:
-    """One table, or where that is wider than the terminal each name on a line of its own and the values below."""
-    names = [_named(board, row) for row in board.rows]
     columns = [(heads[metric], [cell_text(row.cells.get(metric)) for row in board.rows]) for metric in board.metrics]
     columns += _cost_columns(board)
-    lines = [[cells[number] for _, cells in columns] for number in range(len(board.rows))]
-    tops = [Text(head, style="bold") for head, _ in columns]
-    widths = [max(map(widest, [top, *cells])) for top, (_, cells) in zip(tops, columns, strict=True)]
+    rows = [[_named(board, row), *(cells[number] for _, cells in columns)] for number, row in enumerate(board.rows)]
     styles = ["dim" if row.control else "" for row in board.rows]
-    first = Text("method", style="bold")
-    beside = [max(map(widest, [first, *names])), *widths]
-    if len(parts(beside, 1, console.width)) == 1:
-        rows = [[first, *tops], *([name, *line] for name, line in zip(names, lines, strict=True))]
-        console.print(_grid(rows, beside, ["", *styles], names=True))
-        return
-    for positions in parts([0, *widths], 1, console.width):
-        chosen = [position - 1 for position in positions[1:]]
-        for name, line, style in zip([first, *names], [tops, *lines], ["", *styles], strict=True):
-            console.print(name, style=style, soft_wrap=True)
-            grid = _grid([[line[position] for position in chosen]], [widths[position] for position in chosen], [style])
-            console.print(Padding(grid, (0, 0, 0, 2), expand=False))
-
-
-def _grid(rows: Sequence[Sequence[Text]], widths: Sequence[int], styles: Sequence[str], *, names: bool = False) -> Table:
-    """Cells in columns of these widths, numbers to the right; with `names`, the first column is to the left."""
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_header=False)
-    for position, width in enumerate(widths):
-        table.add_column(width=width, no_wrap=True, justify="left" if names and not position else "right")
-    for row, style in zip(rows, styles, strict=True):
-        table.add_row(*row, style=style)
-    return table
+    print_table(console, [Text("method"), *(Text(head) for head, _ in columns)], rows, keys=1, numbers=True, styles=styles)
 
 
 def _named(board: Board, row: Row) -> Text:
@@ -201,12 +175,6 @@ def _cost_columns(board: Board) -> list[tuple[str, list[Text]]]:
     return [(name, [Text(cell) for cell in cells]) for name, cells in every.items() if set(cells) != {"–"}]
 
 
-# -- Battles: what a pair judge says --
-
-
-METHOD_WIDTH = 26
-_NARROW = 18
-"""Names of pairs are broken down to this before the numbers stand in several tables."""
 FEW_PAIRINGS = 12
 LEGEND = (
     "questions by their mean over orders and repetitions: above ½ won, at ½ tied; uns.: no verdict; decided = won / "
@@ -245,8 +213,7 @@ def show_battles(board: BattleBoard, console: Console, controls: Collection[str]
         total = sum(sum(item.rate.verdicts.values()) for item in chosen)
         lost = sum(item.rate.verdicts["unscored"] for item in chosen)
         console.print(Text(f"{criterion}: {total:,} verdicts, {lost:,} of them unscored"))
-        for table in _battles(chosen, controls, console.width):
-            console.print(table)
+        _print_battles(chosen, controls, console)
         if criterion in board.strengths:
             console.print(Text("strength (Bradley–Terry, Elo scale): ") + Text(_ranked(board.strengths[criterion])))
     for note in dict.fromkeys(note for pairing in board.pairings for note in _lacking(pairing)):
@@ -264,8 +231,8 @@ def _lacking(item: Pairing) -> list[str]:
     if item.pending:
         verb = "is" if item.pending == 1 else "are"
         notes.append(f"{counted(item.pending, 'answer')} of both {verb} not judged yet: the same judging goes on")
-    if item.withheld:
-        notes.append(item.withheld)
+    if item.incomplete:
+        notes.append(item.incomplete)
     if item.bounds is not None:
         low, high = (f"{100 * value:.1f}" for value in item.bounds)
         notes.append(f"by {item.criterion}, with missing verdicts counted as lost or won, 'with ties' is between {low} and {high}")
@@ -286,8 +253,8 @@ def _numbers(item: Pairing) -> list[str]:
     ]
 
 
-def _battles(pairings: Sequence[Pairing], controls: Collection[str], room: int) -> list[Table]:
-    """The numbers of pairs: in several tables where they are wider than the terminal, and none of them broken."""
+def _print_battles(pairings: Sequence[Pairing], controls: Collection[str], console: Console) -> None:
+    """Print the numbers of pairs."""
     heads = ["won/tied/lost", "none", "uns.", "decided", "with ties", "flips"]
     lines = [_numbers(pairing) for pairing in pairings]
     if any(pairing.rate.repetitions.repetitions > 1 for pairing in pairings):
@@ -295,22 +262,8 @@ def _battles(pairings: Sequence[Pairing], controls: Collection[str], room: int) 
         lines = [[*line, _spread(item.rate)] for line, item in zip(lines, pairings, strict=True)]
     # What never occurs takes no column.
     kept = [position for position, head in enumerate(heads) if head not in ("none", "uns.") or any(line[position] != "0" for line in lines)]
-    widths = [max(len(heads[position]), *(len(line[position]) for line in lines)) for position in kept]
-    names = [_pair_name(pairing, controls) for pairing in pairings]
-    widest = max(len(line) for name in names for line in name.plain.split("\n"))
-    free = room - sum(widths) - 2 * len(widths)
-    first = min(widest, METHOD_WIDTH, max(free, _NARROW))
-    tables = []
-    for positions in parts([first, *widths], 1, room):
-        table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-        table.add_column("method", width=first, overflow="fold")
-        chosen = [kept[position - 1] for position in positions[1:]]
-        for position in chosen:
-            table.add_column(heads[position], justify="right", no_wrap=True)
-        for name, line in zip(names, lines, strict=True):
-            table.add_row(folded(name, first), *[line[position] for position in chosen])
-        tables.append(table)
-    return tables
+    rows = [[_pair_name(item, controls), *(Text(line[n]) for n in kept)] for item, line in zip(pairings, lines, strict=True)]
+    print_table(console, [Text("method"), *(Text(heads[position]) for position in kept)], rows, keys=1, numbers=True)
 
 
 def _pair_name(item: Pairing, controls: Collection[str]) -> Text:
@@ -344,13 +297,3 @@ def shown_share(estimate: Estimate) -> str:
 def _spread(rate: WinRate) -> str:
     spread = rate.repetitions.with_ties_sd
     return "–" if math.isnan(spread) else f"{100 * spread:.1f}"
-
-
-# -- Datasets by names short enough for a table or a progress bar --
-
-
-def in_words(dataset: str) -> str:
-    """A dataset without its options, which tables above give; of one in some style, which."""
-    how = style_of_name(dataset)
-    base = how.base.partition("(")[0]
-    return base if how.base == dataset else f"{base}, {how.name}"

@@ -1,4 +1,4 @@
-"""What an approach gains over its base and over the strongest baseline of its board, and whether that is sure.
+"""What an approach gains over its base and over the strongest baseline of its board, and whether that is significant.
 
 The base is the reference of the experiment, or a row that is named. The strongest baseline is the row with the highest
 value of those that are no controls and were not trained by any of the approaches. Differences are paired and tested as on
@@ -14,9 +14,9 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from methods.models.weights import POCKET, SHIPPED
-from ragmeter.show.board_text import in_words
 from results.boards.board import Board, Cell, base_name, boards, is_called
 from results.boards.tables import labels, mark, plus_minus
+from results.store.variants import without_options
 
 if TYPE_CHECKING:
     from ragmeter.experiment import Experiment, MethodPlan
@@ -50,14 +50,16 @@ class Against:
     def verdict(self) -> str:
         """What the test says, in the words of the tables."""
         result = self.cell.difference
-        if result is None or result.withheld or math.isnan(result.value):
+        if result is None or result.insufficient_data or math.isnan(result.value):
             return UNTESTED
         return LEVEL if not mark(self.cell) else AHEAD if result.value > 0 else BEHIND
 
     def to_json(self) -> dict[str, Any]:
         """Fractions; None: no difference."""
         result = self.cell.difference
-        numbers = {} if result is None else {key: getattr(result, key) for key in ("value", "low", "high", "n", "units", "withheld")}
+        numbers = (
+            {} if result is None else {key: getattr(result, key) for key in ("value", "low", "high", "n", "clusters", "insufficient_data")}
+        )
         return {"method": self.name, "verdict": self.verdict, "p_holm": self.cell.p_holm, **numbers}
 
 
@@ -88,10 +90,10 @@ class Gain:
     @property
     def asked(self) -> str:
         """The dataset, and of how many questions."""
-        return f"{in_words(self.board.dataset)}, {self.board.sampled.in_words(self.board.questions)}"
+        return f"{without_options(self.board.dataset)}, {self.board.sampled.in_words(self.board.questions)}"
 
     @property
-    def sure(self) -> bool:
+    def significant(self) -> bool:
         """Whether it is significantly ahead of its base."""
         return self.base is not None and self.base.verdict == AHEAD
 
@@ -103,10 +105,10 @@ class Gain:
     def why_not(self) -> str:
         """Why no gain over the base is warranted; empty where one is."""
         result = self.base.cell.difference if self.base else None
-        if self.sure:
+        if self.significant:
             return ""
-        if result is None or result.withheld:
-            return result.withheld if result else "its base was not measured"
+        if result is None or result.insufficient_data:
+            return result.insufficient_data if result else "its base was not measured"
         least = self.cell.scale * result.detectable
         return f"the interval holds zero; a true difference below {least:.1f} shows in fewer than four of five such samples"
 

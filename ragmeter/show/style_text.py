@@ -39,12 +39,12 @@ def show_gaps(tables: Sequence[GapTable]) -> None:
         listing(_HEADS, [*lines, *average], empty="no method was scored on this metric", keys=2)
         out.print()
     notes, gaps = list(_NOTES), [gap for table in tables for row in table.rows for gap in row.gaps]
-    reasons = {gap.result.gap.withheld for gap in gaps if gap.result.gap.withheld}
+    reasons = {gap.result.gap.insufficient_data for gap in gaps if gap.result.gap.insufficient_data}
     if reasons:
         more = f" (and {len(reasons) - 1} more reasons: --json)" if len(reasons) > 1 else ""
         notes.append(f"no verdict: {min(reasons)}{more}")
     if not all(gap.content_known for gap in gaps):
-        notes.append("– under content: these questions were stored before ragmeter kept what restyling lost")
+        notes.append("– under content: unknown what restyling lost of the answers")
     for note in notes:
         out.print(Text(note, style="dim"))
 

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from benchmarks.clusters import Sampled
 from benchmarks.core.errors import UserError, unknown_name
-from benchmarks.units import Sampled
 from judges.metric import parse
 from results.boards.health import HealthLine, health
 from results.boards.systems import IMPLAUSIBLE, Wanted, contaminated_by, figures, implausible, why_not_ranked
-from results.boards.unread import Bounds, Ends, bounds_of_rows, family_at_both_ends, without_withheld
+from results.boards.unread import Bounds, Ends, bounds_of_rows, family_at_both_ends, without_incomplete
 from results.statistics.closed_form import Band, bands
 from results.statistics.core import Difference, Estimate
 from results.statistics.intervals import differences_together, estimates
@@ -292,7 +292,7 @@ class Cell:
             and where there is no reference.
         p_holm: The difference's p-value, Holm-corrected within the column.
         unscored: Questions that a judge gave no value, and that the estimate leaves out.
-        bounds: What the value could be if it had given them one; None if no judge gave it. A withheld value is NaN.
+        bounds: What the value could be if it had given them one; None if no judge gave it. With too many missing, the value is NaN.
         scale: What the value is multiplied by where it is shown.
         by_seed: Where the row stands for several training seeds, the value of each.
         apart: Why it must not be compared with others; empty where it may. It is then neither ranked nor tested.
@@ -317,9 +317,9 @@ class Cell:
         return with_zeros(value.value, value.n, value.unscorable) if counted else None
 
     @property
-    def withheld(self) -> str:
-        """Why the value is withheld, as too many verdicts are missing; empty if it is not."""
-        return self.bounds.withheld if self.bounds is not None else ""
+    def incomplete(self) -> str:
+        """Why the value is not shown: too many verdicts are missing. Empty if it is shown."""
+        return self.bounds.incomplete if self.bounds is not None else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -363,7 +363,7 @@ class Board:
         metrics: Metric ids, the columns.
         rows: In the experiment's order.
         questions: Number of questions.
-        sampled: What was sampled, as the runs say: questions of one unit are one witness.
+        sampled: What was sampled, as the runs say: questions of one cluster are not independent.
         flags: By metric, what it ranks wrongly among the controls (`results.boards.board`).
         health: What is unusual about its runs (`results.boards.health`).
     """
@@ -388,8 +388,8 @@ class Board:
             "setting": self.setting,
             "seed": self.seed,
             "questions": self.questions,
-            "unit": self.sampled.kind,
-            "units": self.sampled.count(self.questions),
+            "cluster": self.sampled.kind,
+            "clusters": self.sampled.count(self.questions),
             "reference": self.reference,
             "metrics": list(self.metrics),
             "flags": {metric: list(wrong) for metric, wrong in self.flags.items()},
@@ -499,7 +499,7 @@ def board(
             # Questions without a row (not answered yet, or not scored on this metric) are not unscorable.
             open_to = bounds.get((run_id, metric))
             cells[run_id][metric] = Cell(
-                replace(without_withheld(value, open_to), unscorable=scores.unscorable[run_id, metric]),
+                replace(without_incomplete(value, open_to), unscorable=scores.unscorable[run_id, metric]),
                 unscored=scores.unscored[run_id, metric],
                 bounds=open_to,
                 scale=queries.scale_of(metric, known),
@@ -509,7 +509,7 @@ def board(
     known_training = learned or _learned(store)
     contaminated = {run.run: contaminated_by(run, *known_training) for run in runs}
     for (run_id, metric), why in _apart(runs, cells, contaminated, broken).items():
-        why = why or cells[run_id][metric].withheld
+        why = why or cells[run_id][metric].incomplete
         cells[run_id][metric] = replace(cells[run_id][metric], apart=why)
     able = {key for key in keys if not cells[key[0]][key[1]].apart}
     pairs = [key for key in keys if key in able and key[0] != base and (base, key[1]) in able]
@@ -632,7 +632,7 @@ def _row_json(row: Row) -> dict[str, Any]:
             "high": _number(value.high),
             "n": value.n,
             "unscorable": value.unscorable,
-            "withheld": value.withheld,
+            "insufficient_data": value.insufficient_data,
         }
         if cell.over_all is not None:
             entry["value_over_all"] = _number(cell.over_all)
@@ -655,7 +655,7 @@ def _row_json(row: Row) -> dict[str, Any]:
                 "wins": cell.difference.wins,
                 "ties": cell.difference.ties,
                 "losses": cell.difference.losses,
-                "withheld": cell.difference.withheld,
+                "insufficient_data": cell.difference.insufficient_data,
                 "detectable": _number(cell.difference.detectable),
             }
         cells[metric] = entry

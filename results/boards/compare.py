@@ -15,13 +15,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.clusters import Sampled
 from benchmarks.core.errors import UserError
-from benchmarks.units import Sampled
 from results.boards.tables import plain
-from results.boards.unread import Ends, bounds_of_rows, family_at_both_ends, without_withheld
+from results.boards.unread import Ends, bounds_of_rows, family_at_both_ends, without_incomplete
 from results.statistics.closed_form import POWER, paired
 from results.statistics.core import Clusters, Difference, Estimate
-from results.statistics.gate import units_needed
+from results.statistics.gate import clusters_needed
 from results.statistics.intervals import all_pairs, differences_of, differences_together, estimates
 from results.store import queries
 from results.store.doubts import doubts
@@ -79,7 +79,7 @@ class Comparison:
         by_type: Slices by the dataset's question type, the most frequent first; empty where it has fewer than two.
         by_evidence: Slices by the number of gold passages, which is the number of hops of a chain, the fewest first;
             empty likewise.
-        sampled: What was sampled: questions of one unit are one witness.
+        sampled: What was sampled: questions of one cluster are not independent.
     """
 
     runs: tuple[RunRow, ...]
@@ -130,33 +130,33 @@ def compare(store: Store, runs: Sequence[RunRow], metric: str) -> Comparison:
     known = queries.definitions(store)
     bounds = bounds_of_rows(store, result, {run.run: [run] for run in runs}, known)
     whole = [
-        replace(without_withheld(item, bounds.get((run.run, metric))), unscorable=result.unscorable.get((run.run, metric), 0))
+        replace(without_incomplete(item, bounds.get((run.run, metric))), unscorable=result.unscorable.get((run.run, metric), 0))
         for run, item in zip(runs, estimates(values, clusters=clusters), strict=True)
     ]
     scores = Ends.stacked(result, [(run.run, metric) for run in runs], known)
-    withheld = [bool(item and item.withheld) for item in (bounds.get((run.run, metric)) for run in runs)]
-    shown = np.where(np.array(withheld)[:, None], np.nan, values)
+    incomplete = [bool(item and item.incomplete) for item in (bounds.get((run.run, metric)) for run in runs)]
+    shown = np.where(np.array(incomplete)[:, None], np.nan, values)
     return Comparison(
         tuple(runs),
         metric,
         tuple(rows),
         values,
         tuple(whole),
-        _pairs(values, scores, withheld, clusters),
+        _pairs(values, scores, incomplete, clusters),
         _by_type(rows, shown, clusters),
         _by_evidence(rows, shown, clusters),
         result.sampled,
     )
 
 
-def _pairs(values: NDArray[np.float64], scores: Ends, withheld: Sequence[bool], clusters: Clusters) -> tuple[Pair, ...]:
-    """Differences of all pairs of runs; none with a run whose value is withheld."""
+def _pairs(values: NDArray[np.float64], scores: Ends, incomplete: Sequence[bool], clusters: Clusters) -> tuple[Pair, ...]:
+    """Differences of all pairs of runs; none with a run whose value is not shown."""
     together, positions = all_pairs(values, clusters=clusters), list(itertools.combinations(range(len(values)), 2))
     if scores.unread.any():
         left, right = zip(*positions, strict=True)
         together = family_at_both_ends(together, scores[left], scores[right], clusters)
     rows = zip(positions, together.differences, together.p, strict=True)
-    return tuple(Pair(*at, item, p) for at, item, p in rows if item.n and not (withheld[at[0]] or withheld[at[1]]))
+    return tuple(Pair(*at, item, p) for at, item, p in rows if item.n and not (incomplete[at[0]] or incomplete[at[1]]))
 
 
 def _passages(count: int) -> str:
@@ -261,7 +261,7 @@ class Planned:
         power: With this probability.
         kind: What is sampled.
         pilot: The difference of the two pilot runs.
-        units, questions: Units that it takes, and questions in as many units like the pilot's; None where the pilot's
+        clusters, questions: Clusters that it takes, and questions in as many clusters like the pilot's; None where the pilot's
             spread is not known.
         scale: What values are multiplied by where they are shown.
     """
@@ -271,19 +271,19 @@ class Planned:
     power: float
     kind: str
     pilot: Difference
-    units: int | None
+    clusters: int | None
     questions: int | None
     scale: float = 100.0
 
     def to_json(self) -> dict[str, Any]:
         """As a JSON object."""
-        return {name: getattr(self, name) for name in ("metric", "effect", "power", "kind", "units", "questions")} | {
+        return {name: getattr(self, name) for name in ("metric", "effect", "power", "kind", "clusters", "questions")} | {
             "pilot": plain(asdict(self.pilot))
         }
 
 
 def planned(store: Store, first: RunRow, second: RunRow, metrics: Sequence[str], effect: float, *, power: float = POWER) -> list[Planned]:
-    """How many units it takes to show a difference between two methods, from a pilot run of each.
+    """How many clusters it takes to show a difference between two methods, from a pilot run of each.
 
     Args:
         store: Where to read.
@@ -309,11 +309,11 @@ def planned(store: Store, first: RunRow, second: RunRow, metrics: Sequence[str],
     results = []
     for row, (metric, pilot) in enumerate(zip(both, differences_of(moments, mine - theirs), strict=True)):
         # A spread of nothing, or of too little, says nothing of what others would show.
-        able = not pilot.withheld and not math.isnan(pilot.detectable)
-        units = units_needed(moments[row], effect, power=power) if able else None
-        questions = None if units is None else math.ceil(units * pilot.n / pilot.units)
+        able = not pilot.insufficient_data and not math.isnan(pilot.detectable)
+        clusters = clusters_needed(moments[row], effect, power=power) if able else None
+        questions = None if clusters is None else math.ceil(clusters * pilot.n / pilot.clusters)
         scale = queries.scale_of(metric, known)
-        results.append(Planned(metric, effect, power, columns.sampled.kind, pilot, units, questions, scale))
+        results.append(Planned(metric, effect, power, columns.sampled.kind, pilot, clusters, questions, scale))
     return results
 
 
@@ -506,10 +506,10 @@ def _numbers(
         values = estimates(stack, clusters=clusters) if own else []
         # Questions without a row (not answered yet, or not scored on this metric) are not unscorable.
         bounds = bounds_of_rows(store, result, {run.run: [run]}, definitions)
-        withheld = {metric for (_, metric), item in bounds.items() if item.withheld}
-        shown = ((m, without_withheld(v, bounds.get((run.run, m)))) for m, v in zip(own, values, strict=True))
+        hidden = {metric for (_, metric), item in bounds.items() if item.incomplete}
+        shown = ((m, without_incomplete(v, bounds.get((run.run, m)))) for m, v in zip(own, values, strict=True))
         sides.append({m: replace(v, unscorable=result.unscorable[run.run, m]) for m, v in shown})
-        columns.append({metric: result.values[run.run, metric] for metric in own if metric not in withheld})
+        columns.append({metric: result.values[run.run, metric] for metric in own if metric not in hidden})
     item, two = columns
     both = [metric for metric in metrics if metric in item and metric in two] if paired else []
     compared: dict[str, Difference] = {}

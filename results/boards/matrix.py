@@ -13,7 +13,7 @@ from typing import Literal
 
 import numpy as np
 
-from benchmarks.units import Sampled
+from benchmarks.clusters import Sampled
 from results.boards.systems import COSTS, Figures, System, contaminated_by, why_not_ranked
 from results.boards.unread import AtBothEnds, Bounds, Missing, at_both_ends, bounds_of
 from results.statistics.closed_form import Band, Moments, bands, holm_array, holm_levels
@@ -51,7 +51,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Paired:
-    """Against the reference on the same questions; `corrected` is the p-value that counts, NaN where it is withheld.
+    """Against the reference on the same questions; `corrected` is the p-value that counts, NaN if there is insufficient data.
 
     The interval is of the level at which the correction tests: it leaves out 0 exactly where `corrected` is at most 5 %.
     """
@@ -62,7 +62,7 @@ class Paired:
     n: int
     p: float
     corrected: float
-    withheld: str = ""
+    insufficient_data: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ class Cell:
         value, low, high: Mean over scorable questions and its 95 % interval; NaN where there is none.
         n: Scorable questions.
         unscorable, unscored: Questions that can have no value, and that a judge gave none.
-        withheld: Why there is no interval; empty where there is one.
+        insufficient_data: Why there is no interval; empty where there is one.
         apart: Why it is not ranked and not tested; empty where it is.
         contaminated: Whether its training data cover what is asked.
         band: Its place; None where it is not ranked.
@@ -89,7 +89,7 @@ class Cell:
     n: int
     unscorable: int
     unscored: int
-    withheld: str
+    insufficient_data: str
     apart: str
     contaminated: bool
     band: Band | None = None
@@ -320,13 +320,13 @@ def _cell(
         apart = NOT_STATED if unknown else "no question could be scored"
     unscorable = 0 if unknown else scored - n - unscored
     value, bottom, top = float(means.value[position]), float(low[position]), float(high[position])
-    withheld, bounds = figures.withheld[position], None
+    insufficient_data, bounds = figures.insufficient_data[position], None
     if unscored:
         missing = figures.missing.get(run.run, Missing())
         bounds = bounds_of(value, n, unscored, figures.definition, missing, figures.max_unscored)
-        if bounds.withheld:
-            value, bottom, top, withheld, apart = math.nan, math.nan, math.nan, bounds.withheld, apart or bounds.withheld
-    return Cell(run, value, bottom, top, n, unscorable, unscored, withheld, apart, bool(contaminated), bounds=bounds)
+        if bounds.incomplete:
+            value, bottom, top, insufficient_data, apart = math.nan, math.nan, math.nan, bounds.incomplete, apart or bounds.incomplete
+    return Cell(run, value, bottom, top, n, unscorable, unscored, insufficient_data, apart, bool(contaminated), bounds=bounds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -335,7 +335,7 @@ class _Pair:
 
     plain: Moments
     ends: AtBothEnds | None
-    units: str
+    clusters: str
 
     @classmethod
     def of(cls, figures: Figures, at: tuple[int, int]) -> _Pair:
@@ -357,7 +357,7 @@ def _paired(pairs: Mapping[Key, _Pair], correction: Correction) -> dict[Key, Pai
     results: dict[Key, Paired] = {}
     for keys in families.values():
         plain = np.array([float(pairs[key].tested.p[0]) for key in keys])
-        # What is withheld counts as tested and not significant.
+        # A pair with insufficient data counts as tested and not significant.
         tested = np.where(np.isnan(plain), 1.0, plain)
         if correction == "fdr":
             corrected = np.array(benjamini_hochberg(tested.tolist()))
@@ -368,7 +368,7 @@ def _paired(pairs: Mapping[Key, _Pair], correction: Correction) -> dict[Key, Pai
         for key, p, adjusted, level in zip(keys, plain, corrected, levels, strict=True):
             pair = pairs[key]
             low, high = pair.tested.interval(np.array([level]))
-            why = str(pair.tested.withheld(pair.units)[0])
+            why = str(pair.tested.insufficient_data(pair.clusters)[0])
             values = (float(pair.plain.value[0]), float(low[0]), float(high[0]), int(pair.plain.n[0]), float(p))
             results[key] = Paired(*values, math.nan if why else float(adjusted), why)
     return results

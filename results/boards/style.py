@@ -65,10 +65,8 @@ def sides(runs: Sequence[RunRow]) -> dict[str, list[Side]]:
 def survivals(store: Store, fingerprint: str) -> dict[str, Survival] | None:
     """By question id what the rewriting left of the answer; None where the store does not know."""
     with store.database.reading() as connection:
-        rows = connection.execute(
-            "SELECT question, record, evidence FROM questions WHERE dataset_fingerprint = ?", [fingerprint]
-        ).fetchall()
-    met = {question: survival(json.loads(record).get(STYLED) or {}, bool(evidence)) for question, record, evidence in rows if record}
+        rows = connection.execute("SELECT question, record FROM questions WHERE dataset_fingerprint = ?", [fingerprint]).fetchall()
+    met = {question: survival(json.loads(record).get(STYLED) or {}) for question, record in rows if record}
     known = {question: item for question, item in met.items() if item is not None}
     return known if known and len(known) == len(met) else None
 
@@ -516,7 +514,7 @@ def sensitivity_estimates(measures: Mapping[str, Floats], candidates: Sequence[I
 
     Args:
         measures: Values of what is in `MEASURES`, shape (questions,) each.
-        candidates: Ids of each question's candidates: questions that share all of them are one unit (verses of one chapter).
+        candidates: Ids of each question's candidates: questions that share all of them are one cluster (verses of one chapter).
     """
     shared = [content_hash(ids) for ids in candidates]
     clusters = shared if len(set(shared)) < len(shared) else None

@@ -17,8 +17,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from benchmarks import columns
+from benchmarks.clusters import Sampled
 from benchmarks.core.fingerprint import fingerprint
-from benchmarks.units import Sampled
 from results.boards.unread import MAX_UNSCORED, Ends, Missing, all_p, max_unscored_of_runs, missing_values, together
 from results.statistics.closed_form import Moments, all_differences, means
 from results.statistics.core import Floats
@@ -100,13 +100,13 @@ class Figures:
         pairs: Paired differences, shape (runs, runs).
         scored: Questions that have a row, with or without a value.
         unscored: Questions that a judge gave no value.
-        withheld: Why there is no interval; empty where there is one.
+        insufficient_data: Why there is no interval; empty where there is one.
         questions: Of the benchmark.
         sampled: What was sampled.
         question_ids: Ids of the questions.
         definition: Of the metric, if verdicts are missing.
         missing: What is missing of a judge's values, by run.
-        max_unscored: The share of missing verdicts above which a value is withheld.
+        max_unscored: The share of missing verdicts above which a value is not shown.
         ends: The scores with missing verdicts at either end; None if none is missing.
         p: P-values of `pairs` that hold at both ends; None likewise.
     """
@@ -116,7 +116,7 @@ class Figures:
     pairs: Moments
     scored: NDArray[np.int64]
     unscored: NDArray[np.int64]
-    withheld: tuple[str, ...]
+    insufficient_data: tuple[str, ...]
     questions: int
     sampled: Sampled
     question_ids: frozenset[str] = frozenset()
@@ -155,7 +155,7 @@ def figures(store: Store, wanted: Sequence[Wanted]) -> dict[str, Figures]:
         stated: dict[str, list[str]] = {}
         for column in wanted:
             stated.setdefault(column.dataset_fingerprint, []).extend(member for run in column.runs for member in column.members(run))
-        units = sampled_by_data(connection, stated)
+        clusters = sampled_by_data(connection, stated)
         costly = [column for column in wanted if column.metric in _SPENT]
         members = [member for column in costly for run in column.runs for member in column.members(run)]
         connection.register("wanted", _wanted_table(wanted, unstated(connection, members) if members else {}))
@@ -173,7 +173,7 @@ def figures(store: Store, wanted: Sequence[Wanted]) -> dict[str, Figures]:
     known = definitions(store) if np.any(rows["unscored"]) else {}
     for position, column in enumerate(wanted):
         part = {name: values[ends[position] : ends[position + 1]] for name, values in rows.items()}
-        result = _figures(column, units[column.dataset_fingerprint], ids_of.get(column.dataset_fingerprint, frozenset()), part, known)
+        result = _figures(column, clusters[column.dataset_fingerprint], ids_of.get(column.dataset_fingerprint, frozenset()), part, known)
         if result.ends is not None:
             missing = {
                 run: together([gaps[m, column.metric] for m in column.members(run) if (m, column.metric) in gaps]) for run in column.runs
@@ -224,7 +224,7 @@ def _figures(
         pairs,
         whole.sum(axis=1),
         unread.sum(axis=1),
-        tuple(of_runs.withheld(sampled.kind + "s")),
+        tuple(of_runs.insufficient_data(sampled.kind + "s")),
         len(queries),
         sampled,
         queries,
@@ -451,7 +451,7 @@ def _system(name: str, key: str, runs: Mapping[str, RunRow], cards: Cards, known
 
 
 def _counted(runs: Sequence[RunRow]) -> list[Mapping[str, Any]]:
-    """What was known of the models of runs made here; runs of before it was written down have nothing."""
+    """Return what provenance says about the models of runs made here."""
     return [models for run in runs if isinstance(models := run.provenance.get("models"), Mapping)]
 
 

@@ -140,10 +140,10 @@ def _unscored(row: Row) -> Iterable[str]:
     for metric, cell in row.cells.items():
         if cell.unscored:
             name = re.split(r"[(#]", metric)[0]
-            groups.setdefault((metric.removeprefix(name), cell.unscored, cell.withheld), []).append((name, bounds_text(cell)))
-    for (judge, unscored, withheld), ((name, span), *others) in groups.items():
+            groups.setdefault((metric.removeprefix(name), cell.unscored, cell.incomplete), []).append((name, bounds_text(cell)))
+    for (judge, unscored, incomplete), ((name, span), *others) in groups.items():
         more = f" ({', '.join(' '.join(other) for other in others)})" if others else ""
-        what = withheld or f"the judge gave {_counted(unscored, 'question')} no value"
+        what = incomplete or f"the judge gave {_counted(unscored, 'question')} no value"
         yield f"{name}{judge}: {what}; counted as wrong or right, it is between {span}{more}"
 
 
@@ -164,29 +164,33 @@ def bracketed(cell: Cell) -> str:
     return f"[{bounds_text(cell).replace(' and ', ', ')}]"
 
 
-def why_withheld(board: Board) -> list[str]:
+def insufficient_data_notes(board: Board) -> list[str]:
     """Why cells of a board have no interval or no verdict, in one line: the three most frequent reasons."""
-    cells = [cell for row in board.rows if not row.control for cell in row.cells.values() if not cell.withheld]
-    results = [cell.estimate.withheld for cell in cells]
-    results += [cell.difference.withheld for cell in cells if cell.difference is not None]
+    cells = [cell for row in board.rows if not row.control for cell in row.cells.values() if not cell.incomplete]
+    results = [cell.estimate.insufficient_data for cell in cells]
+    results += [cell.difference.insufficient_data for cell in cells if cell.difference is not None]
     kinds: dict[str, list[str]] = {}
     for reason in filter(None, results):
         # Reasons that differ in their numbers alone are one kind.
         kinds.setdefault(re.sub(r"\d[\d,.]*", "…", reason), []).append(reason)
     most = sorted(kinds.values(), key=len, reverse=True)[:3]
-    reasons = [f"{_in_units(kind[0], board)} ({_counted(len(kind), 'value')})" for kind in most]
+    reasons = [f"{_in_clusters(kind[0], board)} ({_counted(len(kind), 'value')})" for kind in most]
     return [f"no interval and no verdict where too little is there for one: {'; '.join(reasons)}"] if reasons else []
 
 
-def _in_units(reason: str, board: Board) -> str:
-    return reason.replace("units", f"{board.sampled.kind}s")
+def _in_clusters(reason: str, board: Board) -> str:
+    return reason.replace("clusters", f"{board.sampled.kind}s")
 
 
 def could_have_shown(board: Board) -> list[str]:
     """The smallest difference to the reference that a board could have shown, by its first metric that has any."""
     for metric, head in labels(board.metrics).items():
         cells = [row.cells[metric] for row in board.rows if metric in row.cells]
-        known = [cell.scale * cell.difference.detectable for cell in cells if cell.difference is not None and not cell.difference.withheld]
+        known = [
+            cell.scale * cell.difference.detectable
+            for cell in cells
+            if cell.difference is not None and not cell.difference.insufficient_data
+        ]
         known = [value for value in known if not math.isnan(value)]
         if known:
             low, high = (f"{value:.1f}" for value in (min(known), max(known)))
@@ -220,7 +224,7 @@ def footnotes(board: Board) -> list[str]:
         )
     if any(bracketed(cell) for row in board.rows for cell in row.cells.values()):
         notes.append(BRACKETS)
-    notes += [*why_withheld(board), *could_have_shown(board)]
+    notes += [*insufficient_data_notes(board), *could_have_shown(board)]
     if any(row.control for row in board.rows):
         notes.append("controls show what a metric does; they are not ranked and not tested")
     heads = labels(board.metrics)
@@ -385,7 +389,7 @@ def _latex_board(board: Board) -> str:
 
 
 def _latex_cell(cell: Cell | None) -> str:
-    if cell is not None and cell.withheld:
+    if cell is not None and cell.incomplete:
         return ""
     if cell is None or math.isnan(cell.estimate.value):
         return "--"

@@ -1,8 +1,8 @@
-"""Questions that a judge gave no value: bounds instead of a guess, and when a value is withheld.
+"""Questions that a judge gave no value: bounds instead of a guess, and when a value is not shown.
 
 Unread verdicts are not missing at random: a judge stumbles over the hard answers, while exact matches are settled
 without a call. So no value stands alone that leaves verdicts out. It comes with what it would be if all of them were
-wrong, and if all were right. It is withheld if too many are missing, or if nothing that the judge was asked could be
+wrong, and if all were right. It is not shown if too many are missing, or if nothing that the judge was asked could be
 read. A difference is significant only if it is at both ends of the bounds.
 """
 
@@ -28,7 +28,7 @@ from results.store.queries import Columns, RunRow
 from results.store.store import INCOMPLETE, Store
 
 MAX_UNSCORED = 0.05
-"""Share of missing verdicts above which a value is withheld, unless an experiment sets `max_unscored`."""
+"""Share of missing verdicts above which a value is not shown, unless an experiment sets `max_unscored`."""
 NO_LIMITS = "verdicts are missing, and the metric has no smallest and largest value"
 
 
@@ -40,14 +40,14 @@ class Bounds:
         unread: Questions that the judge gave no value.
         scorable: These and the questions with a value.
         if_wrong, if_right: The value with each of them at the metric's worst, and at its best; NaN if it has none.
-        withheld: Why the value is withheld; empty if it is shown.
+        incomplete: Why the value is not shown: too many verdicts are missing. Empty if it is shown.
     """
 
     unread: int
     scorable: int
     if_wrong: float
     if_right: float
-    withheld: str = ""
+    incomplete: str = ""
 
     @property
     def low(self) -> float:
@@ -63,7 +63,7 @@ class Bounds:
         """The bounds as JSON; for a measure of which less is better, `low_if_wrong` is the larger one."""
         wrong, right = (None if math.isnan(value) else value for value in (self.if_wrong, self.if_right))
         known = {"unread": self.unread, "scorable": self.scorable, "low_if_wrong": wrong, "high_if_right": right}
-        return known | ({"incomplete": self.withheld} if self.withheld else {})
+        return known | ({"incomplete": self.incomplete} if self.incomplete else {})
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +98,7 @@ def bounds_of(value: float, n: int, unread: int, definition: Mapping[str, Any], 
         unread: Questions without one.
         definition: Of the metric.
         missing: What is missing of it.
-        most: The share of missing verdicts above which it is withheld.
+        most: The share of missing verdicts above which it is not shown.
     """
     worst, best = ends(definition)
     if not definition.get("higher_is_better", True):
@@ -106,16 +106,16 @@ def bounds_of(value: float, n: int, unread: int, definition: Mapping[str, Any], 
     scorable = n + unread
     total = value * n if n else 0.0
     if_wrong, if_right = ((total + unread * end) / scorable for end in (worst, best))
-    return Bounds(unread, scorable, if_wrong, if_right, why_withheld(missing, scorable, most))
+    return Bounds(unread, scorable, if_wrong, if_right, why_incomplete(missing, scorable, most))
 
 
-def why_withheld(missing: Missing, scorable: int, most: float) -> str:
-    """Return why values of a judge are withheld that lacks verdicts; empty if they are shown.
+def why_incomplete(missing: Missing, scorable: int, most: float) -> str:
+    """Return why a judge's values are not shown, because too many verdicts are missing; empty if they are shown.
 
     Args:
         missing: What is missing.
         scorable: Questions that could have a value.
-        most: The share of missing verdicts above which they are withheld, from 20 questions on.
+        most: The share of missing verdicts above which values are not shown, from 20 questions on.
     """
     if missing.unread <= most * scorable:
         return ""
@@ -175,11 +175,11 @@ def bounds_of_rows(
     return results
 
 
-def without_withheld(value: Estimate, bounds: Bounds | None) -> Estimate:
-    """Return an estimate, without its numbers if the value is withheld."""
-    if bounds is None or not bounds.withheld:
+def without_incomplete(value: Estimate, bounds: Bounds | None) -> Estimate:
+    """Return an estimate, without its numbers if too many verdicts are missing."""
+    if bounds is None or not bounds.incomplete:
         return value
-    return replace(value, value=math.nan, low=math.nan, high=math.nan, withheld=bounds.withheld)
+    return replace(value, value=math.nan, low=math.nan, high=math.nan, insufficient_data=bounds.incomplete)
 
 
 def max_unscored(connection: DuckDBPyConnection, experiments: Collection[str]) -> float:
@@ -260,20 +260,20 @@ class AtBothEnds:
 
     @property
     def p(self) -> Floats:
-        """The larger of the two p-values, 1 if the two ends differ in sign; NaN if either verdict is withheld."""
+        """The larger of the two p-values, 1 if the two ends differ in sign; NaN if either end has insufficient data."""
         one, other = self.least, self.most
         agree = np.sign(one.value) == np.sign(other.value)
-        withheld = np.isnan(one.p) | np.isnan(other.p) | self.open
-        return np.where(withheld, np.nan, np.where(agree, np.maximum(one.p, other.p), 1.0))
+        unknown = np.isnan(one.p) | np.isnan(other.p) | self.open
+        return np.where(unknown, np.nan, np.where(agree, np.maximum(one.p, other.p), 1.0))
 
     def interval(self, level: Floats) -> tuple[Floats, Floats]:
-        """From the lower bound at one end to the upper bound at the other; NaN if either verdict is withheld."""
+        """From the lower bound at one end to the upper bound at the other; NaN if either end has insufficient data."""
         low, high, out = self.least.interval(level)[0], self.most.interval(level)[1], np.isnan(self.p)
         return np.where(out, np.nan, low), np.where(out, np.nan, high)
 
-    def withheld(self, units: str = "units") -> list[str]:
+    def insufficient_data(self, clusters: str = "clusters") -> list[str]:
         """Why there is no verdict, row by row; empty if there is one."""
-        reasons = zip(self.least.withheld(units), self.most.withheld(units), self.open.tolist(), strict=True)
+        reasons = zip(self.least.insufficient_data(clusters), self.most.insufficient_data(clusters), self.open.tolist(), strict=True)
         return [NO_LIMITS if no_end else str(one or other) for one, other, no_end in reasons]
 
 
@@ -311,5 +311,5 @@ def family_at_both_ends(plain: Family, candidates: Ends, references: Ends, clust
     tested = np.where(np.isnan(p), 1.0, p)
     low, high = result.interval(holm_levels(tested))
     corrected = np.where(np.isnan(p), np.nan, holm_array(tested))
-    columns = zip(plain.differences, low.tolist(), high.tolist(), p.tolist(), result.withheld(), strict=True)
-    return Family([replace(item, low=lo, high=hi, p=one, withheld=why) for item, lo, hi, one, why in columns], corrected.tolist())
+    columns = zip(plain.differences, low.tolist(), high.tolist(), p.tolist(), result.insufficient_data(), strict=True)
+    return Family([replace(item, low=lo, high=hi, p=one, insufficient_data=why) for item, lo, hi, one, why in columns], corrected.tolist())

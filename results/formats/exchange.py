@@ -37,7 +37,7 @@ _SHARED = {
     "environments": ("environment",),
     "datasets": ("fingerprint",),
     "questions": ("dataset_fingerprint", "question"),
-    "units": ("dataset_fingerprint", "kind", "question"),
+    "clusters": ("dataset_fingerprint", "kind", "question"),
     "passages": ("id",),
     "methods": ("id", "version"),
     "metrics": ("id",),
@@ -60,6 +60,10 @@ _ABOUT_ANSWERS = {"scores": ("run", "question", "metric"), "judge_calls": ("run"
 """Rows about answers that are here, with what they come in by as a whole: what is not here yet, and is about them."""
 _UNUSED_BEFORE = (3, ("battles", "judge_calls"))
 """Tables that nothing had written to before this schema version, and that had other columns."""
+_RENAMED = {"units": "clusters"}
+"""Tables by their name before schema version 10."""
+_RENAMED_COLUMNS = {"runs": {"unit": "cluster"}, "datasets": {"unit": "cluster"}, "clusters": {"unit": "cluster"}}
+"""Columns by table and their name before schema version 10."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +129,7 @@ def _chosen(connection: duckdb.DuckDBPyConnection, runs: Sequence[str] | None) -
     conditions |= {
         "datasets": f"fingerprint IN ({data})",
         "questions": f"dataset_fingerprint IN ({data})",
-        "units": f"dataset_fingerprint IN ({data})",
+        "clusters": f"dataset_fingerprint IN ({data})",
         "experiments": f"name IN (SELECT experiment FROM experiment_runs WHERE {mine})",
         "added_columns": f"experiment IN (SELECT experiment FROM experiment_runs WHERE {mine})",
         "environments": f"environment IN (SELECT environment FROM runs WHERE {mine})",
@@ -156,8 +160,9 @@ def merge(store: Store, source: Path) -> Merged:
         manifest = _manifest(folder)
         version, unused = _UNUSED_BEFORE
         tables = [name for name in manifest["rows"] if manifest["schema"] >= version or name not in unused]
-        results = {table: f"read_parquet('{_quoted(folder / table)}.parquet')" for table in tables}
+        results = {_RENAMED.get(table, table): f"read_parquet('{_quoted(folder / table)}.parquet')" for table in tables}
         with store.database.writing() as connection:
+            _rename_columns(connection, results)
             merged = _merge(connection, results)
             runs = connection.execute(f"SELECT run FROM {results['runs']}").fetchall()
             for table in ("wanted", "others", "closed", "renamed"):
@@ -202,6 +207,14 @@ def _manifest(folder: Path) -> dict[str, Any]:
 
 def _columns(connection: duckdb.DuckDBPyConnection, source: str) -> set[str]:
     return {row[0] for row in connection.execute(f"DESCRIBE SELECT * FROM {source}").fetchall()}
+
+
+def _rename_columns(connection: duckdb.DuckDBPyConnection, source: dict[str, str]) -> None:
+    """Read the columns of an older schema under their new names."""
+    for table, renamed in _RENAMED_COLUMNS.items():
+        if table in source and (old := renamed.keys() & _columns(connection, source[table])):
+            names = ", ".join(f"{name} AS {renamed[name]}" for name in sorted(old))
+            source[table] = f"(SELECT * RENAME ({names}) FROM {source[table]})"
 
 
 def _quoted(path: Path) -> str:
@@ -378,7 +391,7 @@ def prune(store: Store, runs: Sequence[str], *, artifacts: bool = False) -> Prun
         connection.execute("DELETE FROM experiments WHERE name NOT IN (SELECT experiment FROM experiment_runs)")
         connection.execute("DELETE FROM added_columns WHERE experiment NOT IN (SELECT name FROM experiments)")
         connection.execute("DELETE FROM datasets WHERE fingerprint NOT IN (SELECT dataset_fingerprint FROM runs)")
-        for table in ("questions", "units"):
+        for table in ("questions", "clusters"):
             connection.execute(f"DELETE FROM {table} WHERE dataset_fingerprint NOT IN (SELECT fingerprint FROM datasets)")
         connection.execute("DELETE FROM environments WHERE environment NOT IN (SELECT environment FROM runs WHERE environment IS NOT NULL)")
         connection.execute(
@@ -394,7 +407,7 @@ def prune(store: Store, runs: Sequence[str], *, artifacts: bool = False) -> Prun
 
 
 def vacuum(database: Database) -> tuple[int, int]:
-    """Write the store's file anew without the room that deleted rows left; readers are not disturbed.
+    """Rewrite the store's file without the room that deleted rows left; readers are not disturbed.
 
     Returns:
         Bytes before and after.

@@ -16,8 +16,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.clusters import Sampled
 from benchmarks.core.errors import UserError, counted, unknown_name
-from benchmarks.units import Sampled
 from methods.api import UNKNOWN_REVISION
 from results.boards.compare import Setting, settings_of
 from results.gate.margins import margin_of
@@ -64,7 +64,7 @@ class Verdict:
         unpaired: Questions of the dataset that are not paired, by reason; empty if all are.
         lacking: Those that the candidate answered without getting a value, although the baseline has one.
         held_back: Why the outcome is "inconclusive" although the interval would allow a claim; empty otherwise.
-        units_needed: Units needed to decide; None if it is decided, or if no number would.
+        clusters_needed: Clusters needed to decide; None if it is decided, or if no number would.
     """
 
     metric: str
@@ -76,7 +76,7 @@ class Verdict:
     unpaired: dict[str, int]
     lacking: int
     held_back: tuple[str, ...]
-    units_needed: int | None
+    clusters_needed: int | None
 
     @property
     def change(self) -> tuple[float, float, float]:
@@ -103,7 +103,7 @@ class Gate:
         strict: Whether any significant loss counts, even one within the margin.
         partial: Whether unfinished runs were allowed.
         questions: Of the dataset.
-        sampled: The sampling units of the questions.
+        sampled: The sampling clusters of the questions.
         changed: Differences between the two descriptions.
         remarks: What a reader must know besides the outcome; warnings come first.
     """
@@ -145,8 +145,8 @@ class Gate:
             "setting": self.baseline.setting,
             "seed": self.baseline.seed,
             "questions": self.questions,
-            "unit": self.sampled.kind,
-            "units": self.sampled.count(self.questions),
+            "cluster": self.sampled.kind,
+            "clusters": self.sampled.count(self.questions),
             "strict": self.strict,
             "partial": self.partial,
             "changed": [item.key for item in self.changed],
@@ -210,7 +210,7 @@ def ask(
     for metric in ids:
         decision = report.decisions[metric]
         pairs = ~np.isnan(ours[metric]) & ~np.isnan(theirs[metric])
-        held_back = [decision.withheld] if decision.withheld else []
+        held_back = [decision.insufficient_data] if decision.insufficient_data else []
         if decision.outcome == "pass" and metric in doubted:
             held_back.append(
                 f"the candidate lacks {counted(int(lacking[metric].sum()), 'score')} that the baseline has, and would not "
@@ -227,7 +227,7 @@ def ask(
                 _unpaired(ours[metric], theirs[metric], answered[candidate.run], answered[baseline.run]),
                 int(lacking[metric].sum()),
                 tuple(held_back),
-                decision.units_needed,
+                decision.clusters_needed,
             )
         )
     if untested and not allow_same:
@@ -251,7 +251,7 @@ TEST_IT = "to test: run what changed, ask again with `ragmeter run --fresh`, or 
 def _not_tested(verdict: Verdict) -> Verdict:
     """Remove the difference from a verdict about two sides that are the same."""
     nothing = math.nan
-    difference = replace(verdict.decision.difference, value=nothing, low=nothing, high=nothing, p=nothing, withheld="")
+    difference = replace(verdict.decision.difference, value=nothing, low=nothing, high=nothing, p=nothing, insufficient_data="")
     decision = replace(
         verdict.decision,
         outcome="inconclusive",
@@ -260,10 +260,10 @@ def _not_tested(verdict: Verdict) -> Verdict:
         p_pass=nothing,
         p_holm=nothing,
         minimum_detectable=nothing,
-        units_needed=None,
-        withheld="",
+        clusters_needed=None,
+        insufficient_data="",
     )
-    return replace(verdict, decision=decision, outcome="not tested", held_back=(), units_needed=None)
+    return replace(verdict, decision=decision, outcome="not tested", held_back=(), clusters_needed=None)
 
 
 def margins_of(
@@ -400,8 +400,8 @@ def _remarks(gate: Gate) -> list[str]:
             lost = ", ".join(f"{count} {reason}" for reason, count in verdict.unpaired.items())
             lines.append(f"{verdict.metric}: only {result.n} of {gate.questions} questions are paired ({lost})")
         lines += [f"{verdict.metric}: inconclusive: {reason}" for reason in verdict.held_back]
-        if result.withheld and not verdict.held_back:
-            lines.append(f"{verdict.metric}: no interval: {result.withheld}")
+        if result.insufficient_data and not verdict.held_back:
+            lines.append(f"{verdict.metric}: no interval: {result.insufficient_data}")
     return lines
 
 
@@ -426,9 +426,9 @@ def verdict_json(verdict: Verdict) -> dict[str, Any]:
         "p_holm": _number(decision.p_holm),
         "p_pass": _number(decision.p_pass),
         "minimum_detectable": _number(verdict.detectable),
-        "units_needed": verdict.units_needed,
-        "units": result.units,
-        "withheld": result.withheld,
+        "clusters_needed": verdict.clusters_needed,
+        "clusters": result.clusters,
+        "insufficient_data": result.insufficient_data,
         "unpaired": verdict.unpaired,
         "lacking": verdict.lacking,
         "held_back": list(verdict.held_back),

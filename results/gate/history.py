@@ -22,7 +22,7 @@ class Decided:
         margin: The tolerated loss.
         value, low, high: Candidate minus baseline as the metric counts; None if no question was paired.
         n: Paired questions.
-        details: p-values, minimum detectable loss, units needed, unpaired questions, the arguments of the command.
+        details: p-values, minimum detectable loss, clusters needed, unpaired questions, the arguments of the command.
     """
 
     baseline: str

@@ -50,12 +50,12 @@ def _sentence(decided: Gate, verdict: Verdict) -> str:
 
 
 def reach(verdict: Verdict, kind: str) -> str:
-    """Return the minimum detectable loss, and how many units of this kind are needed to decide."""
+    """Return the minimum detectable loss, and how many clusters of this kind are needed to decide."""
     parts = []
     if verdict.detectable == verdict.detectable:
         parts.append(f"minimum detectable loss: {points(verdict.detectable)} pp (80 % power)")
-    if verdict.units_needed:
-        parts.append(f"about {counted(verdict.units_needed, kind)} needed to decide")
+    if verdict.clusters_needed:
+        parts.append(f"about {counted(verdict.clusters_needed, kind)} needed to decide")
     elif verdict.outcome == "inconclusive":
         parts.append(f"no number of {kind}s is known to decide")
     return "; ".join(parts)
@@ -125,7 +125,7 @@ def summary_of(decided: Gate | ManyGates, baseline: str, candidate: str) -> str:
         "detectable loss",
         f"{markdown_text(kind)}s to decide",
     ]
-    needed = [f"{verdict.units_needed:,}" if verdict.units_needed else "–" for verdict in decided.verdicts]
+    needed = [f"{verdict.clusters_needed:,}" if verdict.clusters_needed else "–" for verdict in decided.verdicts]
     rows = [(*_cells(verdict), points(verdict.detectable), number) for verdict, number in zip(decided.verdicts, needed, strict=True)]
     lines += [_table(heads, rows, left=2), f"Values × 100. {rule_of(decided)} {DETECTABLE}\n"]
     if changed := ", ".join(item.key.removeprefix("description.") for item in decided.changed[:12]):

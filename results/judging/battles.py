@@ -1,4 +1,4 @@
-"""Boards of pairwise verdicts: who beats whom, how often, and how sure; strengths where many have met."""
+"""Boards of pairwise verdicts: who beats whom, how often, and whether significantly; strengths where many have met."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from judges.judge import AS_GIVEN, NONE, TIE
 from results.boards.board import BEST, NO_ANSWER, WORTHLESS, groups
 from results.boards.tables import plain
-from results.boards.unread import Missing, max_unscored, why_withheld
+from results.boards.unread import Missing, max_unscored, why_incomplete
 from results.judging import judgments
 from results.judging.judgments import ONE, OTHER, Battle
 from results.statistics import bradley_terry
@@ -43,7 +43,7 @@ class Pairing:
         unscorable: Questions that have nothing to judge by.
         pending: Questions that both have answered and that are not judged yet.
         corrected: `rate.p`, Holm-corrected over all pairings of the board by this criterion; NaN without a verdict.
-        withheld: Why its rates are withheld, as too many verdicts are missing; empty if they are not.
+        incomplete: Why its rates are not shown: too many verdicts are missing. Empty if they are shown.
     """
 
     criterion: str
@@ -53,17 +53,17 @@ class Pairing:
     unscorable: int = 0
     pending: int = 0
     corrected: float = math.nan
-    withheld: str = ""
+    incomplete: str = ""
 
     @property
     def won(self) -> bool | None:
         """Whether the method wins significantly more questions than it loses, or fewer; None where neither."""
-        return self.rate.wins > self.rate.losses if self.corrected <= 1 - LEVEL and not self.withheld else None
+        return self.rate.wins > self.rate.losses if self.corrected <= 1 - LEVEL and not self.incomplete else None
 
     @property
     def shown(self) -> WinRate:
-        """The rate without what is withheld."""
-        if not self.withheld:
+        """The rate, without numbers if too many verdicts are missing."""
+        if not self.incomplete:
             return self.rate
         rates = ("decided", "with_ties", "with_ties_opponent")
         nothing = {name: replace(getattr(self.rate, name), value=math.nan, low=math.nan, high=math.nan) for name in rates}
@@ -86,7 +86,7 @@ class BattleBoard:
         questions: Of the dataset.
         pairings: By criterion, then method.
         strengths: By criterion, methods with their strengths, strongest first; only if at least three have met
-            and no rate is withheld.
+            and every rate is shown.
         controls: Method ids of the board's controls, by name.
     """
 
@@ -113,7 +113,7 @@ class BattleBoard:
                     "unscorable": pairing.unscorable,
                     "pending": pairing.pending,
                     "corrected": pairing.corrected,
-                    **({"incomplete": pairing.withheld} if pairing.withheld else {}),
+                    **({"incomplete": pairing.incomplete} if pairing.incomplete else {}),
                 }
                 for pairing in self.pairings
             ],
@@ -209,16 +209,16 @@ def _board(
             ties=ties,
             clusters=clusters,
         )
-        # What is withheld counts as tested and not significant.
+        # A pair with insufficient data counts as tested and not significant.
         tested = holm([1.0 if math.isnan(rate.p) and rate.n else rate.p for rate in rates])
         corrected = [math.nan if math.isnan(rate.p) else p for rate, p in zip(rates, tested, strict=True)]
         for (a, b), pair, rate, p in zip(named, pairs, rates, corrected, strict=True):
             both = answered[a] & answered[b]
             pending = sum((question, *pair) not in judged for question in both)
             scorable = rate.n + rate.unscored
-            withheld = why_withheld(Missing(rate.unscored, rate.unscored == scorable), scorable, most)
-            pairings.append(Pairing(criterion, names[a], names[b], rate, missing[pair], pending, p, withheld))
-        known = not any(pairing.withheld for pairing in pairings if pairing.criterion == criterion)
+            incomplete = why_incomplete(Missing(rate.unscored, rate.unscored == scorable), scorable, most)
+            pairings.append(Pairing(criterion, names[a], names[b], rate, missing[pair], pending, p, incomplete))
+        known = not any(pairing.incomplete for pairing in pairings if pairing.criterion == criterion)
         if known and len({run for pair in pairs for run in pair}) >= STRENGTHS_FROM:
             strengths[criterion] = _strengths(chosen, names, position, clusters, lengths if length else None)
     return BattleBoard(
@@ -301,14 +301,14 @@ def placed(board: BattleBoard, criterion: str) -> list[Placed]:
         board: What the judge said.
         criterion: By which the answers were compared.
     """
-    sure: dict[str, dict[str, bool | None]] = {}
+    decided: dict[str, dict[str, bool | None]] = {}
     for pairing in board.pairings:
         if pairing.criterion == criterion and pairing.rate.n:
-            sure.setdefault(pairing.method, {})[pairing.opponent] = pairing.won
-            sure.setdefault(pairing.opponent, {})[pairing.method] = None if pairing.won is None else not pairing.won
+            decided.setdefault(pairing.method, {})[pairing.opponent] = pairing.won
+            decided.setdefault(pairing.opponent, {})[pairing.method] = None if pairing.won is None else not pairing.won
     results = []
     for control in board.controls:
-        met = {rival: won for rival, won in sure.get(control, {}).items() if _above(control, rival, board) is not None}
+        met = {rival: won for rival, won in decided.get(control, {}).items() if _above(control, rival, board) is not None}
         if met:
             above = board.controls[control] == BEST
             right = tuple(rival for rival, won in met.items() if won is above)

@@ -321,12 +321,12 @@ def standing(store: Store, runs: Sequence[str] | None = None) -> tuple[int, int]
     return (int(row[0] or 0), int(row[1] or 0)) if row else (0, 0)
 
 
-def between_annotators(results: Sequence[Label], units: Mapping[str, str] = MappingProxyType({})) -> dict[str, Agreement]:
+def between_annotators(results: Sequence[Label], cluster_of: Mapping[str, str] = MappingProxyType({})) -> dict[str, Agreement]:
     """Krippendorff's alpha (nominal) between the people who labeled, by criterion with at least two of them.
 
     Args:
         results: Labels.
-        units: The unit of each question; a question that is not named is its own.
+        cluster_of: The cluster of each question; a question that is not named is its own.
     """
     result = {}
     for criterion in dict.fromkeys(label.criterion for label in results):
@@ -338,5 +338,5 @@ def between_annotators(results: Sequence[Label], units: Mapping[str, str] = Mapp
         table = np.full((len(people), len(items)), np.nan)
         for label in mine:
             table[people.index(label.annotator), items[label.question, label.one, label.other]] = label.value
-        result[criterion] = krippendorff_alpha(table, clusters=[units.get(question, question) for question, _, _ in items])
+        result[criterion] = krippendorff_alpha(table, clusters=[cluster_of.get(question, question) for question, _, _ in items])
     return result

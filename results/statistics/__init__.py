@@ -1,7 +1,7 @@
 """Statistics that decide, on plain arrays: intervals, paired tests, ranks, gates, planning. Vectorized, the same every time.
 
 Scores come as arrays of questions (or of methods × questions). NaN marks an unscorable question; it is left out of a
-mean and of its denominator, and every result says how many questions stood behind it. Questions of one sampling unit
+mean and of its denominator, and every result says how many questions stood behind it. Questions of one sampling cluster
 (a document, a world) are judged together (`clusters`). `core.py` has what all results are made of, `closed_form.py`
 the one engine of means and differences, `intervals.py` what is made of them, `bootstrap.py` the resampling of what is
 no mean; each other file answers one question. Judging has its own: `battles.py` (win rates), `bradley_terry.py`
@@ -14,7 +14,7 @@ from results.statistics.battles import OrderFlips, RepetitionSpread, TieRule, Ve
 from results.statistics.bradley_terry import BradleyTerry, Strength, bradley_terry
 from results.statistics.closed_form import POWER, Moments, paired, reach
 from results.statistics.core import LEVEL, RESAMPLES, Clusters, Difference, Estimate, Resampling
-from results.statistics.gate import GateDecision, GateReport, Outcome, decide_all, non_inferiority, units_needed
+from results.statistics.gate import GateDecision, GateReport, Outcome, clusters_needed, decide_all, non_inferiority
 from results.statistics.intervals import (
     Family,
     StageLosses,
@@ -79,6 +79,7 @@ __all__ = [
     "battle_repetition_variance",
     "benjamini_hochberg",
     "bradley_terry",
+    "clusters_needed",
     "cohen_kappa",
     "decide_all",
     "difference",
@@ -100,6 +101,5 @@ __all__ = [
     "repetition_variance",
     "stage_losses",
     "style_robustness",
-    "units_needed",
     "win_rates",
 ]  # fmt: skip

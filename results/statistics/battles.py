@@ -98,9 +98,9 @@ class WinRate:
         flips: Contradictions between presentation orders.
         repetitions: Spread over repetitions.
         p: Two-sided p-value of winning as many questions as losing, of this pair alone: at least that of
-            the exact sign test where questions are the units. Ties and `none` count for neither, whatever the tie rule.
+            the exact sign test where questions are the clusters. Ties and `none` count for neither, whatever the tie rule.
             Unscored questions are counted as lost and as won: it is the larger of the two p-values, and 1 if the two
-            disagree about who is ahead. NaN without a verdict and if it is withheld.
+            disagree about who is ahead. NaN without a verdict and if there is insufficient data.
     """
 
     wins: int

@@ -1,7 +1,7 @@
-"""Resampling of what is no mean (agreement, strengths): independent units drawn again, and the interval of the results.
+"""Resampling of what is no mean (agreement, strengths): independent clusters drawn again, and the interval of the results.
 
-Whatever can be computed from sums over questions can be computed from resampled sums: how often each unit was drawn,
-shape (resamples, units), times one row of sums per unit, without going back to the rows behind the sums. Means have a
+Whatever can be computed from sums over questions can be computed from resampled sums: how often each cluster was drawn,
+shape (resamples, clusters), times one row of sums per cluster, without going back to the rows behind the sums. Means have a
 closed form (`closed_form.py`).
 """
 
@@ -14,7 +14,7 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from results.statistics.core import Clusters, Estimate, Floats, Resampling, Support, unit_positions
+from results.statistics.core import Clusters, Estimate, Floats, Resampling, Support, cluster_positions
 
 _BLOCK = 32
 """Resamples drawn at a time: few enough to stay in the processor's cache."""
@@ -24,57 +24,57 @@ bytes each, four sets of them."""
 _UNDEFINED = 0.01
 """Share of resamples without a value beyond which that is said."""
 FEWEST = 30
-"""Units below which simulation finds that such intervals cover too rarely."""
+"""Clusters below which simulation finds that such intervals cover too rarely."""
 
 
-def bootstrap_weights(units: int, seed: int, resamples: int) -> Iterator[Floats]:
-    """How often each unit is drawn, with replacement, in blocks of shape (≤ 32, units)."""
-    if units * resamples > _KEPT:
-        yield from _drawn(units, seed, resamples)
+def bootstrap_weights(clusters: int, seed: int, resamples: int) -> Iterator[Floats]:
+    """How often each cluster is drawn, with replacement, in blocks of shape (≤ 32, clusters)."""
+    if clusters * resamples > _KEPT:
+        yield from _drawn(clusters, seed, resamples)
         return
-    kept = _kept_weights(units, seed, resamples)
+    kept = _kept_weights(clusters, seed, resamples)
     for start in range(0, resamples, _BLOCK):
         yield kept[start : start + _BLOCK].astype(np.float64)
 
 
 @lru_cache(maxsize=4)
-def _kept_weights(units: int, seed: int, resamples: int) -> NDArray[np.unsignedinteger]:
-    kept = np.empty((resamples, units), dtype=np.min_scalar_type(units))
-    for number, block in enumerate(_drawn(units, seed, resamples)):
+def _kept_weights(clusters: int, seed: int, resamples: int) -> NDArray[np.unsignedinteger]:
+    kept = np.empty((resamples, clusters), dtype=np.min_scalar_type(clusters))
+    for number, block in enumerate(_drawn(clusters, seed, resamples)):
         kept[number * _BLOCK : (number + 1) * _BLOCK] = block
     return kept
 
 
-def _drawn(units: int, seed: int, resamples: int) -> Iterator[Floats]:
+def _drawn(clusters: int, seed: int, resamples: int) -> Iterator[Floats]:
     rng = np.random.default_rng(seed)
-    position = np.empty((_BLOCK, units), dtype=np.int64)
+    position = np.empty((_BLOCK, clusters), dtype=np.int64)
     for start in range(0, resamples, _BLOCK):
         size = min(_BLOCK, resamples - start)
-        drawn = rng.integers(0, units, (size, units), dtype=np.int32)
+        drawn = rng.integers(0, clusters, (size, clusters), dtype=np.int32)
         # Each resample counts into its own stretch, so that one count serves the whole block.
-        np.add(drawn, np.arange(size, dtype=np.int64)[:, None] * units, out=position[:size])
-        flat = np.bincount(position[:size].ravel(), minlength=size * units)
-        yield flat.reshape(size, units).astype(np.float64)
+        np.add(drawn, np.arange(size, dtype=np.int64)[:, None] * clusters, out=position[:size])
+        flat = np.bincount(position[:size].ravel(), minlength=size * clusters)
+        yield flat.reshape(size, clusters).astype(np.float64)
 
 
-def unit_table(table: Floats, clusters: Clusters, kept: NDArray[np.bool_] | None = None) -> tuple[Floats, Support]:
-    """Sums of a per-question table over independent units, and what stands behind them.
+def cluster_table(table: Floats, clusters: Clusters, kept: NDArray[np.bool_] | None = None) -> tuple[Floats, Support]:
+    """Sums of a per-question table over independent clusters, and what stands behind them.
 
     Args:
         table: Shape (kept questions, columns).
-        clusters, kept: As in `unit_positions`.
+        clusters, kept: As in `cluster_positions`.
 
     Returns:
-        Shape (units, columns).
+        Shape (clusters, columns).
     """
-    positions, sizes = unit_positions(clusters, len(table), kept)
+    positions, sizes = cluster_positions(clusters, len(table), kept)
     sums = np.zeros((len(sizes), table.shape[1]))
     np.add.at(sums, positions, table)
     return sums, Support(len(table), len(sizes))
 
 
 def resampled_sums(table: Floats, how: Resampling) -> Iterator[Floats]:
-    """Column sums of resamples of units with replacement, blocks of shape (≤ 32, columns); none with fewer than two."""
+    """Column sums of resamples of clusters with replacement, blocks of shape (≤ 32, columns); none with fewer than two."""
     if len(table) < 2:
         return
     for weights in bootstrap_weights(len(table), how.seed, how.resamples):
@@ -82,9 +82,9 @@ def resampled_sums(table: Floats, how: Resampling) -> Iterator[Floats]:
 
 
 def estimate_of(value: float, draws: Floats, support: Support, unscorable: int, level: float, doubt: str = "") -> Estimate:
-    """A statistic with the interval of its resampled values; with too few units there is none.
+    """A statistic with the interval of its resampled values; with too few clusters there is none.
 
-    Percentiles are taken as far out as a normal curve has the width of Student's t: those of few units are too narrow
+    Percentiles are taken as far out as a normal curve has the width of Student's t: those of few clusters are too narrow
     by exactly that.
 
     Args:
@@ -99,8 +99,8 @@ def estimate_of(value: float, draws: Floats, support: Support, unscorable: int, 
     Source: Hesterberg (2015), "What teachers should know about the bootstrap", section 5.3 (expanded percentile); order
         statistics as in Davison & Hinkley (1997), section 5.2.
     """
-    few = support.units < FEWEST
-    reasons = [f"{support.units} units, fewer than {FEWEST}"] if few else []
+    few = support.clusters < FEWEST
+    reasons = [f"{support.clusters} clusters, fewer than {FEWEST}"] if few else []
     known = np.sort(draws[~np.isnan(draws)])
     if len(draws) and len(known) < (1 - _UNDEFINED) * len(draws):
         reasons.append(f"undefined in {1 - len(known) / len(draws):.1%} of the resamples")
@@ -108,8 +108,8 @@ def estimate_of(value: float, draws: Floats, support: Support, unscorable: int, 
         reasons.append(doubt)
     low = high = np.nan
     if not np.isnan(value) and not few and len(known):
-        freedom = support.units - 1
-        tail = float(scipy.special.ndtr(np.sqrt(support.units / freedom) * scipy.special.stdtrit(freedom, (1 - level) / 2)))
+        freedom = support.clusters - 1
+        tail = float(scipy.special.ndtr(np.sqrt(support.clusters / freedom) * scipy.special.stdtrit(freedom, (1 - level) / 2)))
         rank = int(np.clip(np.floor(tail * (len(known) + 1)), 1, len(known)))
         low, high = float(known[rank - 1]), float(known[len(known) - rank])
-    return Estimate(value, low, high, support.n, unscorable, support.units, "; ".join(reasons))
+    return Estimate(value, low, high, support.n, unscorable, support.clusters, "; ".join(reasons))

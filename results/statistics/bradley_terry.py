@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from results.statistics.bootstrap import bootstrap_weights, estimate_of
 from results.statistics.closed_form import Band, holm_array
-from results.statistics.core import Clusters, Estimate, Floats, Resampling, Support, unit_positions
+from results.statistics.core import Clusters, Estimate, Floats, Resampling, Support, cluster_positions
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
@@ -33,14 +33,14 @@ def pair_ps(values: Floats, draws: Floats, component: Codes, net: Floats, fought
     below 1 in 1,000, and Holm's correction over 45 pairs asks for about that; their spread has no such limit. It is
     taken from the resamples that lie on zero's side of the difference: on the other side are those in which a method
     won everything, and how far out they lie is the prior's word. Degrees of freedom are those of the method that fought
-    on fewer units, and no p-value is less than sign flips of the units that speak could ever give.
+    on fewer clusters, and no p-value is less than sign flips of the clusters that speak could ever give.
 
     Args:
         values: Shape (methods,).
         draws: Shape (methods, rounds), the resampled strengths.
         component: Shape (methods,); methods of different components cannot be compared: NaN.
-        net: Shape (methods, units), score above ½ a battle that each method has in each unit, summed.
-        fought: Shape (methods, units), whether it has a battle there.
+        net: Shape (methods, clusters), score above ½ a battle that each method has in each cluster, summed.
+        fought: Shape (methods, clusters), whether it has a battle there.
 
     Source: bootstrap standard errors, Efron & Tibshirani (1993), chapter 6; of one side alone, as a semi-deviation.
     """
@@ -49,16 +49,16 @@ def pair_ps(values: Floats, draws: Floats, component: Codes, net: Floats, fought
     for row in range(methods - 1):
         rest = slice(row + 1, None)
         gap = values[row] - values[rest]
-        units = np.minimum(own[row], own[rest])
-        speak = np.minimum((np.abs(net[row] - net[rest]) > _EQUAL).sum(axis=1), units)
+        clusters = np.minimum(own[row], own[rest])
+        speak = np.minimum((np.abs(net[row] - net[rest]) > _EQUAL).sum(axis=1), clusters)
         outward = (draws[row] - draws[rest] - gap[:, None]) * np.where(gap < 0, -1.0, 1.0)[:, None]
         inward = np.minimum(outward, 0.0)
         squares, count = np.einsum("or,or->o", inward, inward), (inward < 0).sum(axis=1)
         error = np.sqrt(squares / np.maximum(count, 1))
         with np.errstate(divide="ignore", invalid="ignore"):
-            # As intervals are expanded: resamples of few units spread too little.
-            t = np.abs(gap) / (error * np.sqrt(units / (units - 1)))
-        by_t = np.where(np.abs(gap) > _EQUAL, 2 * scipy.special.stdtr(np.maximum(units - 1, 1), -t), 1.0)
+            # As intervals are expanded: resamples of few clusters spread too little.
+            t = np.abs(gap) / (error * np.sqrt(clusters / (clusters - 1)))
+        by_t = np.where(np.abs(gap) > _EQUAL, 2 * scipy.special.stdtr(np.maximum(clusters - 1, 1), -t), 1.0)
         by_t = np.fmax(by_t, 2.0 ** (1.0 - speak))
         p[row, rest] = np.where(component[row] == component[rest], np.minimum(by_t, 1.0), np.nan)
     return np.where(np.tri(methods, dtype=np.bool_), p.T, p)
@@ -473,10 +473,10 @@ class _Sample:
 
     Attributes:
         cells: What was compared.
-        table: Shape (2 × cells, units), sparse: battles, then wins, of each cell in each unit.
-        sizes: Shape (units,), questions of each unit.
+        table: Shape (2 × cells, clusters), sparse: battles, then wins, of each cell in each cluster.
+        sizes: Shape (clusters,), questions of each cluster.
         battles, questions: Shape (methods,), of each method.
-        net, fought: Shape (methods, units), each method's score in each unit, ½ off for every battle, and whether it
+        net, fought: Shape (methods, clusters), each method's score in each cluster, ½ off for every battle, and whether it
             has one there.
         component: Shape (methods,), which methods are linked by battles.
         linked: Number of components with a battle.
@@ -493,7 +493,7 @@ class _Sample:
     linked: int
 
     def drawn(self, weights: Floats) -> tuple[Floats, Floats]:
-        """Battles and wins of each cell in resamples, from weights of shape (resamples, units)."""
+        """Battles and wins of each cell in resamples, from weights of shape (resamples, clusters)."""
         both = self.table @ np.ascontiguousarray(weights.T)
         return both[: self.cells.cells], both[self.cells.cells :]
 
@@ -561,12 +561,12 @@ def _sample(first: Codes, second: Codes, question: Codes, won: Floats, x: Floats
     labels = list(clusters) if clusters is not None else None
     if labels is not None and len(codes) and codes[-1] >= len(labels):
         raise ValueError(f"{len(labels)} cluster labels for {codes[-1] + 1} questions")
-    positions, sizes = unit_positions(None if labels is None else [labels[code] for code in codes], len(codes))
-    where, unit = np.concatenate([cell, cell + cells.cells]), np.tile(positions[query], 2)
+    positions, sizes = cluster_positions(None if labels is None else [labels[code] for code in codes], len(codes))
+    where, cluster = np.concatenate([cell, cell + cells.cells]), np.tile(positions[query], 2)
     counts = np.concatenate([np.ones(len(won)), np.where(turned, 1 - won, won)])
-    table = csr_array(coo_array((counts, (where, unit)), shape=(2 * cells.cells, len(sizes))))
+    table = csr_array(coo_array((counts, (where, cluster)), shape=(2 * cells.cells, len(sizes))))
     fought = np.concatenate([first, second])
-    here = fought * len(sizes) + unit
+    here = fought * len(sizes) + cluster
     above = np.concatenate([won, 1 - won]) - 0.5
     net = np.bincount(here, above, minlength=total * len(sizes)).astype(np.float64).reshape(total, -1)
     there = np.bincount(here, minlength=total * len(sizes)).reshape(total, -1) > 0
@@ -588,11 +588,11 @@ def _sample(first: Codes, second: Codes, question: Codes, won: Floats, x: Floats
 
 def _fits(sample: _Sample, prior: float, how: Resampling) -> tuple[_Fit, Floats]:
     """The sample's coefficients, and those of its resamples, shape (coefficients, resamples)."""
-    cells, units = sample.cells, len(sample.sizes)
-    whole = sample.drawn(np.ones((1, units)))
+    cells, clusters = sample.cells, len(sample.sizes)
+    whole = sample.drawn(np.ones((1, clusters)))
     at = fit(cells, *whole, prior, np.zeros((cells.methods + len(cells.covariates), 1)))
     draws, apart = [np.empty((len(at), 0))], np.zeros(cells.methods)
-    for weights in bootstrap_weights(units, how.seed, how.resamples) if units > 1 else ():
+    for weights in bootstrap_weights(clusters, how.seed, how.resamples) if clusters > 1 else ():
         drawn = sample.drawn(weights)
         draws.append(fit(cells, *drawn, prior, at))
         apart += _separated(mutual(cells, *drawn), sample.component).sum(axis=0)

@@ -1,10 +1,10 @@
-"""The one engine of means and paired differences: interval, test and what is withheld come from the same sums over units.
+"""The one engine of means and paired differences: interval and test come from the same sums over clusters.
 
-A unit is what was sampled: a question, or all questions of one document, world or group that shares evidence. From the
-sums of each unit's scores follow the mean, its cluster-robust standard error and its skewness; Hall's transformation of
+A cluster is what was sampled: a question, or all questions of one document, world or group that shares evidence. From the
+sums of each cluster's scores follow the mean, its cluster-robust standard error and its skewness; Hall's transformation of
 Student's t takes the skewness out and can be inverted, so that interval and p-value are one computation and never
-contradict each other. Where simulation (`perf/verdicts.py`) shows that too little is there for such a verdict, it is
-withheld: no interval and no p-value, and the reason in words.
+contradict each other. Where simulation (`perf/verdicts.py`) shows that too little is there for such a verdict, it says
+`insufficient_data`: no interval and no p-value, and the reason in words.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ import scipy
 from numpy.typing import ArrayLike, NDArray
 
 from results.offered import POWER
-from results.statistics.core import LEVEL, Clusters, Floats, rows_of, unit_positions
+from results.statistics.core import LEVEL, Clusters, Floats, cluster_positions, rows_of
 
-FEWEST_UNITS = 10
+FEWEST_CLUSTERS = 10
 FEWEST_EFFECTIVE = 8.0
-"""Equally large units that would say as much; what counts where a few units hold most questions."""
+"""Equally large clusters that would say as much; what counts where a few clusters hold most questions."""
 MOST_SKEW = 0.3
-"""Skewness of the units over the root of their number, beyond which the correction for it is too rough."""
+"""Skewness of the clusters over the root of their number, beyond which the correction for it is too rough."""
 FEWEST_CHANGED = 6
-"""Units that differ, from which on sign flips could give p ≤ .05 at all."""
+"""Clusters that differ, from which on sign flips could give p ≤ .05 at all."""
 MANY = 20
-"""Units on the losing side from which on their share is known well enough."""
+"""Clusters on the losing side from which on their share is known well enough."""
 _EQUAL = 1e-12
 """Sums nearer than this are equal: they are in exact arithmetic, whatever the order of adding was."""
 Whole = NDArray[np.int64]
@@ -41,19 +41,19 @@ class Moments:
 
     Attributes:
         n: Questions that count.
-        units: Independent units among them.
-        counts2, counts3: Σ c² and Σ c³ over units, c a unit's questions.
-        total, squares, cubes: Σ s, Σ s², Σ s³ over units, s the sum of a unit's scores.
+        clusters: Independent clusters among them.
+        counts2, counts3: Σ c² and Σ c³ over clusters, c a cluster's questions.
+        total, squares, cubes: Σ s, Σ s², Σ s³ over clusters, s the sum of a cluster's scores.
         cross12, cross21: Σ s c² and Σ s² c.
         cross11: Σ s c.
         sizes, largest: Σ |s|, and the largest |s|.
-        better, worse: Units whose sum is above, below zero.
+        better, worse: Clusters whose sum is above, below zero.
         width: How wide the scores of a question lie: the largest that a difference could be.
         paired: Whether rows are differences, whose verdict is about zero.
     """
 
     n: Floats
-    units: Floats
+    clusters: Floats
     counts2: Floats
     counts3: Floats
     total: Floats
@@ -80,12 +80,12 @@ class Moments:
 
     @cached_property
     def effective(self) -> Floats:
-        """Equally large units that would say as much, n² / Σ c² (Kish); 0 without any."""
+        """Equally large clusters that would say as much, n² / Σ c² (Kish); 0 without any."""
         return np.asarray(self.n**2 / np.maximum(self.counts2, 1))
 
     @cached_property
     def changed(self) -> Floats:
-        """Units whose sum is not zero."""
+        """Clusters whose sum is not zero."""
         return self.better + self.worse
 
     @cached_property
@@ -97,18 +97,18 @@ class Moments:
 
     @cached_property
     def error(self) -> Floats:
-        """Standard error of the mean; NaN with fewer than two units.
+        """Standard error of the mean; NaN with fewer than two clusters.
 
-        The factor makes its square unbiased where the questions of a unit agree wholly, and a little too large else;
-        for units of one size it is m / (m - 1).
+        The factor makes its square unbiased where the questions of a cluster agree wholly, and a little too large else;
+        for clusters of one size it is m / (m - 1).
         """
         with np.errstate(invalid="ignore", divide="ignore"):
             lost = 2 * self.counts3 / (self.n * self.counts2) - self.counts2 / self.n**2
-            return np.where(self.units > 1, np.sqrt(self._spread / np.maximum(1 - lost, _EQUAL)) / self.n, np.nan)
+            return np.where(self.clusters > 1, np.sqrt(self._spread / np.maximum(1 - lost, _EQUAL)) / self.n, np.nan)
 
     @cached_property
     def skew(self) -> Floats:
-        """Skewness of the units' residuals over the root of their number; 0 where all are equal."""
+        """Skewness of the clusters' residuals over the root of their number; 0 where all are equal."""
         v, spread = np.nan_to_num(self.value), self._spread
         third = self.cubes - 3 * v * self.cross21 + 3 * v**2 * self.cross12 - v**3 * self.counts3
         return np.where(spread > 0, third / np.where(spread > 0, spread, 1.0) ** 1.5, 0.0)
@@ -128,29 +128,29 @@ class Moments:
 
     @cached_property
     def _freedom(self) -> Floats:
-        units = np.minimum(self.effective, np.maximum(self.changed, 2)) if self.paired else self.effective
-        return np.maximum(units - 1, 1e-3)
+        clusters = np.minimum(self.effective, np.maximum(self.changed, 2)) if self.paired else self.effective
+        return np.maximum(clusters - 1, 1e-3)
 
     def scaled(self, factor: float) -> Moments:
-        """As if there were so many times as many units, of the same kinds."""
+        """As if there were so many times as many clusters, of the same kinds."""
         return replace(self, **{name: getattr(self, name) * factor for name in _NAMES if name != "largest"})
 
     def detectable(self, power: float = POWER, level: float = LEVEL) -> Floats:
-        """The smallest true difference that so many units would show with this power; NaN where nothing varies.
+        """The smallest true difference that so many clusters would show with this power; NaN where nothing varies.
 
-        By the degrees of freedom of the interval: where few units differ, both are wide.
+        By the degrees of freedom of the interval: where few clusters differ, both are wide.
         """
-        units = np.where(self.effective >= 2, self._freedom + 1, np.nan)
-        steps = [reach(power, level, each) if each == each else math.nan for each in units.ravel().tolist()]
+        clusters = np.where(self.effective >= 2, self._freedom + 1, np.nan)
+        steps = [reach(power, level, each) if each == each else math.nan for each in clusters.ravel().tolist()]
         seen = np.reshape(steps, self.n.shape) * self.error
         return np.where(seen > 0, seen, np.nan)
 
     @cached_property
     def p(self) -> Floats:
-        """Two-sided p-values of the hypothesis that the mean is 0, NaN where the verdict is withheld; 1 where nothing differs.
+        """Two-sided p-values of the hypothesis that the mean is 0, NaN if there is insufficient data; 1 where nothing differs.
 
-        Where all units that differ do so by the same amount it is the sign test's, which is exact; and it is never less
-        than sign flips of the units that differ could ever give.
+        Where all clusters that differ do so by the same amount it is the sign test's, which is exact; and it is never less
+        than sign flips of the clusters that differ could ever give.
         """
         return np.where(self._code > 0, np.nan, self._p)
 
@@ -162,15 +162,15 @@ class Moments:
 
     @cached_property
     def _tosses(self) -> Floats:
-        """The sign test of the units that differ."""
+        """The sign test of the clusters that differ."""
         leads = np.rint(np.abs(self.total) / np.where(self.largest > 0, self.largest, 1.0))
         fewer = np.maximum(np.floor((self.changed - leads) / 2), 0.0)
         return np.asarray(np.minimum(2 * scipy.special.bdtr(fewer, self.changed.astype(np.int64), 0.5), 1.0))
 
     def interval(self, level: float | Floats = LEVEL) -> tuple[Floats, Floats]:
-        """All values that a two-sided test at this level does not refuse; NaN where it is withheld.
+        """All values that a two-sided test at this level does not refuse; NaN if there is insufficient data.
 
-        Shares of questions that each are a unit have the exact binomial interval. Zero is within exactly where
+        Shares of questions that each are a cluster have the exact binomial interval. Zero is within exactly where
         `p` > 1 - level.
 
         Args:
@@ -183,7 +183,7 @@ class Moments:
         return np.where(out, np.nan, low), np.where(out, np.nan, high)
 
     def bounds(self, level: float | Floats = LEVEL) -> tuple[Floats, Floats]:
-        """The interval as it is computed, also where it is withheld."""
+        """The interval as it is computed, also if there is insufficient data."""
         alpha = 1 - np.asarray(level, np.float64)
         with np.errstate(invalid="ignore", divide="ignore"):
             out_to = _quantile(self._freedom, 1 - alpha / 2)
@@ -204,7 +204,7 @@ class Moments:
             low = np.where(refused & (self.total > 0), np.maximum(low, least), low)
             high = np.where(refused & (self.total < 0), np.minimum(high, most), high)
         else:
-            won, lost = self.better, self.units - self.better
+            won, lost = self.better, self.clusters - self.better
             with np.errstate(invalid="ignore"):
                 low = np.where(self._shares, np.where(won > 0, scipy.special.betaincinv(won, lost + 1, alpha / 2), 0.0), low)
                 high = np.where(self._shares, np.where(lost > 0, scipy.special.betaincinv(won + 1, lost, 1 - alpha / 2), 1.0), high)
@@ -212,15 +212,15 @@ class Moments:
 
     @cached_property
     def _shares(self) -> NDArray[np.bool_]:
-        """Whether all scores are 0 or 1, of questions that each are a unit."""
-        plain = (self.n == self.units) & (self.worse == 0) & (self.largest <= 1)
+        """Whether all scores are 0 or 1, of questions that each are a cluster."""
+        plain = (self.n == self.clusters) & (self.worse == 0) & (self.largest <= 1)
         return np.asarray(plain & (np.abs(self.squares - self.total) <= _EQUAL * np.maximum(self.n, 1)))
 
     def hides(self, bar: float, *, above: bool | NDArray[np.bool_], level: float = LEVEL) -> tuple[NDArray[np.bool_], Floats]:
-        """Whether units of the kind that speaks against a claim could be as frequent as would overturn it, though few were seen.
+        """Whether clusters of the kind that speaks against a claim could be as frequent as would overturn it, though few were seen.
 
-        As many new units as may be such (the exact bound), each as bad as those seen (by the whole width where none
-        was), are set against the claim's own units.
+        As many new clusters as may be such (the exact bound), each as bad as those seen (by the whole width where none
+        was), are set against the claim's own clusters.
 
         Args:
             bar: The claim is that the mean lies above it, or below.
@@ -228,52 +228,52 @@ class Moments:
             level: Of the bound, two-sided.
 
         Returns:
-            Whether, and the share of new units that may be such.
+            Whether, and the share of new clusters that may be such.
 
         Source: Clopper & Pearson (1934); the rule of three where none was seen.
         """
         count, other = np.where(above, self.worse, self.better), np.where(above, -1.0, 1.0)
         against, for_it = (self.sizes + other * self.total) / 2, (self.sizes - other * self.total) / 2
         with np.errstate(invalid="ignore", divide="ignore"):
-            each = np.where(count > 0, against / np.maximum(count, 1), self.width * self.n / self.units)
+            each = np.where(count > 0, against / np.maximum(count, 1), self.width * self.n / self.clusters)
             share = np.where(
-                count < self.units, scipy.special.betaincinv(count + 1, np.maximum(self.units - count, 1e-9), (1 + level) / 2), 1.0
+                count < self.clusters, scipy.special.betaincinv(count + 1, np.maximum(self.clusters - count, 1e-9), (1 + level) / 2), 1.0
             )
-            overturned = for_it / self.n + other * bar <= share * self.units * each / self.n
-        # A handful of unlike amounts says too little of their spread, wherever most units speak neither for nor against.
-        sparse = (self.changed < MANY) & (self.changed < self.units / 2) & ~self._even & (bar != 0)
+            overturned = for_it / self.n + other * bar <= share * self.clusters * each / self.n
+        # A handful of unlike amounts says too little of their spread, wherever most clusters speak neither for nor against.
+        sparse = (self.changed < MANY) & (self.changed < self.clusters / 2) & ~self._even & (bar != 0)
         return np.asarray((count < MANY) & overturned | sparse), share
 
     @cached_property
     def decidable(self) -> NDArray[np.object_]:
         """Why not even a claim about a bar other than 0 can be made, in words; empty where it can."""
-        return self._words(np.where(np.isin(self._code, (3, 5, 6)), 0, self._code), "units")
+        return self._words(np.where(np.isin(self._code, (3, 5, 6)), 0, self._code), "clusters")
 
     @cached_property
     def _code(self) -> Whole:
-        """Why a verdict is withheld, as the position of its reason in `_REASONS`; 0 where it is not."""
+        """Why there is insufficient data, as the position of the reason in `_REASONS`; 0 if there is enough."""
         inexact = ~self._even if self.paired else ~self._shares
         nothing = (self.changed == 0) if self.paired else (self._spread == 0) & inexact
         too_few = (self.changed < FEWEST_CHANGED) & self.paired
-        rare = sure = np.zeros(self.n.shape, dtype=np.bool_)
+        rare = one_sided = np.zeros(self.n.shape, dtype=np.bool_)
         if self.paired:
             hidden = self.hides(0.0, above=self.total > 0)[0]
             rare = (self._p <= 1 - LEVEL) & hidden
             # Nobody lost (or gained), and as many as may yet be unseen would not overturn it: skewness is no matter then.
-            sure = (np.minimum(self.better, self.worse) == 0) & (self._p <= 1 - LEVEL) & ~hidden
+            one_sided = (np.minimum(self.better, self.worse) == 0) & (self._p <= 1 - LEVEL) & ~hidden
         # Shares of single questions have an exact interval however few there are.
-        few = (self.units < FEWEST_UNITS) & (inexact | (self.units < 2) | self.paired)
+        few = (self.clusters < FEWEST_CLUSTERS) & (inexact | (self.clusters < 2) | self.paired)
         dominated = (self.effective < FEWEST_EFFECTIVE) & (inexact | self.paired)
-        skewed = (np.abs(self.skew) > MOST_SKEW) & inexact & ~sure
+        skewed = (np.abs(self.skew) > MOST_SKEW) & inexact & ~one_sided
         return np.select([few, dominated, nothing, skewed, too_few, rare], [1, 2, 3, 4, 5, 6], 0).astype(np.int64)
 
     @cached_property
     def _even(self) -> NDArray[np.bool_]:
-        """Whether the sign test is exact here: all units that differ do so by the same amount."""
+        """Whether the sign test is exact here: all clusters that differ do so by the same amount."""
         # |s|² ≤ largest · |s|, and equal for 0 and the largest alone.
         return np.asarray(self.paired & (self.n > 0) & (self.squares >= self.largest * self.sizes * (1 - 1e-9)))
 
-    def withheld(self, word: str = "units") -> NDArray[np.object_]:
+    def insufficient_data(self, word: str = "clusters") -> NDArray[np.object_]:
         """Why no verdict is given, in words; empty where one is."""
         return self._words(self._code, word)
 
@@ -281,10 +281,10 @@ class Moments:
         text = np.full(self.n.shape, "", dtype=object)
         for at in zip(*np.nonzero(code), strict=True):
             text[at] = _REASONS[code[at]].format(
-                units=int(self.units[at]),
+                clusters=int(self.clusters[at]),
                 effective=self.effective[at],
                 word=word,
-                share=min(1.0, 3 / max(self.units[at], 1)),
+                share=min(1.0, 3 / max(self.clusters[at], 1)),
                 changed=int(self.changed[at]),
             )
         return text
@@ -292,7 +292,7 @@ class Moments:
 
 _REASONS = (
     "",
-    f"{{units}} {{word}}, fewer than {FEWEST_UNITS}",
+    f"{{clusters}} {{word}}, fewer than {FEWEST_CLUSTERS}",
     "a few {word} hold most questions: they count as {effective:.0f}",
     "nothing differs, yet up to {share:.1%} of new {word} may",
     "too skewed for so few {word}",
@@ -301,13 +301,13 @@ _REASONS = (
 )
 
 
-def reach(power: float = POWER, level: float = LEVEL, units: float = math.inf) -> float:
+def reach(power: float = POWER, level: float = LEVEL, clusters: float = math.inf) -> float:
     """Standard errors between 0 and a difference that a two-sided test at `level` calls with that probability.
 
     Args:
         power: Probability of calling it.
         level: Coverage of the interval that must leave out 0.
-        units: Equally large units, whose number less one are the degrees of freedom of Student's t.
+        clusters: Equally large clusters, whose number less one are the degrees of freedom of Student's t.
 
     Raises:
         ValueError: One of the two is no probability.
@@ -316,12 +316,12 @@ def reach(power: float = POWER, level: float = LEVEL, units: float = math.inf) -
     """
     if not 0 < power < 1 or not 0 < level < 1:
         raise ValueError(f"power and level lie between 0 and 1, got {power} and {level}")
-    quantile = scipy.special.ndtri if math.isinf(units) else lambda share: scipy.special.stdtrit(max(units - 1, 1e-3), share)
+    quantile = scipy.special.ndtri if math.isinf(clusters) else lambda share: scipy.special.stdtrit(max(clusters - 1, 1e-3), share)
     return float(quantile((1 + level) / 2) + quantile(power))
 
 
 def _straight(t: Floats, skew: Floats) -> Floats:
-    """Hall's transformation of t: Student's distribution where units are skewed; increasing in t."""
+    """Hall's transformation of t: Student's distribution where clusters are skewed; increasing in t."""
     bent = np.where(np.abs(skew) > 1e-6, skew, 1.0)
     return np.where(np.abs(skew) > 1e-6, ((1 + bent * t / 3) ** 3 - 1) / bent + bent / 6, t)
 
@@ -337,7 +337,7 @@ def means(columns: ArrayLike, *, clusters: Clusters = None) -> Moments:
 
     Args:
         columns: Shape (rows, questions); NaN is unscorable.
-        clusters: One label per question; questions with equal labels are one unit. None stands alone.
+        clusters: One label per question; questions with equal labels are one cluster. None stands alone.
 
     Source: linearized ratio estimator over clusters, Cochran (1977), "Sampling Techniques", section 9.
     """
@@ -393,7 +393,7 @@ def all_differences(columns: ArrayLike, *, clusters: Clusters = None) -> Moments
     square["better"], square["worse"] = np.where(below, worse, better), np.where(below, better, worse)
     own = known if starts is None else np.add.reduceat(known, starts, axis=1) > 0
     np.fill_diagonal(square["n"], known.sum(axis=1))
-    np.fill_diagonal(square["units"], own.sum(axis=1))
+    np.fill_diagonal(square["clusters"], own.sum(axis=1))
     low, high = _range(np.where(known, scores, np.nan))
     return Moments(**square, width=_width((low[:, None], high[:, None]), (low, high)))
 
@@ -419,7 +419,7 @@ class Band:
 def bands(
     pairs: Moments, *, positions: Whole | None = None, higher_is_better: bool = True, level: float = LEVEL, p: Floats | None = None
 ) -> list[Band]:
-    """Ranks with their uncertainty, from pairwise tests Holm-corrected over all pairs; a withheld test decides nothing.
+    """Ranks with their uncertainty, from pairwise tests Holm-corrected over all pairs; a test with insufficient data decides nothing.
 
     Args:
         pairs: Shape (methods, methods), of these methods, or of more.
@@ -439,10 +439,10 @@ def bands(
     corrected = np.ones((methods, methods))
     corrected[upper] = holm_array(np.where(np.isnan(p) & (pairs.n > 0), 1.0, p)[upper])
     corrected = np.fmin(corrected, corrected.T)
-    sure = corrected <= 1 - level
+    significant = corrected <= 1 - level
     # Not a number where two share no question: then nobody is ahead.
     behind = np.round(differences, 12) < 0
-    worse_than = sure & behind
+    worse_than = significant & behind
     known = ~np.isnan(np.where(np.eye(methods, dtype=bool), np.nan, p))
     return [
         Band(
@@ -516,15 +516,15 @@ def _moments(rows: Floats, clusters: Clusters, width: Floats | None) -> Moments:
 
 
 def _arranged(scores: Floats, clusters: Clusters) -> tuple[Floats, NDArray[np.bool_], Whole | None]:
-    """Scores with 0 where none is known, which are known, and where each unit begins; None: each question is one.
+    """Scores with 0 where none is known, which are known, and where each cluster begins; None: each question is one.
 
-    Questions are ordered so that those of a unit stand together.
+    Questions are ordered so that those of a cluster stand together.
     """
     known = ~np.isnan(scores)
     filled = np.where(known, scores, 0.0)
     if clusters is None or not scores.shape[1]:
         return filled, known, None
-    positions, sizes = unit_positions(clusters, scores.shape[1])
+    positions, sizes = cluster_positions(clusters, scores.shape[1])
     order = np.argsort(positions, kind="stable")
     starts = np.concatenate([[0], np.cumsum(sizes)[:-1]]).astype(np.int64)
     return filled[:, order], known[:, order], starts
@@ -536,7 +536,7 @@ def _sums(scores: Floats, known: NDArray[np.bool_] | None, starts: Whole | None)
     Args:
         scores: Shape (rows, questions), 0 where not known.
         known: Of the same shape; None: all are.
-        starts: Of units.
+        starts: Of clusters.
     """
     sums, counts = scores, np.ones((1, scores.shape[1])) if known is None else known.astype(np.float64)
     if starts is not None:

@@ -1,4 +1,4 @@
-"""What every statistic here speaks: an estimate, a paired difference, and the independent units behind them."""
+"""What every statistic here speaks: an estimate, a paired difference, and the independent clusters behind them."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ RESAMPLES = 10_000
 LEVEL = 0.95
 
 Clusters = Sequence[str | None] | None
-"""One label per question; questions with equal labels are one unit. None stands alone."""
+"""One label per question; questions with equal labels are one cluster. None stands alone."""
 
 Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
 class Resampling:
-    """How statistics that are no means are resampled, unit by unit.
+    """How statistics that are no means are resampled, cluster by cluster.
 
     Attributes:
         seed: Of the draws.
@@ -39,11 +39,11 @@ class Estimate:
 
     Attributes:
         value: Over scorable questions, NaN where there are none.
-        low, high: The 95 % interval; NaN where it is withheld.
+        low, high: The 95 % interval; NaN if there is insufficient data.
         n: Scorable questions.
         unscorable: Questions left out.
-        units: Independent units behind the interval.
-        withheld: Why there is no interval, or what must be known of it; empty where it covers as stated.
+        clusters: Independent clusters behind the interval.
+        insufficient_data: Why there is no interval, or what must be known of it; empty where it covers as stated.
     """
 
     value: float
@@ -51,8 +51,8 @@ class Estimate:
     high: float
     n: int
     unscorable: int
-    units: int = 0
-    withheld: str = ""
+    clusters: int = 0
+    insufficient_data: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,10 +61,10 @@ class Difference:
 
     Attributes:
         value, low, high, n: As in `Estimate`; the interval leaves out 0 exactly where `p` is at most one less its level.
-        p: Two-sided p-value of the hypothesis that the mean difference is 0; NaN where it is withheld, never 0.
+        p: Two-sided p-value of the hypothesis that the mean difference is 0; NaN if there is insufficient data, never 0.
         wins, ties, losses: Questions on which the candidate is better, equal, worse.
-        units: As in `Estimate`.
-        withheld: Why there is no verdict; empty where there is one.
+        clusters: As in `Estimate`.
+        insufficient_data: Why there is no verdict; empty where there is one.
         detectable: The smallest true difference that so many such questions would show four times in five; NaN where
             the spread is not known.
     """
@@ -77,17 +77,17 @@ class Difference:
     wins: int
     ties: int
     losses: int
-    units: int = 0
-    withheld: str = ""
+    clusters: int = 0
+    insufficient_data: str = ""
     detectable: float = math.nan
 
 
 @dataclass(frozen=True, slots=True)
 class Support:
-    """What stands behind an interval that is resampled: questions and the independent units that they are in."""
+    """What stands behind an interval that is resampled: questions and the independent clusters that they are in."""
 
     n: int
-    units: int
+    clusters: int
 
 
 def rows_of(values: ArrayLike) -> Floats:
@@ -95,10 +95,10 @@ def rows_of(values: ArrayLike) -> Floats:
     return np.atleast_2d(np.asarray(values, dtype=np.float64))
 
 
-def unit_positions(
+def cluster_positions(
     clusters: Clusters, questions: int, kept: NDArray[np.bool_] | None = None
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Which independent unit each question belongs to, shape (questions,), and how many questions each unit holds.
+    """Which independent cluster each question belongs to, shape (questions,), and how many questions each cluster holds.
 
     Args:
         clusters: One label per question, None for questions that stand alone.

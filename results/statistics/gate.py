@@ -4,7 +4,7 @@ Two one-sided claims about the paired difference d = candidate minus baseline, w
 
 - `regressed` says d < -m (with `strict`: d < 0). It is claimed where the upper bound of the interval lies below that.
 - `pass` says d > -m. It is claimed where the lower bound lies above -m.
-- `inconclusive` is everything else: also where too few units, a few that dominate, or units so skewed or so rare that
+- `inconclusive` is everything else: also where too few clusters, a few that dominate, or clusters so skewed or so rare that
   the test errs more often than it says would have to decide.
 
 `regressed` is decided first. Each claim is false with probability (1 - level) / 2 at most: 2.5 % at a level of 95 %.
@@ -16,7 +16,7 @@ passed; a false pass of the whole takes a false pass of the very metric that fel
 bound of each interval is at the level of Holm's test, the lower one at that of the single metric, so that the outcome
 is read off the interval.
 
-How small a difference could be seen, and how many units it takes to see one, stands here too.
+How small a difference could be seen, and how many clusters it takes to see one, stands here too.
 """
 
 from __future__ import annotations
@@ -29,13 +29,23 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from results.statistics.closed_form import FEWEST_EFFECTIVE, FEWEST_UNITS, MOST_SKEW, POWER, Moments, holm_array, holm_levels, paired, reach
+from results.statistics.closed_form import (
+    FEWEST_CLUSTERS,
+    FEWEST_EFFECTIVE,
+    MOST_SKEW,
+    POWER,
+    Moments,
+    holm_array,
+    holm_levels,
+    paired,
+    reach,
+)
 from results.statistics.core import LEVEL, Clusters, Difference
 from results.statistics.intervals import differences_of
 
 
-def units_needed(pilot: Moments, effect: float, *, power: float = POWER, level: float = LEVEL) -> int:
-    """Units it takes to call a true difference of `effect`, were new ones of the same sizes and variances as a pilot's.
+def clusters_needed(pilot: Moments, effect: float, *, power: float = POWER, level: float = LEVEL) -> int:
+    """Clusters it takes to call a true difference of `effect`, were new ones of the same sizes and variances as a pilot's.
 
     Args:
         pilot: Of a single pair, as `paired(...)[0]`.
@@ -43,18 +53,18 @@ def units_needed(pilot: Moments, effect: float, *, power: float = POWER, level: 
         power, level: As in `reach`.
 
     Raises:
-        ValueError: The effect is 0, which no number of units can show, or there are fewer than two units.
+        ValueError: The effect is 0, which no number of clusters can show, or there are fewer than two clusters.
     """
     if not effect or math.isnan(effect):
-        raise ValueError(f"no number of units shows a difference of {effect}")
-    error, units, share = float(pilot.error), float(pilot.units), float(pilot.effective / np.maximum(pilot.units, 1))
+        raise ValueError(f"no number of clusters shows a difference of {effect}")
+    error, clusters, share = float(pilot.error), float(pilot.clusters), float(pilot.effective / np.maximum(pilot.clusters, 1))
     if math.isnan(error):
-        raise ValueError("the spread of differences takes at least two independent units")
+        raise ValueError("the spread of differences takes at least two independent clusters")
     if not error:
         return 2
-    needed = units * (reach(power, level) * error / effect) ** 2
+    needed = clusters * (reach(power, level) * error / effect) ** 2
     for _ in range(20):  # the degrees of freedom depend on the result
-        needed = units * (reach(power, level, max(share * needed, 3.0)) * error / effect) ** 2
+        needed = clusters * (reach(power, level, max(share * needed, 3.0)) * error / effect) ** 2
     return max(2, math.ceil(needed - 1e-9))
 
 
@@ -74,9 +84,9 @@ class GateDecision:
         p_pass: One-sided p-value of the claim "pass".
         p_holm: `p`, Holm-corrected over the metrics decided together; `p` itself for a single one.
         minimum_detectable: Smallest true loss that would be detected with the stated power; NaN if unknown.
-        units_needed: Units that would decide, were the true difference the observed one; None where it is decided,
+        clusters_needed: Clusters that would decide, were the true difference the observed one; None where it is decided,
             where no number would, and where the spread is not known.
-        withheld: Why a claim that the interval would allow is not made; empty where none was.
+        insufficient_data: Why a claim that the interval would allow is not made; empty where none was.
     """
 
     outcome: Outcome
@@ -87,8 +97,8 @@ class GateDecision:
     p_pass: float
     p_holm: float
     minimum_detectable: float
-    units_needed: int | None
-    withheld: str = ""
+    clusters_needed: int | None
+    insufficient_data: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +176,7 @@ def decide_all(
         lower_is_better: Metrics of which less is better; their differences change sign.
         clusters: As in `estimates`.
         level: Of the two-sided interval.
-        power: For the minimum detectable loss and the units needed.
+        power: For the minimum detectable loss and the clusters needed.
         widths: How wide the range of a metric is; of one that is not named, what was seen counts.
 
     Raises:
@@ -190,7 +200,7 @@ def decide_all(
     differences = differences_of(moments, ours - theirs, level)
     bars = [0.0 if strict else -by_metric[metric] for metric in candidates]
     p = np.array([float(moments.p_below(bar)[row]) for row, bar in enumerate(bars)])
-    # A claim that is withheld counts as tested and not made; levels are of two-sided intervals.
+    # A claim with insufficient data counts as tested and not made; levels are of two-sided intervals.
     levels = 2 * holm_levels(np.where(np.isnan(p), 1.0, p), 1 - (1 - level) / 2) - 1
     highs = moments.interval(levels)[1]
     corrected = holm_array(np.where(np.isnan(p), 1.0, p))
@@ -213,53 +223,55 @@ def decide_all(
             float(corrected[row]),
             float(alone.detectable(power, upper)[0]),
             None,
-            _withheld(alone, p[row], above, margin, bars[row], level) if outcome == "inconclusive" else "",
+            _insufficient_data(alone, p[row], above, margin, bars[row], level) if outcome == "inconclusive" else "",
         )
-        decisions[metric] = replace(decision, units_needed=_needed(decision, alone, bars[row], 1 - upper, power))
+        decisions[metric] = replace(decision, clusters_needed=_needed(decision, alone, bars[row], 1 - upper, power))
     outcomes = {decision.outcome for decision in decisions.values()}
     whole: Outcome = "regressed" if "regressed" in outcomes else "pass" if outcomes == {"pass"} else "inconclusive"
     return GateReport(whole, decisions)
 
 
-def _withheld(moments: Moments, p: float, p_pass: float, margin: float, bar: float, level: float) -> str:
+def _insufficient_data(moments: Moments, p: float, p_pass: float, margin: float, bar: float, level: float) -> str:
     """Why a claim that the interval allows is not made."""
     if why := str(moments.decidable[0]):
         return why
     hidden, share = moments.hides(-margin, above=True, level=level)
     if p_pass <= (1 - level) / 2 and hidden[0]:
-        return _rare(int(moments.worse[0]), int(moments.units[0]), "worse", float(share[0]))
+        return _rare(int(moments.worse[0]), int(moments.clusters[0]), "worse", float(share[0]))
     hidden, share = moments.hides(bar, above=False, level=level)
     if p <= (1 - level) / 2 and hidden[0]:
-        return _rare(int(moments.better[0]), int(moments.units[0]), "better", float(share[0]))
+        return _rare(int(moments.better[0]), int(moments.clusters[0]), "better", float(share[0]))
     return ""
 
 
-def _rare(seen: int, units: int, how: str, share: float) -> str:
-    return f"{seen or 'none'} of {units} units got {how}, which leaves it possible that up to {100 * share:.1f} % of new ones do"
+def _rare(seen: int, clusters: int, how: str, share: float) -> str:
+    return f"{seen or 'none'} of {clusters} clusters got {how}, which leaves it possible that up to {100 * share:.1f} % of new ones do"
 
 
 _MOST = 10_000_000
-"""Units beyond which nobody asks."""
+"""Clusters beyond which nobody asks."""
 
 
 def _needed(decision: GateDecision, moments: Moments, bar: float, alpha: float, power: float) -> int | None:
-    """Units that decide if the true difference is the observed one: the nearest bar that it can come clear of."""
-    value, units = decision.difference.value, int(moments.units[0])
-    if decision.outcome != "inconclusive" or math.isnan(value) or units < 2:
+    """Clusters that decide if the true difference is the observed one: the nearest bar that it can come clear of."""
+    value, clusters = decision.difference.value, int(moments.clusters[0])
+    if decision.outcome != "inconclusive" or math.isnan(value) or clusters < 2:
         return None
     # Clear above the margin; or below the bar of a regression.
     distance = max(value + decision.margin, bar - value)
     if distance <= 0:
         return None
     above = value + decision.margin >= bar - value
-    needed = units_needed(moments[0], distance, power=power, level=1 - alpha) if moments.error[0] > 0 else units
+    needed = clusters_needed(moments[0], distance, power=power, level=1 - alpha) if moments.error[0] > 0 else clusters
 
-    fewest = units * max(FEWEST_UNITS / units, FEWEST_EFFECTIVE / float(moments.effective[0]), (float(moments.skew[0]) / MOST_SKEW) ** 2)
-    needed = max(units + 1, needed, math.ceil(fewest - 1e-9) if moments.decidable[0] else 0)
+    fewest = clusters * max(
+        FEWEST_CLUSTERS / clusters, FEWEST_EFFECTIVE / float(moments.effective[0]), (float(moments.skew[0]) / MOST_SKEW) ** 2
+    )
+    needed = max(clusters + 1, needed, math.ceil(fewest - 1e-9) if moments.decidable[0] else 0)
 
     def hidden(count: int) -> bool:
-        """Whether rare units could still overturn the claim with so many of them."""
-        return bool(moments.scaled(count / units).hides(-decision.margin if above else bar, above=above)[0][0])
+        """Whether rare clusters could still overturn the claim with so many of them."""
+        return bool(moments.scaled(count / clusters).hides(-decision.margin if above else bar, above=above)[0][0])
 
     if not hidden(needed):
         return needed

@@ -52,7 +52,7 @@ class Family:
     Attributes:
         differences: Each with the interval of the level at which Holm's procedure tests it: it leaves out 0 exactly
             where the corrected p-value is at most 5 %.
-        p: Corrected p-values; NaN where the verdict is withheld.
+        p: Corrected p-values; NaN if there is insufficient data.
     """
 
     differences: list[Difference]
@@ -60,7 +60,7 @@ class Family:
 
 
 def family(moments: Moments, differences: Iterable[Difference], level: float = LEVEL) -> Family:
-    """Correct the differences of one family for their number. A withheld one counts as tested and not significant.
+    """Correct the differences of one family for their number. One with insufficient data counts as tested and not significant.
 
     Args:
         moments: Of the differences, shape (rows,).
@@ -88,14 +88,14 @@ def estimates(columns: ArrayLike, *, clusters: Clusters = None, level: float = L
 
     Args:
         columns: Shape (columns, questions); NaN is unscorable.
-        clusters: One label per question; questions with equal labels are one unit. None stands alone.
+        clusters: One label per question; questions with equal labels are one cluster. None stands alone.
         level: Coverage of the interval.
     """
     scores = rows_of(columns)
     moments = means(scores, clusters=clusters)
     low, high = moments.interval(level)
     n = moments.n.astype(int)
-    lists = (moments.value, low, high, n, scores.shape[1] - n, moments.units.astype(int), moments.withheld())
+    lists = (moments.value, low, high, n, scores.shape[1] - n, moments.clusters.astype(int), moments.insufficient_data())
     return [Estimate(*row) for row in zip(*(array.tolist() for array in lists), strict=True)]
 
 
@@ -150,8 +150,8 @@ def differences_of(moments: Moments, delta: Iterable[Floats], level: float = LEV
         "high": high,
         "n": moments.n.astype(int),
         "p": moments.p,
-        "units": moments.units.astype(int),
-        "withheld": moments.withheld(),
+        "clusters": moments.clusters.astype(int),
+        "insufficient_data": moments.insufficient_data(),
         "detectable": moments.detectable(level=level),
     }
     rows = zip(*(array.tolist() for array in columns.values()), strict=True)

@@ -17,9 +17,9 @@ import scipy
 from numpy.typing import ArrayLike, NDArray
 
 from results.statistics.battles import Codes, Verdict, checked_verdicts, order_contradictions, verdict_values
-from results.statistics.bootstrap import estimate_of, resampled_sums, unit_table
+from results.statistics.bootstrap import cluster_table, estimate_of, resampled_sums
 from results.statistics.bradley_terry import ROUNDS, bradley_terry
-from results.statistics.core import LEVEL, Clusters, Estimate, Floats, Resampling, unit_positions
+from results.statistics.core import LEVEL, Clusters, Estimate, Floats, Resampling, cluster_positions
 from results.statistics.intervals import estimate
 
 Weights = Literal["linear", "quadratic"]
@@ -155,7 +155,7 @@ def _with_interval(
     statistic: Callable[[Floats], Floats], table: Floats, kept: NDArray[np.bool_], clusters: Clusters, how: Resampling
 ) -> Estimate:
     """A statistic of the column sums, shape (draws, columns) to (draws,), of a table of the kept items."""
-    sums, support = unit_table(table, clusters, kept)
+    sums, support = cluster_table(table, clusters, kept)
     value = float(statistic(sums.sum(axis=0)[None, :])[0])
     draws = [statistic(block) for block in resampled_sums(sums, how)]
     doubt = "every rating is the same: nothing could be disagreed on" if support.n and math.isnan(value) else ""
@@ -240,7 +240,7 @@ def _alpha_interval(sums: Floats) -> Floats:
 
 # -- The habits of a judge, each with its denominator: does it repeat itself, does place or length sway it? --
 # Intervals resample questions (or the documents they share), never single verdicts: ten verdicts on one question are
-# not ten witnesses.
+# not ten independent observations.
 
 
 @dataclass(frozen=True, slots=True)
@@ -506,16 +506,16 @@ def prediction_powered_mean(
         judged: Shape (items,), the judge's values; an item without one (NaN) is left out, label or not.
         labels: Shape (items,), a person's; NaN where there is none.
         weight: Lambda. None tunes it to the smallest variance within 0 and 1 (0 with fewer than three labeled
-            units, since two points fit any line); 1 is plain prediction-powered inference, 0 the mean of the labels.
+            clusters, since two points fit any line); 1 is plain prediction-powered inference, 0 the mean of the labels.
             Where every item has a label there is nothing to learn from the judge, and it is 0.
-        clusters: One label per item; items of one cluster count as one witness.
+        clusters: One label per item; items of one cluster are not independent.
         level: Coverage of the intervals.
 
     Raises:
         ValueError: Shapes differ, the weight is no number, or fewer than two items (or clusters) have a label.
 
     Source: Angelopoulos et al. (2023), "Prediction-powered inference", Science 382; Angelopoulos, Duchi & Zrnic
-        (2023), "PPI++" (tuned weight). Student's t with the labeled units less one (less two where the
+        (2023), "PPI++" (tuned weight). Student's t with the labeled clusters less one (less two where the
         weight is tuned), for few labels; sums of clusters as in Cochran (1977), section 9A.1.
     """
     f, y = np.asarray(judged, np.float64), np.asarray(labels, np.float64)
@@ -526,24 +526,24 @@ def prediction_powered_mean(
     kept = np.asarray(~np.isnan(f), dtype=np.bool_)
     f, y = f[kept], y[kept]
     known = np.asarray(~np.isnan(y), dtype=np.bool_)
-    positions, sizes = unit_positions(clusters, len(f), kept)
-    n, units = int(known.sum()), len(np.unique(positions[known]))
-    if units < 2:
-        raise ValueError(f"the spread of labels takes at least two labeled items (or documents), got {units}")
+    positions, sizes = cluster_positions(clusters, len(f), kept)
+    n, labeled = int(known.sum()), len(np.unique(positions[known]))
+    if labeled < 2:
+        raise ValueError(f"the spread of labels takes at least two labeled items (or documents), got {labeled}")
     pulls = _pulls(f, y, known, positions, len(sizes))
     alone = bool(known.all())
     if alone:
         weight = 0.0
     tuned = weight is None
     if weight is None:
-        weight = pulls.best_weight if units > 2 else 0.0
+        weight = pulls.best_weight if labeled > 2 else 0.0
     # What was chosen by the labels costs them a degree of freedom; not to listen at all is no choice of theirs.
     fitted = int(tuned and weight > 0)
     value = mean = float(y[known].mean())
     if not alone:
         value += weight * float(f[~known].mean() - f[known].mean())
     error, plain = pulls.standard_error(weight, fitted), pulls.standard_error(0.0, 0)
-    few = f"{units} labeled, fewer than {ENOUGH_LABELS}" if units < ENOUGH_LABELS else ""
+    few = f"{labeled} labeled, fewer than {ENOUGH_LABELS}" if labeled < ENOUGH_LABELS else ""
     if np.ptp(y[known]) == 0:
         few = "; ".join([*filter(None, [few]), "every label is the same: their spread is not known"])
     doubt = "; ".join(reason for reason in (few, "" if alone else pulls.doubt(f, known)) if reason)
@@ -551,11 +551,11 @@ def prediction_powered_mean(
 
     def interval(middle: float, half: float, freedom: int, why: str) -> Estimate:
         reach = math.nan if why else float(scipy.special.stdtrit(freedom, (1 + level) / 2)) * half
-        return Estimate(middle, middle - reach, middle + reach, n, unscorable, units, why)
+        return Estimate(middle, middle - reach, middle + reach, n, unscorable, labeled, why)
 
     return PredictionPowered(
-        interval(value, error, units - 1 - fitted, doubt),
-        interval(mean, plain, units - 1, few),
+        interval(value, error, labeled - 1 - fitted, doubt),
+        interval(mean, plain, labeled - 1, few),
         float(f.mean()),
         float((f - y)[known].mean()),
         weight,
@@ -567,12 +567,12 @@ def prediction_powered_mean(
 
 @dataclass(frozen=True, slots=True)
 class _Pulls:
-    """How far each independent unit pulls the two parts of the estimate, each of shape (units,).
+    """How far each independent cluster pulls the two parts of the estimate, each of shape (clusters,).
 
     Attributes:
         label: On the mean of the labels.
         judge: On the judge's mean over labeled items, less that over the others; lambda times it is taken off.
-        labeled: Whether the unit holds a label.
+        labeled: Whether the cluster holds a label.
     """
 
     label: Floats
@@ -607,14 +607,14 @@ class _Pulls:
         return f"labeled items are judged {gap:+.2g} from the others (p = {p:.1g}): not a random subset"
 
 
-def _pulls(f: Floats, y: Floats, known: NDArray[np.bool_], positions: NDArray[np.int64], units: int) -> _Pulls:
-    """The linearized estimate, unit by unit; places say which unit an item belongs to."""
+def _pulls(f: Floats, y: Floats, known: NDArray[np.bool_], positions: NDArray[np.int64], clusters: int) -> _Pulls:
+    """The linearized estimate, cluster by cluster; places say which cluster an item belongs to."""
     label, judge = np.zeros((2, len(f)))
     label[known] = (y[known] - y[known].mean()) / known.sum()
     judge[known] = (f[known] - f[known].mean()) / known.sum()
     if not known.all():
         judge[~known] = -(f[~known] - f[~known].mean()) / (~known).sum()
-    sums = np.zeros((2, units))
+    sums = np.zeros((2, clusters))
     np.add.at(sums[0], positions, label)
     np.add.at(sums[1], positions, judge)
-    return _Pulls(sums[0], sums[1], np.bincount(positions, weights=known, minlength=units) > 0)
+    return _Pulls(sums[0], sums[1], np.bincount(positions, weights=known, minlength=clusters) > 0)

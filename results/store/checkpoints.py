@@ -158,7 +158,7 @@ def verify(folder: Path | str) -> Checkpoint:
         raise UserError(
             f"the files are not those that {CARD} describes: sha256 {actual[:12]}…, described {result.sha256[:12]}…" + hint,
             where=str(result.path),
-            try_this="copy the folder again from where it was trained, or train it anew",
+            try_this="copy the folder again from where it was trained, or train it again",
         )
     return result
 
@@ -627,10 +627,7 @@ def _lineage(run: RunRow, known: Checkpoints) -> list[Checkpoint]:
 
 
 def _named_hashes(run: RunRow, known: Checkpoints | None = None) -> list[str]:
-    """Hashes of checkpoints in a run's provenance; and among its weights, of those that are registered.
-
-    Weights alone name them in runs of before provenance did; a hash there may also be that of a model of others.
-    """
+    """Return hashes of checkpoints in a run's provenance, and of registered ones among its weights."""
     named = run.provenance.get("checkpoints")
     result = [str(sha) for sha in named] if isinstance(named, list | tuple) else []
     if known:

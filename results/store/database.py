@@ -557,7 +557,7 @@ def _check_schema(connection: duckdb.DuckDBPyConnection, path: Path) -> bool:
 def _make_schema(connection: duckdb.DuckDBPyConnection) -> None:
     connection.execute("BEGIN")
     try:
-        connection.execute(importlib.resources.files("results").joinpath("schema.sql").read_text("utf-8"))
+        connection.execute(importlib.resources.files("results.store").joinpath("schema.sql").read_text("utf-8"))
         connection.execute("INSERT INTO ragmeter_schema VALUES (?, ?, ?)", [SCHEMA, now(), _ragmeter_version()])
         connection.execute("COMMIT")
     except duckdb.Error:

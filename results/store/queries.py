@@ -20,10 +20,10 @@ import pyarrow as pa
 from duckdb import DuckDBPyConnection
 from numpy.typing import NDArray
 
+from benchmarks.clusters import QUESTION, Sampled, connected
 from benchmarks.core.errors import MissingPackage as MissingPackage
 from benchmarks.core.errors import UserError, nearest, unknown_name
 from benchmarks.schema import Passage, sentence_of
-from benchmarks.units import QUESTION, Sampled, connected
 from methods.api import WAIT, Call
 from results.store.redaction import shareable, without_secrets
 from results.store.store import FINGERPRINT, FINISHED, RUNNING, Store, fingerprint_of, shortened, token_of
@@ -520,7 +520,7 @@ class Columns:
 def sampled_by_data(connection: DuckDBPyConnection, runs_by_data: Mapping[str, Sequence[str]]) -> dict[str, Sampled]:
     """What was sampled on several datasets, by the dataset's fingerprint, as the runs on each say.
 
-    Where they say different things, questions that share any of the units are one unit: with whichever of them was
+    Where they say different things, questions that share any of the clusters are one cluster: with whichever of them was
     sampled, nothing independent is missing then.
 
     Args:
@@ -530,16 +530,16 @@ def sampled_by_data(connection: DuckDBPyConnection, runs_by_data: Mapping[str, S
     kinds: dict[str, list[str]] = {}
     every = [run for same in runs_by_data.values() for run in same]
     for data, kind in connection.execute(
-        f"""SELECT DISTINCT dataset_fingerprint, coalesce(r.unit, d.unit, '{QUESTION}') FROM runs r
+        f"""SELECT DISTINCT dataset_fingerprint, coalesce(r.cluster, d.cluster, '{QUESTION}') FROM runs r
             LEFT JOIN datasets d ON d.fingerprint = r.dataset_fingerprint WHERE list_contains(?, run) ORDER BY ALL""",
         [every],
     ).fetchall():
         kinds.setdefault(data, []).append(kind)
     labels = {
-        (data, kind): units
-        for data, kind, units in connection.execute(
-            """SELECT q.dataset_fingerprint, u.kind, list(u.unit ORDER BY q.position) FROM questions q
-               JOIN units u USING (dataset_fingerprint, question) WHERE list_contains(?, q.dataset_fingerprint) GROUP BY ALL""",
+        (data, kind): clusters
+        for data, kind, clusters in connection.execute(
+            """SELECT q.dataset_fingerprint, u.kind, list(u.cluster ORDER BY q.position) FROM questions q
+               JOIN clusters u USING (dataset_fingerprint, question) WHERE list_contains(?, q.dataset_fingerprint) GROUP BY ALL""",
             [list(kinds)],
         ).fetchall()
     }
@@ -548,7 +548,7 @@ def sampled_by_data(connection: DuckDBPyConnection, runs_by_data: Mapping[str, S
         if len(stated) == 1:
             results[data] = Sampled(stated[0], labels.get((data, stated[0])))
         elif len(stated) > 1:
-            held = [[(kind, unit) for unit in labels[data, kind]] for kind in stated if (data, kind) in labels]
+            held = [[(kind, cluster) for cluster in labels[data, kind]] for kind in stated if (data, kind) in labels]
             results[data] = Sampled(" or ".join(stated), connected(list(zip(*held, strict=True))))
     return results
 
@@ -569,7 +569,7 @@ def score_columns_by_data(
                FROM questions WHERE list_contains(?, dataset_fingerprint) GROUP BY 1""",
             [list(runs_by_data)],
         ).fetchall()
-        units = sampled_by_data(connection, runs_by_data)
+        clusters = sampled_by_data(connection, runs_by_data)
         table = connection.sql(
             """SELECT w.data, s.run, s.metric,
                       list(struct_pack(place := q.position::BIGINT, score := coalesce(s.value, 'nan'),
@@ -581,7 +581,7 @@ def score_columns_by_data(
         ).to_arrow_table()
     results = {data: Columns([], Sampled(), {}, {}, {}) for data in runs_by_data}
     for data, ids in questions:
-        results[data] = Columns(ids, units[data], {}, {}, {})
+        results[data] = Columns(ids, clusters[data], {}, {}, {})
     names = zip(*(table[name].to_pylist() for name in ("data", "run", "metric")), strict=True)
     for (data, run, metric), columns in zip(names, table["said"], strict=True):
         positions, scores, unscored = map(_numbers, columns.values.flatten(), (np.int64, np.float64, np.int64))

@@ -21,11 +21,11 @@ import numpy as np
 import pyarrow as pa
 
 from benchmarks import columns
+from benchmarks.clusters import Sampled
 from benchmarks.core.errors import counted
 from benchmarks.registry import Benchmark
 from benchmarks.schema import SCORED, Passage, Question
 from benchmarks.styles.mix import STYLED
-from benchmarks.units import Sampled
 from judges.metric import Metric, Scores
 from methods.api import CAUSE, CODE, FAILED, KEPT_CALLS, MODEL, Call, Evidence, Indexed, Prediction, Usage, kept, reason
 from results.store.database import Database, now
@@ -137,6 +137,10 @@ def record(question: Question) -> str:
         value["metadata"] = scored
     if question.group is not None:
         value["group"] = question.group
+    if question.grades:
+        value["grades"] = dict(question.grades)
+    if question.excluded:
+        value["excluded"] = list(question.excluded)
     if STYLED in question.metadata:
         value[STYLED] = dict(question.metadata[STYLED])
     return json.dumps(value, ensure_ascii=False)
@@ -189,7 +193,7 @@ class Run:
         environment: Packages, hardware and code; shared by the runs made with them.
         origin: `run` (made here), `submitted`, or `verified` (submitted, and confirmed by a run made here).
         card: A submission's card.
-        unit: What was sampled, where an experiment states it (`put_benchmark` was given it); None: what the benchmark says.
+        cluster: What was sampled, where an experiment states it (`put_benchmark` was given it); None: what the benchmark says.
         replies: Which cached replies it may use (`Services.replies`).
     """
 
@@ -207,7 +211,7 @@ class Run:
     environment: Mapping[str, Any] = field(default_factory=dict)
     origin: str = "run"
     card: Mapping[str, Any] | None = None
-    unit: str | None = None
+    cluster: str | None = None
     replies: str = ""
 
 
@@ -297,7 +301,7 @@ class Store:
             insert(connection, "experiment_runs", members)
 
     def put_benchmark(self, benchmark: Benchmark, fingerprint: str, stated: Sampled | None = None) -> None:
-        """Keep a benchmark's card, its questions with their gold and their units, and its positive passages.
+        """Keep a benchmark's card, its questions with their gold and their clusters, and its positive passages.
 
         What is known of this fingerprint is not written again.
 
@@ -308,12 +312,12 @@ class Store:
         """
         own = benchmark.sampled()
         with self.database.writing() as connection:
-            known = "SELECT 1 FROM units WHERE dataset_fingerprint = ? AND kind = ?"
-            for unit in filter(None, (own, stated)):
-                if unit.labels is not None and not connection.execute(known, [fingerprint, unit.kind]).fetchone():
-                    ids, count = [q.id for q in benchmark.questions], len(unit.labels)
-                    same = {"dataset_fingerprint": [fingerprint] * count, "kind": [unit.kind] * count}
-                    insert(connection, "units", {**same, "question": ids, "unit": list(unit.labels)})
+            known = "SELECT 1 FROM clusters WHERE dataset_fingerprint = ? AND kind = ?"
+            for cluster in filter(None, (own, stated)):
+                if cluster.labels is not None and not connection.execute(known, [fingerprint, cluster.kind]).fetchone():
+                    ids, count = [q.id for q in benchmark.questions], len(cluster.labels)
+                    same = {"dataset_fingerprint": [fingerprint] * count, "kind": [cluster.kind] * count}
+                    insert(connection, "clusters", {**same, "question": ids, "cluster": list(cluster.labels)})
             if connection.execute("SELECT 1 FROM datasets WHERE fingerprint = ?", [fingerprint]).fetchone():
                 return
             card = benchmark.card.model_dump_json()
@@ -343,10 +347,10 @@ class Store:
             positives = dict.fromkeys(e for q in questions for e in q.evidence if e in benchmark.corpus)
             insert_passages(connection, benchmark.corpus.get(positives))
 
-    def put_unit(self, run: str, unit: str | None) -> None:
+    def put_cluster(self, run: str, cluster: str | None) -> None:
         """Say what was sampled, of a run of which something else may have been said before."""
         with self.database.writing() as connection:
-            connection.execute("UPDATE runs SET unit = ? WHERE run = ? AND unit IS DISTINCT FROM ?", [unit, run, unit])
+            connection.execute("UPDATE runs SET cluster = ? WHERE run = ? AND cluster IS DISTINCT FROM ?", [cluster, run, cluster])
 
     def put_cards(self, methods: Iterable[Mapping[str, Any]], metrics: Iterable[Metric]) -> None:
         """Keep method cards and metric definitions, the newest of each."""
@@ -398,7 +402,7 @@ class Store:
                 "origin": run.origin,
                 "card": None if run.card is None else json.dumps(run.card),
                 "environment": environment,
-                "unit": run.unit,
+                "cluster": run.cluster,
                 "replies": run.replies,
                 **style_of_name(run.dataset).row(),
             }

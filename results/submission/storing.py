@@ -141,7 +141,7 @@ def preview(report: Report, target: Target) -> dict[str, Estimate]:
 
 def to_json(results: dict[str, Estimate]) -> dict[str, Any]:
     """A preview as a JSON object; None stands for "no value"."""
-    names = ("value", "low", "high", "n", "unscorable", "withheld")
+    names = ("value", "low", "high", "n", "unscorable", "insufficient_data")
     return {metric: {name: plain(getattr(item, name)) for name in names} for metric, item in results.items()}
 
 

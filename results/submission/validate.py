@@ -28,7 +28,7 @@ from results.submission.rows import PROMPT, Row, RowReader, jsonl_rows
 
 LADDER = ("mrr@1", "precision@1", "hit@1", "recall@1", "recall@5", "recall@20", "mrr@10", "ndcg@10")
 """Ranking metrics between which invariants hold; computed to check them, whatever is shown."""
-RANKING_NEEDS = frozenset(("ranking", "texts", "graph"))
+RANKING_NEEDS = frozenset(("ranking", "texts", "graph", "pages"))
 """What a metric may need to be scored on rankings alone."""
 
 
@@ -252,7 +252,7 @@ class _Checker:
                 severity="warning",
                 try_this="retrieval_only: true in the card, if only rankings are meant",
             )
-        ranked = any(RANKING_NEEDS.intersection(metric.entry.needs) for metric in metrics)
+        ranked = any((RANKING_NEEDS - {"pages"}).intersection(metric.entry.needs) for metric in metrics)
         if ranked and kept and not any(item.evidence for item in kept) and self._setting.name != "closed_book":
             self._findings.add("no_evidence", "no row has evidence: ranking metrics will be 0", severity="warning")
         answered = [

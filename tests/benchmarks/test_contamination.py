@@ -48,9 +48,6 @@ def lines(path: Path, *rows) -> Path:
     return path
 
 
-# --- the index ---------------------------------------------------------------------------------------------------
-
-
 def grams(words, n):
     if len(words) < n:
         return [tuple(words)] if words else []
@@ -103,9 +100,6 @@ def test_an_index_of_nothing_finds_nothing():
     index = NgramIndex([[], []], 13)
     index.meet(np.array([0, 0], dtype=np.int32), lambda at: at)
     assert [values.tolist() for values in index.counts()] == [[0, 0], [0, 0], [NOWHERE, NOWHERE]]
-
-
-# --- the check ---------------------------------------------------------------------------------------------------
 
 
 pieces = st.lists(st.tuples(st.lists(st.sampled_from(WORDS[:3]), max_size=20), st.booleans()), min_size=1, max_size=12)
@@ -198,9 +192,6 @@ def test_the_first_place_is_of_the_first_file(benchmark_of, tmp_path):
     assert report.overlaps[0].first == f"{files[1]}:1"
     assert list(report.files.values()) == [1, 1, 1]
     assert report.words == 1 + 16 + 16
-
-
-# --- training files ----------------------------------------------------------------------------------------------
 
 
 def write_csv(path, delimiter=","):

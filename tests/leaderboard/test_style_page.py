@@ -111,8 +111,8 @@ def test_what_is_not_known_of_content_is_said(table: GapTable) -> None:
         table, rows=tuple(replace(row, gaps=tuple(replace(d, content_known=False) for d in row.gaps)) for row in table.rows)
     )
     assert row_of(style.gaps(forgotten), HOSTILE, "informal")[-4:] == ["–"] * 4
-    assert "recorded what a rewriting lost" in style.gaps_note(forgotten)
-    assert "recorded what a rewriting lost" not in style.gaps_note(table)
+    assert "unknown what restyling lost" in style.gaps_note(forgotten)
+    assert "unknown what restyling lost" not in style.gaps_note(table)
 
 
 def test_the_chart_of_drops_has_each_drop_once(table: GapTable) -> None:

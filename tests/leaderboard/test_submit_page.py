@@ -122,7 +122,7 @@ def test_a_submission_is_previewed_as_the_board_will_show_it_and_stored_on_the_s
     for metric, cell in rows["half right"].cells.items():
         mine = rows["my-method@1"].cells[metric].estimate
         # The preview's number and interval are those that the board computes from what was stored.
-        shown = "" if mine.withheld else f" [{100 * mine.low:.1f}, {100 * mine.high:.1f}]"
+        shown = "" if mine.insufficient_data else f" [{100 * mine.low:.1f}, {100 * mine.high:.1f}]"
         assert f"{100 * mine.value:.1f}{shown}" in lines[1]
         assert mine.value < cell.estimate.value
     page.test.button(key="another").click().run()
@@ -299,7 +299,7 @@ def test_a_key_in_a_card_is_not_shown_on_any_page(app: Start, sent: Any) -> None
 def test_what_may_not_be_compared_has_no_place_in_the_preview(sent: Any) -> None:
     (board,) = boards(Store(sent.folder))
     (metric, *_), (row, *_) = board.metrics, board.rows
-    worth = {metric: {"value": 1.0, "low": 0.9, "high": 1.0, "n": 10, "withheld": ""}}
+    worth = {metric: {"value": 1.0, "low": 0.9, "high": 1.0, "n": 10, "insufficient_data": ""}}
 
     def places(board: Any, **options: Any) -> list[tuple[str, str]]:
         node = submission.preview("theirs@1", worth, board, [metric], {}, **options)

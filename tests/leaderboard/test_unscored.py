@@ -87,10 +87,10 @@ def test_cells_of_the_matrix_show_the_share_that_has_no_verdict(export: Export) 
         assert sum("unscored" in text for text in cells) == 1
         assert any(responses[method] in text for text in cells)
     assert "unscored" not in " ".join(line(tree, "strong").texts())
-    (withheld,) = [cell for cell in board.cells.values() if cell.run.method == "bm25" and cell.unscored]
-    assert withheld.bounds is not None
-    assert (withheld.bounds.if_wrong, withheld.bounds.if_right, withheld.band) == (0.0, 1.0, None)
-    assert "60 of 60 verdicts are missing" in withheld.bounds.withheld
+    (incomplete,) = [cell for cell in board.cells.values() if cell.run.method == "bm25" and cell.unscored]
+    assert incomplete.bounds is not None
+    assert (incomplete.bounds.if_wrong, incomplete.bounds.if_right, incomplete.band) == (0.0, 1.0, None)
+    assert "60 of 60 verdicts are missing" in incomplete.bounds.incomplete
     (few,) = [cell for cell in board.cells.values() if cell.run.method == "dense" and cell.unscored]
     assert few.bounds is not None
     assert few.bounds.if_right - few.bounds.if_wrong == pytest.approx(3 / 60)
@@ -106,7 +106,7 @@ def test_exports_of_the_matrix_show_it_too(export: Export) -> None:
     markdown, latex = exports.markdown(export), exports.latex(export)
     assert next(row for row in markdown.splitlines() if "dense" in row).count(", 5 % unscored") == 1
     assert r", 5 \% unscored" in latex
-    assert " &  & " in next(row for row in latex.splitlines() if row.startswith("bm25 "))  # a withheld value leaves its cell empty
+    assert " &  & " in next(row for row in latex.splitlines() if row.startswith("bm25 "))  # an incomplete value leaves its cell empty
     assert response in markdown
     assert response.replace("%", r"\%") in latex
     assert response in str(picture(export))

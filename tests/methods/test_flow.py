@@ -86,6 +86,18 @@ def test_a_slow_question_holds_up_no_other_and_no_more_than_asked_for_are_under_
     assert most == 4
 
 
+def test_stream_holds_no_task_that_has_finished() -> None:
+    async def program(item: int) -> int:
+        return item
+
+    before = list(flow._streams)
+    held = []
+    for _ in flow.stream(program, range(50), 3):
+        (running,) = [tasks for tasks in flow._streams if not any(tasks is other for other in before)]
+        held.append(len(running))
+    assert max(held) < 3
+
+
 def test_an_error_or_a_caller_that_stops_cancels_the_others() -> None:
     cancelled: list[int] = []
 

@@ -117,14 +117,14 @@ def test_a_dictionary_a_file_and_a_read_experiment_are_the_same_work(tmp_path: P
 
 @pytest.mark.slow
 def test_the_table_is_the_board_that_the_command_line_shows(results: Results) -> None:
-    (board,) = boards(results.store.store, "small")
+    (board,) = boards(results.store, "small")
     table = results.table()
     assert len(table) == len(board.rows) * len(board.metrics) == 9
     for row in board.rows:
         for metric, cell in row.cells.items():
             line = table[(table.method == row.run.method) & (table.metric == metric)].iloc[0]
             np.testing.assert_equal([line.value, line.low, line.high], [cell.estimate.value, cell.estimate.low, cell.estimate.high])
-            assert pd.isna(line.p_holm) == (cell.difference is None or bool(cell.difference.withheld))
+            assert pd.isna(line.p_holm) == (cell.difference is None or bool(cell.difference.insufficient_data))
 
 
 def test_means_of_the_scores_are_the_tables_values(results: Results) -> None:
@@ -206,12 +206,12 @@ def test_a_mistake_is_a_user_error_and_makes_no_store(value: Any, options: dict[
 
 @pytest.mark.slow
 def test_what_was_run_is_loaded_again(results: Results) -> None:
-    loaded = load_results(results.store.store.folder, "small")
+    loaded = load_results(results.store.folder, "small")
     pd.testing.assert_frame_equal(loaded.table(), results.table())
-    assert loaded.experiment == load_results(results.store.store.folder).experiment == "small"
-    assert len(load_results(results.store.store.folder, every=True).runs) == 3
+    assert loaded.experiment == load_results(results.store.folder).experiment == "small"
+    assert len(load_results(results.store.folder, every=True).runs) == 3
     # A single metric need not be a list.
-    only, listed = (load_results(results.store.store.folder, metrics=value, reference="random") for value in ("f1", ["f1"]))
+    only, listed = (load_results(results.store.folder, metrics=value, reference="random") for value in ("f1", ["f1"]))
     assert {row.metric.partition("(")[0] for row in only.table().itertuples()} == {"f1"}
     assert only.boards[0].reference == "random"
     pd.testing.assert_frame_equal(only.table(), listed.table())
@@ -221,9 +221,9 @@ def test_a_store_that_is_not_there_or_lacks_the_experiment_is_an_error(results: 
     with pytest.raises(UserError, match="no store here"):
         load_results(tmp_path / "none")
     with pytest.raises(UserError, match="did you mean 'small'"):
-        load_results(results.store.store.folder, "smal")
+        load_results(results.store.folder, "smal")
     with pytest.raises(UserError, match="unknown stored metric"):
-        load_results(results.store.store.folder, metrics=["bleu"])
+        load_results(results.store.folder, metrics=["bleu"])
 
 
 @pytest.mark.parametrize(
@@ -239,7 +239,7 @@ def test_a_store_that_is_not_there_or_lacks_the_experiment_is_an_error(results: 
 )
 def test_an_argument_of_the_wrong_kind_is_named(results: Results, options: dict[str, Any], response: str) -> None:
     with pytest.raises(UserError, match=response):
-        load_results(**{"store": results.store.store.folder} | options)
+        load_results(**{"store": results.store.folder} | options)
 
 
 def test_messages_speak_of_arguments_and_not_of_options(tmp_path: Path) -> None:
@@ -254,7 +254,7 @@ def test_messages_speak_of_arguments_and_not_of_options(tmp_path: Path) -> None:
 
 
 def test_the_store_of_the_environment_is_the_default(results: Results, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("RAGMETER_STORE", str(results.store.store.folder))
+    monkeypatch.setenv("RAGMETER_STORE", str(results.store.folder))
     assert load_results().experiment == "small"
     assert compare("random", "bm25", metric="em").n == 12
 
@@ -264,7 +264,7 @@ def test_the_store_of_the_environment_is_the_default(results: Results, monkeypat
 
 @pytest.fixture(scope="module")
 def compared(results: Results) -> Compared:
-    return compare("random", "bm25", metric="recall@5", store=results.store.store.folder)
+    return compare("random", "bm25", metric="recall@5", store=results.store.folder)
 
 
 @pytest.mark.slow
@@ -276,14 +276,14 @@ def test_a_comparison_is_the_paired_statistics_of_the_scores(results: Results, c
     assert compared.wins + compared.ties + compared.losses == compared.n == 12
     low, high = compared.interval
     assert low < compared.difference < high
-    assert compared.p == diff(results.store.store, compared.a, compared.b, metrics=[compared.metric]).numbers[0].difference.p  # type: ignore[union-attr]
+    assert compared.p == diff(results.store, compared.a, compared.b, metrics=[compared.metric]).numbers[0].difference.p  # type: ignore[union-attr]
     questions = compared.questions()
     assert questions.difference.mean() == pytest.approx(compared.difference)
     assert (questions.difference > 0).sum() == compared.wins
 
 
 def test_the_other_way_round_is_the_mirror_image(results: Results, compared: Compared) -> None:
-    other = compare("bm25", "random", metric="recall@5", store=results.store.store.folder)
+    other = compare("bm25", "random", metric="recall@5", store=results.store.folder)
     assert compared.difference == pytest.approx(-other.difference)
     assert (compared.wins, compared.ties, compared.losses) == (other.losses, other.ties, other.wins)
 
@@ -297,8 +297,8 @@ def test_wins_are_in_the_metrics_own_direction(compared: Compared) -> None:
 
 def test_runs_are_named_by_text_or_taken_from_results(results: Results) -> None:
     bm25, random, _ = results.runs
-    by_row = compare(random, bm25, store=results.store.store.folder)
-    by_path = compare(random.path, bm25.run[:8], metric=by_row.metric, store=results.store.store.folder)
+    by_row = compare(random, bm25, store=results.store.folder)
+    by_path = compare(random.path, bm25.run[:8], metric=by_row.metric, store=results.store.folder)
     assert by_row.difference == by_path.difference
     assert by_row.metric.startswith("em")
 
@@ -309,7 +309,7 @@ def test_runs_are_named_by_text_or_taken_from_results(results: Results) -> None:
 )
 def test_a_comparison_of_what_is_not_there_is_an_error(results: Results, a: str, b: str, metric: str, response: str) -> None:
     with pytest.raises(UserError, match=response):
-        compare(a, b, metric=metric, store=results.store.store.folder)
+        compare(a, b, metric=metric, store=results.store.folder)
 
 
 @pytest.mark.parametrize(
@@ -322,16 +322,16 @@ def test_a_comparison_of_what_is_not_there_is_an_error(results: Results, a: str,
 )
 def test_a_comparison_of_what_is_no_name_names_the_argument(results: Results, a: Any, b: Any, metric: Any, response: str) -> None:
     with pytest.raises(UserError, match=response):
-        compare(a, b, metric=metric, store=results.store.store.folder)
+        compare(a, b, metric=metric, store=results.store.folder)
 
 
 @pytest.mark.slow
 def test_a_limit_asks_only_the_first_questions_and_runs_about_different_ones_are_not_compared(results: Results) -> None:
-    few = run(SMALL | {"name": "fewer", "methods": [{"id": "bm25"}]}, store=results.store.store.folder, limit=5)
+    few = run(SMALL | {"name": "fewer", "methods": [{"id": "bm25"}]}, store=results.store.folder, limit=5)
     assert [item.questions for item in few.runs] == [5]
     assert queries.experiment(few.store).limit == 5
     with pytest.raises(UserError, match="different questions"):
-        compare("small/random", "fewer/bm25", metric="f1", store=results.store.store.folder)
+        compare("small/random", "fewer/bm25", metric="f1", store=results.store.folder)
 
 
 # -- what is shown -------------------------------------------------------------------------------------------------
@@ -361,7 +361,7 @@ def test_a_hostile_name_of_a_method_cannot_become_a_tag(results: Results) -> Non
     page = board_html(replace(board, rows=rows, dataset=evil))
     assert "<script" not in page
     assert page.count("&lt;script&gt;") >= 5
-    compared = compare(*results.runs[:2], metric="em", store=results.store.store.folder)
+    compared = compare(*results.runs[:2], metric="em", store=results.store.folder)
     assert "<script" not in replace(compared, a=replace(compared.a, method=evil))._repr_html_()
 
 
@@ -375,7 +375,7 @@ def test_print_shows_what_the_terminal_shows(results: Results) -> None:
 
 def test_nothing_scored_yet_is_nan_not_zero(results: Results) -> None:
     assert not np.isnan(results.scores().value).any()
-    empty = Results(results.store.store, None, ())
+    empty = Results(results.store, None, ())
     assert len(empty.table()) == len(empty.scores()) == len(empty.answers()) == 0
     assert empty._repr_html_() == "<p>no run yet</p>"
 

@@ -77,9 +77,9 @@ def test_methods_are_compared_with_the_reference_and_controls_are_not(store: Sto
     assert result["gold"].cells["em#v1"].difference is None
     assert result["gold"].control
     one, expected = result["dense"].cells["em#v1"].difference, difference(SCORES["dense"], SCORES["bm25"])
-    assert (one.value, one.wins, one.units) == (expected.value, expected.wins, 3)
+    assert (one.value, one.wins, one.clusters) == (expected.value, expected.wins, 3)
     # Three questions decide nothing: no interval, no p-value, and the reason.
-    assert one.withheld == expected.withheld == "3 units, fewer than 10"
+    assert one.insufficient_data == expected.insufficient_data == "3 clusters, fewer than 10"
     assert all(map(math.isnan, (one.low, one.high, one.p, result["dense"].cells["em#v1"].p_holm)))
 
 
@@ -88,7 +88,7 @@ def test_questions_of_a_document_are_resampled_together(store: Store, fill: Fill
     fill(store, ["a", "a", "b", "b"])
     (board,) = boards(store, "toy")
     assert board.sampled.in_words(board.questions) == "4 questions in 2 documents"
-    assert (board.to_json()["unit"], board.to_json()["units"]) == ("document", 2)
+    assert (board.to_json()["cluster"], board.to_json()["clusters"]) == ("document", 2)
 
 
 def test_the_board_is_json_without_nan(store: Store, fill: Fill) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import duckdb
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -85,6 +86,26 @@ def test_an_export_merged_into_an_empty_store_is_the_store(tmp_path: Path) -> No
     assert [run.status for run in queries.runs(copy, "e")] == [FINISHED, RUNNING]
     assert queries.runs(copy, "e")[0].environment == {"python": "3"}
     assert queries.runs(copy, "e")[0].metrics == (METRIC,)
+
+
+def test_export_of_schema_9_imports_its_clusters(tmp_path: Path) -> None:
+    store, copy, old = Store(tmp_path / "a"), Store(tmp_path / "b"), tmp_path / "old"
+    fill(store, "r1", [0])
+    with store.database.writing() as connection:
+        connection.execute("UPDATE runs SET cluster = 'topic'")
+        connection.execute("INSERT INTO datasets VALUES ('d1', 'toy:dev', '{}', 1, 0, '{}', 'document')")
+        connection.execute("INSERT INTO clusters VALUES ('d1', 'document', 'q0', 'x')")
+    exchange.export(store, old)
+    manifest = json.loads((old / exchange.MANIFEST).read_text("utf-8"))
+    manifest |= {"schema": 9, "rows": {{"clusters": "units"}.get(name, name): count for name, count in manifest["rows"].items()}}
+    (old / exchange.MANIFEST).write_text(json.dumps(manifest), "utf-8")
+    for now, then in {"runs": "runs", "datasets": "datasets", "clusters": "units"}.items():
+        rows_then = duckdb.sql(f"SELECT * RENAME (cluster AS unit) FROM '{old / now}.parquet'").to_arrow_table()
+        (old / f"{now}.parquet").unlink()
+        pq.write_table(rows_then, old / f"{then}.parquet")
+    exchange.merge(copy, old)
+    for table in ("runs", "datasets", "clusters"):
+        assert rows(copy, table) == rows(store, table)
 
 
 @pytest.mark.slow

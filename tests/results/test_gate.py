@@ -113,8 +113,8 @@ def test_a_tiny_question_set_cannot_tell_and_says_how_many_could(store: Store) -
     assert (result.outcome, result.exit_code) == ("inconclusive", 101)
     assert verdict.decision.difference.n == 12
     assert verdict.detectable > 0.1
-    assert verdict.units_needed is not None
-    assert verdict.units_needed > 500
+    assert verdict.clusters_needed is not None
+    assert verdict.clusters_needed > 500
 
 
 @pytest.mark.slow
@@ -139,8 +139,8 @@ def test_no_loss_seen_is_a_pass_from_the_number_on_that_the_rule_of_three_says(s
     assert result.outcome == outcome
     if outcome == "inconclusive":
         (verdict,) = result.verdicts
-        assert verdict.units_needed == 368
-        assert any("none of 367 units got worse" in remark for remark in result.remarks)
+        assert verdict.clusters_needed == 368
+        assert any("none of 367 clusters got worse" in remark for remark in result.remarks)
 
 
 @pytest.mark.slow
@@ -173,14 +173,14 @@ def binomtest_high(losses: float, count: int) -> float:
     return float(beta.ppf(0.975, losses + 1, count - losses))
 
 
-def test_the_units_needed_against_rare_losses_are_enough_and_not_one_too_many() -> None:
+def test_the_clusters_needed_against_rare_losses_are_enough_and_not_one_too_many() -> None:
     seen = np.r_[np.zeros(3), np.ones(297)]
     decision = non_inferiority(seen, np.ones(300), margin=0.02)
     assert decision.outcome == "inconclusive"
-    needed = decision.units_needed
+    needed = decision.clusters_needed
     assert needed is not None
     assert binomtest_high(0.01 * needed, needed) < 0.02
-    assert non_inferiority(seen, np.ones(300), margin=0.01).units_needed is None, "at the rate seen no number would do"
+    assert non_inferiority(seen, np.ones(300), margin=0.01).clusters_needed is None, "at the rate seen no number would do"
 
 
 def test_a_run_against_itself_is_not_tested_and_not_recorded(store: Store) -> None:
@@ -366,19 +366,19 @@ def test_questions_of_one_document_count_as_one(store: Store) -> None:
     two = run_of(store, benchmark, "two", {F1: coin(2, 600, 0.55)})
     result = ask(store, item, two, metrics=["f1"], margin=0.01)
     assert result.sampled.in_words(600) == "600 questions in 6 documents"
-    assert "6 units, fewer than 10" in result.verdicts[0].held_back[0]
-    assert result.verdicts[0].decision.difference.units == 6
+    assert "6 clusters, fewer than 10" in result.verdicts[0].held_back[0]
+    assert result.verdicts[0].decision.difference.clusters == 6
 
 
 @pytest.mark.slow
-def test_runs_that_state_different_units_are_compared_over_both_and_named(store: Store) -> None:
+def test_runs_that_state_different_clusters_are_compared_over_both_and_named(store: Store) -> None:
     benchmark = questions(store, 600, documents=60)
     runs = [run_of(store, benchmark, name, {F1: coin(seed, 600, 0.6)}) for seed, name in enumerate(("one", "two"))]
-    store.put_unit(runs[1].run, "question")
+    store.put_cluster(runs[1].run, "question")
     assert ask(store, runs[1], runs[1], metrics=["f1"], margin=0.01).sampled.count(600) == 600
     both = ask(store, *runs, metrics=["f1"], margin=0.01)
     assert (both.sampled.kind, both.sampled.count(600)) == ("document or question", 60)
-    assert both.verdicts[0].decision.difference.units == 60
+    assert both.verdicts[0].decision.difference.clusters == 60
 
 
 @pytest.mark.slow

@@ -253,7 +253,7 @@ def test_a_forked_child_opens_the_file_for_itself(folder: Path) -> None:
 ALONE = """
 import sys, time
 from pathlib import Path
-from results import database
+from results.store import database
 from results.store.store import Store
 database.IDLE_S = 600.0
 store = Store(Path(sys.argv[1]))

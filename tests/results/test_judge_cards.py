@@ -160,7 +160,7 @@ def test_two_people_on_one_item_count_as_their_mean(store: Store, run: RunRow, t
 
 
 @pytest.mark.slow
-def test_labels_of_one_document_are_one_witness(store: Store, fill: Any, tmp_path: Path) -> None:
+def test_labels_of_one_document_are_one_cluster(store: Store, fill: Any, tmp_path: Path) -> None:
     documents = [f"d{n // 4}" for n in range(N)]
     run = fill(store, {"bm25": ["x"] * N}, GOLDS, metrics=(), documents=documents)["bm25"]
     values = [float(n % 3 == 0) for n in range(N)]

@@ -135,7 +135,7 @@ def test_differences_are_exact_sign_tests_corrected_over_their_family(store: Sto
         delta = scores[item.run.run] - scores[base.run]
         wins, losses = int((delta > 0).sum()), int((delta < 0).sum())
         tested = wins + losses >= FEWEST_CHANGED
-        # What is withheld counts as tested.
+        # A pair with insufficient data counts as tested.
         plain[row, column] = binomtest(wins, wins + losses).pvalue if tested else 1.0
         assert item.paired.value == pytest.approx(np.nanmean(delta))
         assert item.paired.p == pytest.approx(plain[row, column] if tested else math.nan, nan_ok=True)
@@ -266,24 +266,24 @@ def test_two_runs_of_one_name_on_one_benchmark_are_two_systems(store: Store) -> 
     assert len({row.key for row in results}) == 2
 
 
-def test_shared_documents_are_one_unit(store: Store) -> None:
+def test_shared_documents_are_one_cluster(store: Store) -> None:
     shown = columns(store)[:1]
     before = read(store, shown)[shown[0].key]
     with store.database.writing() as connection:
         connection.execute(
-            """INSERT INTO units SELECT dataset_fingerprint, 'document', question, 'd' || position // 6 FROM questions
+            """INSERT INTO clusters SELECT dataset_fingerprint, 'document', question, 'd' || position // 6 FROM questions
                WHERE dataset_fingerprint = ?""",
             [shown[0].first.dataset_fingerprint],
         )
-        connection.execute("UPDATE runs SET unit = 'document'")
+        connection.execute("UPDATE runs SET cluster = 'document'")
     try:
         result = read(store, shown)[shown[0].key]
     finally:
         with store.database.writing() as connection:
-            connection.execute("UPDATE runs SET unit = NULL")
-            connection.execute("DELETE FROM units")
+            connection.execute("UPDATE runs SET cluster = NULL")
+            connection.execute("DELETE FROM clusters")
     assert (result.sampled.kind, before.sampled.kind) == ("document", "question")
-    assert set(result.means.units) == {5, 10}  # the run in progress has half of them
+    assert set(result.means.clusters) == {5, 10}  # the run in progress has half of them
     assert result.means.value == pytest.approx(before.means.value)
 
 

@@ -197,7 +197,7 @@ def holding(code: str, folder: Path) -> Iterator[subprocess.Popen[str]]:
 
 OTHER_PROGRAM = "import sys, duckdb; kept = duckdb.connect(sys.argv[1] + '/store.duckdb', read_only=True)"
 WRITER = (
-    "import sys, os, signal; from pathlib import Path; from results import database; database.IDLE_S = 600.0; "
+    "import sys, os, signal; from pathlib import Path; from results.store import database; database.IDLE_S = 600.0; "
     "d = database.Database(Path(sys.argv[1])); c = d.writing(); c.__enter__()"
 )
 

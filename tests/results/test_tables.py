@@ -165,18 +165,18 @@ def test_latex_compiles(board: Board, typeset: Callable[[str, Path], int], tmp_p
 
 
 @pytest.mark.slow
-def test_what_is_withheld_has_one_line_below_and_no_mark_in_a_cell(board: Board) -> None:
+def test_insufficient_data_has_one_line_below_and_no_mark_in_a_cell(board: Board) -> None:
     from rich.console import Console
 
     from ragmeter.show.board_text import show_board
-    from results.boards.tables import could_have_shown, why_withheld
+    from results.boards.tables import could_have_shown, insufficient_data_notes
 
     (seen,) = could_have_shown(board)
     assert "80 % power" in seen
-    gone = {"low": math.nan, "high": math.nan, "withheld": "4 units, fewer than 10"}
+    gone = {"low": math.nan, "high": math.nan, "insufficient_data": "4 clusters, fewer than 10"}
     cells = [{metric: replace(cell, estimate=replace(cell.estimate, **gone)) for metric, cell in row.cells.items()} for row in board.rows]
     few = replace(board, rows=tuple(replace(row, cells=own) for row, own in zip(board.rows, cells, strict=True)))
-    (line,) = why_withheld(few)
+    (line,) = insufficient_data_notes(few)
     assert "4 questions, fewer than 10 (3 values)" in line
     console = Console(width=200, record=True, file=io.StringIO())
     show_board(few, console)

@@ -1,4 +1,4 @@
-"""Verdicts that are missing: bounds against hand-computed values, withheld cells everywhere, tests that hold at both ends."""
+"""Verdicts that are missing: bounds against hand-computed values, incomplete cells everywhere, tests that hold at both ends."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from results.boards.board import Board, add_columns, boards, positions
 from results.boards.matrix import Column, Matrix, matrix, ranked_cells
 from results.boards.systems import Wanted, figures, systems
 from results.boards.tables import render
-from results.boards.unread import Ends, Missing, at_both_ends, bounds_of, why_withheld
+from results.boards.unread import Ends, Missing, at_both_ends, bounds_of, why_incomplete
 from results.judging import judgments
 from results.judging.battles import battle_boards
 from results.statistics.battles import Verdict, win_rates
@@ -57,7 +57,7 @@ def test_measure_without_ends_has_no_bounds() -> None:
 
 
 @pytest.mark.parametrize(
-    ("missing", "scorable", "most", "withheld"),
+    ("missing", "scorable", "most", "incomplete"),
     [
         (Missing(106), 120, 0.05, True),
         (Missing(6), 120, 0.05, False),
@@ -71,8 +71,8 @@ def test_measure_without_ends_has_no_bounds() -> None:
         (Missing(0), 0, 0.05, False),
     ],
 )
-def test_value_is_withheld_if_too_many_verdicts_are_missing(missing: Missing, scorable: int, most: float, withheld: bool) -> None:
-    assert bool(why_withheld(missing, scorable, most)) == withheld
+def test_value_is_not_shown_if_too_many_verdicts_are_missing(missing: Missing, scorable: int, most: float, incomplete: bool) -> None:
+    assert bool(why_incomplete(missing, scorable, most)) == incomplete
 
 
 @given(st.lists(st.tuples(st.sampled_from([0.0, 1.0]), st.booleans()), min_size=1, max_size=30))
@@ -135,19 +135,19 @@ def many(fill: Any, store: Store, *names: str, questions: int = 40) -> dict[str,
     return fill(store, dict.fromkeys(names, ["x"] * questions), golds, metrics=(), reference=names[0])  # type: ignore[no-any-return]
 
 
-def test_withheld_cell_has_no_value_in_any_form(store: Store, fill: Any) -> None:
+def test_incomplete_cell_has_no_value_in_any_form(store: Store, fill: Any) -> None:
     runs = many(fill, store, "bm25", "dense")
     put(store, runs["bm25"], [1.0] * 10 + [0.0] * 30)
     put(store, runs["dense"], [1.0] * 14 + ["no verdict"] * 26, shortcut=13)
     (board,) = boards(store, "toy")
-    read, withheld = (row.cells[ACCURACY] for row in board.rows)
-    assert (read.estimate.value, read.withheld, read.bounds.unread) == (0.25, "", 0)
-    assert math.isnan(withheld.estimate.value)
-    assert withheld.apart == withheld.withheld
-    assert withheld.difference is None
-    assert withheld.withheld.startswith("incomplete: 26 of 40 verdicts are missing")
+    read, incomplete = (row.cells[ACCURACY] for row in board.rows)
+    assert (read.estimate.value, read.incomplete, read.bounds.unread) == (0.25, "", 0)
+    assert math.isnan(incomplete.estimate.value)
+    assert incomplete.apart == incomplete.incomplete
+    assert incomplete.difference is None
+    assert incomplete.incomplete.startswith("incomplete: 26 of 40 verdicts are missing")
     shown = board.to_json()["rows"][1]["metrics"][ACCURACY]
-    wanted = {"value": None, "low_if_wrong": 0.35, "high_if_right": 1.0, "unread": 26, "scorable": 40, "incomplete": withheld.withheld}
+    wanted = {"value": None, "low_if_wrong": 0.35, "high_if_right": 1.0, "unread": 26, "scorable": 40, "incomplete": incomplete.incomplete}
     assert {key: shown[key] for key in wanted} == wanted
     json.dumps(board.to_json(), allow_nan=False)
     terminal, for_markdown, for_latex, csv = texts(board)
@@ -177,7 +177,7 @@ def test_few_missing_verdicts_are_shown_with_bounds(store: Store, fill: Any) -> 
 
 
 def test_star_needs_both_ends(store: Store, fill: Any) -> None:
-    """Of 19 questions no value is withheld, but 9 open verdicts leave open who is ahead."""
+    """Of 19 questions every value is shown, but 9 open verdicts leave open who is ahead."""
     runs = many(fill, store, "bm25", "dense", questions=19)
     put(store, runs["bm25"], [0.0] * 19)
     put(store, runs["dense"], [1.0] * 10 + ["no verdict"] * 9)
@@ -195,21 +195,21 @@ def test_star_needs_both_ends(store: Store, fill: Any) -> None:
 def test_experiment_sets_the_share_that_may_be_missing(store: Store, fill: Any) -> None:
     run = many(fill, store, "bm25")["bm25"]
     put(store, run, [1.0] * 30 + ["no verdict"] * 10)
-    assert boards(store, "toy")[0].rows[0].cells[ACCURACY].withheld
+    assert boards(store, "toy")[0].rows[0].cells[ACCURACY].incomplete
     with store.database.writing() as connection:
         connection.execute("UPDATE experiments SET source = 'name: toy\nmax_unscored: 0.3\n'")
     assert boards(store, "toy")[0].rows[0].cells[ACCURACY].estimate.value == 1.0
     assert judgments.judged(store, run.run, MATCH, retry_unscored=True) == {f"q{n}" for n in range(30)}
 
 
-def test_answer_that_claims_nothing_is_bounded_but_not_withheld(store: Store, fill: Any) -> None:
+def test_answer_that_claims_nothing_is_bounded_and_shown(store: Store, fill: Any) -> None:
     run = many(fill, store, "bm25")["bm25"]
     put(store, run, [1.0] * 30 + [NOTHING_CLAIMED[0]] * 10)
     cell = boards(store, "toy")[0].rows[0].cells[ACCURACY]
-    assert (cell.estimate.value, cell.bounds.if_wrong, cell.withheld) == (1.0, 0.75, "")
+    assert (cell.estimate.value, cell.bounds.if_wrong, cell.incomplete) == (1.0, 0.75, "")
 
 
-def test_withheld_cell_of_the_matrix_has_no_rank(store: Store, fill: Any) -> None:
+def test_incomplete_cell_of_the_matrix_has_no_rank(store: Store, fill: Any) -> None:
     runs = many(fill, store, "bm25", "dense", "fused")
     put(store, runs["bm25"], [1.0] * 10 + [0.0] * 30)
     put(store, runs["dense"], [1.0] * 14 + ["no verdict"] * 26)
@@ -224,7 +224,7 @@ def test_withheld_cell_of_the_matrix_has_no_rank(store: Store, fill: Any) -> Non
     assert cells["fused"].band.rank == 1
     put(store, runs["bm25"], ["no verdict", *[1.0] * 37, *["no verdict"] * 2])
     cells = matrix_of(store, list(runs.values()), ACCURACY).cells
-    assert all(cell.withheld for (_, _), cell in cells.items() if cell.run.method != "fused")
+    assert all(cell.insufficient_data for (_, _), cell in cells.items() if cell.run.method != "fused")
 
 
 def test_matrix_tests_hold_at_both_ends(store: Store, fill: Any) -> None:
@@ -249,7 +249,7 @@ def matrix_of(store: Store, runs: list[RunRow], metric: str) -> Matrix:
 # -- Pairs --
 
 
-def test_win_rate_holds_at_both_ends_or_is_withheld() -> None:
+def test_win_rate_holds_at_both_ends_or_is_not_shown() -> None:
     def rate(*verdicts: Verdict) -> Any:
         numbers = np.arange(len(verdicts))
         zeros = np.zeros_like(numbers)
@@ -261,7 +261,7 @@ def test_win_rate_holds_at_both_ends_or_is_withheld() -> None:
     assert rate(*[Verdict.WIN] * 12, *[Verdict.UNSCORED] * 12).p == 1.0
 
 
-def test_withheld_win_rate_has_no_number(store: Store, fill: Any) -> None:
+def test_incomplete_win_rate_has_no_number(store: Store, fill: Any) -> None:
     runs = many(fill, store, "bm25", "dense")
     one, other = sorted(run.run for run in runs.values())
     match = judgments.Match(runs["bm25"].dataset_fingerprint, "distractor", one, other)
@@ -277,9 +277,9 @@ def test_withheld_win_rate_has_no_number(store: Store, fill: Any) -> None:
     (board,) = battle_boards(store, list(runs.values()), "bm25")
     (pairing, *_) = board.pairings
     assert pairing.won is None
-    assert pairing.withheld.startswith("incomplete: 10 of 40 verdicts are missing")
+    assert pairing.incomplete.startswith("incomplete: 10 of 40 verdicts are missing")
     shown = board.to_json()["pairings"][0]
-    assert (shown["with_ties"]["value"], shown["decided"]["value"], shown["incomplete"]) == (None, None, pairing.withheld)
+    assert (shown["with_ties"]["value"], shown["decided"]["value"], shown["incomplete"]) == (None, None, pairing.incomplete)
     console = Console(width=200, record=True, file=io.StringIO())
     show_battles(board, console)
     text = console.export_text()

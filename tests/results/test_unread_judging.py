@@ -89,10 +89,10 @@ def test_unreadable_judge_gives_no_number(store: Store, fill: Any, judged: Judge
     code, rows, err = judged(lambda prompt: "Sure! I compared both carefully and there is a lot to say.")
     row, unread = rows["random accuracy"], QUESTIONS - exact
     assert (row["unread"], row["scorable"], row["low_if_wrong"], row["high_if_right"]) == (unread, QUESTIONS, exact / QUESTIONS, 1.0)
-    withheld = unread > 2
-    assert (row["value"] is None) == withheld
-    assert code == (3 if withheld else 0)
-    assert (f"{unread} of {QUESTIONS} verdicts are missing" in " ".join(err.split())) == withheld
+    incomplete = unread > 2
+    assert (row["value"] is None) == incomplete
+    assert code == (3 if incomplete else 0)
+    assert (f"{unread} of {QUESTIONS} verdicts are missing" in " ".join(err.split())) == incomplete
 
 
 def test_missing_verdicts_withhold_the_cell(store: Store, fill: Any, judged: Judged) -> None:

@@ -15,13 +15,12 @@ from pydantic import Field
 from benchmarks.schema import Passage
 from benchmarks.text import sentences
 from methods.api import Services
-from methods.baselines.end_to_end.program import NO_END, NO_ROOM, SearchingConfig, Session, behind, register_program
 from methods.flow import Batcher
 from methods.models.causal import CausalConfig, CausalModel, Generation
+from methods.models.formats import own_format
 from methods.models.likelihood import ScoringConfig
-from methods.models.pocket import answer_prompt
-from methods.models.weights import POCKET
-from methods.readers.extract import short
+from methods.program import NO_END, NO_ROOM, SearchingConfig, Session, behind, register_program
+from methods.readers.extract import short_answer
 from methods.readers.prompts import longest_prefix, numbered
 
 ANSWER_IS = "answer is"
@@ -34,7 +33,9 @@ class FlareConfig(SearchingConfig, CausalConfig):
     max_new_tokens: int = Field(64, ge=1, description="longest draft")
     sentences: int = Field(4, ge=1, description="of an answer at most (256 tokens)")
     unsure: float = Field(0.8, ge=0, le=1, description="a draft with a token no likelier than this is searched with")
-    left_out: float = Field(0.4, ge=0, le=1, description="tokens no likelier than this are no part of the query")
+    left_out: float = Field(
+        0.4, ge=0, le=1, description="leave tokens of a draft out of the search query if the model gave them at most this probability"
+    )
 
 
 class Writer:
@@ -47,24 +48,25 @@ class Writer:
 
     def __init__(self, config: FlareConfig, services: Services) -> None:
         self.config = config
+        self.own_format = own_format(config.model)
         self._model = CausalModel(config, services.device)
         self._write: Batcher[str, tuple[Generation, list[float]]] = Batcher(
-            self._written, 4 * config.batch_size, device=self._model.device, length=len
+            self._write_drafts, 4 * config.batch_size, device=self._model.device, length=len
         )
 
     async def sentence(self, q: Session, passages: Sequence[Passage], before: Sequence[str], step: str) -> list[tuple[str, float]]:
         """The tokens of the next sentence, each with its probability; none where not even the question fits."""
 
         def prompt(count: int) -> str:
-            if self.config.model == POCKET:  # which knows no other format
-                return self._model.render("", answer_prompt(q.text, passages[:count]))
+            if self.own_format is not None:
+                return self._model.render("", self.own_format(q.text, passages[:count]))
             (message,) = q.prompts["flare"].messages(question=q.text, passages=numbered(passages[:count]) or "(none)")
             return " ".join([self._model.render("", message["content"]), *before])
 
         def fits(count: int) -> bool:
             return len(self._model.encode(prompt(count))) <= self._model.room
 
-        count = len(passages) if fits(len(passages)) else longest_prefix(len(passages), fits)
+        count = longest_prefix(len(passages), fits)
         if not count and not fits(0):
             q.fallback(NO_ROOM)
             return []
@@ -80,7 +82,7 @@ class Writer:
             if len(earlier) < min(end, len(after))
         ]
 
-    def _written(self, prompts: list[str]) -> list[tuple[Generation, list[float]]]:
+    def _write_drafts(self, prompts: list[str]) -> list[tuple[Generation, list[float]]]:
         made = self._model.generate(prompts)
         items = [(self._model.encode(prompt), list(own.tokens)) for prompt, own in zip(prompts, made, strict=True) if own.tokens]
         shares = iter(self._model.logprobs(items, ScoringConfig()))
@@ -121,8 +123,8 @@ async def flare(q: Session) -> str:
         if not sentence:
             break
         written.append(sentence)
-        if behind(sentence, ANSWER_IS) or q.config.model == POCKET:  # which writes an answer and no more
+        if behind(sentence, ANSWER_IS) or writer.own_format is not None:  # A reply of its format is an answer.
             break
     else:
         q.fallback(NO_END)
-    return behind(" ".join(written), ANSWER_IS) or short(written[-1] if written else "")
+    return behind(" ".join(written), ANSWER_IS) or short_answer(written[-1] if written else "")

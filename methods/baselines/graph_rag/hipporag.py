@@ -24,16 +24,19 @@ from pydantic import BaseModel, Field
 from benchmarks.schema import Passage, Query
 from methods.api import Ranking, Usage
 from methods.baselines.graph_rag.common import SHORT, GraphConfig, Group, SystemIndex, minmax, prompt_of, reading_work, register
-from methods.graphs.extraction import OpenIE, Prompt, load_prompt, strings_in
+from methods.graphs.extraction import PROMPTS, OpenIE, strings_in
 from methods.graphs.index import ChunkRead, GraphIndex, incidence
 from methods.graphs.knowledge_graph import clean_name, similar_pairs
 from methods.graphs.noun_phrases import NounPhrases
 from methods.graphs.pagerank import Walk, iterate, walk_over
 from methods.models.chat import ChatModel
 from methods.models.chat import parse as parse_json
+from methods.prompts import Prompt
 from methods.retrieval.ranking import best_rows
 from methods.work import Lengths, Work, ask
 
+PASSAGE_WEIGHT = 0.05
+"""Weight of a passage's dense score, scaled to [0, 1], in the restart."""
 TELEPORT = 0.5
 EPS = 1e-6
 LINKS = 100
@@ -53,7 +56,7 @@ class HippoConfig(GraphConfig):
         return OpenIE(model, self.prompt)
 
     def prompts(self) -> list[Prompt]:
-        return [load_prompt("names"), load_prompt("triples", self.prompt), prompt_of("facts")]
+        return [PROMPTS["names"].load(), PROMPTS["triples"].load(self.prompt), prompt_of("facts")]
 
 
 class Hippo2Config(HippoConfig):
@@ -61,7 +64,6 @@ class Hippo2Config(HippoConfig):
 
     facts: int = Field(5, ge=1, description="facts most like the question that are looked at")
     entities: int = Field(5, ge=1, description="phrases of these facts at which the walk restarts, at most")
-    passage_weight: float = Field(0.05, ge=0, description="of a passage's dense score, scaled to [0, 1], in the restart")
     filter: bool = Field(True, description="have the model drop facts that do not help; without a model none is dropped")
 
 
@@ -148,7 +150,7 @@ class HippoIndex(SystemIndex):
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
-        self._names = load_prompt("names")
+        self._names = PROMPTS["names"].load()
 
     def facts(self, group: Group) -> Facts:
         """Of a group."""
@@ -169,7 +171,7 @@ class HippoIndex(SystemIndex):
 
         return group.index.once("walk", make)
 
-    async def named(self, query: Query) -> tuple[list[str], Usage]:
+    async def names_in(self, query: Query) -> tuple[list[str], Usage]:
         """What a question names."""
         if self.model is None:
             return list(NounPhrases(pipeline=self.config.pipeline).names(query.text)), Usage()
@@ -179,7 +181,7 @@ class HippoIndex(SystemIndex):
 
     async def retrieve_one(self, query: Query, k: int) -> Ranking:
         """Passages by what the walk from the question's names gives their phrases; where it names nothing, by dense score."""
-        names, usage = await self.named(query)
+        names, usage = await self.names_in(query)
         return await self.compute(lambda: self._ranked(query, names, k, usage))
 
     def _ranked(self, query: Query, names: Sequence[str], k: int, usage: Usage) -> Ranking:
@@ -228,9 +230,6 @@ def likenesses(phrases: Sequence[str], vectors: NDArray[np.float32], threshold: 
             taken.update((one, other))
             kept.append((able[one], able[other], cosine))
     return kept
-
-
-# -- Version 2 --
 
 
 class _Kept(BaseModel):
@@ -315,7 +314,7 @@ class Hippo2Index(HippoIndex):
         linked = sorted(weights, key=lambda place: (-weights[place], place))[: self.config.entities]
         chi = np.zeros(len(facts.phrases) + len(nearby.dense))
         chi[linked] = [weights[place] for place in linked]
-        chi[len(facts.phrases) :] = self.config.passage_weight * minmax(nearby.dense)
+        chi[len(facts.phrases) :] = PASSAGE_WEIGHT * minmax(nearby.dense)
         return chi, [facts.phrases[place] for place in linked]
 
 

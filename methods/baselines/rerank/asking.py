@@ -15,19 +15,19 @@ from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
-from benchmarks.core.fingerprint import content_hash, fingerprint
+from benchmarks.core.fingerprint import fingerprint
 from benchmarks.core.random import Draws
 from benchmarks.corpus import Corpus
 from benchmarks.schema import Query
 from methods.api import Ranking, Services, Usage
-from methods.baselines.rerank.prompts import Conversation, Writer, load_prompt
+from methods.baselines.rerank.prompts import PROMPTS, Writer
 from methods.baselines.rerank.replies import UNUSABLE, Order, order_of
 from methods.baselines.rerank.strategies import bubblesort, bubblesort_calls, heapsort, heapsort_calls, window_calls, windows
 from methods.flow import together
-from methods.models import template_text
 from methods.models.chat import ChatModel, Reply
-from methods.models.llm import AskingConfig, LabelModel, llm_hash, open_llm
-from methods.registry import MethodConfig
+from methods.models.llm import LabelModel, llm_hash, open_llm
+from methods.prompts import Messages
+from methods.registry import AskingMethodConfig
 from methods.work import WORDS_PER_TOKEN, Lengths, Work, ask
 
 FAILED, NO_ROOM = "failed", "no_room"
@@ -38,7 +38,7 @@ OVERHEAD = 120
 """Tokens of a prompt beside query and passages, about."""
 
 
-class AskingRerankerConfig(AskingConfig, MethodConfig):
+class AskingRerankerConfig(AskingMethodConfig):
     """Options that all have."""
 
     depth: int | None = Field(None, ge=1, description="candidates to rerank, the rest following in their order; null: all. SARK: 50")
@@ -54,7 +54,7 @@ def made_of(template: Callable[[Any], str]) -> Callable[[Any], str]:
     """The hash of a model's weights and of the template."""
 
     def of(config: Any) -> str:
-        return fingerprint(llm_hash(config.llm), content_hash([template_text(__package__, template(config), config.prompt)]))
+        return fingerprint(llm_hash(config.llm), PROMPTS[template(config)].load(config.prompt).hash)
 
     return of
 
@@ -108,13 +108,11 @@ class AskingReranker(ABC):
         thinks: bool = False,
     ) -> None:
         self.config, self.name = config, name
-        self.model: ChatModel | LabelModel = model or open_llm(
-            config.llm, role=name, cache=services.cache, device=services.device, seed=services.seed, replies=services.replies, thinks=thinks
-        )
+        self.model: ChatModel | LabelModel = model or open_llm(config.llm, services, role=name, thinks=thinks)
         self.in_flight = self.model.in_flight
         limits_of_room = (self.model.room, None if config.context is None else config.context - config.llm.longest)
         room = min((room for room in limits_of_room if room is not None), default=None)
-        self.writer = Writer(load_prompt(template, config.prompt), self.model.counter, room, **limits)
+        self.writer = Writer(PROMPTS[template].load(config.prompt), self.model.counter, room, **limits)
         self.writer.require_room(("1", "2"))
 
     async def rerank_one(self, query: Query, ranking: Ranking, corpus: Corpus) -> Ranking:
@@ -135,7 +133,7 @@ class AskingReranker(ABC):
     async def order(self, state: State) -> Sequence[int]:
         """All positions of the passages, best first."""
 
-    async def reply(self, state: State, messages: Conversation | None, step: str, *, raw: bool = False) -> Reply | None:
+    async def reply(self, state: State, messages: Messages | None, step: str, *, raw: bool = False) -> Reply | None:
         """Return what the model says, with `raw` its thought included; None, and counted, if it gives no answer."""
         assert isinstance(self.model, ChatModel)
         if messages is None:
@@ -148,9 +146,6 @@ class AskingReranker(ABC):
             state.fallbacks[FAILED] += 1
             return None
         return reply
-
-
-# -- Systems that are shown a window of passages and order it --
 
 
 class WindowConfig(AskingRerankerConfig):
@@ -204,9 +199,6 @@ class WindowReranker(AskingReranker):
         if order.fault:
             state.fallbacks[order.fault] += 1
         return [window[position] for position in order.positions]
-
-
-# -- Systems that are shown a few passages and name the best --
 
 
 class ChoiceConfig(AskingRerankerConfig):

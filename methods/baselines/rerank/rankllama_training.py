@@ -8,7 +8,7 @@ Source: Ma et al. 2024, Fine-Tuning LLaMA for Multi-Stage Text Retrieval (arXiv:
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -20,12 +20,13 @@ from benchmarks.registry import Benchmark
 from methods.baselines.rerank.pairs import head_scores
 from methods.baselines.rerank.rankllama import BASE, HEAD, NAME, PairLengths, classifier, pair_ids
 from methods.models.likelihood import padded
-from methods.training import LengthsOf, TrainedStage, TrainingContext, register_training
+from methods.training import LengthsOf, TrainingContext, known_data, register_training
 from methods.training.adapters import LoraOptions
 from methods.training.candidates import mined
-from methods.training.contrast import ContrastConfig, GroupObjective, drawn, load_data, mrr, prepared, table
-from methods.training.loop import Figures, KeepBest, accelerator
-from methods.training.stages import PreparedRun, train_stage
+from methods.training.contrast import ContrastConfig, GroupObjective, drawn, load_data, mrr, prepared
+from methods.training.loop import Figures, KeepBest
+from methods.training.model_card import PATH, ModelKind, write_model_card
+from methods.training.stages import OneStageTraining, PreparedRun
 from methods.work import StageWork, learn, needs_of, steps, total
 
 if TYPE_CHECKING:
@@ -33,21 +34,14 @@ if TYPE_CHECKING:
 
 STAGE = "reranker"
 BEST = "validation_mrr"
-_CARD = """---
-library_name: peft
-base_model: {base}
-pipeline_tag: text-ranking
----
+ADAPTER = ModelKind(
+    "peft",
+    "text-ranking",
+    (),
+    f"""from peft import AutoPeftModelForSequenceClassification
 
-# A reranker trained as RankLLaMA is
-
-Base: `{base}`. Training data: {data}. Seed {seed}. A PEFT adapter with the score head in it, for a sequence classifier of one
-label on the base; query and passage are read as `query: …` and `document: …`, the base's BOS before each.
-
-| | |
-|---|---|
-{rows}
-"""
+model = AutoPeftModelForSequenceClassification.from_pretrained("{PATH}", num_labels=1)""",
+)
 
 
 class RankLlamaTrainingConfig(PairLengths, ContrastConfig):
@@ -90,9 +84,7 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
 
 def _work(config: RankLlamaTrainingConfig, of: LengthsOf) -> list[StageWork]:
     """Positives, each with its negatives; a question is taken to have one."""
-    data = [of(item, config.data_options) for item in config.data]
-    for item in config.validation:
-        of(item, config.validation_options)
+    data = known_data(config, of)
     each = config.epochs * (1 + config.negatives)
     rows = sum(lengths.questions for lengths in data)
     work = total(
@@ -112,41 +104,27 @@ def _work(config: RankLlamaTrainingConfig, of: LengthsOf) -> list[StageWork]:
     work=_work,
     needs=needs_of,
 )
-class RankLlamaTraining:
-    """The training.
+class RankLlamaTraining(OneStageTraining):
+    """The training."""
 
-    Args:
-        config: Options.
-    """
+    stage = STAGE
 
-    def __init__(self, config: RankLlamaTrainingConfig) -> None:
-        self.config = config
+    def load(self) -> tuple[list[Benchmark], Sequence[str]]:
+        benchmarks = load_data(self.config.data, self.config.data_options)
+        return benchmarks, [benchmark.fingerprint for benchmark in benchmarks]
 
-    def run(self, context: TrainingContext) -> Iterator[TrainedStage]:
-        """Train one adapter.
-
-        Raises:
-            UserError: The data may not be trained on or have no positives, or the folders hold other work.
-        """
-        config = self.config
-        benchmarks = load_data(config.data, config.data_options)
-        process = accelerator(config.precision, context.services.device)
-        data = tuple(benchmark.fingerprint for benchmark in benchmarks)
-        begin = partial(self._begin, benchmarks, context, process)
-        yield from train_stage(STAGE, config, (config.base, config.revision), data, context, process, begin)
-
-    def _begin(self, benchmarks: list[Benchmark], context: TrainingContext, process: Any, identity: str) -> PreparedRun:
+    def begin(self, data: list[Benchmark], context: TrainingContext, process: Any, identity: str) -> PreparedRun:
         config = self.config
         rows_of = partial(mined, n=config.pool, own=config.own, answers=config.answers, services=context.services)
         with process.main_process_first():
-            rows = [row for benchmark in benchmarks for row in rows_of(benchmark)]
+            rows = [row for benchmark in data for row in rows_of(benchmark)]
         if not rows:
             raise UserError("no question has a positive in the corpus and passages beside it", where="data", try_this="nq:train")
         validation = load_data(config.validation, config.validation_options, train=False)
         held_out = [row for benchmark in validation for row in rows_of(benchmark)]
         objective = PairObjective(config, process)
         count = sum(len(row.positives) for row in rows)
-        left_out = sum(len(benchmark.questions) for benchmark in benchmarks) - len(rows)
+        left_out = sum(len(benchmark.questions) for benchmark in data) - len(rows)
         return prepared(
             NAME,
             config,
@@ -198,6 +176,14 @@ def save(model: Any, config: RankLlamaTrainingConfig, folder: Path, figures: Fig
     settings.pop("peft_version", None)
     settings = {name: sorted(value) if isinstance(value, list) else value for name, value in settings.items()}
     path.write_text(json.dumps(settings, indent=2, sort_keys=True) + "\n", "utf-8")
-    facts = {"negatives": config.negatives, "epochs": config.epochs, "positives of a step": config.batch_size, **figures}
-    data = ", ".join(f"`{item}`" for item in config.data)
-    (folder / "README.md").write_text(_CARD.format(base=config.base, data=data, seed=config.seed, rows=table(facts)), "utf-8")
+    write_model_card(
+        folder,
+        ADAPTER,
+        "A reranker trained as RankLLaMA is",
+        "A PEFT adapter with the score head in it, for a sequence classifier with one label on the base. Query and passage are read as "
+        "`query: …` and `document: …`, the base's BOS before each.",
+        base=[config.base],
+        data=config.data,
+        seed=config.seed,
+        facts={"negatives": config.negatives, "epochs": config.epochs, "positives of a step": config.batch_size, **figures},
+    )

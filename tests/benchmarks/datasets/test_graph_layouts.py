@@ -46,9 +46,6 @@ def loaded(tmp_path):
     return load_rows
 
 
-# --- RoG's rows ----------------------------------------------------------------------------------------------
-
-
 def test_a_row_becomes_a_question_with_its_graph_as_candidates(loaded):
     benchmark = loaded(row())
     (question,) = benchmark.questions
@@ -215,9 +212,6 @@ def test_the_layout_can_be_forced_and_then_says_what_is_missing(loaded):
         loaded(row(), layout="nsn")
 
 
-# --- the hub's files -----------------------------------------------------------------------------------------
-
-
 def parquet(rows, path, group=2):
     texts = pa.list_(pa.string())
     fields = {
@@ -299,9 +293,6 @@ def test_the_hubs_layout_of_a_world_equals_its_rows(world, tmp_path):
     assert hub.fingerprint == rows.fingerprint
 
 
-# --- kept once -----------------------------------------------------------------------------------------------
-
-
 def test_graphs_are_made_once_and_then_read_from_the_cache(loaded, monkeypatch):
     first = loaded(row(graph=[["made", "once", "only"]]))
     monkeypatch.setattr(graph_qa, "_fill", lambda *_: pytest.fail("the graphs were made again"))
@@ -327,9 +318,6 @@ def test_a_cache_that_is_a_file_says_what_to_set(loaded, tmp_path, monkeypatch):
     with pytest.raises(Broke, match="cannot be kept") as caught:
         loaded(row())
     assert "RAGMETER_CACHE" in caught.value.try_this
-
-
-# --- settings ------------------------------------------------------------------------------------------------
 
 
 def test_each_question_is_given_its_own_graph_or_the_whole_split(loaded):

@@ -33,9 +33,6 @@ def sha256(content):
     return hashlib.sha256(content).hexdigest()
 
 
-# --- faults ---------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("fault", ["unavailable", "limited"])
 def test_a_hub_that_recovers_is_asked_again(server, fault):
     setattr(server.faults, fault, 2)
@@ -126,9 +123,6 @@ def test_a_hub_that_is_not_there_is_said(server, monkeypatch):
     assert "HF_ENDPOINT" in caught.value.try_this
 
 
-# --- offline --------------------------------------------------------------------------------------------------
-
-
 @pytest.fixture
 def offline(monkeypatch):
     return lambda: monkeypatch.setenv("RAGMETER_OFFLINE", "1")
@@ -177,14 +171,11 @@ def test_offline_a_half_filled_cache_is_not_taken_for_the_whole(server, reposito
     assert fetch(NAME, ["other/dev.jsonl"]).paths[0].read_bytes() == FILES["other/dev.jsonl"]
 
 
-def test_going_offline_reaches_this_process_and_its_children(server):
-    from huggingface_hub import constants
-
+def test_going_offline_reaches_child_processes(server):
     before = {name: os.environ.get(name) for name in hub.OFFLINE_VARIABLES}
     try:
         hub.go_offline()
         assert hub.offline()
-        assert constants.is_offline_mode()
         code = "import huggingface_hub; print(huggingface_hub.is_offline_mode())"
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
         assert done.stdout.strip() == "True"

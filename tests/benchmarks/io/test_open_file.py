@@ -102,9 +102,6 @@ def test_an_encrypted_archive_is_named(tmp_path):
         list(stream_json(tmp_path / "locked.zip!a.jsonl"))
 
 
-# --- patterns -------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("name", "pattern", "does"),
     [

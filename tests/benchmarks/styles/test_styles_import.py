@@ -28,9 +28,6 @@ def native(data_folder: Path) -> list[dict]:
     return [json.loads(line) for line in (data_folder / BIBLE).read_text("utf-8").splitlines()]
 
 
-# -- parallel texts --
-
-
 def test_every_verse_of_the_sample_is_asked_for_among_its_chapter(data_folder: Path, native):
     result = load("parallel_style", {"path": str(data_folder / BIBLE)})
     verses = [(row["id"], number, row["styles"]) for row in native for number in range(row["n_verses"])]
@@ -109,9 +106,6 @@ def test_texts_that_are_not_parallel_are_refused(tmp_path: Path, row: str, what:
 def test_one_style_alone_is_not_parallel():
     with pytest.raises(UserError, match="at least one other"):
         Fields({"formal": "x"})
-
-
-# -- SARK --
 
 
 def test_the_sample_is_one_question_with_six_labeled_passages(data_folder: Path):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -142,10 +141,10 @@ def test_a_lost_answer_is_recorded_per_question(world):
         has = [has_answer(texts[item], before.golds) for item in after.evidence]
         expected = any(has) if any(had) else None
         assert after.metadata["styled"]["survived"] is expected
-        assert survival(after.metadata["styled"], bool(after.evidence)).lost is (expected is False)
+        assert survival(after.metadata["styled"]).lost is (expected is False)
         lost += expected is False
     assert lost == lossy.extra["counts"]["styled_content_lost"] > 5
-    assert not any(survival(q.metadata["styled"], bool(q.evidence)).lost for q in styled(world, informal=1.0).questions)
+    assert not any(survival(q.metadata["styled"]).lost for q in styled(world, informal=1.0).questions)
 
 
 def among_candidates(evidence: tuple[int, ...] = ()) -> Benchmark:
@@ -164,7 +163,7 @@ def test_without_evidence_one_candidate_that_lost_the_answer_is_content_lost():
     met = made.questions[0].metadata["styled"]
     assert (met["with_answer_before"], met["with_answer"], met["answers_kept"]) == (3, 3, 2)
     assert (met["among"], met["survived"]) == ("candidates", True)
-    assert survival(met, False) == Survival(pytest.approx(2 / 3), lost=True)
+    assert survival(met) == Survival(pytest.approx(2 / 3), lost=True)
     assert made.extra["counts"] == {"styled_content_thinned": 1}
     assert "1 questions without known evidence have a gold answer string that a candidate lost" in made.extra["notes"]
 
@@ -173,24 +172,13 @@ def test_without_evidence_one_candidate_that_lost_the_answer_is_content_lost():
 def test_with_evidence_content_is_lost_where_none_of_it_is_left(evidence, kept, lost):
     made = among_candidates(evidence)
     assert made.questions[0].metadata["styled"]["among"] == "evidence"
-    assert survival(made.questions[0].metadata["styled"], True) == Survival(kept, lost)
+    assert survival(made.questions[0].metadata["styled"]) == Survival(kept, lost)
     assert "styled_content_thinned" not in made.extra["counts"]
 
 
-@pytest.mark.parametrize(
-    ("met", "has_evidence", "kept", "lost"),
-    [
-        ({"with_answer_before": 4, "with_answer": 1, "survived": True}, False, 0.25, True),
-        ({"with_answer_before": 4, "with_answer": 1, "survived": True}, True, 0.25, False),
-        ({"with_answer_before": 4, "with_answer": 0, "survived": False}, True, 0, True),
-        ({"with_answer_before": 2, "with_answer": 3, "survived": True}, False, 1, False),
-        ({"with_answer_before": 0, "with_answer": 0, "survived": None}, False, math.nan, False),
-        ({"survived": False}, False, math.nan, True),
-    ],
-)
-def test_what_earlier_versions_recorded_is_read(met, has_evidence, kept, lost):
-    assert survival(met, has_evidence) == Survival(pytest.approx(kept, nan_ok=True), lost)
-    assert survival({"counts": {"formal": 3}}, has_evidence) is None
+@pytest.mark.parametrize("met", [{"counts": {"formal": 3}}, {"survived": False}])
+def test_survival_that_was_not_recorded_is_unknown(met):
+    assert survival(met) is None
 
 
 def test_two_candidates_never_become_one():

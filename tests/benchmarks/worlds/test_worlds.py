@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from benchmarks.core.errors import UserError
 from benchmarks.core.random import Draws
-from benchmarks.worlds.names import SIZES, introduced_by, training_words, words
+from benchmarks.worlds.names import SIZES, all_words, introduced_by, training_words
 from benchmarks.worlds.questions import Asker
 from benchmarks.worlds.text import articles, document
 from benchmarks.worlds.world import (
@@ -123,12 +123,12 @@ def test_training_refuses_held_out_seeds(seed):
 
 
 def test_the_lexicon_has_short_words_none_inside_another():
-    all_words = [word.lower() for word in words()]
-    assert len(set(all_words)) == sum(SIZES.values())
+    words = [word.lower() for word in all_words()]
+    assert len(set(words)) == sum(SIZES.values())
     assert SIZES["train"] == 1500 == len(training_words())
-    assert all(4 <= len(word) <= 8 and word.isalpha() for word in all_words)
-    text = "|".join(all_words)
-    assert all(text.count(word) == 1 for word in all_words)
+    assert all(4 <= len(word) <= 8 and word.isalpha() for word in words)
+    text = "|".join(words)
+    assert all(text.count(word) == 1 for word in words)
     ranges = [introduced_by(split) for split in SIZES]
     assert [len(item) for item in ranges] == list(SIZES.values())
     assert ranges[0].stop == ranges[1].start
@@ -142,14 +142,14 @@ def test_invented_words_are_not_words_of_the_templates():
         for text in (*relation.says, *relation.asks, *relation.phrases, *relation.decoys)
         for word in re.findall("[a-z]+", text.lower())
     }
-    assert not used & {word.lower() for word in words()}
+    assert not used & {word.lower() for word in all_words()}
 
 
 def test_training_worlds_use_training_words_alone_and_test_worlds_a_share_of_new_ones():
     known = set(training_words())
     assert all(word in known for seed in (1, 2) for entity in generate(seed).entities for word in entity.words)
     for seed, split in ((TEST_SEED, "test"), (10_000, "validation")):
-        fresh = {words()[position] for position in introduced_by(split)}
+        fresh = {all_words()[position] for position in introduced_by(split)}
         used = [word for entity in generate(seed).entities for word in entity.words]
         assert all(word in known or word in fresh for word in used)
         assert 0.12 < sum(word in fresh for word in used) / len(used) < 0.28

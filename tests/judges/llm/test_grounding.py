@@ -162,7 +162,7 @@ def ragas_values(url: str, cache: Path, queries: Sequence[Item], options: Mappin
     from ragas.llms.base import InstructorBaseRagasLLM
     from ragas.metrics.collections import FactualCorrectness, Faithfulness
 
-    model = open_llm(judge(url).config.llm, role="ragas", cache=cache)
+    model = open_llm(judge(url).config.llm, Services(cache=cache), role="ragas")
 
     class InProcess(InstructorBaseRagasLLM):
         def generate(self, prompt: str, response_model: type[BaseModel]) -> Any:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from benchmarks.schema import Question
-from methods.ark.alignment import Terms, aligned, formed, normalized, positives
+from methods.ark.alignment import Terms, aligned, formed, kept_out, normalized, positives
 from methods.ark.config import ArkTrainingConfig, ScoreConfig
 from methods.ark.data import Document, Piece
 from methods.models.causal import CausalConfig, CausalModel
@@ -29,6 +29,12 @@ def score(**changes: Any) -> ScoreConfig:
 def totals(config: ScoreConfig, tokens: Sequence[int] | None = None, **raw: Any) -> np.ndarray:
     ids = [f"c{n}" for n in range(len(next(iter(raw.values()))))]
     return np.array([row.total for row in aligned("q", ids, raw, config, tokens)])
+
+
+def test_negatives_exclude_the_best_chunks_and_the_evidence() -> None:
+    config = ArkTrainingConfig.model_validate({"data": ["worlds/documents:train"], "score": {"positives": 1}, "mine": {"keep_out": 3}})
+    rows = aligned("q", list("abcdef"), {"f": np.array([5.0, 1, 4, 2, 3, 0])}, score(b={"weight": 0}, v={"weight": 0}))
+    assert kept_out(rows, ["f"], config) == ["a", "c", "e", "f"]
 
 
 @given(FLOATS)
@@ -101,9 +107,6 @@ def test_short_chunks_keep_a_share_of_their_total() -> None:
 def test_some_score_must_count() -> None:
     with pytest.raises(ValueError, match="weight 0"):
         score(f={"weight": 0}, b={"weight": 0}, v={"weight": 0})
-
-
-# -- log-likelihoods ---------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module", params=["Llama", pytest.param("GPT2", marks=pytest.mark.slow)])

@@ -15,7 +15,7 @@ from methods.ark.loss import batch_of, info_nce
 from methods.ark.tower import Prompts, Tower, load_tower
 from methods.ark.train import StagePlan, StageTrainer
 from methods.training import Silent
-from methods.training.loop import accelerator
+from methods.training.loop import LoopPlace, accelerator
 
 torch = pytest.importorskip("torch")
 
@@ -66,7 +66,7 @@ def tower(config: ArkTrainingConfig, process: Any = None) -> Tower:
 
 def trainer(config: ArkTrainingConfig, folder: Path, stage: str = "stage2", epochs: int = 6, **more: Any) -> StageTrainer:
     plan_ = StagePlan(stage, rows(stage), epochs, config.train.learning_rate[0], 0.1)
-    return StageTrainer(tower(config), plan_, TEXTS, config, folder, "same", Silent(), **more)
+    return StageTrainer(tower(config), plan_, TEXTS, config, LoopPlace(folder, "same", Silent(), **more))
 
 
 def gradients(model: Any) -> dict[str, Any]:
@@ -133,7 +133,7 @@ def test_accumulated_batches_give_the_mean_of_their_losses_not_the_loss_of_the_l
     fresh = tower(config)
     without_dropout(fresh.model)
     together = fresh.backward(batch_of([rows()[p] for b in positions for p in b], TEXTS, config.loss), 0.1, (0,))
-    step = item._step(0)
+    step = item.loop.step(0)
     assert step["loss"] == pytest.approx(sum(separate) / len(separate), abs=1e-5)
     assert abs(step["loss"] - together) > 1e-3
 
@@ -142,26 +142,26 @@ def test_accumulated_batches_give_the_mean_of_their_losses_not_the_loss_of_the_l
 def test_a_stage_cut_off_ends_with_the_same_weights(folder: Path, tmp_path: Path) -> None:
     config = options(folder)
     whole = trainer(config, tmp_path / "whole", "stage1")
-    whole.run()
+    whole.loop.run()
     other = trainer(config.model_copy(update={"seed": 4}), tmp_path / "other", "stage1")
-    assert other.loop._stepped(0)["loss"] != json.loads(whole.curve.read_text().splitlines()[0])["loss"]
+    assert other.loop._stepped(0)["loss"] != json.loads(whole.loop.curve.read_text().splitlines()[0])["loss"]
     prepared = trainer(config, tmp_path / "cut", "stage1")
     reached = iter(range(4))
-    step = prepared._step
+    step = prepared.loop.step
 
     def cut(number: int) -> Any:
         if next(reached, None) is None:
             raise KeyboardInterrupt
         return step(number)
 
-    prepared._step = cut  # type: ignore[method-assign]
+    prepared.loop.step = cut  # type: ignore[method-assign]
     with pytest.raises(KeyboardInterrupt):
-        prepared.run()
+        prepared.loop.run()
     resumed = trainer(config, tmp_path / "cut", "stage1")
-    resumed.run()
+    resumed.loop.run()
     for name, weight in whole.tower.model.state_dict().items():
         assert torch.equal(weight, resumed.tower.model.state_dict()[name]), name
-    assert resumed.curve.read_text() == whole.curve.read_text()
+    assert resumed.loop.curve.read_text() == whole.loop.curve.read_text()
 
 
 @pytest.mark.slow
@@ -169,8 +169,8 @@ def test_a_step_lowers_the_loss_and_twenty_steps_learn_two_questions(folder: Pat
     config = options(folder, {"in_batch": ["none"] * 3, "temperature": 0.1}, learning_rate=[5e-3] * 3)
     item = trainer(config, tmp_path, epochs=20)
     without_dropout(item.tower.model)
-    figures = item.run()
-    losses = [json.loads(line)["loss"] for line in item.curve.read_text().splitlines()]
+    figures = item.loop.run()
+    losses = [json.loads(line)["loss"] for line in item.loop.curve.read_text().splitlines()]
     assert len(losses) == 20
     assert losses[2] < losses[0]
     assert figures["loss"] < 0.2 * losses[0]
@@ -178,6 +178,6 @@ def test_a_step_lowers_the_loss_and_twenty_steps_learn_two_questions(folder: Pat
 
 def test_figures_of_held_out_questions_enter_the_curve_after_each_epoch(folder: Path, tmp_path: Path) -> None:
     item = trainer(options(folder), tmp_path, epochs=3, validate=lambda: {"validation_recall@5": 0.5})
-    assert item.run()["validation_recall@5"] == 0.5
-    lines = [json.loads(line) for line in item.curve.read_text().splitlines()]
+    assert item.loop.run()["validation_recall@5"] == 0.5
+    lines = [json.loads(line) for line in item.loop.curve.read_text().splitlines()]
     assert [line["step"] for line in lines if "validation_recall@5" in line] == [0, 1, 2]

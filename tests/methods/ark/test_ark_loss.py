@@ -86,6 +86,14 @@ def test_duplicates_count_as_often_as_rows_bring_them_where_asked() -> None:
     assert loss(rows, config) == pytest.approx(by_hand(rows, candidates), abs=1e-5)
 
 
+def test_masking_removes_every_copy_of_a_positive_and_keeps_the_own_one_once() -> None:
+    both = ("c0", "c1")
+    rows = [row("a", "c0", "c5", positives=both), row("a", "c1", "c5", positives=both), row("b", "c0")]
+    config = LossConfig(in_batch=("all",) * 3, count_duplicates=True, mask_same_question=True)
+    candidates = [["c0", "c5", "c5"], ["c1", "c5", "c5"], ["c0", "c5", "c1", "c5"]]
+    assert loss(rows, config) == pytest.approx(by_hand(rows, candidates), abs=1e-5)
+
+
 @pytest.mark.slow
 @given(st.lists(st.sampled_from([f"c{n}" for n in range(1, 12)]), min_size=1, max_size=6, unique=True), st.randoms())
 def test_negatives_never_lower_the_loss_and_their_order_does_not_matter(negatives: list[str], random: Any) -> None:

@@ -19,7 +19,7 @@ from benchmarks.schema import Passage, Query, passage_id
 from methods.api import TRUNCATED, Ranking, Services
 from methods.baselines.compress.autocompressor import language_loss
 from methods.baselines.compress.model import PLACE, SoftModel
-from methods.baselines.compress.rows import Row, joined
+from methods.baselines.compress.rows import CompressionRow, joined
 from methods.baselines.compress.soft import SYSTEMS, system_of
 from methods.baselines.compress.training import Objective
 from methods.pipeline import Composition
@@ -89,7 +89,10 @@ def test_xrag_replaces_exactly_one_token_a_passage(models: dict[str, SoftModel])
 
 def test_losses_are_those_of_naive_loops(models: dict[str, SoftModel]) -> None:
     model = models["xrag"]
-    rows = [Row("answer", (TEXTS[0], TEXTS[1]), "who built it?", "a painter"), Row("answer", (TEXTS[3],), "where?", "north")]
+    rows = [
+        CompressionRow("answer", (TEXTS[0], TEXTS[1]), "who built it?", "a painter"),
+        CompressionRow("answer", (TEXTS[3],), "where?", "north"),
+    ]
     expected, count = 0.0, 0
     with torch.inference_mode():
         for row in rows:
@@ -141,10 +144,10 @@ def test_the_language_models_loss_is_that_of_reading_token_by_token_and_stops_be
 def test_a_step_changes_what_it_trains_and_nothing_else(makes: Callable[..., SoftModel], name: str) -> None:
     model = makes(name)
     before = {key: item.detach().clone() for key, item in model.named_parameters()}
-    rows = [Row("answer", tuple(TEXTS[:2]), "who?", "a painter"), Row("answer", (TEXTS[3],), "where?", "north")]
+    rows = [CompressionRow("answer", tuple(TEXTS[:2]), "who?", "a painter"), CompressionRow("answer", (TEXTS[3],), "where?", "north")]
     stage = model.system.stages[0]
     if stage == "pretrained":
-        rows = [Row("restore", (TEXTS[0],), "", TEXTS[0]), Row("continue", (TEXTS[3],), "", "and dark.")]
+        rows = [CompressionRow("restore", (TEXTS[0],), "", TEXTS[0]), CompressionRow("continue", (TEXTS[3],), "", "and dark.")]
     model.set_trainable(model.system.trained(stage))
     opened = [item for item in model.parameters() if item.requires_grad]
     optimizer = torch.optim.AdamW(opened, lr=1e-2)
@@ -176,11 +179,14 @@ def test_several_questions_of_one_reading_have_the_losses_of_each_alone(makes: C
     ours = {"positions": "spread", "memory_length": "embedding"}
     model = makes("pisco", **ours)
     about, built = ("what?", "moss"), ("who built it?", "a painter")
-    one, two = Row("answer", tuple(TEXTS[:2]), *built, more=(about,)), Row("answer", (TEXTS[3],), "where?", "north")
+    one, two = CompressionRow("answer", tuple(TEXTS[:2]), *built, more=(about,)), CompressionRow("answer", (TEXTS[3],), "where?", "north")
     objective = Objective(model, 2.0)
     with torch.inference_mode():
         together, number = objective.summed([one, two])
-        apart = [objective.summed([row]) for row in (Row("answer", one.documents, *built), Row("answer", one.documents, *about), two)]
+        apart = [
+            objective.summed([row])
+            for row in (CompressionRow("answer", one.documents, *built), CompressionRow("answer", one.documents, *about), two)
+        ]
         assert number == sum(count for _, count in apart)
         assert float(together) == pytest.approx(sum(float(loss) for loss, _ in apart), rel=1e-4)
         norms = torch.cat(model.encode(TEXTS)).norm(dim=-1)
@@ -190,8 +196,12 @@ def test_several_questions_of_one_reading_have_the_losses_of_each_alone(makes: C
         (memory,), ids = model.raw([TEXTS[0]]), model.ids(TEXTS[0])
         likely = model.base.get_output_embeddings()(memory).log_softmax(-1)
         named = [float(likely[at * len(memory) // len(ids), token]) for at, token in enumerate(ids)]
-        assert float(objective._named([Row("answer", (TEXTS[0],), "", "")], [memory])) == pytest.approx(-sum(named) / len(named), rel=1e-4)
-    joining = joined([replace(two, evidence=(TEXTS[3],)), Row("answer", (TEXTS[3], TEXTS[0]), *built, evidence=(TEXTS[0],))], 4, 0)
+        assert float(objective._naming_loss([CompressionRow("answer", (TEXTS[0],), "", "")], [memory])) == pytest.approx(
+            -sum(named) / len(named), rel=1e-4
+        )
+    joining = joined(
+        [replace(two, evidence=(TEXTS[3],)), CompressionRow("answer", (TEXTS[3], TEXTS[0]), *built, evidence=(TEXTS[0],))], 4, 0
+    )
     assert [row.more for row in joining] == [(), (("where?", "north"),)]
 
 
@@ -200,8 +210,8 @@ def test_several_questions_of_one_reading_have_the_losses_of_each_alone(makes: C
 def test_what_is_trained_learns(makes: Callable[..., SoftModel], name: str) -> None:
     """A few steps on two rows: the loss falls in every stage."""
     model = makes(name)
-    answers = [Row("answer", tuple(TEXTS[:2]), "who?", "a painter"), Row("answer", (TEXTS[3],), "where?", "north")]
-    passages = [Row("restore", (TEXTS[1],), "", TEXTS[1]), Row("restore", (TEXTS[0][:20],), "", TEXTS[0][:20])]
+    answers = [CompressionRow("answer", tuple(TEXTS[:2]), "who?", "a painter"), CompressionRow("answer", (TEXTS[3],), "where?", "north")]
+    passages = [CompressionRow("restore", (TEXTS[1],), "", TEXTS[1]), CompressionRow("restore", (TEXTS[0][:20],), "", TEXTS[0][:20])]
     for stage in model.system.stages:
         rows = passages if stage == "pretrained" else answers
         model.set_trainable(model.system.trained(stage))
@@ -279,7 +289,7 @@ def test_oscar_reads_a_passage_with_its_question_ranks_by_it_and_keeps_no_index(
     with pytest.raises(UserError, match="does not rank"):
         Component.of("oscar", {"model": folders["oscar"], "keep": 1}).build(Services(device="cpu"))
     ranking = makes("oscar", ranks=True)
-    rows = [Row("answer", (TEXTS[0], TEXTS[3]), "who?", "a painter", relevance=(2.0, -2.0))]
+    rows = [CompressionRow("answer", (TEXTS[0], TEXTS[3]), "who?", "a painter", relevance=(2.0, -2.0))]
     with torch.inference_mode():
         memory, scores = ranking.system.scored(ranking, TEXTS, ["who?"] * 4)
         assert [len(item) for item in memory] == [ranking.system.count(ranking, text) for text in TEXTS]

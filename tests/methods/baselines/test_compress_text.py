@@ -17,7 +17,7 @@ from benchmarks.text import sentences
 from methods.api import TRUNCATED, Context, Ranking, Services
 from methods.baselines.compress.llmlingua2 import likeliest
 from methods.baselines.compress.recomp import SentenceCompressor
-from methods.baselines.compress.rows import Row
+from methods.baselines.compress.rows import CompressionRow
 from methods.baselines.compress.text_training import Labeled, labeled
 from methods.models.causal import Generation
 from methods.models.weights import weights_hash
@@ -217,8 +217,8 @@ def test_every_compressor_keeps_the_contract(
 
 def test_the_sentence_that_makes_the_answer_likeliest_is_the_label() -> None:
     rows = [
-        Row("answer", ("A\nIt is old. Ana built it.", "Moss grows. It is green."), "who?", "Ana"),
-        Row("answer", ("Moss.",), "what?", "x"),
+        CompressionRow("answer", ("A\nIt is old. Ana built it.", "Moss grows. It is green."), "who?", "Ana"),
+        CompressionRow("answer", ("Moss.",), "what?", "x"),
     ]
 
     def likelihoods(asking: Sequence[tuple[str, tuple[Passage, ...], str]]) -> list[float]:
@@ -232,7 +232,7 @@ def test_the_sentence_that_makes_the_answer_likeliest_is_the_label() -> None:
 def test_recomp_ranks_the_right_sentence_of_each_row_against_all_of_a_step(checkpoints: Path) -> None:
     entry = TRAININGS.get("recomp_extractive")
     training: Any = entry.factory(entry.validate({"data": ["worlds/multihop:train"], "base": str(checkpoints / "encoder")}))
-    training.begin("cpu")
+    training.open("cpu")
     training.module.eval()
     first, *others = sentences(TEXT)
     rows = [

@@ -20,7 +20,6 @@ from benchmarks.schema import Passage, Query, Question
 from benchmarks.text import em
 from methods.api import FAILED, Context, Prediction, Ranking, Services
 from methods.baselines.end_to_end.flare import query_of
-from methods.baselines.end_to_end.program import NO_END, NO_REPLY, UNUSABLE
 from methods.baselines.end_to_end.self_ask import Entailment
 from methods.baselines.end_to_end.self_rag import RELEVANCE, SUPPORT, TAGS, UTILITY, Segment, SelfRagConfig, TagModel, WeightsConfig
 from methods.flow import run
@@ -29,6 +28,7 @@ from methods.models.chat import ChatConfig, Reply
 from methods.models.nli import Inference
 from methods.models.weights import adapted, load_pretrained
 from methods.pipeline import assemble
+from methods.program import NO_END, NO_REPLY, UNUSABLE
 from methods.readers.end_to_end import chatqa_prompt
 from methods.registry import Component
 from ragmeter.conformance import check_method
@@ -116,9 +116,6 @@ def asked(prompt: str, truth: WorldTruth) -> re.Match[str] | None:
     """The question of a first step, where it is one of a single hop."""
     match = re.search(r"The question to solve: (.*)\n", prompt)
     return match if match and match[1] in truth.steps else None
-
-
-# -- Programs by hand --
 
 
 class Says:
@@ -226,9 +223,6 @@ def test_flare_searches_with_the_likelier_tokens_of_an_unsure_draft() -> None:
     assert query_of([("Ann ", 0.9), ("Lee ", 0.4), ("left", 0.41)], 0.8, 0.4) == "Ann left"
 
 
-# -- Self-RAG --
-
-
 def test_a_segment_is_scored_by_the_formula() -> None:
     config = WeightsConfig(relevance=1, support=2, usefulness=0.5, retriever="bm25")  # type: ignore[arg-type]
     segment = Segment("Ann", (0.6, 0.2), (0.1, 0.2, 0.2), (0.0, 0.1, 0.1, 0.0, 0.2), 0.25)
@@ -282,9 +276,6 @@ def test_a_model_without_the_tags_is_refused_before_the_first_question(tiny_llam
         Component.of("self_rag", {"model": tiny_llama, "retriever": "bm25"}).build(Services(device="cpu"))
 
 
-# -- Readers --
-
-
 def test_chatqa_is_asked_as_on_its_card(tiny_llama: str) -> None:
     expected = (
         "System: This is a chat between a user and an artificial intelligence assistant. The assistant gives helpful, detailed, and "
@@ -308,9 +299,6 @@ def test_demonstrations_come_from_training_data_alone(benchmark: Benchmark) -> N
     roles = [message["role"] for message in reader._messages("Who?", "[1] x")]
     assert roles == ["system", *["user", "assistant"] * 2, "user"]
     assert all(re.search(r"Question: (.*)\n", turn["content"])[1] in train for turn in reader._turns[::2])  # type: ignore[index]
-
-
-# -- Checkpoints' layouts, and the contract --
 
 
 @pytest.fixture(scope="module")

@@ -106,9 +106,6 @@ def test_no_copy_of_a_repeated_pair_is_left(graph: QuestionGraph) -> None:
     assert unrepeated(graph).tolist() == [edge for edge, pair in enumerate(pairs) if pairs.count(pair) == 1]
 
 
-# -- the method --
-
-
 def index_of(triples: list[Triple], folder: Path | None = None, **options: Any) -> GragIndex:
     corpus, encoder = TripleCorpus.of_triples(triples), Letters()
     config = GragConfig.model_validate({"model": "minilm", **options})

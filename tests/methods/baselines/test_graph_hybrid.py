@@ -108,8 +108,6 @@ def test_the_ranking_is_that_of_a_naive_hybrid(
         assert cut_off.scores == ranking.scores[:shorter]
 
 
-# -- rows of training ----------------------------------------------------------------------------------------------
-
 OPTIONS = {"worlds": {"questions": 16, "triples": 120}}
 
 
@@ -161,9 +159,6 @@ def test_questions_without_reasoning_triples_are_no_data(data_folder: Path) -> N
     real = registry.load("webqsp:test", {"path": str(data_folder / "webqsp" / "rog_style_webqsp.jsonl")})
     with pytest.raises(UserError, match="no question comes with triples"):
         questions_of([real.limited(5)], 5)
-
-
-# -- the loss ------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -222,9 +217,6 @@ def test_the_loss_and_its_gradient_are_those_of_a_loop(base: str, part: int) -> 
     assert loss == pytest.approx(float(expected.detach()), rel=1e-5)
     assert torch.allclose(result, gradients(model), atol=1e-5)
     assert losses[2] == 0
-
-
-# -- the training --------------------------------------------------------------------------------------------------
 
 
 class Cut(Exception):
@@ -290,9 +282,6 @@ def test_a_run_that_was_cut_off_ends_with_equal_files(base: str, tmp_path: Path)
     assert not train(config, tmp_path / "cut").fresh
     other = train(options(base, seed=6), tmp_path / "other")
     assert folder_sha256(other.folder) != folder_sha256(whole.folder)
-
-
-# -- the method ----------------------------------------------------------------------------------------------------
 
 
 def hybrid(model: str, dense: str, **config: Any) -> Component:

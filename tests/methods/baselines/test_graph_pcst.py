@@ -169,9 +169,6 @@ def test_entities_are_numbered_as_triples_name_them_and_capitals_do_not_part_the
     assert (len(empty), len(empty.nodes)) == (0, 0)
 
 
-# -- the method --
-
-
 def index_of(triples: list[Triple], folder: Path | None = None, **options: Any) -> GRetrieverIndex:
     corpus, encoder = TripleCorpus.of_triples(triples), Letters()
     config = GRetrieverConfig.model_validate({"model": "minilm", **options})

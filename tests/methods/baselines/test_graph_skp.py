@@ -28,9 +28,6 @@ def laid_out(texts: list[str], tokenizer: Any, length: int = 64, seed: int = 0) 
     return result, masked(result, np.arange(len(texts)), hidden_words(result, seed))
 
 
-# -- what is hidden ------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.slow
 @given(
     texts=st.lists(st.lists(st.sampled_from([*WORDS, SEPARATOR]), max_size=9), min_size=1, max_size=6),
@@ -82,15 +79,12 @@ def test_the_hidden_word_is_drawn_from_the_key(tokenizer: Any) -> None:
 
 def test_parts_of_a_batch_are_the_batch(tokenizer: Any) -> None:
     _, batch = laid_out(TEXTS, tokenizer)
-    part = batch.rows(slice(1, 3))
+    part = batch.take_rows(slice(1, 3))
     width = part.ids.shape[1]
     assert width == int(batch.attention[1:3].sum(axis=1).max())
     assert (part.ids == batch.ids[1:3, :width]).all()
     assert (part.labels == batch.labels[1:3, :width]).all()
-    assert sum(batch.rows(slice(n, n + 1)).targets for n in range(len(batch))) == batch.targets
-
-
-# -- the loss ------------------------------------------------------------------------------------------------------
+    assert sum(batch.take_rows(slice(n, n + 1)).targets for n in range(len(batch))) == batch.targets
 
 
 def cosine(item: Any, other: Any) -> float:

@@ -156,13 +156,14 @@ def test_batches_in_smaller_parts_end_with_like_weights(graph: Any, tiny_models:
 def test_a_text_is_hidden_alike_in_every_epoch_unless_redrawn(graph: Any, base: str, tmp_path: Path) -> None:
     for redraw in (False, True):
         context = TrainingContext(tmp_path, tmp_path, Services(device="cpu"))
-        job = skp._Job(options(base, redraw=redraw), graph, context, accelerator("no", "cpu"))
+        job = skp.SkpRun(options(base, redraw=redraw), graph, context, accelerator("no", "cpu"))
         seen: list[dict[tuple[int, ...], tuple[int, ...]]] = [{}, {}]
         job.objective.backward = lambda batch, seed: {"loss": 0.0, "batch": batch}  # type: ignore[method-assign,dict-item]
-        for step in range(2 * job._epoch):
-            batch: Any = job._step(step)["batch"]
+        loop = job.prepared("same").loop
+        for step in range(2 * loop.options.epoch):
+            batch: Any = loop.step(step)["batch"]
             for ids, labels in zip(batch.ids, batch.labels, strict=True):
-                seen[step // job._epoch][tuple(ids[ids != 0])] = tuple(labels[ids != 0])
+                seen[step // loop.options.epoch][tuple(ids[ids != 0])] = tuple(labels[ids != 0])
         assert len(seen[0]) == len(seen[1]) == 24
         assert (seen[0] == seen[1]) is not redraw
 

@@ -116,9 +116,6 @@ def test_a_corpus_of_passages_is_refused(bert: str) -> None:
         build("two_tower", model=bert).index(Corpus.of([]))
 
 
-# -- DPR -----------------------------------------------------------------------------------------------------------
-
-
 @pytest.fixture(scope="module")
 def towers(tiny_models: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     import transformers
@@ -180,9 +177,6 @@ def test_dprs_published_encoders_are_the_default() -> None:
     assert DprTriples.__mro__[1].__name__ == "TripleRetriever"
 
 
-# -- SKP -----------------------------------------------------------------------------------------------------------
-
-
 def test_skp_needs_a_checkpoint_of_its_own(bert: str) -> None:
     with pytest.raises(UserError, match="is not a checkpoint of skp"):
         Component.of("skp", {"model": bert}).preflight()
@@ -205,9 +199,6 @@ def test_skp_is_one_encoder_on_both_sides_and_writes_triples_as_in_pretraining(
         texts = [linearize(triple, "full", "space") for triple in TRIPLES]
         order = best(vectors(bert, [QUESTION], pooling)[0], vectors(bert, texts, pooling), "cosine")
         assert index.retrieve([Query("q", QUESTION)], 10)[0].ids == of(order[:10])
-
-
-# -- real records --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.slow

@@ -19,7 +19,7 @@ from benchmarks.core.errors import UserError
 from benchmarks.corpus import Corpus
 from benchmarks.schema import Passage, Query, passage_id
 from methods.api import Ranking, Services
-from methods.baselines.rerank.prompts import Writer, load_prompt
+from methods.baselines.rerank.prompts import PROMPTS, Writer
 from methods.baselines.rerank.replies import COMPLETED, LABELS, REPAIRED, UNUSABLE, answer_of, label_of, order_of
 from methods.baselines.rerank.strategies import bubblesort, bubblesort_calls, heapsort, heapsort_calls, window_calls, windows
 from methods.flow import each
@@ -50,9 +50,6 @@ def passages(n: int) -> tuple[Corpus, Ranking]:
 
 def reranker(identifier: str, **config: Any) -> Any:
     return Component.of(identifier, config).build(Services(device="cpu"))
-
-
-# -- strategies --
 
 
 def chosen(sort: Callable[..., Awaitable[list[int]]], worth: Sequence[float], children: int, k: int) -> tuple[list[int], int]:
@@ -118,6 +115,17 @@ def test_side_by_side_a_heap_is_built_by_the_comparisons_of_the_published_loop(n
     assert made == sorted(seen)
 
 
+def test_bubblesort_compares_overlapping_windows_from_the_tail_to_the_next_place() -> None:
+    windows_: list[tuple[int, ...]] = []
+
+    async def choose(members: Sequence[int]) -> int:
+        windows_.append(tuple(members))
+        return max(range(len(members)), key=members.__getitem__)
+
+    assert asyncio.run(bubblesort(10, choose, 3, 2)) == [9, 8, *range(8)]
+    assert windows_ == [(6, 7, 8, 9), (3, 4, 5, 9), (0, 1, 2, 9), (5, 6, 7, 8), (2, 3, 4, 8), (0, 1, 8)]
+
+
 @pytest.mark.parametrize("n", SIZES)
 def test_windows_reach_the_head_from_every_number_and_carry_the_best_there(n: int) -> None:
     seen: list[tuple[int, ...]] = []
@@ -147,9 +155,6 @@ def test_whatever_is_replied_the_result_is_an_order_of_all(n: int, replies: list
 
     for order in (windows(n, sort, 6, 3), heapsort(n, choose, children, 5), bubblesort(n, choose, children, 5)):
         assert sorted(asyncio.run(order)) == list(range(n))
-
-
-# -- replies --
 
 
 @pytest.mark.parametrize(
@@ -189,17 +194,15 @@ def test_a_label_or_a_tagged_number_is_read_or_none() -> None:
     assert answer_of("<answer>[2]</answer>", 3, thinks=False) == 1
 
 
-# -- prompts --
-
-
 @given(st.lists(st.text("ab [1]", max_size=60), min_size=2, max_size=8), st.integers(60, 400))
 def test_passages_are_shortened_evenly_and_none_is_dropped(texts: list[str], room: int) -> None:
     counter = TokenCounter()
-    prompt = load_prompt("setwise")
+    prompt = PROMPTS["setwise"].load()
     writer = Writer(prompt, counter, room, plain_references=True)
     messages = writer("which?", texts, LABELS)
     plain = [re.sub(r"\[(\d+)\]", r"(\1)", " ".join(text.split())) for text in texts]
-    whole = prompt.messages("which?", plain, LABELS)
+    each = [{"label": label, "passage": text} for label, text in zip(LABELS, plain, strict=False)]
+    whole = prompt.messages(each, query="which?", count=len(plain))
     if counter.count(whole) <= room:
         assert messages == whole
     elif messages is not None:
@@ -215,15 +218,12 @@ def test_a_template_of_ones_own_is_checked(tmp_path: Path) -> None:
     path = tmp_path / "own.txt"
     for text, wrong in (
         ("user\n$query", "passage"),
-        ("human\n$query", "human"),
+        ("human\n$query", "passage"),
         ("user\n$query $nothing\n---\nuser each\n$passage", "nothing"),
     ):
         path.write_text(text)
         with pytest.raises(UserError, match=wrong):
-            load_prompt("setwise", str(path))
-
-
-# -- local models --
+            PROMPTS["setwise"].load(path)
 
 
 @pytest.mark.parametrize("n", [0, 1])

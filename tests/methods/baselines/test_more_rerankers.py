@@ -135,8 +135,6 @@ def test_scores_sort_stably_and_the_rest_follows(scores: list[float], rest: int)
     assert len(set(result.scores[len(scores) :])) == rest
 
 
-# -- BM25 --
-
 PLAIN = {"stemmer": None, "stopwords": None, "k1": 1.2, "b": 0.6}
 
 
@@ -211,9 +209,6 @@ def test_bm25_scores_as_the_retriever_does_and_shares_its_index(ground: Any, tmp
     assert sorted(tmp_path.rglob("complete.json")) == before != []
 
 
-# -- the cosine of a bi-encoder --
-
-
 @pytest.mark.slow
 def test_a_bi_encoder_ranks_as_dense_retrieval_does(ground: Any) -> None:
     query = ground.questions[0].query()
@@ -239,9 +234,6 @@ def test_mgte_is_there_as_reranker_and_as_embedding_model() -> None:
     )
 
 
-# -- late interaction --
-
-
 @pytest.mark.slow
 def test_late_interaction_scores_every_candidate_by_its_tokens(options: dict[str, dict[str, Any]]) -> None:
     from methods.models.late_interaction import LateInteraction, LateInteractionConfig
@@ -254,9 +246,6 @@ def test_late_interaction_scores_every_candidate_by_its_tokens(options: dict[str
     by_loop = [sum(max(float(q @ p) for p in model.passages([text])[0]) for q in queries) for text in texts]
     assert result.tolist() == pytest.approx(by_loop, abs=1e-3)
     assert result[0] == result[3]
-
-
-# -- a retriever's own order, and what answer strings could make of it --
 
 
 def asked(candidates: list[Passage]) -> tuple[Question, Corpus]:

@@ -125,9 +125,6 @@ def test_damaged_and_foreign_weights_are_refused(make_clara: Make, tmp_path: Pat
         Clara.load(tmp_path / "one", "cpu")
 
 
-# -- the pocket model --------------------------------------------------------------------------------------------------
-
-
 @pytest.fixture(scope="module")
 def small() -> Clara:
     return Clara.open(ClaraConfig(base="pocket", max_length=64, rate=16), device="cpu", seed=1)

@@ -13,7 +13,7 @@ from benchmarks.core.errors import UserError
 from benchmarks.schema import Passage
 from methods.clara.config import ClaraConfig
 from methods.clara.model import Clara
-from methods.clara.prompts import PARAPHRASES, Prompt, answer, answer_from_text, messages, paraphrase, qa_pairs, qa_target, wordings
+from methods.clara.prompts import PARAPHRASES, Request, answer, answer_from_text, messages, paraphrase, qa_pairs, qa_target
 from methods.models.pocket import answer_prompt
 
 QUESTION = "Where was Ana born ?"
@@ -22,7 +22,7 @@ TARGETS = ["on the river", "Bor Ana", qa_target(["who ?", "where ?"], ["Ana", "r
 Make = Callable[..., Any]
 
 
-def memory_for(clara: Any, prompts: list[Prompt], seed: int = 0) -> list[torch.Tensor]:
+def memory_for(clara: Any, prompts: list[Request], seed: int = 0) -> list[torch.Tensor]:
     draw = torch.Generator().manual_seed(seed)
     shape = clara.memory_tokens, clara.hidden_size
     return [torch.randn(prompt.documents * shape[0], shape[1], generator=draw) for prompt in prompts]
@@ -32,11 +32,8 @@ def text_of(clara: Any, ids: Any) -> str:
     return str(clara.tokenizer.decode(ids))
 
 
-# -- prompts -----------------------------------------------------------------------------------------------------------
-
-
 def test_there_are_thirteen_wordings_all_different_with_the_document_once() -> None:
-    assert PARAPHRASES == len(set(wordings("paraphrase"))) == 13
+    assert PARAPHRASES == 13 == len({messages(paraphrase(number), "x") for number in range(13)})
     for number in range(13):
         system, user = messages(paraphrase(number), "HERE $5")
         assert user.count("HERE $5") == 1
@@ -47,9 +44,9 @@ def test_there_are_thirteen_wordings_all_different_with_the_document_once() -> N
 
 def test_a_prompt_has_documents_as_memory_or_as_text() -> None:
     with pytest.raises(ValueError, match="not as both"):
-        Prompt("answer", 1, "who ?", ("text",))
+        Request("answer", 1, "who ?", ("text",))
     with pytest.raises(ValueError, match="needs a document"):
-        Prompt("qa_pairs", 0)
+        Request("qa_pairs", 0)
 
 
 def test_questions_and_answers_are_taught_in_turn() -> None:
@@ -103,9 +100,6 @@ def test_documents_as_text_are_cut_where_the_compressor_cuts_them(make_clara: Ma
     text = text_of(clara, ids)
     assert clara.tokenizer.decode(inside[:16]) + "\n\nmoss" in text
     assert clara.tokenizer.decode(inside[:17]) not in text
-
-
-# -- insertion ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("side", ["left", "right"])
@@ -187,9 +181,6 @@ def test_nothing_is_cut_what_is_too_long_is_refused(make_clara: Make) -> None:
     assert make_clara(max_prompt=100_000).generator.room == 768
 
 
-# -- labels ------------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("side", ["left", "right"])
 def test_exactly_the_reply_and_the_end_of_its_turn_are_taught(make_clara: Make, kind: str, side: str, bases: Any) -> None:
     clara = make_clara(kind)
@@ -256,9 +247,6 @@ def test_the_pocket_model_reads_documents_as_it_was_trained_to() -> None:
     assert str(alone["input_ids"])[1:-1] in str(read)
 
 
-# -- losses ------------------------------------------------------------------------------------------------------------
-
-
 def test_cross_entropy_is_the_whole_models_own_over_the_reply(make_clara: Make, kind: str) -> None:
     clara = make_clara(kind)
     memory = memory_for(clara, PROMPTS)
@@ -291,9 +279,6 @@ def test_the_loss_depends_on_generator_and_memory_and_on_no_other_row(make_clara
     assert float(together[1]) == pytest.approx(float(alone), abs=1e-5)
     assert abs(float(other) - float(alone)) > 1e-3
     assert abs(float(bare) - float(alone)) > 1e-3
-
-
-# -- replies -----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.slow

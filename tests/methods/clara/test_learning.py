@@ -82,9 +82,6 @@ def test_supervised_training_finds_the_positive_of_nearly_every_question(toy: Mo
     assert after >= 0.95 > before
 
 
-# -- found, then answered ------------------------------------------------------------------------------------------
-
-
 def questions_of_two(rows: Sequence[JointRow]) -> list[InstructionRow]:
     """Each question over its evidence and one other document, in both orders."""
     made = []

@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("torch")
 
 from benchmarks.core.random import Draws
-from benchmarks.worlds.names import NAME, out_of_vocabulary_words, replaced, training_words, words
+from benchmarks.worlds.names import NAME, all_words, out_of_vocabulary_words, replaced, training_words
 from methods.clara.data import Exchange, TrainingExample, in_examples, in_rows
 from methods.clara.prompts import answer
 from methods.clara.rows import JointRow
@@ -44,7 +44,7 @@ def test_a_name_is_replaced_wherever_it_stands_in_a_training_example() -> None:
 def test_the_share_of_out_of_vocabulary_names_is_as_configured_and_none_is_a_word_of_any_world(share: float) -> None:
     names = [name for example in in_examples(examples(), share, 3) for name in NAME.findall(example.exchanges[0].target)]
     strange = [name for name in names if name not in {*KNOWN}]
-    assert {*strange}.isdisjoint(words())
+    assert {*strange}.isdisjoint(all_words())
     assert len(strange) / len(names) == pytest.approx(share, abs=0.08)
 
 

@@ -36,9 +36,6 @@ def changed(before: dict[str, Any], clara: Clara) -> set[str]:
     return results
 
 
-# -- schedule and options ------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("shape", ["cosine", "linear"])
 def test_a_rate_falls_to_its_floor_and_without_one_as_before(shape: Any) -> None:
     with_floor, without = Schedule(2.0, 10, shape, floor=0.1), Schedule(2.0, 10, shape)
@@ -106,9 +103,6 @@ def test_a_test_split_is_never_trained_on_or_validated_with(config: Any) -> None
         material.held_out(held_out, "joint", Services(), [])
 
 
-# -- what is trained -----------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("stage", "options", "parts"),
     [
@@ -155,13 +149,14 @@ def test_the_control_learns_the_same_replies_from_text_with_the_generator_alone(
     clara = begin(chosen, stage, None, "cpu")
     run = toy.trainer(chosen, stage, clara, toy.rows_of(stage), tmp_path)
     before = toy.state(clara)
-    first = run._part(run.batch(0), run.objective.whole(run.batch(0)), 0.0, 0, 0)
+    first_rows = run.rows_of(0)[: chosen.instruction.train.batch_size if stage == "instruction" else chosen.scp.train.batch_size]
+    first = run._part(first_rows, run.objective.whole(first_rows), 0.0, 0, 0)
     # By hand: every prompt with its documents in words, the mean over the tokens of all replies.
-    exchanges = [exchange for row in run.batch(0) for exchange in row.exchanges]
+    exchanges = [exchange for row in first_rows for exchange in row.exchanges]
     assert all(exchange.prompt.texts and not exchange.prompt.documents for exchange in exchanges)
     loss = clara.cross_entropy([item.prompt for item in exchanges], None, [item.target for item in exchanges])
     assert first["loss"] == pytest.approx(float(loss.detach()), rel=1e-5)
-    assert losses(clara, run.batch(0), 2) == pytest.approx({"loss": float(loss.detach())}, rel=1e-5)
+    assert losses(clara, first_rows, 2) == pytest.approx({"loss": float(loss.detach())}, rel=1e-5)
     run.loop.run()
     assert changed(before, clara) == {"generator"}
     clara.save(tmp_path / "text")

@@ -59,11 +59,22 @@ def test_a_stage_that_was_cut_off_ends_bit_for_bit_as_one_that_was_not(toy: Modu
 
 
 @pytest.mark.slow
+def test_dropout_changes_the_loss_of_a_step(toy: ModuleType, config: Any, tmp_path: Path) -> None:
+    losses = []
+    for share in (0.0, 0.0, 0.5):
+        chosen = config(model={"lora": {"dropout": share}})
+        folder = tmp_path / str(len(losses))
+        loop = toy.trainer(chosen, "scp", begin(chosen, "scp", None, "cpu"), toy.rows_of("scp"), folder).loop
+        losses.append([loop._stepped(step)["loss"] for step in range(3)])  # an adapter changes nothing before its first step
+    assert losses[0] == losses[1] != losses[2]
+
+
+@pytest.mark.slow
 def test_points_hold_adapters_and_memory_but_not_the_base(toy: ModuleType, config: Any, tmp_path: Path) -> None:
     clara = begin(config(), "scp", None, "cpu")
     run = toy.trainer(config(), "scp", clara, toy.scp_rows(), tmp_path)
     run.loop.run()
-    point = torch.load(run.loop.folder / "point.pt", weights_only=True)
+    point = torch.load(run.loop.place.folder / "point.pt", weights_only=True)
     assert set(point["modules"]["clara"]) == set(clara.trainable_parameters())
 
 
@@ -109,9 +120,6 @@ def test_documents_encoded_anew_teach_what_kept_ones_do(toy: ModuleType, config:
         assert (tmp_path / way / "documents").exists() == (way == "kept")
     for name, item in run_command[0].items():
         torch.testing.assert_close(run_command[1][name], item, rtol=1e-3, atol=1e-5)
-
-
-# -- from end to end -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.slow

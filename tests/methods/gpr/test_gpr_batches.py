@@ -27,9 +27,6 @@ def base(toy: ModuleType, tiny_models: ModuleType, tmp_path_factory: pytest.Temp
     return toy.save_base(tiny_models, tmp_path_factory.mktemp("base"))
 
 
-# -- rows ----------------------------------------------------------------------------------------------------------
-
-
 def test_every_question_is_used_once_in_an_epoch_with_a_neighbor_and_a_negative(toy: ModuleType, base: str) -> None:
     material = toy.material(toy.options(base, validate_on={"share": 0}))
     triples = toy.toy_graph().triples
@@ -94,9 +91,6 @@ def test_every_distinct_text_of_some_rows_stands_once(toy: ModuleType, base: str
     assert [texts.questions[n] for n in texts.question] == [material.questions.texts[n] for n in rows.question]
 
 
-# -- gradients -----------------------------------------------------------------------------------------------------
-
-
 def test_the_towers_share_nothing(toy: ModuleType, base: str, tmp_path: Path) -> None:
     towers = Towers.load(toy.options(base), "cpu")
     texts = ["the old bridge", "moss"]
@@ -124,7 +118,7 @@ def test_the_towers_may_begin_as_two_models(toy: ModuleType, base: str, tiny_mod
 def test_a_batch_in_parts_has_the_loss_and_gradient_of_the_whole(toy: ModuleType, base: str, tmp_path: Path, micro: int) -> None:
     item = toy.trainer(toy.options(base, train={"micro_batch": micro}), tmp_path)
     toy.without_dropout(item.towers)
-    figures = item._step(0)
+    figures = item.loop.step(0)
     whole = toy.without_dropout(Towers.load(item.config, "cpu"))
     rows = item.material.rows(0).take(slice(0, 8))
     result = cosines_of(whole, item.material.texts(rows), (0,))
@@ -149,7 +143,7 @@ def test_in_a_part_every_distinct_text_is_encoded_once(toy: ModuleType, base: st
         return vectors(side, texts, seed)
 
     monkeypatch.setattr(item.towers, "vectors", counted)
-    item._step(0)
+    item.loop.step(0)
     assert len(seen) == len(set(seen)) < 4 * 40
 
 

@@ -168,8 +168,6 @@ def _with_graph(benchmark: Benchmark) -> Question:
     return next(question for question in benchmark.questions if question.candidates and question.answers)
 
 
-# --- the picture -------------------------------------------------------------------------------------------------
-
 SVG = "{http://www.w3.org/2000/svg}"
 
 

@@ -22,9 +22,6 @@ def services() -> Services:
     return Services(seed=0, device="cpu")
 
 
-# --- what a question is ---------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("reply", "question"),
     [
@@ -77,9 +74,6 @@ def test_an_entity_is_named_word_for_word() -> None:
     assert not names("Which museum is it?", "US")
     assert not names("Where is it?", "!!!")
     assert names("Who sang in !!! first?", "!!!")
-
-
-# --- about worlds and real graphs -----------------------------------------------------------------------------
 
 
 def world_graph(seed: int = 3) -> PretrainingGraph:

@@ -17,6 +17,7 @@ from benchmarks.graphs import TripleCorpus
 from benchmarks.schema import Query, triple_id
 from methods.api import Services
 from methods.gpr.config import GprTrainingConfig
+from methods.gpr.loss import row_losses
 from methods.gpr.questions import MaskedTriple, TemplateQuestions
 from methods.gpr.train import GprTraining, Towers, cosines_of
 from methods.registry import Component
@@ -45,9 +46,6 @@ def trained(config: GprTrainingConfig, folder: Path, generator: Any = None) -> T
     return stage
 
 
-# -- training ------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.slow
 def test_training_lowers_the_loss_and_puts_triples_before_neighbors_before_others(toy: ModuleType, base: str, tmp_path: Path) -> None:
     train = {"epochs": 60, "batch_size": 21, "micro_batch": 21, "learning_rate": 3e-3, "save_every": 1000}
@@ -62,6 +60,20 @@ def test_training_lowers_the_loss_and_puts_triples_before_neighbors_before_other
     anchor, neighbor, negative = (float(part.detach().mean()) for part in results)
     assert anchor > neighbor + 0.3
     assert neighbor > negative + 0.3
+
+
+@pytest.mark.slow
+def test_last_smaller_batch_is_trained_with_the_mean_over_its_own_rows(toy: ModuleType, base: str, tmp_path: Path) -> None:
+    """Train on a number of rows that the batch size does not divide."""
+    count = len(toy.trainer(toy.options(base), tmp_path / "count").material)
+    size = count - 2
+    item = toy.trainer(toy.options(base, train={"batch_size": size, "micro_batch": size, "epochs": 1}), tmp_path / "run")
+    toy.without_dropout(item.towers)
+    reached = cosines_of(item.towers, item.material.texts(item.material.rows(0).take(slice(size, count))), (0,))
+    expected = row_losses(reached, item.config.loss).detach().mean()
+    assert item.loop._stepped(1)["loss"] == pytest.approx(float(expected), rel=1e-4)
+    item.loop.run()
+    assert [line["step"] for line in toy.lines(item)] == [0, 1]
 
 
 @pytest.mark.slow
@@ -182,9 +194,6 @@ def test_no_text_of_a_dataset_question_is_trained_on(toy: ModuleType, base: str,
     assert len(hashes) == 1
 
 
-# -- curves --------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.slow
 def test_recall_of_answers_enters_the_curve_and_is_what_a_loop_finds(toy: ModuleType, base: str, tmp_path: Path) -> None:
     from benchmarks import registry
@@ -236,9 +245,6 @@ def test_nothing_is_validated_where_nothing_is_held_out(toy: ModuleType, base: s
 
     config = toy.options(base, validate_on={"share": 0})
     assert validator(config, Towers.load(config, "cpu"), toy.material(config)) is None
-
-
-# -- what is refused -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from benchmarks.schema import Passage, Query
-from benchmarks.worlds.names import training_words, words
+from benchmarks.worlds.names import all_words, training_words
 from methods.api import Context, Services
 from methods.models.causal import CausalConfig, CausalModel
 from methods.models.pocket import MARKERS, answer_prompt, context, paraphrase_prompt, pocket_path, question_prompt
@@ -60,7 +60,7 @@ def test_words_of_train_worlds_are_one_token_each_and_years_two(tokenizer: Any) 
 
     assert all(size(f" {word}") == 1 for word in training_words())
     assert all(size(f" {year}") == 2 for year in range(1000, 2100))
-    out_of_vocabulary = set(words()) - set(training_words())
+    out_of_vocabulary = set(all_words()) - set(training_words())
     assert max(size(f" {word}") for word in out_of_vocabulary) <= 7
     assert all(size(marker) == 1 for marker in MARKERS)
 

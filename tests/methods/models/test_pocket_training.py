@@ -12,7 +12,7 @@ import pytest
 
 from benchmarks.core.errors import UserError
 from benchmarks.core.random import Draws
-from benchmarks.worlds.names import training_words, words
+from benchmarks.worlds.names import all_words, training_words
 from methods.models.pocket import ANSWER, PARAPHRASE, QUESTION, UNANSWERABLE, pocket_path
 from tools.tiny_lm.packing import TASKS, Encoder, Packer, chunk
 from tools.tiny_lm.tasks import LEVELS, Group, Maker
@@ -57,11 +57,11 @@ def test_data_that_runs_out_of_train_worlds_stops_before_the_held_out_ones(encod
 
 
 def test_words_of_held_out_worlds_never_occur() -> None:
-    held_out = set(words()) - set(training_words())
+    held_out = set(all_words()) - set(training_words())
     text = " ".join(" ".join([*group.context, *(f"{b.prompt} {b.target}" for b in group.blocks)]) for group in groups_of())
     used = {word.strip("'s.,?()") for word in text.split()}
     assert not used & held_out
-    assert used - set(words()), "replaced words are there"
+    assert used - set(all_words()), "replaced words are there"
 
 
 def test_answers_are_found_in_the_context_or_unanswerable_or_a_choice() -> None:

@@ -21,7 +21,7 @@ from methods.models.endpoint import ChatConfig
 from methods.models.reply import Completion, completion_of, read
 from methods.models.reply_cache import Call, shared
 from methods.models.thoughts import opening_of, split
-from methods.readers.extract import short
+from methods.readers.extract import short_answer
 from methods.registry import Component
 from tests.support.server import Handler, OpenAIServer, Written
 
@@ -267,13 +267,13 @@ def test_answer_comes_back_from_200_wrappings_and_a_plain_one_never_changes() ->
         (draws.choice(FAMILIES), draws.choice(FORMS), draws.choice(THOUGHTS), draws.choice(("stop", "length"))) for _ in range(200)
     ]
     for answer in ANSWERS:
-        assert short(answer) == answer
+        assert short_answer(answer) == answer
         for family, form, thought, finish in wrappings:
             sent = family(thought, form(answer))
             sent["choices"][0]["finish_reason"] = finish
             content = read(completion_of(sent), max_tokens=64)
             assert content.failed is None
-            assert short(content.text, lambda number: number <= 2) == answer, (sent, content)
+            assert short_answer(content.text, lambda number: number <= 2) == answer, (sent, content)
             assert thought.strip().partition("\n")[0] in content.thought or family is FAMILIES[0]
 
 
@@ -285,7 +285,7 @@ def test_parsing_takes_linear_time(unit: str) -> None:
     began = time.perf_counter()
     for start in ("", "Lyon ", "<think>"):
         split(start + unit * 30_000, "length")
-        short(start + unit * 30_000)
+        short_answer(start + unit * 30_000)
     assert time.perf_counter() - began < 4
 
 
@@ -293,9 +293,6 @@ def test_template_that_begins_a_thought_is_noticed() -> None:
     assert opening_of("<|im_start|>assistant\n<think>\n") == "<think>"
     assert opening_of("<think>\n\n</think>\n\n") == ""
     assert read(Completion("<think>and on", "length", 1, 1, "m")).failed == "still thinking when max_tokens were used up"
-
-
-# -- Endpoints as they are --
 
 
 def refuses(message: str, status: int = 400, **more: Any) -> tuple[int, Any]:
@@ -419,9 +416,6 @@ def test_error_names_proxy_and_certificate_variables_without_passwords(monkeypat
         chat("http://127.0.0.1:1/v1").preflight()
     assert "HTTPS_PROXY=http://***@proxy.example:3128" in str(caught.value)
     assert "hidden" not in str(caught.value)
-
-
-# -- Readers --
 
 
 def test_reader_keeps_the_raw_reply_and_its_citations_as_support() -> None:

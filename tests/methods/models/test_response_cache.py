@@ -53,9 +53,6 @@ def content(cache: ResponseCache) -> list[tuple[str, str, str]]:
     return [(entry.key, entry.request, entry.reply) for entry in cache.entries()]
 
 
-# --- addressing ---
-
-
 @pytest.mark.parametrize(
     "changed",
     [
@@ -111,9 +108,6 @@ def test_many_keys_at_once(cache: ResponseCache) -> None:
     assert {key: kept.reply["text"] for key, kept in result.items()} == {item.key: str(number) for number, item in enumerate(calls[::2])}
 
 
-# --- revisions and scopes ---
-
-
 def test_a_scope_reads_its_own_reply_and_no_scope_the_newest(cache: ResponseCache) -> None:
     first, second = call(scope="aaaaaaaa"), call(scope="bbbbbbbb")
 
@@ -152,9 +146,6 @@ def test_a_cache_of_the_first_layout_keeps_its_replies(tmp_path: Path) -> None:
     again = ResponseCache(path)
     assert len(again) == 2
     again.close()
-
-
-# --- processes and threads ---
 
 
 def _write(path: Path, first: int, count: int) -> None:
@@ -246,9 +237,6 @@ def test_a_reply_that_was_acknowledged_outlives_kill_9(tmp_path: Path) -> None:
     assert total >= 160
 
 
-# --- export and pruning ---
-
-
 def test_an_export_replays_elsewhere(cache: ResponseCache, tmp_path: Path) -> None:
     further: list[dict[str, Any]] = [{}, {"revision": "r"}, {"scope": "aaaaaaaa"}, *[{}] * 4]
     calls = [call(f"q{number} \ud800 é\n", **changed) for number, changed in enumerate(further)]
@@ -316,9 +304,6 @@ def test_pruned_space_goes_back_to_the_disk(cache: ResponseCache) -> None:
         cache.put(call(f"{number} " + "x" * 5000), reply())
     cache.prune(keep_bytes=0)
     assert cache.path.stat().st_size < 100_000
-
-
-# --- trouble ---
 
 
 def test_a_damaged_file_is_named(tmp_path: Path) -> None:

@@ -116,9 +116,6 @@ def test_damaged_weights_are_named(tmp_path: Path, tiny_llama: str) -> None:
         model(str(tmp_path))
 
 
-# --- the reader ---
-
-
 def reader(folder: str, **config: Any) -> Any:
     options = {"model": folder, "max_new_tokens": 8, **config}
     return Component.of("causal", options).build(Services(device="cpu"))

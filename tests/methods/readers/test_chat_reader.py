@@ -299,9 +299,6 @@ def test_it_works_inside_a_running_event_loop(server: Server) -> None:
     assert asyncio.run(notebook())[0].text == "Answer: a"
 
 
-# --- the reader ---
-
-
 def reader(server: Server, **config: Any) -> Any:
     llm = {"model": "tiny", "base_url": server.url, "backoff_s": 0.001}
     return Component.of("chat", {"llm": llm, **config}).build(Services())
@@ -356,7 +353,7 @@ def test_a_template_of_ones_own_is_used_and_changes_the_fingerprint(server: Serv
 
 
 @pytest.mark.parametrize(
-    ("text", "message"), [("no place", "lacks"), ("$question $quesiton", "quesiton"), ("$question costs $ 5", "placeholder")]
+    ("text", "message"), [("no place", "lacks"), ("$question $quesiton", "quesiton"), ("$question costs $ 5", "dollar")]
 )
 def test_a_template_with_a_mistake_is_named(tmp_path: Any, text: str, message: str) -> None:
     own = tmp_path / "own.txt"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from methods.readers.extract import short
+from methods.readers.extract import short_answer
 
 
 @pytest.mark.parametrize(
@@ -54,9 +54,9 @@ from methods.readers.extract import short
     ],
 )
 def test_only_the_answer_is_left(reply: str, answer: str) -> None:
-    assert short(reply) == answer
+    assert short_answer(reply) == answer
 
 
 @pytest.mark.parametrize("reply", ["Rome [1], [2]", "Rome – [1]", "According to passage [1], Rome", "Rome. [1]; [2]"])
 def test_separated_citation_marks_go_with_what_separates_them(reply: str) -> None:
-    assert short(reply, lambda number: number <= 2) == "Rome"
+    assert short_answer(reply, lambda number: number <= 2) == "Rome"

@@ -44,7 +44,7 @@ def test_reader_switches_thinking_off_by_default(kind: str, model: str) -> None:
 
 
 def test_whatever_asks_for_short_replies_switches_thinking_off_unless_its_protocol_contains_the_thought(model: str) -> None:
-    reply = open_llm(LocalConfig(local=model, max_tokens=30), role="r", device="cpu").complete([ASKED])[0]
+    reply = open_llm(LocalConfig(local=model, max_tokens=30), Services(device="cpu"), role="r").complete([ASKED])[0]
     assert (reply.text, reply.thought) == ("Lyon for sure", "")
     for program, thinks in (("self_ask", False), ("search_r1", True)):
         built = Component.of(program, {"llm": {"local": model}, "retriever": "bm25"}).build(Services(device="cpu"))
@@ -78,7 +78,9 @@ def test_thought_that_the_template_begins_is_noticed(tiny_models: ModuleType, tm
 def test_template_variables_address_a_cached_reply_only_if_the_template_knows_them(model: str, tmp_path: Path) -> None:
     def reply(**options: Any) -> Any:
         thinks = options.pop("thinks", True)
-        opened = open_llm(LocalConfig(local=model, max_tokens=30, **options), role="r", cache=tmp_path / "c", device="cpu", thinks=thinks)
+        opened = open_llm(
+            LocalConfig(local=model, max_tokens=30, **options), Services(cache=tmp_path / "c", device="cpu"), role="r", thinks=thinks
+        )
         return opened.complete([ASKED])[0]
 
     default, off, on = reply(), reply(thinks=False), reply(template={"enable_thinking": True})

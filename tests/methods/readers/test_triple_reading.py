@@ -19,7 +19,8 @@ from benchmarks.worlds.text import statements
 from methods.api import FAILED, TRUNCATED, Answer, Context, Ranking, Services
 from methods.flow import each
 from methods.pipeline import assemble
-from methods.readers.prompts import as_statement, longest_prefix
+from methods.readers.prompts import longest_prefix
+from methods.readers.triple_text import as_statement
 from methods.registry import Component
 from tests.support.server import ChatRequest, OpenAIServer, Written
 
@@ -216,9 +217,6 @@ def test_a_template_of_ones_own_is_used_and_checked(tiny_llama: str, tmp_path: P
     mine.write_text("no question", "utf-8")
     with pytest.raises(UserError, match=r"lacks \$question"):
         Component.of("causal", options).preflight()
-
-
-# --- triples as text ---------------------------------------------------------------------------------------------
 
 
 def written(triples: list[tuple[str, str, str]], **config: Any) -> list[tuple[str, str, str]]:

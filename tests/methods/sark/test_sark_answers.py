@@ -18,7 +18,7 @@ from methods.flow import each, run
 from methods.sark.answers import EM, JUDGE, AnswerRequest, ReaderAnswerer, Verifier, answerer_of
 from methods.sark.config import LabelsConfig
 from methods.sark.labels import Labeler, Request
-from methods.sark.prompts import load_prompt
+from methods.sark.prompts import ANSWER, ORDER
 from tests.support.server import ChatRequest, OpenAIServer, Written
 
 MATCH, MISMATCH = "Match", "Mismatch"
@@ -27,9 +27,6 @@ HELPS, IDLE = (Passage(passage_id("", text), "", text) for text in ("Ann did it.
 
 def question(identifier: str = "q", *answers: str, **more: object) -> Question:
     return Question(identifier, f"Who is {identifier}?", answers or ("Ann",), **more)  # type: ignore[arg-type]
-
-
-# --- a chat model ---------------------------------------------------------------------------------------------
 
 
 class Server:
@@ -84,9 +81,6 @@ def test_a_provided_judge_that_says_mismatch_with_a_full_stop_does_not_say_match
         assert len(server.conversations) == 1
 
 
-# --- a reader -------------------------------------------------------------------------------------------------
-
-
 class Reader:
     """Answers with the texts that it is given; fails without any for questions that say so."""
 
@@ -130,33 +124,30 @@ def test_what_a_reader_could_not_read_has_no_answer() -> None:
     assert each(ReaderAnswerer(Reader(), "r"), "answers", [AnswerRequest(question("fail"), IDLE)]) == [None]
 
 
-# --- templates ------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("name", "text", "response"),
     [
-        ("answer", "one part", "2"),
-        ("answer", "sys\n---\n$question", r"\$context, \$question"),
-        ("answer", "sys\n---\n$question $context $gold", r"\$context, \$question"),
+        ("answer", "one part", "context"),
+        ("answer", "sys\n---\n$question", "context"),
+        ("answer", "sys\n---\n$question $context $gold", "gold"),
         ("answer", "cost: $ 5\n---\n$question $context", "lone dollar"),
-        ("order", "$question $answer\n---\nok\n---\n$number\n---\nok\n---\ngo", r"\$passage"),
+        ("order", "user\n$question $answer\n---\nuser each\n$number", "passage"),
     ],
 )
 def test_a_template_that_cannot_be_filled_is_refused(name: str, text: str, response: str, tmp_path: Path) -> None:
     path = tmp_path / "own.txt"
     path.write_text(text, "utf-8")
     with pytest.raises(UserError, match=response):
-        load_prompt(name, str(path))
+        {"answer": ANSWER, "order": ORDER}[name].load(path)
 
 
 def test_a_template_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"none\.txt"):
-        load_prompt("order", str(tmp_path / "none.txt"))
+        ORDER.load(tmp_path / "none.txt")
 
 
 def test_what_is_put_into_a_prompt_is_not_searched_for_placeholders() -> None:
     from methods.sark.prompts import asking
 
-    messages = asking(load_prompt("answer"), "Who has $context?", "Costs $5 and $question.")
+    messages = asking(ANSWER.load(), "Who has $context?", "Costs $5 and $question.")
     assert "<Question> Who has $context?\n<Context> Costs $5 and $question.\n<Answer>" in messages[-1]["content"]

@@ -37,9 +37,6 @@ def passage(text: str, title: str = "") -> Passage:
     return Passage(passage_id(title, text), title, text)
 
 
-# --- rows and pairs -------------------------------------------------------------------------------------------
-
-
 def world(questions: int, passages: int) -> tuple[list[Mined], dict[tuple[str, str], tuple[Passage, Passage]]]:
     """Questions with labels and lists; a passage that two questions share is restyled differently for each."""
     mined, pairs = [], {}
@@ -120,9 +117,6 @@ def test_rows_survive_their_file(tmp_path: Path) -> None:
     path.write_text(f"{lines[1]}\n{json.dumps(broken)}\n", "utf-8")
     with pytest.raises(UserError, match=r"rows\.jsonl:2"):
         read_rows(path)
-
-
-# --- a language model -----------------------------------------------------------------------------------------
 
 
 class Everyone:
@@ -330,9 +324,6 @@ def test_a_changed_prompt_of_the_judge_judges_anew(tmp_path: Path) -> None:
         made(config, benchmark, asks, tmp_path / "work", None)
         assert server.requested["judge"] == 6
         assert server.requested["order"] == 2
-
-
-# --- no more rows than are wanted -----------------------------------------------------------------------------
 
 
 @pytest.mark.slow

@@ -20,8 +20,6 @@ from methods.sark.data import data_of, training_benchmarks
 from methods.sark.rows import SarkRow
 from methods.sark.style_pairs import formal_of
 
-# --- without a model ------------------------------------------------------------------------------------------
-
 WORLDS = {"questions": 12, "mix": {"single": 1.0}}
 
 
@@ -176,9 +174,6 @@ def test_questions_without_a_right_answer_are_left_out(tmp_path: Path) -> None:
         data_of(offline(), [none], Services(device="cpu"), tmp_path / "none")
 
 
-# --- SARK's own files -----------------------------------------------------------------------------------------
-
-
 def test_saved_rows_of_sarks_layout_are_read_as_they_are(tmp_path: Path) -> None:
     benchmarks = training_benchmarks(["worlds/multihop:train"], {"worlds": WORLDS})
     mined = data_of(offline(known=0.5), benchmarks, Services(device="cpu"), tmp_path / "mined")
@@ -211,9 +206,6 @@ def test_the_sample_of_the_papers_repository_gives_its_six_rows(data_folder: Pat
     ]
     for row in result.rows:
         assert [formal for formal, _ in row.list or ()] == records[0]["candidate_passages"]
-
-
-# --- what may be trained on -----------------------------------------------------------------------------------
 
 
 def test_test_worlds_and_questions_of_other_sets_are_refused() -> None:

@@ -61,9 +61,6 @@ def verdicts(verifier: Verifier, questions: Sequence[Question], answers: Sequenc
     return ordered(lambda pair: verifier.verdict(*pair), zip(questions, answers, strict=True), 1)
 
 
-# --- the table ------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("direct", "augmented", "label"), [(MISMATCH, MATCH, 1), (MATCH, MISMATCH, 0), (MATCH, MATCH, None), (MISMATCH, MISMATCH, None)]
 )
@@ -86,9 +83,6 @@ def test_swapping_the_two_answers_swaps_the_labels(direct: str | None, augmented
     assert (item is None) == (other is None)
     assert item is None or item == 1 - (other or 0)
     assert not (None in (direct, augmented) and item is not None)
-
-
-# --- is an answer right ---------------------------------------------------------------------------------------
 
 
 def test_an_exact_match_is_not_shown_to_the_judge() -> None:
@@ -159,8 +153,6 @@ def test_a_set_of_answers_must_be_named_wholly(answer: str, right: bool) -> None
 def test_a_gold_that_is_nothing_but_punctuation_matches_no_answer() -> None:
     assert not exact_match(question("q", "?"), "the")
 
-
-# --- trying passages ------------------------------------------------------------------------------------------
 
 HELPS, MISLEADS, IDLE = passage("Ann did it."), passage("Bob did it."), passage("It rained.")
 READS = {HELPS.text: "Ann", MISLEADS.text: "Bob"}
@@ -271,9 +263,6 @@ def test_labels_equal_a_plain_loop(world: list[tuple[bool, list[bool]]]) -> None
             if before != after:
                 expected[each.id] = 1 if after else 0
         assert work.labels(tried) == expected
-
-
-# --- kept -----------------------------------------------------------------------------------------------------
 
 
 def test_a_second_run_asks_nothing(tmp_path: Path) -> None:

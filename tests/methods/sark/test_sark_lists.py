@@ -25,9 +25,6 @@ def passage(text: str, title: str = "") -> Passage:
     return Passage(passage_id(title, text), title, text)
 
 
-# --- which ranks ----------------------------------------------------------------------------------------------
-
-
 def test_of_fifty_candidates_six_ranks_are_sampled() -> None:
     assert sampled_ranks(50) == (0, 9, 19, 29, 39, 49)
     assert sampled_ranks(1000) == (0, 9, 19, 29, 39, 49)
@@ -61,9 +58,6 @@ def test_the_list_can_be_made_to_hold_evidence() -> None:
     beyond = Question("q", "?", ("a",), evidence=("p44",))
     assert "p44" not in sampled(beyond, names, keep_evidence=True, depth=20)
     assert sampled(query, names[:5], keep_evidence=True) == ()
-
-
-# --- reading a reply ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -118,8 +112,6 @@ def test_whatever_is_written_the_order_is_a_permutation_or_none(reply: str, size
 def test_every_order_that_is_written_out_is_read_back(order: list[int]) -> None:
     assert parse_order(" > ".join(f"[{position + 1}]" for position in order), 6).order == tuple(order)
 
-
-# --- asking a model -------------------------------------------------------------------------------------------
 
 SIX = tuple(passage(f"Passage {letter} has {n} points.", f"Title {letter}") for n, letter in enumerate("ABCDEF"))
 
@@ -203,9 +195,6 @@ def test_a_list_that_no_reply_came_for_is_asked_for_again(tmp_path: Path) -> Non
 def test_where_no_list_gets_a_reply_the_work_stops(tmp_path: Path) -> None:
     with Ranker(lambda question: "refuse").running() as chat, pytest.raises(Broke, match="not one of 1"):
         lister(chat, tmp_path, "one").orders([ListRequest(Question("q", "?", ("x",)), SIX)])
-
-
-# --- without a model ------------------------------------------------------------------------------------------
 
 
 def test_evidence_comes_first_then_facts_entities_words_and_spelling_then_the_old_order() -> None:

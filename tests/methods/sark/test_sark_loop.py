@@ -121,8 +121,8 @@ def test_scaled_gradients_of_half_precision_leave_weight_and_norms_as_they_are(t
         def prepare(self, item: Any) -> Any:
             return item
 
-    plain = toy.trainer(toy.calm(base), tmp_path / "a")._step(0)
-    assert toy.trainer(toy.calm(base), tmp_path / "b", process=Scaling())._step(0) == pytest.approx(plain, rel=1e-3)
+    plain = toy.trainer(toy.calm(base), tmp_path / "a").loop.step(0)
+    assert toy.trainer(toy.calm(base), tmp_path / "b", process=Scaling()).loop.step(0) == pytest.approx(plain, rel=1e-3)
 
 
 @pytest.mark.slow
@@ -139,7 +139,7 @@ def test_gradients_that_overflowed_give_no_figures_and_stop_nothing(
         return loss
 
     monkeypatch.setattr(item.objective, "backward", overflowing)
-    figures = item._step(0)
+    figures = item.loop.step(0)
     assert figures["lambda"] == 0.5
     assert not {"passage_gradient", "list_gradient", "cosine"} & set(figures)
     assert np.isfinite(figures["loss"])

@@ -46,7 +46,7 @@ def test_a_task_that_does_not_fit_begins_anew_in_smaller_parts(
     small = Small(item, most, fails)
     monkeypatch.setattr(item.objective, "logits", small)
     with pytest.warns(UserWarning, match="tokens at once are too many") as responses:
-        figures = item._step(0)
+        figures = item.loop.step(0)
     assert len(responses) == 1
     # Halved is what was read, not a budget far above it.
     assert small.failed == 1
@@ -65,7 +65,7 @@ def test_a_task_that_does_not_fit_begins_anew_in_smaller_parts(
     small.fails = None
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        item._step(1)
+        item.loop.step(1)
     assert max(small.read) <= max(min(most, budget // 2), 6 * 64)
     assert item.config.train.token_budget == budget
 
@@ -88,7 +88,7 @@ def test_where_not_even_one_list_fits_the_error_stays(
     item = toy.trainer(toy.options(base), tmp_path)
     monkeypatch.setattr(item.objective, "logits", Small(item, most))
     with pytest.warns(UserWarning, match="too many"), pytest.raises(Broke, match=response):
-        item._step(0)
+        item.loop.step(0)
 
 
 class Two:

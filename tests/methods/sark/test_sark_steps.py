@@ -20,14 +20,11 @@ from methods.sark.validation import f1, share_in_order, validator
 torch = pytest.importorskip("torch")
 
 
-# -- one step ------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(("budget", "head"), [(32, "paper"), (300, "official"), pytest.param(10_000, "official", marks=pytest.mark.slow)])
 def test_a_step_in_parts_is_one_backward_pass_of_equation_10(toy: ModuleType, base: str, tmp_path: Path, budget: int, head: str) -> None:
     config = toy.calm(base, model={"head": head}, train={"token_budget": budget})
     item = toy.trainer(config, tmp_path, toy.CONTRARY)
-    figures = item._step(0)
+    figures = item.loop.step(0)
     whole = toy.Whole(config, toy.CONTRARY)
     weight = whole.weight()
     assert 0 < weight < 1
@@ -56,7 +53,7 @@ def test_a_step_of_8_rows_reads_112_sequences_within_the_budget(
 ) -> None:
     item = toy.trainer(toy.options(base, train={"token_budget": 320}), tmp_path)
     seen = toy.read(item, monkeypatch)
-    item._step(0)
+    item.loop.step(0)
     assert sum(count for count, _ in seen) == 112
     assert len(seen) > 4
     for count, length in seen:
@@ -70,7 +67,7 @@ def test_lists_of_different_lengths_are_read_apart(toy: ModuleType, base: str, t
     config = toy.calm(base)
     item = toy.trainer(config, tmp_path, [*toy.ROWS[2:4], *short])
     seen = toy.read(item, monkeypatch)
-    figures = item._step(0)
+    figures = item.loop.step(0)
     assert sum(count for count, _ in seen) == 2 * (2 + 12 + 6)
     terms = []
     plain = toy.Whole(config, toy.ROWS[2:4])
@@ -100,8 +97,8 @@ def test_both_styles_of_a_row_stand_together_and_no_group_holds_two_questions(to
 @pytest.mark.slow
 def test_equal_texts_in_both_styles_give_the_plain_loss(toy: ModuleType, base: str, tmp_path: Path) -> None:
     same = [toy.in_one_style(row) for row in toy.ROWS]
-    both = toy.trainer(toy.calm(base), tmp_path / "both", same)._step(0)
-    alone = toy.trainer(toy.calm(base, loss={"styles": False}), tmp_path / "alone", same)._step(0)
+    both = toy.trainer(toy.calm(base), tmp_path / "both", same).loop.step(0)
+    alone = toy.trainer(toy.calm(base, loss={"styles": False}), tmp_path / "alone", same).loop.step(0)
     assert both == pytest.approx(alone, abs=1e-5)
 
 
@@ -112,7 +109,7 @@ def test_without_style_augmented_training_the_formal_text_alone_is_read(
     config = toy.calm(base, loss={"styles": False})
     item = toy.trainer(config, tmp_path)
     seen = toy.read(item, monkeypatch)
-    figures = item._step(0)
+    figures = item.loop.step(0)
     assert sum(count for count, _ in seen) == 56
     whole = toy.Whole(config, toy.ROWS, styles=(0,))
     assert figures["passage_loss"] == pytest.approx(whole.passage.item(), abs=1e-6)
@@ -133,7 +130,7 @@ def test_without_style_augmented_training_the_formal_text_alone_is_read(
             for each in toy.ROWS
         ],
     )
-    assert other._step(0) == figures
+    assert other.loop.step(0) == figures
 
 
 @pytest.mark.slow
@@ -144,7 +141,7 @@ def test_an_ablation_reads_and_learns_the_other_task_alone(
     config = toy.calm(base, loss={left_out: False})
     item = toy.trainer(config, tmp_path)
     seen = toy.read(item, monkeypatch)
-    figures = item._step(0)
+    figures = item.loop.step(0)
     assert sum(each for each, _ in seen) == count
     assert figures["lambda"] == weight
     assert figures["loss"] == figures[f"{task}_loss"]
@@ -157,9 +154,9 @@ def test_an_ablation_reads_and_learns_the_other_task_alone(
 
 def test_a_batch_that_has_nothing_for_one_task_learns_the_other_with_weight_1(toy: ModuleType, base: str, tmp_path: Path) -> None:
     lists = [SarkRow(row.query, "", "", "", None, row.list, row.question_id) for row in toy.ROWS[:2]]
-    assert toy.trainer(toy.calm(base), tmp_path / "l", lists)._step(0)["lambda"] == 0.0
+    assert toy.trainer(toy.calm(base), tmp_path / "l", lists).loop.step(0)["lambda"] == 0.0
     labels = [toy.row(number, listed=False) for number in range(3)]
-    assert toy.trainer(toy.calm(base), tmp_path / "p", labels)._step(0)["lambda"] == 1.0
+    assert toy.trainer(toy.calm(base), tmp_path / "p", labels).loop.step(0)["lambda"] == 1.0
 
 
 @pytest.mark.parametrize("value", [0.3, *(pytest.param(item, marks=pytest.mark.slow) for item in (0.0, 1.0))])
@@ -168,7 +165,7 @@ def test_a_fixed_weight_is_taken_as_it_is_and_gradients_are_still_reported(
 ) -> None:
     config = toy.calm(base, loss={"lambda_mode": "fixed", "lambda_value": value})
     item = toy.trainer(config, tmp_path)
-    figures = item._step(0)
+    figures = item.loop.step(0)
     assert figures["lambda"] == value
     assert {"passage_gradient", "list_gradient", "cosine"} <= set(figures)
     whole = toy.Whole(config, toy.ROWS)
@@ -181,7 +178,7 @@ def test_a_fixed_weight_is_taken_as_it_is_and_gradients_are_still_reported(
 def test_the_last_layer_alone_may_decide_the_weight_of_all(toy: ModuleType, base: str, tmp_path: Path) -> None:
     config = toy.calm(base, loss={"lambda_params": "last_layer"})
     item = toy.trainer(config, tmp_path, toy.CONTRARY)
-    figures = item._step(0)
+    figures = item.loop.step(0)
     whole = toy.Whole(config, toy.CONTRARY)
     expected = whole.weight(last_layer(whole.model))
     assert figures["lambda"] == pytest.approx(expected, abs=2e-4)
@@ -199,11 +196,11 @@ def test_an_accumulated_step_is_the_mean_of_batches_each_with_its_own_weight(toy
     # Four batches make a step of three and a step of one.
     assert item.loop.options.epoch == 2
     assert item.loop.options.steps == 4
-    figures = item._step(0)
+    figures = item.loop.step(0)
     shares = []
     for number, chosen in enumerate(batches(rows, 2, seed=config.seed, epoch=0)[:3]):
         part = toy.trainer(toy.calm(base, train={"batch_size": 2}), tmp_path / str(number), chosen)
-        shares.append((part._step(0), toy.gradients(part.objective.model)))
+        shares.append((part.loop.step(0), toy.gradients(part.objective.model)))
     assert len({share["lambda"] for share, _ in shares}) == 3
     for name in figures:
         assert figures[name] == pytest.approx(np.mean([share[name] for share, _ in shares]), abs=1e-5), name
@@ -239,8 +236,8 @@ def test_mixed_lists_hold_every_passage_once_in_each_style_and_style_says_nothin
 
 
 def test_a_bound_on_the_weight_keeps_the_gradient_of_the_lists(toy: ModuleType, base: str, tmp_path: Path) -> None:
-    free = toy.trainer(toy.calm(base), tmp_path / "free", toy.CONTRARY)._step(0)["lambda"]
-    bound = toy.trainer(toy.calm(base, loss={"lambda_most": free / 2}), tmp_path / "bound", toy.CONTRARY)._step(0)
+    free = toy.trainer(toy.calm(base), tmp_path / "free", toy.CONTRARY).loop.step(0)["lambda"]
+    bound = toy.trainer(toy.calm(base, loss={"lambda_most": free / 2}), tmp_path / "bound", toy.CONTRARY).loop.step(0)
     assert bound["lambda"] == free / 2
 
 
@@ -258,9 +255,6 @@ def test_a_level_is_the_share_of_helpful_passages_and_changes_no_order(toy: Modu
 def test_a_card_tells_of_each_epoch() -> None:
     curve = [{"step": step, "lambda": step / 10, "list_loss": 1.0} for step in range(4)] + [{"step": 3, "validation_f1": 0.25}]
     assert by_epoch(curve, 2).splitlines()[2:] == ["| 1 | 0.050 | 1.000 |  |", "| 2 | 0.250 | 1.000 | 0.250 |"]
-
-
-# -- validation ----------------------------------------------------------------------------------------------------
 
 
 def test_f1_and_order_of_hand_cases() -> None:

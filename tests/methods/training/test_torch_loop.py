@@ -6,13 +6,14 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from benchmarks.core.errors import Broke
 from methods.training import Silent
-from methods.training.loop import KeepBest, Loop, LoopOptions, Schedule, accelerator, adamw
+from methods.training.loop import KeepBest, Loop, LoopOptions, LoopPlace, Schedule, accelerator, adamw, loop_over_rows
 
 torch = pytest.importorskip("torch")
 
@@ -39,7 +40,7 @@ def step_of(parts: Mapping[str, Any]) -> Callable[[int], dict[str, float]]:
 
 def loop(folder: Path, options: LoopOptions = OPTIONS, identity: str = "same", **more: Any) -> Loop:
     parts = modules()
-    return Loop(parts, options, step_of(parts), folder, identity, Silent(), "this", **more)
+    return Loop(parts, options, step_of(parts), LoopPlace(folder, identity, Silent(), **more), "this")
 
 
 def weights(item: Loop) -> Any:
@@ -198,7 +199,7 @@ def test_points_of_adapters_hold_only_what_is_trained(tmp_path: Path) -> None:
     def made() -> Loop:
         parts = modules()
         parts["left"].requires_grad_(False)
-        return Loop(parts, replace(OPTIONS, trainable_only=True), step_of(parts), tmp_path, "same", Silent())
+        return Loop(parts, replace(OPTIONS, trainable_only=True), step_of(parts), LoopPlace(tmp_path, "same", Silent()))
 
     whole = made()
     whole.run()
@@ -243,3 +244,23 @@ def test_the_rate_falls_along_a_line_or_stays() -> None:
 def test_keeping_the_best_needs_a_validation(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="validation"):
         loop(tmp_path, replace(OPTIONS, keep_best=KeepBest("f1")))
+
+
+@pytest.mark.parametrize(("most", "steps", "epoch"), [(None, 6, 3), (5, 5, 2), (2, 2, 2)])
+def test_a_loop_over_rows_goes_through_each_epoch_in_its_own_order(most: int | None, steps: int, epoch: int, tmp_path: Path) -> None:
+    train = SimpleNamespace(epochs=2, batch_size=2, learning_rate=0.1, steps=most, save_every=9)
+    seen: list[tuple[int, list[str]]] = []
+    left = torch.nn.Linear(1, 1)
+
+    def step(rows: list[str], turn: int, number: int) -> dict[str, float]:
+        seen.append((turn, rows))
+        return {"loss": float(number)}
+
+    def rows(turn: int) -> list[str]:
+        return [f"{turn}{letter}" for letter in "abcde"]
+
+    item = loop_over_rows("this", {"left": left}, train, rows, 5, step, LoopPlace(tmp_path, "same", Silent()))
+    assert (item.options.steps, item.options.epoch, item.options.save_every) == (steps, epoch, 9)
+    item.run()
+    whole = [(turn, part) for turn in (0, 1) for part in ([f"{turn}a", f"{turn}b"], [f"{turn}c", f"{turn}d"], [f"{turn}e"])]
+    assert seen == whole[:steps]

@@ -213,8 +213,8 @@ def test_quality_has_n_and_an_interval_around_the_mean_of_the_values(ragmeter: C
     assert rows["entities"]["passages"] == len({pair.formal.id for pair in pairs})
     assert rows["answer_kept"]["n"] + rows["answer_kept"]["missing"] == len(pairs)
     for row in rows.values():
-        assert row["withheld"] or row["low"] <= row["value"] <= row["high"]
-    assert not all(row["withheld"] for row in rows.values())
+        assert row["insufficient_data"] or row["low"] <= row["value"] <= row["high"]
+    assert not all(row["insufficient_data"] for row in rows.values())
     assert rows["informal"]["value"] > rows["informal_source"]["value"]
     text = ragmeter("data", "style-quality", str(file), "--benchmark", REF).out
     assert f"informal: {len(pairs)} pairs, 0 given up" in text

@@ -17,11 +17,10 @@ from ragmeter import experiment as experiments
 from ragmeter.cli import demo
 from ragmeter.cli.demo import PARTS
 from ragmeter.runner.experiment import How, run_experiment
-from ragmeter.show.board_text import in_words
-from ragmeter.show.console import Folding
 from ragmeter.show.gains import APPROACHES, UNTESTED, gains
 from results.boards.board import boards
 from results.store.store import Store
+from results.store.variants import without_options
 from tools.measure import page
 
 
@@ -113,10 +112,10 @@ def test_a_gain_is_the_boards_difference_to_its_base_and_to_the_best_row_that_is
         assert gain.strongest.name == max(("base", "listed"), key=values.__getitem__)
         # A verdict is the sign of the whole interval.
         low, high = gain.base.cell.difference.low, gain.base.cell.difference.high  # type: ignore[union-attr]
-        assert gain.sure == (low > 0)
+        assert gain.significant == (low > 0)
         assert gain.base.verdict.endswith("of") == (low > 0), (low, high)  # type: ignore[union-attr]
     assert "3 questions" not in results[0].asked
-    assert in_words(results[0].board.dataset) in results[0].asked
+    assert without_options(results[0].board.dataset) in results[0].asked
     assert gain.to_json()["strongest"]["method"] == gain.strongest.name
 
 
@@ -128,8 +127,8 @@ def test_lines_and_table_fit_two_screens_and_say_where_a_gain_is_not_warranted(
     few = Store(tmp_path)
     run_experiment(experiment, few, How(limit=2), talk=False)
     unsure = next(gains(experiment, few, ["recall@5"]))
-    assert sure.sure
-    assert not unsure.sure
+    assert sure.significant
+    assert not unsure.significant
     assert unsure.base is not None
     assert unsure.base.verdict == UNTESTED
     assert unsure.why_not()
@@ -161,12 +160,4 @@ def test_lines_and_table_fit_two_screens_and_say_where_a_gain_is_not_warranted(
     ],
 )
 def test_the_table_names_datasets_briefly(dataset: str, expected: str) -> None:
-    assert in_words(dataset) == expected
-
-
-def test_an_untrusted_name_is_no_markup_and_one_without_separators_still_fits() -> None:
-    console = Console(width=10, color_system=None)
-    with console.capture() as shown:
-        for name in ("[red]x[/red]", "a" * 25, "", "/::", "two words"):
-            console.print(Folding(name))
-    assert shown.get().splitlines() == ["[red]x[/", "red]", "a" * 10, "a" * 10, "a" * 5, "", "/::", "two words"]
+    assert without_options(dataset) == expected

@@ -115,7 +115,7 @@ def test_the_json_holds_the_numbers_that_decide(gate: Command) -> None:
     f1, recall = response["metrics"]
     assert (f1["margin"], recall["margin"]) == (0.01, 0.02)
     assert (f1["outcome"], recall["outcome"]) == ("inconclusive", "regressed")
-    assert f1["units_needed"] > 60
+    assert f1["clusters_needed"] > 60
     assert f1["minimum_detectable"] > 0.01
     assert recall["n"] == recall["wins"] + recall["ties"] + recall["losses"] == 60
     assert recall["p"] <= recall["p_holm"]

@@ -84,7 +84,7 @@ def test_sensitivity_on_parallel_passages_counts_a_chapter_as_one_observation(ra
     assert response["texts"]["bbe"]["by"] == {"people": response["texts"]["bbe"]["by"]["people"]}
     for row in response["rerankers"]:
         # 31 verses of the first chapter, three of the second.
-        assert (row["tau"]["n"], row["tau"]["units"]) == (34, 2)
+        assert (row["tau"]["n"], row["tau"]["clusters"]) == (34, 2)
         assert 0 < row["tau"]["value"] < 1
 
 

@@ -183,7 +183,7 @@ def test_check_says_what_would_be_scored_and_a_server_asks_for_its_own_boards(su
     (row,) = [row for row in board.rows if row.run.method == "bm25@1"]
     for metric, cell in row.cells.items():
         assert seen[metric]["value"] == cell.estimate.value
-        assert seen[metric]["low"] == (None if cell.estimate.withheld else cell.estimate.low)
+        assert seen[metric]["low"] == (None if cell.estimate.insufficient_data else cell.estimate.low)
     value = row.cells["recall@5#v2"].estimate.value
     assert f" {100 * value:.1f} " in fine(ragmeter(*arguments))
     elsewhere = tmp_path / "elsewhere"

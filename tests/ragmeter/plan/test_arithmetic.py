@@ -23,7 +23,7 @@ from methods.models.endpoint import CHARACTERS_PER_TOKEN, ChatConfig
 from methods.models.weights import MissingWeights, locate
 from methods.registry import Component
 from methods.work import CHARACTERS, Checkpoint, Lengths, Needs, Once, Sample, Use, Work, ask, encode, index, learn, steps, total, unknown
-from ragmeter.plan.plan import GPUS, Gpu, memory, operations, seconds
+from ragmeter.plan.gpus import GPUS, Gpu, memory, operations, seconds
 from ragmeter.runner.sizes import ModelSize, config_parameters, named_parameters, size_of
 
 BARE = ModelSize("x", 1e9, "name")
@@ -142,7 +142,7 @@ def test_a_total_is_the_sum_and_forgets_nothing_unknown(several: list[Work], fac
 def test_what_is_done_once_stays_once() -> None:
     work = index(Work(bytes=5)) * 3 + unknown("x")
     assert (work.bytes, [item.work.bytes for item in work.once]) == (0, [5])
-    assert work.named("key", "part").once == (Once(Work(bytes=5), "key", "part"),)
+    assert work.keyed_by("key", "part").once == (Once(Work(bytes=5), "key", "part"),)
 
 
 @given(st.integers(0, 10_000), st.integers(1, 300), st.integers(1, 10))

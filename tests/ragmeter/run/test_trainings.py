@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 import signal
 import time
@@ -27,11 +26,10 @@ from methods.training import Silent, TrainedStage, TrainingConfig, TrainingConte
 from methods.work import Checkpoint, Needs
 from ragmeter import experiment
 from ragmeter.cli import app
-from ragmeter.runner import trainings
+from ragmeter.runner import side_by_side, trainings
 from ragmeter.runner.loop import Interrupted
 from ragmeter.runner.progress import TrainingProgress
-from ragmeter.runner.training import Job
-from ragmeter.runner.trainings import Machine
+from ragmeter.runner.trainings import TrainingJob
 from ragmeter.trainings import TrainingPlan, references
 from results.store import checkpoints
 from results.store.store import Store
@@ -124,7 +122,7 @@ metrics: [recall@5]
 def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An experiment that trains in this process."""
     STEPS.clear()
-    monkeypatch.setattr(trainings, "_machine", lambda device: Machine(1, 0.0))
+    monkeypatch.setattr(side_by_side, "memory", lambda device: 0.0)
     path = tmp_path / "trained.yaml"
     path.write_text(FILE, "utf-8")
     return path
@@ -189,7 +187,7 @@ def test_run_trains_what_is_not_trained_and_a_dry_run_says_so(file: Path, tmp_pa
 
 def test_a_training_that_another_process_carries_out_is_left_to_it(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plan = experiment.load(str(file), store=tmp_path / "store").trainings[0]
-    job = Job(plan.entry, plan.config, Store(tmp_path / "store"))
+    job = TrainingJob(plan.entry, plan.config, Store(tmp_path / "store"))
     job.work.parent.mkdir(parents=True)
     with FileLock(f"{job.work}.lock"):
         with pytest.raises(UserError, match="another process carries out this training"):
@@ -261,7 +259,8 @@ def waiting(tmp_path: Path, *specs: str) -> tuple[list[TrainingPlan], Store]:
 
 @pytest.mark.slow
 def test_trainings_that_do_not_wait_for_one_another_are_carried_out_side_by_side(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trainings, "_machine", lambda device: Machine(3, 16e9))
+    monkeypatch.setattr(side_by_side, "memory", lambda device: 16e9)
+    monkeypatch.setattr(side_by_side, "cores", lambda: 3)
     plans, store = waiting(
         tmp_path,
         "name: one, config: {folder: HERE, me: one, beside: [two]}",
@@ -282,7 +281,7 @@ def test_trainings_that_do_not_wait_for_one_another_are_carried_out_side_by_side
     assert len({str(os.getpid()), *((tmp_path / name).read_text("utf-8") for name in ("one", "two", "last"))}) == 4
 
 
-def test_a_training_takes_its_part_of_the_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_as_many_trainings_run_at_once_as_are_independent_and_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     plans, store = waiting(
         tmp_path,
@@ -302,14 +301,16 @@ def test_a_training_takes_its_part_of_the_machine(tmp_path: Path, monkeypatch: p
     one = replace(plans[0], entry=entry)
     plans = [one, *(replace(plan, entry=entry, needs=(one,) * len(plan.needs)) for plan in plans[1:])]
 
-    def parts(cores: int, memory: float) -> list[tuple[int, float]]:
-        return [tuple(part) for part in trainings.shares(plans, Machine(cores, memory), store.folder).values()]
+    def number(cores: int, memory: float, *names: str) -> int:
+        return side_by_side.at_once([plan for plan in plans if plan.name in names], cores, memory, store.folder)
 
     # Two begin together; 10⁹ parameters take 16 GB, and what is trained from them has as many.
-    assert parts(12, 200e9) == [(6, 20e9), (6, 4e9), (12, math.inf), (12, 20e9)]
-    assert parts(12, 39e9) == [(12, 20e9), (12, 4e9), (12, math.inf), (12, 20e9)]
+    assert number(12, 200e9, "one", "two", "last") == 2
+    assert number(12, 39e9, "one", "two", "last") == 1
+    assert number(12, 200e9, "one", "two", "unknown") == 1
     monkeypatch.setenv("OMP_NUM_THREADS", "8")
-    assert [cores for cores, _ in parts(12, 200e9)] == [8] * 4
+    assert number(12, 200e9, "one", "two", "last") == 1
+    assert number(16, 200e9, "one", "two", "last") == 2
 
 
 @pytest.mark.slow
@@ -317,7 +318,8 @@ def test_a_training_takes_its_part_of_the_machine(tmp_path: Path, monkeypatch: p
 def test_one_that_fails_is_said_as_it_was_and_ends_those_beside_it(
     ends: str, error: type[UserError], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(trainings, "_machine", lambda device: Machine(3, 16e9))
+    monkeypatch.setattr(side_by_side, "memory", lambda device: 16e9)
+    monkeypatch.setattr(side_by_side, "cores", lambda: 3)
     plans, store = waiting(
         tmp_path,
         "name: other, config: {folder: HERE, me: other, beside: [never]}",

@@ -16,7 +16,7 @@ from methods.flow import each
 from methods.models.chat import ChatModel
 from methods.models.endpoint import ChatConfig
 from methods.pipeline import assemble
-from methods.readers.extract import short
+from methods.readers.extract import short_answer
 from methods.registry import Component
 from ragmeter import experiment
 from ragmeter.runner.loop import execute
@@ -204,7 +204,7 @@ def test_a_template_recognizes_what_it_was_filled_to() -> None:
 @pytest.mark.parametrize("kind", CORRUPTIONS)
 def test_no_corruption_leaves_the_answer_readable(kind: str) -> None:
     for answer in ("Ann Oder", "1506", "yes"):
-        assert short(corrupt(answer, kind)) != answer
+        assert short_answer(corrupt(answer, kind)) != answer
 
 
 def test_what_is_corrupted_depends_on_the_prompt_alone(truth: WorldTruth) -> None:

@@ -1,4 +1,4 @@
-"""The one engine against SciPy, naive loops and root finding; interval, test and what is withheld never contradict each other."""
+"""The one engine against SciPy, naive loops and root finding; interval, test and insufficient data never contradict each other."""
 
 from __future__ import annotations
 
@@ -36,23 +36,23 @@ def methods(questions: int = 400, number: int = 6, seed: int = 0, gaps: float = 
 
 
 def labels(questions: int, seed: int) -> list[str | None]:
-    units = np.random.default_rng(seed).integers(0, max(questions // 4, 1), questions)
-    return [None if unit % 7 == 0 else f"d{unit}" for unit in units]
+    clusters = np.random.default_rng(seed).integers(0, max(questions // 4, 1), questions)
+    return [None if cluster % 7 == 0 else f"d{cluster}" for cluster in clusters]
 
 
 def plainly(delta: np.ndarray, clusters: list[str | None]) -> tuple[float, float, float, float]:
-    """Mean, standard error, skewness and degrees of freedom, unit by unit."""
-    units: dict[object, list[float]] = {}
+    """Mean, standard error, skewness and degrees of freedom, cluster by cluster."""
+    grouped: dict[object, list[float]] = {}
     for number, (value, label) in enumerate(zip(delta, clusters, strict=True)):
         if not math.isnan(value):
-            units.setdefault(number if label is None else label, []).append(float(value))
-    n = sum(map(len, units.values()))
-    mean = sum(map(sum, units.values())) / n
-    rest = [sum(values) - mean * len(values) for values in units.values()]
-    sizes = [len(values) for values in units.values()]
+            grouped.setdefault(number if label is None else label, []).append(float(value))
+    n = sum(map(len, grouped.values()))
+    mean = sum(map(sum, grouped.values())) / n
+    rest = [sum(values) - mean * len(values) for values in grouped.values()]
+    sizes = [len(values) for values in grouped.values()]
     lost = 2 * sum(c**3 for c in sizes) / (n * sum(c**2 for c in sizes)) - sum(c**2 for c in sizes) / n**2
     square = sum(e**2 for e in rest)
-    changed = sum(abs(sum(values)) > 1e-12 for values in units.values())
+    changed = sum(abs(sum(values)) > 1e-12 for values in grouped.values())
     freedom = min(n**2 / sum(c**2 for c in sizes), max(changed, 2)) - 1
     return mean, math.sqrt(square / (1 - lost)) / n, sum(e**3 for e in rest) / square**1.5, freedom
 
@@ -111,21 +111,21 @@ def test_an_interval_leaves_out_zero_exactly_where_the_corrected_test_rejects(
     alone = dict(zip(itertools.combinations(range(number), 2), together.differences, strict=True))
     for (i, j), item in alone.items():
         one = difference(columns[i], columns[j], clusters=clusters)
-        assert (item.value, item.p, item.withheld) == (
+        assert (item.value, item.p, item.insufficient_data) == (
             pytest.approx(one.value, nan_ok=True),
             pytest.approx(one.p, nan_ok=True),
-            one.withheld,
+            one.insufficient_data,
         )
-        assert (math.isnan(one.p), math.isnan(one.low)) == ((one.withheld != ""),) * 2 or not one.n
-        if not one.withheld and one.n:
+        assert (math.isnan(one.p), math.isnan(one.low)) == ((one.insufficient_data != ""),) * 2 or not one.n
+        if not one.insufficient_data and one.n:
             assert (one.p <= 0.05) == (one.low > 0 or one.high < 0)
     for item, p in zip(together.differences, together.p, strict=True):
-        if not item.withheld and item.n:
+        if not item.insufficient_data and item.n:
             assert (p <= 0.05) == (item.low > 0 or item.high < 0)
     compared = [(item, p) for item, p in zip(together.differences, together.p, strict=True) if item.n]
-    corrected = holm([1.0 if item.withheld else item.p for item, _ in compared])
+    corrected = holm([1.0 if item.insufficient_data else item.p for item, _ in compared])
     for (item, p), expected in zip(compared, corrected, strict=True):
-        assert math.isnan(p) if item.withheld else p == pytest.approx(expected)
+        assert math.isnan(p) if item.insufficient_data else p == pytest.approx(expected)
 
 
 @settings(max_examples=25, deadline=None)
@@ -141,37 +141,37 @@ def test_many_columns_at_once_are_each_on_its_own(seed: int, columns: int, quest
         assert repr(item) == repr(difference(a, b, clusters=clusters))
 
 
-def test_what_cannot_be_known_is_withheld_with_the_reason() -> None:
+def test_insufficient_data_has_a_reason() -> None:
     rng = np.random.default_rng(0)
     some = rng.random(200)
     cases = {
-        "9 units, fewer than 10": (some[:9], 0 * some[:9], None),
+        "9 clusters, fewer than 10": (some[:9], 0 * some[:9], None),
         "hold most questions": (some, 0 * some, [f"u{max(number - 150, 0)}" for number in range(200)]),
-        "nothing differs, yet up to 1.5% of new units may": (some, some, None),
+        "nothing differs, yet up to 1.5% of new clusters may": (some, some, None),
         "too skewed": (np.r_[np.zeros(95), np.ones(5)] * some[:100], 0 * some[:100], None),
-        "too few units differ (5, fewer than 6)": (np.r_[1, 1, 1, 0, 0, np.zeros(40)], np.r_[0, 0, 0, 1, 1, np.zeros(40)], None),
+        "too few clusters differ (5, fewer than 6)": (np.r_[1, 1, 1, 0, 0, np.zeros(40)], np.r_[0, 0, 0, 1, 1, np.zeros(40)], None),
         "too rare": (np.r_[0.5 * np.ones(12), np.full(188, 0.4)], np.full(200, 0.4), None),
     }
     for reason, (a, b, clusters) in cases.items():
         result = difference(a, b, clusters=clusters)
-        assert reason in result.withheld, (reason, result)
+        assert reason in result.insufficient_data, (reason, result)
         assert all(map(math.isnan, (result.low, result.high, result.p)))
         assert result.value == pytest.approx(float(np.mean(a - b)))
-    assert difference(some, some[::-1]).withheld == ""
-    assert estimate([1.0, 1.0, 0.0]).withheld == "", "a share has an exact interval however few there are"
-    assert "2 units" in estimate([0.3, 0.4]).withheld
+    assert difference(some, some[::-1]).insufficient_data == ""
+    assert estimate([1.0, 1.0, 0.0]).insufficient_data == "", "a share has an exact interval however few there are"
+    assert "2 clusters" in estimate([0.3, 0.4]).insufficient_data
     # Fifty gain much, ten little and nobody loses: however skewed, losses that are yet unseen cannot overturn it.
     gained = difference(np.r_[np.full(50, 0.9), np.full(10, 0.1)], np.zeros(60))
-    assert (gained.withheld, gained.p < 0.001, gained.low > 0) == ("", True, True)
+    assert (gained.insufficient_data, gained.p < 0.001, gained.low > 0) == ("", True, True)
 
 
-def test_questions_of_one_unit_count_once() -> None:
-    per_unit = np.random.default_rng(5).random((2, 12)) + np.array([[0.2], [0.0]])
-    repeated = np.repeat(per_unit, 20, axis=1)
-    units = [f"d{number:02}" for number in range(12) for _ in range(20)]
-    alone, clustered = difference(*per_unit), difference(*repeated, clusters=units)
+def test_questions_of_one_cluster_count_once() -> None:
+    per_cluster = np.random.default_rng(5).random((2, 12)) + np.array([[0.2], [0.0]])
+    repeated = np.repeat(per_cluster, 20, axis=1)
+    clusters = [f"d{number:02}" for number in range(12) for _ in range(20)]
+    alone, clustered = difference(*per_cluster), difference(*repeated, clusters=clusters)
     assert (clustered.p, clustered.low, clustered.high) == pytest.approx((alone.p, alone.low, alone.high))
-    assert (clustered.units, clustered.n) == (12, 240)
+    assert (clustered.clusters, clustered.n) == (12, 240)
 
 
 def test_unscorable_questions_leave_the_denominator_and_are_counted() -> None:
@@ -226,7 +226,7 @@ def test_bands_are_those_of_the_corrected_tests() -> None:
         assert band.best == (band.low == 1)
 
 
-def test_less_can_be_better_and_too_few_units_separate_nobody() -> None:
+def test_less_can_be_better_and_too_few_clusters_separate_nobody() -> None:
     scores = np.stack([np.full(50, 0.0), np.full(50, 1.0)]) + np.random.default_rng(0).normal(0, 0.1, (2, 50))
     more, less = bands(all_differences(scores)), bands(all_differences(scores), higher_is_better=False)
     assert [(band.rank, band.best) for band in more] == [(2, False), (1, True)]
@@ -257,7 +257,7 @@ def test_a_run_significantly_worse_than_any_other_is_not_among_the_best(seed: in
         assert not (band.best and band.low > 1)
 
 
-def test_a_withheld_test_counts_in_the_family_and_rejects_nothing() -> None:
+def test_difference_with_insufficient_data_counts_in_the_family_and_rejects_nothing() -> None:
     rng = np.random.default_rng(1)
     clear = rng.random(60) * 0.2 + 0.2
     candidates = np.stack([clear, np.full(60, 0.0)])

@@ -107,7 +107,7 @@ def test_items_that_one_of_two_has_not_rated_are_left_out_and_counted() -> None:
 def test_raters_who_always_say_the_same_thing_have_no_chance_corrected_agreement() -> None:
     for result in (cohen_kappa([1] * 5, [1] * 5), krippendorff_alpha([[1.0] * 5, [1.0] * 5], metric="interval")):
         assert math.isnan(result.corrected.value)
-        assert "nothing could be disagreed on" in result.corrected.withheld
+        assert "nothing could be disagreed on" in result.corrected.insufficient_data
         assert result.raw.value == 1.0
 
 
@@ -132,7 +132,7 @@ def test_perfect_agreement_is_one_and_chance_is_nought() -> None:
     ):
         assert abs(result.corrected.value) < 0.05
         assert result.corrected.low < 0 < result.corrected.high
-        assert not result.corrected.withheld
+        assert not result.corrected.insufficient_data
 
 
 def test_raw_agreement_of_many_is_the_share_of_equal_pairs() -> None:
@@ -185,17 +185,17 @@ def test_items_of_one_document_are_resampled_together() -> None:
     second = np.where(rng.random(40).repeat(10) < 0.3, 1 - first, first)
     documents = [f"d{item // 10}" for item in range(400)]
     alone, clustered = (cohen_kappa(first, second, clusters=labels).corrected for labels in (None, documents))
-    assert clustered.units == 40
+    assert clustered.clusters == 40
     assert clustered.high - clustered.low > 2 * (alone.high - alone.low)
     few = cohen_kappa(first[:200], second[:200], clusters=documents[:200]).corrected
-    assert few.withheld == "20 units, fewer than 30"
+    assert few.insufficient_data == "20 clusters, fewer than 30"
     assert math.isnan(few.low)
 
 
 def test_resamples_without_a_value_are_said() -> None:
     result = cohen_kappa([0, 0, 0, 0, 0, 0, 1], [0, 0, 0, 0, 0, 0, 1]).corrected
     assert result.value == 1.0
-    assert "undefined in" in result.withheld
+    assert "undefined in" in result.insufficient_data
 
 
 def test_what_means_nothing_is_refused() -> None:

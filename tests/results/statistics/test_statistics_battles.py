@@ -185,7 +185,7 @@ def test_questions_of_one_document_are_resampled_together() -> None:
     documents = [f"d{question // 20}" for question in range(240)]
     alone, clustered = win_rates(*rows)[0], win_rates(*rows, clusters=documents)[0]
     assert clustered.with_ties.value == alone.with_ties.value
-    assert clustered.with_ties.units == 12
+    assert clustered.with_ties.clusters == 12
     width = clustered.with_ties.high - clustered.with_ties.low
     assert width > 3 * (alone.with_ties.high - alone.with_ties.low)
     with pytest.raises(ValueError, match="cluster labels"):
@@ -224,7 +224,7 @@ def test_p_is_the_sign_test_of_questions_won_and_lost() -> None:
     assert math.isnan(judged([UNSCORED]).p)
 
 
-def test_questions_of_one_document_are_one_witness() -> None:
+def test_questions_of_one_document_are_one_cluster() -> None:
     won = [[WIN]] * 8
     assert judged(*won, *[[LOSS]] * 4).p == pytest.approx(binomtest(8, 12).pvalue)
     # Two documents won and one lost, each whole: three coins say nothing.

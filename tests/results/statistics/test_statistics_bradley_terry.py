@@ -160,7 +160,7 @@ def test_planted_strengths_and_habits_are_found_again() -> None:
         [*(s.logit for s in result.strengths), result.shown_first, result.per_doubling], [*strengths, 0.4, 0.5], strict=True
     ):
         assert item.low - 0.05 < truth < item.high + 0.05
-        assert not item.withheld
+        assert not item.insufficient_data
     confused = bradley_terry(first, second, question, score, how=Resampling(resamples=50))
     assert confused.strengths[4].logit.low > result.strengths[4].logit.high
     assert confused.shown_first is None
@@ -175,9 +175,9 @@ def test_a_method_that_wins_everything_is_finite_and_said_to_be_out_of_reach() -
     assert result.strengths[2].separated_rounds == 1.0
     assert all(np.isfinite(values(result)))
     assert np.isfinite(result.draws).all()
-    assert "the prior's word" in result.strengths[2].logit.withheld
-    assert "the prior's word" in result.difference(2, 0).withheld
-    assert "prior" not in result.difference(0, 1).withheld
+    assert "the prior's word" in result.strengths[2].logit.insufficient_data
+    assert "the prior's word" in result.difference(2, 0).insufficient_data
+    assert "prior" not in result.difference(0, 1).insufficient_data
     assert int(values(result).argmax()) == 2
     # A weaker prior puts it further away, and leaves the distances among the others alone.
     further = bradley_terry(first, second, question, score, how=Resampling(resamples=10), prior=1000.0)
@@ -205,7 +205,7 @@ def test_a_bound_that_some_resamples_leave_to_the_prior_is_said() -> None:
     assert result.separated == []
     # The chance that neither of the two lost questions is drawn.
     assert result.strengths[0].separated_rounds == pytest.approx((28 / 30) ** 30, abs=0.03)
-    assert "of the resamples" in result.strengths[0].logit.withheld
+    assert "of the resamples" in result.strengths[0].logit.insufficient_data
 
 
 def test_methods_that_never_met_are_not_compared() -> None:
@@ -220,12 +220,12 @@ def test_methods_that_never_met_are_not_compared() -> None:
     assert numbers[5] not in numbers[:5]
     assert math.isnan(result.difference(0, 2).value)
     assert result.difference(2, 3).value > 0
-    assert all("never met" in strength.logit.withheld for strength in result.strengths[:5])
+    assert all("never met" in strength.logit.insufficient_data for strength in result.strengths[:5])
     assert values(result)[:2].sum() == pytest.approx(0, abs=1e-9)
     assert values(result)[2:5].sum() == pytest.approx(0, abs=1e-9)
     idle = result.strengths[5]
     assert math.isnan(idle.logit.value)
-    assert (idle.battles, idle.logit.n, idle.logit.withheld.endswith("no battle")) == (0, 0, True)
+    assert (idle.battles, idle.logit.n, idle.logit.insufficient_data.endswith("no battle")) == (0, 0, True)
     alone = bradley_terry(*item, how=Resampling(resamples=10))
     assert values(result)[:2] == pytest.approx(values(alone), abs=1e-9)
 
@@ -244,7 +244,7 @@ def test_battles_without_a_verdict_are_left_out_and_counted() -> None:
     assert np.isnan(values(nothing)).all()
 
 
-def test_repeated_verdicts_on_one_question_are_no_new_witnesses() -> None:
+def test_repeated_verdicts_on_one_question_are_no_independent_observations() -> None:
     rng = np.random.default_rng(9)
     rows = battles(rng, np.linspace(-1, 1, 4), 60, 4)
     often = tuple(column.repeat(10) for column in rows)
@@ -262,7 +262,7 @@ def test_questions_of_one_document_are_resampled_together() -> None:
     result = bradley_terry(*rows, clusters=documents, how=Resampling(resamples=100))
     merged = bradley_terry(rows[0], rows[1], rows[2] // 2, rows[3], how=Resampling(resamples=100))
     assert result.draws == pytest.approx(merged.draws, abs=1e-8)
-    assert (result.support.units, merged.support.units, result.support.n) == (30, 30, 60)
+    assert (result.support.clusters, merged.support.clusters, result.support.n) == (30, 30, 60)
     with pytest.raises(ValueError, match="cluster labels"):
         bradley_terry(*rows, clusters=documents[:-1])
 
@@ -273,13 +273,13 @@ def test_an_effect_that_nothing_contradicts_is_said_to_be_the_priors() -> None:
     shown = rng.random(len(first)) < 0.5
     result = bradley_terry(first, second, question, shown.astype(float), shown_first=shown, how=Resampling(resamples=50))
     assert result.shown_first is not None
-    assert "no battle goes against it" in result.shown_first.withheld
+    assert "no battle goes against it" in result.shown_first.insufficient_data
     assert 3 < result.shown_first.value < 20
     same = np.full(len(first), 7)
     flat = bradley_terry(first, second, question, shown.astype(float), lengths=(same, same), how=Resampling(resamples=50))
     assert flat.per_doubling is not None
     assert flat.per_doubling.value == pytest.approx(0)
-    assert "no two answers differ" in flat.per_doubling.withheld
+    assert "no two answers differ" in flat.per_doubling.insufficient_data
 
 
 def test_luck_on_questions_shrinks_strengths() -> None:

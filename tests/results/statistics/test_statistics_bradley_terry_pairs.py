@@ -117,7 +117,7 @@ def test_no_p_is_less_than_coins_could_give(won: int) -> None:
     result = duel(won, 0)
     assert result.p[0, 1] == pytest.approx(2.0 ** (1 - won))
     assert [strength.positions for strength in result.strengths] == (["1", "2"] if won > 5 else ["1–2", "1–2"])
-    # A hundred ties are no further witnesses.
+    # A hundred ties add no independent observations.
     rows = won + 100
     tied = bradley_terry([0] * rows, [1] * rows, range(rows), [1.0] * won + [0.5] * 100)
     assert tied.p[0, 1] >= 2.0 ** (1 - won)
@@ -144,10 +144,10 @@ def test_the_correction_is_holms_and_a_thousand_rounds_resolve_it() -> None:
     assert result.corrected[0, 9] < 1e-3
     for row, item in enumerate(result.strengths):
         value = item.logit.value
-        sure = [other for other in range(10) if result.corrected[row, other] <= 0.05]
-        stronger = [other for other in sure if result.strengths[other].logit.value > value]
+        significant = [other for other in range(10) if result.corrected[row, other] <= 0.05]
+        stronger = [other for other in significant if result.strengths[other].logit.value > value]
         assert item.band.low == 1 + len(stronger)
-        assert item.band.high == 10 - (len(sure) - len(stronger))
+        assert item.band.high == 10 - (len(significant) - len(stronger))
         assert item.band.best is not bool(stronger)
         assert item.band.rank == 1 + sum(other.logit.value > value for other in result.strengths)
 

@@ -40,7 +40,7 @@ def test_the_parts_of_a_drop_sum_to_it(seed: int, n: int, clustered: bool) -> No
     result = style_robustness(scores[0], {"a": scores[1], "b": scores[2]}, {"a": survived[0], "b": survived[1]}, clusters=clusters)
     for row, gap in enumerate(result.gaps.values(), start=1):
         alone = difference(scores[0], scores[row], clusters=clusters)
-        for name in ("value", "n", "p", "wins", "ties", "losses", "units"):
+        for name in ("value", "n", "p", "wins", "ties", "losses", "clusters"):
             ours, expected = getattr(gap.gap, name), getattr(alone, name)
             assert ours == pytest.approx(expected, abs=1e-12, nan_ok=True), name
         assert gap.p_holm >= gap.gap.p or math.isnan(gap.p_holm)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from results.statistics.closed_form import paired, reach
-from results.statistics.gate import decide_all, non_inferiority, units_needed
+from results.statistics.gate import clusters_needed, decide_all, non_inferiority
 
 
 def pair(n: int, gap: float, noise: float = 0.1, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -57,14 +57,14 @@ def test_outcomes_are_disjoint_exhaustive_and_follow_from_the_bounds(
     clusters = [f"d{number % 17}" for number in range(len(a))] if clustered else None
     result = non_inferiority(a, b, margin=margin, strict=strict, clusters=clusters)
     low, high = result.difference.low, result.difference.high
-    if not result.difference.withheld and not result.withheld:
+    if not result.difference.insufficient_data and not result.insufficient_data:
         regressed = high < (0.0 if strict else -margin)
         assert result.outcome == ("regressed" if regressed else "pass" if low > -margin else "inconclusive")
-    if result.withheld:
+    if result.insufficient_data:
         assert result.outcome == "inconclusive"
-    units = len(set(clusters or range(len(a))))
-    assert units >= 10 or result.outcome == "inconclusive"
-    assert result.units_needed is None or (result.outcome == "inconclusive" and result.units_needed > result.difference.units)
+    sampled = len(set(clusters or range(len(a))))
+    assert sampled >= 10 or result.outcome == "inconclusive"
+    assert result.clusters_needed is None or (result.outcome == "inconclusive" and result.clusters_needed > result.difference.clusters)
 
 
 def test_two_questions_never_pass_a_gate() -> None:
@@ -78,7 +78,7 @@ def test_the_same_run_passes_against_itself_and_says_what_that_is_worth() -> Non
     scores = np.random.default_rng(0).random(500)
     result = non_inferiority(scores, scores, margin=0.01)
     assert result.outcome == "pass"
-    assert "0.6% of new units may" in result.difference.withheld
+    assert "0.6% of new clusters may" in result.difference.insufficient_data
 
 
 def test_unscorable_questions_leave_the_gate() -> None:
@@ -112,7 +112,7 @@ def test_so_many_questions_would_indeed_decide() -> None:
     candidate, base = pair(150, 0.002, noise=0.08, seed=3)
     result = non_inferiority(candidate, base, margin=0.01)
     assert result.outcome == "inconclusive"
-    needed = result.units_needed
+    needed = result.clusters_needed
     assert needed is not None
     delta = candidate - base
     rng = np.random.default_rng(4)
@@ -125,7 +125,7 @@ def test_a_difference_right_on_the_margin_is_decided_by_no_number_of_questions()
     candidate, base = pair(200, 0.0)
     result = non_inferiority(candidate - 0.01, base, margin=0.01)
     assert result.outcome == "inconclusive"
-    assert result.units_needed is None or result.units_needed > 10**9
+    assert result.clusters_needed is None or result.clusters_needed > 10**9
 
 
 def test_the_whole_regresses_if_one_metric_does_and_passes_only_if_all_do() -> None:
@@ -164,8 +164,8 @@ def test_a_drop_that_only_the_correction_leaves_unclaimed_is_inconclusive_and_no
     decision = result.decisions["slight"]
     assert decision.outcome == "inconclusive"
     assert decision.p_holm > 0.025 >= decision.p
-    assert decision.units_needed is not None
-    assert decision.units_needed > 300
+    assert decision.clusters_needed is not None
+    assert decision.clusters_needed > 300
     assert result.outcome == "inconclusive"
 
 
@@ -181,41 +181,43 @@ def test_metrics_or_margins_that_are_missing_are_refused() -> None:
 # --- power --------------------------------------------------------------------------------------------------------
 
 
-def test_standard_error_is_the_textbooks_and_that_of_the_means_of_units_of_one_size() -> None:
+def test_standard_error_is_the_textbooks_and_that_of_the_means_of_clusters_of_one_size() -> None:
     values = np.random.default_rng(0).random(50)
     assert paired(values, 0 * values).error[0] == pytest.approx(stats.sem(values))
-    per_unit = np.random.default_rng(1).random((25, 8))
-    units = [f"d{number}" for number in range(25) for _ in range(8)]
-    assert paired(per_unit.ravel(), 0 * per_unit.ravel(), clusters=units).error[0] == pytest.approx(stats.sem(per_unit.mean(axis=1)))
+    per_cluster = np.random.default_rng(1).random((25, 8))
+    clusters = [f"d{number}" for number in range(25) for _ in range(8)]
+    assert paired(per_cluster.ravel(), 0 * per_cluster.ravel(), clusters=clusters).error[0] == pytest.approx(
+        stats.sem(per_cluster.mean(axis=1))
+    )
     assert math.isnan(paired([0.5], [0.0]).error[0])
 
 
-def test_as_many_units_as_needed_make_the_effect_detectable() -> None:
+def test_as_many_clusters_as_needed_make_the_effect_detectable() -> None:
     delta = np.random.default_rng(4).normal(0, 0.3, 200)
     pilot = paired(delta, 0 * delta)[0]
-    needed = units_needed(pilot, 0.02)
+    needed = clusters_needed(pilot, 0.02)
 
-    def shown(units: int) -> float:
-        return reach(units=units) * float(pilot.error) * math.sqrt(200 / units)
+    def shown(clusters: int) -> float:
+        return reach(clusters=clusters) * float(pilot.error) * math.sqrt(200 / clusters)
 
     assert shown(needed) <= 0.02 < shown(needed - 1)
-    assert units_needed(pilot, -0.02) == needed
+    assert clusters_needed(pilot, -0.02) == needed
     assert reach() == pytest.approx(stats.norm.ppf(0.975) + stats.norm.ppf(0.8))
 
 
-def test_questions_that_share_a_unit_are_worth_less() -> None:
+def test_questions_that_share_a_cluster_are_worth_less() -> None:
     rng = np.random.default_rng(5)
     delta = np.repeat(rng.normal(0, 0.3, 20), 10) + rng.normal(0, 0.05, 200)
-    units = [f"d{number}" for number in range(20) for _ in range(10)]
-    shared, alone = paired(delta, 0 * delta, clusters=units)[0], paired(delta, 0 * delta)[0]
-    assert 10 * units_needed(shared, 0.05) > 5 * units_needed(alone, 0.05)
+    clusters = [f"d{number}" for number in range(20) for _ in range(10)]
+    shared, alone = paired(delta, 0 * delta, clusters=clusters)[0], paired(delta, 0 * delta)[0]
+    assert 10 * clusters_needed(shared, 0.05) > 5 * clusters_needed(alone, 0.05)
 
 
 def test_impossible_questions_about_power_are_refused() -> None:
     pilot = paired([0.1, 0.2], [0.0, 0.0])[0]
-    with pytest.raises(ValueError, match="no number of units"):
-        units_needed(pilot, 0.0)
-    with pytest.raises(ValueError, match="two independent units"):
-        units_needed(paired([0.1], [0.0])[0], 0.1)
+    with pytest.raises(ValueError, match="no number of clusters"):
+        clusters_needed(pilot, 0.0)
+    with pytest.raises(ValueError, match="two independent clusters"):
+        clusters_needed(paired([0.1], [0.0])[0], 0.1)
     with pytest.raises(ValueError, match="between 0 and 1"):
-        units_needed(pilot, 0.1, power=80)
+        clusters_needed(pilot, 0.1, power=80)

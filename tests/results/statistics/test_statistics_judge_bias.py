@@ -36,7 +36,7 @@ def test_a_judge_who_repeats_himself_has_no_repetition_variance() -> None:
     steady = battle_repetition_variance(*simulated(rng, 50, position=0.0, luck=0.0))
     assert (steady.differing.value, steady.variance.value) == (0.0, 0.0)
     assert (steady.differing.n, steady.pairs, steady.single) == (100, 300, 0)
-    assert steady.differing.units == 50
+    assert steady.differing.clusters == 50
     coin = battle_repetition_variance(*simulated(rng, 400, position=0.0, luck=1e6))
     assert coin.differing.value == pytest.approx(0.5, abs=0.05)
     assert coin.variance.value == pytest.approx(0.25, abs=0.03)
@@ -81,7 +81,7 @@ def test_flips_have_the_cells_that_could_flip_for_denominator() -> None:
     ]
     result = order_flip_rate(*zip(*rows, strict=True))
     assert result.value == pytest.approx(1 / 3)
-    assert (result.n, result.units) == (3, 1)
+    assert (result.n, result.clusters) == (3, 1)
     # Of the six decisive verdicts of those three cells four name the answer shown first.
     first = first_shown_preference(*zip(*rows, strict=True))
     assert (first.value, first.n) == (pytest.approx(4 / 6), 6)
@@ -94,7 +94,7 @@ def test_only_a_judge_who_leans_to_a_place_shows_it() -> None:
     rows = simulated(rng, 400, position=0.5, luck=0.2)
     leaning = first_shown_preference(*rows)
     assert leaning.low > 0.55
-    assert leaning.units == 400
+    assert leaning.clusters == 400
     assert order_flip_rate(*rows).value > 0.2
     blind = simulated(rng, 100, position=1e6, luck=0.0)
     assert first_shown_preference(*blind).value == order_flip_rate(*blind).value == 1.0
@@ -103,9 +103,9 @@ def test_only_a_judge_who_leans_to_a_place_shows_it() -> None:
 def test_documents_are_resampled_whole() -> None:
     rows = simulated(np.random.default_rng(2), 60, position=0.3, luck=0.3)
     documents = [f"d{question // 6}" if question < 54 else None for question in range(60)]
-    assert order_flip_rate(*rows, clusters=documents).units == 15
-    assert first_shown_preference(*rows, clusters=documents).units == 15
-    assert battle_repetition_variance(*rows, clusters=documents).differing.units == 15
+    assert order_flip_rate(*rows, clusters=documents).clusters == 15
+    assert first_shown_preference(*rows, clusters=documents).clusters == 15
+    assert battle_repetition_variance(*rows, clusters=documents).differing.clusters == 15
     with pytest.raises(ValueError, match="cluster labels"):
         order_flip_rate(*rows, clusters=documents[:-1])
 

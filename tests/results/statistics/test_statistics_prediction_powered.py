@@ -121,7 +121,7 @@ def test_documents_count_once() -> None:
     alone = prediction_powered_mean(f, y)
     documents = [f"d{item}" for item in range(80) for _ in range(5)]
     repeated = prediction_powered_mean(f.repeat(5), y.repeat(5), clusters=documents)
-    for name in ("value", "low", "high", "units"):
+    for name in ("value", "low", "high", "clusters"):
         assert getattr(repeated.corrected, name) == pytest.approx(getattr(alone.corrected, name))
     careless = prediction_powered_mean(f.repeat(5), y.repeat(5))
     assert careless.standard_error < 0.6 * repeated.standard_error
@@ -131,23 +131,23 @@ def test_labels_of_the_doubtful_cases_alone_are_noticed() -> None:
     rng = np.random.default_rng(8)
     f, _, truth = judged_and_labeled(rng, 500, 2)
     worst = np.where(f < np.quantile(f, 0.15), truth, np.nan)
-    assert "not a random subset" in prediction_powered_mean(f, worst).corrected.withheld
+    assert "not a random subset" in prediction_powered_mean(f, worst).corrected.insufficient_data
     fair = np.where(rng.random(500) < 0.15, truth, np.nan)
-    assert prediction_powered_mean(f, fair).corrected.withheld == ""
+    assert prediction_powered_mean(f, fair).corrected.insufficient_data == ""
 
 
 def test_few_labels_are_flagged_and_two_are_too_few_to_tune() -> None:
     f, y, _ = judged_and_labeled(np.random.default_rng(9), 100, 2, binary=False)
     result = prediction_powered_mean(f, y)
     assert result.weight == 0
-    assert "2 labeled, fewer than 30" in result.corrected.withheld
+    assert "2 labeled, fewer than 30" in result.corrected.insufficient_data
 
 
 def test_labels_that_are_all_the_same_are_flagged() -> None:
     f, y, _ = judged_and_labeled(np.random.default_rng(11), 200, 60)
     result = prediction_powered_mean(f, np.where(np.isnan(y), np.nan, 1.0))
     assert (math.isnan(result.labeled.low), result.weight) == (True, 0.0)
-    assert "every label is the same" in result.corrected.withheld
+    assert "every label is the same" in result.corrected.insufficient_data
 
 
 @given(st.integers(0, 10_000), st.integers(3, 30), st.floats(-5, 5), st.floats(0.1, 9))

@@ -11,7 +11,7 @@ from results.statistics.gate import decide_all
 
 SOAK = [pytest.mark.soak, pytest.mark.timeout(3600)]
 EVERY = list(situations())
-FEW = ("50 questions, em, 30", "200 questions, f1, 90", "100 questions, 1 % lose", "30 units of 10, f1", "100 units of 2")
+FEW = ("50 questions, em, 30", "200 questions, f1, 90", "100 questions, 1 % lose", "30 clusters of 10, f1", "100 clusters of 2")
 
 
 def slack(rate: float, sets: int) -> float:
@@ -31,11 +31,11 @@ def test_stars_and_passes_are_false_as_rarely_as_stated(names: tuple[str, ...], 
 
 
 @pytest.mark.parametrize("sets", [pytest.param(500, marks=pytest.mark.slow), pytest.param(5000, marks=SOAK)])
-def test_with_a_hundred_units_and_more_it_decides_as_often_as_the_exact_test(sets: int) -> None:
-    for name, units, ours, exact in decided_as_often(sets):
-        assert units >= 100
-        assert ours >= 0.8 - slack(0.8, sets), (name, units, ours)
-        assert ours >= exact - 0.02 - slack(0.2, sets), (name, units, ours, exact)
+def test_with_a_hundred_clusters_and_more_it_decides_as_often_as_the_exact_test(sets: int) -> None:
+    for name, clusters, ours, exact in decided_as_often(sets):
+        assert clusters >= 100
+        assert ours >= 0.8 - slack(0.8, sets), (name, clusters, ours)
+        assert ours >= exact - 0.02 - slack(0.2, sets), (name, clusters, ours, exact)
 
 
 @pytest.mark.parametrize("sets", [pytest.param(120, marks=pytest.mark.slow), pytest.param(4000, marks=SOAK)])

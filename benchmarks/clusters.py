@@ -1,8 +1,8 @@
-"""Sampling units: which questions were drawn together, and so are one witness and not many.
+"""Clusters: which questions were sampled together, and therefore are not independent.
 
-Whoever asks twenty questions about one document has sampled one document. A dataset's card says what was sampled;
-where it does not, questions that share a document, a gold passage or a world are found to belong together. An
-experiment may state another unit for a benchmark (`unit:`), among them any key of the questions' metadata.
+Twenty questions about one document are not twenty independent observations. A dataset's card says what was sampled;
+if it does not, questions that share a document, a gold passage or a world are found to belong together. An
+experiment may state another cluster for a benchmark (`cluster:`), among them any key of the questions' metadata.
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ class Sampled:
 
     Attributes:
         kind: One of `KINDS`, or a key of the questions' metadata; several, joined by " or ", where runs that are compared
-            state different ones, and questions that share any of them are one unit.
-        labels: The unit of each question; None: each is its own.
+            state different ones, and questions that share any of them are one cluster.
+        labels: The cluster of each question; None: each is its own.
     """
 
     kind: str = QUESTION
     labels: Sequence[str] | None = None
 
     def count(self, questions: int) -> int:
-        """How many units the questions are in."""
+        """Return how many clusters the questions are in."""
         return questions if self.labels is None else len(set(self.labels))
 
     def in_words(self, questions: int) -> str:
-        """`200 questions in 30 worlds`; `200 questions` where each is a unit."""
+        """Return for example `200 questions in 30 worlds`, or `200 questions` if each is a cluster."""
         whole = counted(questions, "question")
         return whole if self.kind == QUESTION else f"{whole} in {counted(self.count(questions), self.kind)}"
 
 
 def sampled(questions: Sequence[Question], kind: str | None = None, *, where: str | None = None) -> Sampled:
-    """The units of a benchmark's questions.
+    """Return the clusters of a benchmark's questions.
 
     Args:
         questions: In the benchmark's order.
@@ -62,7 +62,7 @@ def sampled(questions: Sequence[Question], kind: str | None = None, *, where: st
     if lacking:
         known = {key for question in questions for key in question.metadata}
         raise UserError(
-            f"unit: {kind}: {lacking} of {counted(len(questions), 'question')} {'has' if lacking == 1 else 'have'} none",
+            f"cluster: {kind}: {lacking} of {counted(len(questions), 'question')} {'has' if lacking == 1 else 'have'} none",
             where=where,
             try_this=f"one of {', '.join(KINDS)}, or a key of the questions' metadata: {', '.join(sorted(known)) or 'there is none'}",
         )

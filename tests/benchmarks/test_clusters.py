@@ -1,4 +1,4 @@
-"""Sampling units: what belongs together, against a naive closure; what is stated, and what is missing."""
+"""Clusters: what belongs together, against a naive closure; what is stated, and what is missing."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmarks.clusters import Sampled, connected, sampled
 from benchmarks.core.errors import UserError
 from benchmarks.registry import load
 from benchmarks.schema import Question
-from benchmarks.units import Sampled, connected, sampled
 
 
 @given(st.lists(st.lists(st.integers(0, 12), max_size=3), max_size=12))
@@ -43,18 +43,18 @@ def test_what_is_shared_is_found_and_named() -> None:
     assert words == ["4 questions", "4 questions in 2 documents", "4 questions in 3 evidence groups", "4 questions in 2 worlds"]
 
 
-def test_a_stated_unit_counts_and_one_that_questions_lack_is_refused_with_their_number() -> None:
+def test_a_stated_cluster_counts_and_one_that_questions_lack_is_refused_with_their_number() -> None:
     items = [question(n, "d", topic="t" if n else None) for n in range(3)]
     assert sampled(items, "question").in_words(3) == "3 questions"
     assert sampled(items, "document").in_words(3) == "3 questions in 1 document"
-    with pytest.raises(UserError, match="unit: topic: 1 of 3 questions has none") as caught:
+    with pytest.raises(UserError, match="cluster: topic: 1 of 3 questions has none") as caught:
         sampled(items, "topic", where="e.yaml:3")
     assert (caught.value.where, "topic" in (caught.value.try_this or "")) == ("e.yaml:3", True)
     assert sampled(items[1:], "topic").count(2) == 1
 
 
 @pytest.mark.slow
-def test_worlds_are_the_units_of_worlds_and_a_limit_asks_all_of_them() -> None:
+def test_worlds_are_the_clusters_of_worlds_and_a_limit_asks_all_of_them() -> None:
     for subset in ("multihop", "long", "graph"):
         benchmark = load(f"worlds/{subset}:test")
         assert benchmark.sampled().in_words(200) == "200 questions in 30 worlds"
@@ -64,13 +64,13 @@ def test_worlds_are_the_units_of_worlds_and_a_limit_asks_all_of_them() -> None:
         assert len(benchmark.corpus) + 200 <= 2 * (len(before.corpus) + 200)
 
 
-def test_a_card_speaks_where_its_questions_have_its_unit(data_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_card_speaks_where_its_questions_have_its_cluster(data_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RAGMETER_DATA", str(data_folder))
     cwq = load("cwq:test")
     sources = {item.id.split("_")[0] for item in cwq.questions}
     assert cwq.sampled().in_words(len(cwq.questions)) == f"{len(cwq.questions)} questions in {len(sources)} webqsp_ids"
     assert load("nq:dev").sampled() == Sampled()
-    lacking = replace(cwq, card=cwq.card.model_copy(update={"unit": "document"}))
+    lacking = replace(cwq, card=cwq.card.model_copy(update={"cluster": "document"}))
     assert lacking.sampled() == sampled(cwq.questions)
-    with pytest.raises(UserError, match="unit: document"):
+    with pytest.raises(UserError, match="cluster: document"):
         lacking.sampled("document")

@@ -38,7 +38,7 @@ CREATE TABLE runs (
     split VARCHAR,                      -- of the base
     style JSON NOT NULL,                -- the styles of its passages: {"shares": {style: share}, "drawn": by and how}
     same_questions VARCHAR[] NOT NULL,  -- name[/subset]:split of everything that holds these questions
-    unit VARCHAR,                       -- what was sampled, if an experiment states it; NULL: what its dataset says
+    cluster VARCHAR,                    -- what was sampled, if an experiment states it; NULL: what its dataset says
     replies VARCHAR DEFAULT '',         -- which cached replies it may use: '' all, TOKEN only those made for this command
     accepted_at TIMESTAMP               -- when a user accepted its failed questions as wrong answers; NULL: never
 );
@@ -105,7 +105,7 @@ CREATE TABLE violations (run VARCHAR NOT NULL, what VARCHAR NOT NULL);
 CREATE TABLE datasets (
     fingerprint VARCHAR NOT NULL, reference VARCHAR NOT NULL, card JSON NOT NULL,
     questions INTEGER NOT NULL, passages INTEGER NOT NULL, notes JSON NOT NULL,
-    unit VARCHAR DEFAULT 'question'     -- what was sampled: a kind in `units`, or question, where each is its own
+    cluster VARCHAR DEFAULT 'question'  -- what was sampled: a kind in `clusters`, or question, where each is its own
 );
 CREATE TABLE questions (
     dataset_fingerprint VARCHAR NOT NULL, question VARCHAR NOT NULL, position INTEGER NOT NULL, text VARCHAR NOT NULL,
@@ -114,8 +114,8 @@ CREATE TABLE questions (
     record JSON NOT NULL,               -- what of the gold has no column: aliases, triples, kinds of answer
     turns JSON                          -- earlier turns of a conversation: [{role, text}]
 );
--- Which unit of a kind (document, world, …) each question belongs to; such questions are one witness.
-CREATE TABLE units (dataset_fingerprint VARCHAR NOT NULL, kind VARCHAR NOT NULL, question VARCHAR NOT NULL, unit VARCHAR NOT NULL);
+-- Which cluster of a kind (document, world, …) each question belongs to; such questions are not independent.
+CREATE TABLE clusters (dataset_fingerprint VARCHAR NOT NULL, kind VARCHAR NOT NULL, question VARCHAR NOT NULL, cluster VARCHAR NOT NULL);
 CREATE TABLE passages (id VARCHAR NOT NULL, title VARCHAR NOT NULL, text VARCHAR NOT NULL, sentences VARCHAR[] NOT NULL);
 CREATE TABLE methods (id VARCHAR NOT NULL, version INTEGER NOT NULL, card JSON NOT NULL);
 CREATE TABLE metrics (

@@ -1,4 +1,4 @@
-"""Prompts as their authors published them, found on this machine: `RAGMETER_DATA/prompts`, by the name of the file there.
+"""Prompts as their authors published them, if they are on this machine: `RAGMETER_DATA/prompts`, by the name of the file there.
 
 Nothing of them ships. A file is taken only if its content has the recorded hash, so that an edited copy is no published prompt.
 """
@@ -34,8 +34,8 @@ def published(name: str, sha256: str) -> Mapping[str, str] | None:
     except ValueError as error:
         raise UserError(f"this file of prompts is not JSON: {error}", where=str(path), try_this="fetch it again, or remove it") from None
     canonical = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
-    if (found := hashlib.sha256(canonical).hexdigest()) != sha256:
-        what = f"these prompts are not the published ones: their hash is {found[:12]}…, recorded is {sha256[:12]}…"
+    if (digest := hashlib.sha256(canonical).hexdigest()) != sha256:
+        what = f"these prompts are not the published ones: their hash is {digest[:12]}…, recorded is {sha256[:12]}…"
         raise UserError(what, where=str(path), try_this="fetch the file again, or remove it to use our prompts")
     prompts: Mapping[str, str] = content
     return prompts

@@ -45,7 +45,7 @@ TASKS: Mapping[str, Task] = {
     "longdialogue_qa_eng": Task(200, "infinitebench_name", _SCRIPT),
 }
 _ASKED = "Which character was replaced by $$MASK$$?"
-"""What is asked where a script's record brings no question."""
+"""Question of a film script whose record brings none."""
 
 CARD = DatasetCard(
     title="∞Bench",
@@ -94,8 +94,8 @@ def load(reference: DataReference, config: LongDocumentConfig) -> Benchmark:
 def _parse(record: Record, name: str) -> LongDocumentRow:
     refuse_other_dataset(record, "infinitebench")
     answers, counts = gold(record, "answer", words=False)
-    asked = record.text("input", "")
-    text = asked if asked.strip() or name != "longdialogue_qa_eng" else _ASKED
+    text_field = record.text("input", "")
+    text = text_field if text_field.strip() or name != "longdialogue_qa_eng" else _ASKED
     identifier = record.fields.get("id")
     if isinstance(identifier, int) and not isinstance(identifier, bool):
         identifier = str(identifier)

@@ -290,10 +290,10 @@ def _refuse_swapped(row: LongDocumentRow, *, whole: bool) -> None:
     Raises:
         UserError: Question and document stand in each other's field.
     """
-    asked, told = len(row.question.text), len(row.context)
-    if not whole and asked > max(told, 2000):
+    question, document = len(row.question.text), len(row.context)
+    if not whole and question > max(document, 2000):
         raise UserError(
-            f"the question has {asked:,} characters and its document {told:,}: they stand in each other's field",
+            f"the question has {question:,} characters and its document {document:,}: they stand in each other's field",
             where=row.record.where,
             try_this="swap the two columns",
         )

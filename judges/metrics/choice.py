@@ -22,8 +22,8 @@ _PREFIXES = ("answer is:", "answer:", "answer is", "option is")
 
 def _longbench_v2(answer: str, golds: Sequence[str]) -> bool:
     text = answer.replace("*", "")
-    found = next(filter(None, (pattern.search(text) for pattern in _SENTENCE)), None)
-    return found is not None and found[1] in golds
+    sentence = next(filter(None, (pattern.search(text) for pattern in _SENTENCE)), None)
+    return sentence is not None and sentence[1] in golds
 
 
 def _letter(answer: str, golds: Sequence[str]) -> bool:

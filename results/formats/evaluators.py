@@ -333,9 +333,11 @@ def musique(benchmark: Benchmark) -> RowReader:
             if place <= len(benchmark.questions) and benchmark.questions[place - 1] is not question:
                 what = "lines are not in the order of the data file; the official script refuses such a file"
                 findings.lenient("other_order", what, f"question {shown(question.id)}", line=line)
-            said = field_of(value, "predicted_support_idxs", object, "a list of paragraph numbers")
+            support = field_of(value, "predicted_support_idxs", object, "a list of paragraph numbers")
             answer = field_of(value, "predicted_answer", str if question.answerable else object, "a text")
-            notes: dict[str, Any] = {SUPPORT: _paragraphs(question, said, line, findings)} if question.answerable or findings.strict else {}
+            notes: dict[str, Any] = (
+                {SUPPORT: _paragraphs(question, support, line, findings)} if question.answerable or findings.strict else {}
+            )
             if flagged or "predicted_answerable" in value:
                 flag = field_of(value, "predicted_answerable", bool if findings.strict else object, "true or false")
                 if flag in (True, False):

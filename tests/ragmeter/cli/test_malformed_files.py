@@ -75,12 +75,12 @@ def mutations(name: str, folder: Path) -> tuple[str, dict[str, bytes]]:
 
 def require_plain(done: Any, path: Path, label: str) -> None:
     """Check that a command loaded the file, or refused it in a sentence that names it."""
-    said = done.out + done.err
-    assert "Traceback" not in said, label
-    assert "fault of the loader" not in said, (label, said)
-    assert done.code in (0, 2), (label, done.code, said)
+    output = done.out + done.err
+    assert "Traceback" not in output, label
+    assert "fault of the loader" not in output, (label, output)
+    assert done.code in (0, 2), (label, done.code, output)
     if done.code == 2:
-        assert path.name in said.replace("\n", ""), (label, said)
+        assert path.name in output.replace("\n", ""), (label, output)
 
 
 def require_all_plain(made: dict[str, bytes], path: Path, call: Call, *command: str) -> None:

@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
+from functools import cache
 from typing import Any
 
 from benchmarks.core.errors import UserError, counted
@@ -371,5 +372,26 @@ def _tail(n: int, k: int) -> float:
     return sum(math.comb(n, hits) for hits in range(k, n + 1)) / 2**n
 
 
-CHECKS: list[Check] = [replies, prompt_tokens, served_model, answers, form, encoders, verdicts, gold_answers]
+_PROMPTED = ("longbench", "longbench_v2", "infinitebench")
+"""Datasets whose authors published a prompt."""
+
+
+def prompts(store: Store, runs: Sequence[RunRow]) -> Iterator[HealthLine]:
+    """Report runs that follow a benchmark whose authors published a prompt, and were given ours in its place."""
+    names = _names(runs)
+    for run in runs:
+        reading = run.description.get("reading")
+        if isinstance(reading, dict) and reading.get("prompt") in _our_prompts() and run.dataset.split("/")[0].split(":")[0] in _PROMPTED:
+            yield HealthLine("our_prompt", run.run, "our prompts, not the authors'", {"dataset": run.dataset}, names[run.run])
+
+
+@cache
+def _our_prompts() -> frozenset[str]:
+    from benchmarks.datasets import infinitebench, longbench, longbench_v2
+
+    ours = [item.prompt for item in longbench.SETS.values()] + [task.prompt for task in infinitebench.TASKS.values()]
+    return frozenset((longbench_v2.PROMPT, *ours))
+
+
+CHECKS: list[Check] = [replies, prompt_tokens, served_model, prompts, answers, form, encoders, verdicts, gold_answers]
 """All checks, in the order of their lines for a run."""

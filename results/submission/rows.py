@@ -91,7 +91,7 @@ def lines(source: BinaryIO, findings: Findings, limits: Limits, most: int) -> It
     if held:
         yield from _decoded(number, b"".join(held), findings)
     if total == 0:
-        findings.add("empty", "the file is empty")
+        findings.add("empty", "the file is empty", line=1)
 
 
 def _too_many(number: int, most: int, findings: Findings) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from benchmarks.core.errors import UserError
 from benchmarks.registry import load
 from ragmeter.api import run
 from ragmeter.runner.provenance import environment
@@ -323,6 +324,23 @@ def test_what_the_script_tolerates_is_counted(
     report = checked(form, reference, data, path, Store(tmp_path / "store")).report
     assert report.ok, report.lines()
     assert {finding.code: finding.count for finding in report.of("warning")}[code] == count
+
+
+def test_a_copy_of_a_musique_paragraph_is_another_paragraph(tmp_path: Path) -> None:
+    texts = [("Ada", "Ada wrote Quill.", False), ("Ada", "Ada wrote Quill.", True), ("Zoll", "Zoll is a town.", False)]
+    paragraphs = [
+        {"idx": 9 - at, "title": title, "paragraph_text": text, "is_supporting": supports}
+        for at, (title, text, supports) in enumerate(texts)
+    ]
+    row = {"id": "2hop__1_2", "question": "Who?", "answer": "Ada", "answer_aliases": [], "answerable": True, "paragraphs": paragraphs}
+    data = written([row], tmp_path / "data.jsonl")
+    for claimed, f1 in (([8], 1.0), ([9], 0.0), ([8, 9], 2 / 3), ([7, 8, 9], 1 / 2)):
+        stated = {"id": row["id"], "predicted_answer": "Ada", "predicted_support_idxs": claimed, "predicted_answerable": True}
+        report = checked("musique", "musique:dev", data, written([stated], tmp_path / "p"), Store(tmp_path / "store")).report
+        assert report.scores["support_f1#v2"].tolist() == pytest.approx([f1])
+    paragraphs[0]["idx"] = 8
+    with pytest.raises(UserError, match="idx 8 is the number of two paragraphs"):
+        load("musique:dev", {"path": str(written([row], tmp_path / "data.jsonl"))})
 
 
 def test_every_format_is_tried_here() -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from benchmarks.datasets import longbench
 from judges.judge import AS_GIVEN, FIRST, SECOND, Judge, JudgeCall, Parsed
 from leaderboard.pages.board import _legend
 from methods.api import ENDPOINTS, Call, Indexed, Prediction, kept
@@ -54,6 +55,15 @@ def test_healthy_run_has_no_line(store: Store, run: RunRow) -> None:
     called(store, run, [ORDINARY] * 20, stated)
     assert health(store, [run]) == ()
     assert health(store, []) == ()
+
+
+def test_reading_with_our_prompt_of_a_benchmark_with_published_ones_is_said(store: Store, run: RunRow) -> None:
+    def follows(dataset: str, prompt: str) -> RunRow:
+        return replace(run, dataset=dataset, description={**run.description, "reading": {"prompt": prompt}})
+
+    ours, theirs = longbench.SETS["qasper"].prompt, "Article: $passages Question: $question"
+    assert lines_of(store, follows("longbench/qasper:test", ours))["our_prompt"].values == {"dataset": "longbench/qasper:test"}
+    assert health(store, [follows("longbench/qasper:test", theirs), follows("ultradomain/mix:test", ours)]) == ()
 
 
 def test_store_without_calls_says_nothing_about_replies(store: Store, run: RunRow) -> None:

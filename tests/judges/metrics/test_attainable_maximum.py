@@ -63,9 +63,11 @@ WITHOUT_GOLD = {"mix_query.jsonl", "nq-test_without_answers-kilt.jsonl", "sark_s
 ELSEWHERE = {"bertscore", "perplexity", "answer_entity_recall", "group_answer_f1", "group_support_f1", "sufficiency", "err", "rbp"} | {
     *(f"longbench_{name}" for name in ("rouge", "class", "number", "code")),
     *(f"kilt_{name}" for name in ("rprec", "recall", "em", "f1", "accuracy")),
+    "choice",
+    "infinitebench_name",
 }
-"""Tested beside their metrics: BERTScore's maximum, that of answers in graphs, of pairs and of grades, LongBench's, KILT's;
-perplexity has none."""
+"""Tested beside their metrics: BERTScore's maximum, that of answers in graphs, of pairs and of grades, LongBench's, ∞Bench's,
+KILT's; perplexity has none."""
 CUTS = (1, 5, 20)
 
 
@@ -95,7 +97,7 @@ def words(text: str, metric: Metric) -> list[str]:
     if metric.entry.id == "entity_preservation" or metric.values.get("rules") == "strict":
         return [text] if text else []
     rules = metric.values.get("rules")
-    return normalize(text, rules if rules in ("clara", "longbench_zh") else "squad").split()
+    return normalize(text, rules if rules in ("clara", "longbench_zh", "infinitebench_zh") else "squad").split()
 
 
 def gold_answer(question: Question, metric: Metric) -> str | None:

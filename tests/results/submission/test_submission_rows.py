@@ -120,7 +120,7 @@ def test_prompts_become_messages_in_the_notes() -> None:
 def test_what_is_no_row_is_refused_with_its_line_and_reason(raw: bytes, code: str, detail: str) -> None:
     result, line, response = refusal(raw)
     assert result == code
-    assert line == (None if code == "empty" else 1)
+    assert line == 1
     assert detail in response
 
 

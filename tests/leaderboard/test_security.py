@@ -1,6 +1,6 @@
 """Every page on a store whose every text is hostile: nothing is read as markup, nothing opens a file, no key is shown.
 
-`test_security_browser.py` asks the same of a real browser, `test_security_uploads.py` of what visitors send.
+`test_security_browser.py` asks the same of a real browser, `pages/test_submit_hostile_files.py` of what visitors send.
 """
 
 from __future__ import annotations

@@ -51,7 +51,7 @@ def test_two_processes_write_the_rows_losses_and_stages_of_one(
 ) -> None:
     # What the program replaces here is put back.
     monkeypatch.setattr(data, "load_benchmarks", data.load_benchmarks)
-    item, two = in_two(PROGRAM, str(Path(__file__).with_name("test_ark_training.py")), base, tiny_llama)
+    item, two = in_two(PROGRAM, str(Path(__file__).with_name("test_train.py")), base, tiny_llama)
     for folder, count in ((item, 1), (two, 2)):
         # Only the main process reports stages.
         reported = [json.loads(Path(f"{folder}-{rank}.json").read_text()) for rank in range(count)]

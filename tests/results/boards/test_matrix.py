@@ -30,7 +30,7 @@ EM = "em#v1"
 
 @pytest.fixture(scope="module")
 def made(module_at: Callable[[Path], ModuleType]) -> ModuleType:
-    return module_at(Path(__file__).parents[1] / "leaderboard" / "matrix_store.py")
+    return module_at(Path(__file__).parents[2] / "leaderboard" / "matrix_store.py")
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,7 @@ from methods.registry import METHODS
 from results.boards import published
 from results.boards.published import COLUMNS, KEYS, figures, find, read
 
-ROOT = Path(__file__).resolve().parent.parent.parent
+ROOT = Path(__file__).resolve().parents[3]
 APPROACHES = {"ark", "gpr", "sark", "clara"}
 """Ids of the four papers' own methods, registered or to come."""
 

@@ -32,7 +32,7 @@ METRICS = [parse_metric(name) for name in ("em", "f1(rules=hotpotqa)", "recall@5
 
 @pytest.fixture(autouse=True)
 def _perfect_rows_are_plausible(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rows of these tests are made of the gold; what that looks like is the subject of test_submission_plausible.py."""
+    """Rows of these tests are made of the gold; what that looks like is the subject of test_plausible.py."""
     monkeypatch.setattr("results.submission.validate.check_plausible", lambda *_, **__: None)
 
 

@@ -121,7 +121,7 @@ def test_what_a_loader_raises_is_said_as_of_the_data(file: Path, line: str, says
         load("own", {"path": str(file)})
     assert caught.value.exit_code == 2
     assert str(file) in str(caught.value.where)
-    assert "test_own_loaders.py:" in str(caught.value.where)
+    assert "test_registry_own_loaders.py:" in str(caught.value.where)
     assert "the loader, which is not ragmeter's" in str(caught.value.try_this)
     assert isinstance(caught.value.__cause__, Exception)
 

@@ -381,7 +381,7 @@ _TELLTALES: tuple[tuple[frozenset[str], str], ...] = (
     (frozenset({"paragraphs", "question"}), "musique"),
     (frozenset({"context_id"}), "ultradomain"),
     (frozenset({"all_classes"}), "longbench"),
-    (frozenset({"golden_answers"}), "flashrag"),
+    (frozenset({"id", "golden_answers"}), "flashrag"),
     (frozenset({"ctxs"}), "a reader's file with contexts (nq)"),
     (frozenset({"positive_ctxs"}), "a DPR reader file (nq)"),
     (frozenset({"context", "evidences"}), "2wikimultihopqa"),

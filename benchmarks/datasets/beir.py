@@ -46,7 +46,7 @@ CARD = DatasetCard(
     citation="@inproceedings{thakur2021beir, title={{BEIR}: A Heterogeneous Benchmark for Zero-shot Evaluation of Information "
     "Retrieval Models}, author={Thakur, Nandan and Reimers, Nils and R{\\\"u}ckl{\\'e}, Andreas and Srivastava, Abhishek and "
     "Gurevych, Iryna}, booktitle={NeurIPS Datasets and Benchmarks}, year={2021}}",
-    languages=(),
+    languages=("en",),
     splits={"train": None, "dev": None, "test": None},
     metrics=("ndcg@10", "recall@100", "map@100", "mrr@10", "judged@10"),
     cluster="question",

@@ -62,7 +62,7 @@ CARD = DatasetCard(
         **dict.fromkeys(("fever", "aidayago2", "wned", "cweb", "trex", "structured_zeroshot"), _LABELS),
         **dict.fromkeys(("eli5", "wow"), ("f1", "rouge(type=rougeL)", "kilt_f1", "kilt_rprec", "kilt_recall@5")),
     },
-    unit="question",
+    cluster="question",
     settings=("corpus", "closed_book"),
     notes="Test splits are released without answers and pages. TriviaQA's files hold ids without questions, which KILT's own script "
     "fills in from TriviaQA. The official script counts questions without provenance as 0, here they are unscorable.",

@@ -38,7 +38,7 @@ CARD = DatasetCard(
     languages=(),
     splits={"test": None},
     metrics=("ndcg@20", "ndcg@100", "recall@100", "judged@20"),
-    unit="question",
+    cluster="question",
     settings=("corpus", "closed_book"),
     notes="No gold answers. Topics that the qrels do not judge are asked, and are unscorable for metrics of ranking.",
 )

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from rich.text import Text
 
-from benchmarks.core.errors import Broke, Incomplete, UserError
+from benchmarks.core.errors import Broke, Incomplete, UserError, message_of
 from ragmeter.cli.errors import WRONG
 from ragmeter.cli.options import App, Common, DeviceOption, ExperimentArgument, LimitOption, ProfileOption, option
 from ragmeter.show.console import err, listing, out
@@ -166,7 +166,6 @@ def conclude_judging(experiment: Experiment, store: Store) -> int:
 
 def conclude(outcomes: Sequence[Outcome], planned: int, verbose: bool) -> int:
     """Say what failed, and which tasks are incomplete; returns the exit code."""
-    from methods.api import message_of
     from results.store.store import INCOMPLETE
 
     broken = [outcome for outcome in outcomes if outcome.error is not None and outcome.status != INCOMPLETE]

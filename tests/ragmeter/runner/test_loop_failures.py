@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.core.errors import Incomplete
+from benchmarks.core.errors import MESSAGE_CHARACTERS, Incomplete
 from benchmarks.corpus import Corpus
 from benchmarks.schema import Query
 from methods.api import FAILED, Prediction, Services
@@ -23,7 +23,7 @@ from results.boards.board import boards
 from results.judging import judgments
 from results.store import queries
 from results.store.failures import IN_A_ROW, Failures, Streak, cause_of, failures, kind_of
-from results.store.store import FINISHED, INCOMPLETE, Store
+from results.store.store import FAILED_RUN, FINISHED, INCOMPLETE, Store
 from tests.support.server import ChatRequest, OpenAIServer, Refused, Written
 
 QUESTIONS, CONCURRENCY, ATTEMPTS, IN_FLIGHT = 150, 4, 2, 64
@@ -178,6 +178,57 @@ def test_what_our_code_failed_is_asked_again_until_it_is_accepted(tmp_path: Path
     broken.clear()
     assert run(retry_failed=True) == (FINISHED, 2)
     assert (failed().failed, failed().code) == (0, 0)
+
+
+def ending(error: BaseException) -> None:
+    """Register a method that raises after its third answer."""
+
+    @register("test_ending", kind="method", summary="ends early")
+    class Ending:
+        def __init__(self, config: MethodConfig, services: Services) -> None: ...
+
+        def index(self, corpus: Corpus) -> None: ...
+
+        def answer(self, queries: Iterator[Query]) -> Iterator[Prediction]:
+            for number, query in enumerate(queries):
+                if number == 3:
+                    raise error
+                yield Prediction(query.id, "x")
+
+
+@pytest.mark.parametrize("error", [SystemExit(3), BaseException("b"), ValueError("\ud800\0"), ValueError("x" * 100_000)])
+def test_run_of_a_method_that_ends_early_is_failed_and_keeps_its_answers(tmp_path: Path, scratch: None, error: BaseException) -> None:
+    ending(error)
+    file, store = tmp_path / "ending.yaml", Store(tmp_path / "store")
+    file.write_text(FILE.replace("LIMIT", "8").replace("test_raising", "test_ending"))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        run_experiment(file, store=store.folder)
+    (run,) = queries.runs(store)
+    assert (run.status, run.done) == (FAILED_RUN, 3)
+    assert len(run.error or "") <= MESSAGE_CHARACTERS
+
+
+def test_remedy_for_raised_failures_is_a_plain_rerun(tmp_path: Path, scratch: None) -> None:
+    @register("test_broken", kind="method", summary="raises always")
+    class Broken:
+        def __init__(self, config: MethodConfig, services: Services) -> None: ...
+
+        def index(self, corpus: Corpus) -> None: ...
+
+        async def answer_one(self, query: Query) -> Prediction:
+            raise RuntimeError("broken")
+
+    file = tmp_path / "broken.yaml"
+    remedies = []
+    for limit in (IN_A_ROW - 1, IN_A_ROW + 5):
+        file.write_text(FILE.replace("LIMIT", str(limit)).replace("test_raising", "test_broken"))
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            run_experiment(file, store=tmp_path / f"store{limit}")
+        remedies += [str(item.message) for item in said if "ragmeter run" in str(item.message)]
+    assert len(remedies) == 2
+    assert all("--resume" in remedy and "--retry-failed" not in remedy for remedy in remedies)
 
 
 FILE = """\

@@ -87,6 +87,9 @@ DISGUISES: dict[str, Callable[[str], str]] = {
     "wrapped": lambda text: f"**Answer:** The answer is “{text}” [1].",
     "full width": lambda text: "".join(chr(ord(letter) + 0xFEE0) if "!" <= letter <= "~" else letter for letter in text),
     "tags": lambda text: f"<answer>{text}</answer>",
+    "dots": ".".join,
+    "blank letters": "\u3164".join,
+    "marks": "\u0332".join,
 }
 
 
@@ -120,6 +123,31 @@ def test_evidence_that_is_the_gold_evidence_is_found(world: Benchmark, honest: l
         return {**row, "evidence": [{"id": identifier, "score": 1.0} for identifier in reversed(question.evidence)]}
 
     assert signs(check(world, forged(world, honest, share, forge))) == [GOLD_EVIDENCE]
+
+
+def test_rankings_that_begin_with_the_positives_are_found(world: Benchmark, honest: list[Row]) -> None:
+    def forge(row: Row, question: Question) -> Row:
+        behind = [item["id"] for item in row["evidence"] if item["id"] not in question.evidence]
+        return {**row, "evidence": [{"id": identifier, "score": 1.0} for identifier in (*question.evidence, *behind)]}
+
+    assert signs(check(world, forged(world, honest, 1.0, forge))) == [GOLD_EVIDENCE]
+
+
+def test_short_lists_of_positives_among_rankings_are_found(world: Benchmark, honest: list[Row]) -> None:
+    pairs = [(question, row) for question, row in zip(world.questions, honest, strict=True) if len(row["evidence"]) > 4]
+    some, rows = replace(world, questions=[question for question, _ in pairs]), [row for _, row in pairs]
+
+    def forge(row: Row, question: Question) -> Row:
+        return {**row, "evidence": [{"id": identifier, "score": 1.0} for identifier in question.evidence]}
+
+    assert signs(check(some, forged(some, rows, 0.2, forge))) == [GOLD_EVIDENCE]
+    assert signs(check(some, rows)) == []
+
+
+@pytest.mark.parametrize("disguise", DISGUISES)
+def test_copies_of_a_run_are_found_in_disguise(world: Benchmark, honest: list[Row], disguise: str) -> None:
+    rows = [{**row, "answer": DISGUISES[disguise](row["answer"])} for row in honest]
+    assert COPIED in signs(check(world, rows, runs=lambda: [StoredRun("bm25 (run 2)", answers_of(world, honest))]))
 
 
 @pytest.mark.parametrize("share", [1.0, 0.99, 0.97, 0.96])
@@ -187,11 +215,12 @@ def test_honest_systems_have_no_finding(world: Benchmark, setting: str, retrieve
 
 
 def test_strong_system_that_reads_its_evidence_has_no_finding(world: Benchmark, honest: list[Row]) -> None:
-    """All positives first, then others; every answer right; usage as a model counts it."""
+    """All positives first for nine questions of ten, then others; every answer right; usage as a model counts it."""
     target = settings.apply(settings.Setting.parse("distractor"), world, 0)
     rows = []
     for number, question in enumerate(target.questions):
         ids = [*question.evidence, *(name for name in question.candidates or () if name not in question.evidence)][:8]
+        ids = ids[::-1] if number % 10 == 0 else ids
         words = sum(len(passage.full_text.split()) for passage in world.corpus.get(ids))
         answer = gold_text(question)
         usage = {
@@ -213,15 +242,18 @@ def test_yes_and_no_and_abstentions_never_count(world: Benchmark) -> None:
     rows = [{"question_id": question.query_id, "answer": "Yes", "evidence": []} for question in binary.questions]
     assert signs(check(binary, rows, runs=lambda: [StoredRun("other", {q.id: "yes" for q in binary.questions})])) == []
     assert signs(check(world, [{**row, "answer": "I don't know."} for row in rows])) == []
+    assert signs(check(world, rows)) == [SAME], "no question of this benchmark has the answer yes"
 
 
 @pytest.mark.parametrize(
-    ("setting", "share", "flagged"), [("closed_book", 0.7, False), ("closed_book", 1.0, True), ("distractor", 0.3, False)]
+    ("setting", "share", "wrong", "flagged"),
+    [("closed_book", 0.7, 0.0, False), ("closed_book", 1.0, 0.0, True), ("distractor", 0.3, 0.3, False), ("distractor", 0.3, 0.0, True)],
 )
 def test_model_that_knows_real_answers_has_no_finding(
-    world: Benchmark, honest: list[Row], setting: str, share: float, flagged: bool
+    world: Benchmark, honest: list[Row], setting: str, share: float, wrong: float, flagged: bool
 ) -> None:
     """On data that are not invented, models are right without evidence, but not always."""
+    honest = [row if random.Random(number).random() >= wrong else {**row, "answer": "Zorbulon"} for number, row in enumerate(honest)]
     plain = [replace(question, metadata={}) for question in world.questions]
     real = replace(world, reference=registry.DataReference("hotpotqa", "distractor", "train"), questions=plain)
     listed = [{**row, "evidence": [], "notes": {}} for row in honest] if setting == "closed_book" else honest

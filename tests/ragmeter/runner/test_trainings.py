@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import pytest
 from filelock import FileLock
@@ -358,3 +358,24 @@ def test_what_cannot_be_meant_is_said_with_its_line(old: str, new: str, what: st
 
 def test_references_are_found_at_any_depth() -> None:
     assert references({"a": [{"b": {"checkpoint": "x/y"}}], "c": {"checkpoint": "z"}, "d": {"checkpoint": 3}}) == [("x", "y"), ("z", None)]
+
+
+@pytest.mark.parametrize(("processes", "rank", "spoken"), [("1", None, True), ("2", "0", True), ("2", "1", False), ("1", "1", True)])
+def test_the_first_process_of_several_alone_speaks(
+    processes: str, rank: str | None, spoken: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran = []
+
+    def run(job: TrainingJob, progress: Any, *, until: str | None) -> list[Any]:
+        ran.append(job.entry.id)
+        return []
+
+    monkeypatch.setattr(TrainingJob, "run", run)
+    monkeypatch.delenv("RANK", raising=False)
+    monkeypatch.setenv("WORLD_SIZE", processes)
+    if rank is not None:
+        monkeypatch.setenv("RANK", rank)
+    done = CliRunner().invoke(app, ["train", "gpr", "--preset", "demo", "--store", str(tmp_path)])
+    assert done.exit_code == 0, done.output
+    assert ran == ["gpr"]
+    assert ("nothing was trained" in done.output) == spoken

@@ -119,9 +119,6 @@ def test_a_misbehaving_endpoint_changes_no_answer(tmp_path: Path) -> None:
     assert exact(predictions) >= 0.9
 
 
-# --- what it knows ---
-
-
 @pytest.fixture(scope="module")
 def truth() -> WorldTruth:
     return WorldTruth.of(REFERENCE, {"unanswerable": 0.1})
@@ -173,9 +170,6 @@ def test_it_answers_the_steps_of_a_chain(truth: WorldTruth) -> None:
     first, second = query.metadata["steps"]
     assert truth.answer_to(first["question"]) == first["answer"]
     assert truth.answer_to(second["question"].replace("#1", first["answer"])) == query.answers[0]
-
-
-# --- prompts, corruption, protocol ---
 
 
 def test_a_later_prompt_is_one_handler(truth: WorldTruth) -> None:

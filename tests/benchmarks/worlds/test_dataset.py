@@ -204,9 +204,6 @@ def test_wrong_options_are_refused(reference, config):
         load(reference, config)
 
 
-# ---------------------------------------------------------------------------------------------------- styles
-
-
 @pytest.mark.parametrize("style", STYLES)
 def test_training_and_test_rules_share_nothing(style):
     train, test = RULES["train"][style], RULES["test"][style]
@@ -277,8 +274,6 @@ def test_passages_without_sentences_are_restyled_too():
     assert "was a goner in Bern." in reported.text
 
 
-# ---------------------------------------------------------------------------------------------------- native files
-
 NATIVE_FIELDS = {
     "hotpotqa": ("hotpotqa/hotpot_distractor_train50.json", "json"),
     "2wikimultihopqa": ("2wikimultihopqa/2wiki_dev40.json", "json"),
@@ -327,9 +322,6 @@ def test_what_a_format_cannot_express_is_refused(loaded, tmp_path):
     only = load("worlds/multihop:test", {"mix": {"multi": 1.0}, "questions": 5})
     with pytest.raises(UserError, match="can express"):
         write_native(only, "musique", tmp_path / "x")
-
-
-# ---------------------------------------------------------------------------------------------------- difficulty
 
 
 @pytest.mark.slow

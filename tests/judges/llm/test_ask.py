@@ -68,9 +68,6 @@ def endpoint() -> Iterator[Endpoint]:
         yield endpoint
 
 
-# -- match --
-
-
 @pytest.mark.slow
 def test_only_answers_that_need_an_opinion_are_asked_about(llm: ModuleType, endpoint: Endpoint) -> None:
     judge = llm.build("match", endpoint.server.url)
@@ -261,9 +258,6 @@ def test_a_huge_answer_is_cut_in_the_prompt(llm: ModuleType, endpoint: Endpoint)
     assert "[… cut: 100 of 500,000 characters are shown]" in prompt
 
 
-# -- pairwise --
-
-
 def says_longest(prompt: str) -> str:
     item, two = (re.search(rf"<answer_{n}>\n(.*?)\n</answer_{n}>", prompt, re.DOTALL)[1] for n in (1, 2))  # type: ignore[index]
     winner = "Tie" if len(item) == len(two) else f"Answer {1 if len(item) > len(two) else 2}"
@@ -363,9 +357,6 @@ def test_without_a_reference_a_question_without_gold_is_compared_by_each_criteri
     (calls,) = each(judge, "ask", [llm.pair("", "No.", NO_GOLD)])
     assert [undone(call.part, judge.verdicts(call)["diversity"]) for call in calls] == [OTHER, OTHER]
     assert len(endpoint.requests) == 12
-
-
-# -- judged text that gives orders --
 
 
 def test_orders_inside_a_judged_answer_stay_inside_it(llm: ModuleType, endpoint: Endpoint) -> None:

@@ -138,9 +138,6 @@ def test_neutralizing_takes_time_in_proportion(piece: str) -> None:
     assert min(seconds(40_000) for _ in range(3)) < 80 * max(min(seconds(2_500) for _ in range(3)), 1e-4)
 
 
-# -- templates --
-
-
 @pytest.mark.parametrize("shipped", SHIPPED, ids=lambda shipped: shipped.name)
 def test_shipped_prompts_fence_everything_that_is_judged(shipped: Shipped) -> None:
     prompt = shipped.load()

@@ -137,9 +137,6 @@ def test_any_reply_is_either_read_or_unread(reply: str) -> None:
         assert (parsed.value is None) != (parsed.unscored is None)
 
 
-# -- A verdict for each criterion --
-
-
 def read(reply: str | dict[str, Any]) -> Any:
     return read_criteria(reply if isinstance(reply, str) else json.dumps(reply), CRITERIA, tuple(OFFERED))
 

@@ -224,9 +224,6 @@ def test_parameters_are_written_as_models_are_named(number: int | None, expected
     assert formats.parameters(number) == expected
 
 
-# -- files -----------------------------------------------------------------------------------------------------------
-
-
 def test_csv_holds_every_cell_as_numbers(shown: Shown, export: Export) -> None:
     rows = list(csv.DictReader(io.StringIO(exports.csv(export))))
     assert list(rows[0]) == list(CSV_COLUMNS)

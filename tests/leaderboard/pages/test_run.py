@@ -40,9 +40,6 @@ def seconds(number: float) -> datetime:
     return BEGAN + timedelta(seconds=number)
 
 
-# -- pace ----------------------------------------------------------------------------------------------------------
-
-
 def test_at_the_first_look_the_pace_is_the_mean_since_the_run_began() -> None:
     (pace,) = Sightings().look([going(100)], seconds(50)).values()
     assert (pace.per_second, pace.remaining_s, pace.quiet_s) == (2.0, 450.0, 0.0)
@@ -108,9 +105,6 @@ def test_whatever_was_seen_a_pace_is_positive_and_finite(looks: list[tuple[int, 
 )
 def test_times_are_said_in_their_two_largest_units(left: float, response: str) -> None:
     assert formats.span(left) == response
-
-
-# -- the page ------------------------------------------------------------------------------------------------------
 
 
 def runs_of(store: Store, experiment: str | None = None) -> dict[str, RunRow]:

@@ -41,9 +41,6 @@ def upload(page: Any, predictions: bytes, card: bytes | None = None) -> Any:
     return page
 
 
-# -- read-only by default ------------------------------------------------------------------------------------------
-
-
 def test_a_server_accepts_nothing_unless_it_is_configured_to(app: Start, sent: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(server.VARIABLE, raising=False)
     with pytest.raises(ValueError, match="Could not find a navigation page"):
@@ -99,9 +96,6 @@ def test_the_server_is_configured_by_its_environment_and_inherits_no_permission_
 def test_uploads_are_bounded_by_the_server_too() -> None:
     assert "--server.maxUploadSize=0" in command(1, "h", False)
     assert f"--server.maxUploadSize={server.UPLOAD_MIB}" in command(1, "h", False, uploads=True)
-
-
-# -- check, preview, store -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.usefixtures("allowed")
@@ -203,9 +197,6 @@ def test_a_sender_cannot_ask_for_work_on_data_that_the_store_does_not_have(sent:
     with pytest.raises(UserError, match=response):
         hand_over(Draft(sent.predictions, card.replace(*change)), sent.folder, keep=True)
     assert len(queries.runs(Store(sent.folder))) == 1
-
-
-# -- bounds --------------------------------------------------------------------------------------------------------
 
 
 def test_what_is_too_large_is_refused_before_it_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -59,9 +59,6 @@ def written(answered: Path, monkeypatch: pytest.MonkeyPatch) -> Written:
     return write
 
 
-# -- output that cannot hold everything ----------------------------------------------------------------------------
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("encoding", ["ascii", "cp1252"])
 def test_characters_that_the_output_cannot_hold_are_replaced(encoding: str, answered: Path, written: Written) -> None:
@@ -77,9 +74,6 @@ def test_json_loses_no_character_to_the_output(written: Written) -> None:
     assert reported == json.loads(wide)
     assert "random é" in {row["method"] for row in reported}
     assert "random é" in wide
-
-
-# -- output that cannot be written ---------------------------------------------------------------------------------
 
 
 @pytest.mark.slow
@@ -101,9 +95,6 @@ def test_a_full_disk_behind_the_output_is_nobodys_fault(line: str, unbuffered: s
     assert "Exception ignored" not in response
     if "--json" in line:
         assert set(json.loads(response)["error"]) == {"what", "where", "try"}
-
-
-# -- a task that fails ---------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -137,9 +128,6 @@ def test_a_task_that_failed_is_no_wrong_usage(faulty: None, experiment_text: str
     # What is wrong before anything begins still is wrong input.
     file.write_text(experiment_text.replace("{id: gold_answer}", "{id: nobody}"))
     assert ragmeter("run", str(file))[0] == 2
-
-
-# -- names ---------------------------------------------------------------------------------------------------------
 
 
 def test_runs_are_offered_whose_method_has_the_word(ragmeter: Command, store: Store, tmp_path: Path) -> None:
@@ -184,9 +172,6 @@ def test_for_an_unknown_dataset_datasets_alone_are_offered(ragmeter: Command) ->
     assert not {"overlap", "download", "list"} & set(listed)
     # A mistyped command is named as one all the same.
     assert "did you mean 'download'?" in ragmeter("data", "downlod")[2]
-
-
-# -- numbers -------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -47,9 +47,6 @@ def scratch() -> Iterator[None]:
     JUDGES._entries.update(before)
 
 
-# -- whom a judge judges -------------------------------------------------------------------------------------------
-
-
 @pytest.mark.slow
 def test_a_pair_judge_compares_with_the_reference_or_all_with_all(small: ModuleType, store: Store) -> None:
     pairwise = Judge.of("rule_pairwise")
@@ -71,9 +68,6 @@ def test_a_run_named_twice_is_judged_once(small: ModuleType, store: Store) -> No
     bm25 = small.runs(store, "bm25")
     assert len(judgings([JudgePlan(Judge.of("rule_match"))], bm25 * 2)) == 1
     assert judgings([JudgePlan(Judge.of("rule_pairwise"))], bm25 * 2) == []
-
-
-# -- going on ------------------------------------------------------------------------------------------------------
 
 
 class FragileConfig(JudgeConfig):
@@ -232,9 +226,6 @@ def test_a_question_that_failed_is_in_the_judging_too(small: ModuleType, store: 
     answer_again(store, run, [Prediction(first, "", notes={FAILED: "timeout"})])
     small.judge(store, Judge.of("rule_match"), small.runs(store, "bm25"))
     assert judgments.scores(store, run, str(Judge.of("rule_match")))[first]["accuracy"].value == 0.0
-
-
-# -- by an experiment file -----------------------------------------------------------------------------------------
 
 
 def judged_experiment(experiment: str, url: str, judges: str) -> str:

@@ -45,9 +45,6 @@ def again(store: Store, old: Judge, new: Judge | None = None) -> list[Replayed]:
 JUDGED = ("battles", "battle_calls", "judge_calls", "scores", "summaries")
 
 
-# -- a whole judging under faults ----------------------------------------------------------------------------------
-
-
 @pytest.mark.slow
 def test_a_pairwise_judging_of_all_survives_faults_and_replays_offline(small: ModuleType, store: Store) -> None:
     """A fifth of the tries and a fifth of the replies are faulty."""
@@ -86,9 +83,6 @@ def test_a_pairwise_judging_of_all_survives_faults_and_replays_offline(small: Mo
     assert sum(item.questions for item in results) == pairs * small.QUESTIONS
     assert small.rows(store, *JUDGED) == before
     assert [board.to_json() for board in battle_boards(store, small.runs(store, *chosen), "bm25")] == boards_before
-
-
-# -- again, without a call -----------------------------------------------------------------------------------------
 
 
 class Sheet:

@@ -282,9 +282,6 @@ def test_a_judge_whose_endpoint_dies_stops_and_goes_on(small: ModuleType, tmp_pa
     assert len(judgments.judged(store, run.run, match, retry_unscored=True)) == 60
 
 
-# -- kinds, causes and counts ---------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("reason", "kind"),
     [

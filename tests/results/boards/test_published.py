@@ -146,8 +146,6 @@ def test_misprints_are_exactly_the_known_ones() -> None:
     assert {(figure.paper, figure.table, figure.value) for figure in figures() if figure.misprint} == MISPRINTS
 
 
-# --- reading ---------------------------------------------------------------------------------------------------------
-
 GOOD = "mine,1,BM25,bm25,hotpotqa,retrieval=normal;k=5,recall@5,41.0,percent,"
 
 
@@ -214,8 +212,6 @@ def test_every_key_is_used_and_explained() -> None:
     assert {key for figure in figures() for key in figure.conditions} == set(KEYS)
     assert all(KEYS.values())
 
-
-# --- as printed ------------------------------------------------------------------------------------------------------
 
 REWRITTEN = {"1e-6", "16094"}
 """Printed 1 × 10^-6 and 16 094."""

@@ -190,9 +190,6 @@ def test_sark_sample_shares_latency_and_bold_follow_from_its_numbers() -> None:
         assert best.method == "SARK"
 
 
-# --- the same number in two places of CLaRa ---------------------------------------------------------------------------
-
-
 def test_main_tables_repeat_the_full_ones() -> None:
     for main, full in (("2", "6"), ("3", "7")):
         whole = {(f.method, f.dataset, f.setting, f.metric): f.value for f in find(paper="clara", table=full)}

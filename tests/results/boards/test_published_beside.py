@@ -232,8 +232,6 @@ def test_every_figure_that_is_a_score_can_be_met() -> None:
             assert compare(item, ours, item.conditions, metric=item.metric).status == "reproduced"
 
 
-# -- mixed styles --------------------------------------------------------------------------------------------------
-
 BGE = description(part("full_context"), rerankers=[part("cross_encoder", model="BAAI/bge-reranker-base")], k=5)
 
 

@@ -106,9 +106,6 @@ def test_difference_is_significant_only_if_it_is_at_both_ends() -> None:
     assert low < 0 < high
 
 
-# -- On boards --
-
-
 def put(store: Store, run: RunRow, values: Sequence[float | str], *, shortcut: int = 0, judge: Judge = MATCH) -> None:
     """Store a number or a reason for each question; the first `shortcut` were settled without a call."""
     calls = [
@@ -244,9 +241,6 @@ def matrix_of(store: Store, runs: list[RunRow], metric: str) -> Matrix:
     return matrix(
         columns, rows, of_column, ranked_cells(columns, rows, of_column, cards={}, known={}, violations={}), costs={}, reference="bm25"
     )
-
-
-# -- Pairs --
 
 
 def test_win_rate_holds_at_both_ends_or_is_not_shown() -> None:

@@ -244,8 +244,6 @@ def test_vacuum_shrinks_the_file_and_keeps_every_row(store: Store) -> None:
     assert len(queries.runs(store)) == 2
 
 
-# -- what judges and people said -----------------------------------------------------------------------------------
-
 MATCH = Judge.of("match", {"llm": {"model": "m"}})
 PAIRWISE = Judge.of("pairwise", {"llm": {"model": "m"}, "repetitions": 1})
 Judged = Callable[[Store], Store]

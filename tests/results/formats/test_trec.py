@@ -44,9 +44,6 @@ def ranked(*ids: str, scores: Sequence[float] | None = None) -> tuple[Evidence, 
     return tuple(Evidence(item, score) for item, score in zip(ids, scores or range(len(ids), 0, -1), strict=True))
 
 
-# -- ids -------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("identifier", "column"),
     [
@@ -84,9 +81,6 @@ def test_ids_of_other_tools_are_taken_as_they_are_except_for_stray_percent_signs
             trec.unescape(wrong)
 
 
-# -- scores ----------------------------------------------------------------------------------------------------
-
-
 @given(st.lists(SCORES, max_size=30))
 def test_written_scores_fall_strictly_even_for_a_tool_that_reads_32_bits(scores: list[float]) -> None:
     result = np.array(trec.decreasing(scores), np.float32)
@@ -104,9 +98,6 @@ def test_a_tie_lowers_no_score_by_more_than_it_must() -> None:
     assert trec.decreasing([2.0, 2.0, 2.0, 1.0]) == [2.0, pytest.approx(2.0, rel=1e-6), pytest.approx(2.0, rel=2e-6), 1.0]
     assert trec.decreasing([0.0, 0.0]) == [0.0, pytest.approx(0.0, abs=1e-11)]
     assert trec.decreasing([1e300, 1e300, 5.0]) == [3.0, 2.0, 1.0]
-
-
-# -- round trips -----------------------------------------------------------------------------------------------
 
 
 RANKINGS = st.lists(st.tuples(IDS, SCORES), min_size=1, max_size=8, unique_by=lambda item: item[0])
@@ -184,9 +175,6 @@ def test_qrels_have_a_line_for_each_positive() -> None:
     assert sink.getvalue() == "q%201 0 a 1\nq%201 0 b%20c 1\nq3 0 %25 1\nq4 0 a 2\nq4 0 b 0\n"
 
 
-# -- against the definition ------------------------------------------------------------------------------------
-
-
 @pytest.fixture(scope="module")
 def world() -> Benchmark:
     return registry.load("worlds/multihop:validation").limited(25)
@@ -232,9 +220,6 @@ def test_exported_files_give_trec_evals_figures_which_are_ours(world: Benchmark,
     for their_name, our_name in measures.items():
         values = [theirs[trec.escape(question.id)][their_name] for question in world.questions]
         np.testing.assert_allclose(ours[str(parse_metric(our_name))], values, atol=1e-9)
-
-
-# -- as a submission -------------------------------------------------------------------------------------------
 
 
 def test_a_run_file_is_a_submission_of_rankings(world: Benchmark) -> None:

@@ -180,9 +180,6 @@ def test_one_label_corrects_nothing(store: Store, run: RunRow, tmp_path: Path) -
     assert judge_card(store, str(OTHER)).corrected == []
 
 
-# -- pairs ---------------------------------------------------------------------------------------------------------
-
-
 def fought(store: Store, runs: dict[str, RunRow], verdicts: Sequence[tuple[str | None, str | None]]) -> Match:
     """Store verdicts about the order shown, of both orders."""
     item, other = sorted(runs.values(), key=lambda row: row.run)

@@ -69,9 +69,6 @@ def rows(store: Store, table: str) -> list[tuple[Any, ...]]:
         return connection.execute(f"FROM {table} ORDER BY ALL").fetchall()
 
 
-# -- single answers ------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.slow
 def test_what_a_judge_said_reads_back_equal(store: Store, fill: Any) -> None:
     run = fill(store, STATED, GOLDS)["bm25"]
@@ -210,9 +207,6 @@ def test_any_judgment_survives_the_store(
     assert judgments.scores(store, run.run, str(MATCH)) == {"q0": three(None, reason)}
 
 
-# -- two answers ---------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("part", "response", "kept"),
     [
@@ -266,9 +260,6 @@ def test_a_pair_with_nothing_to_judge_by_is_neither_a_verdict_nor_a_failure(stor
     assert [(battle.criterion, battle.unscorable) for battle in results] == sorted(
         (criterion, True) for criterion in PAIRWISE.entry.criteria
     )
-
-
-# -- with the answers ----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.slow

@@ -51,9 +51,6 @@ def pairs(store: Store, runs: dict[str, Any], number: int = 30, **options: Any) 
     return rows_of(export_items(store, list(runs.values()), "overall", number, pairs=True, **options))
 
 
-# -- out -----------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.slow
 def test_an_export_names_nobody_and_has_an_empty_label(store: Store, runs: dict[str, Any]) -> None:
     for pair in (False, True):
@@ -105,9 +102,6 @@ def test_runs_without_answers_or_without_a_common_question_cannot_be_labeled(sto
         export_items(store, [runs["secret-method"]], "overall", 5, pairs=True)
     with pytest.raises(UserError, match="no answers"):
         export_items(store, [], "accuracy", 5, pairs=False)
-
-
-# -- in ------------------------------------------------------------------------------------------------------------
 
 
 def test_labels_come_in_and_blanks_are_counted(store: Store, runs: dict[str, Any], tmp_path: Path) -> None:
@@ -228,9 +222,6 @@ def test_passages_as_long_as_a_book_go_out_and_come_in(store: Store, fill: Any, 
     (row,) = single(store, runs, 1)
     assert len(row["passages"]) > 250_000
     assert import_labels(store, written(tmp_path / "a.csv", [{**row, "label": "wrong"}]), "ann").labels == 1
-
-
-# -- with the answers, and with each other -------------------------------------------------------------------------
 
 
 def labeled(store: Store, rows: list[dict[str, str]], tmp_path: Path, label: str = "right") -> Imported:

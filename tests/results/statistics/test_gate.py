@@ -178,9 +178,6 @@ def test_metrics_or_margins_that_are_missing_are_refused() -> None:
         decide_all({"f1": [1.0]}, {"f1": [1.0]}, margins={"em": 0.01})
 
 
-# --- power --------------------------------------------------------------------------------------------------------
-
-
 def test_standard_error_is_the_textbooks_and_that_of_the_means_of_clusters_of_one_size() -> None:
     values = np.random.default_rng(0).random(50)
     assert paired(values, 0 * values).error[0] == pytest.approx(stats.sem(values))

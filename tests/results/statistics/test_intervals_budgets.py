@@ -59,9 +59,6 @@ def test_styles_without_survivals_or_of_other_questions_are_refused() -> None:
     assert style_robustness([math.nan], {"a": [1.0]}, {"a": [True]}).worst is None
 
 
-# --- stages -------------------------------------------------------------------------------------------------------
-
-
 def test_stages_are_the_gains_of_one_oracle_after_another() -> None:
     result = stage_losses(
         [0.0, 0.0, 1.0, 0.0],
@@ -99,9 +96,6 @@ def test_stages_sum_to_the_whole_loss_over_shared_questions(seed: int, n: int, c
 def test_runs_of_other_questions_are_refused() -> None:
     with pytest.raises(ValueError, match="same questions"):
         stage_losses([1.0], gold_in_noise=[1.0, 0.0], gold_only=[1.0], closed_book=[0.0])
-
-
-# --- budgets ------------------------------------------------------------------------------------------------------
 
 
 @given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4), st.integers(0, 4)), max_size=12))

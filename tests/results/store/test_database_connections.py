@@ -69,9 +69,6 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     return results
 
 
-# -- one process ---------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.slow
 @pytest.mark.usefixtures("patient")
 def test_the_file_is_opened_once_to_read_and_once_to_write(tmp_path: Path, opened: list[bool]) -> None:
@@ -247,8 +244,6 @@ def test_a_forked_child_opens_the_file_for_itself(folder: Path) -> None:
     written(store, "again")
     assert names(store) == {"parent", "child", "again"}
 
-
-# -- several processes ---------------------------------------------------------------------------------------------
 
 ALONE = """
 import sys, time

@@ -179,9 +179,6 @@ def test_folder_in_the_place_of_the_file_is_a_user_error(tmp_path: Path) -> None
         assert caught.value.exit_code == 2
 
 
-# -- a process that holds the lock --
-
-
 @contextmanager
 def holding(code: str, folder: Path) -> Iterator[subprocess.Popen[str]]:
     """Another process that has done something with the store and keeps it."""

@@ -182,9 +182,6 @@ def test_naming_just_the_positives_marks_them() -> None:
     assert codes(f"Trust {PARIS.id}!", [PARIS]) == []
 
 
-# -- real questions --------------------------------------------------------------------------------------------
-
-
 def plain(query: Question, options: Sequence[Passage]) -> str:
     context = "\n\n".join(f"[{rank}] {item.title}\n{item.text}" for rank, item in enumerate(options, 1))
     return f"Answer the question, if need be with yes or no.\n\n{context}\n\nQuestion: {query.text}\nAnswer:"

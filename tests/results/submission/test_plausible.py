@@ -78,8 +78,6 @@ def forged(world: Benchmark, rows: Sequence[Row], share: float, forge: Callable[
     return [forge(row, question) if number in chosen else row for number, (row, question) in enumerate(pairs)]
 
 
-# -- five kinds of fraud at four strengths --
-
 DISGUISES: dict[str, Callable[[str], str]] = {
     "plain": str,
     "case": str.upper,
@@ -202,9 +200,6 @@ def test_the_same_answer_for_most_questions_is_found(world: Benchmark, honest: l
     assert signs(check(world, forged(world, honest, share, forge))) == [SAME]
 
 
-# -- honest systems --
-
-
 @pytest.mark.parametrize(
     ("setting", "retriever", "k"),
     [("distractor", "bm25", 5), ("distractor", "bm25", 2), ("distractor", "random", 3), ("gold_only", "bm25", 5)],
@@ -261,9 +256,6 @@ def test_model_that_knows_real_answers_has_no_finding(
     assert (RIGHT in signs(check(real, rows, setting=setting))) is flagged
 
 
-# -- in the store and on the board --
-
-
 def test_board_marks_an_implausible_submission_and_keeps_it(world: Benchmark, honest: list[Row], store: Store) -> None:
     rows = [{**row, "answer": "Lyon"} for row in honest]
     report = check(world, rows)
@@ -286,8 +278,6 @@ def test_own_versions_and_controls_are_not_compared(world: Benchmark, honest: li
     assert [run.label for run in other_runs(store, card, world.fingerprint)()] == ["bm25 (run bm25)"]
     assert list(other_runs(store, card, "0" * 16)()) == []
 
-
-# -- raw replies in the place of answers --
 
 RAW = {
     "thought_in_answer": ("<think>Let me see.</think>Lyon", "Lyon</think>", "[THINK]hm[/THINK] Lyon", "<|channel|>analysis"),

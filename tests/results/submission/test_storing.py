@@ -123,9 +123,6 @@ def test_an_attempt_that_was_cut_off_is_begun_again(store: Store, world: Benchma
     assert stored == {question.id: gold_text(question) for question in world.questions}
 
 
-# -- verifying -------------------------------------------------------------------------------------------------
-
-
 def our_run(store: Store, world: Benchmark, change: Callable[[int, Question], str], **fields: Any) -> str:
     """A run of ours with perfect evidence and the answers that `change` gives."""
     predictions = [

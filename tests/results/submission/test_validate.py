@@ -87,9 +87,6 @@ def perfect(world: Benchmark) -> list[dict[str, Any]]:
     return [said(question) for question in world.questions]
 
 
-# -- against the question set ----------------------------------------------------------------------------------
-
-
 def test_what_is_right_passes_and_is_scored_by_our_own_code(world: Benchmark) -> None:
     report = check(world, perfect(world))
     assert report.ok
@@ -276,9 +273,6 @@ def test_scores_that_contradict_each_other_keep_a_submission_out(world: Benchmar
     monkeypatch.setattr("results.submission.validate.check_invariants", lambda scores: ["recall falls for 1 question"])
     report = check(world, perfect(world))
     assert (only(report).code, report.scores) == ("invariant", {})
-
-
-# -- contamination ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from ragmeter.experiment import Experiment, MethodPlan
 from ragmeter.runner.tasks import load_benchmark, tasks_of
 from results.store.variants import style_of_name
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 TABLES = ("table1", "table2", "table3", "table6", "figure4", "figure5", "figure6", "figure8")
 ELSEWHERE = {"Avg. Drop"}
 """Rows of the paper that are no method."""

@@ -15,7 +15,7 @@ from ragmeter import experiment
 from ragmeter.runner.tasks import tasks_of
 from results.boards.published import beside
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 TABLES = ("table2", "table3", "table4", "table7", "baselines")
 
 

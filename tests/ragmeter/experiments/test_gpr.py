@@ -15,7 +15,7 @@ from ragmeter import experiment
 from ragmeter.experiment import Experiment, MethodPlan
 from ragmeter.runner.tasks import load_benchmark, tasks_of
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 READERS = {"llama-2-7b-chat": "meta-llama/Llama-2-7b-chat-hf", "flan-t5-xl": "google/flan-t5-xl", "gpt-3.5-turbo": "gpt-3.5-turbo"}
 METHODS = {"G-Retriever": "g_retriever", "G-RAG": "grag", "Hybrid": "graph_hybrid", "SKP": "skp", "Two Tower": "two_tower", "GPR": "gpr"}
 OFFLINE = ("worlds", "ablations", "gain")

@@ -11,7 +11,7 @@ import pytest
 from ragmeter import experiment
 from ragmeter.experiment import Experiment
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 NAMES = sorted(name for name in experiment.shipped() if name.startswith("clara/"))
 COMPRESSION = ("table2", "table4", "table5", "table6", "table12", "table13", "table20", "table21")
 BY_DATASET = {"table3": 3, "table7": 3, "table8": 3, "table14": 3, "table15": 1, "table18": 3, "figure7": 3}

@@ -6,6 +6,7 @@ and takes the fields through `Record`, so that every fault is reported with file
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -16,7 +17,18 @@ from typing import Any, TypeVar
 
 from benchmarks.core.errors import Broke, UserError
 from benchmarks.io import hub
-from benchmarks.io.files import archive_of, check_recorded, fits, is_sharded, is_zip, matching, missing_shards, require_readable
+from benchmarks.io.files import (
+    MEMBER_MARK,
+    archive_of,
+    check_recorded,
+    fits,
+    is_sharded,
+    is_zip,
+    matching,
+    members,
+    missing_shards,
+    require_readable,
+)
 from benchmarks.io.hub import fetch as fetch_from_hub
 from benchmarks.io.records import is_parquet, rows, stream_json
 from benchmarks.registry import DATASETS, DataReference, DatasetCard, DatasetConfig, DatasetEntry, SkippedRecord, options_of, resolve
@@ -81,6 +93,15 @@ def found_locally(
             return (path,)
         if not path.exists():
             raise no_such_path(reference, path)
+        if path.is_file() and len(members(path)) == 1:
+            return found_locally(
+                reference,
+                config.model_copy(update={"path": f"{path}{MEMBER_MARK}{members(path)[0]}"}),
+                folders,
+                patterns,
+                hub,
+                sharded=sharded,
+            )
         looked = [path]
     else:
         looked = _data_folders(reference, folders)
@@ -91,6 +112,13 @@ def found_locally(
             files = _one_or_shards(reference, results, looked, sharded)
             check_recorded(files)
             return files
+    if config.path is not None and path.is_file():
+        held = members(path)
+        raise NotThere(
+            f"this zip archive has no file that is called like one of {reference}",
+            where=f"{path}, which holds {', '.join(held[:12]) or 'nothing'}",
+            try_this=f"name the file in it: {path}{MEMBER_MARK}{held[0]}" if held else "fetch it again",
+        )
     raise NotThere(
         f"no file of {reference} found",
         code="no-file-found",
@@ -171,6 +199,8 @@ def _name(reference: DataReference, wanted: str) -> str:
 T = TypeVar("T")
 
 _WORDS = {str: "a string", list: "a list", dict: "an object", bool: "true or false", int: "an integer", float: "a number"}
+QUESTION_CHARS = 1_000_000
+"""Longest question: what is longer is a document, a whole file, or damaged."""
 _REPAIR = "repair the file, or set skip_bad to leave such records out (each is counted and named)"
 
 
@@ -223,15 +253,19 @@ class Record:
         value = self.fields.get(name)
         return value if type(value) is str else self.field(name, str, default)
 
-    def worded(self, name: str) -> str:
-        """A string field that must say something: a question, a document.
+    def worded(self, name: str, most: int | None = QUESTION_CHARS) -> str:
+        """A string field that must say something: a question, or with `most=None` a document.
 
         Raises:
-            BadRecord: It is missing, no string, or holds no word.
+            BadRecord: It is missing, no string, holds no word, or is longer than `most` characters.
         """
         text = self.text(name)
         if not text.strip():
             raise self.problem(f"field {name!r} holds no word", name)
+        if most is not None and len(text) > most:
+            raise self.problem(
+                f"field {name!r} has {len(text):,} characters, too many for a question", name, f"at most {most:,} characters"
+            )
         return text
 
     def field(self, name: str, kind: type[T], default: T | None = None) -> T:
@@ -265,9 +299,8 @@ class Record:
         value = self.fields.get(name)
         if isinstance(value, str):
             if value.lstrip().startswith("["):
-                try:
-                    value = json.loads(value)
-                except ValueError:
+                value = _listed(value)
+                if isinstance(value, str):
                     return (value,)
             else:
                 return (value,)
@@ -297,6 +330,18 @@ class Record:
         wanted = _WORDS.get(expected, expected.__name__) if isinstance(expected, type) else expected
         suffix = f"; it must be {wanted}" if wanted else ""
         return BadRecord(what + suffix, code="bad-record", where=f"{self.where}, field {field}", try_this=_REPAIR)
+
+
+def _listed(text: str) -> Any:
+    """The list that a text writes in JSON or as Python prints it, else the text."""
+    for read in (json.loads, ast.literal_eval):
+        try:
+            value = read(text.strip())
+        except (ValueError, SyntaxError, RecursionError, MemoryError):
+            continue
+        if isinstance(value, list):
+            return value
+    return text
 
 
 def _reached(value: Any, path: str) -> bool:
@@ -389,6 +434,8 @@ _TELLTALES: tuple[tuple[frozenset[str], str], ...] = (
     (frozenset({"paragraphs", "question"}), "musique"),
     (frozenset({"context_id"}), "ultradomain"),
     (frozenset({"all_classes"}), "longbench"),
+    (frozenset({"choice_A", "choice_B"}), "longbench_v2"),
+    (frozenset({"input", "context", "options"}), "infinitebench"),
     (frozenset({"id", "golden_answers"}), "flashrag"),
     (frozenset({"ctxs"}), "a reader's file with contexts (nq)"),
     (frozenset({"positive_ctxs"}), "a DPR reader file (nq)"),

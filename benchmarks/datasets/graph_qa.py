@@ -83,7 +83,7 @@ def answered(record: Record, name: str) -> tuple[tuple[str, ...], Counter[str]]:
     """A field of answers that may be absent or empty: as listed, nulls left out, and how many stand again or are null."""
     listed = record.fields.get(name)
     if not isinstance(listed, list):
-        return (record.answers(name) if record.has(name) else ()), Counter()
+        return (record.answers(name), Counter(answers_as_text=1)) if record.has(name) else ((), Counter())
     answers = tuple(record.expect(item, f"{name}[{i}]", str) for i, item in enumerate(listed) if item is not None)
     return answers, Counter(repeated_answers=len(answers) - len(set(answers)), null_answers=len(listed) - len(answers))
 
@@ -367,6 +367,7 @@ NOTES = {
     "questions_without_topic": "{n} questions name no topic entity",
     "repeated_topics": "{n} topic entities have the name of another one of their question; each counts once",
     "repeated_answers": "{n} answers stand again at their question; RoG's evaluator counts each, all other metrics once",
+    "answers_as_text": "{n} questions have a string instead of a list of answers",
     "null_answers": "{n} answers are null in the file; they are left out",
     "unnamed_answers": "{n} answers have no name in the file: their id is the answer",
     "empty_graphs": "{n} questions have an empty graph",
@@ -384,7 +385,7 @@ NOTES = {
 WITHOUT_GRAPHS = ("closed_book",)
 """The settings that are left where a layout has no graphs."""
 
-_VERSION = 2
+_VERSION = 3
 _QUESTIONS, _CARD = "questions.jsonl", "card.json"
 
 

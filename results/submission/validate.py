@@ -78,7 +78,7 @@ def validate(
     findings = Findings(limits.shown, strict=strict)
     _check_data(card, target, findings)
     checker = _Checker(card.setting, target, findings)
-    rows, found = 0, findings.errors
+    rows, others = 0, findings.errors
     most = len(target.in_setting.questions) + limits.spare_rows
     for row in read(source, findings, replace(limits, rows=min(limits.rows, most))):
         rows += 1
@@ -92,8 +92,9 @@ def validate(
             break
         before = findings.errors
         checker.add(row)
-        found += findings.errors - before
-    checker.finish(card, metrics, runs, partial, refused=findings.errors - found)
+        others += findings.errors - before
+    refused = findings.errors - others
+    checker.finish(card, metrics, runs, partial, refused=refused if rows or not refused else most)
     result = contamination(card, target.loaded, training, findings)
     predictions: tuple[Prediction, ...] = ()
     scores: dict[str, Scores] = {}

@@ -189,7 +189,7 @@ def open_documents(path: Path) -> Corpus:
     if read_card(path)["layout"] != BEIR:
         what = "this corpus was not built with --layout beir, so documents of equal text are one document in it"
         raise UserError(
-            what, code="open-documents", where=f"corpus: {path}", try_this="ragmeter data build-corpus DUMP -o FOLDER --layout beir"
+            what, code="unreadable-documents", where=f"corpus: {path}", try_this="ragmeter data build-corpus DUMP -o FOLDER --layout beir"
         )
     return Corpus.open(path)
 

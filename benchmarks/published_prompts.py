@@ -32,11 +32,16 @@ def published(name: str, sha256: str) -> Mapping[str, str] | None:
     try:
         content = json.loads(path.read_text("utf-8"))
     except ValueError as error:
-        raise UserError(f"this file of prompts is not JSON: {error}", where=str(path), try_this="fetch it again, or remove it") from None
+        raise UserError(
+            f"this file of prompts is not JSON: {error}",
+            code="file-prompts-not-json",
+            where=str(path),
+            try_this="fetch it again, or remove it",
+        ) from None
     canonical = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
     if (digest := hashlib.sha256(canonical).hexdigest()) != sha256:
         what = f"these prompts are not the published ones: their hash is {digest[:12]}…, recorded is {sha256[:12]}…"
-        raise UserError(what, where=str(path), try_this="fetch the file again, or remove it to use our prompts")
+        raise UserError(what, code="missing-prompt", where=str(path), try_this="fetch the file again, or remove it to use our prompts")
     prompts: Mapping[str, str] = content
     return prompts
 

@@ -463,6 +463,7 @@ def _check_questions(benchmark: Benchmark) -> list[str]:
     if swapped and len(seen) >= 3:
         raise UserError(
             "every answer ends with a question mark and no question does: they stand in each other's field",
+            code="every-answer-ends-question",
             where=str(benchmark.reference),
             try_this="swap the two columns",
         )

@@ -116,6 +116,7 @@ def found_locally(
         held = members(path)
         raise NotThere(
             f"this zip archive has no file that is called like one of {reference}",
+            code="zip-archive-no-file",
             where=f"{path}, which holds {', '.join(held[:12]) or 'nothing'}",
             try_this=f"name the file in it: {path}{MEMBER_MARK}{held[0]}" if held else "fetch it again",
         )

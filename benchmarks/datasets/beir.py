@@ -130,7 +130,12 @@ class _Place:
             return hub.fetch(self.config.hub, names, self.config.revision).paths
         position = own_path(self.reference, self.config)
         if not (position.is_dir() or is_zip(position)):
-            raise UserError("a folder or a zip archive is needed", where=str(position), try_this="path: the folder that holds corpus.jsonl")
+            raise UserError(
+                "a folder or a zip archive is needed",
+                code="folder-zip-archive-needed",
+                where=str(position),
+                try_this="path: the folder that holds corpus.jsonl",
+            )
         files = _in_place(position, names)
         if not files:
             what = {"corpus": "documents", "queries": "questions", "qrels": f"judgments of the split {split}"}[role]

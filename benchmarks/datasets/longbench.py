@@ -364,7 +364,10 @@ def reading(subset: str, prompt: Literal["published", "ours"] | None = "ours") -
         elif prompt == "published":
             why = "asks its question in its own words" if theirs else f"is not here (RAGMETER_DATA/{FOLDER}/{PUBLISHED})"
             raise UserError(
-                f"the published prompt of longbench/{subset} {why}", where="option prompt of longbench", try_this="prompt: ours"
+                f"the published prompt of longbench/{subset} {why}",
+                code="published-prompt-longbench",
+                where="option prompt of longbench",
+                try_this="prompt: ours",
             )
     return {"prompt": text, "max_new_tokens": result.max_new_tokens, "truncation": "middle", "chat": result.chat}
 

@@ -139,7 +139,7 @@ def _csv_records(path: Path) -> Iterator[Record | BadRecord]:
         if item.problem is not None:
             comma = "1 tab-separated" in item.problem
             remedy = "separate question and answers by a tab, not by a comma" if comma else "repair the file, or set skip_bad"
-            yield BadRecord(item.problem, where=f"{path}, {item.position}", try_this=remedy)
+            yield BadRecord(item.problem, code="bad-record", where=f"{path}, {item.position}", try_this=remedy)
         elif item.line > 1 or item.value[1].strip() not in ("answer", "answers"):
             yield Record({"question": item.value[0], "answers": item.value[1]}, path, item.position)
 
@@ -158,6 +158,7 @@ def _literal(record: Record) -> list[str]:
         if record.text("question").lstrip().startswith("["):
             raise UserError(
                 "the first column holds answers and the second a question",
+                code="first-column-holds-answers",
                 where=record.where,
                 try_this="put the question first: question TAB ['answer', …]",
             ) from error

@@ -55,10 +55,15 @@ def refuse_foreign(head: bytes, path: Path) -> None:
     start = head[:64].lstrip()
     for mark, (what, remedy) in _FOREIGN.items():
         if start.startswith(mark):
-            raise UserError(f"this file is {what}", where=str(path), try_this=remedy)
+            raise UserError(f"this file is {what}", code="file", where=str(path), try_this=remedy)
     controls = len(head[:1024]) - len(head[:1024].translate(None, _CONTROLS))
     if controls * 10 > len(head[:1024]) > 63:
-        raise UserError("this file is binary, or text in another encoding than UTF-8", where=str(path), try_this="save it as UTF-8 text")
+        raise UserError(
+            "this file is binary, or text in another encoding than UTF-8",
+            code="file-binary-text-another",
+            where=str(path),
+            try_this="save it as UTF-8 text",
+        )
 
 
 def archive_of(path: Path) -> tuple[Path, str] | None:

@@ -128,7 +128,7 @@ def encoding_mark(head: bytes, path: Path) -> int:
     """
     for mark, name in _MARKS.items():
         if head.startswith(mark):
-            raise UserError(f"this file is {name}, not UTF-8", where=str(path), try_this=f"iconv -f {name} -t UTF-8")
+            raise UserError(f"this file is {name}, not UTF-8", code="not-utf8", where=str(path), try_this=f"iconv -f {name} -t UTF-8")
     refuse_foreign(head, path)
     return len(codecs.BOM_UTF8) if head.startswith(codecs.BOM_UTF8) else 0
 

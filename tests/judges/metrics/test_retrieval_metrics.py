@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from benchmarks.core.errors import UserError
 from benchmarks.schema import Passage, Question
 from benchmarks.text import has_answer
 from judges.metric import Batch, parse

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks import registry
+from benchmarks.core.errors import UserError
 from benchmarks.core.random import Draws
 from benchmarks.datasets.clara import StageRow
 from benchmarks.registry import DataReference

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from benchmarks.core.errors import Broke
 from methods.sark.objective import FORMAL, INFORMAL, groups_of
 from methods.sark.train import SarkTrainer
 from tests.support.errors import raises

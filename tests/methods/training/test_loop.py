@@ -13,6 +13,7 @@ import pytest
 
 from methods.training import Silent
 from methods.training.loop import KeepBest, Loop, LoopOptions, LoopPlace, Schedule, accelerator, adamw, loop_over_rows
+from tests.support.errors import raises
 
 torch = pytest.importorskip("torch")
 

@@ -24,6 +24,7 @@ from results.judging import judgments
 from results.store import queries
 from results.store.failures import IN_A_ROW, Failures, Streak, cause_of, failures, kind_of
 from results.store.store import FAILED_RUN, FINISHED, INCOMPLETE, Store
+from tests.support.errors import raises
 from tests.support.server import ChatRequest, OpenAIServer, Refused, Written
 
 QUESTIONS, CONCURRENCY, ATTEMPTS, IN_FLIGHT = 150, 4, 2, 64

@@ -9,13 +9,11 @@ from tools.messages import listing, messages
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def test_every_user_error_has_a_code() -> None:
-    assert [place for place, code, _ in messages(ROOT) if not code] == []
-
-
-def test_snapshot_holds_every_message() -> None:
-    """Write it again with `python -m tools.messages > tests/messages.txt`, and read the difference."""
-    assert (ROOT / "tests" / "messages.txt").read_text("utf-8").splitlines() == listing(ROOT)
+def test_every_user_error_has_a_code_and_stands_in_the_snapshot() -> None:
+    """Write the snapshot again with `python -m tools.messages > tests/messages.txt`, and read the difference."""
+    every = list(messages(ROOT))
+    assert [place for place, code, _ in every if not code] == []
+    assert (ROOT / "tests" / "messages.txt").read_text("utf-8").splitlines() == listing(every)
 
 
 def test_errors_of_derived_classes_are_listed(tmp_path: Path) -> None:

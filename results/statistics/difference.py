@@ -24,7 +24,7 @@ from numpy.typing import ArrayLike, NDArray
 from results.statistics.core import LEVEL, Clusters, Floats, rows_of
 from results.statistics.prediction_powered import ENOUGH_LABELS, prediction_powered_mean
 from results.statistics.sums import by_cluster, pair_sums, sums_of
-from results.statistics.tested import Mask, Tested
+from results.statistics.tested import Mask, Seeds, Tested
 
 FEWEST_TRAININGS = 3
 """Trainings from which on a claim is about the training, not about a checkpoint."""
@@ -128,7 +128,7 @@ def generalizes(candidate: Side, reference: Side, *, judged: bool = False) -> st
     return where + (", in this judge's eyes" if unlabeled else "")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class AtBothEnds:
     """Paired differences that unknown values leave open, at the two ends furthest apart; shape (rows,).
 
@@ -276,20 +276,15 @@ def all_pairs(sides: Sequence[Side | ArrayLike], *, clusters: Clusters = None, m
         scores = np.stack([side.mean for side in every])
         center = np.broadcast_to(np.exp(np.nan_to_num([_mean(row) for row in scores])), center.shape).copy()
     width = _width(metric)
-    spread = [_seeds(side, ~np.isnan(side.mean)) for side in every]
-    seeds, freedom = (np.array(column) for column in zip(*spread, strict=True))
-    together = seeds[:, None] + seeds[None, :]
-    with np.errstate(invalid="ignore", divide="ignore"):
-        of_both = together**2 / (seeds[:, None] ** 2 / freedom[:, None] + seeds[None, :] ** 2 / freedom[None, :])
+    each = _columns([Trainings.of(side, ~np.isnan(side.mean), clusters) for side in every])
+    together = _together(*(tuple(column[at] for column in each) for at in ((slice(None), None), (None, slice(None)))))
 
     def rows(mask: Mask) -> tuple[Floats, Floats]:
         left, right = np.nonzero(mask)
         return by_cluster(scores[left] - scores[right], clusters)
 
     sums = pair_sums(scores, clusters)
-    return Tested.of(
-        sums, -width, width, rows, paired=True, seeds=together, seeds_freedom=np.where(together > 0, of_both, 1.0), center=center
-    )
+    return Tested.of(sums, -width, width, rows, paired=True, seeds=together, center=center)
 
 
 def p_at_both_ends(sides: Sequence[Side], pairs: Tested, *, clusters: Clusters = None, metric: Range | None = None) -> Floats:
@@ -323,7 +318,19 @@ def means(columns: ArrayLike, *, clusters: Clusters = None, metric: Range | None
     )
 
 
-def _of_rows(a: Floats, b: Floats, clusters: Clusters, metric: Range, seeds: Floats | None = None, freedom: Floats | None = None) -> Tested:
+def _columns(trainings: Sequence[Trainings]) -> tuple[Floats, ...]:
+    return tuple(np.array([getattr(item, name) for item in trainings]) for name in ("variance", "spread", "freedom"))
+
+
+def _together(ours: tuple[Floats, ...], theirs: tuple[Floats, ...]) -> Seeds:
+    """Add up the trainings of both sides, which are independent."""
+    spread = ours[1] + theirs[1]
+    with np.errstate(invalid="ignore", divide="ignore"):
+        freedom = spread**2 / (ours[1] ** 2 / ours[2] + theirs[1] ** 2 / theirs[2])
+    return Seeds(ours[0] + theirs[0], spread, np.where(spread > 0, freedom, 1.0))
+
+
+def _of_rows(a: Floats, b: Floats, clusters: Clusters, metric: Range, seeds: Seeds | None = None) -> Tested:
     center = np.full(len(a), np.nan)
     if metric.low is not None and not metric.bounded:
         delta = np.log1p(a - metric.low) - np.log1p(b - metric.low)
@@ -334,7 +341,7 @@ def _of_rows(a: Floats, b: Floats, clusters: Clusters, metric: Range, seeds: Flo
     width = _width(metric)
     result = Tested.of(
         sums_of(delta, clusters), -width, width, lambda mask: by_cluster(delta[mask], clusters), paired=True, seeds=seeds,
-        seeds_freedom=freedom, center=np.nan_to_num(center, nan=1.0) if not metric.bounded and metric.low is not None else None,
+        center=np.nan_to_num(center, nan=1.0) if not metric.bounded and metric.low is not None else None,
     )  # fmt: skip
     return replace(result, delta=a - b)
 
@@ -347,12 +354,9 @@ def _tested(candidates: Sequence[Side], references: Sequence[Side], clusters: Cl
     for one, other, kept in zip(candidates, references, both, strict=True):
         if metric.low is not None and not metric.bounded:
             one, other = _logs(one, metric.low), _logs(other, metric.low)
-        parts.append((*_seeds(one, kept), *_seeds(other, kept)))
-    ours, ours_freedom, theirs, theirs_freedom = np.array(parts).T
-    seeds = ours + theirs
-    with np.errstate(invalid="ignore", divide="ignore"):
-        freedom = seeds**2 / (ours**2 / ours_freedom + theirs**2 / theirs_freedom)
-    result = _of_rows(a, b, clusters, metric, seeds, np.where(seeds > 0, freedom, 1.0))
+        parts.append([Trainings.of(side, kept, clusters) for side in (one, other)])
+    ours, theirs = (_columns([pair[side] for pair in parts]) for side in (0, 1))
+    result = _of_rows(a, b, clusters, metric, _together(ours, theirs))
     for row, (one, other) in enumerate(zip(candidates, references, strict=True)):
         if one.labels is not None and other.labels is not None:
             result = _corrected(result, row, one, other, clusters)
@@ -376,9 +380,9 @@ def _corrected(result: Tested, row: int, candidate: Side, reference: Side, clust
         return result
     powered = prediction_powered_mean(judged, human, clusters=clusters)
     fitted = powered.weight > 0 and not known[~np.isnan(judged)].all()
-    own, seeds = max(labeled - 1 - int(fitted), 1), float(result.seeds[row]) * powered.weight**2
+    own, seeds = max(labeled - 1 - int(fitted), 1), float(result.seeds.variance[row]) * powered.weight**2
     variance = powered.standard_error**2 + seeds
-    under = powered.standard_error**4 / own + seeds**2 / float(result.seeds_freedom[row])
+    under = powered.standard_error**4 / own + seeds**2 / float(result.seeds.freedom[row])
     changed: dict[str, Any] = {name: np.array(getattr(result, name)) for name in ("middle", "variance", "freedom", "labeled", "doubts")}
     for name, value in (
         ("middle", powered.corrected.value),
@@ -400,12 +404,39 @@ def _judge_error(side: Side) -> Floats:
         return np.asarray(np.where(known, error, 0.0).sum(axis=0) / known.sum(axis=0))
 
 
-def _seeds(side: Side, kept: Mask) -> tuple[float, float]:
-    """Return the variance of the mean that comes from trainings, and its degrees of freedom; 0 for fewer than two."""
-    if side.seeds < 2 or not kept.any():
-        return 0.0, 1.0
-    by_seed = side.by_training()[:, kept].mean(axis=1)
-    return float(by_seed.var(ddof=1) / len(by_seed)), float(len(by_seed) - 1)
+@dataclass(frozen=True, slots=True)
+class Trainings:
+    """What trainings add to the variance of a mean over questions.
+
+    Attributes:
+        variance: Of the mean, over what the questions contain already; 0 for fewer than two trainings.
+        spread: Variance of the mean of the trainings' means, as they lie apart.
+        freedom: Its degrees of freedom.
+    """
+
+    variance: float = 0.0
+    spread: float = 0.0
+    freedom: float = 1.0
+
+    @classmethod
+    def of(cls, side: Side, kept: Mask, clusters: Clusters) -> Trainings:
+        """Take the questions that count.
+
+        The trainings' means differ as trainings do, and because each answers the questions a little otherwise. The
+        second is in the variance over questions already, so it is taken off.
+
+        Source: Cameron, Gelbach & Miller (2011), "Robust inference with multiway clustering", equation 2.3.
+        """
+        if side.seeds < 2 or not kept.any():
+            return cls()
+        rows = side.by_training()[:, kept]
+        seeds, questions = rows.shape
+        means = rows.mean(axis=1)
+        rest = rows - rows.mean(axis=0) - means[:, None] + means.mean()
+        sums, _ = by_cluster(rest, None if clusters is None else [label for label, used in zip(clusters, kept, strict=True) if used])
+        both = float((sums**2).sum()) / (seeds * (seeds - 1) * questions**2)
+        spread = float(means.var(ddof=1) / seeds)
+        return cls(max(spread - both, 0.0), spread, float(seeds - 1))
 
 
 def _logs(side: Side, low: float) -> Side:

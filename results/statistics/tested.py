@@ -30,10 +30,31 @@ MOST_SKEW = 0.3
 """Skewness over the root of the clusters beyond which Student's t is not trusted for scores without bounds."""
 MANY = 20
 """Clusters on the losing side from which on their share is known well enough."""
-SEEDS_UNSURE = 2.0
-"""By how much the variance of trainings counts more in the degrees of freedom: three seeds that lie close together by
-chance would otherwise pretend that trainings hardly vary (simulated in `perf/verdicts.py`)."""
+SPARSE = 40
+"""Clusters that differ, by unlike amounts and among many that do not, up to which their spread is known only half as well."""
+SEEDS_UNSURE = 2.25
+SEEDS_MOST = 4.0
+"""By how much the variance of trainings counts more in the degrees of freedom, and how many times those of the trainings
+they are at most. Three seeds that lie close together by chance would otherwise pretend that trainings hardly vary: plain
+Satterthwaite rejects 8 % (`perf/verdicts.py`)."""
 Mask = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class Seeds:
+    """What trainings add to the variance of a difference, arrays of shape (rows,): see `difference.Trainings`."""
+
+    variance: Floats
+    spread: Floats
+    freedom: Floats
+
+    @classmethod
+    def none(cls, shape: tuple[int, ...]) -> Seeds:
+        """Return what is added if nothing was trained."""
+        return cls(np.zeros(shape), np.zeros(shape), np.ones(shape))
+
+    def __getitem__(self, where: Any) -> Seeds:
+        return Seeds(self.variance[where], self.spread[where], self.freedom[where])
 
 
 @dataclass(frozen=True)
@@ -45,7 +66,7 @@ class Tested:
         low, high: The smallest and largest value that the mean can have; infinite if the metric has no bounds.
         middle: The mean, of logs if the difference is one of logs; NaN without questions.
         variance, freedom: Of the mean, from all sources, and its degrees of freedom.
-        seeds, seeds_freedom: The trainings' part of the variance, 0 if nothing was trained.
+        seeds: The trainings' part of the variance.
         paired: Whether rows are differences, whose verdict is about 0.
         center: The reference's geometric mean if the difference is one of logs, else NaN; `shown` turns such values
             into the metric's own.
@@ -61,8 +82,7 @@ class Tested:
     middle: Floats
     variance: Floats
     freedom: Floats
-    seeds: Floats
-    seeds_freedom: Floats
+    seeds: Seeds
     paired: bool
     center: Floats
     rows: Callable[[Mask], tuple[Floats, Floats]]
@@ -79,29 +99,29 @@ class Tested:
         rows: Callable[[Mask], tuple[Floats, Floats]],
         *,
         paired: bool,
-        seeds: Floats | None = None,
-        seeds_freedom: Floats | None = None,
+        seeds: Seeds | None = None,
         center: Floats | None = None,
     ) -> Tested:
         """Add up what is known of the variance; the trainings' part is `seeds`."""
         shape, nothing = sums.n.shape, np.zeros(sums.n.shape)
-        seeds = nothing if seeds is None else seeds
-        of_seeds = np.ones(shape) if seeds_freedom is None else seeds_freedom
+        seeds = Seeds.none(shape) if seeds is None else seeds
         clusters = np.minimum(sums.effective, np.maximum(sums.changed, 2)) if paired else sums.effective
         own = np.maximum(clusters - 1, 1e-3)
-        unsure = SEEDS_UNSURE * seeds
+        alike = sums.squares >= sums.largest * sums.sizes * (1 - 1e-9)
+        sparse = np.bool_(paired) & (sums.changed < SPARSE) & (sums.changed < sums.clusters / 2) & ~alike
+        own = np.where(sparse, own / 2, own)
+        unsure = SEEDS_UNSURE * seeds.spread
         with np.errstate(invalid="ignore", divide="ignore"):
-            together = (sums.variance + unsure) ** 2 / (sums.variance**2 / own + unsure**2 / of_seeds)
-        freedom = np.where(seeds > 0, together, own)
+            together = (sums.variance + unsure) ** 2 / (sums.variance**2 / own + unsure**2 / seeds.freedom)
+        freedom = np.where(seeds.spread > 0, np.minimum(together, SEEDS_MOST * seeds.freedom), own)
         return cls(
             sums,
             low + nothing,
             high + nothing,
             sums.value,
-            sums.variance + seeds,
+            sums.variance + seeds.variance,
             freedom,
             seeds,
-            of_seeds,
             paired,
             np.full(shape, np.nan) if center is None else center,
             rows,
@@ -122,7 +142,7 @@ class Tested:
                 counts.append(many[0])
             return np.stack(sums), np.stack(counts)
 
-        fields = ("low", "high", "middle", "variance", "freedom", "seeds", "seeds_freedom", "center", "doubts", "labeled")
+        fields = ("low", "high", "middle", "variance", "freedom", "seeds", "center", "doubts", "labeled")
         delta = None if self.delta is None else self.delta[where]
         return replace(self, sums=self.sums[where], rows=chosen, delta=delta, **{name: getattr(self, name)[where] for name in fields})
 
@@ -161,7 +181,7 @@ class Tested:
     @cached_property
     def _bets_decide(self) -> Mask:
         few = (self.clusters < FEWEST_CLUSTERS) | (self.sums.effective < FEWEST_EFFECTIVE)
-        return np.asarray(few & self.bounded & (self.n > 0) & (self.seeds == 0) & ~self.labeled & ~self._shares)
+        return np.asarray(few & self.bounded & (self.n > 0) & (self.seeds.spread == 0) & ~self.labeled & ~self._shares)
 
     @cached_property
     def _bets(self) -> Bets:
@@ -173,13 +193,13 @@ class Tested:
         """Return whether the sign test is exact: every question is a cluster, and all that differ do so by the whole range."""
         sums = self.sums
         whole = (sums.squares >= sums.largest * sums.sizes * (1 - 1e-9)) & (sums.largest >= self.high * (1 - 1e-9))
-        return np.asarray(self.paired & (sums.n == sums.clusters) & whole & (sums.changed > 0) & (self.seeds == 0) & ~self.labeled)
+        return np.asarray(self.paired & (sums.n == sums.clusters) & whole & (sums.changed > 0) & (self.seeds.spread == 0) & ~self.labeled)
 
     @cached_property
     def _shares(self) -> Mask:
         """Return whether all scores are 0 or 1, of questions that each are a cluster: their mean has an exact interval."""
         sums = self.sums
-        plain = (sums.n == sums.clusters) & (sums.worse == 0) & (sums.largest <= 1) & (self.seeds == 0) & (sums.n > 0)
+        plain = (sums.n == sums.clusters) & (sums.worse == 0) & (sums.largest <= 1) & (self.seeds.spread == 0) & (sums.n > 0)
         return np.asarray(~np.bool_(self.paired) & plain & (np.abs(sums.squares - sums.total) <= EQUAL * np.maximum(sums.n, 1)))
 
     def p_above(self, bar: float | Floats) -> Floats:
@@ -331,7 +351,7 @@ class Tested:
         """Return the same with so many times as many clusters of the same kinds, and as many trainings."""
         return Tested.of(
             self.sums.scaled(factor), self.low, self.high, self.rows, paired=self.paired, seeds=self.seeds,
-            seeds_freedom=self.seeds_freedom, center=self.center,
+            center=self.center,
         )  # fmt: skip
 
     def insufficient_data(self, word: str = "clusters") -> NDArray[np.object_]:

@@ -204,6 +204,11 @@ class Corpus(Sequence[Passage]):
             )
         return corpus
 
+    @property
+    def folder(self) -> Path | None:
+        """The corpus folder that it was opened from, None for a corpus made in memory or of one file."""
+        return self._folder
+
     def save(self, path: Path) -> None:
         """Write the corpus as an Arrow IPC file; the file appears whole or not at all."""
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -16,19 +16,18 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from filelock import FileLock
 
-from benchmarks.core.errors import UserError, unknown_name, unwritable
-from benchmarks.core.files import whole_text
-from benchmarks.core.fingerprint import content_hash
+from benchmarks.core.errors import UserError, unwritable
+from benchmarks.core.files import cache_home, whole_text
+from benchmarks.core.fingerprint import content_hash, fingerprint
 from benchmarks.corpus import (
     BATCH_ROWS,
     CARD,
@@ -45,236 +44,10 @@ from benchmarks.corpus import (
     shard_path,
     table_of,
 )
-from benchmarks.io.files import open_bytes
-from benchmarks.io.records import cut_off, fields, is_parquet, numbered_lines
+from benchmarks.dumps import BEIR, Entry, Read, dump_files, layout_of, read
+from benchmarks.io.files import archive_of, size_of
 from benchmarks.schema import Passage, passage_id
-from benchmarks.sources import BadRecord, Record
-
-# -- The passages of a dump, one after another, from any record on --
-# | layout | a record |
-# | --- | --- |
-# | `dpr` | a line `id TAB text TAB title` with a header (`psgs_w100.tsv`); texts in quotes are unquoted |
-# | `atlas` | a JSON line `{id, title, section, text}`; as in Atlas, the section joins the title: `title: section` |
-# | `jsonl` | a JSON line `{id or _id?, title?, text}` |
-# | `parquet` | a row with the columns `text`, `title`? and `id`? (others are not read) |
-
-
-SUFFIXES = (".tsv", ".jsonl", ".parquet")
-"""Names of files that are taken from a folder; `.gz` may follow."""
-
-PARQUET_ROWS = 1024
-"""Parquet rows made into Python objects at a time."""
-
-_DPR = ("id", "text", "title")
-_REPAIR = "repair the file, or skip bad records (each is counted and named)"
-
-
-class Entry(NamedTuple):
-    """A passage as a dump gives it."""
-
-    native_id: str | None
-    title: str
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class Read:
-    """What stands at one place of a file.
-
-    Attributes:
-        entry: The passage, or the error that describes what is there instead; None for a header.
-        position: Lines or rows read up to and including this one: where reading goes on.
-        size: Bytes read for it; 0 where that is not known.
-    """
-
-    entry: Entry | BadRecord | None
-    position: int
-    size: int = 0
-
-
-def layout_of(path: Path) -> str:
-    """The layout of a dump, by its content.
-
-    Raises:
-        UserError: It is none of those known.
-    """
-    if is_parquet(path):
-        return "parquet"
-    _, line = next(iter(numbered_lines(path)))
-    if line.lstrip().startswith(b"{"):
-        return "atlas" if b'"section"' in line else "jsonl"
-    _require_columns(line, path)
-    try:
-        fields(line, _DPR)
-    except ValueError as error:
-        raise UserError(
-            "this is no dump of passages that is known here",
-            where=f"{path}, line 1",
-            try_this="DPR's tab-separated lines, JSON Lines {id, title, text}, or Parquet with the column text",
-        ) from error
-    return "dpr"
-
-
-def dump_files(source: Path) -> list[Path]:
-    """A dump's files: the file itself, or those in a folder, by name.
-
-    Raises:
-        UserError: There is none.
-    """
-    if not source.is_dir():
-        if not source.exists():
-            raise UserError("there is no such file or folder", where=str(source))
-        return [source]
-    results = sorted(f for f in source.iterdir() if f.is_file() and f.name.removesuffix(".gz").endswith(SUFFIXES))
-    if not results:
-        raise UserError("this folder holds no dump of passages", where=str(source), try_this=f"files that end in {', '.join(SUFFIXES)}")
-    return results
-
-
-def read(path: Path, layout: str, skip: int = 0) -> Iterator[Read]:
-    """What a file holds behind its first `skip` lines or rows.
-
-    Raises:
-        UserError: There is no such layout, or the file cannot be read.
-    """
-    if layout not in LAYOUTS:
-        raise unknown_name("layout of a dump", layout, LAYOUTS)
-    return LAYOUTS[layout](path, skip)
-
-
-def _dpr(path: Path, skip: int) -> Iterator[Read]:
-    order = [0, 1, 2]
-    if skip:
-        # The header says where the columns are, wherever reading goes on.
-        order = _record_columns(fields(next(iter(numbered_lines(path)))[1], _DPR)) or order
-    for number, raw in numbered_lines(path, skip):
-        if number == 1:
-            _require_columns(raw, path)
-        entry: Entry | BadRecord | None
-        try:
-            result = fields(raw, _DPR)
-            header = _record_columns(result) if number == 1 else None
-            if header is not None:
-                order, entry = header, None
-            else:
-                native, text, title = (result[column] for column in order)
-                entry = Entry(native, title, text)
-        except ValueError as error:
-            entry = _bad(path, f"line {number}", f"{error}{cut_off(raw)}")
-        yield Read(entry, number, len(raw))
-
-
-def _require_columns(raw: bytes, path: Path) -> None:
-    """Check a table's first line, if it is a header: words alone, one of which is a known column.
-
-    Raises:
-        UserError: It lacks columns; all of them are named.
-    """
-    names = raw.decode("utf-8", "replace").rstrip("\r\n").split("\t")
-    lacking = [name for name in _DPR if name not in names]
-    if 0 < len(lacking) < len(_DPR) and all(name.isidentifier() for name in names):
-        what = f"this table has no column {' and no column '.join(lacking)}, only {', '.join(names)}"
-        raise UserError(what, where=f"{path}, line 1", try_this=f"name its columns {', '.join(_DPR)}")
-
-
-def _record_columns(names: list[str]) -> list[int] | None:
-    """Where id, text and title stand, if these are the fields of a header."""
-    return [names.index(name) for name in _DPR] if sorted(names) == sorted(_DPR) else None
-
-
-def _json_lines(path: Path, skip: int, sections: bool = False) -> Iterator[Read]:
-    for number, raw in numbered_lines(path, skip):
-        entry: Entry | BadRecord
-        try:
-            value = json.loads(raw.decode("utf-8"), strict=False)
-            if not isinstance(value, dict):
-                raise ValueError(f"a record must be an object, not {type(value).__name__}")
-            entry = _entry(Record(value, path, f"line {number}"), sections)
-            if b"\\u" in raw:
-                "".join(filter(None, entry)).encode("utf-8")
-        except BadRecord as error:
-            entry = error
-        except UnicodeEncodeError:
-            entry = _bad(path, f"line {number}", "half of a surrogate pair stands for a character")
-        except UnicodeDecodeError as error:
-            entry = _bad(path, f"line {number}", f"byte 0x{raw[error.start]:02x} is not UTF-8")
-        except (ValueError, RecursionError) as error:
-            what = f"this is not JSON: {error}" if raw.strip() else "the line is empty"
-            entry = _bad(path, f"line {number}", f"{what}{cut_off(raw) if raw.strip() else ''}")
-        yield Read(entry, number, len(raw))
-
-
-def _atlas(path: Path, skip: int) -> Iterator[Read]:
-    return _json_lines(path, skip, sections=True)
-
-
-def _entry(record: Record, sections: bool) -> Entry:
-    name = "id" if "id" in record.fields else "_id"
-    native = record.fields.get(name)
-    if type(native) is int:
-        native = str(native)
-    elif native is not None:
-        native = record.text(name)
-    title, text = record.text("title", ""), record.text("text")
-    section = record.text("section", "") if sections else ""
-    return Entry(native, f"{title}: {section}" if section else title, text)
-
-
-def _parquet(path: Path, skip: int) -> Iterator[Read]:
-    import pyarrow.parquet as pq
-
-    with open_bytes(path) as source, _damage(path), pq.ParquetFile(source, pre_buffer=False) as file:
-        names = set(file.schema_arrow.names)
-        if "text" not in names:
-            raise UserError(
-                f"this Parquet file has no column text, only {', '.join(sorted(names))}",
-                where=str(path),
-                try_this="rename the column that holds the passages",
-            )
-        wanted = [name for name in ("id", "_id", "title", "text") if name in names]
-        groups, start = _groups_from(file, skip)
-        for batch in file.iter_batches(batch_size=PARQUET_ROWS, row_groups=groups, columns=wanted):
-            for row in batch.to_pylist():
-                start += 1
-                if start > skip:
-                    yield Read(_row(row, path, start), start)
-
-
-def _groups_from(file: Any, skip: int) -> tuple[list[int], int]:
-    """The row groups that hold the rows behind the first `skip`, and how many rows stand before them."""
-    start = 0
-    for group in range(file.num_row_groups):
-        rows = file.metadata.row_group(group).num_rows
-        if start + rows > skip:
-            return list(range(group, file.num_row_groups)), start
-        start += rows
-    return [], start
-
-
-def _row(row: dict[str, Any], path: Path, number: int) -> Entry | BadRecord:
-    try:
-        return _entry(Record(row, path, f"row {number}"), sections=False)
-    except BadRecord as error:
-        return error
-
-
-@contextmanager
-def _damage(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except pa.ArrowInvalid as error:
-        raise UserError(
-            f"this Parquet file is damaged or cut off: {str(error).splitlines()[0]}", where=str(path), try_this="fetch it again"
-        ) from error
-
-
-def _bad(path: Path, position: str, what: str) -> BadRecord:
-    return BadRecord(what, where=f"{path}, {position}", try_this=_REPAIR)
-
-
-LAYOUTS: dict[str, Callable[[Path, int], Iterator[Read]]] = {"dpr": _dpr, "atlas": _atlas, "jsonl": _json_lines, "parquet": _parquet}
-"""By name: from a file and a number of lines or rows to leave out to what follows."""
-
+from benchmarks.sources import BadRecord
 
 SHARD_RECORDS = 16 * BATCH_ROWS
 """Records of the dump per shard: what a killed build does again at most."""
@@ -318,17 +91,23 @@ class _State:
 
 
 def build_corpus(
-    source: Path, target: Path, *, layout: str | None = None, skip_bad: bool = False, progress: Callable[[Progress], None] | None = None
+    source: Path | Sequence[Path],
+    target: Path,
+    *,
+    layout: str | None = None,
+    skip_bad: bool = False,
+    progress: Callable[[Progress], None] | None = None,
 ) -> Corpus:
     """Build a corpus folder of a dump and open it; one that is there already is opened at once.
 
-    Passages of equal title and text are one passage; its native ids all lead to it. Ids are 64-bit content hashes:
+    Passages of equal title and text are one passage, except in the layout `beir`; its native ids all lead to it. Ids are
+    64-bit content hashes:
     among 21 million passages two different ones share one with a probability of 1 in 80,000.
 
     Args:
-        source: The dump: a file, or a folder of files (taken by name).
+        source: The dump: a file, or a folder of files (taken by name); or its files, which may be members of archives.
         target: The folder to build; it may hold an unfinished build of the same dump, which is continued.
-        layout: One of `records.LAYOUTS`; None: by the first file's content.
+        layout: One of `dumps.LAYOUTS`; None: by the first file's content.
         skip_bad: Leave out records that cannot be read; the card counts them and names the first hundred.
         progress: Called after every batch of records.
 
@@ -336,13 +115,13 @@ def build_corpus(
         UserError: The dump cannot be read, the target holds something else, or it cannot be written.
         Broke: The disk is full.
     """
-    files = dump_files(source)
+    files = dump_files(source) if isinstance(source, Path) else list(source)
     layout = layout or layout_of(files[0])
     plan = {
         "format": FORMAT,
         "layout": layout,
         "skip_bad": skip_bad,
-        "source": [{"name": file.name, "bytes": file.stat().st_size} for file in files],
+        "source": [{"name": file.name, "bytes": size_of(file)} for file in files],
     }
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -383,6 +162,27 @@ def open_corpus(path: Path, *, progress: Callable[[Progress], None] | None = Non
     return build_corpus(path, path.with_name(path.name + SUFFIX), progress=progress)
 
 
+def kept_corpus(files: Sequence[Path], layout: str, *, skip_bad: bool = False) -> Corpus:
+    """Open the corpus of a dump's files, which is built into the cache the first time (`corpora` of RAGMETER_CACHE).
+
+    Args:
+        files: The files, or members of archives; another file at the same place is another corpus.
+        layout, skip_bad: As in `build_corpus`.
+
+    Raises:
+        UserError: A file cannot be read, or the cache cannot be written.
+        Broke: The disk is full.
+    """
+    key = fingerprint(FORMAT, layout, skip_bad, [(str(file.absolute()), size_of(file), modified(file)) for file in files])
+    return build_corpus(files, cache_home() / "corpora" / key, layout=layout, skip_bad=skip_bad)
+
+
+def modified(file: Path) -> int:
+    """When a file, or the archive that a member is in, was last changed, in nanoseconds."""
+    position = archive_of(file)
+    return (file if position is None else position[0]).stat().st_mtime_ns
+
+
 def _is_arrow(path: Path) -> bool:
     if path.is_dir():
         return False
@@ -416,11 +216,11 @@ class _Build:
         self._state = _State()
         self._shards = 0
         compressed = layout == "parquet" or any(file.suffix == ".gz" for file in files)
-        self._bytes = None if compressed else sum(file.stat().st_size for file in files)
+        self._bytes = None if compressed else sum(map(size_of, files))
 
     def run(self, plan: dict[str, Any]) -> None:
         self._prepare(plan)
-        fingerprint = content_hash(self._ids())
+        hashed = content_hash(self._ids())
         if not self._state.records:
             first = f": {self._state.listed[0]}" if self._state.listed else ""
             raise UserError(f"the dump holds no passage that can be read{first}", where=str(self._files[0]))
@@ -435,7 +235,7 @@ class _Build:
             "repeated": self._state.records - self._state.passages,
             "bad": self._state.bad,
             "bad_listed": self._state.listed,
-            "fingerprint": fingerprint,
+            "fingerprint": hashed,
             "shards": self._shards,
         }
         _write_json(self._target / CARD, card)
@@ -462,7 +262,7 @@ class _Build:
         _write_json(held, {**plan, "modified": self._modified()})
 
     def _modified(self) -> list[int]:
-        return [file.stat().st_mtime_ns for file in self._files]
+        return list(map(modified, self._files))
 
     def _ids(self) -> Iterator[str]:
         """The id of every passage in order, while what is missing is being written."""
@@ -481,7 +281,7 @@ class _Build:
         with _Writer(paths[0], SCHEMA) as passages, _Writer(paths[1], _WAITING) as natives:
             for batch in (first, *islice(batches, SHARD_RECORDS // BATCH_ROWS - 1)):
                 entries = [item.entry for item in batch if isinstance(item.entry, Entry)]
-                results = [Passage(passage_id(title, text), title, text) for _, title, text in entries]
+                results = list(map(self._passage, entries))
                 keys = keys_of([passage.id for passage in results])
                 new = [results[position] for position in np.flatnonzero(self._seen.add(keys))]
                 passages.write(table_of(new))
@@ -490,6 +290,11 @@ class _Build:
                 yield [passage.id for passage in new]
         _write_json(self._work / f"state-{self._shards:05}.json", asdict(self._state))
         self._shards += 1
+
+    def _passage(self, entry: Entry) -> Passage:
+        native, title, text, document = entry
+        own = native if self._layout == BEIR else None
+        return Passage(passage_id(title, text, own), title, text, document_id=document)
 
     def _batches(self) -> Iterator[list[Read]]:
         """What the dump holds from the state on, in batches that do not reach over files."""

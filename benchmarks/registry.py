@@ -238,6 +238,7 @@ def _canonical(question: Question) -> str:
         question.topic_entities,
         *filter(None, (question.metadata.get("all_classes"),)),
         *((question.group,) if question.group is not None else ()),
+        *((dict(question.grades), question.excluded) if question.grades or question.excluded else ()),
     )
 
 

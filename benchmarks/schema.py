@@ -98,8 +98,8 @@ class Question:
     Attributes:
         id: The dataset's own id, unique within a split.
         text: The question.
-        answers: Gold answers as listed. Any one of them suffices, unless `answer_set` is true: then all are wanted, and
-            one may stand twice (two entities of one name), which RoG's evaluator counts; for all else `wanted`.
+        answers: Gold answers as the dataset lists them, repetitions included; `wanted` has each once. Any one of them
+            suffices, unless `answer_set` is true: then all are wanted.
         aliases: Other accepted wordings, by the answer they stand for.
         answer_set: Whether `answers` is a set to be named completely (graph QA, multi-answer questions).
         evidence: Ids of the positive passages (or triples), in the dataset's order.
@@ -110,6 +110,9 @@ class Question:
         document_id, candidates, topic_entities: As in `Query`.
         metadata: Everything else of the native record that analyses may want. Gold: never handed on.
         group: What questions share that a metric scores together (MuSiQue-full's twins), None for one on its own.
+        grades: Grade of each judged passage, by id; `evidence` are those above 0. Empty where nothing is graded: then every
+            passage of `evidence` has grade 1, and no other passage is known to be judged.
+        excluded: Passages that count as not retrieved for this question (ArguAna: the question's own text).
     """
 
     id: str
@@ -127,15 +130,17 @@ class Question:
     topic_entities: tuple[str, ...] = ()
     metadata: Mapping[str, Any] = field(default_factory=dict)
     group: str | None = None
+    grades: Mapping[str, float] = field(default_factory=dict)
+    excluded: tuple[str, ...] = ()
 
     @property
     def wanted(self) -> tuple[str, ...]:
-        """The answers, each once."""
+        """Distinct answers, in the dataset's order."""
         return tuple(dict.fromkeys(self.answers))
 
     @property
     def golds(self) -> tuple[str, ...]:
-        """Every accepted string: the answers, each followed by its aliases, without repetitions."""
+        """Distinct accepted strings: the answers, each followed by its aliases."""
         flat = (text for answer in self.answers for text in (answer, *self.aliases.get(answer, ())))
         return tuple(dict.fromkeys(flat))
 

@@ -289,11 +289,13 @@ def repeated(questions: Sequence[Question]) -> Finding:
 
 
 def missing_golds(questions: Sequence[Question]) -> Finding:
-    """Answerable questions without any gold answer; a split that hides all of them is no oddity."""
+    """Check that answerable questions have a gold answer; a split may hide all answers if it has evidence to score rankings by."""
     name = "questions have gold answers"
     without = [question.id for question in questions if question.answerable and not question.golds]
     if without and len(without) == sum(question.answerable for question in questions):
-        return Finding(name, NOTE, "none has any in the file: nothing can be scored")
+        if any(question.evidence for question in questions):
+            return Finding(name, NOTE, "none has any in the file: only rankings can be scored")
+        return Finding(name, YELLOW, "none has any, nor evidence: only judges that compare answers without gold can score these questions")
     return _share(name, without, len(questions), "have none")
 
 

@@ -137,8 +137,15 @@ class Batch:
 
     @cached_property
     def rankings(self) -> list[list[str]]:
-        """Ranked passage (or triple) ids per question, the first mention of each."""
-        return [list(dict.fromkeys(item.id for item in prediction.evidence)) for prediction in self.predictions]
+        """Ranked passage (or triple) ids per question, the first mention of each, without those that the question excludes."""
+        return list(map(_ranking, self.questions, self.predictions))
+
+
+def _ranking(question: Question, prediction: Prediction) -> list[str]:
+    ids = dict.fromkeys(item.id for item in prediction.evidence)
+    for identifier in question.excluded:
+        ids.pop(identifier, None)
+    return list(ids)
 
 
 @dataclass(frozen=True, slots=True)

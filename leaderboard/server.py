@@ -17,7 +17,6 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from inspect import signature
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -285,10 +284,8 @@ def command(port: int, host: str, open_browser: bool, *, uploads: bool = False) 
     }
     app = Path(__file__).parent / "pages" / "app.py"
     settings = [f"--{name}={value}" for name, value in options.items()]
-    # Streamlit bounds each file; together they are bounded by us.
-    program = "leaderboard.server" if uploads else "streamlit"
     # Not from the working folder (-P): it may hold a package called `results`, or a `streamlit.py`.
-    return [sys.executable, "-P", "-m", program, "run", str(app), *settings, *theme_options()]
+    return [sys.executable, "-P", "-m", "streamlit", "run", str(app), *settings, *theme_options()]
 
 
 def require_free(host: str, port: int) -> None:
@@ -351,111 +348,3 @@ def _ended_with_us(child: subprocess.Popen[bytes]) -> Iterator[None]:
             except subprocess.TimeoutExpired:
                 child.kill()
                 child.wait()
-
-
-# -- Starts Streamlit with two things mended that concern visitors' files --
-# `python -m leaderboard.server run …` is `python -m streamlit run …` but for these:
-#
-# - Streamlit bounds a file, but not their number: they stay until they are removed or the session ends, and nothing makes
-# a session hold two boxes' worth alone. `bound` bounds what lies in memory.
-# - A file begins with the page asking where to send it. Where a script starts before the answer is out, as it does when
-# another file has just arrived, Streamlit drops the answer, and the page waits for it for ever. `answer` keeps it.
-
-
-PER_SESSION = 3 * UPLOAD_MIB * MIB
-"""Predictions, a card, and predictions that are just being replaced."""
-IN_ALL = 8 * UPLOAD_MIB * MIB
-_ANSWER = "file_urls_response"
-
-
-def bound(manager: type[Any], per_session: int = PER_SESSION, in_all: int = IN_ALL) -> None:
-    """Have a class of upload managers refuse, with HTTP status 413, what goes beyond the bounds.
-
-    Args:
-        manager: Streamlit's `MemoryUploadedFileManager`, or one like it.
-        per_session: Bytes of one visitor.
-        in_all: Bytes of all of them.
-    """
-    add, turn = manager.add_file, threading.Lock()
-
-    def add_file(self: Any, session_id: str, file: Any) -> None:
-        with turn:
-            held = {
-                session: _bytes(files, file.file_id if session == session_id else None)
-                for session, files in list(self.file_storage.items())
-            }
-            size = len(file.data)
-            if held.get(session_id, 0) + size > per_session or sum(held.values()) + size > in_all:
-                raise _refusal()
-            add(self, session_id, file)
-
-    manager.add_file = add_file
-
-
-def _bytes(files: dict[str, Any], replaced: str | None) -> int:
-    return sum(len(item.data) for name, item in list(files.items()) if name != replaced)
-
-
-def _refusal() -> Exception:
-    from starlette.exceptions import HTTPException
-
-    return HTTPException(status_code=413, detail="Too many files: remove some, or try again later")
-
-
-def answer(queue: type[Any]) -> None:
-    """Have a class of queues of messages to a page keep the answers to its questions where to send a file.
-
-    Args:
-        queue: Streamlit's `ForwardMsgQueue`, or one like it.
-    """
-    clear = queue.clear
-
-    def keep(self: Any, retain_lifecycle_msgs: bool = False, **options: Any) -> None:
-        # Without retaining it is what follows on sending: everything is out.
-        waiting = [item for item in self._queue if retain_lifecycle_msgs and item.WhichOneof("type") == _ANSWER]
-        clear(self, retain_lifecycle_msgs=retain_lifecycle_msgs, **options)
-        kept = {id(item) for item in self._queue}
-        self._queue.extend(item for item in waiting if id(item) not in kept)
-
-    queue.clear = keep
-
-
-def main() -> None:
-    """Mend what concerns visitors' files, and go on as Streamlit's command line."""
-    # Streamlit guarantees none of what is patched here; where it is missing, a message on stderr informs the operator.
-    if not _mended_manager():
-        sys.stderr.write("uploads cannot be bounded with this release of Streamlit: bound them in a proxy\n")
-    if not _mended_queue():
-        sys.stderr.write("with this release of Streamlit, a file sent right after another may have to be sent again\n")
-    from streamlit.web.cli import main as streamlit
-
-    streamlit(prog_name="streamlit")
-
-
-def _mended_manager() -> bool:
-    try:
-        from streamlit.runtime.memory_uploaded_file_manager import MemoryUploadedFileManager as Manager
-
-        known = hasattr(Manager(""), "file_storage") and hasattr(Manager, "add_file")
-    except (ImportError, TypeError):
-        return False
-    if known:
-        bound(Manager)
-    return known
-
-
-def _mended_queue() -> bool:
-    try:
-        from streamlit.runtime.forward_msg_queue import ForwardMsgQueue as Queue
-
-        retains = "retain_lifecycle_msgs" in signature(Queue.clear).parameters
-        known = retains and isinstance(vars(Queue()).get("_queue"), list)
-    except (ImportError, TypeError, AttributeError):
-        return False
-    if known:
-        answer(Queue)
-    return known
-
-
-if __name__ == "__main__":
-    main()

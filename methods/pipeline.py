@@ -13,7 +13,9 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Se
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
 from benchmarks.core.errors import UserError
 from benchmarks.core.fingerprint import fingerprint
@@ -58,6 +60,32 @@ DEPTH = 100
 """Length of the ranking that is kept as evidence and scored: enough for recall@100."""
 DEFAULT_READER = "extractive"
 _STATED = ("asked", "model", "system_fingerprint", "version")
+
+
+class RetrieverChoice(BaseModel):
+    """A retriever that another part searches with."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    id: str = Field(description="a registered retriever")
+    config: dict[str, Any] = Field(default_factory=dict, description="its options")
+
+    @property
+    def component(self) -> Component:
+        """The retriever with validated options."""
+        return Component.of(self.id, self.config)
+
+
+def _check_kind(choice: RetrieverChoice) -> RetrieverChoice:
+    if (kind := choice.component.entry.kind) != "retriever":
+        raise ValueError(f"{choice.id!r} is a {kind}, not a retriever")
+    return choice
+
+
+RetrieverPart = Annotated[
+    RetrieverChoice, BeforeValidator(lambda value: {"id": value} if isinstance(value, str) else value), AfterValidator(_check_kind)
+]
+"""An option that names a retriever; a bare name stands for `{id: …}`."""
 
 
 def index_folder(retriever: Component, corpus: Corpus, services: Services) -> Path | None:

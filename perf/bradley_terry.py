@@ -9,9 +9,7 @@ the processor's, one thread (`OMP_NUM_THREADS=1`).
 
 from __future__ import annotations
 
-import argparse
 import sys
-import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -20,6 +18,7 @@ import numpy as np
 from scipy.sparse import csr_array
 from sklearn.linear_model import LogisticRegression
 
+from perf.measuring import Bench, parser, say, timed
 from results.statistics import bradley_terry
 from results.statistics.bootstrap import bootstrap_weights
 from results.statistics.bradley_terry import PRIOR, BradleyTerry
@@ -101,30 +100,22 @@ def sklearn_round(data: Columns, matrix: csr_array, weights: np.ndarray) -> np.n
     return model.fit(both, label, sample_weight=share).coef_[0]
 
 
-def timed(work: Callable[[], Any]) -> tuple[float, Any]:
-    start = time.process_time()
-    result = work()
-    return time.process_time() - start, result
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the benchmark.
 
     Returns:
         1 where a target was missed or results differ, else 0.
     """
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="small sizes, no targets: only that both sides agree")
-    parser.add_argument("--turns", type=int, default=3)
-    query = parser.parse_args(argv)
+    arguments = parser(__doc__)
+    arguments.add_argument("--turns", type=int, default=3)
+    query = arguments.parse_args(argv)
     questions, rounds, turns = (40, 64, 1) if query.quick else (QUESTIONS, ROUNDS, query.turns)
     data = battles(questions)
-    print(
+    say(
         f"# {rounds:,} rounds over {questions} questions, {len(data['score']):,} battles of {METHODS} methods;"
         f" {turns} rounds of each plain loop timed in full, the rest extrapolated"
     )
-    print(f"{'name':<58}{'ours':>9}{'theirs':>11}{'ratio':>8}{'target':>8}")
-    failed = False
+    bench = Bench("bradley_terry", quick=query.quick)
     for name, (covariates, target, limit) in CASES.items():
         dense = design(data, covariates=covariates)
         sides: dict[str, Callable[[np.ndarray], np.ndarray]] = {
@@ -147,14 +138,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             other = float(np.mean(theirs[side])) * rounds
             # scikit-learn stops where its gradient is small, a little before the maximum.
             differs = apart[side] > (1e-5 if side.startswith("NumPy") else 0.02)
-            missed = not query.quick and (other / seconds < target or seconds > limit)
-            failed |= differs or missed
-            remark = ("  MISSED" if missed else "") + (f"  DIFFERENT BY {apart[side]:.1g}" if differs else "")
-            print(
-                f"{name + ', ' + side:<58}{seconds:>8.2f}s{other:>10.0f}s{other / seconds:>8.0f}"
-                f"{'-' if query.quick else f'{target:g}':>8}{remark}"
-            )
-    return int(failed)
+            bench.ratio(f"{name}, {side}", seconds, other, target, equal=not differs, remark=f"; apart by {apart[side]:.1g}")
+        bench.figure(f"{name}, ours", seconds, "s", at_most=limit)
+    return bench.finish()
 
 
 if __name__ == "__main__":

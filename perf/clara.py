@@ -17,16 +17,12 @@ from dataclasses import replace
 
 from methods.models.weights import device_of
 from perf.clara_models import ARCHITECTURES, PARTS, Timings, Workload, measure, measure_text, random_clara
+from perf.measuring import say
 
 TARGET = 1.0
 """Most that prefill and decoding from memory may take, as a share of those from text."""
 TURNS = 3
 HEADS = ("", "ratio", "batch", "prompt", *PARTS, "decoding", "tokens/s", "KiB/doc")
-
-
-def say(text: str) -> None:
-    sys.stdout.write(text + "\n")
-    sys.stdout.flush()
 
 
 def line(name: str, rate: int | None, result: Timings, size: int) -> str:

@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from pathlib import Path
@@ -20,6 +19,7 @@ from statistics import median
 from typing import Any
 
 from methods.api import Services
+from perf.measuring import Bench, timed
 
 TARGETS = {"scp": 1.2, "instruction": 1.8}
 """How many times as fast a shared row must be."""
@@ -88,7 +88,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--turns", type=int, default=3)
     query = parser.parse_args(argv)
     torch.set_num_threads(1)
-    met = True
+    bench = Bench("clara_examples")
     for stage, target in TARGETS.items():
         for reduced in (True, False):
             seconds: list[list[float]] = [[], []]
@@ -97,19 +97,22 @@ def main(argv: Sequence[str] | None = None) -> int:
             for turn in range(query.turns + 1):
                 losses = []
                 for number, side in enumerate(sides):
-                    started = time.process_time()
-                    losses.append(side(turn))
-                    if turn:
-                        seconds[number].append(time.process_time() - started)
+                    spent, loss = timed(lambda side=side, turn=turn: side(turn))  # type: ignore[misc]
+                    losses.append(loss)
+                    seconds[number] += [spent] if turn else []
                 apart = max(apart, abs(losses[0] - losses[1]))
             ours, theirs = map(median, seconds)
             name = f"{stage}, {'bfloat16' if reduced else 'float32'}"
-            print(
-                f"{name}: {ours:.2f} s a step, {theirs:.2f} s with a row for each question, "
-                f"{theirs / ours:.2f} x (target {target}); losses differ by {apart:.1e}"
+            equal = apart <= TOLERANCE[reduced]
+            bench.ratio(
+                f"{name}, a step against a row for each question",
+                ours,
+                theirs,
+                target,
+                equal=equal,
+                remark=f"; losses differ by {apart:.1e}",
             )
-            met &= theirs / ours >= target and apart <= TOLERANCE[reduced]
-    return 0 if met else 1
+    return bench.finish()
 
 
 if __name__ == "__main__":

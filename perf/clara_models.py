@@ -17,7 +17,7 @@ import numpy as np
 
 from benchmarks.core.errors import unknown_name
 from methods.clara.config import Adapter, ClaraConfig
-from methods.clara.prompts import Prompt, answer, answer_from_text
+from methods.clara.prompts import Request, answer, answer_from_text
 from perf.measuring import made_as, synchronizer
 
 WORDS = 900
@@ -243,7 +243,7 @@ def _timed(item: Callable[[_Batch, Stopwatch], dict[str, int]], clara: Any, work
     return result
 
 
-def _write(clara: Any, prompts: Sequence[Prompt], memory: Any, reply: int, adapter: Adapter | None, watch: Stopwatch) -> int:
+def _write(clara: Any, prompts: Sequence[Request], memory: Any, reply: int, adapter: Adapter | None, watch: Stopwatch) -> int:
     """Write exactly so many tokens greedily; the first comes out of the prefill. Returns the prompt's length."""
     import torch
 

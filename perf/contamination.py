@@ -9,17 +9,16 @@ python -m perf.contamination [--quick] [--megabytes 200]
 
 from __future__ import annotations
 
-import argparse
 import json
-import statistics
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.leakage import N, contamination, near_duplicates, texts
 from benchmarks.registry import Benchmark, load
 from benchmarks.text import normalize
+from perf.measuring import Bench, medians, parser, peak_megabytes, timed
 
 FASTER = 2.0
 """Target: contamination against the plain loop, parsing and normalizing included in both."""
@@ -29,28 +28,27 @@ GROWTH_MB = 30
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Measure and print; 0 where the targets are met."""
-    parser = argparse.ArgumentParser(prog="python -m perf.contamination", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="20 MB instead of --megabytes")
-    parser.add_argument("--megabytes", type=int, default=200)
-    query = parser.parse_args(argv)
+    arguments = parser(__doc__)
+    arguments.add_argument("--megabytes", type=int, default=200)
+    query = arguments.parse_args(argv)
+    bench = Bench("contamination", quick=query.quick)
     megabytes = 20 if query.quick else query.megabytes
     benchmark = load("worlds/multihop:test", {"questions": 2000, "worlds": 5})
     with tempfile.TemporaryDirectory() as folder:
         whole, tenth = Path(folder) / "whole.jsonl", Path(folder) / "tenth.jsonl"
         write(benchmark, whole, megabytes << 20)
         write(benchmark, tenth, (megabytes << 20) // 10)
-        ours, plain = in_turns([lambda: touched(benchmark, tenth), lambda: plainly(benchmark, tenth)], 1 if query.quick else 3)
+        turns = 1 if query.quick else 3
+        sides = (lambda: touched(benchmark, tenth), lambda: plainly(benchmark, tenth))
+        (ours, plain), found = medians(turns, *sides, clock=time.perf_counter)
         before = peak_megabytes()
-        started = time.perf_counter()
-        report = contamination([benchmark], [whole])
-        seconds = time.perf_counter() - started
+        seconds, report = timed(lambda: contamination([benchmark], [whole]), time.perf_counter)
         growth = peak_megabytes() - before
-    ratio = plain / ours
-    print(f"{megabytes / 10:.0f} MB: {ours:.1f} s, plain loop {plain:.1f} s: {ratio:.1f} times as fast (target {FASTER})")
-    print(f"{megabytes} MB: {megabytes / seconds:.1f} MB/s, {report.words / seconds / 1e6:.2f} million words/s")
-    print(f"memory grows by {growth:.0f} MB from a tenth of the file to the whole (target: under {GROWTH_MB})")
-    measure_near_duplicates(benchmark)
-    return 0 if ratio >= FASTER and growth < GROWTH_MB else 1
+    bench.ratio(f"{megabytes / 10:.0f} MB against a plain loop", ours, plain, FASTER, equal=found[0] == found[1])
+    bench.figure(f"{megabytes} MB", megabytes / seconds, "MB/s", remark=f" ({report.words / seconds / 1e6:.2f} million words/s)")
+    bench.figure("memory from a tenth of the file to the whole", growth, "MB", at_most=GROWTH_MB)
+    measure_near_duplicates(bench, benchmark)
+    return bench.finish()
 
 
 def write(benchmark: Benchmark, path: Path, size: int) -> None:
@@ -89,38 +87,12 @@ def grams(words: Sequence[str], size: int) -> list[tuple[str, ...]]:
     return [tuple(words[i : i + size]) for i in range(len(words) - size + 1)]
 
 
-def in_turns(calls: Sequence[Callable[[], int]], times: int) -> list[float]:
-    """Median seconds of each; all must return the same.
-
-    Raises:
-        AssertionError: They do not.
-    """
-    spent: list[list[float]] = [[] for _ in calls]
-    for _ in range(times):
-        results = set()
-        for call, seconds in zip(calls, spent, strict=True):
-            started = time.perf_counter()
-            results.add(call())
-            seconds.append(time.perf_counter() - started)
-        assert len(results) == 1, results
-    return [statistics.median(seconds) for seconds in spent]
-
-
-def measure_near_duplicates(benchmark: Benchmark) -> None:
+def measure_near_duplicates(bench: Bench, benchmark: Benchmark) -> None:
     """Two thousand questions against twenty thousand of other worlds."""
     first = [question.text for question in benchmark.questions]
     second = [q.text for q in load("worlds/multihop:train", {"questions": 20_000, "worlds": 40}).questions]
-    started = time.perf_counter()
-    pairs = near_duplicates(first, second)
-    seconds = time.perf_counter() - started
-    print(f"near-duplicates of {len(first):,} and {len(second):,} questions: {len(pairs)} in {seconds:.1f} s")
-
-
-def peak_megabytes() -> float:
-    """Highest resident memory of this process so far."""
-    lines = Path("/proc/self/status").read_text().splitlines()
-    (kilobytes,) = (int(line.split()[1]) for line in lines if line.startswith("VmHWM"))
-    return kilobytes / 1024
+    seconds, pairs = timed(lambda: near_duplicates(first, second), time.perf_counter)
+    bench.figure(f"near-duplicates of {len(first):,} and {len(second):,} questions", seconds, "s", remark=f" ({len(pairs)} found)")
 
 
 if __name__ == "__main__":

@@ -11,9 +11,7 @@ often as rows bring it; ours encodes it once.
 from __future__ import annotations
 
 import argparse
-import gc
 import random
-import statistics
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -25,6 +23,7 @@ from methods.ark.loss import batch_of
 from methods.ark.tower import Prompts, Tower, load_tower
 from methods.models.encoder import EncoderConfig
 from perf.likelihood import words
+from perf.measuring import Bench, medians
 
 TARGET = 1.0
 """Ours must not be slower than the stock loss on a batch where no text occurs twice."""
@@ -108,20 +107,6 @@ def without_dropout(model: Any) -> Any:
     return model
 
 
-def in_turns(turns: int, clock: Callable[[], float], *sides: Callable[[], float]) -> tuple[list[float], list[float]]:
-    """Median seconds of each side, run in turns after one run that is not counted, and the losses."""
-    seconds: list[list[float]] = [[] for _ in sides]
-    losses = [0.0] * len(sides)
-    for turn in range(turns + 1):
-        for number, side in enumerate(sides):
-            gc.collect()
-            start = clock()
-            losses[number] = side()
-            if turn:
-                seconds[number].append(clock() - start)
-    return [statistics.median(times) for times in seconds], losses
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the comparison.
 
@@ -147,8 +132,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     config = EncoderConfig(model=value.model)
     texts_needed = value.rows * (1 + value.negatives)
-    missed = False
-    print(f"{'rows/s':<44}{'ours':>8}{'stock':>8}{'ratio':>7}{'target':>8}{'losses differ':>15}")
+    bench = Bench("contrastive")
     for name, chunks, target in (
         ("every text once", texts_needed, TARGET),
         ("negatives of one document", value.rows + value.negatives + 2, None),
@@ -156,18 +140,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         rows, texts = batches(value.rows, value.negatives, chunks, value.length)
         for cached in (False, True):
             sides = [make(without_dropout(load_tower(config, value.device)), rows, texts, cached, value.micro) for make in (ours, stock)]
-            seconds, losses = in_turns(value.turns, clock, *sides)
-            ratio = seconds[1] / seconds[0]
+            seconds, losses = medians(value.turns, *sides, warm=True, clock=clock)
             apart = abs(losses[0] - losses[1])
-            failed = apart > TOLERANCE or (target is not None and ratio < target * 0.95)
-            missed |= failed
             label = f"{name}, {'gradients cached' if cached else 'all held'}"
-            print(
-                f"{label:<44}{value.rows / seconds[0]:>8.2f}{value.rows / seconds[1]:>8.2f}{ratio:>7.2f}"
-                f"{'-' if target is None else f'{target:g}':>8}{apart:>15.1e}{'  MISSED' if failed else ''}",
-                flush=True,
-            )
-    return int(missed)
+            # A twentieth below parity is noise.
+            least = None if target is None else target * 0.95
+            bench.ratio(label, seconds[0], seconds[1], least, equal=apart <= TOLERANCE, remark=f"; losses differ by {apart:.1e}")
+    return bench.finish()
 
 
 if __name__ == "__main__":

@@ -21,6 +21,8 @@ from pathlib import Path
 
 import numpy as np
 
+from perf.measuring import peak_megabytes
+
 WIKIPEDIA = 21_015_324
 MEMORY_MB = 1024
 """Target: highest resident memory of building and of opening a million passages."""
@@ -95,14 +97,7 @@ def _measured(name: str, folder: Path, size: int) -> dict[str, float]:
     started, working = time.perf_counter(), time.process_time()
     values = STEPS[name](folder, size)
     spent = {"s": time.perf_counter() - started, "s of CPU": time.process_time() - working}
-    return {**spent, **values, "MB": _peak_megabytes()}
-
-
-def _peak_megabytes() -> float:
-    # Not getrusage: after a fork its maximum is at least what the parent's was.
-    lines = Path("/proc/self/status").read_text().splitlines()
-    (kilobytes,) = (int(line.split()[1]) for line in lines if line.startswith("VmHWM"))
-    return kilobytes / 1024
+    return {**spent, **values, "MB": peak_megabytes()}
 
 
 def _read(folder: Path, size: int) -> dict[str, float]:

@@ -12,15 +12,14 @@ to 25 % of all nodes), and `even`, where every entity has about as many. Seconds
 
 from __future__ import annotations
 
-import argparse
 import sys
-import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
 from methods.baselines.graph.grag import EgoGraphs
 from methods.baselines.graph.question_graph import QuestionGraph
+from perf.measuring import Bench, parser, say, timed
 
 NODES, EDGES, RELATIONS, DIMENSION, HOPS = 3_000, 9_000, 300, 384, 2
 SAMPLED = 30
@@ -65,22 +64,15 @@ def as_published(query: QuestionGraph, nodes: np.ndarray, edges: np.ndarray, cen
     return np.array(means)
 
 
-def timed(work: Callable[[], np.ndarray]) -> tuple[float, np.ndarray]:
-    start = time.process_time()
-    result = work()
-    return time.process_time() - start, result
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the benchmark.
 
     Returns:
         1 where the target was missed or results differ, else 0.
     """
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="small sizes, no target: only that all sides agree")
-    parser.add_argument("--turns", type=int, default=3)
-    query = parser.parse_args(argv)
+    arguments = parser(__doc__)
+    arguments.add_argument("--turns", type=int, default=3)
+    query = arguments.parse_args(argv)
     nodes, edges, turns = (200, 400, 1) if query.quick else (NODES, EDGES, query.turns)
     rng = np.random.default_rng(0)
     vectors = rng.standard_normal((nodes, DIMENSION), dtype=np.float32)
@@ -88,9 +80,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     # The first call pays for imports.
     small = graph("even", 10, 20, 0)
     EgoGraphs(small, HOPS).vectors(vectors[:10], relations, small.relations)
-    print(f"# {nodes:,} nodes, {edges:,} triples, {RELATIONS} relations, {HOPS} hops, vectors of {DIMENSION}")
-    print(f"{'graph, against':<24}{'mean ego':>9}{'products':>10}{'loop':>9}{'ratio':>9}{'target':>8}")
-    failed = False
+    say(f"# {nodes:,} nodes, {edges:,} triples, {RELATIONS} relations, {HOPS} hops, vectors of {DIMENSION}")
+    bench = Bench("ego_graphs", quick=query.quick)
     for kind in ("hubs", "even"):
         ours: list[float] = []
         theirs: dict[str, list[float]] = {"as published": [], "marks alone": []}
@@ -107,16 +98,10 @@ def main(argv: Sequence[str] | None = None) -> int:
                 apart = max(apart, float(np.abs(result[centers] - expected).max()))
             size += float(np.mean([len(egos.members(int(node))[0]) for node in some])) / turns
         for side, spent in theirs.items():
-            ratio = float(np.median(spent)) / float(np.median(ours))
-            aimed = side == "as published" and not query.quick
-            missed = aimed and ratio < TARGET
-            failed |= missed or apart > AGREE
-            remark = f"  apart by {apart:.1g}" + ("  MISSED" if missed else "") + ("  DIFFERENT" if apart > AGREE else "")
-            print(
-                f"{kind + ', ' + side:<24}{size:>9.0f}{np.median(ours):>9.3f}s{np.median(spent):>8.1f}s{ratio:>9.1f}"
-                f"{f'{TARGET:g}' if aimed else '-':>8}{remark}"
-            )
-    return int(failed)
+            target = TARGET if side == "as published" else None
+            remark = f"; {size:.0f} nodes and triples per ego graph, apart by {apart:.1g}"
+            bench.ratio(f"{kind}, {side}", float(np.median(ours)), float(np.median(spent)), target, equal=apart <= AGREE, remark=remark)
+    return bench.finish()
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -27,34 +27,13 @@ from methods.models.embeddings import ExactSearch, exact_scores
 from methods.models.encoder import Encoder, EncoderConfig
 from methods.models.weights import device_of, locate
 from methods.retrieval.ranking import best_rows
+from perf.measuring import in_turns, ratio_of, say
 
 PARITY = 0.9
 """The encoder adds prompts, lengths and a check to the library's own path, which may cost at most this share."""
 CACHE = 20.0
 """Times faster that a passage known from disk must be."""
 PLAIN = "SentenceTransformer.encode"
-
-
-def in_turns(turns: int, sides: dict[str, Callable[[], Any]]) -> tuple[dict[str, list[float]], dict[str, Any]]:
-    """Seconds of every turn and the last result of each side; each side is warmed up once."""
-    seconds: dict[str, list[float]] = {name: [] for name in sides}
-    results = {name: side() for name, side in sides.items()}
-    for _ in range(turns):
-        for name, side in sides.items():
-            start = time.perf_counter()
-            results[name] = side()
-            seconds[name].append(time.perf_counter() - start)
-    return seconds, results
-
-
-def ratio(theirs: Sequence[float], ours: Sequence[float]) -> float:
-    """Median over turns of their seconds to ours: a turn's two sides met the same load."""
-    return statistics.median(a / b for a, b in zip(theirs, ours, strict=True))
-
-
-def say(text: str) -> None:
-    sys.stdout.write(text + "\n")
-    sys.stdout.flush()
 
 
 def encoders(texts: list[str], turns: int, device: str) -> bool:
@@ -72,7 +51,8 @@ def encoders(texts: list[str], turns: int, device: str) -> bool:
 
         seconds, result = in_turns(
             turns,
-            {
+            clock=time.perf_counter,
+            sides={
                 PLAIN: lambda: plain.encode(texts, show_progress_bar=False),
                 "encoder": lambda: ours.passages(texts),
                 "encoder, empty cache (and loading)": cold,
@@ -86,13 +66,13 @@ def encoders(texts: list[str], turns: int, device: str) -> bool:
     few = texts[: max(8, len(texts) // 4)]
     half = Encoder(EncoderConfig(dtype="bfloat16"), device)
     sides = {PLAIN: lambda: plain.encode(few, show_progress_bar=False), "encoder, bfloat16": lambda: half.passages(few)}
-    return compared("encoder, bfloat16", len(few), *in_turns(turns, sides), 0.99, None) and met
+    return compared("encoder, bfloat16", len(few), *in_turns(turns, sides, clock=time.perf_counter), 0.99, None) and met
 
 
 def compared(name: str, texts: int, seconds: dict[str, list[float]], results: dict[str, Any], least: float, target: float | None) -> bool:
     """Print a side beside the plain one; whether its vectors agree and its target is met."""
     cosine = float((results[name] * results[PLAIN]).sum(axis=1).min())
-    against = ratio(seconds[PLAIN], seconds[name])
+    against = ratio_of(seconds[PLAIN], seconds[name])
     met = target is None or against >= target
     wanted = "" if target is None else f" (target >= {target:g}: {'met' if met else 'MISSED'})"
     rates = [texts / statistics.median(seconds[side]) for side in (PLAIN, name)]
@@ -120,13 +100,14 @@ def cross_encoders(queries: list[str], passages: list[str], turns: int, device: 
         pairs = [(query, passage) for query in queries for passage in passages]
         seconds, result = in_turns(
             turns,
-            {
+            clock=time.perf_counter,
+            sides={
                 "CrossEncoder.predict": lambda: plain.predict(pairs, show_progress_bar=False),
                 "cross-encoder": lambda: np.concatenate([ours.scores(query, passages) for query in queries]),
             },
         )
     difference = float(np.abs(result["CrossEncoder.predict"] - result["cross-encoder"]).max())
-    against = ratio(seconds["CrossEncoder.predict"], seconds["cross-encoder"])
+    against = ratio_of(seconds["CrossEncoder.predict"], seconds["cross-encoder"])
     met = against >= PARITY and difference < 1e-3
     say(
         f"cross-encoder: {len(pairs) / statistics.median(seconds['cross-encoder']):.0f} pairs/s, ratio to "
@@ -161,13 +142,13 @@ def search(vectors: int, dimension: int, turns: int, device: str) -> bool:
 
     fine, rough = ExactSearch(rows, device, "float32"), ExactSearch(rows, device, "bfloat16")
     sides = {"torch matmul + topk": plain, "exact, float32": lambda: ours(fine), "exact, bfloat16": lambda: ours(rough)}
-    seconds, result = in_turns(turns, sides)
+    seconds, result = in_turns(turns, sides, clock=time.perf_counter)
     same = result["exact, float32"] == result["exact, bfloat16"]
     overlap = np.mean([len(a & b) / 100 for a, b in zip(result["torch matmul + topk"], result["exact, float32"], strict=True)])
     for name, times in seconds.items():
         say(
             f"{name:<38}{64 / statistics.median(times):>10.0f} queries/s over {vectors:,} x {dimension}   "
-            f"ratio {ratio(seconds['torch matmul + topk'], times):5.2f}"
+            f"ratio {ratio_of(seconds['torch matmul + topk'], times):5.2f}"
         )
     say(f"both types find the same rows: {same}; agreement with the plain product {overlap:.4f}")
     return bool(same and overlap > 0.999)

@@ -11,8 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +29,7 @@ from methods.graphs.knowledge_graph import RelationRecord, clean_name, similar_p
 from methods.graphs.noun_phrases import NounPhrases, near
 from methods.graphs.pagerank import walk_over
 from methods.registry import Component
+from perf.measuring import timed
 
 PHRASES, FACTS, PASSAGES, WIDTH = 20_000, 60_000, 5_000, 384
 QUERY_S = 0.050
@@ -49,12 +49,6 @@ class Drawn:
         return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
 
     queries = passages
-
-
-def timed(work: Callable[[], Any]) -> tuple[float, Any]:
-    start = time.process_time()
-    result = work()
-    return time.process_time() - start, result
 
 
 def building() -> bool:

@@ -18,20 +18,17 @@ next to nothing is shared.
 from __future__ import annotations
 
 import argparse
-import gc
 import os
 import random
-import statistics
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from methods.models.causal import CausalConfig, CausalModel
 from methods.models.likelihood import LikelihoodScorer, ScoredText, ScoringRequest, ScoringTemplate
+from perf.measuring import medians
 
 ROOT = Path(__file__).resolve().parent.parent
 TOLERANCE = 1e-4
@@ -148,20 +145,6 @@ def loop(model: CausalModel, pairs: Sequence[ScoredText]) -> list[list[float]]:
     return scores
 
 
-def in_turns(turns: int, *sides: Callable[[], Any]) -> tuple[list[float], list[Any]]:
-    """Median CPU seconds of each side, run in turns after one run that is not counted, and what each returned."""
-    seconds: list[list[float]] = [[] for _ in sides]
-    results: list[Any] = [None] * len(sides)
-    for turn in range(turns + 1):
-        for number, side in enumerate(sides):
-            gc.collect()
-            start = time.process_time()
-            results[number] = side()
-            if turn:
-                seconds[number].append(time.process_time() - start)
-    return [statistics.median(times) for times in seconds], results
-
-
 def measure(name: str, model: CausalModel, chunk: int, quick: bool, few: bool = False) -> bool:
     """Print a line per workload; True where one fell short."""
     failed = False
@@ -176,7 +159,7 @@ def measure(name: str, model: CausalModel, chunk: int, quick: bool, few: bool = 
         def theirs(pairs: Sequence[ScoredText] = pairs) -> list[list[float]]:
             return loop(model, pairs)
 
-        seconds, (fast, slow) = in_turns(1 if quick else 3, ours, theirs)
+        seconds, (fast, slow) = medians(1 if quick else 3, ours, theirs, warm=True)
         worst = max(abs(a - b) for x, y in zip(fast, slow, strict=True) for a, b in zip(x, y, strict=True))
         ratio = seconds[1] / seconds[0]
         missed = work.target is not None and ratio < work.target and not quick

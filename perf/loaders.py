@@ -28,6 +28,7 @@ from typing import Any
 
 from benchmarks.registry import load
 from perf._plain_loaders import PLAIN
+from perf.measuring import peak_megabytes
 from tests.support.worlds_native import FORMATS, write_native
 
 CACHE = tempfile.TemporaryDirectory()
@@ -72,7 +73,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     query = parser.parse_args(argv)
     if query.peak:
         benchmark = load(query.peak[0], {"path": query.peak[1]})
-        print(json.dumps([len(benchmark.questions), len(benchmark.corpus), _peak_megabytes()]))
+        print(json.dumps([len(benchmark.questions), len(benchmark.corpus), peak_megabytes()]))
         return 0
     os.environ["RAGMETER_CACHE"] = CACHE.name
     met = True
@@ -227,13 +228,6 @@ LARGE: dict[str, tuple[str, Callable[[random.Random], Iterator[str]]]] = {
     "large longbench": ("longbench/narrativeqa:test", _documents),
 }
 """By name: what the file is loaded as, and its lines."""
-
-
-def _peak_megabytes() -> float:
-    # Not getrusage: after a fork its maximum is at least what the parent's was.
-    lines = Path("/proc/self/status").read_text().splitlines()
-    (kilobytes,) = (int(line.split()[1]) for line in lines if line.startswith("VmHWM"))
-    return kilobytes / 1024
 
 
 if __name__ == "__main__":

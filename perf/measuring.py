@@ -1,20 +1,168 @@
-"""Tools for benchmarks: models of random weights, clocks that wait for a device, and a record of what was measured."""
+"""The harness of all benchmarks: sides that take turns, ratios beside their targets, and a record of what was measured.
+
+A benchmark times its sides with `in_turns` or `timed`, hands each ratio to a `Bench`, and ends with `bench.finish()`, which
+writes `measured/NAME.json` with the command, the commit, the date and the machine.
+"""
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import platform
+import resource
 import shlex
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping
+import time
+from argparse import ArgumentParser
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from statistics import median
+from typing import Any, TypeVar
 
 from ragmeter.runner.provenance import processor
+
+T = TypeVar("T")
+
+
+def parser(document: str | None) -> ArgumentParser:
+    """Return a parser whose help is a module's docstring, with `--quick`."""
+    result = ArgumentParser(description=(document or "").splitlines()[0])
+    result.add_argument("--quick", action="store_true", help="small sizes, no targets: only that the sides agree")
+    return result
+
+
+def say(text: str) -> None:
+    """Print a line at once, also into a pipe."""
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()
+
+
+def timed(work: Callable[[], T], clock: Callable[[], float] = time.process_time) -> tuple[float, T]:
+    """Return the seconds that work takes, and its result."""
+    start = clock()
+    result = work()
+    return clock() - start, result
+
+
+def in_turns(
+    turns: int, sides: Mapping[str, Callable[[], Any]], *, warm: bool = True, clock: Callable[[], float] = time.process_time
+) -> tuple[dict[str, list[float]], dict[str, Any]]:
+    """Run sides in turns, so that what else the machine does falls on all of them alike.
+
+    Args:
+        turns: How often each is timed.
+        sides: By name.
+        warm: Run each once before, as the first call imports and compiles.
+        clock: Processor time, or another.
+
+    Returns:
+        Seconds of every turn, and the last result, of each side.
+    """
+    seconds: dict[str, list[float]] = {name: [] for name in sides}
+    results: dict[str, Any] = {name: side() for name, side in sides.items()} if warm else {}
+    for _ in range(turns):
+        for name, side in sides.items():
+            results.pop(name, None)
+            gc.collect()
+            spent, results[name] = timed(side, clock)
+            seconds[name].append(spent)
+    return seconds, results
+
+
+def medians(
+    turns: int, *sides: Callable[[], Any], warm: bool = False, clock: Callable[[], float] = time.process_time
+) -> tuple[list[float], list[Any]]:
+    """Run sides in turns (see `in_turns`); return the median seconds and the last result of each."""
+    seconds, results = in_turns(turns, {str(number): side for number, side in enumerate(sides)}, warm=warm, clock=clock)
+    return [median(spent) for spent in seconds.values()], [results[name] for name in seconds]
+
+
+def ratio_of(theirs: Sequence[float], ours: Sequence[float]) -> float:
+    """Return the median over turns of their seconds to ours."""
+    return median(a / b for a, b in zip(theirs, ours, strict=True))
+
+
+def command_seconds(command: Sequence[str], **options: Any) -> float:
+    """Return the processor seconds of a command."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, **options)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+def peak_megabytes() -> float:
+    """Return the highest resident memory of this process; `getrusage` has at least the parent's after a fork."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    (kilobytes,) = (int(line.split()[1]) for line in lines if line.startswith("VmHWM"))
+    return kilobytes / 1024
+
+
+class Bench:
+    """Figures of one benchmark: each is printed with its target, and all go into one record.
+
+    Args:
+        name: Of the benchmark.
+        quick: Without targets, and nothing is recorded.
+    """
+
+    def __init__(self, name: str, *, quick: bool = False) -> None:
+        self.name, self.quick, self.failed = name, quick, False
+        self._figures: dict[str, dict[str, Any]] = {}
+
+    def ratio(self, name: str, ours: float, theirs: float, target: float | None = None, *, equal: bool = True, remark: str = "") -> None:
+        """Report seconds of ours and of an alternative; `target`: least of theirs to ours. `equal`: whether their results agree."""
+        self.figure(
+            name,
+            theirs / ours,
+            "x",
+            at_least=target,
+            equal=equal,
+            remark=f" ({ours:.3g} s, {theirs:.3g} s){remark}",
+            ours_s=ours,
+            theirs_s=theirs,
+        )
+
+    def figure(
+        self,
+        name: str,
+        value: float,
+        unit: str,
+        *,
+        at_least: float | None = None,
+        at_most: float | None = None,
+        equal: bool = True,
+        remark: str = "",
+        **more: Any,
+    ) -> None:
+        """Report a value and whether it meets its target."""
+        missed = not self.quick and ((at_least is not None and value < at_least) or (at_most is not None and value > at_most))
+        self.failed |= missed or not equal
+        target = (
+            ""
+            if self.quick
+            else "".join(f", {text} {bound:,g}" for text, bound in (("target >=", at_least), ("target <=", at_most)) if bound is not None)
+        )
+        verdict = ("  MISSED" if missed else "") + ("" if equal else "  DIFFERENT RESULTS")
+        shown = f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+        say(f"{name}: {shown} {unit}{target}{remark}{verdict}")
+        bounds = {"at_least": at_least, "at_most": at_most}
+        self._figures[name] = {
+            "value": value,
+            "unit": unit,
+            "equal": equal,
+            **{key: bound for key, bound in bounds.items() if bound is not None},
+            **more,
+        }
+
+    def finish(self) -> int:
+        """Record the figures; returns the exit code: 1 if a target was missed or results differ."""
+        if not self.quick:
+            record(self.name, self._figures)
+        return int(self.failed)
 
 
 @contextmanager

@@ -9,9 +9,7 @@ a few questions are timed in full and their mean is multiplied. Seconds are the 
 
 from __future__ import annotations
 
-import argparse
 import sys
-import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -22,6 +20,7 @@ from scipy.sparse import csr_array, csr_matrix
 from sknetwork.ranking import PageRank
 
 from methods.graphs.pagerank import personalized_pagerank
+from perf.measuring import Bench, parser, say, timed
 
 NODES, EDGES, QUESTIONS, SEEDS = 50_000, 200_000, 100, 3
 TELEPORT = 0.15
@@ -66,26 +65,18 @@ def by_sknetwork(matrix: csr_matrix, tolerance: float, start: np.ndarray) -> np.
     return model.fit_predict(matrix, weights=start)
 
 
-def timed(work: Callable[[], Any]) -> tuple[float, Any]:
-    start = time.process_time()
-    result = work()
-    return time.process_time() - start, result
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the benchmark.
 
     Returns:
         1 where a target was missed or results differ, else 0.
     """
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="small sizes, no targets: only that both sides agree")
-    parser.add_argument("--turns", type=int, default=3)
-    query = parser.parse_args(argv)
+    arguments = parser(__doc__)
+    arguments.add_argument("--turns", type=int, default=3)
+    query = arguments.parse_args(argv)
     nodes, edges, turns = (2_000, 8_000, 1) if query.quick else (NODES, EDGES, query.turns)
-    print(f"# {QUESTIONS} questions, {nodes:,} nodes, {edges:,} edges, float64, tolerance {TOLERANCE:g}")
-    print(f"{'name':<40}{'ours':>9}{'theirs':>11}{'ratio':>8}{'target':>8}")
-    failed = False
+    say(f"# {QUESTIONS} questions, {nodes:,} nodes, {edges:,} edges, float64, tolerance {TOLERANCE:g}")
+    bench = Bench("pagerank", quick=query.quick)
     for kind in ("hubs", "uniform"):
         matrix = graph(kind, nodes, edges)
         chi = restarts(matrix, QUESTIONS)
@@ -109,15 +100,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         ours = float(np.median(mine))
         for side in sides:
             other = float(np.mean(theirs[side])) * QUESTIONS
-            differs = apart[side] > AGREE
-            missed = not query.quick and other / ours < TARGETS[side]
-            failed |= differs or missed
-            remark = f"  apart by {apart[side]:.1g}" + ("  MISSED" if missed else "") + ("  DIFFERENT" if differs else "")
-            print(
-                f"{kind + ', ' + side:<40}{ours:>8.3f}s{other:>10.1f}s{other / ours:>8.1f}"
-                f"{'-' if query.quick else f'{TARGETS[side]:g}':>8}{remark}"
-            )
-    return int(failed)
+            equal = apart[side] <= AGREE
+            bench.ratio(f"{kind}, {side}", ours, other, TARGETS[side], equal=equal, remark=f"; apart by {apart[side]:.1g}")
+    return bench.finish()
 
 
 if __name__ == "__main__":

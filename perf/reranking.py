@@ -34,6 +34,7 @@ from benchmarks.settings import Setting
 from methods.api import Ranking, Services
 from methods.models.weights import device_of
 from methods.registry import METHODS, Component
+from perf.measuring import say
 from perf.reranker_models import ARCHITECTURES, Timing, Workload, measure_reranker, measure_stand_in, stand_in
 from ragmeter.experiment import in_setting
 
@@ -45,11 +46,6 @@ WORLDS = "worlds/multihop:test"
 """What rerankers are timed on where no benchmark is named."""
 FIXED = "–"
 """Stands for a type or batch that a reranker does not have, or that its options set."""
-
-
-def say(text: str) -> None:
-    sys.stdout.write(text + "\n")
-    sys.stdout.flush()
 
 
 def heads(work: Workload, device: str) -> bool:

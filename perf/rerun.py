@@ -10,14 +10,13 @@ from __future__ import annotations
 
 import argparse
 import os
-import resource
 import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from perf.measuring import record
+from perf.measuring import command_seconds, record
 
 HERE = Path(__file__).resolve().parents[1]
 ROUNDS, EXECUTIONS = 7, 10
@@ -33,11 +32,8 @@ metrics: [em, recall@5, ndcg@10]
 
 def run(checkout: Path, folder: Path, *options: str) -> float:
     """Return the processor seconds of `ragmeter run` with the code of a checkout."""
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
     command = [sys.executable, "-m", "ragmeter.cli", "run", str(folder / "x.yaml"), "--store", str(folder / "store"), "-q", *options]
-    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, cwd=folder, env={**os.environ, "PYTHONPATH": str(checkout)})
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return command_seconds(command, cwd=folder, env={**os.environ, "PYTHONPATH": str(checkout)})
 
 
 def main(argv: Sequence[str] | None = None) -> int:

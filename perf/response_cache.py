@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from methods.models.reply_cache import Call, ResponseCache
+from perf.measuring import Bench, timed
 
 TARGETS = {"put": 2_000.0, "get": 5_000.0}
 """Operations per second with two processes, together: ten times what a machine's clients can call."""
@@ -69,14 +70,17 @@ def bare(path: Path, replies: int) -> dict[str, float]:
     calls = [_call(number) for number in range(replies)]
     assert all(call.key for call in calls)
     rates = {}
-    started = time.perf_counter()
-    for call in calls:
-        connection.execute("INSERT OR IGNORE INTO t VALUES (?, ?)", (call.key, call.request))
-    rates["put"] = replies / (time.perf_counter() - started)
-    started = time.perf_counter()
-    for call in calls:
-        connection.execute("SELECT value FROM t WHERE key = ?", (call.key,)).fetchone()
-    rates["get"] = replies / (time.perf_counter() - started)
+
+    def put() -> None:
+        for call in calls:
+            connection.execute("INSERT OR IGNORE INTO t VALUES (?, ?)", (call.key, call.request))
+
+    def get() -> None:
+        for call in calls:
+            connection.execute("SELECT value FROM t WHERE key = ?", (call.key,)).fetchone()
+
+    for name, work in (("put", put), ("get", get)):
+        rates[name] = replies / timed(work, time.perf_counter)[0]
     connection.close()
     return rates
 
@@ -85,7 +89,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--replies", type=int, default=5000)
     query = parser.parse_args(argv)
-    met = True
+    bench = Bench("response_cache")
     with tempfile.TemporaryDirectory() as folder:
         plain = bare(Path(folder) / "bare.sqlite", query.replies)
         for processes in (1, 2):
@@ -93,22 +97,15 @@ def main(argv: Sequence[str] | None = None) -> int:
             for kind in ("put", "get"):
                 rate = together(path, kind, query.replies, processes)
                 target = TARGETS[kind] if processes == 2 else None
-                verdict = "" if target is None else f"target >= {target:,.0f}/s: {'met' if rate >= target else 'MISSED'}"
-                met = met and (target is None or rate >= target)
-                sys.stdout.write(
-                    f"response_cache.{kind}_{processes}_process{'es' if processes > 1 else ''} ours {rate:,.0f}/s, "
-                    f"bare SQLite in one process {plain[kind]:,.0f}/s, ratio {rate / plain[kind]:.2f} {verdict}\n"
-                )
+                remark = f" (bare SQLite in one process {plain[kind]:,.0f}/s: {rate / plain[kind]:.2f} x)"
+                bench.figure(f"{kind}, {processes} process{'es' if processes > 1 else ''}", rate, "1/s", at_least=target, remark=remark)
         cache = ResponseCache(Path(folder) / "cache2.sqlite")
         keys = [_call(number).key for number in range(query.replies // 2 * 2)]
-        started = time.perf_counter()
-        assert len(cache.get(keys)) == len(keys)
-        rate = len(keys) / (time.perf_counter() - started)
+        seconds, found = timed(lambda: cache.get(keys), time.perf_counter)
         cache.close()
-        sys.stdout.write(
-            f"response_cache.get_many ours {rate:,.0f}/s, bare SQLite one by one {plain['get']:,.0f}/s, ratio {rate / plain['get']:.2f}\n"
-        )
-    return 0 if met else 1
+        remark = f" (bare SQLite one by one {plain['get']:,.0f}/s)"
+        bench.figure("get many", len(keys) / seconds, "1/s", equal=len(found) == len(keys), remark=remark)
+    return bench.finish()
 
 
 if __name__ == "__main__":

@@ -13,8 +13,6 @@ sides differ.
 
 from __future__ import annotations
 
-import argparse
-import gc
 import json
 import os
 import random
@@ -24,7 +22,7 @@ import string
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -33,7 +31,8 @@ import numpy as np
 
 from benchmarks.text_batch import AnswerPairs
 from judges.metrics import generation
-from judges.metrics.retrieval import find_positives
+from judges.metrics.positions import find_positives
+from perf.measuring import Bench, medians, parser
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -193,42 +192,7 @@ def rankings(size: int, depth: int, corpus: int, seed: int) -> tuple[list[list[s
     return result, positives
 
 
-# --- measuring ------------------------------------------------------------------------------------------------
-
-
-def in_turns(turns: int, *sides: Callable[[], Any]) -> tuple[list[float], list[Any]]:
-    """Median seconds and the last result of each side, the sides taking turns."""
-    seconds: list[list[float]] = [[] for _ in sides]
-    results: list[Any] = [None] * len(sides)
-    for _ in range(turns):
-        for number, side in enumerate(sides):
-            results[number] = None
-            gc.collect()
-            start = time.process_time()
-            results[number] = side()
-            seconds[number].append(time.process_time() - start)
-    return [statistics.median(times) for times in seconds], results
-
-
-class Report:
-    """Prints a line per benchmark and remembers whether one fell short."""
-
-    def __init__(self, quick: bool) -> None:
-        self.quick = quick
-        self.failed = False
-        print(f"{'name':<52}{'ours':>10}{'theirs':>10}{'ratio':>8}{'target':>8}")
-
-    def line(self, name: str, ours: float, theirs: float, target: float | None, *, equal: bool) -> None:
-        ratio = theirs / ours
-        missed = target is not None and ratio < target and not self.quick
-        self.failed |= missed or not equal
-        remark = "" if equal else "  DIFFERENT RESULTS"
-        remark += "  MISSED" if missed else ""
-        shown = "-" if target is None or self.quick else f"{target:g}"
-        print(f"{name:<52}{ours:>9.3f}s{theirs:>9.3f}s{ratio:>8.1f}{shown:>8}{remark}")
-
-
-def answers_against_script(report: Report, size: int, turns: int) -> None:
+def answers_against_script(report: Bench, size: int, turns: int) -> None:
     for name, most_golds in (("one gold", 1), ("1-5 golds", 5)):
         predictions, golds = answer_pairs(size, most_golds, seed=7)
         flat = [gold for row in golds for gold in row]
@@ -237,21 +201,21 @@ def answers_against_script(report: Report, size: int, turns: int) -> None:
             f"{len(set(part)) / len(part):.0%} of the {noun}" for noun, part in (("predictions", predictions), ("golds", flat))
         )
         sides = [partial(way, predictions, golds) for way in (our_way, script_way, script_once)]
-        seconds, (ours, script, once) = in_turns(turns, *sides)
+        seconds, (ours, script, once) = medians(turns, *sides)
         equal = [all(np.array_equal(a, b) for a, b in zip(ours, side, strict=True)) for side in (script, once)]
         print(
             f"# {size:,} pairs, {name}; distinct: {len(pairs) / size:.0%} of the pairs, {shares}; mean scores "
             + ", ".join(f"{np.mean(values):.3f}" for values in ours)
         )
-        report.line(f"em+f1+cover_em, {name}, SQuAD script", seconds[0], seconds[1], 5, equal=equal[0])
-        report.line(f"em+f1+cover_em, {name}, script, normalized once", seconds[0], seconds[2], None, equal=equal[1])
+        report.ratio(f"em+f1+cover_em, {name}, SQuAD script", seconds[0], seconds[1], 5, equal=equal[0])
+        report.ratio(f"em+f1+cover_em, {name}, script, normalized once", seconds[0], seconds[2], None, equal=equal[1])
 
 
 ROUGE_SAMPLE = 20
 """One pair in so many is scored by rouge-score too, which takes minutes for all."""
 
 
-def rouge_against_rouge_score(report: Report, size: int, turns: int) -> None:
+def rouge_against_rouge_score(report: Bench, size: int, turns: int) -> None:
     """Each type with and without stems: short answers of a word to a sentence, and paragraphs."""
     from rouge_score.rouge_scorer import RougeScorer
 
@@ -277,10 +241,10 @@ def rouge_against_rouge_score(report: Report, size: int, turns: int) -> None:
                 ours = partial(our_rouge, predictions, references, kind, stem)
                 scorer = RougeScorer([kind], use_stemmer=stem)
                 theirs = partial(rouge_score_way, scorer, kind, sample)
-                seconds, (values, sampled) = in_turns(turns, ours, theirs)
+                seconds, (values, sampled) = medians(turns, ours, theirs)
                 equal = values[:: positions.step].tolist() == sampled
                 name = f"{kind}{', stems' if stem else ''}, {noun}, rouge-score"
-                report.line(name, seconds[0], seconds[1] / share, None, equal=equal)
+                report.ratio(name, seconds[0], seconds[1] / share, None, equal=equal)
 
 
 def our_rouge(predictions: Sequence[str], references: Sequence[str], kind: str, stem: bool) -> Any:
@@ -310,7 +274,7 @@ def our_rankings(results: list[list[str]], positives: list[list[str]]) -> dict[s
     return scores
 
 
-def rankings_against_pytrec_eval(report: Report, size: int, depth: int, turns: int) -> None:
+def rankings_against_pytrec_eval(report: Bench, size: int, depth: int, turns: int) -> None:
     import pytrec_eval
 
     cuts = ",".join(map(str, CUTS))
@@ -336,7 +300,7 @@ def rankings_against_pytrec_eval(report: Report, size: int, depth: int, turns: i
             rows = [results[name] for name in names]
             return {measure: np.array([row[measure] for row in rows]) for measure in rows[0]}
 
-        seconds, results = in_turns(turns, ours, theirs)
+        seconds, results = medians(turns, ours, theirs)
         worst = max(float(np.abs(results[0][name] - results[1][name]).max()) for name in results[1])
         equal = worst <= 1e-9 and results[0].keys() == results[1].keys()
         print(
@@ -344,8 +308,8 @@ def rankings_against_pytrec_eval(report: Report, size: int, depth: int, turns: i
             f" same lists of string ids to one array a measure; largest difference {worst:.1e}"
         )
         name = f"ranking metrics, {corpus:,} documents, pytrec_eval"
-        report.line(name, seconds[0], seconds[1], target, equal=equal)
-        report.line(f"{name}.evaluate alone", seconds[0], statistics.median(alone), None, equal=equal)
+        report.ratio(name, seconds[0], seconds[1], target, equal=equal)
+        report.ratio(f"{name}.evaluate alone", seconds[0], statistics.median(alone), None, equal=equal)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -354,14 +318,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Returns:
         1 where a target was missed or results differ, else 0.
     """
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="small sizes, no targets: only that both sides agree")
-    options = parser.parse_args(arguments)
-    report = Report(options.quick)
+    arguments_parser = parser(__doc__)
+    options = arguments_parser.parse_args(arguments)
+    report = Bench("scoring", quick=options.quick)
     answers_against_script(report, 2_000 if options.quick else 100_000, 1 if options.quick else 3)
     rouge_against_rouge_score(report, 1_000 if options.quick else 100_000, 1 if options.quick else 3)
     rankings_against_pytrec_eval(report, 500 if options.quick else 100_000, 100, 1 if options.quick else 3)
-    return int(report.failed)
+    return report.finish()
 
 
 if __name__ == "__main__":

@@ -8,14 +8,12 @@ python -m perf.startup
 from __future__ import annotations
 
 import os
-import resource
-import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from perf.measuring import record
+from perf.measuring import command_seconds, record, say
 from ragmeter.cli import NAMES
 
 HELP_S, RUN_S = 0.35, 1.5
@@ -29,11 +27,8 @@ methods: [{id: bm25}, {id: random}]
 
 def seconds(*arguments: str) -> float:
     """Return the processor seconds of a command."""
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-    subprocess.run([sys.executable, "-m", "ragmeter.cli", *arguments], check=True, stdout=subprocess.DEVNULL, env=environment)
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return command_seconds([sys.executable, "-m", "ragmeter.cli", *arguments], env=environment)
 
 
 def _small() -> float:
@@ -50,9 +45,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     slow = [name for name, spent in helps.items() if spent > HELP_S]
     met = not slow and small <= RUN_S
     record("startup", {"help": {"target_s": HELP_S, "cpu_s": helps}, "small_run": {"target_s": RUN_S, "cpu_s": small}})
-    sys.stdout.write(
+    say(
         f"startup.help at most {max(helps.values()):.2f} s, target <= {HELP_S:g}{', missed by ' + ', '.join(slow) if slow else ''}\n"
-        f"startup.small_run {small:.2f} s, target <= {RUN_S:g}: {'met' if met else 'MISSED'}\n"
+        f"startup.small_run {small:.2f} s, target <= {RUN_S:g}: {'met' if met else 'MISSED'}"
     )
     return 0 if met else 1
 

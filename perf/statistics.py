@@ -7,14 +7,15 @@ their mean is multiplied by the number of pairs. Seconds are the processor's, on
 
 from __future__ import annotations
 
-import argparse
 import sys
-import time
 from collections.abc import Sequence
+from functools import partial
+from typing import Any
 
 import numpy as np
 from scipy import stats
 
+from perf.measuring import Bench, parser, say, timed
 from results.statistics.closed_form import all_differences
 
 TARGET = 50.0
@@ -38,32 +39,39 @@ def main(argv: Sequence[str] | None = None) -> int:
     Returns:
         1 where the target was missed or results differ, else 0.
     """
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="small sizes, no target: only that both sides agree")
-    quick = parser.parse_args(argv).quick
+    quick = parser(__doc__).parse_args(argv).quick
     columns, pairs = scores(METHODS, 500 if quick else QUESTIONS), METHODS * (METHODS - 1) // 2
-    ours, theirs, equal = [], [], True
-    for i, j in TIMED_PAIRS[: 1 if quick else None]:
-        start = time.process_time()
+
+    def ours() -> tuple[np.ndarray, np.ndarray]:
         moments = all_differences(columns)
-        low, high = moments.interval()
         _ = moments.p
-        ours.append(time.process_time() - start)
-        start = time.process_time()
-        bounds = stats.bootstrap(
-            (columns[i] - columns[j],), np.mean, method="BCa", n_resamples=1000 if quick else 9999, batch=16, rng=1
-        ).confidence_interval
-        theirs.append(time.process_time() - start)
+        return moments.interval()
+
+    def theirs(i: int, j: int) -> Any:
+        resamples = 1000 if quick else 9999
+        pair = (columns[i] - columns[j],)
+        return stats.bootstrap(pair, np.mean, method="BCa", n_resamples=resamples, batch=16, rng=1).confidence_interval
+
+    mine, others, equal = [], [], True
+    for i, j in TIMED_PAIRS[: 1 if quick else None]:
+        seconds, (low, high) = timed(ours)
+        mine.append(seconds)
+        seconds, bounds = timed(partial(theirs, i, j))
+        others.append(seconds)
         near = 0.1 * (high[i, j] - low[i, j])
-        equal &= abs(low[i, j] - bounds.low) < near and abs(high[i, j] - bounds.high) < near
-    mine, other = float(np.median(ours)), float(np.mean(theirs)) * pairs
-    missed = not quick and other / mine < TARGET
-    print(
-        f"# {pairs} pairs of {METHODS} methods, {columns.shape[1]:,} questions; {len(theirs)} of SciPy's pairs timed, the rest extrapolated"
+        equal &= bool(abs(low[i, j] - bounds.low) < near and abs(high[i, j] - bounds.high) < near)
+    bench = Bench("statistics", quick=quick)
+    say(
+        f"# {pairs} pairs of {METHODS} methods, {columns.shape[1]:,} questions; {len(others)} of SciPy's pairs timed, the rest extrapolated"
     )
-    remark = ("  MISSED" if missed else "") + ("" if equal else "  DIFFERENT RESULTS")
-    print(f"intervals and tests of all pairs: {mine:.3f} s, scipy.stats.bootstrap(BCa) {other:.1f} s: {other / mine:.0f} x{remark}")
-    return int(missed or not equal)
+    bench.ratio(
+        "intervals and tests of all pairs, scipy.stats.bootstrap(BCa)",
+        float(np.median(mine)),
+        float(np.mean(others)) * pairs,
+        TARGET,
+        equal=equal,
+    )
+    return bench.finish()
 
 
 if __name__ == "__main__":

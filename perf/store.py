@@ -11,12 +11,13 @@ import argparse
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
-from statistics import median
 
 import numpy as np
 
+from perf.measuring import Bench, medians
 from results.boards.systems import scored_metrics
 from results.store.store import Run, Store
 
@@ -33,31 +34,24 @@ def main(argv: Sequence[str] | None = None) -> int:
     with tempfile.TemporaryDirectory() as folder:
         rng = np.random.default_rng(0)
         plain = _plain_rate(Store(Path(folder) / "plain"))
-        met = True
+        bench = Bench("store")
         for questions, target in ((200_000, ROWS_PER_S), (20_000, ROWS_PER_S), (QUESTIONS, None)):
             store = Store(Path(folder) / f"by-{questions}")
             per_run = questions * METRICS
             runs = 1_000_000 // per_run
             spent = sum(_append(store, f"run{number:05}", rng, questions) for number in range(runs))
             rate = 1_000_000 / spent
-            wanted = f"  (target {target:,})" if target else ""
-            print(
-                f"append 1,000,000 score rows, {per_run:,} a transaction: {rate:,.0f} rows/s; "
-                f"executemany {plain:,.0f} rows/s: {rate / plain:.0f}x{wanted}"
-            )
-            met &= target is None or rate >= target
+            remark = f" (executemany {plain:,.0f} rows/s: {rate / plain:.0f} x)"
+            bench.figure(f"append 1,000,000 score rows, {per_run:,} a transaction", rate, "rows/s", at_least=target, remark=remark)
         for millions, target in ((1, MS_AT_MILLION), (query.millions, MS_AT_TEN_MILLIONS)):
             _fill(store, millions * 1_000_000 // per_run, runs)
             runs = max(runs, millions * 1_000_000 // per_run)
             names = _names(store)
-            result = _ms(lambda: scored_metrics(store, names))  # noqa: B023
-            over_rows = _ms(lambda: _from_rows(store))
-            print(
-                f"metrics of all {runs} runs at {millions} M rows: {result:.1f} ms; from the rows {over_rows:.1f} ms: "
-                f"{over_rows / result:.1f}x  (target {target} ms)"
-            )
-            met &= result <= target
-    return 0 if met else 1
+            sides = (partial(scored_metrics, store, names), partial(_from_rows, store))
+            (result, over_rows), _ = medians(5, *sides, clock=time.perf_counter)
+            remark = f" (from the rows {1000 * over_rows:.1f} ms: {over_rows / result:.1f} x)"
+            bench.figure(f"metrics of all {runs} runs at {millions} M rows", 1000 * result, "ms", at_most=target, remark=remark)
+    return bench.finish()
 
 
 def _run(name: str) -> Run:
@@ -108,15 +102,6 @@ def _names(store: Store) -> list[str]:
 def _from_rows(store: Store) -> None:
     with store.database.reading() as connection:
         connection.execute(_OVER_ROWS).fetchall()
-
-
-def _ms(work: Callable[[], object], times: int = 5) -> float:
-    spent = []
-    for _ in range(times):
-        started = time.perf_counter()
-        work()
-        spent.append(1000 * (time.perf_counter() - started))
-    return median(spent)
 
 
 if __name__ == "__main__":

@@ -10,18 +10,17 @@ process took until our side was done.
 
 from __future__ import annotations
 
-import argparse
 import random
-import resource
 import sys
-import time
 from collections import defaultdict
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
 from methods.gpr.sampling import SamplingConfig, TripleIndex
+from perf.measuring import Bench, parser, peak_megabytes, say, timed
 
 TRIPLES = 1_000_000
 ENTITIES_SHARE, RELATIONS = 0.3, 5_000
@@ -79,51 +78,35 @@ def main(argv: Sequence[str] | None = None) -> int:
     Returns:
         1 where a target was missed or something wrong was drawn, else 0.
     """
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="small sizes, no targets: only that the draws are right")
-    parser.add_argument("--turns", type=int, default=3)
-    query = parser.parse_args(argv)
+    arguments = parser(__doc__)
+    arguments.add_argument("--turns", type=int, default=3)
+    query = arguments.parse_args(argv)
     triples, turns = (20_000, 1) if query.quick else (TRIPLES, query.turns)
-    print(f"# {triples:,} triples, {int(triples * ENTITIES_SHARE):,} entities, {RELATIONS:,} relations")
+    say(f"# {triples:,} triples, {int(triples * ENTITIES_SHARE):,} entities, {RELATIONS:,} relations")
     graphs = {kind: graph(kind, triples) for kind in SAMPLE}
-    indexes, failed = {}, False
+    bench, indexes = Bench("triple_sampling", quick=query.quick), {}
     for kind, columns in graphs.items():
-        start = time.process_time()
-        indexes[kind] = TripleIndex(*columns)
-        print(f"{kind + ', index':<32}{triples / (time.process_time() - start):>14,.0f} triples/s")
+        seconds, indexes[kind] = timed(partial(TripleIndex, *columns))
+        bench.figure(f"{kind}, index", triples / seconds, "triples/s")
         for name, options in OPTIONS.items():
-            rate = rows_per_s(indexes[kind], options, 0)
-            print(f"{f'{kind}, {name}':<32}{rate:>14,.0f} rows/s")
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    failed |= peak > MOST_BYTES
-    print(f"{'memory, both graphs and indexes':<32}{peak / 2**30:>14.2f} GiB (target: at most 2)")
-    print(f"{'name':<32}{'ours, rows/s':>14}{'loop, rows/s':>14}{'ratio':>11}{'target':>8}")
+            bench.figure(f"{kind}, {name}", rows_per_s(indexes[kind], options, 0), "rows/s")
+    bench.figure("memory, both graphs and indexes", peak_megabytes() / 2**10, "GiB", at_most=MOST_BYTES / 2**30)
     for kind, columns in graphs.items():
         loop = Loop(columns)
         mine, theirs = [], []
         for turn in range(turns):
-            mine.append(rows_per_s(indexes[kind], OPTIONS["default"], turn))
+            mine.append(1 / rows_per_s(indexes[kind], OPTIONS["default"], turn))
             some = np.random.default_rng(turn).integers(0, triples, SAMPLE[kind]).tolist()
-            start = time.process_time()
-            loop.draw(some)
-            theirs.append(len(some) / (time.process_time() - start))
-        ratio = float(np.median(mine) / np.median(theirs))
-        wrong = not right(indexes[kind], columns)
-        missed = not query.quick and ratio < TARGETS[kind]
-        failed |= wrong or missed
-        remark = ("  MISSED" if missed else "") + ("  WRONG" if wrong else "")
-        print(
-            f"{kind:<32}{np.median(mine):>14,.0f}{np.median(theirs):>14,.0f}{ratio:>11,.1f}"
-            f"{'-' if query.quick else f'{TARGETS[kind]:,.0f}':>8}{remark}"
-        )
-    return int(failed)
+            theirs.append(timed(partial(loop.draw, some))[0] / len(some))
+        equal = right(indexes[kind], columns)
+        bench.ratio(f"{kind}, a row against a loop", float(np.median(mine)), float(np.median(theirs)), TARGETS[kind], equal=equal)
+    return bench.finish()
 
 
 def rows_per_s(index: TripleIndex, options: SamplingConfig, epoch: int) -> float:
     """Rows that an epoch's draws give in a second."""
-    start = time.process_time()
-    drawn = index.draw(epoch, 0, options)
-    return len(drawn.anchor) / (time.process_time() - start)
+    seconds, drawn = timed(lambda: index.draw(epoch, 0, options))
+    return len(drawn.anchor) / seconds
 
 
 def right(index: TripleIndex, columns: Columns) -> bool:

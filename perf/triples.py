@@ -14,7 +14,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -28,8 +28,8 @@ from methods.graphs.triples import linearized
 from methods.models.encoder import Encoder, EncoderConfig
 from methods.models.weights import locate
 from methods.retrieval.triples import TripleRetriever
-from perf.encoders import in_turns, say
 from perf.likelihood import words
+from perf.measuring import in_turns, say
 
 TARGETS = {"first": 0.8, "from disk": 20.0, "again": 100.0}
 """How many times as fast as the plain way a question is answered, at least; `first` also loads the model."""
@@ -49,18 +49,6 @@ def graph(triples: int) -> TripleCorpus:
     columns = (rng.integers(0, len(names), 2 * triples) for names in (entities, relations, entities))
     made = ((entities[h], relations[r], entities[t]) for h, r, t in zip(*columns, strict=True))
     return TripleCorpus.of_triples(list(dict.fromkeys(made))[:triples])
-
-
-def encoding(turns: int, sides: dict[str, Callable[[], Any]]) -> tuple[dict[str, list[float]], dict[str, Any]]:
-    """As `in_turns`, but without a warm-up round: each of these encodes the whole graph."""
-    seconds: dict[str, list[float]] = {name: [] for name in sides}
-    results: dict[str, Any] = {}
-    for _ in range(turns):
-        for name, side in sides.items():
-            start = time.perf_counter()
-            results[name] = side()
-            seconds[name].append(time.perf_counter() - start)
-    return seconds, results
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -95,11 +83,11 @@ def main(argv: Sequence[str] | None = None) -> int:
             return TripleRetriever(Encoder(options, request.device, Path(folder) / str(next(numbers)))).index(corpus)
 
         plain.encode(texts[:64])  # what a model does the first time is no part of it
-        seconds, result = encoding(request.turns, {PLAIN: reencoded, "first": lambda: ranked(fresh())})
+        seconds, result = in_turns(request.turns, {PLAIN: reencoded, "first": lambda: ranked(fresh())}, warm=False, clock=time.perf_counter)
         kept = TripleRetriever(Encoder(options, request.device, Path(folder) / "0"))
         again = kept.index(corpus)
         cached = {"again": lambda: ranked(again), "from disk": lambda: ranked(kept.index(corpus))}
-        more = in_turns(CACHED_TURNS, cached)
+        more = in_turns(CACHED_TURNS, cached, clock=time.perf_counter)
         seconds |= more[0]
         result |= more[1]
     say(f"a graph of {len(corpus):,} triples, MiniLM on {request.device}, the best {K}")

@@ -30,6 +30,7 @@ from methods.pipeline import Composition, index_folder
 from methods.registry import METHODS, Component
 from ragmeter import yaml_source
 from ragmeter.experiments import SUFFIX, shipped
+from ragmeter.grid import GRID_DESCRIPTION, expand
 from ragmeter.trainings import TrainingPlan, Trainings, TrainingSpec
 from ragmeter.yaml_source import Source
 from results import store_folder
@@ -118,6 +119,7 @@ class BenchmarkSpec(_Part):
         "default: what the dataset says",
     )
     config: dict[str, Any] = Field(default_factory=dict, description="the dataset's options")
+    grid: dict[str, list[Any]] | list[str] | None = Field(default=None, description=GRID_DESCRIPTION)
 
 
 class MethodSpec(_Part):
@@ -133,6 +135,7 @@ class MethodSpec(_Part):
     depth: int | None = Field(None, ge=1, description="length of the ranking that is kept and scored")
     budget: int | None = Field(None, ge=1, description="tokens that the compressor may deliver")
     revision: Revision = Field(None, description=DESCRIPTION)
+    grid: dict[str, list[Any]] | list[str] | None = Field(default=None, description=GRID_DESCRIPTION)
 
     @field_validator("revision")
     @classmethod
@@ -148,6 +151,7 @@ class JudgeSpec(ComponentSpec):
     opponents: Literal["reference", "all"] | None = Field(
         default=None, description="whom a pair judge compares: every method with the reference (default), or all with all"
     )
+    grid: dict[str, list[Any]] | list[str] | None = Field(default=None, description=GRID_DESCRIPTION)
 
 
 class ExperimentSpec(_Part):
@@ -174,6 +178,7 @@ class ExperimentSpec(_Part):
         le=1,
         description="share of a judge's verdicts that may be missing; with more its value is not shown (from 20 questions)",
     )
+    grid: dict[str, list[Any]] | None = Field(None, description="axes that rows name in their own `grid`, with their values")
     profiles: dict[str, dict[str, Any]] = Field(
         default_factory=dict, description="named sets of these keys, laid over the file by `--profile`"
     )
@@ -319,7 +324,7 @@ def parse(text: str, name: str, *, path: str | None = None, profile: str | None 
             where=f"{name}:1",
             try_this="begin with `name: …`, `benchmarks: […]` and `methods: […]`; the documentation's page “Experiments” has every key",
         )
-    spec = _validated(source.value, source)
+    spec, expanded = _validated(source)
     if profile is not None:
         if profile not in spec.profiles:
             raise unknown_name("profile", profile, spec.profiles, where=source.where(("profiles",)))
@@ -328,8 +333,8 @@ def parse(text: str, name: str, *, path: str | None = None, profile: str | None 
         merged = {**source.value, **spec.profiles[profile]}
         replaced = {key: line for key, line in source.lines.items() if not key or key[0] not in spec.profiles[profile]}
         source = Source(name, merged, {**replaced, **{key: line for key, line in overlay.items() if key}}, text)
-        spec = _validated(merged, source)
-    return _resolve(spec, source, path, profile, store_folder(store))
+        spec, expanded = _validated(source)
+    return _resolve(spec, expanded, path, profile, store_folder(store))
 
 
 def place_of_data(experiment: Experiment, index: int) -> str:
@@ -344,9 +349,11 @@ def place_of_data(experiment: Experiment, index: int) -> str:
     return experiment.source.where(named if named in experiment.source.lines else at)
 
 
-def _validated(value: Mapping[str, Any], source: Source) -> ExperimentSpec:
+def _validated(source: Source) -> tuple[ExperimentSpec, Source]:
+    """Return what a file says, and the file with its grids expanded."""
+    source = expand(source)
     try:
-        return ExperimentSpec.model_validate(value)
+        return ExperimentSpec.model_validate(source.value), source
     except ValidationError as error:
         raise yaml_source.explain(error, ExperimentSpec, source) from None
 

@@ -20,6 +20,7 @@ from methods.registry import code_of_parts, codes_named
 from methods.training import TRAININGS, TrainingConfig, TrainingEntry
 from methods.work import Needs
 from ragmeter import yaml_source
+from ragmeter.grid import GRID_DESCRIPTION
 from ragmeter.yaml_source import Source
 
 CHECKPOINT = "checkpoint"
@@ -36,6 +37,7 @@ class TrainingSpec(BaseModel):
     name: str | None = Field(None, description="what methods call it; default: id")
     seeds: list[int] | None = Field(None, min_length=1, description="default: the experiment's own")
     config: dict[str, Any] = Field(default_factory=dict, description="its options; `preset` lays named ones below")
+    grid: dict[str, list[Any]] | list[str] | None = Field(default=None, description=GRID_DESCRIPTION)
 
 
 @dataclass(frozen=True)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, get_args
 
 import yaml
@@ -17,9 +17,19 @@ from results.store.redaction import echoed, without_secrets
 
 @dataclass(frozen=True)
 class Source(Located):
-    """A parsed YAML file with its text."""
+    """A parsed YAML file with its text.
+
+    Attributes:
+        names: How errors name a list item that stands elsewhere in the file, by its path (see `ragmeter.grid`).
+    """
 
     text: str
+    names: Mapping[Path, str] = field(default_factory=dict)
+
+    def dotted(self, path: Sequence[str | int]) -> str:
+        """Return a path as errors show it, with the item's place in the file."""
+        name = self.names.get(tuple(path[:2]))
+        return super().dotted(path) if name is None else super().dotted((name, *path[2:]))
 
 
 def read(text: str, name: str) -> Source:

@@ -9,12 +9,9 @@ import resource
 import shutil
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
 from functools import cache, lru_cache
-from importlib import _bootstrap  # type: ignore[attr-defined]
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -55,31 +52,16 @@ LONG = {
     "tests/benchmarks/test_text_batch.py": "many texts, one by one",
 }
 """Tests that may take longer than `--cpu-limit`: how their ids begin, and why."""
-_modules, _apart_s, _slow, _began = 0, 0.0, dict[str, float](), pytest.StashKey[float]()
-_import, _thread = _bootstrap._find_and_load, threading.local()
+MANY = 100
+"""A test that imports so many modules is the first to need a library; its time is not its own and not measured."""
+_modules, _shared_s, _slow = 0, 0.0, dict[str, float]()
+_began = pytest.StashKey[tuple[float, int]]()
 
 
-def _cpu_s(own: float | None = None) -> float:
-    """CPU seconds of this process, or `own` ones, and of its ended children."""
+def _cpu_s() -> float:
+    """Return the CPU seconds of this process and of its ended children."""
     children = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return (time.process_time() if own is None else own) + children.ru_utime + children.ru_stime
-
-
-@contextmanager
-def _apart() -> Iterator[None]:
-    """What this thread does here is counted to no test: one of them is the first that imports a library."""
-    global _apart_s
-    outermost, began, _thread.inside = not getattr(_thread, "inside", False), _cpu_s(time.thread_time()), True
-    try:
-        yield
-    finally:
-        if outermost:
-            _apart_s += _cpu_s(time.thread_time()) - began
-            _thread.inside = False
-
-
-# Python asks this function for what is not imported yet, and for nothing else.
-_bootstrap._find_and_load = _apart()(_import)
+    return time.process_time() + children.ru_utime + children.ru_stime
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -93,17 +75,26 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_fixture_setup(fixturedef: pytest.FixtureDef[Any]) -> Iterator[None]:
-    """What tests of all files share is made by whichever is the first."""
-    with _apart() if fixturedef.scope == "session" else nullcontext():
+    """Measure what tests of all files share: whichever test is the first to need it makes it."""
+    global _shared_s
+    began, shared = _cpu_s(), _shared_s
+    try:
         return (yield)
+    finally:
+        if fixturedef.scope == "session":
+            # Fixtures may need each other: the outermost one counts.
+            _shared_s = shared + _cpu_s() - began
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
-    """The last report of a test says its seconds, and fails where they are too many."""
+    """Put a test's seconds into its last report, and fail it if they are too many."""
     report: Any = yield
     if call.when == "teardown" and _began in item.stash:
-        taken, limit = _cpu_s() - _apart_s - item.stash[_began], item.config.getoption("cpu_limit")
+        began, modules = item.stash[_began]
+        taken, limit = _cpu_s() - _shared_s - began, item.config.getoption("cpu_limit")
+        if len(sys.modules) > modules + MANY:
+            return report
         report.user_properties.append(("cpu_s", taken))
         if limit is not None and taken > limit and report.passed and not item.nodeid.startswith(tuple(LONG)):
             report.outcome = "failed"
@@ -129,11 +120,11 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     Every training loop ends with one, which costs half a second where PyTorch and transformers are loaded.
     """
     global _modules
-    if len(sys.modules) > _modules + 100:
+    if len(sys.modules) > _modules + MANY:
         gc.collect()
         gc.freeze()
         _modules = len(sys.modules)
-    item.stash[_began] = _cpu_s() - _apart_s
+    item.stash[_began] = _cpu_s() - _shared_s, len(sys.modules)
 
 
 def pytest_unconfigure() -> None:

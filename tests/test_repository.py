@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.core import errors
+from leaderboard import server
 from ragmeter.cli import doctor, main
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -197,20 +198,25 @@ def test_our_packages_are_those_beside_ragmeter_in_a_session_and_in_commands(use
     session = _there(
         users_folder, "-c", "from ragmeter import UserError; import results.store.redaction as r; print(UserError.__module__, r.__file__)"
     )
-    assert session.stdout.split() == ["benchmarks.core.errors", str(ROOT / "results" / "redaction.py")], session.stderr
+    assert session.stdout.split() == ["benchmarks.core.errors", str(ROOT / "results" / "store" / "redaction.py")], session.stderr
     wrong = _there(users_folder, "-m", "ragmeter.cli", "frobnicate", "--json")
     assert wrong.returncode == 2
     assert json.loads(wrong.stderr)["error"]["what"] == "there is no command 'frobnicate'"
 
 
 @pytest.mark.slow
-def test_our_packages_are_those_beside_ragmeter_on_pages(users_folder: Path) -> None:
+def test_our_packages_are_those_beside_ragmeter_on_pages(users_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    app = ROOT / "leaderboard" / "pages" / "app.py"
     code = (
         "from streamlit.testing.v1 import AppTest\n"
-        f"page = AppTest.from_file({str(ROOT / 'leaderboard' / 'pages' / 'app.py')!r}, default_timeout=60).run()\n"
+        f"page = AppTest.from_file({str(app)!r}, default_timeout=60).run()\n"
         "print([error.message for error in page.exception])"
     )
-    done = _there(users_folder, "-c", code)
+    monkeypatch.setenv("PYTHONPATH", str(users_folder))
+    python = server.command(8501, "127.0.0.1", False)[:2]  # as the server starts
+    done = subprocess.run(
+        [*python, "-c", code], cwd=users_folder, capture_output=True, text=True, env=server._environment(users_folder), check=False
+    )
     assert done.stdout.splitlines()[-1:] == ["[]"], done.stderr
 
 
@@ -250,7 +256,7 @@ def test_a_test_above_the_limit_of_cpu_time_fails_unless_it_is_listed(options: l
         f"spec = importlib.util.spec_from_file_location('shared', {str(ROOT / 'tests' / 'conftest.py')!r})\n"
         "shared = importlib.util.module_from_spec(spec)\n"
         "spec.loader.exec_module(shared)\n"
-        "shared.SLOW_S, shared.LONG = 0.06, {'test_it.py::test_listed': 'why'}\n"
+        "shared.SLOW_S, shared.MANY, shared.LONG = 0.06, 0, {'test_it.py::test_listed': 'why'}\n"
         "globals().update(vars(shared))\n"
     )
     (tmp_path / "pytest.ini").write_text("[pytest]\naddopts = -p no:cacheprovider --import-mode=importlib\n")

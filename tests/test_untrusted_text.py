@@ -18,13 +18,15 @@ from pydantic import BaseModel
 
 from benchmarks import registry
 from benchmarks.core.errors import UserError
+from benchmarks.io.judged import Kind, read_table
 from benchmarks.registry import DataReference
 from benchmarks.settings import Setting
 from benchmarks.text import is_abstention
 from benchmarks.worlds.dataset import WorldsConfig
 from judges import metric
 from judges.llm import ask, grounding, reading
-from methods.baselines.end_to_end import program, self_ask, self_rag
+from methods import program
+from methods.baselines.end_to_end import self_ask, self_rag
 from methods.baselines.rerank import replies
 from methods.gpr import questions
 from methods.graphs import augmented_queries, extraction, knowledge_graph
@@ -33,7 +35,7 @@ from methods.readers import extract
 from methods.sark import lists
 from ragmeter import experiment
 from ragmeter.show import console
-from results.formats import trec, trec_eval
+from results.formats import trec
 from results.formats.predictions import FORMATS
 from results.offered import LIMITS
 from results.store import failures, redaction
@@ -165,9 +167,9 @@ def test_parser_takes_linear_time_and_raises_only_user_errors(name: str) -> None
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("read", [trec_eval.read_run, trec_eval.read_qrels])
-def test_reader_of_a_file_takes_linear_time_and_raises_only_user_errors(read: Callable[[Path], Any], tmp_path: Path) -> None:
-    require_linear(_from_file(read, tmp_path))
+@pytest.mark.parametrize("kind", ["run", "qrels"])
+def test_reader_of_a_file_takes_linear_time_and_raises_only_user_errors(kind: Kind, tmp_path: Path) -> None:
+    require_linear(_from_file(lambda path: read_table(path, kind), tmp_path))
 
 
 def test_json_is_repaired_up_to_the_depth_that_we_ask_for() -> None:

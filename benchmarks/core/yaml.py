@@ -32,8 +32,12 @@ class Located:
         known = tuple(path)
         while known and known not in self.lines:
             known = known[:-1]
-        dotted = ".".join(map(str, path))
+        dotted = self.dotted(path)
         return f"{self.name}:{self.lines.get(known, 1)}" + (f" ({dotted})" if dotted else "")
+
+    def dotted(self, path: Sequence[str | int]) -> str:
+        """Return a path as errors show it."""
+        return ".".join(map(str, path))
 
 
 _WRITTEN = "check the indentation, brackets and quotes there and in the line before it"

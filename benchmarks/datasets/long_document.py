@@ -31,6 +31,9 @@ CHUNK_WORDS = 512
 """Words of a passage, as in ARK's evaluation; its windows overlap by `PAPER_OVERLAP`."""
 PAPER_OVERLAP = 12
 
+LISTED = "listed"
+"""Key of `Question.metadata`: the answers as the file lists them, kept if blank ones were left out of the gold."""
+
 NOTES = {
     "questions_without_gold": "{n} questions have no gold answer in the file and cannot be scored",
     "blank_answers": "{n} blank answers beside others were left out of the gold",
@@ -208,7 +211,7 @@ class Shelf:
 
 
 def gold(record: Record, name: str = "answers", *, words: bool = True) -> tuple[tuple[str, ...], Counter[str]]:
-    """The answers of a record without blank ones, and what was met.
+    """Return the answers of a record as listed but without blank ones, and what was met.
 
     Args:
         record: The record.

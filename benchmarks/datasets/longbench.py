@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from benchmarks.core.errors import UserError
-from benchmarks.datasets.long_document import Cut, LongDocumentConfig, Row, answer_type, assemble, character_chunks, gold
+from benchmarks.datasets.long_document import LISTED, Cut, LongDocumentConfig, Row, answer_type, assemble, character_chunks, gold
 from benchmarks.registry import Benchmark, DataReference, DatasetCard, register
 from benchmarks.schema import Question
 from benchmarks.sources import Record, find_files, refuse_other_dataset
@@ -174,6 +174,16 @@ SIZES: Mapping[str, int] = {name: a_set.size for name, a_set in SETS.items()} | 
 """Questions of each subset's only split."""
 
 
+LENGTHS = ("0-4k", "4-8k", "8k+")
+"""Ranges of lengths, by the authors' count, over each of which LongBench-E reports a mean."""
+
+
+def bucket_of(question: Question) -> str:
+    """Return the range of lengths that a question of an `_e` set belongs to."""
+    length = float(question.metadata.get("length", "inf"))
+    return LENGTHS[0] if length < 4000 else LENGTHS[1] if length < 8000 else LENGTHS[2]
+
+
 def set_of(subset: str) -> Set:
     """The set that a subset is, or is a variant of."""
     return SETS[subset.removesuffix(_EVEN)]
@@ -238,6 +248,8 @@ def load(reference: DataReference, config: LongDocumentConfig) -> Benchmark:
         _require_set(record, subset)
         answers, counts = gold(record, words=a_set.metric.startswith("f1"))
         known = {name: record.fields.get(name) for name in ("length", "all_classes")}
+        if counts["blank_answers"] or counts["questions_without_gold"]:
+            known[LISTED] = record.answers("answers")
         if a_set.metric == CLASS:
             known["all_classes"] = record.texts("all_classes")
         text = record.text("input", a_set.task or None)

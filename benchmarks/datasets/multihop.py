@@ -174,6 +174,10 @@ class Parsed:
     record: Record
 
 
+TITLES = "titles"
+"""Key of `Question.metadata`: titles of the positives by id, kept if the corpus is not the records' own paragraphs."""
+
+
 def absent_passage(title: str) -> str:
     """The id of a positive of which only the title is known; no passage can have it."""
     return content_id("p", "absent", title)
@@ -226,6 +230,8 @@ def assemble(
         own = {p.id for p in parsed.passages} if config.corpus is None else set()
         if not own.issuperset(parsed.question.evidence):
             unsure[len(questions)] = parsed.titles
+        if config.corpus is not None and parsed.titles:
+            parsed.question = replace(parsed.question, metadata={**parsed.question.metadata, TITLES: parsed.titles})
         questions.append(parsed.question)
         counts.update(parsed.counts)
         builder.add(parsed.passages)

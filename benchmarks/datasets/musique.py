@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from sys import intern
 from typing import Any
 
 from benchmarks.core.errors import UserError
+from benchmarks.core.fingerprint import content_id
 from benchmarks.datasets.multihop import MultiHopConfig, Parsed, assemble, gold_answers
 from benchmarks.registry import Benchmark, DataReference, DatasetCard, register
 from benchmarks.schema import Passage, PassageIds, Question, passage_id
@@ -62,6 +63,8 @@ HUB = {
     for subset, folder in (("ans", "answerable"), ("full", "default"))
     for split, stem in (("train", "train"), ("dev", "validation"), ("test", "test"))
 }
+PARAGRAPHS = "paragraphs"
+"""Key of `Question.metadata`, see `numbered_paragraphs`."""
 _HOPS = re.compile(r"(\d+)hop\d*__")
 
 
@@ -70,17 +73,17 @@ def load(reference: DataReference, config: MultiHopConfig) -> Benchmark:
     """Read a split from the authors' file or the hub's copy of it.
 
     `type` is the number of hops (`2hop`), from the id's prefix or else from the decomposition. `metadata` keeps
-    `native_id` where the id was changed, `shape` (the id's prefix, `3hop1`), `decomposition` (gold), and `paragraphs`
-    (ids in the record's order) where one stands twice.
+    `native_id` if the id was changed, `shape` (the id's prefix, `3hop1`), `decomposition` (gold), and `paragraphs` (see
+    `numbered_paragraphs`) unless the candidates in their order are the paragraphs 0, 1, 2 ….
 
     Raises:
         UserError: The file is not found, or is not what was asked for.
     """
     paths = find_files(reference, config, card=CARD, folders=FOLDERS, patterns=FILES, hub=HUB)
-    return assemble(reference, VERSION, CARD, config, paths, _parser(reference))
+    return assemble(reference, VERSION, CARD, config, paths, _parser(reference, pooled=config.corpus is not None))
 
 
-def _parser(reference: DataReference) -> Callable[[Record], Parsed]:
+def _parser(reference: DataReference, *, pooled: bool) -> Callable[[Record], Parsed]:
     split, full = reference.split or "dev", reference.subset == "full"
     unlabeled: Counter[str] = Counter()
 
@@ -95,7 +98,8 @@ def _parser(reference: DataReference) -> Callable[[Record], Parsed]:
                 where=record.where,
                 try_this=f"ask for musique/full:{split}",
             )
-        passages, supporting = _paragraphs(record, gold=split != "test")
+        passages, numbers, supporting = _paragraphs(record, gold=split != "test")
+        evidence = tuple(dict.fromkeys(passages[position].id for position in supporting))
         candidates = PassageIds(dict.fromkeys(passage.id for passage in passages))
         answers = gold_answers(record, split)
         aliases = record.texts("answer_aliases", ())
@@ -108,22 +112,22 @@ def _parser(reference: DataReference) -> Callable[[Record], Parsed]:
         identifier = native
         if not answerable:
             identifier = f"{native}~unanswerable"
-            metadata |= {"answers": answers, "aliases": aliases, "partial_evidence": supporting}
-            answers, aliases, supporting = (), (), ()
+            metadata |= {"answers": answers, "aliases": aliases, "partial_evidence": evidence}
+            answers, aliases, evidence = (), (), ()
         elif full and "answerable" not in record.fields:
             unlabeled[native] += 1
             if unlabeled[native] == 2:
                 identifier = f"{native}~2"
         if identifier != native:
             metadata["native_id"] = native
-        if len(candidates) < len(passages):
-            metadata["paragraphs"] = tuple(passage.id for passage in passages)
+        if pooled or len(candidates) < len(passages) or numbers != list(range(len(passages))):
+            metadata[PARAGRAPHS] = _named([passage.id for passage in passages], numbers, supporting)
         question = Question(
             id=identifier,
             text=record.worded("question"),
             answers=answers,
             aliases={answers[0]: aliases} if answers and aliases else {},
-            evidence=supporting,
+            evidence=evidence,
             type=intern(f"{hops}hop") if hops else "",
             answerable=answerable,
             group=native if full and split != "test" else None,
@@ -138,16 +142,50 @@ def _parser(reference: DataReference) -> Callable[[Record], Parsed]:
     return parse
 
 
-def _paragraphs(record: Record, *, gold: bool) -> tuple[list[Passage], tuple[str, ...]]:
-    """The paragraphs in the file's order, and the ids of the supporting ones."""
-    passages, supporting = [], []
-    for i, item in enumerate(record.field("paragraphs", list)):
+def _paragraphs(record: Record, *, gold: bool) -> tuple[list[Passage], list[int], list[int]]:
+    """Read the paragraphs: in the file's order, the number `idx` of each, and the positions of the supporting ones.
+
+    Copies of the dataset that leave `idx` out number the paragraphs in their order.
+    """
+    passages, numbers, supporting = list[Passage](), list[int](), list[int]()
+    items = record.field("paragraphs", list)
+    numbered = any(isinstance(item, dict) and "idx" in item for item in items)
+    for i, item in enumerate(items):
         part = Record(record.expect(item, f"paragraphs[{i}]", dict), record.path, f"{record.position}, paragraph {i}")
         title, text = part.text("title"), part.text("paragraph_text")
+        number = part.field("idx", int) if numbered else i
+        if number in numbers:
+            raise part.problem(f"idx {number} is the number of two paragraphs", "idx", "a number of its own in each paragraph")
+        numbers.append(number)
         passages.append(Passage(passage_id(title, text), title, text))
         if part.field("is_supporting", bool, None if gold else False):
-            supporting.append(passages[-1].id)
-    return passages, tuple(dict.fromkeys(supporting))
+            supporting.append(i)
+    return passages, numbers, supporting
+
+
+def _named(ids: Sequence[str], numbers: Sequence[int], supporting: Sequence[int]) -> dict[int, tuple[str, bool]]:
+    """Give each paragraph the id under which a prediction file claims it, and say whether it supports the answer.
+
+    If a text stands twice in a record, only one copy keeps the passage's id, the first supporting one if there is any:
+    the official script compares numbers, so the other copy is another paragraph.
+    """
+    keeper = {ids[at]: at for at in reversed((*supporting, *range(len(ids))))}
+    return {
+        number: (ids[at] if keeper[ids[at]] == at else content_id("p", "copy", ids[at], str(number)), at in supporting)
+        for at, number in enumerate(numbers)
+    }
+
+
+def numbered_paragraphs(question: Question) -> Mapping[int, tuple[str, bool]] | None:
+    """Return the paragraphs of a question by `idx`: the id under which each is claimed, and whether it supports the answer.
+
+    None if the question has no paragraphs of its own.
+    """
+    held: Mapping[int, tuple[str, bool]] | None = question.metadata.get(PARAGRAPHS)
+    if held is not None or question.candidates is None:
+        return held
+    evidence = set(question.evidence or question.metadata.get("partial_evidence", ()))
+    return {number: (identifier, identifier in evidence) for number, identifier in enumerate(question.candidates)}
 
 
 def _decomposition(record: Record) -> tuple[dict[str, Any], ...]:

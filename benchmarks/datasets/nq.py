@@ -140,7 +140,7 @@ def _csv_records(path: Path) -> Iterator[Record | BadRecord]:
 
 
 def _csv(record: Record, split: str) -> Parsed:
-    answers = tuple(dict.fromkeys(_literal(record)))
+    answers = tuple(_literal(record))
     text = record.worded("question")
     return Parsed(Question(_hashed(text), text, _gold(record, split, answers, "answers")), record)
 
@@ -179,7 +179,7 @@ def _kilt(record: Record, split: str) -> Parsed:
     question = Question(
         identifier,
         record.worded("input"),
-        _gold(record, split, tuple(dict.fromkeys(answers)), "output"),
+        _gold(record, split, tuple(answers), "output"),
         metadata={"provenance": tuple(provenance)} if provenance else {},
     )
     return Parsed(question, record, has_id=True)

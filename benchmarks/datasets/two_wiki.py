@@ -15,7 +15,7 @@ from benchmarks.registry import Benchmark, DataReference, DatasetCard, register
 from benchmarks.schema import Triple
 from benchmarks.sources import Record, find_files, read_records, refuse_other_dataset
 
-VERSION = 1
+VERSION = 2
 
 CARD = DatasetCard(
     title="2WikiMultihopQA",
@@ -72,8 +72,10 @@ def load(reference: DataReference, config: MultiHopConfig) -> Benchmark:
             raise record.problem(what, "evidences_id", "a list as long as evidences")
         answer_id = record.text("answer_id", "")
         metadata = {**parsed.question.metadata, "entity_ids": record.text("entity_ids", ""), "answer_id": answer_id, "evidences_id": ids}
-        if aliases and ids:
-            metadata["triple_aliases"] = tuple((aliases.get(h, ()), aliases.get(t, ())) for h, _, t in ids)
+        if aliases:
+            # Without ids the official script knows no other name, not even one of the answer.
+            entities = [(head, tail) for head, _, tail in ids] or [("", "")] * len(triples)
+            metadata["triple_aliases"] = tuple((aliases.get(head, ()), aliases.get(tail, ())) for head, tail in entities)
         known = aliases.get(answer_id, ())
         parsed.question = replace(
             parsed.question,

@@ -1,4 +1,4 @@
-"""Files of data repositories on the hub: pinned, verified, resumed, and offline from the cache alone.
+"""Files of data repositories on the hub: pinned, verified, and read from the cache if there is no network.
 
 `huggingface_hub` carries the bytes (it is what `datasets` itself fetches with, and shares its cache, token and
 endpoint: HF_HOME, HF_TOKEN, HF_ENDPOINT). The loaders read the files as they are instead of calling `load_dataset`,
@@ -8,316 +8,28 @@ fields with nulls, and forget the lines that errors must name.
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import json
-import logging
 import os
 import re
 import shutil
 import socket
 import sys
 import threading
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 from urllib.parse import urlsplit
 
-from filelock import FileLock
 from yaml import YAMLError
 
 from benchmarks.core.errors import Broke, MissingPackage, UserError
 from benchmarks.core.fingerprint import file_sha256
 from benchmarks.io.files import archive_of, archived, best, is_sharded, missing_shards
-
-# -- What can go wrong between here and the hub: tried again where that may help, and said in one sentence where not --
-
-
-T = TypeVar("T")
-
-TRIES = 5
-WAIT_S = 1.0
-"""Wait before the second try; doubled before each further one, unless the hub says how long (Retry-After)."""
-MOST_WAIT_S = 60.0
-PATIENCE_S = 20.0
-"""After so long no further try of what takes a moment where it works; transfers of files are taken up all the same."""
-CONNECT_S = 5.0
-"""How long a connection may take before the hub counts as unreachable."""
-KNOWN_S = 30.0
-"""How long it is remembered whether a hub could be reached."""
-
-_PASSING = {408, 429, 500, 502, 503, 504}
-_TRANSPORTS = {"httpx", "httpx2", "requests", "urllib3", "httpcore", "httpcore2"}
-"""Libraries that huggingface_hub has spoken HTTP with over its versions; their errors mean the connection."""
-
-
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """What is asked for, as errors name it: a repository at a revision of a hub, and which of its files, if one."""
-
-    repository: str
-    revision: str
-    endpoint: str
-    file: str | None = None
-
-
-def ask(call: Callable[[], T], wanted: Wanted) -> T:
-    """What a call to the hub returns; tried again while it fails in ways that pass.
-
-    Raises:
-        UserError: There is no such thing, or access to it must be asked for.
-        Broke: The hub cannot be reached or fails, or the disk is full.
-    """
-    _require_connection(wanted)
-    _announce(wanted)
-    began = time.monotonic()
-    for number in range(TRIES):
-        try:
-            with _quiet():
-                return call()
-        except Exception as error:
-            late = wanted.file is None and time.monotonic() - began > PATIENCE_S
-            if number == TRIES - 1 or late or not _passes(error):
-                message = _message(error, wanted)
-                if message is None:
-                    raise
-                raise message from error
-            wait = min(_wait(error, number), MOST_WAIT_S)
-        time.sleep(wait)
-    raise AssertionError("the last try returns or raises")
-
-
-def behind_proxy() -> bool:
-    """Whether requests go to a proxy, which then finds the hub or does not."""
-    from urllib.request import getproxies
-
-    return bool({"http", "https", "all"} & set(getproxies()))
-
-
-_reached: dict[str, tuple[float, OSError | None]] = {}
-"""By endpoint: when it was last tried to be reached, and what stood in the way."""
-_announced: set[str] = set()
-
-
-def _require_connection(wanted: Wanted) -> None:
-    """Stop where no connection comes about: the hub's own library would try for minutes, and say so each time."""
-    if behind_proxy():
-        return
-    when, problem = _reached.get(wanted.endpoint, (float("-inf"), None))
-    if time.monotonic() - when > KNOWN_S:
-        problem = _problem(wanted.endpoint)
-        _reached[wanted.endpoint] = (time.monotonic(), problem)
-    if problem is not None:
-        raise _unreachable(wanted, problem) from problem
-
-
-def _problem(endpoint: str) -> OSError | None:
-    try:
-        at = urlsplit(endpoint)
-        port = at.port or (80 if at.scheme == "http" else 443)
-    except ValueError as error:
-        return OSError(str(error))
-    for number in range(2):
-        try:
-            socket.create_connection((at.hostname or "", port), CONNECT_S).close()
-        except OSError as error:
-            problem = error
-            if isinstance(error, TimeoutError):
-                break
-            if number == 0:
-                time.sleep(WAIT_S)
-        else:
-            return None
-    return problem
-
-
-def _announce(wanted: Wanted) -> None:
-    """One line for each repository that is asked for: it may take a while."""
-    if wanted.repository in _announced or os.environ.get("HF_HUB_DISABLE_PROGRESS_BARS") == "1":
-        return
-    _announced.add(wanted.repository)
-    if sys.stderr.isatty():
-        sys.stderr.write(f"asking the hub for {wanted.repository} …\n")
-
-
-_LOGGERS = ("huggingface_hub", "httpx")
-_levels_lock = threading.Lock()
-_levels: list[dict[str, int]] = []
-"""What the libraries' loggers were set to, once for every call to the hub that is under way."""
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Inside, the hub's libraries say nothing of what they try again: what comes of it is said here."""
-    with _levels_lock:
-        loggers = [logging.getLogger(name) for name in _LOGGERS]
-        _levels.append(_levels[0] if _levels else {logger.name: logger.level for logger in loggers})
-        for logger in loggers:
-            logger.setLevel(logging.ERROR)
-    try:
-        yield
-    finally:
-        with _levels_lock:
-            before = _levels.pop()
-            if not _levels:
-                for name, level in before.items():
-                    logging.getLogger(name).setLevel(level)
-
-
-def _passes(error: BaseException) -> bool:
-    """Whether a second try may succeed."""
-    status = _status(error)
-    return status in _PASSING if status is not None else _is_connection(error)
-
-
-def _status(error: BaseException) -> int | None:
-    code = getattr(getattr(error, "response", None), "status_code", None)
-    return code if isinstance(code, int) else None
-
-
-def _is_connection(error: BaseException) -> bool:
-    if type(error).__module__.partition(".")[0] in _TRANSPORTS:
-        return True
-    # huggingface_hub hides a lost connection behind "not found in the cache", and a short answer in an OSError.
-    cause = error.__cause__
-    if cause is not None and type(error).__name__ == "LocalEntryNotFoundError":
-        return _passes(cause)
-    return "Consistency check failed" in str(error)
-
-
-def _wait(error: BaseException, number: int) -> float:
-    headers: Any = getattr(getattr(error, "response", None), "headers", {})
-    try:
-        return float(headers.get("Retry-After", ""))
-    except ValueError:
-        return WAIT_S * 2.0**number
-
-
-def _unreachable(wanted: Wanted, reason: object) -> Broke:
-    return Broke(
-        f"the hub cannot be reached for {wanted.file or wanted.repository}: {reason}",
-        where=f"{wanted.endpoint}/datasets/{wanted.repository}",
-        try_this="check the connection and HF_ENDPOINT; files that are here already need none (set path to them)",
-    )
-
-
-def _message(error: Exception, wanted: Wanted) -> UserError | None:
-    """The error to show, None for one that is not the hub's."""
-    repository, revision, file = wanted.repository, wanted.revision, wanted.file
-    kinds = {kind.__name__ for kind in type(error).__mro__}
-    page = f"{wanted.endpoint}/datasets/{repository}"
-    status = _status(error)
-    if "GatedRepoError" in kinds or status == 403:
-        return UserError(
-            f"access to {repository} must be asked for: it is gated",
-            where=page,
-            try_this="accept its terms on that page, then log in with `hf auth login`, or set HF_TOKEN",
-        )
-    if "RevisionNotFoundError" in kinds:
-        return UserError(f"{repository} has no revision {revision!r}", where=page, try_this="set revision to a commit, tag or branch")
-    if "RepositoryNotFoundError" in kinds or status == 401:
-        return UserError(
-            f"the hub has no data repository {repository!r}, or it is private",
-            where=page,
-            try_this="correct the id; for a private one log in with `hf auth login`, or set HF_TOKEN",
-        )
-    if "EntryNotFoundError" in kinds and "LocalEntryNotFoundError" not in kinds:
-        return UserError(f"{repository} has no file {file!r} at revision {revision}", where=page)
-    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return Broke(
-            f"the disk is full: {file or repository} could not be written",
-            where=error.filename or page,
-            try_this="make room there, or set HF_HOME to a folder on another disk",
-        )
-    if status == 429:
-        return Broke(
-            "the hub refuses further requests for now (429)",
-            where=page,
-            try_this="wait, or log in with `hf auth login`: known users are allowed more",
-        )
-    if status is not None:
-        return Broke(f"the hub fails with status {status}, after {TRIES} tries", where=page, try_this="try again later")
-    if _is_connection(error) or "OfflineModeIsEnabled" in kinds or "LocalEntryNotFoundError" in kinds:
-        reason = (str(error.__cause__ or error).strip() or type(error).__name__).splitlines()[0]
-        return _unreachable(wanted, reason)
-    if isinstance(error, OSError):
-        return Broke(f"{file or repository} could not be kept: {error.strerror or error}", where=error.filename or page)
-    if "HFValidationError" in kinds:
-        return UserError(f"{repository!r} is not the id of a repository: {str(error).splitlines()[0]}", where=page)
-    return None
-
-
-# -- Downloads that outlive the process: what came of a file stays under its hash, and the rest is asked for by Range --
-# huggingface_hub resumes within a process alone. What is half there is named by the hash that the hub states of the
-# whole: when the file changes on the hub its hash does, so that the beginning of one is never taken for that of another.
-
-
-WORTH_BYTES = 1 << 20
-"""Smaller files are fetched anew."""
-
-
-def part_of(folder: Path, digest: str) -> Path:
-    """Where the beginning of a file is kept until all of it is there.
-
-    Args:
-        folder: Of the repository in the cache.
-        digest: What the hub states of the file: its blob's name in the cache.
-    """
-    return folder / "ragmeter" / "parts" / digest
-
-
-def bring(library: Any, url: str, folder: Path, digest: str, size: int, is_whole: Callable[[Path], bool]) -> None:
-    """Put a file among a repository's blobs, where the cache finds it; go on where an earlier process was.
-
-    Files that the hub serves in chunks of its own (Xet) are left to the library, which fetches them so.
-
-    Args:
-        library: huggingface_hub.
-        url: Of the file.
-        folder, digest: As of `part_of`.
-        size: Bytes of the whole.
-        is_whole: Whether a file is what the hub states.
-    """
-    blob, part = folder / "blobs" / digest, part_of(folder, digest)
-    metadata = library.get_hf_file_metadata(url)
-    if metadata.etag != digest or (metadata.xet_file_data is not None and library.utils.is_xet_available()):
-        return
-    part.parent.mkdir(parents=True, exist_ok=True)
-    with FileLock(f"{part}.lock"):
-        if blob.exists():
-            return
-        began = _held(part, size)
-        _complete(library, url, part, size)
-        if began and not is_whole(part):
-            # Beginning and end are not of one file, whoever spoilt it.
-            part.unlink()
-            _complete(library, url, part, size)
-        blob.parent.mkdir(parents=True, exist_ok=True)
-        os.replace(part, blob)
-
-
-def _held(part: Path, size: int) -> int:
-    """Bytes that are there; a part that is longer than the whole goes."""
-    held = part.stat().st_size if part.exists() else 0
-    if held > size:
-        part.unlink()
-        return 0
-    return held
-
-
-def _complete(library: Any, url: str, part: Path, size: int) -> None:
-    """Fetch what is missing; a server that ignores what was asked for sends all, which then takes the part's place."""
-    part.touch()
-    with part.open("r+b") as file:
-        held = file.seek(0, os.SEEK_END)
-        if held < size:
-            headers = library.utils.build_hf_headers()
-            library.file_download.http_get(url, file, resume_size=held, headers=headers, expected_size=size)
-
+from benchmarks.io.hub_faults import Wanted, ask, behind_proxy
 
 OFFLINE_VARIABLES = ("RAGMETER_OFFLINE", "HF_HUB_OFFLINE")
 """Environment variables that forbid the network; the second is huggingface_hub's own."""
@@ -406,36 +118,15 @@ def go_offline() -> None:
     """Forbid the network to this process and those that it starts, models' libraries included."""
     for name in OFFLINE_VARIABLES:
         os.environ[name] = "1"
-    constants = sys.modules.get("huggingface_hub.constants")
-    if constants is not None:
-        # It read the environment when it was imported.
-        constants.HF_HUB_OFFLINE = True  # type: ignore[attr-defined]
 
 
-_switching = threading.Lock()
-_switched: list[bool] = []
-"""What the hub's library was set to before, once for every block inside which it is offline."""
+def use_cache_if_unreachable() -> None:
+    """Keep the hub's library to its cache if the hub's name has no address; it would retry for a minute otherwise.
 
-
-@contextmanager
-def offline_where_unreachable() -> Iterator[None]:
-    """Inside, use the cache alone where the hub's name has no address: its own libraries go on trying for a minute."""
-    from huggingface_hub import constants
-
-    if _has_address():
-        yield
-        return
-    with _switching:
-        _switched.append(constants.HF_HUB_OFFLINE)
-        constants.HF_HUB_OFFLINE = True
-    try:
-        yield
-    finally:
-        with _switching:
-            # The first that went in found what holds outside; blocks of other threads may end in any order.
-            before = _switched.pop()
-            if not _switched:
-                constants.HF_HUB_OFFLINE = before
+    The library reads the variable when it is imported. Later calls therefore change nothing.
+    """
+    if "huggingface_hub" not in sys.modules and not _has_address():
+        os.environ[OFFLINE_VARIABLES[1]] = "1"
 
 
 def _has_address() -> bool:
@@ -541,6 +232,10 @@ def notes(fetched: Sequence[Fetched]) -> tuple[str, ...]:
     )
 
 
+_NAMED = 6
+"""How many patterns an error names."""
+
+
 def _chosen(repository: str, patterns: Sequence[str], listing: _Listing) -> tuple[str, ...]:
     names = best(listing.files, patterns)
     where = f"{repository} at {listing.commit}"
@@ -549,7 +244,7 @@ def _chosen(repository: str, patterns: Sequence[str], listing: _Listing) -> tupl
     if not names:
         held = ", ".join(sorted(listing.files)[:12])
         raise UserError(
-            f"the repository {repository} has no file {' or '.join(patterns)}",
+            f"the repository {repository} has no file {' or '.join(patterns[:_NAMED])}{' …' if len(patterns) > _NAMED else ''}",
             where=where,
             try_this=f"it holds {held}" if held else "it is empty at this revision",
         )
@@ -629,7 +324,7 @@ def _cached_files(repository: str, commit: str, revision: str) -> dict[str, Stat
 
 def _not_cached(what: str, repository: str) -> UserError:
     return UserError(
-        f"{what} is not in the cache, and the network is forbidden (offline)",
+        f"{what} is not in the cache, and the hub is not asked (offline, or it has no address)",
         where=str(_folder(repository)),
         try_this="fetch it once without --offline (RAGMETER_OFFLINE, HF_HUB_OFFLINE), or set path to the authors' file",
     )
@@ -660,12 +355,8 @@ def _file(repository: str, commit: str, name: str, stated: Stated) -> Path:
 
 def _download(repository: str, commit: str, name: str, stated: Stated) -> Path:
     library = _library()
-    digest = stated.sha256 or stated.git
 
     def downloaded() -> str:
-        if stated.size >= WORTH_BYTES and digest:
-            url = library.hf_hub_url(repository, name, repo_type="dataset", revision=commit, endpoint=endpoint())
-            bring(library, url, _folder(repository), digest, stated.size, lambda path: not _difference(path, stated))
         result: str = library.hf_hub_download(
             repository, name, repo_type="dataset", revision=commit, cache_dir=str(cache_folder()), endpoint=endpoint()
         )
@@ -723,16 +414,16 @@ def _remember(path: Path, text: str) -> None:
 def _library() -> Any:
     try:
         import huggingface_hub
+        from huggingface_hub.utils import logging
     except ImportError as error:
         raise MissingPackage("huggingface_hub", "hub", "data from the hub") from error
+    # It warns of each retry; `ask` reports the result.
+    logging.set_verbosity_error()
     return huggingface_hub
 
 
 def _api() -> Any:
     return _library().HfApi(endpoint=endpoint())
-
-
-# -- What a repository of the hub says of itself in its README, read the way `datasets` reads it --
 
 
 README = "README.md"

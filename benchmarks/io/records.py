@@ -81,12 +81,21 @@ def stream_json(path: Path, *, whole: bool = False) -> Iterator[Item]:
             yield from _lines(source)
 
 
-def _check_head(head: bytes, path: Path) -> int:
-    """The length of a byte order mark to skip."""
+def encoding_mark(head: bytes, path: Path) -> int:
+    """Return the length of a byte order mark to skip.
+
+    Raises:
+        UserError: It is that of another encoding than UTF-8.
+    """
     for mark, name in _MARKS.items():
         if head.startswith(mark):
             raise UserError(f"this file is {name}, not UTF-8", where=str(path), try_this=f"iconv -f {name} -t UTF-8")
-    skip = len(codecs.BOM_UTF8) if head.startswith(codecs.BOM_UTF8) else 0
+    return len(codecs.BOM_UTF8) if head.startswith(codecs.BOM_UTF8) else 0
+
+
+def _check_head(head: bytes, path: Path) -> int:
+    """The length of a byte order mark to skip."""
+    skip = encoding_mark(head, path)
     if not head[skip:].strip():
         raise UserError("this file is empty", where=f"{path}, line 1", try_this="fetch it again")
     return skip

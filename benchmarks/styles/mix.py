@@ -437,6 +437,8 @@ def _moved(question: Question, formal: Sequence[Passage], now: Sequence[Passage]
         question,
         candidates=None if question.candidates is None else tuple(passage.id for passage in now),
         evidence=tuple(ids.get(item, item) for item in question.evidence),
+        grades={ids.get(item, item): grade for item, grade in question.grades.items()},
+        excluded=tuple(ids.get(item, item) for item in question.excluded),
         supporting_facts=tuple(facts),
         # A passage may have other styles for other questions, so there is no longer one document.
         document_id=None,

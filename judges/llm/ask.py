@@ -12,23 +12,20 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from statistics import fmean
-from string import Template
 from typing import Any, ClassVar, Generic, Literal, TypeVar, get_args
 
 from pydantic import BaseModel, Field, create_model
 
-from benchmarks.core.errors import UserError
-from benchmarks.core.fingerprint import content_hash
 from benchmarks.schema import Question
 from judges.judge import JudgeCall, JudgeConfig, Parsed, Score, counting
 from judges.llm.abstention import gold_abstains
 from judges.llm.reading import read_word, refused
 from methods.api import Services
 from methods.flow import together
-from methods.models import template_text
 from methods.models.chat import ChatModel
 from methods.models.endpoint import Messages
 from methods.models.llm import AskingConfig, LocalConfig, llm_hash, llm_name, open_llm
+from methods.prompts import Prompt, Shipped
 from methods.work import CHARACTERS, Lengths, Needs, Use, Where, Work, ask, needs_of, tokens, unknown
 
 # -- Judged text is put between tags; here it is made unable to end them, or to pass for a verdict --
@@ -117,93 +114,27 @@ def _seen(char: str) -> str:
     return "" if unicodedata.category(char) == "Cf" else unicodedata.normalize("NFKC", char).casefold()
 
 
-# -- Prompts of judges: templates as text files, into which judged text is put so that it cannot break out --
-# A template is two parts with a line `---` between them, the system message and the user message. Placeholders are
-# written `$answer`, a dollar sign of one's own `$$`; judged text belongs between tags (`<answer>` … `</answer>`).
-
-
 EMPTY = "(empty)"
 """What stands between the tags where there is nothing to judge."""
 _TAG = re.compile(r"</?([A-Za-z][\w-]*)>")
 
 
-@dataclass(frozen=True, slots=True)
-class Shipped:
-    """A prompt that ships with a judge.
+@lru_cache(maxsize=64)
+def tags_of(template: str) -> frozenset[str]:
+    """Return the tags that a template uses."""
+    return frozenset(_TAG.findall(template))
 
-    Attributes:
-        name: Of its file in `templates`, without `.txt`.
-        needs: Placeholders that a template of one's own must have as well.
-        offers: Further placeholders that it may have.
+
+def fenced(prompt: Prompt, texts: Mapping[str, str], keys: Iterable[str] = ()) -> Messages:
+    """Return the conversation; what is put in is neutralized, so that it can end no tag.
+
+    Args:
+        prompt: The template.
+        texts: What is put in.
         keys: Keys of the JSON that it asks for, which judged text cannot hold then.
     """
-
-    name: str
-    needs: frozenset[str]
-    offers: frozenset[str] = frozenset()
-    keys: frozenset[str] = frozenset()
-
-
-@dataclass(frozen=True, slots=True)
-class Prompt:
-    """A template in its two parts.
-
-    Attributes:
-        system, user: Templates.
-        tags: The tags that they use.
-        keys: As in `Shipped`.
-    """
-
-    system: str
-    user: str
-    tags: frozenset[str]
-    keys: frozenset[str] = frozenset()
-
-    def messages(self, **texts: str) -> Messages:
-        """The conversation; what is put in is neutralized, and not searched for placeholders again."""
-        values = {name: neutralized(text, self.tags, self.keys).strip() or EMPTY for name, text in texts.items()}
-        messages = [{"role": "user", "content": Template(self.user).substitute(values)}]
-        if not self.system:
-            return messages
-        return [{"role": "system", "content": Template(self.system).substitute(values)}, *messages]
-
-
-def load_prompt(path: str | None, shipped: Shipped) -> Prompt:
-    """Read a template: one's own file, or the one that ships.
-
-    Raises:
-        UserError: The file cannot be read, lacks a placeholder, or names one that does not exist.
-    """
-    text = template_text("judges.llm", shipped.name, path)
-    system, mark, user = text.partition("\n---\n")
-    if not mark:
-        system, user = "", text
-    prompt = Prompt(system.strip(), user.strip(), frozenset(_TAG.findall(text)), shipped.keys)
-    _check(prompt, shipped, path or f"{shipped.name}.txt")
-    return prompt
-
-
-def prompt_hash(path: str | None, shipped: Shipped) -> str:
-    """A hash of the template's text, so that a judge with a changed prompt is another judge."""
-    return content_hash([template_text("judges.llm", shipped.name, path)])
-
-
-def _check(prompt: Prompt, shipped: Shipped, where: str) -> None:
-    known = shipped.needs | shipped.offers
-    names = " and ".join(f"${name}" for name in sorted(known))
-    used: set[str] = set()
-    for part in (prompt.system, prompt.user):
-        template = Template(part)
-        result = set(template.get_identifiers()) if template.is_valid() else {"$"}
-        if result - known:
-            raise UserError(
-                f"the prompt template holds the unknown placeholder {min(result - known)!r}",
-                where=where,
-                try_this=f"use {names}, and $$ for a dollar sign",
-            )
-        used |= result
-    if shipped.needs - used:
-        raise UserError(f"the prompt template lacks ${min(shipped.needs - used)}", where=where, try_this=f"put in {names}")
+    tags = tags_of(prompt.source)
+    return prompt.messages(**{name: neutralized(text, tags, keys).strip() or EMPTY for name, text in texts.items()})
 
 
 # -- Options that all judges share that ask a language model --
@@ -241,11 +172,13 @@ class AskingJudgeConfig(AskingConfig, JudgeConfig):
 class LLMJudgeConfig(AskingJudgeConfig):
     """Options of a judge whose prompt is a template of ours."""
 
-    # The template's text is hashed: `prompt_identity`.
+    # The template is hashed: `prompt_identity`.
     alongside: ClassVar[Mapping[str, Any]] = {**AskingJudgeConfig.alongside, "prompt": True}
 
     template: ClassVar[Shipped]
     """The prompt that ships."""
+    keys: ClassVar[frozenset[str]] = frozenset()
+    """Keys of the JSON that it asks for, beside those of all judges."""
 
     prompt: str | None = Field(None, description="a template file of one's own; null: the one that ships")
     max_answer_chars: int = Field(8_000, ge=1, description="longest judged text shown, in characters; what is cut is marked")
@@ -261,19 +194,18 @@ class LLMJudgeConfig(AskingJudgeConfig):
         Raises:
             UserError: The template cannot be read or used.
         """
-        return load_prompt(self.prompt, self.template)
+        return self.template.load(self.prompt)
 
     def work(self, lengths: Lengths, judgments: float, answer: float, shown: int = 1) -> Work:
         """A call a judgment, its prompt with question, gold, what is judged, and the gold document where it is shown."""
-        prompt = self.load()
-        length = tokens(prompt.system) + tokens(prompt.user) + lengths.question + lengths.answer
+        length = sum(map(tokens, self.load().texts)) + lengths.question + lengths.answer
         document = 2 * lengths.passage if getattr(self, "reference", None) == "document" else 0
         return ask(self.llm, judgments, length + document + shown * min(answer, self.max_answer_chars / CHARACTERS))
 
 
 def prompt_identity(config: LLMJudgeConfig) -> Mapping[str, Any]:
     """What beside its options decides what a judge is shown: the template's text and the rules of fencing."""
-    return {"prompt": prompt_hash(config.prompt, config.template), "fences": str(VERSION)}
+    return {"prompt": config.load().hash, "fences": str(VERSION)}
 
 
 # -- Cases put before a language model: every repetition of every prompt; what needs no opinion, without a call --
@@ -475,6 +407,10 @@ class CaseJudge(ABC, Generic[C]):
     async def ask_one(self, item: Any) -> list[JudgeCall]:
         """The calls made for an item."""
         return await self._asker.ask(self.cases(item))
+
+    def messages(self, **texts: str) -> Messages:
+        """Return the conversation about some texts."""
+        return fenced(self._prompt, texts, self.config.keys)
 
     @abstractmethod
     def cases(self, item: Any) -> list[Case]:

@@ -11,12 +11,13 @@ from pydantic import Field
 from benchmarks.schema import Question
 from judges.judge import Item, JudgeCall, Measure, PointJudge, Score, counting, register_judge
 from judges.llm.abstention import missing, rightly_declines
-from judges.llm.ask import Case, Golds, LLMJudgeConfig, Shipped, Worded, cut, gold_rule, gold_text, has_gold, mean_scores, prompt_identity
+from judges.llm.ask import Case, Golds, LLMJudgeConfig, Worded, cut, gold_rule, gold_text, has_gold, mean_scores, prompt_identity
 from judges.metric import Batch
 from judges.metric import parse as parse_metric
 from methods.api import Prediction
 from methods.flow import in_flight, one
 from methods.models.endpoint import Messages
+from methods.prompts import Shipped
 
 MATCH, PARTIAL, MISMATCH = "Match", "Partial", "Mismatch"
 VERDICTS = (MISMATCH, MATCH, PARTIAL)
@@ -40,7 +41,7 @@ MEASURES = (
 class MatchConfig(LLMJudgeConfig):
     """Options of the match judge."""
 
-    template: ClassVar[Shipped] = Shipped("match", frozenset(("question", "gold", "answer")), frozenset(("rule",)))
+    template: ClassVar[Shipped] = Shipped("judges.llm", "match", optional=frozenset(("rule",)))
     policy: ClassVar[frozenset[str]] = frozenset(("partial",))
 
     exact: Literal["squad", "strict", "none"] = Field(
@@ -96,7 +97,7 @@ class MatchJudge(Worded[MatchConfig]):
         return [Case(PART, self._messages(item))]
 
     def _messages(self, item: Item) -> Messages:
-        return self._prompt.messages(
+        return self.messages(
             question=item.question.text,
             gold=gold_text(item.question, self.config.golds),
             answer=cut(item.prediction.answer, self.config.max_answer_chars),

@@ -10,10 +10,11 @@ from pydantic import BaseModel, Field
 
 from judges.judge import AS_GIVEN, FIRST, NONE, SECOND, SWAPPED, TIE, JudgeCall, Pair, Parsed, register_judge
 from judges.llm.abstention import gold_abstains, rightly_declines, settled
-from judges.llm.ask import Case, CaseJudge, Golds, LLMJudgeConfig, Shipped, cut, gold_text, has_gold, prompt_identity
+from judges.llm.ask import Case, CaseJudge, Golds, LLMJudgeConfig, cut, gold_text, has_gold, prompt_identity
 from judges.llm.reading import read_criteria
 from methods.api import Prediction
 from methods.models.llm import LLM, defaults
+from methods.prompts import Shipped
 
 CRITERIA = ("overall", "faithfulness", "conciseness")
 OPEN_CRITERIA = ("overall", "comprehensiveness", "diversity", "empowerment")
@@ -64,7 +65,7 @@ class ComparingConfig(LLMJudgeConfig):
 class PairwiseConfig(ComparingConfig):
     """Options of the pairwise judge."""
 
-    template: ClassVar[Shipped] = Shipped("pairwise", frozenset(("question", "reference", "answer_1", "answer_2")))
+    template: ClassVar[Shipped] = Shipped("judges.llm", "pairwise")
 
     repetitions: int = Field(5, ge=1, description="replies drawn to each order (paper: the mean of five runs; released: one order, once)")
     reference: Literal["answer", "document"] = Field(
@@ -77,7 +78,8 @@ class PairwiseConfig(ComparingConfig):
 class OpenPairwiseConfig(ComparingConfig):
     """Options of the open pairwise judge."""
 
-    template: ClassVar[Shipped] = Shipped("open_pairwise", frozenset(("question", "answer_1", "answer_2")), keys=frozenset(OPEN_CRITERIA))
+    template: ClassVar[Shipped] = Shipped("judges.llm", "open_pairwise")
+    keys = frozenset(OPEN_CRITERIA)
 
 
 P = TypeVar("P", bound=ComparingConfig)
@@ -114,7 +116,7 @@ class Comparing(CaseJudge[P]):
             if verdict is not None:
                 return Case.ruled(order, DISQUALIFIED, **dict.fromkeys(self.criteria, verdict))
         first, second = (cut(prediction.answer, self.config.max_answer_chars) for prediction in shown)
-        messages = self._prompt.messages(question=pair.question.text, answer_1=first, answer_2=second, **further)
+        messages = self.messages(question=pair.question.text, answer_1=first, answer_2=second, **further)
         return Case(order, messages, shape=self.shape)
 
 

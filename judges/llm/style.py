@@ -9,9 +9,10 @@ from typing import ClassVar
 from pydantic import Field
 
 from judges.judge import Item, JudgeCall, JudgeConfig, Measure, Parsed, Score, register_judge
-from judges.llm.ask import Case, LLMJudgeConfig, Shipped, Worded, cut, mean_scores, prompt_identity
+from judges.llm.ask import Case, LLMJudgeConfig, Worded, cut, mean_scores, prompt_identity
 from judges.llm.rules import NO_CALL, ruled
 from methods.api import Services
+from methods.prompts import Shipped
 
 # -- Does a rewritten text keep what its source says: of answers against their passages --
 
@@ -31,7 +32,7 @@ CONTENT_MEASURES = (
 class ContentConfig(LLMJudgeConfig):
     """Options of the content validation."""
 
-    template: ClassVar[Shipped] = Shipped("content", frozenset(("source", "rewritten")))
+    template: ClassVar[Shipped] = Shipped("judges.llm", "content")
 
     max_reference_chars: int = Field(40_000, ge=1, description="longest source shown, in characters")
 
@@ -75,7 +76,7 @@ class ContentJudge(Worded[ContentConfig]):
             return [Case.ruled(CONTENT_PART, NOTHING, verdict=LOST)]
         if source.split() == rewritten.split():
             return [Case.ruled(CONTENT_PART, SAME, verdict=KEPT)]
-        messages = self._prompt.messages(
+        messages = self.messages(
             source=cut(source, self.config.max_reference_chars), rewritten=cut(rewritten, self.config.max_answer_chars)
         )
         return [Case(CONTENT_PART, messages)]
@@ -96,7 +97,7 @@ STYLE_MEASURES = (
 class StyleConfig(LLMJudgeConfig):
     """Options of the style classifier."""
 
-    template: ClassVar[Shipped] = Shipped("style", frozenset(("text",)))
+    template: ClassVar[Shipped] = Shipped("judges.llm", "style")
 
 
 @register_judge(
@@ -131,7 +132,7 @@ class StyleJudge(Worded[StyleConfig]):
         text = item.prediction.answer
         if not text.strip():
             return []
-        return [Case(STYLE_PART, self._prompt.messages(text=cut(text, self.config.max_answer_chars)))]
+        return [Case(STYLE_PART, self.messages(text=cut(text, self.config.max_answer_chars)))]
 
 
 def style_scores(calls: Sequence[JudgeCall]) -> dict[str, Score]:

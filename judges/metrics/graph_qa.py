@@ -26,7 +26,7 @@ from benchmarks.core.errors import UserError
 from benchmarks.schema import Question
 from benchmarks.text import normalize
 from judges.metric import Batch, Parameter, QuestionGraphs, Scores, register
-from judges.metrics.retrieval import Positions
+from judges.metrics.positions import Positions
 
 _ROG = "RoG (Luo et al. 2024), evaluate_results.py; hit1: GNN-RAG"
 _WEBQSP = "WebQSP (Yih et al. 2016), eval.py"

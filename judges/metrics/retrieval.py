@@ -2,276 +2,197 @@
 
 What all of them share: the ranking is the order given, scores never re-order it; of a repeated id the first
 mention counts. Ids are compared as they are, whatever characters they hold. A question without results scores 0 and
-stays in the mean; a question without positives is unscorable. Positives are `Question.evidence`, all of grade 1.
+stays in the mean; a question without positives is unscorable. Positives are `Question.evidence`, with the grades that the
+dataset gives them, else of grade 1. With `level=documents` a ranking is that of the documents which its passages were cut from,
+each at the place of its first passage.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Callable, Iterable
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from benchmarks.core.errors import UserError
 from benchmarks.schema import Passage
 from benchmarks.text import normalize
 from judges.metric import Batch, Parameter, Scores, register
-
-# -- Ranking measures over many queries at once --
-# Every measure needs to know only where the positives stand. `find_positives` looks that up once, into flat arrays
-# (query, rank, grade); each measure is then a sum over those few rows. The definitions are trec_eval's, for the
-# ranking in the order given.
-
-
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
-
-
-@dataclass(frozen=True)
-class Positions:
-    """Where the positives of many queries stand; every measure has shape (queries,) and is NaN without positives.
-
-    Attributes:
-        query: Query number of each positive found. Shape (found,), ascending.
-        rank: Its 1-based rank once repeated ids are dropped. Shape (found,), ascending within a query.
-        grade: Its grade. Shape (found,).
-        positives: Number of positives of each query, found or not. Shape (queries,).
-        ideal: Grades of all positives of each query in turn, best first. Shape (sum of positives,).
-    """
-
-    query: Integers
-    rank: Integers
-    grade: Floats
-    positives: Integers
-    ideal: Floats
-
-    def _per_query(self, values: Floats, within: NDArray[np.bool_]) -> Floats:
-        totals = np.bincount(self.query[within], weights=values[within], minlength=len(self.positives))
-        return totals.astype(np.float64, copy=False)  # without any value bincount counts in integers
-
-    @cached_property
-    def _total(self) -> Floats:
-        """Number of positives as a divisor: NaN where there are none."""
-        return np.where(self.positives > 0, self.positives, np.nan)
-
-    def _scored(self, values: Floats) -> Floats:
-        return np.where(self.positives > 0, values, np.nan)
-
-    @cached_property
-    def _found(self) -> dict[int, Floats]:
-        return {}
-
-    def result(self, k: int) -> Floats:
-        """Number of positives within the first k; not a measure, so 0 without positives."""
-        if k not in self._found:
-            counts = np.bincount(self.query[self.rank <= k], minlength=len(self.positives))
-            self._found[k] = counts.astype(np.float64)
-        return self._found[k]
-
-    def recall(self, k: int) -> Floats:
-        """Positives within the first k / all positives."""
-        return self.result(k) / self._total
-
-    def hit(self, k: int) -> Floats:
-        """1 if a positive is within the first k."""
-        return self._scored((self.result(k) > 0).astype(np.float64))
-
-    def all(self, k: int) -> Floats:
-        """1 if every positive is within the first k."""
-        return self._scored((self.result(k) == self.positives).astype(np.float64))
-
-    def precision(self, k: int) -> Floats:
-        """Positives within the first k / k, also where fewer than k are ranked."""
-        return self._scored(self.result(k) / k)
-
-    @cached_property
-    def _order(self) -> Integers:
-        """For each positive found: how many of its query's stand at its rank or above (itself included)."""
-        counts = np.bincount(self.query, minlength=len(self.positives))
-        return _count_up(counts)
-
-    def reciprocal_rank(self, k: int) -> Floats:
-        """1 / rank of the first positive, 0 where none is within the first k."""
-        return self._scored(self._per_query(1.0 / self.rank, (self._order == 1) & (self.rank <= k)))
-
-    def average_precision(self, k: int) -> Floats:
-        """Sum of the precisions at the ranks of the positives within the first k / all positives (`map_cut`)."""
-        return self._per_query(self._order / self.rank, self.rank <= k) / self._total
-
-    def r_precision(self) -> Floats:
-        """Positives within the first R / R, R being the number of positives (`Rprec`)."""
-        return self._per_query(np.ones(len(self.rank)), self.rank <= self.positives[self.query]) / self._total
-
-    def bpref(self, negatives: Positions) -> Floats:
-        """How seldom a document judged as no positive stands above a positive (Buckley & Voorhees 2004, as in trec_eval 9).
-
-        Mean over the positives, those not found counting 0, of 1 - n / min(N, R): n of the N judged negatives stand above
-        it (at most R count), R is the number of positives.
-
-        Args:
-            negatives: Where the judged negatives of the same queries stand in the same rankings.
-        """
-        depth = max(self.rank.max(initial=0), negatives.rank.max(initial=0)) + 1
-        order = negatives.query * depth + negatives.rank
-        first = np.searchsorted(order, self.query * depth)
-        above = np.searchsorted(order, self.query * depth + self.rank) - first
-        bound = self.positives[self.query]
-        most = np.maximum(np.minimum(negatives.positives[self.query], bound), 1)
-        return self._per_query(1.0 - np.minimum(above, bound) / most, np.ones(len(self.rank), dtype=bool)) / self._total
-
-    @cached_property
-    def _discount(self) -> Floats:
-        return np.log2(self.rank + 1)
-
-    @cached_property
-    def _ideal_ranking(self) -> tuple[Integers, Integers, Floats]:
-        """Query, rank and discount of every positive where the best stand first."""
-        rank = _count_up(self.positives)
-        return np.repeat(np.arange(len(self.positives)), self.positives), rank, np.log2(rank + 1)
-
-    def ndcg(self, k: int, *, exponential: bool = False) -> Floats:
-        """Discounted gain over that of the ideal ranking, both cut at k; the discount is log2(rank + 1).
-
-        Args:
-            k: The cut.
-            exponential: Gain 2^grade - 1 (Burges) in place of the grade itself (trec_eval's `ndcg_cut`).
-        """
-        gain = np.exp2(self.grade) - 1 if exponential else self.grade
-        best = np.exp2(self.ideal) - 1 if exponential else self.ideal
-        reached = self._per_query(gain / self._discount, self.rank <= k)
-        query, rank, discount = self._ideal_ranking
-        within = rank <= k
-        weights = best[within] / discount[within]
-        ideal = np.bincount(query[within], weights=weights, minlength=len(self.positives))
-        return reached / np.where(self.positives > 0, ideal, np.nan)
-
-
-def _count_up(counts: Integers) -> Integers:
-    """1, 2, … within each run of the given lengths."""
-    starts = np.cumsum(counts) - counts
-    return np.arange(int(counts.sum())) - np.repeat(starts, counts) + 1
-
-
-def find_positives(
-    rankings: Sequence[Sequence[str]],
-    positives: Sequence[Collection[str]],
-    grades: Sequence[Mapping[str, float]] | None = None,
-    *,
-    distinct: bool = False,
-) -> Positions:
-    """Find every query's positives in its ranking.
-
-    Args:
-        rankings: Ids best first, one ranking a query; of a repeated id the first mention counts.
-        positives: The relevant ids of each query, in any order.
-        grades: By query, the grade (above 0) of each of its positives; None where all are 1.
-        distinct: Promises that no ranking and no set of positives repeats an id, which saves looking.
-
-    Raises:
-        ValueError: The arguments differ in length, or a grade is not above 0.
-    """
-    if not distinct:
-        rankings = [list(dict.fromkeys(ranking)) for ranking in rankings]
-        positives = [tuple(dict.fromkeys(row)) for row in positives]
-    sizes = np.fromiter(map(len, positives), dtype=np.int64, count=len(positives))
-    depths = np.fromiter(map(len, rankings), dtype=np.int64, count=len(rankings))
-    every_query = np.repeat(np.arange(len(sizes)), sizes)
-    every_rank = np.array(_places_in(rankings, positives), dtype=np.int64) + 1
-    every_grade = np.ones(len(every_rank))
-    if grades is not None:
-        rows = zip(grades, positives, strict=True)
-        every_grade = np.array([value[identifier] for value, wanted in rows for identifier in wanted], dtype=np.float64)
-        if (every_grade <= 0).any():
-            raise ValueError("a positive has a grade that is not above 0")
-    ideal = every_grade[np.lexsort((-every_grade, every_query))] if grades is not None else every_grade
-    there = every_rank <= depths[every_query]
-    query, rank, grade = every_query[there], every_rank[there], every_grade[there]
-    order = np.argsort(query * (int(depths.max(initial=0)) + 1) + rank)
-    return Positions(query[order], rank[order], grade[order], sizes, ideal)
-
-
-_FEW = 8
-"""Up to so many positives are looked up one by one."""
-
-
-def _places_in(rankings: Sequence[Sequence[str]], positives: Sequence[Collection[str]]) -> list[int]:
-    """The 0-based place of each positive in its ranking, the ranking's length or more where it is not there."""
-    indices: list[int] = []
-    for ranking, wanted in zip(rankings, positives, strict=True):
-        if len(wanted) <= _FEW:
-            # For so few, asking a list is faster than building a table. What is sought is appended, so that it is
-            # found in any case, which spares an exception each.
-            indices += map([*ranking, *wanted].index, wanted)
-        else:
-            at = dict(zip(ranking, range(len(ranking)), strict=True))
-            indices += [at.get(identifier, len(ranking)) for identifier in wanted]
-    return indices
-
+from judges.metrics.positions import Positions, find_positives
 
 _K = Parameter("k", int, None, help="how many of the first items count")
 _GAIN = Parameter("gain", str, "linear", ("linear", "exponential"), "grade itself, or 2^grade - 1")
 _TREC = "trec_eval; NIST"
 TEXT, TITLED = "text", "title_text"
+PASSAGES, DOCUMENTS = "passages", "documents"
 _SEARCHED = Parameter(
     "searched", str, TEXT, (TEXT, TITLED), "what of a passage may hold the answer: its text alone, or its title too", quiet=True
 )
+_LEVEL = Parameter(
+    "level", str, PASSAGES, (PASSAGES, DOCUMENTS), "what is ranked: passages, or the documents that they were cut from", quiet=True
+)
+_RANKED = (_K, _LEVEL)
 
 
-def positions(batch: Batch) -> Positions:
+def positions(batch: Batch, level: str = PASSAGES) -> Positions:
     """Where each question's positives stand; found once per batch, shared by every metric here."""
-    positives = (tuple(dict.fromkeys(question.evidence)) for question in batch.questions)
-    return batch.once("positions", lambda: find_positives(batch.rankings, list(positives), distinct=True))
+    return batch.once(("positions", level), lambda: _find(batch, level))
 
 
-@register("recall", version=2, source="CLaRa §4; trec_eval recall", group="retrieval", needs=("ranking",), parameters=(_K,))
-def recall(batch: Batch, k: int) -> Scores:
+def _find(batch: Batch, level: str) -> Positions:
+    grades = [{name: question.grades.get(name, 1.0) for name in question.evidence} for question in batch.questions]
+    rankings = batch.rankings
+    if level == DOCUMENTS:
+        document = _documents(batch)
+        rankings = [list(dict.fromkeys(map(document, ranking))) for ranking in rankings]
+        grades = [_highest((document(name), grade) for name, grade in row.items()) for row in grades]
+    graded = any(question.grades for question in batch.questions)
+    return find_positives(rankings, grades, grades if graded else None, distinct=True)
+
+
+def _highest(graded: Iterable[tuple[str, float]]) -> dict[str, float]:
+    result: dict[str, float] = {}
+    for name, grade in graded:
+        result[name] = max(grade, result.get(name, grade))
+    return result
+
+
+def _documents(batch: Batch) -> Callable[[str], str]:
+    """From a passage to the document that it was cut from; a passage that is not in the corpus stands for itself."""
+    if batch.passage is None:
+        raise UserError("level=documents needs the passages", try_this="score with the benchmark's corpus, or leave this metric out")
+    lookup, known = batch.passage, batch.memo.setdefault("documents", {})
+
+    def document(identifier: str) -> str:
+        if identifier not in known:
+            try:
+                known[identifier] = lookup(identifier).document_id or identifier
+            except KeyError:
+                known[identifier] = identifier
+        return str(known[identifier])
+
+    return document
+
+
+@register("recall", version=2, source="CLaRa §4; trec_eval recall", group="retrieval", needs=("ranking",), parameters=_RANKED)
+def recall(batch: Batch, k: int, level: str) -> Scores:
     """Positives within the first k / all positives: recall@1 is at most 1 / positives. No positives: unscorable."""
-    return positions(batch).recall(k)
+    return positions(batch, level).recall(k)
 
 
-@register("hit", version=2, source="trec_eval success", group="retrieval", needs=("ranking",), parameters=(_K,))
-def hit(batch: Batch, k: int) -> Scores:
+@register("hit", version=2, source="trec_eval success", group="retrieval", needs=("ranking",), parameters=_RANKED)
+def hit(batch: Batch, k: int, level: str) -> Scores:
     """1 if at least one positive is within the first k, else 0; often published as recall. No positives: unscorable."""
-    return positions(batch).hit(k)
+    return positions(batch, level).hit(k)
 
 
-@register("all", version=2, source="HippoRAG (all-recall)", group="retrieval", needs=("ranking",), parameters=(_K,))
-def all_found(batch: Batch, k: int) -> Scores:
+@register("all", version=2, source="HippoRAG (all-recall)", group="retrieval", needs=("ranking",), parameters=_RANKED)
+def all_found(batch: Batch, k: int, level: str) -> Scores:
     """1 if every positive is within the first k, else 0. No positives: unscorable."""
-    return positions(batch).all(k)
+    return positions(batch, level).all(k)
 
 
-@register("precision", version=2, source=_TREC, group="retrieval", needs=("ranking",), parameters=(_K,))
-def precision(batch: Batch, k: int) -> Scores:
+@register("precision", version=2, source=_TREC, group="retrieval", needs=("ranking",), parameters=_RANKED)
+def precision(batch: Batch, k: int, level: str) -> Scores:
     """Positives within the first k / k, also where fewer than k were returned. No positives: unscorable."""
-    return positions(batch).precision(k)
+    return positions(batch, level).precision(k)
 
 
-@register("mrr", version=2, source="trec_eval recip_rank, cut at k", group="retrieval", needs=("ranking",), parameters=(_K,))
-def mrr(batch: Batch, k: int) -> Scores:
+@register("mrr", version=2, source="trec_eval recip_rank, cut at k", group="retrieval", needs=("ranking",), parameters=_RANKED)
+def mrr(batch: Batch, k: int, level: str) -> Scores:
     """1 / rank of the first positive, 0 if none is within the first k. No positives: unscorable."""
-    return positions(batch).reciprocal_rank(k)
+    return positions(batch, level).reciprocal_rank(k)
 
 
-@register("map", version=2, source="trec_eval map_cut", group="retrieval", needs=("ranking",), parameters=(_K,))
-def mean_average_precision(batch: Batch, k: int) -> Scores:
+@register("map", version=2, source="trec_eval map_cut", group="retrieval", needs=("ranking",), parameters=_RANKED)
+def mean_average_precision(batch: Batch, k: int, level: str) -> Scores:
     """Sum of the precisions at the rank of each positive within the first k / all positives, found or not.
 
     Divided by all positives, as trec_eval's map_cut does, not by min(k, positives). No positives: unscorable.
     """
-    return positions(batch).average_precision(k)
+    return positions(batch, level).average_precision(k)
 
 
-@register("ndcg", version=2, source="trec_eval ndcg_cut", group="retrieval", needs=("ranking",), parameters=(_K, _GAIN))
-def ndcg(batch: Batch, k: int, gain: str) -> Scores:
+@register("ndcg", version=2, source="trec_eval ndcg_cut", group="retrieval", needs=("ranking",), parameters=(_K, _GAIN, _LEVEL))
+def ndcg(batch: Batch, k: int, gain: str, level: str) -> Scores:
     """Sum of gain / log2(rank + 1) over the first k / the same sum for the ideal ranking.
 
-    Linear gain is the grade (trec_eval), exponential 2^grade - 1 (Burges); the questions here have positives of grade
-    1 alone, for which the two agree. No positives: unscorable.
+    Linear gain is the grade (trec_eval), exponential 2^grade - 1 (Burges); they agree where every positive has grade 1. No
+    positives: unscorable.
     """
-    return positions(batch).ndcg(k, exponential=gain == "exponential")
+    at = positions(batch, level)
+    if gain == "exponential":
+        _require_scale(at, 50.0, "exponential gain", "gain=linear")
+    return at.ndcg(k, exponential=gain == "exponential")
+
+
+def _require_scale(at: Positions, largest: float, what: str, hint: str) -> None:
+    """Check that no grade lies above a scale, where 2^grade would say nothing.
+
+    Raises:
+        UserError: One does.
+    """
+    if (highest := float(at.ideal.max(initial=0.0))) > largest:
+        raise UserError(f"a grade of {highest:g} is above {largest:g}, the largest for {what}", where="grades", try_this=hint)
+
+
+def _of_scale(value: Any) -> str | None:
+    return None if 0 < value <= 50 else "it must be above 0 and at most 50"
+
+
+def _share(value: Any) -> str | None:
+    return None if 0 < value < 1 else "it must lie between 0 and 1"
+
+
+@register(
+    "err",
+    source="Chapelle et al. 2009; gdeval, ir_measures ERR",
+    group="retrieval",
+    needs=("ranking",),
+    parameters=(_K, Parameter("largest", float, 4.0, help="largest grade of the dataset's scale", check=_of_scale)),
+)
+def expected_reciprocal_rank(batch: Batch, k: int, largest: float) -> Scores:
+    """Expected reciprocal rank: the expected 1 / rank at which a reader stops, 0 beyond the first k.
+
+    A reader who goes down the ranking stops at a passage of grade g with probability (2^g - 1) / 2^largest. The scale's
+    largest grade is 4 as in gdeval; a grade above it is refused. No positives: unscorable.
+    """
+    _require_scale(positions(batch), largest, f"err(largest={largest:g})", "largest=… of the dataset's own scale")
+    return positions(batch).expected_reciprocal_rank(k, largest)
+
+
+@register(
+    "rbp",
+    source="Moffat & Zobel 2008; cwl_eval, ir_measures RBP",
+    group="retrieval",
+    needs=("ranking",),
+    parameters=(
+        Parameter("p", float, 0.8, help="persistence: probability of looking at the next passage", check=_share),
+        Parameter("rel", float, 1.0, help="lowest grade that counts as relevant"),
+    ),
+)
+def rank_biased_precision(batch: Batch, p: float, rel: float) -> Scores:
+    """Rank-biased precision: (1 - p) × the sum of p^(rank - 1) over the relevant passages of the whole ranking.
+
+    Relevant is a grade of at least rel. No positives: unscorable.
+    """
+    return positions(batch).rank_biased_precision(p, rel)
+
+
+@register("judged", source="ir_measures Judged", group="retrieval", needs=("ranking",), parameters=(_K,))
+def judged(batch: Batch, k: int) -> Scores:
+    """Share of the first k passages that the dataset judges, of any grade; of fewer than k results their own number counts.
+
+    Says how far a low score may be due to missing judgments. A question without results scores 0; one without any judgment is
+    unscorable.
+    """
+    scores = np.full(len(batch), np.nan)
+    for row, (question, ranking) in enumerate(zip(batch.questions, batch.rankings, strict=True)):
+        known = question.grades or frozenset(question.evidence)
+        if known:
+            first = ranking[:k]
+            scores[row] = sum(name in known for name in first) / max(len(first), 1)
+    return scores
 
 
 @register(

@@ -232,7 +232,7 @@ def joint_parts(batch: Batch, rules: str) -> Parts:
         if rules == "2wiki":
             factors.append(triple_parts(batch))
         em, precision, recall = (np.prod([factor[part] for factor in factors], axis=0) for part in range(3))
-        return em, precision, recall, _harmonic(precision, recall)
+        return em, precision, recall, harmonic(precision, recall)
 
     return batch.once(("joint_parts", rules), make)
 
@@ -275,10 +275,11 @@ def _parts(batch: Batch, matched: list[int], claims: list[int], golds: list[int]
     # Two wordings of one gold triple may both be claimed; a share of the gold is still at most all of it.
     recall = np.minimum(same / wanted, 1.0)
     em = nothing + ((same == claimed) & (same == wanted))
-    return em, precision, recall, _harmonic(precision, recall)
+    return em, precision, recall, harmonic(precision, recall)
 
 
-def _harmonic(precision: Scores, recall: Scores) -> Scores:
+def harmonic(precision: Scores, recall: Scores) -> Scores:
+    """Return the harmonic mean, 0 where both are 0."""
     total = precision + recall
     return np.where(total == 0, 0.0, 2 * precision * recall / np.where(total == 0, 1.0, total))
 
@@ -297,7 +298,7 @@ def _claimed_triples(prediction: Prediction) -> set[tuple[str, ...]]:
         isinstance(claim, list | tuple) and len(claim) == 3 and all(isinstance(part, str) for part in claim) for claim in claims
     ):
         raise _malformed(prediction, TRIPLES, "a list of [head, relation, tail]")
-    return {tuple(_normal(part) for part in claim) for claim in claims}
+    return {tuple(triple_part(part) for part in claim) for claim in claims}
 
 
 def _malformed(prediction: Prediction, key: str, wanted: str) -> UserError:
@@ -313,12 +314,12 @@ def _accepted(triple: Triple, names: Names) -> Iterable[tuple[str, ...]]:
     head, relation, tail = triple
     for item in (head, *names[0]):
         for other in (tail, *names[1]):
-            yield _normal(item), _normal(relation), _normal(other)
+            yield triple_part(item), triple_part(relation), triple_part(other)
 
 
 _PUNCTUATION = re.compile(f"[{re.escape(string.punctuation)}]")
 
 
-def _normal(text: str) -> str:
+def triple_part(text: str) -> str:
     """2Wiki's normal form of a triple's part: as SQuAD's, but articles stay."""
     return " ".join(_PUNCTUATION.sub("", text.lower()).split())

@@ -12,7 +12,6 @@ from pathlib import Path
 
 import streamlit as st
 
-import ragmeter  # noqa: F401  # So that no folder of the user's is taken for one of our packages.
 from leaderboard.pages import PAGES
 from leaderboard.server import submit_command
 from leaderboard.widgets import style, tell_missing

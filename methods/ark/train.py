@@ -19,11 +19,12 @@ from methods.ark.negatives import Augmented, Embedder, GraphQueries, Mined, Quer
 from methods.ark.tower import Prompts, Tower, load_tower, prompts_of
 from methods.flow import in_order
 from methods.graphs.chunking import ChunkConfig
-from methods.graphs.extraction import load_prompt
+from methods.graphs.extraction import PROMPTS
 from methods.models.encoder import Encoder, EncoderConfig
 from methods.models.weights import locate, weights_hash
 from methods.training import LengthsOf, Progress, TrainedStage, TrainingContext, register_training
 from methods.training.loop import Loop, LoopOptions, Schedule, Validate, accelerator
+from methods.training.model_card import RETRIEVER, write_model_card
 from methods.training.stages import Manifest, StageRecord, file_id, read_json, read_lines, require_unchanged, saved, write_json, write_lines
 from methods.work import (
     DATA,
@@ -44,66 +45,33 @@ from methods.work import (
     total,
 )
 
-# -- The README of a tuned retriever --
-
-
-_CARD = """---
-library_name: sentence-transformers
-pipeline_tag: sentence-similarity
-tags:
-- sentence-transformers
-- feature-extraction
-- retrieval
----
-
-# A retriever tuned with ARK ({stage})
-
-Base: `{base}`. Training data: {data}. Seed {seed}.
-
-ARK (answer-centric retriever tuning with a knowledge-graph curriculum) takes as positives the chunks of a document
-that make the answer most likely, and as negatives what queries built from the neighborhood of the answer in the
-document's knowledge graph retrieve. Each stage goes on from the weights of the one before.
-
-```python
-from sentence_transformers import SentenceTransformer
-
-model = SentenceTransformer("path/to/this/folder")
-questions = model.encode_query(["Who founded the town?"])
-chunks = model.encode_document(["The town was founded by ..."])
-scores = model.similarity(questions, chunks)
-```
-
-| | |
-|---|---|
-{rows}
-
-Vectors have length 1. Queries are preceded by {query}, documents by {passage}.
-"""
-
 
 def write_card(folder: Path, stage: str, config: ArkTrainingConfig, figures: Mapping[str, float], prompts: tuple[str, str]) -> None:
-    """Write the card; it holds nothing that changes between equal trainings."""
-    train = config.train
+    """Write the model card."""
     facts: dict[str, object] = {
         "temperature": config.loss.temperature,
-        "rows per batch": train.batch_size,
+        "rows per batch": config.train.batch_size,
         "positives": "the data's evidence",
-        **{name: f"{value:.6g}" for name, value in figures.items()},
+        **figures,
     }
     if config.scores:
         weights = ", ".join(f"{part.weight:g}" for part in (config.score.f, config.score.b, config.score.v))
-        facts |= {"positives": f"{config.score.positives} a question", "scorer": f"`{config.score.scorer}`"}
+        facts |= {"positives": f"{config.score.positives} per question", "scorer": f"`{config.score.scorer}`"}
         facts["weights of forward, backward and vector score"] = weights
-    text = _CARD.format(
-        stage=stage,
-        base=config.base,
-        data=", ".join(f"`{item}`" for item in config.data),
+    query, passage = (f"`{prompt!r}`" if prompt else "nothing" for prompt in prompts)
+    write_model_card(
+        folder,
+        RETRIEVER,
+        f"A retriever tuned with ARK ({stage})",
+        "ARK (answer-centric retriever tuning with a knowledge-graph curriculum) takes as positives the chunks of a document that make "
+        "the answer most likely. Negatives are what queries built from the answer's neighborhood in the document's knowledge graph "
+        f"retrieve. Each stage starts from the weights of the previous one.\n\nVectors have length 1. Queries are preceded by {query}, "
+        f"documents by {passage}.",
+        base=[config.base],
+        data=config.data,
         seed=config.seed,
-        rows="\n".join(f"| {name} | {value} |" for name, value in facts.items()),
-        query=f"`{prompts[0]!r}`" if prompts[0] else "nothing",
-        passage=f"`{prompts[1]!r}`" if prompts[1] else "nothing",
+        facts=facts,
     )
-    (folder / "README.md").write_text(text, "utf-8")
 
 
 # -- The training of one stage: what is contrasted in a step, in the loop that all trainings share --
@@ -477,8 +445,7 @@ def _written(config: ArkTrainingConfig, lengths: Lengths) -> Work:
     """One call a piece of a document for its graph, one a question for its names, two for its queries."""
 
     def template(name: str, path: str | None) -> int:
-        prompt = load_prompt(name, path)
-        return tokens(prompt.system) + tokens(prompt.user)
+        return sum(map(tokens, PROMPTS[name].load(path).texts))
 
     pieces, length = _cut(config.kg.chunk, lengths)
     seeds, queries = config.neighborhood.seeds, config.queries

@@ -21,9 +21,8 @@ from benchmarks.schema import GoldQuery, Query, Question, sentence_of
 from benchmarks.text import normalize
 from benchmarks.text_batch import has_answer_all
 from methods.api import ANSWERABLE, SUPPORT, TRIPLES, Evidence, Index, Prediction, Ranking, Services, Usage
-from methods.baselines.hybrid import Part, RetrieverPart
 from methods.flow import in_flight, one
-from methods.pipeline import index_folder
+from methods.pipeline import RetrieverChoice, RetrieverPart, index_folder
 from methods.registry import MethodConfig, register
 from methods.retrieval.ranking import Scope
 from methods.work import free
@@ -196,7 +195,8 @@ class HasAnswerOrderConfig(MethodConfig):
     """Options of the control."""
 
     retriever: RetrieverPart = Field(
-        Part(id="bm25"), description="what finds the passages, in whose order they stay; full_context: the benchmark's own candidates"
+        RetrieverChoice(id="bm25"),
+        description="what finds the passages, in whose order they stay; full_context: the benchmark's own candidates",
     )
     searched: Literal["text", "title_text"] = Field(
         "text", description="where an answer counts as held: in the text (as has_answer@k looks), or in the title too"

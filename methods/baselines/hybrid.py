@@ -12,55 +12,27 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import Field
 
 from benchmarks.core.fingerprint import fingerprint
 from benchmarks.corpus import Corpus
 from benchmarks.schema import Query
 from methods.api import Index, Ranking, Services, Usage
 from methods.flow import in_flight, one, together
-from methods.pipeline import index_folder
-from methods.registry import Component, MethodConfig, register
+from methods.pipeline import RetrieverChoice, RetrieverPart, index_folder
+from methods.registry import MethodConfig, register
 from methods.retrieval.ranking import best_rows, comparable
 from methods.work import Lengths, Needs, Work, all_needs, total
-
-
-class Part(BaseModel):
-    """One of the retrievers to fuse."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    id: str = Field(description="a registered retriever")
-    config: dict[str, Any] = Field(default_factory=dict, description="its options")
-
-    @property
-    def component(self) -> Component:
-        """The retriever with validated options."""
-        return Component.of(self.id, self.config)
-
-
-def _named(value: Any) -> Any:
-    return {"id": value} if isinstance(value, str) else value
-
-
-def _is_retriever(part: Part) -> Part:
-    if (kind := part.component.entry.kind) != "retriever":
-        raise ValueError(f"{part.id!r} is a {kind}, not a retriever")
-    return part
-
-
-RetrieverPart = Annotated[Part, BeforeValidator(_named), AfterValidator(_is_retriever)]
-"""An option that names a retriever; a bare name stands for `{id: …}`."""
 
 
 class HybridConfig(MethodConfig):
     """Options of the fusion."""
 
     retrievers: tuple[RetrieverPart, ...] = Field(
-        (Part(id="bm25"), Part(id="dense")), min_length=1, description="what to fuse; a bare name stands for {id: …}"
+        (RetrieverChoice(id="bm25"), RetrieverChoice(id="dense")), min_length=1, description="what to fuse; a bare name stands for {id: …}"
     )
     k: float = Field(60, gt=0, description="damps the weight of first ranks; Cormack et al. use 60")
     pool: int = Field(100, ge=1, description="passages taken from each retriever (more where more are asked for)")

@@ -25,15 +25,14 @@ from methods.api import Ranking, Services, Usage
 from methods.flow import Batcher, together
 from methods.models.chat import ChatModel
 from methods.models.encoder import Encoder, Vectors
-from methods.models.endpoint import Messages
 from methods.models.llm import LLM, AskingConfig, defaults, llm_hash, open_llm
 from methods.pipeline import index_folder
-from methods.readers.prompts import Prompt
+from methods.prompts import Shipped
 from methods.registry import Component, MethodConfig, register
 from methods.retrieval.dense import DenseIndex
 from methods.work import Lengths, Needs, Work, all_needs, ask, encode, longest_reply, needs_of
 
-PROMPT = Prompt("", "Please write a passage to answer the question.\n\nQuestion: $question\n\nPassage:")
+PROMPT = Shipped("methods.baselines", "hyde").load()
 """The request for a passage; of the shape of the original's for web search."""
 END = "\n\n\n"
 """Where a passage ends, whatever else a model goes on to say."""
@@ -144,7 +143,7 @@ class HydeIndex:
         Raises:
             Broke: No further call could succeed (key, model, endpoint).
         """
-        request = messages(PROMPT, query.text)
+        request = PROMPT.messages(question=query.text)
         replies = await together(*(self._writer.ask(request, repetition=number) for number in range(self.config.samples)))
         texts = [cut(reply.text) for reply in replies if cut(reply.text)]
         ranking = await self._search((query, texts, k))
@@ -176,9 +175,3 @@ class HydeIndex:
 def cut(text: str) -> str:
     """A passage up to two blank lines."""
     return text.partition(END)[0].strip()
-
-
-def messages(prompt: Prompt, question: str) -> Messages:
-    """A prompt about a question, as a conversation."""
-    system, user = prompt.filled(question)
-    return [*([{"role": "system", "content": system}] if system else []), {"role": "user", "content": user}]

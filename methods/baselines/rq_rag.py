@@ -16,44 +16,24 @@ from benchmarks.corpus import Corpus
 from benchmarks.schema import Passage, Query
 from benchmarks.text import normalize
 from methods.api import FAILED, Call, Evidence, Index, Prediction, Ranking, Services, Usage, kept
-from methods.baselines.hybrid import Part, RetrieverPart, fuse
-from methods.baselines.hyde import INSTRUCTIONS, messages
+from methods.baselines.hybrid import fuse
+from methods.baselines.hyde import INSTRUCTIONS
 from methods.flow import Batcher, one, together, trace
 from methods.models.causal import CausalConfig, CausalModel, Generation, Sampling
 from methods.models.chat import ChatModel
 from methods.models.likelihood import Item, ScoringConfig
 from methods.models.llm import LLM, AskingConfig, defaults, llm_hash, open_llm
 from methods.models.weights import locate, weights_hash
-from methods.pipeline import DEPTH, index_folder
-from methods.readers.prompts import Prompt
+from methods.pipeline import DEPTH, RetrieverChoice, RetrieverPart, index_folder
+from methods.prompts import Prompt, Shipped
 from methods.registry import MethodConfig, register
 from methods.work import WORDS_PER_TOKEN, Lengths, Needs, Work, all_needs, ask, needs_of
 
-# -- RQ-RAG without its checkpoint: a chat model rewrites, decomposes and disambiguates the question --
-# Each wording is searched with, and the rankings are fused by reciprocal rank. A reply that yields no query is replaced
-# by the question itself.
-
-
 PROMPTS: Mapping[str, Prompt] = {
-    "rewrite": Prompt(
-        "You prepare questions for a search engine.",
-        "Rewrite this question as one search query that names what is looked for as plainly as possible. Keep every "
-        "name and number. Reply with the query alone.\n\nQuestion: $question\nQuery:",
-    ),
-    "decompose": Prompt(
-        "You prepare questions for a search engine.",
-        "Break this question down into the simple questions whose answers together give its answer, in the order in "
-        "which they have to be asked. Each must make sense when read alone; one that is simple already stays as it is. "
-        "Reply with one question a line and nothing else.\n\nQuestion: $question\nQuestions:",
-    ),
-    "disambiguate": Prompt(
-        "You prepare questions for a search engine.",
-        "If a name or word in this question can mean several things, write the question once for each meaning, saying "
-        "which is meant; otherwise repeat the question. Reply with one question a line and nothing else.\n\n"
-        "Question: $question\nQuestions:",
-    ),
+    kind: Shipped("methods.baselines", f"rq_rag_{kind}").load() for kind in ("rewrite", "decompose", "disambiguate")
 }
-"""What is asked of the model, by the kind of query that it yields."""
+"""What is asked of a chat model in place of RQ-RAG's own, by the kind of query that it yields. Each query is searched with,
+and the rankings are fused by reciprocal rank; a reply that yields none is replaced by the question itself."""
 NOTE = "rq_rag"
 """Key in `notes`: what was searched with."""
 MOST = 5
@@ -69,7 +49,7 @@ class PromptedConfig(AskingConfig, MethodConfig):
 
     llm: Annotated[LLM, defaults(max_tokens=256)] = Field(description="the model that writes queries")
     retriever: RetrieverPart = Field(
-        Part(id="dense"), description="what to search with; a bare name stands for {id: …}; ARK's parity: Qwen3"
+        RetrieverChoice(id="dense"), description="what to search with; a bare name stands for {id: …}; ARK's parity: Qwen3"
     )
     per_query: int = Field(3, ge=1, description="passages retrieved for each query; RQ-RAG: 3")
     k: float = Field(60, gt=0, description="damps the weight of first ranks in the fusion")
@@ -145,7 +125,7 @@ class PromptedIndex:
         Raises:
             Broke: No further call could succeed (key, model, endpoint).
         """
-        requests = (self._model.ask(messages(prompt, query.text), step=kind) for kind, prompt in PROMPTS.items())
+        requests = (self._model.ask(prompt.messages(question=query.text), step=kind) for kind, prompt in PROMPTS.items())
         replies = await together(*requests)
         rewritten = [text for reply in replies for text in queries_of(reply.text) or [query.text]]
         # Wordings that differ by case or punctuation alone would find the same, and count twice in the fusion.
@@ -352,7 +332,7 @@ class RqRagConfig(TreeConfig, MethodConfig):
     """Options of RQ-RAG: those of its tree, and what it searches with."""
 
     retriever: RetrieverPart = Field(
-        Part(id="dense"), description="what to search with; a bare name stands for {id: …}; ARK's parity: Qwen3"
+        RetrieverChoice(id="dense"), description="what to search with; a bare name stands for {id: …}; ARK's parity: Qwen3"
     )
 
     def preflight(self) -> None:

@@ -26,7 +26,7 @@ from benchmarks.worlds.dataset import WorldsConfig
 from benchmarks.worlds.names import out_of_vocabulary_in, out_of_vocabulary_words, replaced, training_words
 from methods.api import Services
 from methods.clara.config import ClaraTrainingConfig, DataOptions, InstructionStage, PoolConfig, ScpDataConfig, ScpStage, Stage
-from methods.clara.prompts import PARAPHRASES, Prompt, answer, paraphrase, qa_pairs, qa_target, query
+from methods.clara.prompts import PARAPHRASES, Request, answer, paraphrase, qa_pairs, qa_target, query
 from methods.clara.rows import InstructionRow, JointRow, ScpRow, instruction_row, joint_row, pooled, scp_row
 from methods.clara.synthetic import world_rows
 from methods.training.candidates import retrieved
@@ -38,7 +38,7 @@ from methods.training.candidates import retrieved
 class Exchange:
     """A prompt over the memory of a training example's documents, and the reply that is taught."""
 
-    prompt: Prompt
+    prompt: Request
     target: str
 
 
@@ -153,7 +153,7 @@ _SLACK = 16
 """Tokens that may come of two texts touching."""
 
 
-def fits(generator: Any) -> Callable[[Prompt, str], bool]:
+def fits(generator: Any) -> Callable[[Request, str], bool]:
     """Whether a prompt with its reply fits, which is counted only where it is not certain.
 
     A text has at most as many tokens as bytes, so most rows need not be tokenized.
@@ -163,10 +163,10 @@ def fits(generator: Any) -> Callable[[Prompt, str], bool]:
     """
 
     @lru_cache(64)
-    def frame(prompt: Prompt) -> int:
+    def frame(prompt: Request) -> int:
         return int(generator.length(prompt))
 
-    def decide(prompt: Prompt, target: str) -> bool:
+    def decide(prompt: Request, target: str) -> bool:
         texts = (prompt.question, *prompt.texts, target)
         bound = sum(len(text.encode("utf-8", "surrogatepass")) for text in texts) + _SLACK * len(texts)
         empty = replace(prompt, question="", texts=("",) * len(prompt.texts))
@@ -204,7 +204,7 @@ def fitting_rows(rows: Sequence[JointRow], generator: Any, k: int, skip: bool) -
     """
     decide = fits(generator)
 
-    def asked(row: JointRow) -> tuple[Prompt, str]:
+    def asked(row: JointRow) -> tuple[Request, str]:
         return answer(row.question, min(k, len(row.documents))), row.answer
 
     _require([asked(row) for row in rows], decide, generator, skip)
@@ -234,7 +234,7 @@ def held_out_that_fit(
     return kept, [row for row in questions if answered(row)]
 
 
-def _require(every: Iterable[tuple[Prompt, str]], decide: Callable[[Prompt, str], bool], generator: Any, skip: bool) -> None:
+def _require(every: Iterable[tuple[Request, str]], decide: Callable[[Request, str], bool], generator: Any, skip: bool) -> None:
     if skip:
         return
     long = [(prompt, target) for prompt, target in every if not decide(prompt, target)]

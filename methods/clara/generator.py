@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from benchmarks.core.errors import UserError
-from methods.clara.prompts import Layout, Prompt
+from methods.clara.prompts import Layout, Request
 from methods.models.causal import Generation
 from methods.models.likelihood import UNBOUNDED, TextEncoder, by_length, logits_only_at, padded
 from methods.training.packing import IMPLEMENTATIONS, batch_of, row_of
@@ -84,7 +84,7 @@ class Generator:
 
     # -- token ids -------------------------------------------------------------------------------------------------
 
-    def prompt_ids(self, prompt: Prompt) -> list[int]:
+    def prompt_ids(self, prompt: Request) -> list[int]:
         """Token ids of a prompt.
 
         Raises:
@@ -119,13 +119,13 @@ class Generator:
         ids = self._tokenizer(text, add_special_tokens=False, split_special_tokens=True)["input_ids"]
         return text if len(ids) <= self._max_length else str(self._tokenizer.decode(ids[: self._max_length]))
 
-    def length(self, prompt: Prompt, target: str = "") -> int:
+    def length(self, prompt: Request, target: str = "") -> int:
         """Tokens of a prompt with its reply; at most `room` may be used."""
         return len(self.prompt_ids(prompt)) + (len(self.target_ids(target)) if target else 0)
 
     # -- vectors ---------------------------------------------------------------------------------------------------
 
-    def assemble(self, prompts: Sequence[Prompt], memory: Memory, targets: Sequence[str] | None = None, side: str = "left") -> Assembled:
+    def assemble(self, prompts: Sequence[Request], memory: Memory, targets: Sequence[str] | None = None, side: str = "left") -> Assembled:
         """Embeddings of prompts with memory in its slots, and of replies behind them.
 
         Args:
@@ -143,7 +143,7 @@ class Generator:
         return self._assemble(prompts, queries, replies, memory, side)
 
     def _assemble(
-        self, prompts: Sequence[Prompt], queries: Sequence[list[int]], replies: Sequence[list[int]], memory: Memory, side: str
+        self, prompts: Sequence[Request], queries: Sequence[list[int]], replies: Sequence[list[int]], memory: Memory, side: str
     ) -> Assembled:
         rows = [before + after for before, after in zip(queries, replies, strict=True)]
         for prompt, row in zip(prompts, rows, strict=True):
@@ -156,7 +156,7 @@ class Generator:
         embedded = self._inserted(ids, self._flat(prompts, memory))
         return Assembled(embedded, torch.tensor(masks, device=device), torch.tensor(labels, device=device), ids)
 
-    def _check_room(self, prompt: Prompt, length: int) -> None:
+    def _check_room(self, prompt: Request, length: int) -> None:
         if length > self.room:
             raise UserError(
                 f"a {prompt.kind} prompt takes {length} tokens where {self.room} fit",
@@ -164,7 +164,7 @@ class Generator:
                 try_this="a higher max_prompt, fewer documents, or leave the row out",
             )
 
-    def _flat(self, prompts: Sequence[Prompt], memory: Memory) -> Tensor:
+    def _flat(self, prompts: Sequence[Request], memory: Memory) -> Tensor:
         """Memory vectors in the order of the slots: [slots, h]."""
         count, width = self._tokens.count, self._rows.memory.shape[1]
         wanted = [prompt.documents * count for prompt in prompts]
@@ -183,7 +183,7 @@ class Generator:
 
     # -- losses ----------------------------------------------------------------------------------------------------
 
-    def cross_entropy(self, prompts: Sequence[Prompt], memory: Memory, targets: Sequence[str], reduction: Reduction = "tokens") -> Tensor:
+    def cross_entropy(self, prompts: Sequence[Request], memory: Memory, targets: Sequence[str], reduction: Reduction = "tokens") -> Tensor:
         """How unlikely replies are, in nats (equations 2.1 and 3.2).
 
         Args:
@@ -205,7 +205,7 @@ class Generator:
         sums = losses.new_zeros(len(prompts)).index_add(0, rows, losses)
         return sums if reduction == "row_sums" else sums / torch.bincount(rows, minlength=len(prompts))
 
-    def packed_cross_entropy(self, prompts: Sequence[Sequence[Prompt]], memory: Memory, targets: Sequence[Sequence[str]]) -> Tensor | None:
+    def packed_cross_entropy(self, prompts: Sequence[Sequence[Request]], memory: Memory, targets: Sequence[Sequence[str]]) -> Tensor | None:
         """How unlikely the replies to several prompts over each reading are: the same sums as of each prompt alone,
         but what the prompts of a reading share is computed once.
 
@@ -254,7 +254,7 @@ class Generator:
 
     # -- writing ---------------------------------------------------------------------------------------------------
 
-    def generate(self, prompts: Sequence[Prompt], memory: Memory, max_new_tokens: int, batch_size: int) -> list[Generation]:
+    def generate(self, prompts: Sequence[Request], memory: Memory, max_new_tokens: int, batch_size: int) -> list[Generation]:
         """Write replies greedily, those to prompts of like length together.
 
         Args:
@@ -280,7 +280,7 @@ class Generator:
             done.update(zip(positions, self._written(*some, chosen, max_new_tokens), strict=True))
         return [done[position] for position in range(len(prompts))]
 
-    def _written(self, prompts: Sequence[Prompt], queries: Sequence[list[int]], memory: Memory, max_new_tokens: int) -> list[Generation]:
+    def _written(self, prompts: Sequence[Request], queries: Sequence[list[int]], memory: Memory, max_new_tokens: int) -> list[Generation]:
         started = time.perf_counter()
         with torch.inference_mode():
             batch = self._assemble(prompts, queries, [[] for _ in queries], memory, "left")

@@ -18,7 +18,7 @@ from benchmarks.schema import Query
 from methods.api import FAILED, TRUNCATED, Answer, Context, Index, Ranking, Services, Usage
 from methods.clara.checkpoint import CONFIG, model_of, needs, read_config, require_checkpoint, texts_only
 from methods.clara.config import Adapter, ClaraConfig
-from methods.clara.prompts import Prompt, answer, answer_from_text, messages, paraphrase
+from methods.clara.prompts import Request, answer, answer_from_text, messages, paraphrase
 from methods.clara.store import Scores, cosines
 from methods.clara.use import VERSION, CheckpointOptions, DocumentOptions, Documents, DType, Loaded, loaded
 from methods.models.causal import CausalConfig
@@ -251,7 +251,7 @@ class ClaraReader:
                 answers.append(Answer("", notes={} if prompt is None else {FAILED: TOO_LONG}))
         return answers
 
-    def _prompt(self, question: str, documents: int) -> Prompt | None:
+    def _prompt(self, question: str, documents: int) -> Request | None:
         if self.config.task == "answer":
             return answer(question, documents)
         return paraphrase(documents=documents) if documents else None
@@ -357,7 +357,7 @@ class ClaraText:
             Answer("", notes={FAILED: TEXT_TOO_LONG}) if prompt is None else answered(next(written), 0, notes) for prompt, notes in fitted
         ]
 
-    def _fitted(self, question: str, context: Context) -> tuple[Prompt | None, dict[str, Any]]:
+    def _fitted(self, question: str, context: Context) -> tuple[Request | None, dict[str, Any]]:
         """The longest prompt that fits, None where even the question does not; and what is to be noted."""
         texts = [passage.full_text for passage in context.passages]
         room = self._clara.generator.room - self.config.max_new_tokens

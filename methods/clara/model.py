@@ -22,7 +22,7 @@ from torch.nn import functional
 from methods.clara.checkpoint import read_config, restore, save
 from methods.clara.config import ADAPTERS, MEMORY, Adapter, ClaraConfig, Part
 from methods.clara.generator import Generator, Memory, Reduction
-from methods.clara.prompts import Layout, Prompt, layout_of
+from methods.clara.prompts import Layout, Request, layout_of
 from methods.models.causal import Generation
 from methods.models.likelihood import CPU_TOKENS, GPU_TOKENS, by_length, padded
 from methods.training.adapters import Adapters
@@ -291,7 +291,7 @@ class Clara:
 
     def cross_entropy(
         self,
-        prompts: Sequence[Prompt],
+        prompts: Sequence[Request],
         memory: Memory,
         targets: Sequence[str],
         reduction: Reduction = "tokens",
@@ -301,13 +301,13 @@ class Clara:
         with self.use(adapter):
             return self.generator.cross_entropy(prompts, memory, targets, reduction)
 
-    def packed_cross_entropy(self, prompts: Sequence[Sequence[Prompt]], memory: Memory, targets: Sequence[Sequence[str]]) -> Tensor | None:
+    def packed_cross_entropy(self, prompts: Sequence[Sequence[Request]], memory: Memory, targets: Sequence[Sequence[str]]) -> Tensor | None:
         """The same of several prompts over each reading: see `Generator.packed_cross_entropy`."""
         with self.use("generator"):
             return self.generator.packed_cross_entropy(prompts, memory, targets)
 
     def generate(
-        self, prompts: Sequence[Prompt], memory: Memory, max_new_tokens: int, batch_size: int = 8, adapter: Adapter | None = "generator"
+        self, prompts: Sequence[Request], memory: Memory, max_new_tokens: int, batch_size: int = 8, adapter: Adapter | None = "generator"
     ) -> list[Generation]:
         """Replies with their token counts, without dropout: see `Generator.generate`."""
         with self.use(adapter), self.evaluating():

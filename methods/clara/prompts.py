@@ -1,5 +1,9 @@
 """What the generator is asked and taught to reply, and how that is written for a base.
 
+Three kinds of request: `qa_pairs` (all questions about a document with their answers), `paraphrase` (the document in other
+words; thirteen wordings of the instruction) and `answer` (a question's answer), each with memory or text in the place of
+documents. Source: paper, Figures 9 to 17, for what each prompt asks; the wording is ours.
+
 A layout writes text only; memory tokens are text too, and become vectors in `generator.py`.
 """
 
@@ -7,9 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
-from importlib.resources import files
-from string import Template
 from typing import Any, Literal, Protocol
 
 from benchmarks.core.errors import UserError
@@ -17,19 +18,16 @@ from benchmarks.schema import Passage
 from methods.clara.config import ClaraConfig
 from methods.models import pocket
 from methods.models.weights import POCKET
-
-# -- What the generator is asked, with memory or text in the place of documents, and what it is taught to reply --
-# Three kinds: `qa_pairs` (all questions about a document with their answers), `paraphrase` (the document in other words;
-# thirteen wordings of the instruction) and `answer` (a question's answer). The texts are files in `prompts/`.
-#
-# Source: paper, Figures 9 to 17, for what each prompt asks; the wording is ours.
-
+from methods.prompts import shipped
 
 Kind = Literal["qa_pairs", "paraphrase", "answer"]
+PROMPTS = shipped("methods.clara", *(f"generator/{name}" for name in ("qa_pairs", "paraphrase", "answer", "closed_book")))
+PARAPHRASES = PROMPTS["paraphrase"].load().wordings
+"""Wordings of the instruction to paraphrase."""
 
 
 @dataclass(frozen=True, slots=True)
-class Prompt:
+class Request:
     """What is asked.
 
     Attributes:
@@ -51,36 +49,36 @@ class Prompt:
             raise ValueError("documents stand in a prompt as memory or as text, not as both")
         if self.kind != "answer" and self.documents + len(self.texts) == 0:
             raise ValueError(f"a {self.kind} prompt needs a document")
-        if not 0 <= self.wording < len(wordings("paraphrase")):
+        if not 0 <= self.wording < PARAPHRASES:
             raise ValueError(f"there is no wording {self.wording} of the instruction to paraphrase")
 
 
-def qa_pairs(documents: int = 1) -> Prompt:
+def qa_pairs(documents: int = 1) -> Request:
     """Ask for all questions and answers about a document."""
-    return Prompt("qa_pairs", documents)
+    return Request("qa_pairs", documents)
 
 
-def paraphrase(wording: int = 0, documents: int = 1) -> Prompt:
+def paraphrase(wording: int = 0, documents: int = 1) -> Request:
     """Ask for the document in other words.
 
     Args:
         wording: Below `PARAPHRASES`; training draws one for each row.
         documents: Documents, as a rule one.
     """
-    return Prompt("paraphrase", documents, wording=wording)
+    return Request("paraphrase", documents, wording=wording)
 
 
-def answer(question: str, documents: int) -> Prompt:
+def answer(question: str, documents: int) -> Request:
     """Ask a question about documents in memory; about none at all with `documents` 0."""
-    return Prompt("answer", documents, question)
+    return Request("answer", documents, question)
 
 
-def answer_from_text(question: str, texts: Sequence[str]) -> Prompt:
+def answer_from_text(question: str, texts: Sequence[str]) -> Request:
     """Ask a question about documents as text: what compression is compared with."""
-    return Prompt("answer", 0, question, tuple(texts))
+    return Request("answer", 0, question, tuple(texts))
 
 
-def query(question: str, documents: Sequence[str], *, text: bool) -> Prompt:
+def query(question: str, documents: Sequence[str], *, text: bool) -> Request:
     """Ask a question about documents, as text or in memory."""
     return answer_from_text(question, documents) if text else answer(question, len(documents))
 
@@ -90,36 +88,16 @@ def qa_target(questions: Sequence[str], answers: Sequence[str]) -> str:
     return "\n".join(f"Question: {q}\nAnswer: {a}" for q, a in zip(questions, answers, strict=True))
 
 
-@cache
-def wordings(name: str) -> tuple[str, ...]:
-    """A file of `prompts/` without its first part: the user's messages."""
-    return _parts(name)[1:]
-
-
-@cache
-def _parts(name: str) -> tuple[str, ...]:
-    text = files("methods.clara").joinpath("prompts", f"{name}.txt").read_text("utf-8")
-    return tuple(part.strip() for part in text.split("\n---\n"))
-
-
-def messages(prompt: Prompt, background: str) -> tuple[str, str]:
-    """System and user message of a prompt.
+def messages(request: Request, background: str) -> tuple[str, str]:
+    """System and user message of a request.
 
     Args:
-        prompt: What is asked.
+        request: What is asked.
         background: What stands in the documents' place.
     """
-    bare = prompt.kind == "answer" and not background
-    name = "closed_book" if bare else prompt.kind
-    user = Template(wordings(name)[prompt.wording]).substitute(background=background, question=prompt.question)
-    return _parts(name)[0], user
-
-
-PARAPHRASES = len(wordings("paraphrase"))
-"""Wordings of the instruction to paraphrase."""
-
-
-# -- How prompts and replies are written: in a base's chat template, as plain text, or as the pocket model has it --
+    bare = request.kind == "answer" and not background
+    prompt = PROMPTS["closed_book" if bare else request.kind].load()
+    return prompt.worded(request.wording).pair(background=background, question=request.question)
 
 
 _PROBE = "zebra"
@@ -141,7 +119,7 @@ class Layout(Protocol):
         """A document or question as the compressor reads it."""
         ...
 
-    def prompt(self, query: Prompt, memory: str, between: str) -> str:
+    def prompt(self, query: Request, memory: str, between: str) -> str:
         """The text of a prompt, up to where the reply begins.
 
         Args:
@@ -171,7 +149,7 @@ def layout_of(config: ClaraConfig, tokenizer: Any) -> Layout:
     return ChatLayout(tokenizer) if kind == "chat" else PlainLayout(tokenizer)
 
 
-def _background(query: Prompt, memory: str, between: str) -> str:
+def _background(query: Request, memory: str, between: str) -> str:
     return "\n\n".join(query.texts) if query.texts else f"{memory}{between}" * query.documents
 
 
@@ -193,7 +171,7 @@ class PlainLayout:
         """The text itself."""
         return text
 
-    def prompt(self, query: Prompt, memory: str, between: str) -> str:
+    def prompt(self, query: Request, memory: str, between: str) -> str:
         system, user = messages(query, _background(query, memory, between))
         return f"{system}\n\n{user}\n\nReply:"
 
@@ -219,7 +197,7 @@ class PocketLayout:
         title, _, body = text.partition("\n")
         return pocket.entry(Passage("", title, body) if body.strip() else Passage("", "", text))
 
-    def prompt(self, query: Prompt, memory: str, between: str) -> str:
+    def prompt(self, query: Request, memory: str, between: str) -> str:
         blocks = [self.document(text) for text in query.texts] or [memory] * query.documents
         context = "".join(f"{pocket.marker(n)}{block}{pocket.GAP}" for n, block in enumerate(blocks, start=1))
         if query.kind == "answer":
@@ -258,7 +236,7 @@ class ChatLayout:
         """The text itself."""
         return text
 
-    def prompt(self, query: Prompt, memory: str, between: str) -> str:
+    def prompt(self, query: Request, memory: str, between: str) -> str:
         system, user = messages(query, _background(query, memory, between))
         turn = {"role": "user", "content": user}
         try:

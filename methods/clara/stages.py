@@ -39,7 +39,7 @@ from methods.clara.data import (
 )
 from methods.clara.model import Clara, Encoded
 from methods.clara.objective import Compression, FrozenDocuments, Joint, Objective, Supervised, candidates_of, recalls
-from methods.clara.prompts import Prompt, query
+from methods.clara.prompts import Request, query
 from methods.clara.rows import InstructionRow, JointRow, ScpRow
 from methods.models.weights import locate
 from methods.training import Progress
@@ -291,7 +291,7 @@ def answered(
     return figures | entropy | {"cover_em": covered(clara, questions, prompts, own, options)}
 
 
-def _loss(clara: Clara, prompts: Sequence[Prompt], memory: Sequence[Tensor] | None, answers: Sequence[str], batch_size: int) -> float:
+def _loss(clara: Clara, prompts: Sequence[Request], memory: Sequence[Tensor] | None, answers: Sequence[str], batch_size: int) -> float:
     """Cross-entropy per token of answers."""
     total = 0.0
     for start in range(0, len(prompts), batch_size):
@@ -311,7 +311,7 @@ def answered_from_text(clara: Clara, questions: Sequence[JointRow], options: Val
 def covered(
     clara: Clara,
     questions: Sequence[JointRow],
-    prompts: Sequence[Prompt],
+    prompts: Sequence[Request],
     memory: Any,
     options: ValidateOptions,
     adapter: Adapter | None = "generator",

@@ -7,38 +7,26 @@
     paraphrase                  document                     → Rephrasing    (Figure 15)
     check_paraphrase            document, paraphrase         → Preserved     (Figure 16)
 
-The tasks are the paper's, the wording is ours. A template is two parts with a line `---` between them, the system
-message and the user message (`knowledge.prompts`).
+The tasks are the paper's, the wording is ours.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Literal, Self
 
 from pydantic import BaseModel, field_validator, model_validator
 
-from benchmarks.core.errors import UserError
 from benchmarks.core.fingerprint import content_hash
 from methods.clara.rows import Pair
-from methods.graphs.extraction import Prompt, read_prompt
-from methods.models.endpoint import Messages
+from methods.prompts import Messages, shipped
 
 ABSENT = "Not contained in the document."
 """The answer where a document holds none."""
-PLACEHOLDERS: Mapping[str, frozenset[str]] = {
-    "simple": frozenset({"document"}),
-    "complex": frozenset({"document"}),
-    "answer": frozenset({"document", "question", "absent"}),
-    "check_answer": frozenset({"document", "question", "answer"}),
-    "more_simple": frozenset({"document", "pairs"}),
-    "more_complex": frozenset({"document", "pairs"}),
-    "paraphrase": frozenset({"document"}),
-    "check_paraphrase": frozenset({"document", "paraphrase"}),
-}
-"""What each template is filled with."""
+PROMPTS = shipped(
+    "methods.clara", *("simple", "complex", "answer", "check_answer", "more_simple", "more_complex", "paraphrase", "check_paraphrase")
+)
 NONE_YET = "(none yet)"
 _TAG = re.compile(r"<(/?\s*(?:document|questions?|answer|text)\s*)>", re.IGNORECASE)
 
@@ -127,10 +115,7 @@ class Prompts:
     """
 
     def __init__(self, folder: str | None = None) -> None:
-        self._prompts = {name: load_prompt(name, folder) for name in PLACEHOLDERS}
-
-    def __getitem__(self, name: str) -> Prompt:
-        return self._prompts[name]
+        self._prompts = {name: template.load_from(folder) for name, template in PROMPTS.items()}
 
     @property
     def hash(self) -> str:
@@ -141,18 +126,6 @@ class Prompts:
         """A conversation; what is put in can neither end its tags nor be read as a placeholder."""
         shown = {key: _TAG.sub(r"‹\1›", value) for key, value in values.items()}
         return self._prompts[name].messages(**shown)
-
-
-def load_prompt(name: str, folder: str | None = None) -> Prompt:
-    """A template: of one's own folder, where it is there, else the one that ships.
-
-    Raises:
-        UserError: It cannot be read, or its placeholders are not those that the name has.
-    """
-    own = Path(folder).expanduser() / f"{name}.txt" if folder is not None else None
-    if own is not None and not own.parent.is_dir():
-        raise UserError("there is no such folder of prompts", where=str(own.parent))
-    return read_prompt("methods.clara", name, PLACEHOLDERS[name], own if own is not None and own.exists() else None)
 
 
 def shown_pairs(pairs: Sequence[Pair]) -> str:

@@ -15,6 +15,7 @@ from methods.clara.config import ADAPTERS, PRESETS, STAGES, TEXT, TYPES, ClaraCo
 from methods.registry import Component
 from methods.training import LengthsOf, TrainedStage, TrainingContext, register_training
 from methods.training.loop import accelerator
+from methods.training.model_card import PATH, ModelKind, write_model_card
 from methods.training.stages import PreparedRun, train_stage
 from methods.work import FLOAT, HALF, Checkpoint, Lengths, Needs, StageWork, Work, all_needs, encode, learn, steps, total, unknown
 
@@ -255,66 +256,19 @@ def _prepared(
     return PreparedRun(trainer.loop, save, {name: float(count) for name, count in counts.items()})
 
 
-# -- The README of a model that CLaRa trained --
-
-
-_CARD = """---
-library_name: peft
-base_model: {base}
-pipeline_tag: text-generation
-tags:
-- peft
-- lora
-- retrieval-augmented-generation
-- context-compression
----
-
-# {title}
-
-Base: `{base}`{revision}, which is frozen and not part of this folder. Training data of this stage: {data}. Seed {seed}.
-
-CLaRa compresses a document of at most {length} tokens into {memory} vectors, the last states of {memory} learned memory
-tokens behind it. Questions become vectors of the same shape; the {k} nearest documents stand as vectors in the
-generator's prompt, and it answers from them.
-
-| adapter | |
-|---|---|
-| `compressor` | documents to memory vectors |
-| `reasoner` | questions to vectors that are compared with those |
-| `generator` | answers from memory vectors |
-
-Each adapter is an ordinary PEFT folder for the base:
-
-```python
-from peft import PeftModel
-from transformers import AutoModelForCausalLM
-
-base = AutoModelForCausalLM.from_pretrained("{base}")
-generator = PeftModel.from_pretrained(base, "path/to/this/folder/generator")
-```
-
-`memory.safetensors` has the embeddings of the memory tokens (`memory`, one row each) and of the two marks that a
-document begins with and a memory ends with (`marks`). All of it together:
-
-```python
-from pathlib import Path
+_ADAPTERS = ModelKind(
+    "peft",
+    "text-generation",
+    ("peft", "lora", "retrieval-augmented-generation", "context-compression"),
+    f"""from pathlib import Path
 
 from methods.clara.model import Clara
 from methods.clara.prompts import answer
 
-clara = Clara.load(Path("path/to/this/folder"))
+clara = Clara.load(Path("{PATH}"))
 memory = clara.encode(["The old bridge was built by a painter."]).memory
-print(clara.generate([answer("Who built the old bridge?", 1)], [memory[0]], max_new_tokens=32)[0].text)
-```
-
-| | |
-|---|---|
-{rows}
-
-`curve.jsonl` tells of every step the losses, the learning rate and the gradient's norm, and of validations what they
-came to.
-"""
-
+print(clara.generate([answer("Who built the old bridge?", 1)], [memory[0]], max_new_tokens=32)[0].text)""",
+)
 _TITLES: Mapping[Stage, str] = {
     "scp": "A compressor pretrained with CLaRa",
     "instruction": "A compressor tuned with CLaRa to answer questions",
@@ -324,7 +278,7 @@ _TITLES: Mapping[Stage, str] = {
 
 
 def write_card(folder: Path, config: ClaraTrainingConfig, stage: Stage, figures: Mapping[str, float]) -> None:
-    """Write the card; it holds nothing that changes between equal trainings.
+    """Write the model card.
 
     Args:
         folder: Of the checkpoint.
@@ -333,26 +287,29 @@ def write_card(folder: Path, config: ClaraTrainingConfig, stage: Stage, figures:
         figures: What it came to.
     """
     model: ClaraConfig = config.model
-    facts: dict[str, object] = {
-        "compression": f"{model.rate} tokens of a full document to one vector",
-        "adapters": f"rank {model.lora.r}, alpha {model.lora.alpha:g}, dropout {model.lora.dropout:g}",
-        "temperature of the selector": f"{model.tau:g}",
-        "learning rate": f"{_steps(config, stage).learning_rate:g}",
-        "rows per step": _steps(config, stage).batch_size,
-        **{name: f"{value:.6g}" for name, value in figures.items()},
-    }
-    text = _CARD.format(
-        title=_TITLES[stage],
-        base=model.base,
-        revision=f" at {model.revision}" if model.revision else "",
-        data=", ".join(f"`{reference}`" for reference in config.references(stage)),
+    write_model_card(
+        folder,
+        _ADAPTERS,
+        _TITLES[stage],
+        f"CLaRa compresses a document of at most {model.max_length} tokens into {model.memory_tokens} vectors, the last states of learned "
+        f"memory tokens behind it. Questions become vectors of the same shape. The {model.k} nearest documents stand as vectors in the "
+        "generator's prompt, and it answers from them.\n\nThe folders `compressor` (documents to memory vectors), `reasoner` (questions to "
+        "vectors that are compared with those) and `generator` (answers from memory vectors) are PEFT adapters for the frozen base"
+        f"{f' at revision {model.revision}' if model.revision else ''}. `memory.safetensors` has the embeddings of the memory tokens "
+        "(`memory`) and of the marks that begin a document and end a memory (`marks`). `curve.jsonl` has the losses, the learning rate and "
+        "the gradient's norm of every step, and the validations.",
+        base=[model.base],
+        data=config.references(stage),
         seed=config.seed,
-        length=model.max_length,
-        memory=model.memory_tokens,
-        k=model.k,
-        rows="\n".join(f"| {name} | {value} |" for name, value in facts.items()),
+        facts={
+            "compression": f"{model.rate} tokens of a full document to one vector",
+            "adapters": f"rank {model.lora.r}, alpha {model.lora.alpha:g}, dropout {model.lora.dropout:g}",
+            "temperature of the selector": model.tau,
+            "learning rate": _steps(config, stage).learning_rate,
+            "rows per step": _steps(config, stage).batch_size,
+            **figures,
+        },
     )
-    (folder / "README.md").write_text(text, "utf-8")
 
 
 def _steps(config: ClaraTrainingConfig, stage: Stage) -> StepOptions:

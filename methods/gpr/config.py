@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from benchmarks.core.errors import UserError
 from benchmarks.registry import resolve
 from methods.gpr.loss import LossConfig
-from methods.gpr.questions import QuestionsConfig, load_prompt
+from methods.gpr.questions import PROMPT, QuestionsConfig
 from methods.gpr.sampling import SamplingConfig
 from methods.graphs.triples import LinearizeConfig
 from methods.models.encoder import EncoderConfig
@@ -109,7 +109,7 @@ class GprTrainingConfig(TrainingConfig):
         questions = self.questions
         if questions.active_llm is not None:
             check_llm(questions.active_llm)
-            load_prompt(questions.prompt)
+            PROMPT.load(questions.prompt)
         if questions.generator == "cache" and not Path(questions.path or "").expanduser().is_file():
             raise UserError("there is no such file of questions", where=f"questions.path: {questions.path}")
         others = [item for item in self.graph if resolve(item)[0].name != "worlds"]

@@ -24,11 +24,11 @@ from benchmarks.schema import Triple, triple_id
 from benchmarks.worlds.world import Relation, relations
 from methods.api import Services
 from methods.flow import form_of, in_flight, in_order, one
-from methods.graphs.extraction import Prompt, read_prompt
 from methods.graphs.triples import PretrainingGraph, relation_text
 from methods.models.chat import ChatModel, Reply
 from methods.models.llm import LLM, MayAskConfig, defaults, open_llm
 from methods.models.rewriter import refuses, said
+from methods.prompts import Shipped
 from methods.training import Progress, Silent
 
 # -- A triple with one end hidden, and what a text must be to be a question for the hidden end --
@@ -261,8 +261,8 @@ class CachedQuestions:
 
 TRIES = 3
 """The first try, and two more with other seeds."""
-PLACEHOLDERS = frozenset({"triple", "side"})
-"""What a prompt shows; the hidden entity is not among it, as in the paper."""
+PROMPT = Shipped("methods.gpr", "questions")
+"""The prompt shows the triple and which side is hidden; the hidden entity is not put in, as in the paper."""
 _LEAD = re.compile(r"^(?:[-*•>#\s]+|\(?\d{1,3}[.):]\s+|(?:\*\*)?question(?:\s*\d+)?\s*:(?:\*\*)?\s*)+", re.IGNORECASE)
 _QUOTES = "\"'“”‘’«»`*_"
 
@@ -280,7 +280,7 @@ class LLMQuestions:
 
     def __init__(self, model: ChatModel, prompt: str | None = None) -> None:
         self._model = model
-        self._prompt = load_prompt(prompt)
+        self._prompt = PROMPT.load(prompt)
         self.counts: Counter[str] = Counter()
         self.in_flight = model.in_flight
         also = fingerprint(model.config.model_dump(mode="json"), self._prompt.hash, TRIES)
@@ -340,15 +340,6 @@ def _bare(line: str) -> str:
         if len(text) > 1 and text[0] in _QUOTES and text[-1] in _QUOTES:
             text = text[1:-1].strip()
     return " ".join(text.split())
-
-
-def load_prompt(path: str | None = None) -> Prompt:
-    """The template that ships, or one's own: two parts with a line `---` between them (`knowledge.prompts`).
-
-    Raises:
-        UserError: The file cannot be read, or does not hold exactly `$triple` and `$side`.
-    """
-    return read_prompt("methods.gpr", "questions", PLACEHOLDERS, path)
 
 
 # -- Questions without a model, from the words of the relation: for tests and dry runs, on any graph --

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -17,59 +18,34 @@ from benchmarks.schema import Question
 from methods.gpr.config import PRESETS, GprTrainingConfig
 from methods.gpr.data import Material, Texts
 from methods.gpr.loss import Cosines, cosines, row_losses
-from methods.gpr.questions import TRIES, QuestionGenerator, QuestionSet, generator_of, load_prompt, questions_of
+from methods.gpr.questions import PROMPT, TRIES, QuestionGenerator, QuestionSet, generator_of, questions_of
 from methods.graphs.triples import PretrainingGraph, linearize, linearized, load_graph
 from methods.models.encoder import EncoderConfig, Vectors, sentence_transformer
 from methods.models.weights import device_of
 from methods.retrieval.ranking import Rows, best_rows
 from methods.training import LengthsOf, Progress, TrainedStage, TrainingContext, register_training
 from methods.training.loop import Loop, LoopOptions, Schedule, Validate, accelerator
+from methods.training.model_card import PATH, ModelKind, seen_test_graphs, write_model_card
 from methods.training.stages import PreparedRun, train_stage
 from methods.work import DATA, Needs, Once, StageWork, Work, ask, learn, needs_of, resumable, saved_weights, steps, tokens
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-# -- The README of two pretrained towers --
+TOWERS = ModelKind(
+    "sentence-transformers",
+    "sentence-similarity",
+    ("sentence-transformers", "feature-extraction", "retrieval", "knowledge-graph"),
+    f"""from sentence_transformers import SentenceTransformer
 
-
-_CARD = """---
-library_name: sentence-transformers
-pipeline_tag: sentence-similarity
-tags:
-- sentence-transformers
-- feature-extraction
-- retrieval
-- knowledge-graph
----
-
-# Two towers pretrained on a graph with GPR
-
-Base: {base}. Graph: {graph}. Seed {seed}.{test}
-
-GPR (graph pretrained retriever) asks a question about every triple of a graph, with one of its entities hidden, and
-learns that the triple is nearer to its question than triples that share an entity with it, and those nearer than
-triples that share none. Questions were written by `{generator}`; no question of a dataset was read.
-
-```python
-from sentence_transformers import SentenceTransformer
-
-questions = SentenceTransformer("path/to/this/folder/question").encode(["what does jamaican people speak?"])
-triples = SentenceTransformer("path/to/this/folder/triple")
-scores = triples.similarity(questions, triples.encode(["{example}"]))
-```
-
-| | |
-|---|---|
-{rows}
-
-Triples are written as in the example; questions and triples are cut after {length} tokens; similarity is the cosine.
-"""
+questions, triples = (SentenceTransformer(f"{PATH}/{{name}}") for name in ("question", "triple"))
+scores = triples.similarity(questions.encode(["what does jamaican people speak?"]), triples.encode([EXAMPLE]))""",
+)
 EXAMPLE = ("Jamaica", "location.country.languages_spoken", "Jamaican English")
 
 
 def write_card(folder: Path, config: GprTrainingConfig, generator: str, test: tuple[str, ...], figures: Mapping[str, float]) -> None:
-    """Write the card; it holds nothing that changes between equal trainings.
+    """Write the model card.
 
     Args:
         folder: Of the checkpoint.
@@ -78,26 +54,26 @@ def write_card(folder: Path, config: GprTrainingConfig, generator: str, test: tu
         test: References of test graphs that were trained on.
         figures: What the training came to.
     """
-    loss, train = config.loss, config.train
-    facts: dict[str, object] = {
-        "margins": f"{loss.g1:g}, {loss.g2:g}",
-        "rows per batch": train.batch_size,
-        "pooling": config.pooling,
-        **{f"without {name} (ablation)": "yes" for name in ("neighbors", "negatives") if not getattr(loss, name)},
-        **{name: f"{value:.6g}" for name, value in figures.items()},
-    }
-    bases = dict.fromkeys((config.base, config.triple_base or config.base))
-    text = _CARD.format(
-        base=" and ".join(f"`{item}`" for item in bases),
-        graph=", ".join(f"`{item}`" for item in config.graph),
+    example = linearize(EXAMPLE, config.linearize.rel, config.linearize.underscores)
+    write_model_card(
+        folder,
+        replace(TOWERS, usage=TOWERS.usage.replace("EXAMPLE", repr(example))),
+        "Two towers pretrained on a graph with GPR",
+        "GPR (graph pretrained retriever) asks a question about every triple of a graph, with one of its entities hidden. It learns that "
+        "the triple is nearer to its question than triples that share an entity with it, and those nearer than triples that share none. "
+        f"`{generator}` wrote the questions; no question of a dataset was read.{seen_test_graphs(test)}\n\nTriples are written as in the "
+        f"example. Questions and triples are cut after {config.max_length} tokens. Similarity is the cosine.",
+        base=[config.base, config.triple_base or config.base],
+        data=config.graph,
         seed=config.seed,
-        test=f" It has seen the test graphs of {', '.join(test)}: no result on them is zero-shot." if test else "",
-        generator=generator,
-        example=linearize(EXAMPLE, config.linearize.rel, config.linearize.underscores),
-        rows="\n".join(f"| {name} | {value} |" for name, value in facts.items()),
-        length=config.max_length,
+        facts={
+            "margins": f"{config.loss.g1:g}, {config.loss.g2:g}",
+            "rows per batch": config.train.batch_size,
+            "pooling": config.pooling,
+            **{f"without {name} (ablation)": "yes" for name in ("neighbors", "negatives") if not getattr(config.loss, name)},
+            **figures,
+        },
     )
-    (folder / "README.md").write_text(text, "utf-8")
 
 
 # -- What a checkpoint is: a folder with `question/` and `triple/`, each a plain `SentenceTransformer` --
@@ -374,8 +350,8 @@ def _work(config: GprTrainingConfig, of: LengthsOf) -> list[StageWork]:
     triples = sum(graph.corpus for graph in graphs)
     length = sum(graph.corpus * graph.passage for graph in graphs) / triples if triples else 0.0
     masked = min(triples, config.questions.triples or triples) * len(config.questions.sides)
-    prompt, train = load_prompt(config.questions.prompt), config.train
-    written = ask(config.questions.active_llm, TRIES * masked, tokens(prompt.system) + tokens(prompt.user) + length)
+    prompt, train = PROMPT.load(config.questions.prompt), config.train
+    written = ask(config.questions.active_llm, TRIES * masked, sum(map(tokens, prompt.texts)) + length)
     shared = Once(written, fingerprint("gpr", config.graph, config.questions.model_dump(mode="json")))
     rows, size = masked * train.rows_per_question, graphs[0].size(config.question_encoder.model, config.revision)
     work = learn(config.question_encoder, train.epochs * rows, length, train.precision)

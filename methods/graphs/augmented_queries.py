@@ -21,7 +21,7 @@ from benchmarks.schema import Question
 from methods.api import Services
 from methods.flow import Batcher, in_worker, one, together
 from methods.graphs.chunking import Chunk
-from methods.graphs.extraction import FAILED, load_prompt, strings_in
+from methods.graphs.extraction import FAILED, PROMPTS, strings_in
 from methods.graphs.knowledge_graph import KnowledgeGraph, Node, SimilarityConfig, TextEncoder, clean_name, read_json, with_similarity_edges
 from methods.graphs.neighborhood import SIZES, GraphNamer, Named, Namer, Neighborhood, NeighborhoodConfig, neighborhoods, texts_of
 from methods.models.chat import ChatModel, Reply
@@ -108,7 +108,7 @@ class LLMQueries:
     def __init__(self, model: ChatModel, most: int = MOST, prompt: str | None = None) -> None:
         self._model = model
         self._most = most
-        self._prompt = load_prompt("queries", prompt)
+        self._prompt = PROMPTS["queries"].load(prompt)
 
     @property
     def fingerprint(self) -> str:

@@ -11,14 +11,11 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
-from string import Template
 from typing import Annotated, Any, ClassVar, Literal, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from benchmarks.core.errors import UserError
-from benchmarks.core.fingerprint import content_hash, fingerprint
+from benchmarks.core.fingerprint import fingerprint
 from methods.api import Services, Usage
 from methods.flow import together
 from methods.graphs.chunking import Chunk, ChunkConfig
@@ -37,72 +34,13 @@ from methods.graphs.knowledge_graph import (
 )
 from methods.graphs.noun_phrases import NounPhrases
 from methods.graphs.synthetic import WorldsExtractor
-from methods.models import template_text
 from methods.models.bounded import mended
 from methods.models.chat import ChatModel, Reply
 from methods.models.chat import parse as parse_json
 from methods.models.llm import LLM, MayAskConfig, defaults, open_llm
+from methods.prompts import shipped
 
-# -- Prompts of this room: templates as text files, filled without ever reading what is put in --
-# A template is two parts with a line `---` between them, the system message and the user message. Placeholders are those
-# of `string.Template` (`$text`); a dollar sign of one's own is written `$$`. Braces mean nothing.
-
-
-PLACEHOLDERS = {
-    "extraction": frozenset({"text"}),
-    "extraction_keywords": frozenset({"text"}),
-    "gleaning": frozenset[str](),
-    "names": frozenset({"text"}),
-    "triples": frozenset({"text", "names"}),
-    "queries": frozenset({"given", "most"}),
-}
-"""What each shipped template is filled with."""
-
-
-@dataclass(frozen=True, slots=True)
-class Prompt:
-    """A template in its two parts."""
-
-    system: str
-    user: str
-
-    @property
-    def hash(self) -> str:
-        """Of the template's text, so that a changed prompt is a changed extraction."""
-        return content_hash((self.system, self.user))
-
-    def messages(self, **values: str) -> list[dict[str, str]]:
-        """The conversation; what is put in is not searched for placeholders again."""
-        parts = (("system", self.system), ("user", self.user))
-        return [{"role": role, "content": Template(text).substitute(values)} for role, text in parts if text]
-
-
-def load_prompt(name: str, path: str | None = None) -> Prompt:
-    """A template of this room, or one's own in its place; errors as `read_prompt`."""
-    return read_prompt("methods.graphs", name, PLACEHOLDERS[name], path)
-
-
-def read_prompt(package: str, name: str, wanted: frozenset[str], path: str | Path | None = None) -> Prompt:
-    """The template that ships with a package, or one's own in its place.
-
-    Args:
-        package, name, path: See `template_text`.
-        wanted: The placeholders that it has to have.
-
-    Raises:
-        UserError: The file cannot be read, or its placeholders are not those.
-    """
-    where = str(path or f"{name}.txt")
-    text = template_text(package, name, path)
-    system, mark, user = text.partition("\n---\n")
-    prompt = Prompt(system.strip(), user.strip()) if mark else Prompt("", system.strip())
-    templates = Template(prompt.system), Template(prompt.user)
-    shown = ", ".join(f"${name}" for name in sorted(wanted))
-    if not all(template.is_valid() for template in templates):
-        raise UserError("the prompt template holds a lone dollar sign", where=where, try_this="write it $$")
-    if {name for template in templates for name in template.get_identifiers()} != wanted:
-        raise UserError(f"the prompt template must hold exactly {shown}", where=where, try_this="and $$ for a dollar sign")
-    return prompt
+PROMPTS = shipped("methods.graphs", "extraction", "extraction_keywords", "gleaning", "names", "triples", "queries")
 
 
 FAILED = "failed call"
@@ -206,8 +144,8 @@ class LLMExtractor:
 
     def __init__(self, model: ChatModel, prompt: str | None = None, *, keywords: bool = False, gleanings: int = 0) -> None:
         self._model = model
-        self._prompt = load_prompt("extraction_keywords" if keywords else "extraction", prompt)
-        self._again = load_prompt("gleaning")
+        self._prompt = PROMPTS["extraction_keywords" if keywords else "extraction"].load(prompt)
+        self._again = PROMPTS["gleaning"].load()
         self._gleanings = gleanings
 
     @property
@@ -256,8 +194,8 @@ class OpenIE:
 
     def __init__(self, model: ChatModel, prompt: str | None = None) -> None:
         self._model = model
-        self._names = load_prompt("names")
-        self._triples = load_prompt("triples", prompt)
+        self._names = PROMPTS["names"].load()
+        self._triples = PROMPTS["triples"].load(prompt)
 
     @property
     def fingerprint(self) -> str:
@@ -303,9 +241,6 @@ def extractor_of(config: GraphConfig, services: Services) -> WorldsExtractor | N
         llm, role="knowledge graph", cache=services.cache, device=services.device, seed=services.seed, replies=services.replies
     )
     return LLMExtractor(model, config.prompt)
-
-
-# -- Lists of strings out of replies that should be JSON with one list, and often are nearly so --
 
 
 _FENCE = re.compile(r"```(?:\w+)?\s*(.*?)(?:```|\Z)", re.DOTALL)

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from benchmarks.core.fingerprint import fingerprint
 from benchmarks.schema import Question
-from methods.graphs.extraction import load_prompt, strings_in
+from methods.graphs.extraction import PROMPTS, strings_in
 from methods.graphs.knowledge_graph import KnowledgeGraph, Node, TextEncoder, clean_name
 from methods.graphs.pagerank import Floats, PageRankConfig, scores_from_seeds
 from methods.models.chat import ChatModel
@@ -112,7 +112,7 @@ class LLMNamer:
 
     def __init__(self, model: ChatModel, prompt: str | None = None) -> None:
         self._model = model
-        self._prompt = load_prompt("names", prompt)
+        self._prompt = PROMPTS["names"].load(prompt)
 
     @property
     def fingerprint(self) -> str:

@@ -229,6 +229,8 @@ class Reply:
 
 __all__ = ["ChatConfig", "ChatModel", "Messages", "Reply", "reach_model"]
 
+BRIEF = 0.1
+"""Share of a pause that follows a single fault."""
 DOUBT = 4
 """Tries, where so far nothing at all answers at an endpoint."""
 _Request = tuple[list[dict[str, str]], dict[str, Any]]
@@ -546,7 +548,7 @@ class ChatModel:
                     self.rate_limiter.ended(ticket, "ok")
                     return completion
                 except Fault as fault:
-                    self.rate_limiter.ended(ticket, fault.signal)
+                    self.rate_limiter.ended(ticket, fault.signal, faulty=fault.advice == "retry")
                     after = fault.after  # the endpoint asks this call to wait, and no other
                     raise
                 finally:
@@ -554,9 +556,16 @@ class ChatModel:
         raise AssertionError("the last try returns or raises")
 
     def _pause(self, state: Any) -> float:
-        """Seconds before the next try: what the endpoint asks for, else doubling with full jitter."""
-        after = state.outcome.exception().after
-        return float(after if after is not None else self._backoff(state))
+        """Return the seconds before the next try: what the endpoint asks for, else doubling with full jitter.
+
+        A pause gives an endpoint time to recover. While it answers most calls, a fault concerns one connection or
+        replica, so that a tenth of the pause suffices.
+        """
+        fault = state.outcome.exception()
+        if fault.after is not None:
+            return float(fault.after)
+        brief = fault.signal != "busy" and not self.rate_limiter.troubled
+        return float(self._backoff(state)) * (BRIEF if brief else 1.0)
 
     def _content(self, completion: Completion, raw: bool) -> Content:
         return read(completion, raw=raw, max_tokens=self.config.max_tokens)

@@ -169,6 +169,7 @@ class RateLimiter:
         most: Never more slots than this: the smallest `concurrency` of those who joined.
         limit: Slots now, as a fraction that is rounded down when applied.
         cuts: How often it was reduced.
+        troubled: Whether more than `BROKEN_SHARE` of the last calls met a fault of any kind.
     """
 
     def __init__(self, most: int | None = None) -> None:
@@ -180,6 +181,7 @@ class RateLimiter:
         self._good = 0.0
         self._kept = 0
         self._sent: list[Signal | None] = []
+        self._faults: deque[bool] = deque(maxlen=WINDOW)
         self._answered = False
         self._running = 0
         self._waiting: deque[asyncio.Future[None]] = deque()
@@ -237,8 +239,13 @@ class RateLimiter:
         self._running -= 1
         self._hand_over()
 
-    def ended(self, ticket: Ticket, signal: Signal) -> None:
-        """Note how a call ended that entered with this ticket."""
+    @property
+    def troubled(self) -> bool:
+        return sum(self._faults) > BROKEN_SHARE * len(self._faults)
+
+    def ended(self, ticket: Ticket, signal: Signal, *, faulty: bool = False) -> None:
+        """Note how a call ended that entered with this ticket, and whether another try may cure it."""
+        self._faults.append(faulty)
         cuts, number = ticket
         if cuts != self.cuts:  # it left before the last reduction
             return

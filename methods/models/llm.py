@@ -355,7 +355,7 @@ def started(messages: Sequence[Mapping[str, str]]) -> tuple[list[dict[str, str]]
     return (turns[:-1], turns[-1]["content"]) if turns and turns[-1]["role"] == "assistant" else (turns, "")
 
 
-class Prompt(NamedTuple):
+class Rendered(NamedTuple):
     """A conversation as a model reads it: its text and token ids, what the reply begins with, and the tokens of both in the prompt."""
 
     text: str
@@ -379,7 +379,7 @@ class _Loaded:
             "max_prompt_tokens": config.max_prompt_tokens,
             "batch_size": config.batch_size,
         }
-        self._known: dict[tuple[Any, ...], Prompt] = {}
+        self._known: dict[tuple[Any, ...], Rendered] = {}
         self.decodes = is_encoder_decoder(config.local, config.revision)
         self.starts: dict[str, tuple[int, ...]] = {}
         self.model: CausalModel | Seq2SeqModel = (
@@ -400,7 +400,7 @@ class _Loaded:
         model.room = model._room()
         return model
 
-    def parts(self, messages: Sequence[Mapping[str, str]], variables: Mapping[str, Any] | None = None) -> Prompt:
+    def parts(self, messages: Sequence[Mapping[str, str]], variables: Mapping[str, Any] | None = None) -> Rendered:
         """A conversation as the model reads it; tokenized once, for who shortens it, who compares it with the room, and the model."""
         key = (*((message["role"], message["content"]) for message in messages), *map(repr, sorted((variables or {}).items())))
         if key not in self._known:
@@ -411,7 +411,7 @@ class _Loaded:
             ids = tuple(self.model.encode(text))
             if start not in self.starts:  # the decoder's, where there is one
                 self.starts[start] = () if self.decodes or not start else tuple(self.model.text_encoder.target(start))
-            self._known[key] = Prompt(text, ids, start, len(ids) + len(self.starts[start]))
+            self._known[key] = Rendered(text, ids, start, len(ids) + len(self.starts[start]))
         return self._known[key]
 
     def _generate(self, jobs: list[_Job]) -> list[Generation]:

@@ -10,15 +10,14 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from importlib.resources import files
+from dataclasses import replace
 from pathlib import Path
 from string import Template
 from typing import Annotated, Literal, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from benchmarks.core.errors import UserError, unknown_name
+from benchmarks.core.errors import unknown_name
 from benchmarks.core.fingerprint import content_hash, fingerprint
 from benchmarks.schema import Passage, passage_id
 from benchmarks.styles.rules import STYLES, Outcome
@@ -27,11 +26,9 @@ from methods.flow import in_order, one
 from methods.models.chat import Reply, parse
 from methods.models.endpoint import Estimate, Messages
 from methods.models.llm import LLM, AskingConfig, defaults, open_llm
+from methods.prompts import Prompt, read, shipped
 
-# -- The prompts of the rewriter, what is put into them, and how what comes back is read --
-
-
-PLACEHOLDERS = ("text", "low", "high", "form", "again")
+PROMPTS = shipped("methods.models", *(f"rewriting/{style}" for style in STYLES), optional=("low", "high"))
 PLAIN = "Reply with the rewritten text alone, as one paragraph."
 LINES = (
     "The text has one sentence in each of its $lines lines. Reply with as many lines: each sentence rewritten, in the "
@@ -68,51 +65,29 @@ class Sentences(BaseModel):
     sentences: list[str] = Field(description="each sentence rewritten, in the order of the text")
 
 
-@dataclass(frozen=True, slots=True)
-class Prompt:
-    """The template of a style in its two parts."""
-
-    system: str
-    user: str
-
-    def messages(self, text: str, words: tuple[int, int], form: str, again: str = "") -> Messages:
-        """The conversation; what is put in cannot end its tags, and is not searched for placeholders again."""
-        shown = _TAG.sub(r"‹\1›", text)
-        values = {"text": shown, "low": str(words[0]), "high": str(words[1]), "form": form, "again": again}
-        messages = [{"role": "user", "content": Template(self.user).substitute(values).strip()}]
-        if not self.system:
-            return messages
-        return [{"role": "system", "content": Template(self.system).substitute(values)}, *messages]
-
-
 def load_prompt(style: str, folder: str | None = None) -> Prompt:
-    """The prompt of a style: of one's own folder, or the one that ships.
+    """Return the prompt of a style: of one's own folder, or the one that ships.
 
     Raises:
-        UserError: There is none, or it holds an unknown placeholder or lacks `$text`.
+        UserError: There is none, it cannot be read, or its placeholders are not those of the prompts that ship.
     """
-    text = _text(style, folder)
-    system, mark, user = text.partition("\n---\n")
-    prompt = Prompt(system.strip(), user.strip()) if mark else Prompt("", text.strip())
-    where = f"{style}.txt"
-    for part in (prompt.system, prompt.user):
-        template = Template(part)
-        result = set(template.get_identifiers()) if template.is_valid() else {"$"}
-        if result - set(PLACEHOLDERS):
-            raise UserError(
-                f"the prompt holds the unknown placeholder {min(result - set(PLACEHOLDERS))!r}",
-                where=where,
-                try_this=f"use {', '.join(f'${name}' for name in PLACEHOLDERS)}, and $$ for a dollar sign",
-            )
-    for name in ("text", "form", "again"):
-        if name not in Template(prompt.user).get_identifiers():
-            raise UserError(f"the prompt lacks ${name}", where=where, try_this=f"put ${name} into its last part")
-    return prompt
+    if style not in styles_of(folder):
+        raise unknown_name("style", style, styles_of(folder), where=folder)
+    return PROMPTS.get(style, PROMPTS[STYLES[0]]).load(None if folder is None else Path(folder).expanduser() / f"{style}.txt")
+
+
+def request_for(prompt: Prompt, text: str, words: tuple[int, int], form: str, again: str = "") -> Messages:
+    """Return the conversation; the text cannot end its tags."""
+    messages = prompt.messages(text=_TAG.sub(r"‹\1›", text), low=words[0], high=words[1], form=form, again=again)
+    messages[-1]["content"] = messages[-1]["content"].strip()
+    return messages
 
 
 def prompts_hash(folder: str | None) -> str:
     """A hash of all prompts, so that a rewriter with changed prompts is another one."""
-    return content_hash([*(_text(style, folder) for style in styles_of(folder)), PLAIN, LINES, JSON, JSON_LINES, AGAIN])
+    own = [] if folder is None else [read(Path(folder).expanduser() / f"{style}.txt") for style in styles_of(folder)]
+    prompts = own or [template.load() for template in PROMPTS.values()]
+    return content_hash([*(prompt.source for prompt in prompts), PLAIN, LINES, JSON, JSON_LINES, AGAIN])
 
 
 def styles_of(folder: str | None) -> tuple[str, ...]:
@@ -120,17 +95,6 @@ def styles_of(folder: str | None) -> tuple[str, ...]:
     if folder is None:
         return STYLES
     return tuple(sorted(path.stem for path in Path(folder).expanduser().glob("*.txt")))
-
-
-def _text(style: str, folder: str | None) -> str:
-    if style not in styles_of(folder):
-        raise unknown_name("style", style, styles_of(folder), where=folder)
-    try:
-        if folder is not None:
-            return (Path(folder).expanduser() / f"{style}.txt").read_text("utf-8")
-        return files("methods.models").joinpath("rewriting_prompts", f"{style}.txt").read_text("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"the prompt of {style} cannot be read: {error}", where=folder) from None
 
 
 def form_of(passage: Passage, *, structured: bool) -> str:
@@ -334,7 +298,7 @@ class LLMRewriter:
         again = AGAIN.replace("$number", str(len(failed) + 1)).replace("$reason", failed[-1]) if failed else ""
         text = shown(shown_as)
         form = form_of(shown_as, structured=self.config.output == "json")
-        return prompt.messages(text, word_range(text, self.config.words), form, again)
+        return request_for(prompt, text, word_range(text, self.config.words), form, again)
 
     def _by_lines(self, passage: Passage) -> bool:
         return self.config.keep_sentences and bool(passage.sentences)

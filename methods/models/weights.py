@@ -6,14 +6,14 @@ import hashlib
 import json
 import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from benchmarks.core.errors import MissingPackage, UserError
 from benchmarks.core.fingerprint import CHECKPOINT_CARD, LENGTH, fingerprint, folder_sha256
-from benchmarks.io.hub import cache_folder, offline, offline_where_unreachable
+from benchmarks.io.hub import cache_folder, offline, use_cache_if_unreachable
 from methods.work import Checkpoint, Needs
 
 # -- Which trained checkpoints a method's options name, however deep --
@@ -244,12 +244,13 @@ def loading(noun: str, model: str) -> Iterator[None]:
         UserError: The block raised what the model libraries raise for missing, foreign or damaged models.
     """
     try:
+        if not Path(locate(model)).is_dir():
+            use_cache_if_unreachable()
         from transformers.utils import logging
 
         # A run has one progress display, its own.
         logging.disable_progress_bar()
-        with nullcontext() if Path(locate(model)).is_dir() else offline_where_unreachable():
-            yield
+        yield
     except ImportError as error:
         raise MissingPackage(error.name or "transformers", "models", f"the {noun} {model!r}") from error
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:

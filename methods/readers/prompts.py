@@ -15,7 +15,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
-from string import Template
 from typing import Any, Literal, cast
 
 from pydantic import BaseModel, Field
@@ -29,72 +28,15 @@ from benchmarks.schema import Passage, Query, Triple
 from benchmarks.worlds.text import named, state
 from benchmarks.worlds.world import Relation, relations
 from methods.api import FAILED, SUPPORT, Context, Ranking, Reading, Services
-from methods.models import template_text
 from methods.models.endpoint import PER_MESSAGE, TokenCounter
 from methods.models.likelihood import Span
 from methods.models.weights import locate
+from methods.prompts import Prompt, parse, shipped
 from methods.readers.extract import Extract, Extracted, extract
 from methods.registry import MethodConfig, register
 from methods.work import Lengths, Work, ask, free, longest_reply, mean, unknown
 
-# -- Prompts for reading: templates as text files, passages as a numbered list --
-# A template is two parts with a line `---` between them: the system message and the user message. `$question` and
-# `$passages` are put in; a dollar sign of one's own is written `$$`.
-
-
-@dataclass(frozen=True, slots=True)
-class Prompt:
-    """A template in its two parts."""
-
-    system: str
-    user: str
-
-    def filled(self, question: str, passages: str = "") -> tuple[str, str]:
-        """System and user message; what is put in is not searched for placeholders again."""
-        values = {"question": question, "passages": passages}
-        return Template(self.system).substitute(values), Template(self.user).substitute(values)
-
-
-def load_prompt(path: str | None, default: str) -> Prompt:
-    """Read a template: one's own file, or the one that ships under this name.
-
-    Raises:
-        UserError: The file cannot be read, lacks `$question`, or names another placeholder.
-    """
-    return parse_prompt(template_text("methods.readers", default, path), path or f"{default}.txt")
-
-
-def parse_prompt(text: str, where: str) -> Prompt:
-    """A template's two parts, checked.
-
-    Args:
-        text: The template.
-        where: What it is called in messages.
-
-    Raises:
-        UserError: It lacks `$question`, or names another placeholder.
-    """
-    system, mark, user = text.partition("\n---\n")
-    if not mark:
-        system, user = "", text
-    prompt = Prompt(system.strip(), user.strip())
-    for part in (prompt.system, prompt.user):
-        template = Template(part)
-        unknown = set(template.get_identifiers()) - {"question", "passages"} if template.is_valid() else {"$"}
-        if unknown:
-            raise UserError(
-                f"the prompt template holds the unknown placeholder {sorted(unknown)[0]!r}",
-                where=where,
-                try_this="use $question and $passages, and $$ for a dollar sign",
-            )
-    if "question" not in Template(prompt.user).get_identifiers():
-        raise UserError("the prompt template lacks $question", where=where, try_this="put $question into its last part")
-    return prompt
-
-
-def prompt_hash(*templates: tuple[str | None, str]) -> str:
-    """A hash of templates' texts, so that a changed prompt is a changed method."""
-    return content_hash(template_text("methods.readers", default, path) for path, default in templates)
+PROMPTS = shipped("methods.readers", "passages", "closed_book", "triples", "triples_closed_book", optional=("passages",))
 
 
 def numbered(passages: Sequence[Passage]) -> str:
@@ -139,15 +81,16 @@ class ReadingOptions(BaseModel):
 
     def templates(self) -> str:
         """A hash of the templates, and a check that they can be used."""
-        shipped, closed_book = self.shipped
-        load_prompt(self.prompt, shipped)
-        load_prompt(self.closed_book_prompt, closed_book)
-        return prompt_hash((self.prompt, shipped), (self.closed_book_prompt, closed_book))
+        return content_hash(prompt.source for prompt in self.load())
 
-    @property
-    def shipped(self) -> tuple[str, str]:
-        """The templates that ship for this reading, with evidence and without."""
-        return ("triples", "triples_closed_book") if self.reading == TRIPLES else ("passages", "closed_book")
+    def load(self) -> tuple[Prompt, Prompt]:
+        """Return the templates for questions with evidence and without.
+
+        Raises:
+            UserError: One of them cannot be used.
+        """
+        names = ("triples", "triples_closed_book") if self.reading == TRIPLES else ("passages", "closed_book")
+        return PROMPTS[names[0]].load(self.prompt), PROMPTS[names[1]].load(self.closed_book_prompt)
 
 
 class Instructions:
@@ -176,11 +119,9 @@ class Instructions:
                     try_this="reading: own",
                 )
             self._followed = reading
-            self._passages = self._closed_book = parse_prompt(reading.prompt, FOLLOWED)
+            self._passages = self._closed_book = PROMPTS["passages"].check(parse(reading.prompt, FOLLOWED), FOLLOWED)
         else:
-            shipped, closed_book = options.shipped
-            self._passages = load_prompt(options.prompt, shipped)
-            self._closed_book = load_prompt(options.closed_book_prompt, closed_book)
+            self._passages, self._closed_book = options.load()
         self._rule = options.rule
         self._own_length = options.reading != "benchmark"
         self.triples = options.reading == TRIPLES
@@ -201,8 +142,8 @@ class Instructions:
 
     def filled(self, question: str, evidence: str) -> tuple[str, str]:
         """System and user message."""
-        prompt: Prompt = self._passages if evidence else self._closed_book
-        return prompt.filled(_with_mark(question) if self.triples else question, evidence)
+        prompt = self._passages if evidence else self._closed_book
+        return prompt.pair(question=_with_mark(question) if self.triples else question, passages=evidence)
 
     def answer(self, text: str, passages: Sequence[Passage], prompt: str) -> Answered:
         """Return the answer in a reply.

@@ -19,7 +19,7 @@ from methods.models.llm import open_llm
 from methods.models.rewriter import said
 from methods.readers.extract import short
 from methods.sark.config import LabelsConfig
-from methods.sark.prompts import asking, load_prompt
+from methods.sark.prompts import ANSWER, asking
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ class LLMAnswerer:
 
     def __init__(self, model: ChatModel, prompt: str | None = None) -> None:
         self._model = model
-        self._prompt = load_prompt("answer", prompt)
+        self._prompt = ANSWER.load(prompt)
         self.in_flight = model.in_flight
 
     @property

@@ -17,7 +17,7 @@ from methods.models.rewriter import load_prompt as rewriting_prompt
 from methods.models.weights import check_remote_code, locate
 from methods.registry import METHODS, Component
 from methods.sark.loss import Head
-from methods.sark.prompts import load_prompt
+from methods.sark.prompts import ANSWER, ORDER
 from methods.training import TrainingConfig
 from methods.training.adapters import LoraOptions
 
@@ -183,8 +183,8 @@ class SarkDataConfig(BaseModel):
         """
         for llm in self.llms:
             check_llm(llm)
-        load_prompt("answer", self.labels.prompt)
-        load_prompt("order", self.lists.prompt)
+        ANSWER.load(self.labels.prompt)
+        ORDER.load(self.lists.prompt)
         if self.candidates.source == "retriever":
             _require("retriever", self.candidates.component, "candidates.retriever")
         if self.labels.extra is not None:

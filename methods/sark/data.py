@@ -36,7 +36,7 @@ from methods.models.llm import llm_hash
 from methods.sark.config import SarkDataConfig, SarkTrainingConfig
 from methods.sark.labels import Candidates, Labeling, candidates_of
 from methods.sark.lists import Lister, ListRequest, orderer_of, sampled, sampled_ranks
-from methods.sark.prompts import load_prompt
+from methods.sark.prompts import ANSWER, ORDER
 from methods.sark.rows import LENGTH, Mined, SarkRow, read_rows, rows_of, write_rows
 from methods.sark.style_pairs import formal_of, identity_of, pairs_of, pairs_of_options
 from methods.training import Progress, Silent
@@ -315,8 +315,8 @@ def _identity(config: SarkDataConfig, benchmarks: Sequence[Benchmark], services:
     fields = set(SarkDataConfig.model_fields)
     labels, lists = config.labels, config.lists
     parts = [
-        load_prompt("answer", labels.prompt).hash if labels.by == "llm" else labels.component.fingerprint,
-        load_prompt("order", lists.prompt).hash if lists.by == "llm" else "",
+        ANSWER.load(labels.prompt).hash if labels.by == "llm" else labels.component.fingerprint,
+        ORDER.load(lists.prompt).hash if lists.by == "llm" else "",
         config.candidates.component.fingerprint if config.candidates.source == "retriever" else "",
         labels.extra.component.fingerprint if labels.extra is not None else "",
         identity_of(config.styles, services),

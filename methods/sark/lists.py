@@ -23,7 +23,7 @@ from methods.models.chat import ChatModel
 from methods.models.llm import open_llm
 from methods.models.rewriter import said
 from methods.sark.config import DEPTH, ListsConfig
-from methods.sark.prompts import load_prompt, ordering
+from methods.sark.prompts import ORDER, ordering
 from methods.sark.rows import LENGTH
 from methods.training import Progress, Silent
 from methods.training.journal import Journal, each_once
@@ -120,7 +120,7 @@ class LLMOrderer:
 
     def __init__(self, model: ChatModel, prompt: str | None = None) -> None:
         self._model = model
-        self._prompt = load_prompt("order", prompt)
+        self._prompt = ORDER.load(prompt)
         self.in_flight = model.in_flight
 
     @property

@@ -20,17 +20,19 @@ from benchmarks.core.errors import UserError
 from benchmarks.core.fingerprint import file_sha256, fingerprint
 from benchmarks.registry import Benchmark
 from methods.models.rewriter import prompts_hash
+from methods.prompts import Shipped
 from methods.registry import Component
 from methods.sark.config import PRESETS, SarkDataConfig, SarkTrainingConfig
 from methods.sark.data import SarkData, data_of, load_material
 from methods.sark.model import encoder_of, last_layer, new_reranker, save
 from methods.sark.objective import FORMAL, INFORMAL, TASKS, Objective, Task, groups_of, learnable
-from methods.sark.prompts import load_prompt
+from methods.sark.prompts import ANSWER, ORDER
 from methods.sark.rows import LENGTH, SarkRow, batches
 from methods.sark.validation import validator
 from methods.training import LengthsOf, Progress, TrainedStage, TrainingContext, register_training
 from methods.training.balance import Products, combined
 from methods.training.loop import KeepBest, Loop, LoopOptions, Schedule, Validate, accelerator
+from methods.training.model_card import RERANKER, write_model_card
 from methods.training.stages import PreparedRun, read_lines, train_stage
 from methods.work import (
     DATA,
@@ -54,46 +56,6 @@ from methods.work import (
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-# -- The README of a reranker that SARK trained --
-
-
-_CARD = """---
-library_name: sentence-transformers
-pipeline_tag: text-ranking
-tags:
-- sentence-transformers
-- cross-encoder
-- reranker
----
-
-# A reranker trained with SARK{without}
-
-Base: `{base}`. Training data: {data}. Seed {seed}.
-
-SARK (style-adaptive reranker) learns which passages help a model to answer: from labels of passages (with this one a
-wrong answer turns right, or a right one wrong) and from lists ordered from best to worst. Every passage is learned from
-in two styles, {style}, so that its content counts and not its style. Both losses are weighed in every batch so
-that a step lowers both.
-
-```python
-from sentence_transformers import CrossEncoder
-
-model = CrossEncoder("path/to/this/folder")
-scores = model.predict([("Who built the old bridge?", "The bridge was built by a painter.")])
-```
-
-| | |
-|---|---|
-{rows}
-
-{epochs}
-
-Pairs are cut after {length} tokens, from the passage's end. `predict` gives σ(z); rankings are by z, in the same order.
-`curve.jsonl` tells of every step both losses, the weights `lambda` and `1-lambda`, the norms of both gradients over the
-encoder, and the cosine between them.
-"""
-
 
 BY_EPOCH = {
     "lambda": "λ",
@@ -121,34 +83,38 @@ def by_epoch(curve: Sequence[Mapping[str, float]], steps: int) -> str:
 
 
 def write_card(folder: Path, config: SarkTrainingConfig, figures: Mapping[str, float], epochs: str = "") -> None:
-    """Write the card; it holds nothing that changes between equal trainings."""
+    """Write the model card."""
     loss, train = config.loss, config.train
     weighed = "from both gradients" + (f", at most {loss.lambda_most:g}" if loss.lambda_most < 1 else "")
     on = {"style-augmented training": loss.styles, "passage labels": loss.passage, "lists": loss.listwise}
     left_out = [name for name, kept in on.items() if not kept]
-    facts: dict[str, object] = {
-        "head": config.model.head,
-        "λ": weighed if loss.lambda_mode == "mgda" else f"fixed at {loss.lambda_value:g}",
-        "gradients that decide λ": loss.lambda_params,
-        "loss of lists": loss.list_loss,
-        "styles of a list": loss.list_styles,
-        "rows per batch": train.batch_size,
-        "batches per step": train.accumulation,
-        "epochs at most": train.epochs,
-        "weights of": {"f1": "the best validation F1", "order": "the best validation order"}.get(config.keep, "the last step"),
-        **{name: f"{value:.6g}" for name, value in figures.items()},
-    }
-    text = _CARD.format(
-        without=f", without {' and '.join(left_out)}" if left_out else "",
-        base=config.base,
-        data=", ".join(f"`{item}`" for item in config.data),
+    styles = f"every passage is learned from in two styles, formal and {config.styles.style}" if loss.styles else "formal passages only"
+    write_model_card(
+        folder,
+        RERANKER,
+        "A reranker trained with SARK" + (f", without {' and '.join(left_out)}" if left_out else ""),
+        "SARK (style-adaptive reranker) learns which passages help a model to answer, from labels of passages (with this one a wrong "
+        f"answer turns right, or a right one wrong) and from lists ordered from best to worst. Styles: {styles}. Both losses are weighed "
+        f"in every batch so that a step lowers both.\n\nPairs are cut after {config.model.max_length} tokens, from the passage's end. "
+        "`predict` gives σ(z). `curve.jsonl` has for every step both losses, the weights `lambda` and `1-lambda`, the norms of both "
+        "gradients over the encoder, and the cosine between them.",
+        base=[config.base],
+        data=config.data,
         seed=config.seed,
-        style=f"formal and {config.styles.style}" if loss.styles else "of which this one has seen the formal alone",
-        rows="\n".join(f"| {name} | {value} |" for name, value in facts.items()),
-        length=config.model.max_length,
-        epochs=epochs,
+        facts={
+            "head": config.model.head,
+            "λ": weighed if loss.lambda_mode == "mgda" else f"fixed at {loss.lambda_value:g}",
+            "gradients that decide λ": loss.lambda_params,
+            "loss of lists": loss.list_loss,
+            "styles of a list": loss.list_styles,
+            "rows per batch": train.batch_size,
+            "batches per step": train.accumulation,
+            "epochs at most": train.epochs,
+            "weights of": {"f1": "the best validation F1", "order": "the best validation order"}.get(config.keep, "the last step"),
+            **figures,
+        },
+        after=epochs,
     )
-    (folder / "README.md").write_text(text, "utf-8")
 
 
 # -- SARK's steps: each task's gradient by itself, λ from both, and their combination to the optimizer --
@@ -421,13 +387,13 @@ def _made_by(config: SarkTrainingConfig, name: str, lengths: Lengths) -> Work:
     labels, lists, styles = config.labels, config.lists, config.styles
     attempts = 0.0 if _unlabeled(config) else lengths.questions * (1 + _tried(config, lengths) + (labels.extra.n if labels.extra else 0))
 
-    def prompt(name: str, path: str | None) -> float:
-        return sum(map(tokens, load_prompt(name, path).parts)) + lengths.question
+    def prompt(template: Shipped, path: str | None) -> float:
+        return sum(map(tokens, template.load(path).texts)) + lengths.question
 
-    shared = ask(labels.active_llm, attempts, prompt("answer", labels.prompt) + lengths.passage)
+    shared = ask(labels.active_llm, attempts, prompt(ANSWER, labels.prompt) + lengths.passage)
     if (judge := config.wanted_judge) is not None:
         shared += lengths.judging(judge, attempts, 32 if labels.llm is None else longest_reply(labels.llm))
-    shared += ask(lists.active_llm, lengths.questions, prompt("order", lists.prompt) + LENGTH * lengths.passage)
+    shared += ask(lists.active_llm, lengths.questions, prompt(ORDER, lists.prompt) + LENGTH * lengths.passage)
     if styles.active_llm is not None:
         # Those of the rows and of each question's list; no rewriting is much longer than its source.
         restyled = _labeled(config, lengths) + (0 if config.rows is None else LENGTH * lengths.questions)

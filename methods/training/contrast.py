@@ -252,8 +252,3 @@ def prepared(
         trainable_only=trainable_only,
     )
     return PreparedRun(loop, save, figures)
-
-
-def table(facts: Mapping[str, object]) -> str:
-    """Rows of a card's table; they hold nothing that changes between equal trainings."""
-    return "\n".join(f"| {name} | {f'{value:.6g}' if isinstance(value, float) else value} |" for name, value in facts.items())

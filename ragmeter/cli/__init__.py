@@ -14,7 +14,6 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from ragmeter.cli import completion
 from ragmeter.cli.errors import run_command, tolerant
 from ragmeter.cli.options import Commands
 
@@ -34,7 +33,7 @@ GROUPS: dict[str, dict[str, str]] = {
     },
     "Methods": {
         "train": "Train an approach, stage after stage; list and check checkpoints.",
-        "method": "check, index, serve, explain NAME QUESTION --benchmark DATA.",
+        "method": "check, index, explain NAME QUESTION --benchmark DATA.",
         "judge": "Stored answers: run judges, score by more metrics, cards, labels.",
     },
     "Find": {
@@ -113,4 +112,4 @@ def main() -> None:
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     tolerant()
-    sys.exit(completion.answer(app) if completion.requested() else run_command(app))
+    sys.exit(run_command(app))

@@ -1,28 +1,23 @@
-"""What the Tab key offers: names, from where they are registered or stored; and how the offer reaches a shell.
+"""Names that the Tab key offers, from the registries and the store; Typer speaks with the shells.
 
-Each public function completes a word of one kind; declarations of arguments and options name it. Somebody waits for each
-of them, so ids are read from the source of our modules and not by importing them (unless other packages register, too),
-and a store is read where there is one and nobody is writing to it at this moment.
+Each public function completes a word of one kind; declarations of arguments and options name it. The user waits for the
+answer. So ids are read from the source of our modules instead of by importing them, unless other packages register too,
+and a store is only read if nobody is writing to it at this moment.
 """
 
 from __future__ import annotations
 
 import glob
-import io
-import os
-import re
-import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, MutableMapping, Sequence
-from contextlib import closing, redirect_stderr, redirect_stdout, suppress
-from functools import cache
+from collections.abc import Callable, Iterable
+from contextlib import closing, suppress
+from functools import cache, wraps
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import typer
 
-from ragmeter.cli.errors import BROKE, FINE
 from ragmeter.experiments import shipped_files
 from results import store_folder
 
@@ -43,13 +38,25 @@ def _beginning(incomplete: str, names: Iterable[str]) -> list[str]:
     return [name for name in dict.fromkeys(names) if name.startswith(incomplete)]
 
 
+def _quietly(complete: Complete) -> Complete:
+    """Offer nothing if a completion breaks: a traceback in the middle of a command line helps nobody."""
+
+    @wraps(complete)
+    def offered(ctx: typer.Context, incomplete: str) -> list[str]:
+        with suppress(Exception):
+            return complete(ctx, incomplete)
+        return []
+
+    return offered
+
+
 def _offer(source: Callable[[typer.Context], Iterable[str]]) -> Complete:
-    """Completes one of the names of a source."""
-    return lambda ctx, incomplete: _beginning(incomplete, source(ctx))
+    """Complete one of the names of a source."""
+    return _quietly(lambda ctx, incomplete: _beginning(incomplete, source(ctx)))
 
 
 def words(*names: str) -> Complete:
-    """Completes one of these words."""
+    """Complete one of these words."""
     return _offer(lambda ctx: names)
 
 
@@ -89,8 +96,9 @@ datasets, methods, trainings = _registered("dataset"), _registered("method"), _r
 explainers, metrics, judges = _registered("explainer"), _registered("metric"), _registered("judge")
 
 
+@_quietly
 def references(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Completes `name[/subset][:split]`, part after part: what comes next is offered once what it belongs to is clear.
+    """Complete `name[/subset][:split]`, part after part: what comes next is offered once what it belongs to is clear.
 
     Several splits may be joined, as in `webqsp:train+validation`.
     """
@@ -127,8 +135,9 @@ presets = _offer(lambda ctx: _entry("training", _before(ctx, "name")).presets)
 stages = _offer(lambda ctx: _entry("training", _before(ctx, "name")).stages)
 
 
+@_quietly
 def experiments(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Completes experiments that can be run, those that ship and YAML files; with --resume, those of the store."""
+    """Complete experiments that can be run, those that ship and YAML files; with --resume, those of the store."""
     if ctx.params.get("resume"):
         return stored_experiments(ctx, incomplete)
     files = [file for end in (".yaml", ".yml") for file in sorted(glob.glob(f"{glob.escape(incomplete)}*{end}"))]
@@ -187,91 +196,29 @@ tagged = _column("SELECT name FROM tags ORDER BY name")
 _scored = _column("SELECT DISTINCT regexp_extract(metric, '^[^(#]+') AS name FROM summaries ORDER BY name")
 
 
+@_quietly
 def stored_metrics(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Completes what stored answers were scored on, or where nothing is stored, any metric."""
+    """Complete what stored answers were scored on, or where nothing is stored, any metric."""
     return _scored(ctx, incomplete) or metrics(ctx, incomplete)
 
 
+@_quietly
 def runs(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Completes a run: a tag or a path; where neither begins so, the rest of a path or a fingerprint."""
+    """Complete a run: a tag or a path; where neither begins so, the rest of a path or a fingerprint."""
     rows = [tuple(map(str, row)) for row in _stored(ctx, _RUNS)]
     result = tagged(ctx, incomplete) + _beginning(incomplete, ("/".join(row[:5]) for row in rows))
     return result or _beginning(incomplete, [*("/".join(row[1:5]) for row in rows), *(row[5] for row in rows)])
 
 
+@_quietly
 def checkpoints(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Completes a checkpoint of the store: a tag, a folder's name, or the beginning of its hash."""
+    """Complete a checkpoint of the store: a tag, a folder's name, or the beginning of its hash."""
     rows = _stored(ctx, "SELECT path, sha256 FROM checkpoints ORDER BY added_at DESC")
     folders = _beginning(incomplete, (Path(path).name for path, _ in rows))
     return tagged(ctx, incomplete) + (folders or _beginning(incomplete, (sha256 for _, sha256 in rows if incomplete)))
 
 
+@_quietly
 def runs_or_checkpoints(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Completes what a tag may point to."""
+    """Complete what a tag may point to."""
     return list(dict.fromkeys([*runs(ctx, incomplete), *checkpoints(ctx, incomplete)]))
-
-
-# -- How the offer reaches a shell --
-# Typer speaks with the shells. Whatever goes wrong, nothing is offered: a traceback in the middle of somebody's command
-# line helps nobody. And bash cuts a word such as `worlds/long:test` or `recall@5` into several before it asks, and puts the
-# answer in the place of the last one.
-
-
-_VARIABLE = "_RAGMETER_COMPLETE"
-_BASH = "complete_bash"
-_BREAKS = ":=@"
-"""Where bash ends a word (`COMP_WORDBREAKS`), of what occurs in names of ours."""
-_SPECIAL = re.compile(r"[^\w%+=:@,./~#-]")
-"""What a shell does not take as part of a word unless it is quoted."""
-
-
-def requested() -> bool:
-    """Whether this process was started by a shell that completes a word."""
-    return os.environ.get(_VARIABLE, "").startswith("complete_")
-
-
-def answer(app: Any) -> int:
-    """Print the words that a shell may offer, or nothing; returns the exit code."""
-    in_bash = os.environ[_VARIABLE] == _BASH
-    response, code, word = io.StringIO(), FINE, ""
-    try:
-        if in_bash:
-            word = _whole_words(os.environ)
-        with redirect_stdout(response), redirect_stderr(io.StringIO()):
-            app(standalone_mode=False, prog_name="ragmeter")
-    except SystemExit as end:
-        # So typer ends an answer.
-        code = end.code if isinstance(end.code, int) else FINE
-    except (Exception, KeyboardInterrupt):
-        return BROKE
-    text = response.getvalue()
-    sys.stdout.write("".join(f"{line}\n" for line in _for_bash(text.splitlines(), word)) if in_bash else text)
-    return code
-
-
-def _whole_words(environment: MutableMapping[str, str]) -> str:
-    """Put together what bash cut; returns the word to be completed, as it is typed."""
-    words = environment.get("COMP_WORDS", "").split("\n")
-    at = int(environment.get("COMP_CWORD", 0))
-    joined: list[str] = []
-    position, after_break = at, False
-    for number, word in enumerate(words):
-        is_break = word != "" and set(word) <= set(_BREAKS)
-        if joined and word and (is_break or after_break):
-            joined[-1] += word
-            position -= number <= at
-        else:
-            joined.append(word)
-        after_break = is_break
-    environment.update(COMP_WORDS="\n".join(joined), COMP_CWORD=str(position))
-    return joined[position] if position < len(joined) else ""
-
-
-def _for_bash(results: Sequence[str], word: str) -> Iterator[str]:
-    """What bash is to put in the place of the last piece of a word, quoted where the word is not."""
-    value = word.partition("=")[2] if word.startswith("-") else word
-    there = value[: 1 + max(value.rfind(mark) for mark in _BREAKS)]
-    plain = re.sub(r"\\(.)", r"\1", there).lstrip("'\"")
-    for item in filter(None, results):
-        rest = item.removeprefix(plain)
-        yield rest if word[:1] in ("'", '"') else _SPECIAL.sub(lambda special: f"\\{special[0]}", rest)

@@ -9,24 +9,20 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from rich.text import Text
 
-from benchmarks import corpus_build, registry, sources
 from benchmarks.core.errors import UserError, counted, require_writable
-from benchmarks.core.random import Draws
-from benchmarks.corpus import CARD, read_card
-from benchmarks.io import hub
-from benchmarks.registry import DATASETS, DataReference, DatasetEntry
-from benchmarks.sources import Availability
-from benchmarks.verify import QUANTILES, statistics
 from ragmeter.cli import completion, data_check, data_style, options
 from ragmeter.cli.config_options import data_apart, given_options, option_rows
 from ragmeter.cli.options import App, Common, argument, one_of, option, print_card
-from ragmeter.show import histograms
 from ragmeter.show.console import err, listing, out
-from ragmeter.show.question_text import print_question, question_json
+
+if TYPE_CHECKING:
+    from benchmarks import corpus_build
+    from benchmarks.registry import DatasetEntry
+    from benchmarks.sources import Availability
 
 app = App(default="list", help="Datasets: download, check, sample, measure, restyle, synthesize.")
 
@@ -50,6 +46,8 @@ def list_all(
 
 def list_datasets(common: Common) -> None:
     """List datasets: task, splits with sizes, license, hub id, and what of them is on this machine."""
+    from benchmarks.registry import DATASETS
+
     positions = {entry.id: _positions(entry) for entry in DATASETS}
     value = [_card_json(entry, positions[entry.id]) for entry in DATASETS]
 
@@ -66,6 +64,9 @@ def list_datasets(common: Common) -> None:
 
 def show_dataset(reference: str, common: Common) -> None:
     """Show a dataset's card and options, and where each split would be read from now; of a subset its splits alone."""
+    from benchmarks import registry
+    from benchmarks.registry import DataReference
+
     _, entry = registry.resolve(reference)
     subset = DataReference.parse(reference).subset
     entry = entry.of_subset(subset) if subset else entry
@@ -98,6 +99,8 @@ def show_dataset(reference: str, common: Common) -> None:
 
 
 def _positions(entry: DatasetEntry) -> list[Availability]:
+    from benchmarks import sources
+
     return [sources.availability(reference) for reference in sources.splits(entry)]
 
 
@@ -127,6 +130,9 @@ def download(
     revision: Annotated[str | None, option("Commit, tag or branch, in place of the one that the card pins.")] = None,
 ) -> None:
     """Download a split's files from the hub into its cache, verified; say what came."""
+    from benchmarks import sources
+    from benchmarks.io import hub
+
     if not common.talk:
         hub.be_quiet()
     fetched = [(part, sources.fetch(part, revision)) for reference in references for part in sources.parts(reference)]
@@ -156,6 +162,9 @@ def stats(
     settings: options.DatasetSetOption = None,
 ) -> None:
     """Count and measure: questions, answers, passages, documents, their lengths, evidence, types."""
+    from benchmarks.verify import QUANTILES, statistics
+    from ragmeter.show import histograms
+
     if output is not None:
         histograms.check(output)
     benchmark = common.load(reference, given_options(config, settings))
@@ -197,6 +206,9 @@ def sample(
     settings: options.DatasetSetOption = None,
 ) -> None:
     """Print questions with their gold marked."""
+    from benchmarks.core.random import Draws
+    from ragmeter.show.question_text import print_question, question_json
+
     benchmark = common.load(reference, given_options(config, settings))
     questions = [benchmark.questions[row] for row in sorted(Draws("sample", seed).sample(range(len(benchmark.questions)), count))]
 
@@ -214,13 +226,20 @@ def build_corpus(
     output: Annotated[Path, option("The corpus folder to build; an unfinished one is continued.", "--output", "-o")],
     common: Common,
     layout: Annotated[
-        str | None, option("dpr, atlas, jsonl or parquet (default: by content)", completes=completion.words(*corpus_build.LAYOUTS))
+        str | None,
+        option(
+            "dpr, atlas, jsonl, parquet or beir (default: by content)",
+            completes=completion.words("dpr", "atlas", "jsonl", "parquet", "beir"),
+        ),
     ] = None,
     skip_bad: Annotated[bool, option("Leave out records that cannot be read; they are counted.", "--skip-bad")] = False,
 ) -> None:
     """Build a memory-mapped corpus from a dump of passages; a build that was cut off goes on."""
+    from benchmarks import corpus_build, dumps
+    from benchmarks.corpus import CARD, read_card
+
     if layout is not None:
-        one_of(layout, corpus_build.LAYOUTS, "layout of a dump", "--layout")
+        one_of(layout, dumps.LAYOUTS, "layout of a dump", "--layout")
     was_there = (output / CARD).exists()
     with common.status(f"reading {source.name}") as status:
 
@@ -263,6 +282,7 @@ def synthesize(
     """Write rows for CLaRa's pretraining: questions with answers, checked, and paraphrases; interrupted, it goes on."""
     from pydantic import ValidationError
 
+    from benchmarks import corpus_build, registry
     from benchmarks.worlds.dataset import WorldsConfig
     from methods.clara.config import MIXES, Mix, ScpDataConfig
     from methods.clara.data import require_no_test, scp_rows

@@ -4,25 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from rich.text import Text
 
-from benchmarks import leakage, sources, verify
 from benchmarks.core.errors import UserError, counted
-from benchmarks.io import hub
-from benchmarks.registry import DATASETS
-from benchmarks.sources import ABSENT, MADE, OWN, Availability
-from benchmarks.verify import GREEN, NOTE, RED, YELLOW, Finding
 from ragmeter.cli import completion, options
 from ragmeter.cli.config_options import given_options
 from ragmeter.cli.options import App, Common, argument, option
-from ragmeter.cli.split_check import CheckedSplit, check_split, compare_splits
 from ragmeter.show.console import err, listing, out
+
+if TYPE_CHECKING:
+    from benchmarks.sources import Availability
+    from benchmarks.verify import Finding
+    from ragmeter.cli.split_check import CheckedSplit
 
 app = App()
 
-_STYLES = {GREEN: "green", NOTE: "dim", YELLOW: "yellow", RED: "bold red"}
+_STYLES = {"green": "green", "note": "dim", "yellow": "yellow", "red": "bold red"}
+"""How a finding is printed, by its status (see `benchmarks.verify`)."""
 
 
 @app.command(offline=True)
@@ -32,14 +32,19 @@ def check(
     every: Annotated[bool, option("Every split whose files are on this machine.", "--all")] = False,
     partial: Annotated[bool, option("The files are cuts: fewer questions than the card says are no fault.", "--partial")] = False,
     alike: Annotated[
-        float, option("From which similarity questions of two splits are near-duplicates.", min=0.01, max=1.0)
-    ] = verify.THRESHOLD,
+        float | None, option("Similarity from which questions of two splits are near-duplicates (default: 0.8)", min=0.01, max=1.0)
+    ] = None,
     output: Annotated[Path | None, option("Record files' SHA-256 and fingerprints in this file.", "--output", "-o")] = None,
     against: Annotated[Path | None, option("Compare with what was recorded in this file.")] = None,
     config: options.ConfigOption = None,
     settings: options.DatasetSetOption = None,
 ) -> int:
     """Check splits against their cards and the contract, and name what is odd; exit code 1 where one is red."""
+    from benchmarks import verify
+    from benchmarks.io import hub
+    from benchmarks.verify import GREEN, NOTE, RED, YELLOW, Finding
+    from ragmeter.cli.split_check import check_split, compare_splits
+
     value = given_options(config, settings)
     positions, skipped = _positions(references or [], every, value)
     known = verify.read_records(against) if against else None
@@ -51,7 +56,7 @@ def check(
             checked.append(check_split(position, value, partial, known, keep=output is not None))
         if not common.json:
             _print(checked[-1], (NOTE, YELLOW, RED) if not every else (YELLOW, RED), common.verbose)
-    skipped += compare_splits(checked, alike, same_set=every)
+    skipped += compare_splits(checked, verify.THRESHOLD if alike is None else alike, same_set=every)
     if output is not None:
         verify.write_records(output, {str(item.position.reference): item.recorded for item in checked if item.recorded is not None})
     worst = verify.color(Finding("", item.color) for item in checked)
@@ -74,6 +79,10 @@ def check(
 
 def _positions(references: Sequence[str], every: bool, settings: Mapping[str, Any]) -> tuple[list[Availability], list[str]]:
     """Which splits are checked, and which are not and why."""
+    from benchmarks import sources
+    from benchmarks.registry import DATASETS
+    from benchmarks.sources import ABSENT, MADE, OWN
+
     if every == bool(references):
         what = "references and --all exclude each other" if every else "nothing to check was named: neither data references nor --all"
         raise UserError(what, where="data check", try_this="ragmeter data check hotpotqa:dev")
@@ -104,6 +113,8 @@ def _print(item: CheckedSplit, wanted: Sequence[str], verbose: bool) -> None:
 
 
 def _print_finding(finding: Finding) -> None:
+    from benchmarks.verify import GREEN, RED, YELLOW
+
     line = Text(f"  {finding.status:<7}", style=_STYLES[finding.status]) + Text(finding.name)
     if finding.detail:
         line += Text(f": {finding.detail}", style=_STYLES[finding.status] if finding.status != GREEN else "dim")
@@ -114,6 +125,8 @@ def _print_finding(finding: Finding) -> None:
 
 
 def _row(item: CheckedSplit) -> tuple[str, ...]:
+    from benchmarks.verify import GREEN
+
     questions, passages = (f"{len(item.benchmark.questions):,}", f"{item.passages:,}") if item.benchmark else ("–", "–")
     worst = next((f for f in (*item.findings, *item.compared) if f.status == item.color and item.color != GREEN), None)
     return (
@@ -141,6 +154,8 @@ def overlap(
     settings: options.DatasetSetOption = None,
 ) -> None:
     """Look for evaluation questions in training files: 13-gram overlap, question by question."""
+    from benchmarks import leakage
+
     if output is not None and output.suffix not in leakage.FORMATS:
         raise UserError(f"overlaps are written as {', '.join(leakage.FORMATS)}", where=f"--output {output}", try_this="overlaps.csv")
     files = list(dict.fromkeys(file for path in train for file in leakage.training_files(path)))

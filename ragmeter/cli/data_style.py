@@ -11,19 +11,15 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args
 from rich.text import Text
 
 from benchmarks.core.errors import UserError, unwritable
-from benchmarks.core.fingerprint import file_sha256
-from benchmarks.registry import resolve
-from benchmarks.styles import rewrite
-from benchmarks.styles.mix import STYLED, Draw, styled
-from benchmarks.styles.pairs import ANY, Fields, StylePairs, import_parallel, load_pairs, write_pairs
-from benchmarks.styles.rules import FORMAL
-from benchmarks.styles.sark_files import Layout, import_sark, writable, write_sark
 from ragmeter.cli import completion, options
 from ragmeter.cli.config_options import data_apart, given_options
 from ragmeter.cli.options import App, Common, argument, one_of, option
 from ragmeter.show.console import err, listing, out
 
 if TYPE_CHECKING:
+    from benchmarks.styles.mix import Draw
+    from benchmarks.styles.pairs import Fields, StylePairs
+    from benchmarks.styles.sark_files import Layout
     from judges.style import StyleQuality
 
 app = App()
@@ -70,6 +66,8 @@ def restyle(
     device: options.DeviceOption = None,
 ) -> int:
     """Rewrite every candidate of every question in other styles; what was interrupted goes on where it was."""
+    from benchmarks.registry import resolve
+    from benchmarks.styles import rewrite
     from ragmeter.runner.loop import Interrupted
     from ragmeter.runner.progress import CountingProgress
     from ragmeter.runner.rewriting import chosen
@@ -131,10 +129,10 @@ def mix(
     shares: Annotated[list[str], option("What is missing to 1 stays formal.", "--mix", metavar="STYLE=SHARE")],
     output: Annotated[Path, option("The file to write, in a layout of SARK's.", "--output", "-o")],
     common: Common,
-    layout: Annotated[str, option("ranked, or labels.", completes=completion.words(*get_args(Layout)))] = "ranked",
+    layout: Annotated[str, option("ranked, or labels.", completes=completion.words("labels", "ranked"))] = "ranked",
     seed: Annotated[int, option("Of the draw, and of the setting.")] = 0,
     draw: Annotated[
-        str, option("exact counts by question, or a coin for each candidate.", completes=completion.words(*get_args(Draw)))
+        str, option("exact counts by question, or a coin for each candidate.", completes=completion.words("exact", "coin"))
     ] = "exact",
     setting: options.SettingOption = None,
     limit: options.LimitOption = None,
@@ -144,6 +142,11 @@ def mix(
     device: options.DeviceOption = None,
 ) -> None:
     """Write a benchmark's questions over candidates of mixed style as a file that dataset `sark` reads."""
+    from benchmarks.styles.mix import STYLED, Draw, styled
+    from benchmarks.styles.pairs import load_pairs
+    from benchmarks.styles.rules import FORMAL
+    from benchmarks.styles.sark_files import Layout, write_sark
+
     wanted = _shares(shares)
     as_drawn: Draw = one_of(draw, get_args(Draw), "draw", "--draw")
     as_written: Layout = one_of(layout, get_args(Layout), "layout", "--layout")
@@ -199,6 +202,8 @@ def style_export(
     device: options.DeviceOption = None,
 ) -> None:
     """Write a benchmark's questions with their candidates, in the style that they have, as a file that dataset `sark` reads."""
+    from benchmarks.styles.sark_files import writable, write_sark
+
     _free(output, overwrite)
     value, services = given_options(config, settings), common.services(device, seed)
     benchmark = common.load(reference, value, limit=limit, setting=setting, services=services)
@@ -237,6 +242,10 @@ def style_pairs(
     overwrite: Overwrite = False,
 ) -> None:
     """Import parallel texts, which others wrote, as a file of style pairs."""
+    from benchmarks.core.fingerprint import file_sha256
+    from benchmarks.styles.pairs import import_parallel, write_pairs
+    from benchmarks.styles.sark_files import import_sark
+
     if (style is None) == (not fields):
         raise UserError(
             "parallel texts need --field, SARK's layouts --style, and not both",
@@ -264,6 +273,8 @@ def style_pairs(
 
 
 def _fields(texts: Sequence[str], identifier: str | None, title: str | None, question: str | None) -> Fields:
+    from benchmarks.styles.pairs import Fields
+
     paths = {}
     for text in texts:
         style, mark, path = text.partition("=")
@@ -292,6 +303,7 @@ def style_quality(
     device: options.DeviceOption = None,
 ) -> None:
     """Measure texts in another style: strength, content, fluency, sentiment, each with a 95 % interval."""
+    from benchmarks.styles.pairs import ANY, load_pairs
     from judges.style import style_quality as measure
     from judges.style import texts_of
     from ragmeter.runner.loop import Interrupted

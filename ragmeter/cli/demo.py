@@ -10,13 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from rich.progress import track
-from rich.table import Column, Table
 from rich.text import Text
 
 from benchmarks.core.errors import UserError
 from ragmeter.cli.options import App, Common, DeviceOption, LimitOption, option
 from ragmeter.cli.run import conclude, show_where
-from ragmeter.show.console import Folding, complain, err, out
+from ragmeter.show.console import complain, err, out, print_table
 
 if TYPE_CHECKING:
     from ragmeter.experiment import Experiment
@@ -152,7 +151,7 @@ def show_gains(results: Sequence[Gain], *, trained: bool) -> None:
             Text(f"{gain.approach}  ", style="bold green" if gain.significant and not lost else "bold") + Text(gain.sentence() + lost)
         )
     out.print()
-    out.print(gains_table(results))
+    print_gains(results)
     note = "× 100 ± half the 95 % interval; differences are paired over what was sampled, * p < .05, ** p < .01 after Holm's correction"
     notes = [note, *(f"no gain over its base is warranted for {gain.approach}: {gain.why_not()}" for gain in first if not gain.significant)]
     notes.append("several training seeds: `make experiments-small`; what the papers print: `ragmeter results paper`\n")
@@ -160,18 +159,16 @@ def show_gains(results: Sequence[Gain], *, trained: bool) -> None:
         out.print(Text(line, style="dim"))
 
 
-def gains_table(results: Sequence[Gain]) -> Table:
-    """Every approach, dataset and metric; what does not fit is broken between the parts of a name."""
+def print_gains(results: Sequence[Gain]) -> None:
+    """Print every approach, dataset and metric."""
     from ragmeter.show.board_text import in_words
 
-    columns = [Column("", no_wrap=True), Column("asked", min_width=13), Column("metric", min_width=9, max_width=13)]
-    columns += [Column("value", justify="right", no_wrap=True)]
-    columns += [Column(head, justify="right", min_width=13) for head in ("over its base", "over the strongest baseline")]
-    table = Table(*columns, box=None, pad_edge=False, header_style="bold", padding=(0, 1, 0, 0))
+    heads = ("", "asked", "metric", "value", "over its base", "over the strongest baseline")
+    rows = []
     for gain in results:
-        differences = [_difference(item) for item in (gain.base, gain.strongest)]
-        table.add_row(gain.approach, Folding(in_words(gain.board.dataset)), Folding(gain.metric), gain.value, *differences)
-    return table
+        names = gain.approach, in_words(gain.board.dataset), gain.metric, gain.value
+        rows.append([*map(Text, names), _difference(gain.base), _difference(gain.strongest)])
+    print_table(out, [Text(head) for head in heads], rows)
 
 
 def _difference(item: Against | None) -> Text:

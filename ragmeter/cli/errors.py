@@ -28,39 +28,6 @@ _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 _NAMED = re.compile(r"No such (command|option):? '?([^'\s]+?)'?[. ]")
 
 
-MOVED = {
-    "plan": "run FILE --dry-run", "resume": "run --resume", "table": "results", "show": "results show",
-    "diff": "results compare", "published": "results paper", "tag_run": "results tag", "report": "results report",
-    "serve": "leaderboard", "score": "judge score",
-    "judge table": "judge win-rates", "checkpoints": "list checkpoints", "checkpoints add": "train checkpoints add",
-    "checkpoints verify": "train checkpoints check", "methods": "list methods", "metrics": "list metrics",
-    "experiments": "list experiments", "runs": "list runs", "datasets": "list datasets", "datasets list": "list datasets",
-    "datasets show": "list datasets NAME", "datasets fetch": "data download", "datasets verify": "data check",
-    "datasets stats": "data stats", "datasets sample": "data sample", "datasets corpus": "data build-corpus",
-    "datasets contamination": "data overlap", "styles": "data restyle", "styles rewrite": "data restyle",
-    "styles quality": "data style-quality", "styles mix": "data mix", "styles export": "data style-export",
-    "styles import": "data style-pairs", "styles drops": "results style", "styles curve": "results style curve",
-    "styles sensitivity": "results style sensitivity", "annotate": "judge labels", "annotate export": "judge labels export",
-    "annotate import": "judge labels import", "synthesize": "data synthesize", "synthesize clara": "data synthesize",
-    "explain": "method explain", "compress": "method index", "submission": "submit template",
-    "submission template": "submit template", "submission bundle": "submit bundle", "trec": "results export --format trec",
-    "trec export": "results export --format trec", "trec import": "submit add --format trec",
-    "results merge": "store import", "results prune": "store prune", "results vacuum": "store prune",
-    "cache": "store replies", "cache show": "store replies", "cache tape": "store replies export",
-    "cache load": "store replies import", "cache prune": "store replies prune", "check": "method check",
-    "check method": "method check", "check dataset": "data check",
-}  # fmt: skip
-"""Commands of before, and where each of them is now."""
-
-
-def moved(path: str, word: str) -> str | None:
-    """Where the command of before is now that a word behind a command's path was; None where there was none."""
-    before = f"{path} {word}".split()[1:]
-    at = sys.argv.index(word) if word in sys.argv else len(sys.argv)
-    longer = " ".join([*before, *sys.argv[at + 1 : at + 2]])
-    return MOVED.get(longer) or MOVED.get(" ".join(before))
-
-
 def tolerant() -> None:
     """Let standard output take every text: what its encoding lacks becomes a question mark."""
     change = getattr(sys.stdout, "reconfigure", None)
@@ -200,8 +167,6 @@ def wrong_usage(error: Any, app: Any) -> UserError:
     if result:
         kind, wrong = result[1], result[2]
         message = f"there is no {kind} {wrong!r}"
-        if kind == "command" and (now := moved(path, wrong)):
-            return UserError(message, where=path, try_this=f"it is `ragmeter {now}` now")
         guess = nearest(wrong, _known(context, kind))
         remedy = f"did you mean {guess!r}? {remedy} lists what there is" if guess else remedy
     return UserError(message[:1].lower() + message[1:].rstrip("."), where=path, try_this=remedy)

@@ -233,7 +233,10 @@ def score(
         list[str] | None, option("Take a column that was added off the tables; may be repeated.", completes=completion.stored_metrics)
     ] = None,
     experiment: options.OfExperiment = None,
-    trec: Annotated[bool, option("RUNS are two files instead, any TREC run and its qrels: trec_eval's measures.", "--trec")] = False,
+    trec: Annotated[bool, option("RUNS are two files instead, a run and its qrels: trec_eval's measures.", "--trec")] = False,
+    trec_eval: Annotated[
+        str, option("With --trec: the version of trec_eval to equal, 9 or 10.", "--trec-eval", completes=completion.words("9", "10"))
+    ] = "9",
 ) -> None:
     """Score stored answers on further metrics, without answering again; their columns stay until `--remove`."""
     from judges import score as scoring
@@ -248,8 +251,10 @@ def score(
                 "two files are scored, and nothing of the store", where="--trec", try_this="ragmeter judge score --trec RUN QRELS"
             )
         run, qrels = map(Path, runs or ())
-        _score_trec(run, qrels, metric, common)
+        _score_trec(run, qrels, metric, trec_eval, common)
         return
+    if trec_eval != "9":
+        raise UserError("this is for --trec alone", where="--trec-eval", try_this="ragmeter judge score --trec RUN QRELS")
     if bool(metric) == bool(remove):
         if remove:
             raise UserError("columns are added or removed", where="--remove", try_this="one after the other")
@@ -267,6 +272,7 @@ def score(
     for row in {row.run: row for row in chosen}.values():
         questions, predictions = records.answered(store, row)
         passages = dict.fromkeys(item.id for prediction in predictions for item in prediction.evidence)
+        passages |= dict.fromkeys(item for question in questions for item in question.evidence)
         held = queries.passages(store, list(passages))
         with err.status(f"scoring {row.method} on {row.dataset}") if common.talk else nullcontext():
             scores = scoring.score(questions, predictions, wanted, passage=held.__getitem__)
@@ -279,34 +285,36 @@ def score(
     common.emit(rows, lambda: listing(columns, [(*line[:3], line[5], line[7]) for line in map(_line, rows)], empty="no run was named"))
 
 
-def _score_trec(run: Path, qrels: Path, names: Sequence[str] | None, common: Common) -> None:
+def _score_trec(run: Path, qrels: Path, names: Sequence[str] | None, version: str, common: Common) -> None:
     """Print trec_eval's measures of a run: over the questions that it has documents for, and over all that are judged."""
+    from benchmarks.datasets.beir import qrels_of
+    from benchmarks.io.files import is_zip
     from results.boards.tables import plain
     from results.formats import trec_eval
 
-    result = trec_eval.evaluate(run, qrels)
+    chosen = next((known for known in trec_eval.VERSIONS if str(known) == version), None)
+    if chosen is None:
+        raise unknown_name("version of trec_eval", version, map(str, trec_eval.VERSIONS), where="--trec-eval")
+    result = trec_eval.evaluate(run, qrels_of(qrels) if qrels.is_dir() or is_zip(qrels) else qrels, chosen)
     answered, every = result.summary(), result.summary(complete=True)
-    for name in names or ():
-        if name not in answered:
-            raise unknown_name("measure of trec_eval", name, answered, where="--metric")
-    wanted = list(names or answered)
+    wanted = [trec_eval.measure(name, answered, where="--metric") for name in names or answered]
     per_question = {
         question: {name: plain(float(result.values[name][row])) for name in wanted if name in result.values}
         for row, question in enumerate(result.questions)
     }
     rows = [{"measure": name, "value": plain(answered[name]), "all_judged": plain(every[name])} for name in wanted]
-    value = {"run": str(run), "qrels": str(qrels), "unjudged": result.unjudged, "measures": rows, "questions": per_question}
+    equals = trec_eval.VERSIONS[chosen]
+    value = {"run": str(run), "qrels": str(qrels), "trec_eval": equals, "unjudged": result.unjudged, "notes": list(result.notes)}
     whole = (*trec_eval.COUNTS, "num_q")
 
     def show() -> None:
         lines = [(name, *(f"{item[name]:{'.0f' if name in whole else '.4f'}}" for item in (answered, every))) for name in wanted]
         listing(("measure", "trec_eval", "trec_eval -c"), lines, empty="")
-        if silent := int((~result.retrieved).sum()):
-            out.print(Text(f"{counted(silent, 'judged question')} without results: left out of the first column, 0 in the second"))
-        if result.unjudged:
-            out.print(Text(f"{counted(result.unjudged, 'question')} of the run without judgments: left out of both"))
+        out.print(Text(f"these numbers equal trec_eval {equals}"))
+        for note in result.notes:
+            out.print(Text(note))
 
-    common.emit(value, show)
+    common.emit(value | {"measures": rows, "questions": per_question}, show)
 
 
 def _summaries(store: Store, row: RunRow, metrics: Sequence[str]) -> list[dict[str, Any]]:

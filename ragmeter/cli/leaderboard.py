@@ -21,8 +21,8 @@ DETAILS = f"""{SUMMARY}
 Read-only unless --allow-submissions is given. With it, whoever reaches the address may upload predictions (JSON Lines) with
 a card (YAML), or a bundle (zip), for a board that the store has already: {server.UPLOAD_MIB} MiB a file,
 {LIMITS.card_bytes // 1024} KiB a card, {LIMITS.file_bytes // MIB} MiB of predictions unpacked, {LIMITS.rows:,} rows,
-{server.PER_SESSION // MIB} MiB a visitor, {server.IN_ALL // MIB} MiB all of them; one upload is checked at a time, for at most
-{server.TIME_S / 60:.0f} minutes, in a process without keys. Nothing that is uploaded is executed.
+one upload is checked at a time, for at most {server.TIME_S / 60:.0f} minutes, in a process without keys. Nothing that is uploaded
+is executed. The number of files in memory is not limited: limit requests in a proxy if the address is public.
 """
 app = App(help=SUMMARY)
 

@@ -11,7 +11,7 @@ from ragmeter.cli import completion, options
 from ragmeter.cli.config_options import option_rows
 from ragmeter.cli.options import App, Common, argument, option
 from ragmeter.show.code_text import code_in_words
-from ragmeter.show.console import PROSE, WHOLE, listing, out
+from ragmeter.show.console import listing, out
 
 if TYPE_CHECKING:
     from judges.metric import MetricEntry
@@ -144,7 +144,7 @@ def _print_metric(entry: MetricEntry) -> None:
         )
         for parameter in entry.parameters
     ]
-    listing(("parameter", "type", "default", "choices", ""), rows, empty="it has no parameters", below=PROSE)
+    listing(("parameter", "type", "default", "choices", ""), rows, empty="it has no parameters")
 
 
 @app.command()
@@ -181,7 +181,7 @@ def runs(
         for row in rows
     ]
     empty = "the store holds no run yet: ragmeter demo"
-    common.emit([row.to_json() for row in rows], lambda: listing(heads, lines, empty=empty, below=WHOLE))
+    common.emit([row.to_json() for row in rows], lambda: listing(heads, lines, empty=empty, whole=True))
 
 
 @app.command()

@@ -1,4 +1,4 @@
-"""`ragmeter method`: a method at work, one step at a time: checked, its index built, one retrieval explained, a model served."""
+"""`ragmeter method`: check a method, build its index, or explain one retrieval."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from benchmarks.schema import Question
     from methods.registry import MethodEntry
 
-app = App(default="list", help="check, index, serve, explain NAME QUESTION --benchmark DATA.")
+app = App(default="list", help="check, index, explain NAME QUESTION --benchmark DATA.")
 INDEXED = ("clara_compressor", "autocompressor", "cocom", "pcc", "pisco", "xrag")
 """Methods whose index `ragmeter method index` builds; the others build theirs within `ragmeter run`."""
 

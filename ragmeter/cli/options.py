@@ -15,7 +15,6 @@ from typer.core import TyperGroup
 
 from benchmarks.core.errors import UserError, unknown_name
 from ragmeter.cli import completion
-from ragmeter.cli.errors import moved
 from results import DEFAULT_STORE, store_folder
 
 if TYPE_CHECKING:
@@ -93,7 +92,7 @@ class Commands(TyperGroup):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Put the default before arguments that name no command, as far as they are not a misspelled one."""
         first = args[0] if args else "-"
-        known = first in ("-h", "--help", *self.commands) or moved(ctx.command_path, first) or self._misspelled(ctx, first)
+        known = first in ("-h", "--help", *self.commands) or self._misspelled(ctx, first)
         # A shell that completes the first word is offered commands too.
         if self.default and not known and (args or not ctx.resilient_parsing) and (first.startswith("-") or self._takes):
             args = [self.default, *args]
@@ -285,10 +284,10 @@ def show_options(rows: Sequence[Mapping[str, Any]]) -> None:
     """Print what `option_rows` returns."""
     import json
 
-    from ragmeter.show.console import PROSE, listing
+    from ragmeter.show.console import listing
 
     lines = [(row["name"], row["type"], json.dumps(row["default"]), row["description"]) for row in rows]
-    listing(("option", "type", "default", ""), lines, empty="it has no options", below=PROSE)
+    listing(("option", "type", "default", ""), lines, empty="it has no options")
 
 
 def print_card(name: str, summary: str, facts: Mapping[str, Any], config: type[BaseModel]) -> None:

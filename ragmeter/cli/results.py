@@ -17,7 +17,7 @@ from rich.text import Text
 from benchmarks.core.errors import UserError, counted, unknown_name, unwritable
 from ragmeter.cli import completion, options, results_style
 from ragmeter.cli.options import App, Common, argument, option
-from ragmeter.show.console import WHOLE, SafeConsole, err, listing, offering_score, out, printable
+from ragmeter.show.console import SafeConsole, err, listing, offering_score, out, printable
 from results.offered import POWER, TABLES
 
 if TYPE_CHECKING:
@@ -183,7 +183,7 @@ def _show_figures(results: Sequence[Figure]) -> None:
     for item in results:
         unit = "" if item.unit in ("text", "number", "count") else f" {item.unit}"
         rows.append((item.table, item.method, item.dataset, item.metric, item.value + unit, item.setting))
-    listing(("table", "method", "dataset", "metric", "value", "setting"), rows, empty="none", below=WHOLE)
+    listing(("table", "method", "dataset", "metric", "value", "setting"), rows, empty="none", whole=True)
     for note in dict.fromkeys(f"{item.source}, {item.method}: {item.note}" for item in results if item.note):
         out.print(Text(note, style="dim"))
 
@@ -355,20 +355,20 @@ def export(
 ) -> None:
     """Write a stored run's rankings for other tools: a TREC run file, and the positives as qrels."""
     from results.formats import trec
-    from results.store import checkpoints, queries
+    from results.store import checkpoints, records
 
     if form != "trec":
         raise unknown_name("format", form, ("trec",), where="--format")
     store = common.store
     row = checkpoints.find_run(store, run)
     ranked = {prediction.question_id: prediction.evidence for prediction in store.predictions(row.run)}
-    known = queries.questions(store, row.dataset_fingerprint)
-    rankings = [(item.question, ranked.get(item.question, ())) for item in known]
+    known = list(records.gold_questions(store, row.dataset_fingerprint).values())
+    rankings = [(item.id, [found for found in ranked.get(item.id, ()) if found.id not in item.excluded]) for item in known]
     without = None
     with ExitStack() as files:
         lowered = trec.write_run(files.enter_context(_new(output)), rankings, row.method)
         if qrels is not None:
-            without = trec.write_qrels(files.enter_context(_new(qrels)), [(item.question, item.evidence) for item in known])
+            without = trec.write_qrels(files.enter_context(_new(qrels)), known)
     empty = sum(not evidence for _, evidence in rankings)
     value = {
         "run": row.run,

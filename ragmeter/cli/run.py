@@ -86,7 +86,7 @@ def run(
 
         chosen = revisions.resolve(limited(chosen, limit), common.store, talk=common.talk, entering=False)
         planned = plan_of(chosen, common.store, utilization)
-        common.emit(plan_json(planned), lambda: show_plan(planned, str(common.store.folder)))
+        common.emit(plan_json(planned), lambda: show_plan(planned, str(common.store.folder), verbose=common.verbose))
         return WRONG if planned.missing else 0
     how = How(limit, fresh, reuse_replies, retry_failed, accept_failures, fail_fast, device, not no_calls, processes=True)
     code, value = run_and_show(chosen, how, common)

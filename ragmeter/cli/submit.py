@@ -35,6 +35,7 @@ MethodOption = Annotated[
 BenchmarkOption = Annotated[
     str | None, option("With --method: the benchmark.", "--benchmark", metavar="REFERENCE", completes=completion.references)
 ]
+Strict = Annotated[bool, option("Refuse what the official script tolerates, such as missing questions.", "--strict")]
 KnownBoards = Annotated[bool, option("Only for a board that the store has, as a server takes it.", "--known-boards")]
 PathSetting = Annotated[
     list[str] | None, option("The authors' data file, where it is not found in RAGMETER_DATA.", "--set", metavar="path=FILE")
@@ -55,6 +56,7 @@ def add(
     method: MethodOption = None,
     benchmark: BenchmarkOption = None,
     setting: options.SettingOption = None,
+    strict: Strict = False,
     known_boards: KnownBoards = False,
     settings: PathSetting = None,
 ) -> int:
@@ -62,7 +64,7 @@ def add(
     from results.store import queries
 
     if file is not None:
-        return _submit(file, _card(card, method, benchmark, setting), format, known_boards, settings, common, keep=True)
+        return _submit(file, _card(card, method, benchmark, setting), format, strict, known_boards, settings, common, keep=True)
     if card is not None or method is not None:
         raise UserError("there are no predictions", where="FILE", try_this="ragmeter submit PREDICTIONS.jsonl --card card.yaml")
     store = common.store
@@ -92,11 +94,12 @@ def check(
     method: MethodOption = None,
     benchmark: BenchmarkOption = None,
     setting: options.SettingOption = None,
+    strict: Strict = False,
     known_boards: KnownBoards = False,
     settings: PathSetting = None,
 ) -> int:
     """Check predictions and say what they would score; nothing is stored."""
-    return _submit(file, _card(card, method, benchmark, setting), format, known_boards, settings, common, keep=False)
+    return _submit(file, _card(card, method, benchmark, setting), format, strict, known_boards, settings, common, keep=False)
 
 
 def _card(file: Path | None, method: str | None, benchmark: str | None, setting: str | None) -> Card | Path | None:
@@ -114,7 +117,15 @@ def _card(file: Path | None, method: str | None, benchmark: str | None, setting:
 
 
 def _submit(
-    file: str, card: Card | Path | None, format: str, known_boards: bool, settings: list[str] | None, common: Common, *, keep: bool
+    file: str,
+    card: Card | Path | None,
+    format: str,
+    strict: bool,
+    known_boards: bool,
+    settings: list[str] | None,
+    common: Common,
+    *,
+    keep: bool,
 ) -> int:
     from ragmeter.cli.config_options import given_options
     from ragmeter.runner.provenance import environment
@@ -128,7 +139,7 @@ def _submit(
     if supplied:
         raise UserError("the card says which options the data have", where=f"--set {next(iter(supplied))}", try_this="--set path=FILE")
     store = common.store
-    checked = Checker(store, known_boards, None if path is None else str(path)).check(file, card, format)
+    checked = Checker(store, known_boards, None if path is None else str(path), strict).check(file, card, format)
     report = checked.report
     worth = {} if keep else storing.preview(report, checked.target)
     stored = None

@@ -52,7 +52,7 @@ def run(
     from ragmeter.runner.loop import Interrupted
     from ragmeter.runner.progress import TrainingProgress
     from ragmeter.runner.tasks import require_device
-    from ragmeter.runner.training import Job
+    from ragmeter.runner.trainings import TrainingJob
     from ragmeter.trainings import TrainingPlan
 
     if name is None:
@@ -79,11 +79,11 @@ def run(
         from ragmeter.plan.show import plan_json, show_plan
 
         plan = plan_training(TrainingPlan(entry.id, entry, training, supplied), common.store)
-        common.emit(plan_json(plan), lambda: show_plan(plan, str(common.store.folder)))
+        common.emit(plan_json(plan), lambda: show_plan(plan, str(common.store.folder), verbose=common.verbose))
         return WRONG if plan.missing else 0
     entry.preflight(training)
     training.reach(common.store.cache)
-    job = Job(entry, training, common.store, output, device)
+    job = TrainingJob(entry, training, common.store, output, device)
     # Of several processes (`accelerate launch`, `torchrun`) the first alone speaks and reports stages.
     first = os.environ.get("WORLD_SIZE", "1") == "1" or os.environ.get("RANK", "0") == "0"
     with TrainingProgress(quiet=not (common.talk and first)) as progress:

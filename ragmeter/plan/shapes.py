@@ -1,28 +1,28 @@
-"""What a benchmark is like, for a plan: counted where it is here, else stated and typical; nothing is fetched.
+"""What a benchmark is like, for a plan: counted if it is here, else stated and typical; nothing is fetched.
 
-Both come as questions with passages, a few that are there or one made of filler of the typical lengths, so that prompts
-are counted the same way. What is generated (worlds) is not made in full: a few questions of it are.
+Both give questions with passages (one made of filler of typical lengths), so that prompts are counted the same way. Of
+generated data (worlds) only a few questions are made.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Literal
+from unittest.mock import patch
 
 from benchmarks import registry, settings
 from benchmarks.core.errors import UserError
 from benchmarks.corpus import Corpus
-from benchmarks.datasets import longbench
 from benchmarks.io.hub import OFFLINE_VARIABLES
 from benchmarks.registry import Benchmark, DataReference, DatasetConfig
 from benchmarks.schema import Passage, Question
 from benchmarks.settings import DEFAULT_N, Setting
 from benchmarks.sources import LOCAL, MADE, absences, availability, base_of
+from benchmarks.typical import Typical, typical
 from methods.api import Reading
 from methods.work import CHARACTERS, Lengths, Sample, mean, tokens
 
@@ -36,21 +36,19 @@ class Shape:
     """What a benchmark is like in a setting.
 
     Attributes:
-        reference: The data.
-        questions: How many; None: unknown.
+        questions: Number of questions; None if unknown.
         origin: counted: the data are here; sampled: some of what is generated was made; stated: by card and typical
             lengths; unknown: nothing is known of lengths.
         samples: Questions that lengths are taken from.
-        corpus: Passages of the corpus, at most; None: unknown.
-        passage: Mean tokens of one of them.
-        whole: Whether all of the corpus is searched, for want of candidates.
-        own: Passages of all distinct sets of candidates together; None: unknown.
-        reading: How its authors have it read.
-        benchmark: What was read: all of it where it was counted, a few questions where it was sampled.
-        absent: Why they are not here, where they are not: each file.
-        whole_number: How many are stated of them, where a local file holds only a sample.
-        key: Of the corpus: equal where it is the same.
-        indexed: What methods index, where it is here.
+        corpus, own: Upper bounds of the passages of the corpus, and of all distinct sets of candidates; None if unknown.
+        passage: Mean tokens of a passage.
+        whole: Whether the whole corpus is searched, as there are no candidates.
+        reading: How the dataset's authors read it.
+        benchmark: The questions that were read: all if counted, a few if sampled.
+        absent: Files that are not here.
+        whole_number: How many questions are stated, if a local file holds only a sample.
+        key: Equal for equal corpora.
+        indexed: What methods index, if it is here.
     """
 
     reference: DataReference
@@ -70,7 +68,7 @@ class Shape:
 
     @property
     def unclear(self) -> str | None:
-        """What is not known of it, in words; None: enough to plan with."""
+        """Return what is unknown, in words; None if there is enough to plan with."""
         if self.questions is None:
             return f"how many questions {self.reference} has"
         if not self.samples:
@@ -78,133 +76,36 @@ class Shape:
         return f"the corpus of {self.reference}" if self.corpus is None else None
 
     def lengths(self, questions: float | None = None, **further: Any) -> Lengths:
-        """What parts know of it; nothing is to be done where it is unclear."""
+        """Return what parts know of it; without any question if it is unclear."""
         number = 0.0 if self.unclear else float(self.questions or 0) if questions is None else questions
         of = (self.samples, self.corpus or 0, self.passage, self.whole, (self.corpus if self.whole else self.own) or 0)
         return Lengths(self.key, number, *of, reading=self.reading, **further)
 
 
-# -- Typical lengths of datasets, for plans of data that are not here; rounded, in tokens of four characters --
-# Where a card states the number of questions, that is used and not the one here. Measured on samples of the data unless a
-# source is named.
-
-
-CHUNK_WORDS, CHUNK_TOKENS = 512, 720
-"""Words of a passage of a long document, as loaders cut it, and the tokens that these make."""
-
-
-@dataclass(frozen=True, slots=True)
-class Typical:
-    """What a question of a dataset typically looks like, in tokens.
-
-    Attributes:
-        question, passage, answer: Of one.
-        candidates: Passages (or triples) that a record brings, or that its document is cut into; 0: none.
-        shared: Questions that share their passages, on average.
-        questions: How many there are, where no card says so.
-        corpus: Passages of the corpus that is searched, where it is not that of the questions' own.
-        reading: How its authors have it read, where they say so.
-    """
-
-    question: int
-    candidates: int
-    passage: int
-    shared: float = 1.0
-    answer: int = 5
-    questions: int | None = None
-    corpus: int | None = None
-    reading: Mapping[str, Any] | None = None
-
-
-_ULTRADOMAIN_TOKENS, _BOOK_TOKENS = {"fin": 41_000, "legal": 51_000, "mix": 10_000}, 140_000
-"""Qian et al. 2024, MemoRAG, statistics of UltraDomain, rounded; the eighteen textbook domains alike."""
-_EVALUATED = {"nq": 6489, "hotpotqa": 7384, "musique": 2417, "2wiki": 12576}
-PRETRAINING_DOCUMENTS, INSTRUCTION_ROWS = 2_000_000, 453_000
-"""He et al. 2025, CLaRa, table 9: documents of 95.6 words; and COCOM's questions."""
-
-_PLAIN: Mapping[str, Typical] = {
-    "hotpotqa": Typical(26, 10, 148),
-    "2wikimultihopqa": Typical(19, 10, 97),
-    "musique": Typical(23, 20, 119),
-    # DPR's psgs_w100.tsv: 100 words and a title a passage.
-    "nq": Typical(12, 0, 160, corpus=21_015_324),
-    # Graphs around questions overlap: together they are some millions of triples (Saxena et al. 2020, EmbedKGQA: 5.7
-    # million within two hops of the entities of WebQSP).
-    "webqsp": Typical(9, 2000, 20, shared=2.0, answer=4),
-    "cwq": Typical(20, 3500, 20, shared=20.0, answer=4),
-    "sark": Typical(12, 50, 160, questions=3000),
-    "pisco": Typical(15, 5, 140, answer=60, questions=INSTRUCTION_ROWS),
-    "parallel_style": Typical(40, 10, 45),
-}
-
-
-def typical(reference: DataReference) -> Typical | None:
-    """What a dataset is typically like; None where nothing is known of it."""
-    makers = {"longbench": _longbench, "ultradomain": _ultradomain, "clara_stages": _clara}
-    maker = makers.get(reference.name)
-    if maker is not None:
-        return maker(reference.subset or "")
-    return _PLAIN.get(reference.name)
-
-
-def _longbench(subset: str) -> Typical:
-    a_set = longbench.set_of(subset)
-    # Of a whole context one passage; a Chinese character is about as long as an English word, in tokens.
-    passages = 1 if a_set.whole else -(-a_set.words // CHUNK_WORDS)
-    length = round(a_set.words * CHUNK_TOKENS / CHUNK_WORDS) if a_set.whole else CHUNK_TOKENS
-    return Typical(15, passages, length, reading=longbench.reading(subset))
-
-
-def _ultradomain(subset: str) -> Typical:
-    length = _ULTRADOMAIN_TOKENS.get(subset, _BOOK_TOKENS)
-    # LightRAG counts 94 documents of legal and about 12 of a textbook domain; here as many questions share each.
-    shared = {"legal": 4.7, "fin": 4.7, "mix": 2.1}.get(subset, 9.0)
-    reading = {**longbench.reading("qasper"), "max_new_tokens": 512}
-    return Typical(30, max(1, -(-length // CHUNK_TOKENS)), CHUNK_TOKENS, shared, 85, reading=reading)
-
-
-def _clara(subset: str) -> Typical:
-    if subset == "pretraining":
-        # Three rows of a document: simple and complex questions with their answers, and a paraphrase.
-        return Typical(20, 1, 140, answer=245, questions=3 * PRETRAINING_DOCUMENTS)
-    if subset.startswith(("inst_eval", "instruction_tuning")):
-        name = subset.split("_")[2] if subset.startswith("inst_eval") else ""
-        return Typical(15, 5, 150, answer=5 if name else 60, questions=_EVALUATED.get(name, INSTRUCTION_ROWS))
-    return Typical(20, 20, 150)
-
-
-# -- The shape of data that are not here: by their card, and by typical lengths, as questions and passages of filler --
-
-
 def stated(
     reference: DataReference, config: DatasetConfig, setting: Setting | None, limit: int | None, absent: tuple[UserError, ...]
 ) -> Shape:
-    """The shape of data by their card and typical lengths."""
+    """Return the shape of data by their card and typical lengths."""
     base = base_of(reference, config)
     source = reference if base is None else base[0]
     usual, questions = typical(source), stated_questions(source)
-    documents = getattr(config, "documents", None)
-    if documents is not None:
-        questions = documents
+    questions = getattr(config, "documents", None) or questions
     if questions is not None and limit is not None:
         questions = min(questions, limit)
     if usual is None:
         return Shape(reference, questions if questions is not None else limit, "unknown", absent=absent)
     count, whole = _stated_candidates(usual, setting)
     filler = Passage("", "", "x" * (CHARACTERS * usual.passage))
-    query = Sample(_filled(usual.question), (filler,) * count, _filled(usual.answer), count)
+    query = Sample("x" * (CHARACTERS * usual.question), (filler,) * count, "x" * (CHARACTERS * usual.answer), count)
     of_questions = None if questions is None else max(usual.candidates, round(questions * usual.candidates / usual.shared))
-    corpus = usual.corpus if usual.corpus is not None and _searches(config, setting) else of_questions
+    searches = getattr(config, "corpus", None) is not None or (setting is not None and setting.name == "corpus")
+    corpus = usual.corpus if usual.corpus is not None and searches else of_questions
     reading = None if usual.reading is None else Reading(**usual.reading)
     return Shape(reference, questions, "stated", (query,), corpus, float(usual.passage), whole, reading, None, absent, own=of_questions)
 
 
-def _searches(config: DatasetConfig, setting: Setting | None) -> bool:
-    return getattr(config, "corpus", None) is not None or (setting is not None and setting.name == "corpus")
-
-
 def _stated_candidates(usual: Typical, setting: Setting | None) -> tuple[int, bool]:
-    """How many passages a question may use, and whether these are all of a corpus."""
+    """Return how many passages a question may use, and whether these are all of a corpus."""
     if setting is None:
         return (usual.candidates or SEARCHED), usual.candidates == 0
     if setting.name == "closed_book":
@@ -222,18 +123,11 @@ def _stated_candidates(usual: Typical, setting: Setting | None) -> tuple[int, bo
 
 
 def stated_questions(reference: DataReference) -> int | None:
-    """By the card, all splits together; else as is typical."""
-    _, entry = registry.resolve(reference)
-    stated = entry.card.splits_of(reference.subset)
+    """Return the number of questions of all splits by the card, else the typical number."""
+    stated = registry.resolve(reference)[1].card.splits_of(reference.subset)
     known = [stated.get(split) for split in (reference.split or "").split("+")]
-    if all(item is not None for item in known):
-        return sum(item for item in known if item is not None)
     usual = typical(reference)
-    return None if usual is None else usual.questions
-
-
-def _filled(count: int) -> str:
-    return "x" * (CHARACTERS * count)
+    return getattr(usual, "questions", None) if None in known else sum(filter(None, known))
 
 
 NEARLY_ALL = 0.9
@@ -241,7 +135,7 @@ NEARLY_ALL = 0.9
 
 
 def whole_of(reference: DataReference, config: DatasetConfig, benchmark: Benchmark, held: int) -> int | None:
-    """How many records the whole has of which a local file holds `held`; None where that is no sample."""
+    """Return how many records the whole has of which a local file holds `held`; None if that is no sample."""
     if getattr(config, "first", None) is not None or getattr(config, "documents", None) is not None:
         return None
     source, value = base_of(reference, config) or (reference, config)
@@ -255,18 +149,14 @@ def whole_of(reference: DataReference, config: DatasetConfig, benchmark: Benchma
     return stated if stated is not None and held < NEARLY_ALL * stated else None
 
 
-SAMPLED = 20
-"""Questions that lengths are taken from."""
-GENERATED = 6
-"""Questions that are made of what is generated."""
-ROWS = 500
-"""Training rows that are read of a file of them; of a shorter one all."""
+SAMPLED, GENERATED, ROWS = 20, 6, 500
+"""Questions that lengths are taken from; questions made of generated data; rows read of a file of training rows."""
 
 
 def shape_of(
     reference: DataReference, config: DatasetConfig, setting: Setting | None = None, limit: int | None = None, *, full: bool = False
 ) -> Shape:
-    """What a benchmark is like; `full`: read or make all of it, where it is here: runs are known by all of their data."""
+    """Return what a benchmark is like; `full`: read or make all of it, if it is here, as runs are known by all of their data."""
     result = _shape_of(reference, config, setting, limit, full=full)
     # Splits of a dataset share a corpus that is a file of its own; of few questions less may be indexed.
     return replace(result, key=str(getattr(config, "corpus", None) or f"{reference} {config.model_dump_json()} {result.corpus}"))
@@ -280,23 +170,10 @@ def _shape_of(reference: DataReference, config: DatasetConfig, setting: Setting 
         # Building millions of passages is no part of a plan.
         return stated(reference, config, setting, limit, ())
     try:
-        with without_network():
+        with patch.dict(os.environ, {OFFLINE_VARIABLES[0]: "1"}):  # loaders may not ask the network
             return _full(reference, config, setting, limit) if full else _quick(reference, config, setting, limit)
     except UserError as error:
         return stated(reference, config, setting, limit, (error,))
-
-
-@contextmanager
-def without_network() -> Iterator[None]:
-    """Forbid the network to the loaders of this block."""
-    name = OFFLINE_VARIABLES[0]
-    before = {name: os.environ[name]} if name in os.environ else {}
-    os.environ[name] = "1"
-    try:
-        yield
-    finally:
-        del os.environ[name]
-        os.environ.update(before)
 
 
 def _full(reference: DataReference, config: DatasetConfig, setting: Setting | None, limit: int | None) -> Shape:
@@ -308,7 +185,7 @@ def _full(reference: DataReference, config: DatasetConfig, setting: Setting | No
 
 
 def _quick(reference: DataReference, config: DatasetConfig, setting: Setting | None, limit: int | None) -> Shape:
-    """Of what is generated a few questions, of a file of training rows the first ones, of anything else all."""
+    """Read a few questions of generated data, the first ones of a file of training rows, and all of anything else."""
     shrunk = _shrunk(reference, config)
     if shrunk is not None:
         few, share, questions = shrunk
@@ -328,7 +205,7 @@ def _quick(reference: DataReference, config: DatasetConfig, setting: Setting | N
 
 
 def _first_rows(reference: DataReference, config: DatasetConfig) -> Shape:
-    """A file of training rows by its first ones: a row may be several questions, whose answers are one target."""
+    """Read the first rows of a file of training rows; a row may be several questions, whose answers are one target."""
     benchmark = registry.load(reference, config.model_copy(update={"first": ROWS}))
     rows: dict[Any, list[Question]] = {}
     for question in benchmark.questions:
@@ -345,14 +222,14 @@ def _first_rows(reference: DataReference, config: DatasetConfig) -> Shape:
 
 
 def _row(questions: Sequence[Question], benchmark: Benchmark) -> Sample:
-    """A row of pretraining: its document, and all questions with their answers as the target."""
+    """Return a row of pretraining: its document, and all questions with their answers as the target."""
     first = _request(questions[0], benchmark, None)
     target = "\n".join(f"{question.text} {next(iter(question.answers), '')}" for question in questions)
     return replace(first, answer=target)
 
 
 def _of(benchmark: Benchmark, setting: Setting | None) -> Shape:
-    """The shape of data that are here."""
+    """Return the shape of data that are here."""
     reading = benchmark.extra.get("reading")
     first = benchmark.questions[:SAMPLED]
     shown = [_request(item, benchmark, setting) for item in first]
@@ -364,19 +241,9 @@ def _of(benchmark: Benchmark, setting: Setting | None) -> Shape:
     if searched is None or searched.retriever is None:
         sets = list(set(sets))  # what a search will find for each question is not known here
     whole = bool(first) and all(own is None for own in named[: len(first)])
-    return Shape(
-        benchmark.reference,
-        len(benchmark.questions),
-        "counted",
-        tuple(shown),
-        len(corpus),
-        mean(lengths),
-        whole,
-        Reading(**reading) if reading else None,
-        benchmark,
-        own=sum(map(len, sets)),
-        indexed=corpus,
-    )
+    read = Reading(**reading) if reading else None
+    counts = (len(benchmark.questions), "counted", tuple(shown), len(corpus), mean(lengths), whole, read, benchmark)
+    return Shape(benchmark.reference, *counts, own=sum(map(len, sets)), indexed=corpus)  # type: ignore[arg-type]
 
 
 def _request(question: Question, benchmark: Benchmark, setting: Setting | None) -> Sample:
@@ -389,7 +256,7 @@ def _request(question: Question, benchmark: Benchmark, setting: Setting | None) 
 
 
 def _candidates(question: Question, benchmark: Benchmark, setting: Setting | None) -> Sequence[str] | None:
-    """The ids that a question may use; None: all of the corpus."""
+    """Return the ids that a question may use; None for the whole corpus."""
     if setting is None or setting.name in ("distractor", "graph"):
         own = question.candidates
         if own is None and question.document_id is not None:
@@ -410,7 +277,7 @@ def _candidates(question: Question, benchmark: Benchmark, setting: Setting | Non
 
 
 def _shrunk(reference: DataReference, config: DatasetConfig) -> tuple[DatasetConfig, float, int] | None:
-    """Options for a few questions of what is generated, their share of the whole, and how many there are; None of files."""
+    """Return options for a few generated questions, their share of the whole, and how many there are; None for files."""
     base = base_of(reference, config)
     if base is not None:
         inner = _shrunk(*base)
@@ -421,7 +288,10 @@ def _shrunk(reference: DataReference, config: DatasetConfig) -> tuple[DatasetCon
         if (documents := getattr(config, "documents", None)) is not None:
             return config.model_copy(update={"base_config": value, "documents": None}), share, documents
         return config.model_copy(update={"base_config": value}), share, questions
-    if availability(_single(reference), config.model_dump(exclude_unset=True)).state != MADE:
+    if (
+        availability(replace(reference, split=(reference.split or "").partition("+")[0]), config.model_dump(exclude_unset=True)).state
+        != MADE
+    ):
         return None
     number = getattr(config, "questions", None)
     if not isinstance(number, int):
@@ -436,15 +306,11 @@ def _shrunk(reference: DataReference, config: DatasetConfig) -> tuple[DatasetCon
 
 @lru_cache(maxsize=128)
 def _made(reference: str, value: str) -> Benchmark:
-    """What is generated of some options, which give the same again."""
+    """Return generated data; equal options give equal data."""
     return registry.load(reference, json.loads(value))
 
 
-def _single(reference: DataReference) -> DataReference:
-    return replace(reference, split=(reference.split or "").partition("+")[0])
-
-
 def options(reference: str, settings: Mapping[str, Any]) -> tuple[DataReference, DatasetConfig]:
-    """A reference and its options, complete."""
+    """Return a reference and its complete options."""
     result, entry = registry.resolve(reference)
     return result, registry.options_of(entry, settings)

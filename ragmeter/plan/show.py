@@ -1,21 +1,26 @@
-"""A plan for people and for programs."""
+"""Show a plan to people, on one screen or in full, and to programs."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from itertools import groupby
+from collections import Counter
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from rich.text import Text
 
 from benchmarks.core.errors import counted
 from methods.work import Work
-from ragmeter.plan.plan import BANDWIDTH, COUNTS, GPUS, WAITING, Plan, Row, hours_json, work_json
-from ragmeter.show.console import fitted, folded, listing, out, widest
+from ragmeter.plan.gpus import BANDWIDTH, COUNTS, GPUS
+from ragmeter.plan.plan import WAITING, Plan, PlannedWork, hours_json, work_json
+from ragmeter.runner.preflight import Missing
+from ragmeter.show.console import listing, out
+
+SHOWN = 3
+"""Missing things on the one screen."""
 
 
 def plan_json(plan: Plan) -> dict[str, Any]:
-    """A plan as a JSON object."""
+    """Return a plan as a JSON object."""
     tasks = [row.to_json() for row in plan.tasks]
     return {
         "experiment": plan.name,
@@ -33,175 +38,123 @@ def plan_json(plan: Plan) -> dict[str, Any]:
     }
 
 
-def show_plan(plan: Plan, store: str) -> None:
-    """Print a plan; `store` is the folder that it was made for."""
-    columns = _columns(plan.rows)
-    if plan.stages:
-        heads = ("training", "stage", "rows ≤", "steps ≤", *(name for name, _ in columns), "", "lengths")
-        _table(heads, [_stage(row, columns) for row in plan.stages], keys=2)
-    for (dataset, variant, setting, origin), group in groupby(plan.tasks, _group):
-        what = f"  {variant}" if variant else ""
-        out.print(Text(dataset, style="bold") + Text(f"{what}  setting {setting}; lengths {origin}"))
-        heads = ("method", "left", "status", *(name for name, _ in columns), "", "measured h")
-        _table(heads, [_task(row, columns) for row in group])
-    if plan.judges:
-        heads = ("judge", "judgments ≤", *(name for name, _ in columns), "")
-        _table(heads, [(row.key["judge"], f"{row.key['judgments']:,}", *_cells(row, columns), _open(row.work)) for row in plan.judges])
-    _totals(plan)
+def show_plan(plan: Plan, store: str, *, verbose: bool = False) -> None:
+    """Print a plan in at most ten lines; `verbose`: with every row, all that it rests on and all that is missing."""
+    if verbose:
+        _tables(plan)
     waiting = sum(row.key["status"] == WAITING for row in plan.tasks)
-    pending = sum(row.key["left"] or 0 for row in plan.tasks)
-    later = f", {waiting} of them after training" if waiting else ""
-    left = f"{counted(len(plan.tasks), 'task')}{later}, {counted(pending, 'question')} to answer; " if plan.tasks else ""
-    out.print(Text(f"{left}store: {store}"))
-    _footnotes(plan)
-    _missing(plan)
-
-
-# -- Cells --
-
-Column = tuple[str, Callable[[Row], str]]
-
-
-def _columns(rows: Sequence[Row]) -> list[Column]:
-    """The columns in which anything stands."""
-    every: list[tuple[str, Callable[[Work], float], Callable[[float], str]]] = [
-        ("calls", lambda work: work.count("calls"), short),
-        ("tokens in", lambda work: work.count("prompt") - work.count("memory"), short),
-        ("memory", lambda work: work.count("memory"), short),
-        ("out ≤", lambda work: work.count("completion"), short),
-        ("encoded", lambda work: work.count("encoded") + work.count("trained"), short),
-        ("$", lambda work: work.usd, dollars),
-        ("disk", lambda work: work.bytes, size),
-    ]
-    used: list[Column] = [
-        (name, lambda row, of=of, form=form: form(of(row.work)) if of(row.work) else "-")  # type: ignore[misc]
-        for name, of, form in every
-        if any(of(row.work) for row in rows)
-    ]
-    timed = [(f"h {gpu.gigabytes}GB", lambda row, gpu=gpu: _hours(row.hours.get((gpu, 1), 0.0))) for gpu in GPUS]
-    return [*used, *timed] if any(row.hours for row in rows) else used
-
-
-def _hours(value: float | None) -> str:
-    return "too small" if value is None else hours(value) if value else "-"
-
-
-def _cells(row: Row, columns: Iterable[Column]) -> list[str]:
-    return [form(row) for _, form in columns]
-
-
-def _open(work: Work) -> str:
-    return "at least" if work.unknown else ""
-
-
-def _stage(row: Row, columns: list[Column]) -> tuple[str, ...]:
-    key = row.key
-    numbers = ("-" if key[name] is None else short(key[name]) for name in ("rows", "steps"))
-    state = "trained" if key["trained"] else _open(row.work)
-    return (f"{key['training']} #{key['seed']}", key["stage"], *numbers, *_cells(row, columns), state, row.origin)
-
-
-def _group(row: Row) -> tuple[str, ...]:
-    return (row.key["dataset"], row.key["variant"], row.key["setting"], row.origin)
-
-
-def _task(row: Row, columns: list[Column]) -> tuple[str, ...]:
-    left, questions = row.key["left"], row.key["questions"]
-    number = "?" if left is None else f"{left:,} of {questions:,}" if row.key["done"] else f"{left:,}"
-    measured = "" if row.measured_hours is None else hours(row.measured_hours)
-    return (row.key["method"], number, row.key["status"], *_cells(row, columns), _open(row.work), measured)
-
-
-def _table(heads: Sequence[str], rows: Iterable[Sequence[str]], keys: int = 1) -> None:
-    """A table whose cells are broken behind words or separators, or that is printed in parts where that will not do."""
-    cells = [[Text(cell) for cell in row] for row in rows]
-    used = [position for position in range(len(heads)) if any(row[position].plain for row in cells)]
-    heads, cells = [heads[position] for position in used], [[row[position] for position in used] for row in cells]
-    widths = fitted(heads, cells, out.width)
-    lines = ([Text(head) for head in heads], *cells)
-    fits = all(widest(folded(cell, width)) <= width for row in lines for cell, width in zip(row, widths, strict=True))
-    listing(heads, cells, empty="", keys=0 if fits else keys)
-    out.print()
-
-
-def _totals(plan: Plan) -> None:
-    rows = [(name, Row({}, {name: work})) for name, work in plan.totals.items() if name == "all" or work != Work()]
-    rows = rows[-1:] if len(rows) == 2 else rows
-    columns = _columns([row for _, row in rows])
-    _table(("what is left", *(name for name, _ in columns), ""), [(name, *_cells(row, columns), _open(row.work)) for name, row in rows])
-    if not any(row.hours for row in plan.rows):
-        return
-    lines = []
-    for gpu in GPUS:
-        small = [row for row in plan.rows if row.gpu_bytes > gpu.gigabytes * 1e9]
-        needed = size(max(row.gpu_bytes for row in plan.rows))
-        fit = f"too small for {counted(len(small), 'row')}: up to {needed}" if small else f"fits: {needed}, and activations"
-        lines.append((f"{gpu.gigabytes} GB ({gpu.name})", *(_hours(plan.hours[gpu, n]) for n in COUNTS), fit))
-    _table(("hours on GPUs of", *("one" if n == 1 else f"{n}" for n in COUNTS), "memory"), lines)
-
-
-# -- What stands below --
-
-
-def _footnotes(plan: Plan) -> None:
-    """What the numbers rest on."""
+    questions = sum(row.key["left"] or 0 for row in plan.tasks)
+    tasks = (
+        f"{counted(len(plan.tasks), 'task')}{f' ({waiting} after training)' if waiting else ''}, {counted(questions, 'question')} to answer"
+    )
+    stages = sum(not row.key["trained"] for row in plan.stages)
+    more = [counted(stages, "stage") + " to train"] if stages else []
+    more += [f"at most {sum(row.key['judgments'] for row in plan.judges):,} judgments"] if plan.judges else []
+    _print(f"{plan.name}: {', '.join([*([tasks] if plan.tasks else []), *more]) or 'nothing to train'}; store: {store}")
+    work = plan.totals["all"]
+    if numbers := [f"{name} {form(of(work))}" for name, of, form in COSTS if of(work)]:
+        _print(f"{'at least ' if work.unknown else ''}{', '.join(numbers)}")
+    if any(row.hours for row in plan.rows):
+        _print("hours on one GPU: " + ", ".join(f"{gpu.gigabytes} GB {_hours(plan.hours[gpu, 1])}" for gpu in GPUS))
+    measured = [row.measured_hours for row in plan.tasks if row.measured_hours is not None]
+    if measured:
+        left = sum(bool(row.key["left"]) for row in plan.tasks)
+        _print(f"hours at the speed of earlier runs here: {_hours(sum(measured))} for {len(measured)} of {counted(left, 'task')}")
     if plan.samples:
         few = ", ".join(f"{item.reference} ({item.questions:,} of about {short(item.whole_number or 0)})" for item in plan.samples)
-        out.print(Text(f"a sample is here, and planned as if it were all: {few}", style="yellow"))
-    for reason in dict.fromkeys(reason for row in plan.rows for reason in row.work.unknown):
-        out.print(Text(f"unknown, so that the numbers are at least what it takes: {reason}"))
-    for url, model in plan.endpoints:
-        out.print(Text(f"when it runs, {url} must answer as {model}"))
-    for model_size in plan.models:
-        if model_size.source in ("name", "unknown"):
-            out.print(Text(str(model_size)))
-    scratch = max((row.scratch for row in plan.stages), default=0.0)
-    if scratch:
-        out.print(Text(f"while it trains, up to {size(scratch)} of disk more"))
-    notes = [
-        "tokens out, rows, steps and disk are at most; tokens are characters / 4 where no tokenizer is here",
-        "lengths: counted on the data; sampled: on a few questions made for it; stated: by the data's card and typical lengths",
-    ]
-    if any(row.hours for row in plan.rows):
-        share = f"{plan.utilization:.0%} of the peak in reading and learning (--utilization), {BANDWIDTH:.0%} of the bandwidth in writing"
-        notes.insert(0, f"hours: {share}; without loading and waiting; an endpoint that wants no key counts as a GPU of yours")
-    for note in notes:
-        out.print(Text(note, style="dim"))
+        _print(f"a sample is here, and planned as if it were all: {few}", "yellow")
+    unknown = list(dict.fromkeys(reason for row in plan.rows for reason in row.work.unknown))
+    for reason in unknown if verbose else unknown[:1]:
+        _print(f"unknown: {reason}" + ("" if verbose or len(unknown) == 1 else f" (and {len(unknown) - 1} more)"))
+    if plan.missing:
+        kinds = ", ".join(f"{number} {kind}" for kind, number in Counter(item.kind for item in plan.missing).items())
+        hint = "" if verbose or len(plan.missing) <= SHOWN else "; --verbose shows all"
+        _print(f"before it can run ({kinds}{hint}):", "bold")
+    for item in plan.missing if verbose else _foremost(plan.missing):
+        where = f" ({item.where})" if verbose and item.where and item.kind != "key" else ""
+        who = ", ".join(item.needed_by[:3]) + (" …" if len(item.needed_by) > 3 else "")
+        _print(f"- {item.what}{where}; for {who}" + (f"; try: {item.remedy}" if item.remedy else ""))
 
 
-def _missing(plan: Plan) -> None:
-    if not plan.missing:
-        return
-    out.print()
-    out.print(Text(f"before it can run ({len(plan.missing)}):", style="bold"))
-    for item in plan.missing:
-        needed = ", ".join(item.needed_by[:3]) + (" …" if len(item.needed_by) > 3 else "")
-        where = f" ({item.where})" if item.where and item.kind != "key" else ""
-        out.print(Text(f"- {item.what}{where}; for {needed}"))
-        if item.remedy:
-            out.print(Text(f"  try: {item.remedy}", style="dim"))
+def _print(text: str, style: str = "") -> None:
+    # The terminal wraps long lines: a remedy that was broken here could not be copied.
+    out.print(Text(text, style=style), soft_wrap=True)
+
+
+def _foremost(missing: Sequence[Missing]) -> list[Missing]:
+    """Return the first of each kind, then others, as many as are shown."""
+    first = list({item.kind: item for item in reversed(missing)}.values())[::-1]
+    return [*first, *(item for item in missing if item not in first)][:SHOWN]
 
 
 def short(number: float) -> str:
-    """A count for people: 950, 12.3k, 4.56M."""
-    return next(
-        (f"{number / scale:.3g}{unit}" for scale, unit in zip((1e12, 1e9, 1e6, 1e3), "TGMk", strict=True) if number >= scale),
-        f"{number:,.0f}",
-    )
+    """Return a count for people: 950, 12.3k, 4.56M."""
+    scales = zip((1e12, 1e9, 1e6, 1e3), "TGMk", strict=True)
+    return next((f"{number / scale:.3g}{unit}" for scale, unit in scales if number >= scale), f"{number:,.0f}")
 
 
 def dollars(number: float) -> str:
-    """Dollars for people."""
+    """Return dollars for people."""
     return "<0.01" if 0 < number < 0.01 else f"{number:,.2f}"
 
 
-def hours(number: float) -> str:
-    """Hours for people."""
-    return "<0.01" if 0 < number < 0.01 else f"{number:,.2f}" if number < 10 else f"{number:,.0f}"
-
-
 def size(number: float) -> str:
-    """Bytes for people."""
-    return (
-        (short(number).replace("G", "GB").replace("k", "kB").replace("M", "MB").replace("T", "TB")) if number >= 1e3 else f"{number:.0f}B"
-    )
+    """Return bytes for people."""
+    return f"{short(number)}B"
+
+
+def _hours(value: float | None) -> str:
+    return "too small" if value is None else "-" if not value else dollars(value) if value < 10 else f"{value:,.0f}"
+
+
+COSTS: Sequence[tuple[str, Callable[[Work], float], Callable[[float], str]]] = (
+    ("calls", lambda work: work.count("calls"), short),
+    ("tokens in", lambda work: work.count("prompt") - work.count("memory"), short),
+    ("memory", lambda work: work.count("memory"), short),
+    ("out ≤", lambda work: work.count("completion"), short),
+    ("encoded", lambda work: work.count("encoded") + work.count("trained"), short),
+    ("$", lambda work: work.usd, dollars),
+    ("disk ≤", lambda work: work.bytes, size),
+)
+
+
+def _tables(plan: Plan) -> None:
+    """Print every row, and what the numbers rest on."""
+    timed = [f"h {gpu.gigabytes}GB" for gpu in GPUS] if any(row.hours for row in plan.rows) else []
+    costs = [cost for cost in COSTS if any(cost[1](row.work) for row in plan.rows)]
+    heads = [*(name for name, _, _ in costs), *timed, ""]
+
+    def cells(row: PlannedWork) -> list[str]:
+        numbers = [form(of(row.work)) if of(row.work) else "-" for _, of, form in costs]
+        return [*numbers, *(_hours(row.hours.get((gpu, 1), 0.0)) for gpu in GPUS if timed), "at least" if row.work.unknown else ""]
+
+    rows: list[tuple[str, ...]] = []
+    for row in plan.stages:
+        key = row.key
+        what, steps = f"{key['training']} #{key['seed']}", "-" if key["steps"] is None else f"{short(key['steps'])} steps"
+        rows.append((what, key["stage"], steps, "trained" if key["trained"] else "", *cells(row), row.origin, ""))
+    for row in plan.tasks:
+        key, where = row.key, " ".join(filter(None, (row.key["dataset"], row.key["variant"], row.key["setting"])))
+        left = "?" if key["left"] is None else f"{key['left']:,} of {key['questions']:,}"
+        measured = "" if row.measured_hours is None else _hours(row.measured_hours)
+        rows.append((key["method"], where, left, key["status"], *cells(row), row.origin, measured))
+    rows += [(row.key["judge"], "", f"{row.key['judgments']:,}", "", *cells(row), "", "") for row in plan.judges]
+    listing(("what", "of", "left ≤", "status", *heads, "lengths", "measured h"), rows, empty="", keys=2)
+    if timed:
+        out.print()
+        needed = size(max(row.gpu_bytes for row in plan.rows))
+        gpus = [(f"{gpu.gigabytes} GB ({gpu.name})", *(_hours(plan.hours[gpu, n]) for n in COUNTS), needed) for gpu in GPUS]
+        listing(("hours on GPUs of", "one", "eight", "memory needed, and activations"), gpus, empty="")
+    out.print()
+    for url, model in plan.endpoints:
+        _print(f"when it runs, {url} must answer as {model}")
+    for model_size in plan.models:
+        if model_size.source in ("name", "unknown"):
+            _print(str(model_size))
+    if scratch := max((row.scratch for row in plan.stages), default=0.0):
+        _print(f"while it trains, up to {size(scratch)} of disk more")
+    share = f"{plan.utilization:.0%} of the peak in reading and learning (--utilization), {BANDWIDTH:.0%} of the bandwidth in writing"
+    if timed:
+        _print(f"hours: {share}; without loading and waiting; an endpoint that wants no key counts as a GPU of yours", "dim")
+    _print("tokens out, rows, steps and disk are upper bounds; without a tokenizer, tokens are characters / 4", "dim")
+    _print("lengths: counted on the data; sampled: on a few questions; stated: by the card and typical lengths", "dim")

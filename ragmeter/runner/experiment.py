@@ -16,11 +16,11 @@ from methods.api import Services
 from methods.models.endpoint import Estimate
 from ragmeter.experiment import Experiment, place_of_data
 from ragmeter.runner import judging
-from ragmeter.runner.executions import choose
 from ragmeter.runner.loop import Interrupted, Outcome, execute
+from ragmeter.runner.preflight import preflight, to_train
 from ragmeter.runner.progress import JudgingProgress, RunProgress, TrainingProgress
 from ragmeter.runner.revisions import begin
-from ragmeter.runner.tasks import Task, TaskState, estimate, preflight, reach, ready_part, states, tasks_of
+from ragmeter.runner.tasks import Task, TaskState, choose, estimate, reach, states, tasks_of
 from ragmeter.runner.trainings import run_trainings
 from ragmeter.show.console import err
 from results.boards.changes import since_last
@@ -138,7 +138,8 @@ def _tasks(experiment: Experiment, resolved: Callable[[], Experiment]) -> list[T
 
 def _train(experiment: Experiment, how: How, store: Store, *, quiet: bool) -> None:
     """Train what methods of the experiment need and is not there; then everything can be checked."""
-    if not ready_part(experiment, store)[1]:
+    left = to_train(experiment.trainings, store)
+    if not any(plan in left for method in experiment.methods for plan in method.needs):
         return
     with TrainingProgress(quiet=quiet) as progress:
         try:

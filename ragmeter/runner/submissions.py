@@ -62,11 +62,13 @@ class Checker:
         store: Keeps the index of a setting's retriever.
         known_boards: Whether only boards that the store has are taken, as a server takes untrusted input.
         data_path: The authors' data file, where it is not found by itself.
+        strict: Whether what an official script tolerates is an error.
     """
 
     store: Store
     known_boards: bool = False
     data_path: str | None = None
+    strict: bool = False
 
     def target(self, card: Card) -> Target:
         """The card's benchmark in the card's setting.
@@ -135,9 +137,22 @@ class Checker:
         metrics = layout.scorable(default_metrics(target.loaded))
         # A card that is untrusted may name a thousand datasets: what is not stored is not loaded for it.
         training = stored_training(self.store) if self.known_boards else training_loader()
-        read = layout.reader(replace(target.in_setting, corpus=target.loaded.corpus))
+        read = layout.reader(target.loaded)
         runs = other_runs(self.store, card, target.loaded.fingerprint)
-        report = validate(card, source, target, file=file, metrics=metrics, read=read, training=training, runs=runs)
+        report = validate(
+            card,
+            source,
+            target,
+            file=file,
+            metrics=metrics,
+            read=read,
+            training=training,
+            runs=runs,
+            strict=self.strict,
+            partial=layout.partial,
+        )
+        if report.ok and layout.official is not None:
+            report = replace(report, official=layout.official(target.loaded, report.predictions))
         return Checked(report, target, metrics)
 
 

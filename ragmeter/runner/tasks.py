@@ -1,9 +1,14 @@
-"""From an experiment to tasks: what there is to do, what of it is done already, and whether it can be done here."""
+"""From an experiment to tasks and their executions: what there is to do, and what of it is done already.
+
+A finished run never changes. An experiment keeps the executions that it shows; a task that is new to it shares the
+newest finished one. `--fresh` begins another next to them, and `--retry-failed` another with the answers that did
+not fail. So the tables, tags and judgments of everybody else stay as they are.
+"""
 
 from __future__ import annotations
 
 import re
-import shutil
+import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -23,12 +28,9 @@ from judges.score import can_score
 from methods.api import Context, Method, Reading, Services
 from methods.models.endpoint import Estimate
 from methods.models.llm import endpoints
-from methods.registry import require_extra
 from ragmeter.experiment import BenchmarkPlan, Experiment, MethodPlan, candidate_retriever
-from ragmeter.runner import checkout
-from ragmeter.runner.provenance import environment, provenance
-from ragmeter.trainings import TrainingPlan
-from results.store.store import FINISHED, Run, Store, execution_id
+from ragmeter.runner.provenance import environment, forget_checkouts, provenance
+from results.store.store import FINISHED, TOKEN, Execution, Run, Store, execution_id, fingerprint_of, token_of
 
 GROUP_METRICS = ("group_answer_f1", "group_support_f1", "sufficiency")
 RANKING_METRICS = ("recall@5", "recall@20", "mrr@10", "ndcg@10")
@@ -194,7 +196,7 @@ def tasks_of(
         on_load: Called with the name of each benchmark before it is loaded.
         resolved: Gives the methods with their revisions once everything is loaded (`runner.revisions`); None: as they are.
     """
-    checkout.forget()
+    forget_checkouts()
     every = []
     for plan in experiment.benchmarks:
         if on_load:
@@ -257,6 +259,45 @@ def require_scoring(experiment: Experiment, loaded: Loaded) -> None:
         where=loaded.plan.where,
         try_this=f"metrics: [{', '.join(able)}]" if able else free,
     )
+
+
+def choose(
+    tasks: Sequence[Task], store: Store, *, fresh: bool = False, reuse_replies: bool = False, retry_failed: bool = False
+) -> list[Task]:
+    """Return tasks as the executions that an experiment's next run continues, shows or begins.
+
+    Args:
+        tasks: The experiment's tasks.
+        store: What has been executed.
+        fresh: Begin a new execution of every task.
+        reuse_replies: A new execution may use cached replies of models.
+        retry_failed: Begin a new execution of finished runs in which questions failed; with the answers that did not.
+    """
+    token = secrets.token_hex(TOKEN // 2)
+    known = store.executions([task.fingerprint for task in tasks])
+    names = {task.experiment for task in tasks}
+    mine = {fingerprint_of(run): run for name in names for run in store.runs_of(name)}
+    results = []
+    for task in tasks:
+        stored = known.get(task.fingerprint, [])
+        current = _current(stored, mine.get(task.fingerprint))
+        if fresh:
+            results.append(task.execution(token if stored else "", "" if reuse_replies else token))
+        elif current is None:
+            results.append(task.execution("", ""))
+        elif retry_failed and current.finished and current.failed:
+            renewed = task.execution(token, current.replies)
+            store.begin_as(renewed.run, current.run)
+            results.append(renewed)
+        else:
+            results.append(task.execution(token_of(current.run), current.replies))
+    return results
+
+
+def _current(stored: Sequence[Execution], mine: str | None) -> Execution | None:
+    """Return the execution that an experiment shows, else the newest finished one, else the newest."""
+    own = next((execution for execution in stored if execution.run == mine), None)
+    return own or max(stored, key=lambda execution: (execution.finished, execution.started_at), default=None)
 
 
 def states(tasks: Sequence[Task], store: Store, *, retry_failed: bool = False) -> list[TaskState]:
@@ -335,44 +376,3 @@ def reach(states: Sequence[TaskState], cache: Path | None = None) -> None:
     needed = [part for state in states if state.pending for part in state.task.method.components]
     for component in {component.fingerprint: component for component in needed}.values():
         component.config.reach(cache)
-
-
-def ready_part(experiment: Experiment, store: Store) -> tuple[Experiment, tuple[MethodPlan, ...]]:
-    """An experiment without the methods whose checkpoints are still to be trained, and those methods."""
-    waiting = tuple(method for method in experiment.methods if not _trained(method.needs, store))
-    ready = tuple(method for method in experiment.methods if method not in waiting)
-    return replace(experiment, methods=ready), waiting
-
-
-def _trained(plans: Sequence[TrainingPlan], store: Store) -> bool:
-    return all(plan.trained(store.folder) == plan.stages for plan in plans)
-
-
-def preflight(experiment: Experiment, store: Store, device: str | None = None) -> None:
-    """Check what can be checked before a run starts: packages, keys, device, disk.
-
-    Raises:
-        UserError: Something is missing; the message says how to get it.
-    """
-    for training in experiment.trainings:
-        if not training.needs:
-            require_extra(training.entry.extra, f"training {training.name}")
-            training.entry.preflight(training.config)
-    ready, _ = ready_part(experiment, store)
-    needed = [component for method in ready.methods for component in method.components]
-    needed += filter(None, (candidate_retriever(plan.setting) for plan in experiment.benchmarks))
-    for component in {component.fingerprint: component for component in needed}.values():
-        component.preflight()
-    for plan in experiment.judges:
-        plan.judge.config.preflight()
-    require_device(device)
-    folder = store.folder
-    while not folder.exists():
-        folder = folder.parent
-    free = shutil.disk_usage(folder).free
-    if free < MINIMUM_FREE_BYTES:
-        raise UserError(
-            f"only {free / 2**20:.0f} MiB are free on the store's disk",
-            where=str(store.folder),
-            try_this="free some space, or choose another disk with --store FOLDER",
-        )

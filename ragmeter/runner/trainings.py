@@ -1,4 +1,7 @@
-"""An experiment's trainings carried out: one after another, or on a CPU side by side, as a small model gains little from a second core."""
+"""Trainings carried out: each stage's checkpoint with its card, entered into the store; on a CPU several side by side.
+
+A model as small as those that train on a CPU gains little from a second core.
+"""
 
 from __future__ import annotations
 
@@ -10,22 +13,32 @@ import sys
 import threading
 import traceback
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from importlib import import_module
 from multiprocessing import connection, get_context, parent_process
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from benchmarks.core.errors import Broke, UserError
-from methods.training import TRAININGS, Progress, TrainingConfig, TrainingEntry
+from filelock import FileLock, Timeout
+
+from benchmarks.core.errors import Broke, UserError, make_folder
+from benchmarks.core.fingerprint import fingerprint
+from judges.llm.match import MatchVerdicts
+from methods.api import Judge, Services
+from methods.training import TRAININGS, Progress, TrainedStage, TrainingConfig, TrainingContext, TrainingEntry
 from ragmeter.runner.progress import TrainingProgress
+from ragmeter.runner.rewriting import judge_measuring
 from ragmeter.runner.sizes import size_of
-from ragmeter.runner.training import Job
-from ragmeter.trainings import TrainingPlan
+from ragmeter.trainings import TrainingPlan, checkpoint_home, identity
+from results.store import checkpoints
+from results.store.checkpoints import Checkpoint
 from results.store.store import Store
 
+MEASURE = "accuracy"
+"""What a judge must measure to say of an answer whether it is right."""
 PROCESS = 4e9
 """Bytes of memory that a training takes besides its models: libraries, and what a step keeps of a small model."""
 LEARNED = 16
@@ -33,6 +46,117 @@ LEARNED = 16
 THREADS = "OMP_NUM_THREADS"
 PATIENCE_S = 10.0
 """For a process that is to end to remove what it has half written."""
+
+
+def judge_for(config: TrainingConfig, cache: Path | None, device: str | None) -> Judge | None:
+    """The judge that a training's options ask for, checked, reached and built; None where they ask for none.
+
+    Raises:
+        UserError: There is no such judge of answers, or its options are not right.
+        Broke: Its endpoint does not answer.
+    """
+    if config.wanted_judge is None:
+        return None
+    name, options = config.wanted_judge
+    judge = judge_measuring(MEASURE, name, options, "the judge of the training")
+    judge.config.reach(cache)
+    return MatchVerdicts(judge.build(Services(config.seed, device=device, cache=cache)), fingerprint(judge.identity))
+
+
+@dataclass(frozen=True)
+class TrainingJob:
+    """A training that is to be carried out.
+
+    Attributes:
+        entry, config: What, and how.
+        store: Provides folders and the cache of replies; the checkpoints are stored there.
+        output: Folder of the checkpoints; None: the store's own.
+        device: None to choose.
+    """
+
+    entry: TrainingEntry
+    config: TrainingConfig
+    store: Store
+    output: Path | None = None
+    device: str | None = None
+
+    @property
+    def work(self) -> Path:
+        """Folder of the artifacts."""
+        return self.store.artifacts / "training" / f"{self.entry.id}-{identity(self.entry, self.config)}"
+
+    @property
+    def home(self) -> Path:
+        """Folder of the checkpoints."""
+        return (self.output or checkpoint_home(self.entry, self.config, self.store.folder)).absolute()
+
+    def run(self, progress: Progress, until: str | None = None) -> list[tuple[TrainedStage, Checkpoint]]:
+        """Train; what was finished before is taken over.
+
+        Args:
+            progress: Reports steps.
+            until: Stop after this stage.
+
+        Raises:
+            UserError: Data or options do not allow it, or there is no such folder as `output` names.
+            Broke: A model that it needs cannot be used.
+        """
+        if self.output is not None:
+            # A checkpoint that has nowhere to go would be known only after hours.
+            make_folder(self.home, self.output)
+        with self._alone():
+            return self._run(progress, until)
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Keep other commands from the same training; processes that share it (`accelerate`) come in with the first.
+
+        Raises:
+            UserError: Another one carries it out.
+        """
+        if os.environ.get("RANK", "0") != "0":
+            yield
+            return
+        make_folder(self.work.parent)
+        try:
+            with FileLock(f"{self.work}.lock", timeout=0):
+                yield
+        except Timeout:
+            raise UserError(
+                f"another process carries out this training of {self.entry.id}",
+                where=str(self.work),
+                try_this="wait until it has ended; what it made is then taken over",
+            ) from None
+
+    def _run(self, progress: Progress, until: str | None) -> list[tuple[TrainedStage, Checkpoint]]:
+        judge = judge_for(self.config, self.store.cache, self.device)
+        services = Services(self.config.seed, self.store.artifacts, self.device, judge=judge, cache=self.store.cache)
+        earlier: dict[str, Checkpoint] = {}
+        trained = []
+        for stage in self.entry.factory(self.config).run(TrainingContext(self.work, self.home, services, progress)):
+            earlier[stage.stage] = self._enter(stage, earlier)
+            trained.append((stage, earlier[stage.stage]))
+            if stage.stage == until:
+                break
+        return trained
+
+    def _enter(self, stage: TrainedStage, earlier: Mapping[str, Checkpoint]) -> Checkpoint:
+        """Write a stage's card, unless it has the same already, and register the checkpoint."""
+        parents = [earlier[parent].sha256 if parent in earlier else parent for parent in stage.parents]
+        card = stage.folder / checkpoints.CARD
+        if stage.fresh or not card.exists():
+            result = checkpoints.describe(
+                stage.folder,
+                method=self.entry.id,
+                stage=stage.stage,
+                version=self.entry.version,
+                config=self.config.model_dump(mode="json"),
+                parents=parents,
+                data=stage.data,
+            )
+        else:
+            result = checkpoints.verify(stage.folder)
+        return checkpoints.register(self.store, result.path)
 
 
 def run_trainings(plans: Iterable[TrainingPlan], store: Store, device: str | None, progress: TrainingProgress, *, processes: bool) -> None:
@@ -68,10 +192,7 @@ def _train(entry: TrainingEntry, config: TrainingConfig, store: Store, device: s
     # Only now are the checkpoints there that its options may name.
     entry.preflight(config)
     config.reach(store.cache)
-    Job(entry, config, store, device=device).run(progress)
-
-
-# -- What each takes of this machine --
+    TrainingJob(entry, config, store, device=device).run(progress)
 
 
 class Machine(NamedTuple):
@@ -159,9 +280,6 @@ def _depth(plan: TrainingPlan) -> int:
     return 1 + max(map(_depth, plan.needs), default=0)
 
 
-# -- Side by side --
-
-
 def _side_by_side(
     left: list[TrainingPlan], each: Mapping[str, Machine], machine: Machine, store: Store, device: str | None, progress: TrainingProgress
 ) -> None:
@@ -239,9 +357,6 @@ def _heard(here: connection.Connection, process: SpawnProcess, name: str, progre
     progress.end(name)
     progress.advance()
     return False
-
-
-# -- In the process of a training --
 
 
 class _Sent:

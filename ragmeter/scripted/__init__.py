@@ -33,7 +33,7 @@ from methods.models.chat import PREFLIGHT, SCRIPTED
 from methods.models.endpoint import Fault, Messages
 from methods.models.llm import ScriptedConfig, register_script
 from methods.models.reply import Completion
-from methods.readers.prompts import load_prompt
+from methods.readers.prompts import PROMPTS
 from ragmeter.scripted.graph_rag import GRAPH_RAG
 from ragmeter.scripted.grounding import GROUNDING
 from ragmeter.scripted.judges import JUDGING
@@ -244,7 +244,7 @@ def corrupt(text: str, kind: str) -> str:
 
 def answer_from_passages(truth: WorldTruth, request: Request) -> str | None:
     """The prompt of the chat reader with passages."""
-    result = filled(load_prompt(None, "passages"), request)
+    result = filled(PROMPTS["passages"].load(), request)
     if result is None:
         return None
     answer = truth.answer_to(result["question"])
@@ -258,7 +258,7 @@ def answer_from_passages(truth: WorldTruth, request: Request) -> str | None:
 
 def answer_from_memory(truth: WorldTruth, request: Request) -> str | None:
     """The prompt of the chat reader without a passage."""
-    result = filled(load_prompt(None, "closed_book"), request)
+    result = filled(PROMPTS["closed_book"].load(), request)
     return None if result is None else truth.answer_to(result["question"]) or UNKNOWN
 
 

@@ -16,7 +16,7 @@ from benchmarks.text import sentences
 from benchmarks.worlds.text import named, state, statements
 from benchmarks.worlds.world import relations
 from methods.baselines.graph_rag.common import prompt_of
-from methods.graphs.extraction import load_prompt
+from methods.graphs.extraction import PROMPTS
 from methods.graphs.knowledge_graph import END, EntityRecord, RelationRecord, render
 from ragmeter.scripted.knowledge import STRENGTH, shelf_of
 from ragmeter.scripted.prompt_patterns import Request, filled
@@ -28,7 +28,7 @@ MOST = 10
 
 def extract_with_keywords(truth: Any, request: Request) -> str | None:
     """The prompt of the extraction with keywords: the facts of a chunk, what they are about as keywords."""
-    shown = filled(load_prompt("extraction_keywords"), request)
+    shown = filled(PROMPTS["extraction_keywords"].load(), request)
     if shown is None:
         return None
     entities: list[EntityRecord] = []
@@ -42,12 +42,12 @@ def extract_with_keywords(truth: Any, request: Request) -> str | None:
 
 def glean(truth: Any, request: Request) -> str | None:
     """What was left out: nothing."""
-    return END if request.prompt == load_prompt("gleaning").user else None
+    return END if request.prompt == PROMPTS["gleaning"].load().user else None
 
 
 def list_triples(truth: Any, request: Request) -> str | None:
     """The prompt for triples: the facts of a chunk."""
-    shown = filled(load_prompt("triples"), request)
+    shown = filled(PROMPTS["triples"].load(), request)
     if shown is None:
         return None
     facts = shelf_of(truth).facts(shown["text"])

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from benchmarks.schema import Question
 from benchmarks.styles.rules import RULES
 from benchmarks.worlds.world import World
-from judges.llm.ask import EMPTY, Prompt, load_prompt
+from judges.llm.ask import EMPTY
 from judges.llm.match import MatchConfig
 from judges.llm.pairwise import OPEN_CRITERIA, OpenPairwiseConfig, PairwiseConfig
 from judges.llm.rules import RuleMatchConfig, answer_support, compared, match_verdicts
@@ -37,7 +37,7 @@ class Knows(Protocol):
 
 def judge_match(truth: Knows, request: Request) -> str | None:
     """The prompt of the match judge."""
-    result = filled(_prompt("match"), request)
+    result = filled(MatchConfig.template.load(), request)
     if result is None:
         return None
     question = _question(truth, result["question"], result["gold"])
@@ -47,7 +47,7 @@ def judge_match(truth: Knows, request: Request) -> str | None:
 
 def judge_pair(truth: Knows, request: Request) -> str | None:
     """The prompt of the pairwise judge."""
-    result = filled(_prompt("pairwise"), request)
+    result = filled(PairwiseConfig.template.load(), request)
     if result is None:
         return None
     question = _question(truth, result["question"], result["reference"])
@@ -59,7 +59,7 @@ def judge_pair(truth: Knows, request: Request) -> str | None:
 
 def judge_open_pair(truth: Knows, request: Request) -> str | None:
     """The prompt of the judge without a reference: whatever names more of the world wins, then the longer one, then the first."""
-    result = filled(_prompt("open_pairwise"), request)
+    result = filled(OpenPairwiseConfig.template.load(), request)
     if result is None:
         return None
     first, second = ((len(_facts(truth, text)), len(text)) for text in (result["answer_1"], result["answer_2"]))
@@ -69,7 +69,7 @@ def judge_open_pair(truth: Knows, request: Request) -> str | None:
 
 def judge_style(truth: Knows, request: Request) -> str | None:
     """The prompt of the style classifier: a text is informal if it holds what rewriting rules put in."""
-    result = filled(_prompt("style"), request)
+    result = filled(StyleConfig.template.load(), request)
     if result is None:
         return None
     return INFORMAL if _style_phrases().search(result["text"]) else FORMAL
@@ -77,7 +77,7 @@ def judge_style(truth: Knows, request: Request) -> str | None:
 
 def judge_content(truth: Knows, request: Request) -> str | None:
     """The prompt of the content validation: names of the world and numbers are the facts."""
-    result = filled(_prompt("content"), request)
+    result = filled(ContentConfig.template.load(), request)
     if result is None:
         return None
     source, rewritten = (_facts(truth, result[name]) for name in ("source", "rewritten"))
@@ -87,12 +87,6 @@ def judge_content(truth: Knows, request: Request) -> str | None:
 
 
 JUDGING: tuple[Callable[[Any, Request], str | None], ...] = (judge_match, judge_pair, judge_open_pair, judge_style, judge_content)
-
-
-@lru_cache
-def _prompt(name: str) -> Prompt:
-    shipped = (MatchConfig, PairwiseConfig, OpenPairwiseConfig, StyleConfig, ContentConfig)
-    return load_prompt(None, next(config.template for config in shipped if config.template.name == name))
 
 
 def _question(truth: Knows, text: str, gold: str) -> Question:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
-from functools import lru_cache
 from typing import Any, NamedTuple, Protocol
 from weakref import WeakKeyDictionary
 
@@ -17,7 +16,7 @@ from benchmarks.schema import Question
 from benchmarks.worlds.text import NO_FACT, Rendering, Text, articles, document, statements
 from benchmarks.worlds.world import Fact, World
 from methods.graphs.augmented_queries import QueryRequest, TemplateQueries
-from methods.graphs.extraction import Prompt, load_prompt
+from methods.graphs.extraction import PROMPTS
 from methods.graphs.knowledge_graph import EntityRecord, Node, RelationRecord, render
 from ragmeter.scripted.prompt_patterns import Request, filled
 
@@ -74,7 +73,7 @@ class Shelf:
 
 def extract(truth: Knows, request: Request) -> str | None:
     """The prompt of the extraction: the facts of a chunk as records."""
-    result = filled(_prompt("extraction"), request)
+    result = filled(PROMPTS["extraction"].load(), request)
     if result is None:
         return None
     entities: list[EntityRecord] = []
@@ -88,7 +87,7 @@ def extract(truth: Knows, request: Request) -> str | None:
 
 def name_entities(truth: Knows, request: Request) -> str | None:
     """The prompt for names in a text: the entities of a world that it names, or the text itself."""
-    result = filled(_prompt("names"), request)
+    result = filled(PROMPTS["names"].load(), request)
     if result is None:
         return None
     text = result["text"]
@@ -98,7 +97,7 @@ def name_entities(truth: Knows, request: Request) -> str | None:
 
 def write_queries(truth: Knows, request: Request) -> str | None:
     """The prompt of augmented queries: what the template generator makes of the same entities."""
-    result = filled(_prompt("queries"), request)
+    result = filled(PROMPTS["queries"].load(), request)
     if result is None:
         return None
     value = json.loads(result["given"])
@@ -109,11 +108,6 @@ def write_queries(truth: Knows, request: Request) -> str | None:
 
 
 KNOWLEDGE: tuple[Callable[[Any, Request], str | None], ...] = (extract, name_entities, write_queries)
-
-
-@lru_cache
-def _prompt(name: str) -> Prompt:
-    return load_prompt(name)
 
 
 _SHELVES: WeakKeyDictionary[Any, Shelf] = WeakKeyDictionary()

@@ -10,16 +10,14 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import Any, Protocol
 from weakref import WeakKeyDictionary
 
 from benchmarks.core.random import Draws
 from benchmarks.schema import Question
 from benchmarks.text import normalize
-from methods.baselines.end_to_end.program import TEMPLATES, load
 from methods.gpr.questions import MASK, MaskedTriple, WorldsQuestions
-from methods.graphs.extraction import Prompt
+from methods.prompts import Shipped
 from ragmeter.scripted.prompt_patterns import Request, filled
 
 KNOWN = 0.4
@@ -109,7 +107,7 @@ def next_of(truth: Knows, text: str, steps: Sequence[tuple[str, str]]) -> tuple[
 
 def deduce(truth: Knows, request: Request) -> str | None:
     """GenGround's next question with an answer from memory, or the end."""
-    shown = filled(_prompt("genground_deduce"), request)
+    shown = _shown("genground_deduce", request)
     if shown is None:
         return None
     question, final = next_of(truth, shown["question"], _STEP.findall(shown["steps"]))
@@ -120,7 +118,7 @@ def deduce(truth: Knows, request: Request) -> str | None:
 
 def ground(truth: Knows, request: Request) -> str | None:
     """GenGround's revision."""
-    shown = filled(_prompt("genground_ground"), request)
+    shown = _shown("genground_ground", request)
     if shown is None:
         return None
     passages = _passages(shown["passages"])
@@ -130,7 +128,7 @@ def ground(truth: Knows, request: Request) -> str | None:
 
 def follow_up(truth: Knows, request: Request) -> str | None:
     """The next lines of a transcript of Self-Ask."""
-    shown = filled(_prompt("self_ask"), request)
+    shown = _shown("self_ask", request)
     if shown is None:
         return None
     steps, lines = _FOLLOW.findall(shown["transcript"]), []
@@ -145,12 +143,12 @@ def follow_up(truth: Knows, request: Request) -> str | None:
 
 def need(truth: Knows, request: Request) -> str | None:
     """Self-RAG's question whether to look up: it does."""
-    return "yes" if filled(_prompt("self_rag_need"), request) else None
+    return "yes" if _shown("self_rag_need", request) else None
 
 
 def read_segment(truth: Knows, request: Request) -> str | None:
     """Self-RAG's lines on a passage."""
-    shown = filled(_prompt("self_rag_segment"), request)
+    shown = _shown("self_rag_segment", request)
     if shown is None:
         return None
     question, passages = truth.questions.get(_flat(shown["question"])), _passages(shown["passages"])
@@ -164,7 +162,7 @@ def read_segment(truth: Knows, request: Request) -> str | None:
 
 def reason(truth: Knows, request: Request) -> str | None:
     """Iter-RetGen's reasoning: what the passages prove, hop by hop, and the answer where they prove all."""
-    shown = filled(_prompt("iter_retgen"), request)
+    shown = _shown("iter_retgen", request)
     if shown is None:
         return None
     steps, open_one = _proven(truth, shown["question"], _passages(shown["passages"]))
@@ -174,7 +172,7 @@ def reason(truth: Knows, request: Request) -> str | None:
 
 def next_sentence(truth: Knows, request: Request) -> str | None:
     """IRCoT's next sentence: what the passages prove next, or what has to be found out."""
-    shown = filled(_prompt("ircot"), request)
+    shown = _shown("ircot", request)
     if shown is None:
         return None
     steps, open_one = _proven(truth, shown["question"], _passages(shown["passages"]))
@@ -189,7 +187,7 @@ def think(truth: Knows, request: Request) -> str | None:
     """The next turn of Search-R1 and R1-Searcher."""
     for name, opening, closing in (("search_r1", "<search>", "</search>"), ("r1_searcher", "<|begin_of_query|>", "<|end_of_query|>")):
         first = Request(request.messages[:1])
-        if request.messages and (shown := filled(_prompt(name), first)):
+        if request.messages and (shown := _shown(name, first)):
             turns = request.messages[1]["content"] if len(request.messages) > 1 else ""
             passages = re.split(r"\n(?=Doc \d+\(Title: )|<\|?/?(?:information|begin_of_documents|end_of_documents)\|?>", turns)
             steps, open_one = _proven(truth, shown["question"], passages)
@@ -221,6 +219,5 @@ def _flat(text: str) -> str:
     return " ".join(text.split())
 
 
-@lru_cache
-def _prompt(name: str) -> Prompt:
-    return load(TEMPLATES, name)
+def _shown(name: str, request: Request) -> dict[str, str] | None:
+    return filled(Shipped("methods.baselines.end_to_end", name).load(), request)

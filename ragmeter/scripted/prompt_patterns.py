@@ -6,9 +6,9 @@ import re
 from dataclasses import dataclass
 from functools import lru_cache
 from string import Template
-from typing import Protocol
 
 from methods.models.endpoint import Messages
+from methods.prompts import Prompt
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,16 +21,6 @@ class Request:
     def prompt(self) -> str:
         """The last message."""
         return self.messages[-1]["content"] if self.messages else ""
-
-
-class Prompt(Protocol):
-    """A template in its two parts, as readers and judges have them."""
-
-    @property
-    def system(self) -> str: ...
-
-    @property
-    def user(self) -> str: ...
 
 
 @lru_cache(maxsize=64)

@@ -20,10 +20,9 @@ from benchmarks.worlds.world import World
 from methods.baselines.hyde import PROMPT
 from methods.baselines.rq_rag import PROMPTS
 from methods.gpr.questions import MASK, MaskedTriple, WorldsQuestions
-from methods.gpr.questions import load_prompt as triple_prompt
-from methods.graphs.extraction import Prompt
+from methods.gpr.questions import PROMPT as TRIPLE
 from methods.models.rewriter import load_prompt
-from methods.sark.prompts import load_prompt as load_sark_prompt
+from methods.sark.prompts import ANSWER, ORDER
 from ragmeter.scripted.prompt_patterns import Request, filled, template_pattern
 
 
@@ -147,8 +146,7 @@ KNOWN = 0.4
 
 def answer_for_labels(truth: Any, request: Request) -> str | None:
     """SARK's prompt for an answer: by the passage where there is one, else what it knows by heart."""
-    system, user = _sark_prompt("answer").parts
-    result = filled(Prompt(system, user), request)
+    result = filled(ANSWER.load(), request)
     if result is None:
         return None
     question, passage = _known(truth, result["question"]), result["context"]
@@ -160,7 +158,7 @@ def answer_for_labels(truth: Any, request: Request) -> str | None:
 
 def order_passages(truth: Any, request: Request) -> str | None:
     """SARK's prompt for an order: passages that prove the answer first, then those that name it."""
-    opening, _, turn, *_ = _sark_prompt("order").parts
+    opening, _, turn, *_ = ORDER.load().texts
     about = template_pattern(opening).fullmatch(request.messages[0]["content"])
     if about is None:
         return None
@@ -176,7 +174,7 @@ def order_passages(truth: Any, request: Request) -> str | None:
 
 def ask_about_triple(truth: Any, request: Request) -> str | None:
     """GPR's prompt for a question: in the words in which worlds state the relation."""
-    result = filled(triple_prompt(), request)
+    result = filled(TRIPLE.load(), request)
     if result is None:
         return None
     inside = result["triple"].removeprefix("(").removesuffix(")")
@@ -190,8 +188,3 @@ def ask_about_triple(truth: Any, request: Request) -> str | None:
 
 
 LABELING: tuple[Callable[[Any, Request], str | None], ...] = (answer_for_labels, order_passages, ask_about_triple)
-
-
-@lru_cache
-def _sark_prompt(name: str) -> Any:
-    return load_sark_prompt(name)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import lru_cache
 from typing import Any, Protocol
 
 from benchmarks.registry import Benchmark
 from benchmarks.schema import Question
-from methods.baselines.rerank.prompts import Prompt, load_prompt
+from methods.baselines.rerank.prompts import PROMPTS
 from methods.baselines.rerank.replies import LABELS
+from methods.prompts import Prompt
 from ragmeter.scripted.prompt_patterns import Request, template_pattern
 
 
@@ -55,7 +55,7 @@ def choose_document(truth: Knows, request: Request) -> str | None:
 
 def keep_passage(truth: Knows, request: Request) -> str | None:
     """The prompt of DDR's refinement: YES to a passage with a fact of the proof."""
-    (part,) = _prompt("ddr_refiner").parts
+    (part,) = PROMPTS["ddr_refiner"].load().parts
     match = template_pattern(part.text.strip()).fullmatch(request.prompt)
     if match is None:
         return None
@@ -69,7 +69,7 @@ RERANKING: tuple[Callable[[Any, Request], str | None], ...] = (order_window, cho
 
 def _ranked(truth: Knows, name: str, request: Request, labels: Sequence[str]) -> list[int] | None:
     """Places of the passages that a prompt shows, those with a fact first; None where the request is not made of it."""
-    result = shown(_prompt(name), request, labels)
+    result = shown(PROMPTS[name].load(), request, labels)
     if result is None:
         return None
     query, passages = result
@@ -97,7 +97,8 @@ def shown(prompt: Prompt, request: Request, labels: Sequence[str]) -> tuple[str,
     opening = next(part for part in prompt.parts if "$count" in part.text)
     counts = [template_pattern(opening.text.strip()).match(message["content"]) for message in messages]
     count = next((int(match["count"]) for match in counts if match and match["count"].isdecimal()), 0)
-    expected = prompt.messages("$query", [f"$passage{number}" for number in range(count)], labels)
+    each = [{"label": label, "passage": f"$passage{number}"} for label, number in zip(labels, range(count), strict=False)]
+    expected = prompt.messages(each, query="$query", count=count)
     if not count or len(expected) != len(messages):
         return None
     filled: dict[str, str] = {}
@@ -107,8 +108,3 @@ def shown(prompt: Prompt, request: Request, labels: Sequence[str]) -> tuple[str,
             return None
         filled.update(match.groupdict())
     return filled["query"], [filled[f"passage{number}"] for number in range(count)]
-
-
-@lru_cache
-def _prompt(name: str) -> Prompt:
-    return load_prompt(name)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from functools import lru_cache
 from typing import Any, Protocol
 from weakref import WeakKeyDictionary
 
@@ -17,9 +16,8 @@ from benchmarks.worlds.questions import answer_of, paraphrases
 from benchmarks.worlds.text import Rendering, statements
 from benchmarks.worlds.world import Fact, World
 from methods.clara.rows import Pair
-from methods.clara.synthesis_prompts import ABSENT, load_prompt, read_pairs
+from methods.clara.synthesis_prompts import ABSENT, PROMPTS, read_pairs
 from methods.clara.synthetic import complex_pairs, simple_pairs
-from methods.graphs.extraction import Prompt
 from ragmeter.scripted.knowledge import shelf_of
 from ragmeter.scripted.prompt_patterns import Request, filled
 
@@ -39,7 +37,7 @@ class Knows(Protocol):
 def write_questions(truth: Knows, request: Request) -> str | None:
     """The prompts for simple and complex questions."""
     for kind in _MAKERS:
-        if (result := filled(_prompt(kind), request)) is not None:
+        if (result := filled(PROMPTS[kind].load(), request)) is not None:
             pairs = _pairs(truth, result["document"], kind)
             return _json(questions=[pair.question for pair in pairs[: -(-len(pairs) * 2 // 3)]])
     return None
@@ -48,7 +46,7 @@ def write_questions(truth: Knows, request: Request) -> str | None:
 def write_missing_questions(truth: Knows, request: Request) -> str | None:
     """The prompts of the coverage loop."""
     for kind in _MAKERS:
-        if (result := filled(_prompt(f"more_{kind}"), request)) is not None:
+        if (result := filled(PROMPTS[f"more_{kind}"].load(), request)) is not None:
             there = {pair.question for pair in read_pairs(result["pairs"])}
             pairs = _pairs(truth, result["document"], kind)
             missing = [pair.question for pair in pairs if pair.question not in there]
@@ -58,13 +56,13 @@ def write_missing_questions(truth: Knows, request: Request) -> str | None:
 
 def answer(truth: Knows, request: Request) -> str | None:
     """The prompt for an answer."""
-    result = filled(_prompt("answer"), request)
+    result = filled(PROMPTS["answer"].load(), request)
     return None if result is None else _json(answer=_known(truth, result["document"], result["question"]) or ABSENT)
 
 
 def check_answer(truth: Knows, request: Request) -> str | None:
     """The prompt that checks a pair."""
-    result = filled(_prompt("check_answer"), request)
+    result = filled(PROMPTS["check_answer"].load(), request)
     if result is None:
         return None
     known = _known(truth, result["document"], result["question"])
@@ -73,7 +71,7 @@ def check_answer(truth: Knows, request: Request) -> str | None:
 
 def paraphrase(truth: Knows, request: Request) -> str | None:
     """The prompt for a paraphrase: every fact in its last wording, by the full names."""
-    result = filled(_prompt("paraphrase"), request)
+    result = filled(PROMPTS["paraphrase"].load(), request)
     if result is None:
         return None
     facts = _facts(truth, result["document"])
@@ -82,7 +80,7 @@ def paraphrase(truth: Knows, request: Request) -> str | None:
 
 def check_paraphrase(truth: Knows, request: Request) -> str | None:
     """The prompt that checks a paraphrase: head and tail of every fact must be named."""
-    result = filled(_prompt("check_paraphrase"), request)
+    result = filled(PROMPTS["check_paraphrase"].load(), request)
     if result is None:
         return None
     text = result["paraphrase"].casefold()
@@ -134,8 +132,3 @@ def _known(truth: Knows, document: str, question: str) -> str | None:
 
 def _json(**values: Any) -> str:
     return json.dumps(values, ensure_ascii=False)
-
-
-@lru_cache
-def _prompt(name: str) -> Prompt:
-    return load_prompt(name)

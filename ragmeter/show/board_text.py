@@ -7,12 +7,10 @@ from collections.abc import Collection, Sequence
 from datetime import datetime
 
 from rich.console import Console
-from rich.padding import Padding
-from rich.table import Table
 from rich.text import Text
 
 from benchmarks.core.errors import counted
-from ragmeter.show.console import folded, parts, widest
+from ragmeter.show.console import print_table
 from results.boards.board import Board, Cell, Row
 from results.boards.health import health_text
 from results.boards.systems import CONTAMINATED, IMPLAUSIBLE, implausible
@@ -122,36 +120,11 @@ def conclusion(board: Board, *, higher_is_better: bool = True) -> str:
 
 
 def _print_scores(board: Board, heads: dict[str, str], console: Console) -> None:
-    """One table, or where that is wider than the terminal each name on a line of its own and the values below."""
-    names = [_named(board, row) for row in board.rows]
     columns = [(heads[metric], [cell_text(row.cells.get(metric)) for row in board.rows]) for metric in board.metrics]
     columns += _cost_columns(board)
-    lines = [[cells[number] for _, cells in columns] for number in range(len(board.rows))]
-    tops = [Text(head, style="bold") for head, _ in columns]
-    widths = [max(map(widest, [top, *cells])) for top, (_, cells) in zip(tops, columns, strict=True)]
+    rows = [[_named(board, row), *(cells[number] for _, cells in columns)] for number, row in enumerate(board.rows)]
     styles = ["dim" if row.control else "" for row in board.rows]
-    first = Text("method", style="bold")
-    beside = [max(map(widest, [first, *names])), *widths]
-    if len(parts(beside, 1, console.width)) == 1:
-        rows = [[first, *tops], *([name, *line] for name, line in zip(names, lines, strict=True))]
-        console.print(_grid(rows, beside, ["", *styles], names=True))
-        return
-    for positions in parts([0, *widths], 1, console.width):
-        chosen = [position - 1 for position in positions[1:]]
-        for name, line, style in zip([first, *names], [tops, *lines], ["", *styles], strict=True):
-            console.print(name, style=style, soft_wrap=True)
-            grid = _grid([[line[position] for position in chosen]], [widths[position] for position in chosen], [style])
-            console.print(Padding(grid, (0, 0, 0, 2), expand=False))
-
-
-def _grid(rows: Sequence[Sequence[Text]], widths: Sequence[int], styles: Sequence[str], *, names: bool = False) -> Table:
-    """Cells in columns of these widths, numbers to the right; with `names`, the first column is to the left."""
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_header=False)
-    for position, width in enumerate(widths):
-        table.add_column(width=width, no_wrap=True, justify="left" if names and not position else "right")
-    for row, style in zip(rows, styles, strict=True):
-        table.add_row(*row, style=style)
-    return table
+    print_table(console, [Text("method"), *(Text(head) for head, _ in columns)], rows, keys=1, numbers=True, styles=styles)
 
 
 def _named(board: Board, row: Row) -> Text:
@@ -203,12 +176,6 @@ def _cost_columns(board: Board) -> list[tuple[str, list[Text]]]:
     return [(name, [Text(cell) for cell in cells]) for name, cells in every.items() if set(cells) != {"–"}]
 
 
-# -- Battles: what a pair judge says --
-
-
-METHOD_WIDTH = 26
-_NARROW = 18
-"""Names of pairs are broken down to this before the numbers stand in several tables."""
 FEW_PAIRINGS = 12
 LEGEND = (
     "questions by their mean over orders and repetitions: above ½ won, at ½ tied; uns.: no verdict; decided = won / "
@@ -247,8 +214,7 @@ def show_battles(board: BattleBoard, console: Console, controls: Collection[str]
         total = sum(sum(item.rate.verdicts.values()) for item in chosen)
         lost = sum(item.rate.verdicts["unscored"] for item in chosen)
         console.print(Text(f"{criterion}: {total:,} verdicts, {lost:,} of them unscored"))
-        for table in _battles(chosen, controls, console.width):
-            console.print(table)
+        _print_battles(chosen, controls, console)
         if criterion in board.strengths:
             console.print(Text("strength (Bradley–Terry, Elo scale): ") + Text(_ranked(board.strengths[criterion])))
     for note in dict.fromkeys(note for pairing in board.pairings for note in _lacking(pairing)):
@@ -288,8 +254,8 @@ def _numbers(item: Pairing) -> list[str]:
     ]
 
 
-def _battles(pairings: Sequence[Pairing], controls: Collection[str], room: int) -> list[Table]:
-    """The numbers of pairs: in several tables where they are wider than the terminal, and none of them broken."""
+def _print_battles(pairings: Sequence[Pairing], controls: Collection[str], console: Console) -> None:
+    """Print the numbers of pairs."""
     heads = ["won/tied/lost", "none", "uns.", "decided", "with ties", "flips"]
     lines = [_numbers(pairing) for pairing in pairings]
     if any(pairing.rate.repetitions.repetitions > 1 for pairing in pairings):
@@ -297,22 +263,8 @@ def _battles(pairings: Sequence[Pairing], controls: Collection[str], room: int) 
         lines = [[*line, _spread(item.rate)] for line, item in zip(lines, pairings, strict=True)]
     # What never occurs takes no column.
     kept = [position for position, head in enumerate(heads) if head not in ("none", "uns.") or any(line[position] != "0" for line in lines)]
-    widths = [max(len(heads[position]), *(len(line[position]) for line in lines)) for position in kept]
-    names = [_pair_name(pairing, controls) for pairing in pairings]
-    widest = max(len(line) for name in names for line in name.plain.split("\n"))
-    free = room - sum(widths) - 2 * len(widths)
-    first = min(widest, METHOD_WIDTH, max(free, _NARROW))
-    tables = []
-    for positions in parts([first, *widths], 1, room):
-        table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-        table.add_column("method", width=first, overflow="fold")
-        chosen = [kept[position - 1] for position in positions[1:]]
-        for position in chosen:
-            table.add_column(heads[position], justify="right", no_wrap=True)
-        for name, line in zip(names, lines, strict=True):
-            table.add_row(folded(name, first), *[line[position] for position in chosen])
-        tables.append(table)
-    return tables
+    rows = [[_pair_name(item, controls), *(Text(line[n]) for n in kept)] for item, line in zip(pairings, lines, strict=True)]
+    print_table(console, [Text("method"), *(Text(heads[position]) for position in kept)], rows, keys=1, numbers=True)
 
 
 def _pair_name(item: Pairing, controls: Collection[str]) -> Text:
@@ -346,9 +298,6 @@ def shown_share(estimate: Estimate) -> str:
 def _spread(rate: WinRate) -> str:
     spread = rate.repetitions.with_ties_sd
     return "–" if math.isnan(spread) else f"{100 * spread:.1f}"
-
-
-# -- Datasets by names short enough for a table or a progress bar --
 
 
 def in_words(dataset: str) -> str:

@@ -6,17 +6,17 @@ Every command imports this, so it imports rich alone; how boards look is in `boa
 from __future__ import annotations
 
 import json
+import os
 import re
 import struct
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from itertools import zip_longest
+from typing import Any, Literal
 
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderableType
-from rich.measure import Measurement
-from rich.padding import Padding
 from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
@@ -52,8 +52,9 @@ class SafeConsole(Console):
         raise BrokenPipeError("the reader of this output went away")
 
 
-out: Console = SafeConsole(highlight=False, soft_wrap=False)
-"""Results. Rich honors NO_COLOR and drops colors where output is no terminal."""
+_SIZE = (None, None) if "COLUMNS" in os.environ or sys.stdout.isatty() else (10_000, 100)
+out: Console = SafeConsole(highlight=False, width=_SIZE[0], height=_SIZE[1])
+"""Results. In a file or a pipe there are no colors, and a row of a table is one line however long it is."""
 err: Console = SafeConsole(stderr=True, highlight=False)
 """Messages and progress."""
 
@@ -85,23 +86,15 @@ def _holds(encoding: str | None, text: str) -> bool:
     return True
 
 
-PROSE = 44
-"""As `below` of a listing: room for a description."""
-WHOLE = 10_000
-"""As `below` of a listing: the last column's cells are never broken, so that they can be copied."""
-
-
-def listing(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, empty: str, keys: int = 0, below: int = 0) -> None:
-    """Print a plain table of texts, styled where they are rich's.
+def listing(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, empty: str, keys: int = 0, whole: bool = False) -> None:
+    """Print a table of texts, or a hint if there are no rows; columns in which nothing stands are left out.
 
     Args:
         columns: Heads.
-        rows: A cell a column.
-        empty: What to do where there are no rows.
-        keys: Where the table is wider than the terminal, columns are printed in several parts, and so many of the first
-            ones stand in each; 0: cells are broken instead, behind words and separators as long as that will do.
-        below: How wide the last column is to be at least, as far as anything so wide stands in it; where there is no
-            room for that its cells stand on lines of their own, below the others.
+        rows: One cell per column, as text or as rich's.
+        empty: What to do if there are no rows.
+        keys: As in `print_table`.
+        whole: Never break a cell, so that it can be copied from a terminal.
     """
     # Cells are untrusted text: never read them as markup.
     lines = [[cell if isinstance(cell, Text) else Text(printable(str(cell))) for cell in row] for row in rows]
@@ -109,141 +102,69 @@ def listing(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, empty: str
         err.print(Text(empty))
         return
     used = [position for position, head in enumerate(columns) if head or any(line[position].plain for line in lines)]
-    heads = [columns[position] for position in used]
-    lines = [[line[position] for position in used] for line in lines]
-    width = [max(cell_len(head), *(widest(line[position]) for line in lines)) for position, head in enumerate(heads)]
-    if below and len(used) > 1:
-        last = min(below, width[-1])
-        if fitted(heads[:-1], lines, out.width - _GAP - last) != width[:-1]:
-            _in_two(heads, lines, whole=below == WHOLE)
-            return
-    for positions in parts(width, keys, out.width):
-        chosen = [heads[position] for position in positions]
-        out.print(_table(chosen, [[line[position] for position in positions] for line in lines]))
+    cells = [[line[position] for position in used] for line in lines]
+    print_table(out, [Text(columns[position]) for position in used], cells, keys=keys, whole=whole)
 
 
-def _table(heads: Sequence[str], lines: Sequence[Sequence[Text]], widths: Sequence[int] | None = None) -> Table:
-    widths = widths or fitted(heads, lines, out.width)
-    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, _GAP, 0, 0), show_header=bool(heads))
-    for position, width in enumerate(widths):
-        head = folded(Text(heads[position]), width) if heads else ""
-        table.add_column(head, overflow="fold", width=width)
-    for line in lines:
-        table.add_row(*[folded(cell, width) for cell, width in zip(line, widths, strict=False)])
-    return table
+def print_table(
+    console: Console,
+    heads: Sequence[Text],
+    rows: Sequence[Sequence[Text]],
+    *,
+    keys: int = 0,
+    whole: bool = False,
+    numbers: bool = False,
+    styles: Sequence[str] = (),
+) -> None:
+    """Print a table without lines; cells that are too wide for the terminal are broken.
+
+    Args:
+        console: Where to.
+        heads: Of the columns.
+        rows: One cell per column.
+        keys: If the table is too wide, columns after the first `keys` ones stay whole; those that do not fit follow in
+            further tables that begin with the same keys. 0: one table.
+        whole: Never break a cell; the terminal wraps what is too long.
+        numbers: Align columns after the keys to the right.
+        styles: One per row.
+    """
+    widths = [max(map(widest, column)) for column in zip(heads, *rows, strict=True)]
+    first = max(_KEY, console.width // 3)
+    folded = [min(width, first) if position < keys else width for position, width in enumerate(widths)]
+    for group in _groups(widths if _across(widths) <= console.width else folded, keys, console.width):
+        needed = _across([widths[position] for position in group])
+        table = Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0), header_style="bold", show_header=any(head.plain for head in heads))
+        table.width = needed if whole else min(needed, console.width)
+        for position in group:
+            number = keys <= position
+            justify: Literal["left", "right"] = "right" if numbers and number else "left"
+            table.add_column(heads[position], overflow="fold", no_wrap=whole or (bool(keys) and number), justify=justify)
+        for row, style in zip_longest(rows, styles, fillvalue=""):
+            table.add_row(*[row[position] for position in group], style=str(style))
+        console.print(table, crop=False, soft_wrap=whole)
 
 
-def _in_two(heads: Sequence[str], lines: Sequence[Sequence[Text]], *, whole: bool) -> None:
-    """Each row's last cell on lines of its own."""
-    first = [line[:-1] for line in lines]
-    widths = fitted(heads[:-1], first, out.width)
-    out.print(_table(heads[:-1], [], widths))
-    if heads[-1]:
-        out.print(Text(" " * _INDENT + heads[-1], style="bold"))
-    for number, line in enumerate(first):
-        out.print(_table((), [line], widths))
-        last = lines[number][-1]
-        if last.plain and whole:
-            out.print(Text(" " * _INDENT) + last, soft_wrap=True)
-        elif last.plain:
-            out.print(Padding(folded(last, max(1, out.width - _INDENT)), (0, 0, 0, _INDENT)))
+_GAP, _KEY = 2, 18
+"""Blanks between columns; how wide a key stays at least."""
 
 
-class Folding:
-    """A name in a cell: where the column is too narrow it is broken behind a separator, and not within a word."""
-
-    def __init__(self, name: str) -> None:
-        self._name = Text(name)
-
-    def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
-        return Measurement(_longest(_SPLIT, self._name), widest(self._name)).with_maximum(options.max_width)
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Text]:
-        yield folded(self._name, options.max_width)
+def _across(widths: Sequence[int]) -> int:
+    return sum(widths) + _GAP * (len(widths) - 1)
 
 
-_GAP = 2
-"""Blanks between columns."""
-_INDENT = 4
-"""Blanks before what stands on a line of its own."""
-_SHORT = 16
-"""Up to so wide a column is left as it is as long as others can be narrower."""
-_WORDS = re.compile(r"(?<= )(?! )")
-_SPLIT = re.compile(r"(?<=[/;=_ ])(?![/:,;=_ ])|(?<=[:,])(?![/:,;=_ \d])|(?<=[a-zA-Z]-)(?=\w)")
-"""Where a name may be broken: behind separators, and not within a number or a time of day."""
+def _groups(widths: Sequence[int], keys: int, room: int) -> list[list[int]]:
+    """Positions of the columns of each table; the first `keys` columns begin each."""
+    groups = [[*range(keys)]]
+    for position in range(keys, len(widths)):
+        if keys and len(groups[-1]) > keys and _across([widths[item] for item in (*groups[-1], position)]) > room:
+            groups.append([*range(keys)])
+        groups[-1].append(position)
+    return groups
 
 
 def widest(text: Text) -> int:
-    """Cells that the longest line of a text takes."""
+    """Return how many cells the longest line of a text takes."""
     return max(map(cell_len, text.plain.split("\n")))
-
-
-def _longest(at: re.Pattern[str], text: Text) -> int:
-    """Cells that the longest piece takes that is not to be broken."""
-    return max(cell_len(piece.rstrip()) for line in text.plain.split("\n") for piece in at.split(line))
-
-
-def folded(text: Text, width: int) -> Text:
-    """A text in lines that are not wider than `width`, as far as it can be broken behind words, else separators."""
-    lines = []
-    for line in text.split("\n", allow_blank=True):
-        cuts, start, at = [], 0, 0
-        for word in _WORDS.split(line.plain):
-            fits = cell_len(word.rstrip()) <= width
-            for piece in [word] if fits else _SPLIT.split(word):
-                if at > start and cell_len((line.plain[start:at] + piece).rstrip()) > width:
-                    cuts.append(at)
-                    start = at
-                at += len(piece)
-        for part in line.divide(cuts):
-            part.rstrip()
-            lines.append(part)
-    whole = Text("\n").join(lines)
-    whole.overflow = "fold"
-    return whole
-
-
-def fitted(heads: Sequence[str], lines: Sequence[Sequence[Text]], room: int) -> list[int]:
-    """How wide the columns of a table are: the widest give way first, and only the last resort breaks words."""
-    cells = [[Text(head), *(line[position] for line in lines)] for position, head in enumerate(heads)]
-    widths = [max(map(widest, column)) for column in cells]
-    words = [max(_longest(_WORDS, cell) for cell in column) for column in cells]
-    pieces = [max(_longest(_SPLIT, cell) for cell in column) for column in cells]
-    first = widths[:1]
-    room -= _GAP * (len(widths) - 1)
-    short = [width if width <= _SHORT else word for width, word in zip(widths, words, strict=True)]
-    split = [width if width <= _SHORT else piece for width, piece in zip(widths, pieces, strict=True)]
-    for floors in (first + short[1:], first + split[1:], words[:1] + pieces[1:], pieces, [1] * len(widths)):
-        while sum(widths) > room:
-            most = max((width for width, floor in zip(widths, floors, strict=True) if width > floor), default=0)
-            if not most:
-                break
-            position = next(p for p, width in enumerate(widths) if width == most and width > floors[p])
-            widths[position] -= 1
-    return widths
-
-
-def parts(widths: Sequence[int], keys: int, room: int) -> list[list[int]]:
-    """Which columns stand in each part of a table, by place.
-
-    Args:
-        widths: Of the columns, without the gaps between them.
-        keys: So many of the first columns stand in each part; 0: all columns are one part.
-        room: How wide the terminal is.
-    """
-    width = [_GAP + width for width in widths]
-    if not keys or sum(width) - _GAP <= room:
-        return [list(range(len(width)))]
-    first = list(range(keys))
-    left, result = room + _GAP - sum(width[:keys]), [first.copy()]
-    free = left
-    for position in range(keys, len(width)):
-        if width[position] > free and len(result[-1]) > keys:
-            result.append(first.copy())
-            free = left
-        result[-1].append(position)
-        free -= width[position]
-    return result
 
 
 def complain(error: UserError, as_json: bool) -> None:
@@ -260,9 +181,6 @@ def complain(error: UserError, as_json: bool) -> None:
     err.print(Text("error: ", style="bold red") + Text(first), soft_wrap=True)
     for line in rest:
         err.print(Text(line), soft_wrap=True)
-
-
-# -- What to do about a metric that is known and that stored runs were not scored on --
 
 
 @contextmanager

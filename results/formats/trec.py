@@ -13,22 +13,24 @@ A run has the columns `qid Q0 docid rank score tag`, qrels have `qid 0 docid gra
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import BinaryIO, TextIO
 from urllib.parse import unquote_to_bytes
 
 import numpy as np
 
+from benchmarks.io.judged import Entry, Fault, Reading, entries
+from benchmarks.registry import Benchmark
 from benchmarks.schema import Question
 from methods.api import Evidence, Prediction
 from results.offered import LIMITS, Limits
 from results.submission import Findings, shown
-from results.submission.rows import Line, Row, RowReader, lines
+from results.submission.rows import Row, RowReader, lines
 
 EMPTY = "%"
-_PLAIN = re.compile(r"[!-$&-~]+")
+_PLAIN = re.compile(r"(?!#)[!-$&-~]+")
 _ESCAPED = re.compile(r"(?:[!-$&-~]|%[0-9A-Fa-f]{2})*")
-_NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?")
 _HUGE = 1e30
 """Scores beyond this leave no room in a 32-bit float; the question's scores are then replaced by falling numbers."""
 
@@ -38,7 +40,9 @@ def escape(identifier: str) -> str:
     if _PLAIN.fullmatch(identifier):
         return identifier
     raw = identifier.encode("utf-8", "surrogatepass")
-    return "".join(chr(b) if 0x21 <= b <= 0x7E and b != 0x25 else f"%{b:02X}" for b in raw) or EMPTY
+    column = "".join(chr(b) if 0x21 <= b <= 0x7E and b != 0x25 else f"%{b:02X}" for b in raw) or EMPTY
+    # A line that begins with # is a comment to trec_eval 10.
+    return f"%23{column[1:]}" if column[0] == "#" else column
 
 
 def unescape(column: str) -> str:
@@ -96,29 +100,29 @@ def write_run(sink: TextIO, rankings: Iterable[tuple[str, Sequence[Evidence]]], 
     return lowered
 
 
-def write_qrels(sink: TextIO, positives: Iterable[tuple[str, Sequence[str]]]) -> int:
-    """Write positives, all of grade 1.
-
-    Args:
-        sink: Where to.
-        positives: Question ids with the ids of their positives (`Question.evidence`).
+def write_qrels(sink: TextIO, questions: Iterable[Question]) -> int:
+    """Write the judgments of questions: their grades, or grade 1 for every positive.
 
     Returns:
         The number of questions without positives, which have no line.
     """
     without = 0
-    for question, identifiers in positives:
-        without += not identifiers
-        for identifier in identifiers:
-            sink.write(f"{escape(question)} 0 {escape(identifier)} 1\n")
+    for question in questions:
+        without += not question.evidence
+        if question.evidence:
+            for identifier, grade in (question.grades or dict.fromkeys(question.evidence, 1.0)).items():
+                sink.write(f"{escape(question.id)} 0 {escape(identifier)} {grade:.12g}\n")
     return without
 
 
+_FAULTS = {"not_trec": "a line is not that of a run", "not_trec_number": "rank or score is not a number", "not_json": "a line is not JSON"}
+
+
 def read_run(source: BinaryIO, findings: Findings, limits: Limits = LIMITS) -> dict[str, tuple[int, tuple[Evidence, ...]]]:
-    """Rankings of a run file, best first: by falling score, equal scores by the rank column, then as they stand.
+    """Rankings of a run, best first: by falling score, equal scores by the rank column, then as they stand.
 
     Args:
-        source: The file, read a chunk at a time.
+        source: The file, in any layout of `benchmarks.io.judged`, read a chunk at a time.
         findings: Gets what is wrong with it.
         limits: Bounds; behind `limits.rows` questions reading stops, and each keeps `limits.evidence` documents.
 
@@ -128,23 +132,28 @@ def read_run(source: BinaryIO, findings: Findings, limits: Limits = LIMITS) -> d
     results: dict[str, list[tuple[float, int, str]]] = {}
     first: dict[str, int] = {}
     held: dict[str, set[str]] = {}
-    for line in lines(source, findings, limits, limits.rows * limits.evidence):
-        entry = _entry(line, findings, limits)
+    # A run in JSON may be one line.
+    allowed = replace(limits, line_bytes=limits.file_bytes)
+    numbered = ((line.number, line.text) for line in lines(source, findings, allowed, limits.rows * limits.evidence))
+    for item in entries(numbered, "run", reading := Reading()):
+        entry = _entry(item, findings, limits)
         if entry is None:
             continue
-        question, document, rank, score = entry
+        line, question, document, rank, score = entry
         if question not in results:
             if len(results) >= limits.rows:
-                findings.add("too_many_rows", f"the run has more than {limits.rows} questions; reading stopped", line=line.number)
+                findings.add("too_many_rows", f"the run has more than {limits.rows} questions; reading stopped", line=line)
                 break
-            results[question], held[question], first[question] = [], set(), line.number
+            results[question], held[question], first[question] = [], set(), line
         if document in held[question]:
-            findings.add("evidence_twice", "a document is listed twice for a question", shown(document), line=line.number)
+            findings.add("evidence_twice", "a document is listed twice for a question", shown(document), line=line)
         elif len(held[question]) >= limits.evidence:
-            findings.add("too_much_evidence", f"a question has more than {limits.evidence} documents", shown(question), line=line.number)
+            findings.add("too_much_evidence", f"a question has more than {limits.evidence} documents", shown(question), line=line)
         else:
             held[question].add(document)
             results[question].append((score, rank, document))
+    if reading.comments:
+        findings.add("comments", "lines that begin with # were skipped as comments", f"{reading.comments} lines", severity="note")
     rankings = {}
     for question, ranked in results.items():
         ordered = sorted(ranked, key=lambda item: (-item[0], item[1]))
@@ -161,55 +170,39 @@ def read_run(source: BinaryIO, findings: Findings, limits: Limits = LIMITS) -> d
     return rankings
 
 
-def _entry(line: Line, findings: Findings, limits: Limits) -> tuple[str, str, int, float] | None:
-    # White space is ASCII's, as TREC tools read it: an id may hold a no-break space.
-    columns = re.findall(r"[^ \t\n\r\f\v]+", line.text)
-    if len(columns) != 6:
-        findings.add(
-            "not_trec",
-            "a line has not the six columns of a TREC run",
-            f"it has {len(columns)}",
-            line=line.number,
-            try_this="qid Q0 docid rank score tag",
-        )
+def _entry(item: Entry | Fault, findings: Findings, limits: Limits) -> tuple[int, str, str, int, float] | None:
+    if isinstance(item, Fault):
+        findings.add(item.code, _FAULTS[item.code], shown(item.what, 160), line=item.line, try_this=item.try_this)
         return None
-    question, _, document, rank, score, _ = columns
-    if not re.fullmatch(r"\d{1,9}", rank) or not _NUMBER.fullmatch(score) or np.isinf(float(score)):
-        findings.add(
-            "not_trec_number",
-            "rank or score is not a number",
-            shown(f"{rank} {score}"),
-            line=line.number,
-            try_this="a whole rank and a finite score",
-        )
-        return None
-    if max(len(question), len(document)) > 3 * limits.id_chars:
-        findings.add("bad_id", f"an id is longer than {limits.id_chars} characters", line=line.number)
+    if max(len(item.question), len(item.document)) > 3 * limits.id_chars:
+        findings.add("bad_id", f"an id is longer than {limits.id_chars} characters", line=item.line)
         return None
     try:
-        return unescape(question), unescape(document), int(rank), float(score)
+        return item.line, unescape(item.question), unescape(item.document), item.rank or 0, item.value
     except ValueError as error:
         findings.add(
-            "bad_escape", "an id is not escaped as it should be", shown(str(error), 160), line=line.number, try_this="write % as %25"
+            "bad_escape", "an id is not escaped as it should be", shown(str(error), 160), line=item.line, try_this="write % as %25"
         )
         return None
 
 
-def run_rows(questions: Mapping[str, Question] | Iterable[Question]) -> RowReader:
-    """A reader of TREC runs for `results.submission.validate.validate`: one retrieval-only row a question.
+def run_rows(benchmark: Benchmark) -> RowReader:
+    """A reader of runs for `results.submission.validate.validate`: one retrieval-only row a question.
 
-    Questions without a line get a row without evidence: in a TREC run that is how "nothing found" is written.
-
-    Args:
-        questions: Of the benchmark.
+    Documents are named by our ids, or by those of the dataset's own corpus (BEIR). Questions without a line get a row without
+    evidence: in a TREC run that is how "nothing found" is written.
     """
-    every = list(questions.values() if isinstance(questions, Mapping) else questions)
+    corpus = benchmark.corpus
+
+    def named(item: Evidence) -> Evidence:
+        held = None if item.id in corpus else corpus.by_native_id(item.id)
+        return item if held is None else Evidence(held, item.score)
 
     def rows(source: BinaryIO, findings: Findings, limits: Limits) -> Iterator[Row]:
         rankings = read_run(source, findings, limits)
-        for question, (line, evidence) in rankings.items():
-            yield Row(line, Prediction(question, "", evidence))
-        silent = [item for item in every if item.id not in rankings and item.query_id not in rankings]
+        for identifier, (line, evidence) in rankings.items():
+            yield Row(line, Prediction(identifier, "", tuple(map(named, evidence))))
+        silent = [item for item in benchmark.questions if item.id not in rankings and item.query_id not in rankings]
         for question in silent:
             findings.add(
                 "nothing_found",

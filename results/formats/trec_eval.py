@@ -1,38 +1,50 @@
-"""Any TREC run against any qrels, without a benchmark: the measures of trec_eval, by its definitions and names.
+"""Any run against any qrels, without a benchmark: the measures of trec_eval, by its definitions and names.
 
-Both files are taken as they are: ids are compared byte by byte, nothing is unescaped. As in trec_eval the rank column is
-not read; documents are ordered by falling score as a 32-bit float, equal scores by falling document id. A grade above 0 is
-relevant and is the document's gain, 0 is judged and not relevant, a negative one is not judged.
+Ids are compared as they are, nothing is unescaped. As in trec_eval the rank column is not read; documents are ordered by falling
+score, equal scores by falling document id. A grade above 0 is relevant and is the document's gain, 0 is judged and not relevant,
+a negative one is not judged.
 
-Source: NIST's trec_eval 9.0 (`-m all_trec`).
+Two versions are in use, and pytrec_eval and ir_measures still wrap the older one:
+
+- 9 (9.0.8, 2020) compares scores as 32-bit floats, and reaches a level of recall at the whole part of level × relevant + 0.9.
+- 10 (10.0, 2026) compares them as 64-bit floats, rounds level × relevant, and adds `rbp`, `rbp_resid` and `unj`.
+
+Source: NIST, https://github.com/usnistgov/trec_eval (`-m all_trec`).
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Container, Iterator, Mapping
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.core.errors import UserError
-from judges.metrics.retrieval import Positions, find_positives
+from benchmarks.core.errors import UserError, counted, unknown_name
+from benchmarks.io.judged import Table, read_table
+from judges.metrics.positions import Positions, find_positives
+
+Version = Literal[9, 10]
+VERSIONS: Mapping[Version, str] = {9: "9.0.8 (and pytrec_eval, ir_measures)", 10: "10.0"}
+"""The versions of trec_eval whose numbers are given, and the releases that they equal."""
 
 CUTS = (5, 10, 15, 20, 30, 100, 200, 500, 1000)
 SUCCESS = (1, 5, 10)
+UNJUDGED = (5, 10, 20)
 RECALLS = tuple(tenth / 10 for tenth in range(11))
 COUNTS = ("num_ret", "num_rel", "num_rel_ret")
 """Measures that are summed, over questions with results; all others are averaged."""
+PERSISTENCE = 0.9
+"""Of rank-biased precision in trec_eval 10."""
 _SMALLEST = 1e-5
 """What gm_map counts for an average precision below it."""
-_LARGEST = float(np.finfo(np.float32).max)
-_NUMBER = re.compile(rb"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?")
-_WHOLE = re.compile(rb"[+-]?\d{1,9}")
 
 Floats = NDArray[np.float64]
+Grades = Mapping[str, int]
 
 
 @dataclass(frozen=True)
@@ -40,16 +52,20 @@ class Evaluation:
     """What trec_eval says of a run.
 
     Attributes:
-        questions: Those of the qrels, in their order.
+        version: Of trec_eval.
+        questions: Those of the qrels, by id (by bytes), in which order trec_eval adds their values up.
         retrieved: Whether the run has documents for it. Shape (questions,).
         values: By measure, shape (questions,); 0 for a question without results, and for one without relevant documents.
         unjudged: Questions of the run that the qrels lack; they count nowhere.
+        notes: What was met in the files, in sentences.
     """
 
+    version: Version
     questions: tuple[str, ...]
     retrieved: NDArray[np.bool_]
     values: Mapping[str, Floats]
     unjudged: int
+    notes: tuple[str, ...] = ()
 
     def summary(self, *, complete: bool = False) -> dict[str, float]:
         """One value a measure, in the order in which trec_eval prints them.
@@ -61,38 +77,93 @@ class Evaluation:
         rows = np.ones(len(self.questions), dtype=bool) if complete else self.retrieved
         result = {"num_q": float(rows.sum())}
         for name, values in self.values.items():
-            result[name] = float(values[self.retrieved].sum() if name in COUNTS else values[rows].mean())
+            result[name] = _sum(values[rows]) / (1 if name in COUNTS else result["num_q"])
             if name == "map":
-                result["gm_map"] = float(np.exp(np.log(np.maximum(values[rows], _SMALLEST)).mean()))
+                result["gm_map"] = math.exp(_sum(np.log(np.maximum(values[rows], _SMALLEST))) / result["num_q"])
         return result
 
 
-def evaluate(run: Path, qrels: Path) -> Evaluation:
-    """Score a run file against a qrels file.
+def _sum(values: Floats) -> float:
+    """Add up one value after another, as C does: a mean that ends in 5 would else be printed with another last digit."""
+    return float(np.cumsum(values)[-1])
+
+
+def evaluate(run: Path, qrels: Path, version: Version = 9) -> Evaluation:
+    """Score a run file against a qrels file, each in any layout of `benchmarks.io.judged`.
 
     Raises:
         UserError: A file cannot be read or is not what it should be (with its line), or the two share no question.
     """
-    grades = read_qrels(qrels)
-    rankings = read_run(run)
-    questions = tuple(grades)
-    retrieved = np.array([question in rankings for question in questions], dtype=bool)
+    judged, ranked = read_table(qrels, "qrels"), read_table(run, "run")
+    grades, notes = _whole_grades(judged)
+    questions = tuple(sorted(grades, key=_bytes))
+    retrieved = np.array([question in ranked.values for question in questions], dtype=bool)
     if not retrieved.any():
         raise UserError(
             f"no question of the run is among the {len(questions)} of the qrels",
             where=f"{run} and {qrels}",
             try_this="give the run first, and the qrels of the same questions",
         )
-    values = measures([rankings.get(question, []) for question in questions], list(grades.values()))
-    return Evaluation(questions, retrieved, values, len(rankings.keys() - grades.keys()))
+    rankings = [order(ranked.values.get(question, {}), version) for question in questions]
+    values = measures(rankings, [grades[question] for question in questions], version)
+    unjudged = len(ranked.values.keys() - grades.keys())
+    notes = (*judged.notes, *ranked.notes, *notes, *_left_out(version, int((~retrieved).sum()), unjudged))
+    return Evaluation(version, questions, retrieved, values, unjudged, notes)
 
 
-def measures(rankings: list[list[str]], grades: list[dict[str, int]]) -> dict[str, Floats]:
+def _left_out(version: Version, silent: int, unjudged: int) -> Iterator[str]:
+    if silent:
+        ends = "; trec_eval 10 without -c ends with an error here" if version == 10 else ""
+        yield f"{counted(silent, 'judged question')} without results: left out of the first column, 0 in the second{ends}"
+    if unjudged:
+        yield f"{counted(unjudged, 'question')} of the run without judgments: left out of both"
+
+
+def measure(text: str, known: Iterable[str], *, where: str | None = None) -> str:
+    """The measure that a text names: as printed, or as `ndcg_cut.10`, `nDCG@10`, `P@5`.
+
+    Raises:
+        UserError: There is none of this name.
+    """
+    name, at, cut = text.partition("@")
+    family = {"ndcg": "ndcg_cut", "map": "map_cut", "ap": "map_cut", "r": "recall", "p": "P"}.get(name.lower(), name)
+    wanted = f"{family}_{cut}" if at else text.replace(".", "_") if text.partition(".")[0] in _FAMILIES else text
+    by_name = list(known)
+    if wanted not in by_name:
+        raise unknown_name("measure of trec_eval", text, by_name, where=where)
+    return wanted
+
+
+_FAMILIES = frozenset(("P", "recall", "ndcg_cut", "map_cut", "success", "unj"))
+
+
+def _whole_grades(judged: Table) -> tuple[dict[str, dict[str, int]], tuple[str, ...]]:
+    """The grades as trec_eval reads them, which is their whole part, and a note if that changed one."""
+    cut = sum(value != math.trunc(value) for documents in judged.values.values() for value in documents.values())
+    grades = {question: {name: math.trunc(value) for name, value in row.items()} for question, row in judged.values.items()}
+    what = f"{judged.path.name}: {counted(cut, 'grade')} not whole; trec_eval reads the whole part only"
+    return grades, (what,) if cut else ()
+
+
+def order(scores: Mapping[str, float], version: Version = 9) -> list[str]:
+    """Documents in trec_eval's order: by falling score, equal scores by falling id (by bytes)."""
+    precise: Callable[[float], float] = np.float32 if version == 9 else float  # type: ignore[assignment]
+    held = {document: precise(score) for document, score in scores.items()}
+    by_id = sorted(held, key=_bytes, reverse=True)
+    return sorted(by_id, key=held.__getitem__, reverse=True)
+
+
+def _bytes(identifier: str) -> bytes:
+    return identifier.encode("utf-8", "surrogateescape")
+
+
+def measures(rankings: Sequence[list[str]], grades: Sequence[Grades], version: Version = 9) -> dict[str, Floats]:
     """Every measure of every question.
 
     Args:
         rankings: Document ids, best first, each once.
         grades: By question, the grade of each judged document.
+        version: Of trec_eval.
 
     Returns:
         By measure, shape (questions,).
@@ -103,17 +174,23 @@ def measures(rankings: list[list[str]], grades: list[dict[str, int]]) -> dict[st
     depth = np.array([len(ranking) for ranking in rankings], dtype=np.float64)
     every = int(depth.max(initial=0))
     hits = at.result(every)
-    precisions = _interpolated(at)
+    negatives = find_positives(rankings, others, distinct=True)
+    precisions = _interpolated(at, version)
     precision, recall = hits / np.maximum(depth, 1), at.recall(every)
     values = {"num_ret": depth, "num_rel": at.positives.astype(np.float64), "num_rel_ret": hits}
     values["map"] = at.average_precision(every)
     values["Rprec"] = at.r_precision()
-    values["bpref"] = at.bpref(find_positives(rankings, others, distinct=True))
+    values["bpref"] = at.bpref(negatives)
     values["recip_rank"] = at.reciprocal_rank(every)
     values |= {f"iprec_at_recall_{level:.2f}": row for level, row in zip(RECALLS, precisions, strict=True)}
-    values["11pt_avg"] = precisions.mean(axis=0)
+    values["11pt_avg"] = np.cumsum(precisions[::-1], axis=0)[-1] / len(RECALLS)
     values |= {f"P_{k}": at.precision(k) for k in CUTS}
     values |= {f"recall_{k}": at.recall(k) for k in CUTS}
+    if version == 10:
+        # Without results trec_eval 10 counts these as 0 as well.
+        judged = {k: at.result(k) + negatives.result(k) for k in UNJUDGED}
+        values |= {f"unj_{k}": (np.minimum(depth, k) - judged[k]) / k for k in UNJUDGED}
+        values |= _rank_biased(at, rankings, grades)
     values["ndcg"] = at.ndcg(max(every, int(at.positives.max(initial=1))))
     values |= {f"ndcg_cut_{k}": at.ndcg(k) for k in CUTS}
     values |= {f"map_cut_{k}": at.average_precision(k) for k in CUTS}
@@ -123,7 +200,24 @@ def measures(rankings: list[list[str]], grades: list[dict[str, int]]) -> dict[st
     return {name: np.nan_to_num(row) for name, row in values.items()}
 
 
-def _interpolated(at: Positions) -> Floats:
+def _rank_biased(at: Positions, rankings: Sequence[list[str]], grades: Sequence[Grades]) -> dict[str, Floats]:
+    """Rank-biased precision, and how much it could rise if every unjudged document had the largest gain.
+
+    Gains are divided by the question's largest grade if that is above 1. (trec_eval 10.0 compares them with a number that it
+    never sets; this is the value where that number is 0.)
+    """
+    largest = np.array([max(1, *row.values()) if row else 1 for row in grades], dtype=np.float64)
+    weights = at.grade / largest[at.query] * PERSISTENCE ** (at.rank - 1)
+    precision: Floats = (1 - PERSISTENCE) * np.bincount(at.query, weights=weights, minlength=len(grades)).astype(np.float64)
+    residual = np.zeros(len(grades))
+    for row, (ranking, known) in enumerate(zip(rankings, grades, strict=True)):
+        unknown = [rank for rank, document in enumerate(ranking) if known.get(document, -1) < 0]
+        if unknown:
+            residual[row] = PERSISTENCE ** len(ranking) + (1 - PERSISTENCE) * sum(PERSISTENCE**rank for rank in unknown)
+    return {"rbp": precision, "rbp_resid": residual}
+
+
+def _interpolated(at: Positions, version: Version) -> Floats:
     """Highest precision at or below the rank where each share of the relevant documents is reached. Shape (11, questions)."""
     result = np.zeros((len(RECALLS), len(at.positives)))
     starts = np.searchsorted(at.query, np.arange(len(at.positives) + 1))
@@ -132,69 +226,8 @@ def _interpolated(at: Positions) -> Floats:
             precision = np.arange(1, end - start + 1) / at.rank[start:end]
             best = np.maximum.accumulate(precision[::-1])[::-1]
             for level, share in enumerate(RECALLS):
-                needed = max(int(share * at.positives[question] + 0.9), 1)
+                # The C function lround rounds halves away from zero.
+                wanted = share * at.positives[question] + (0.9 if version == 9 else 0.5)
+                needed = max(int(wanted), 1)
                 result[level, question] = best[needed - 1] if needed <= len(best) else 0.0
     return result
-
-
-def read_run(path: Path) -> dict[str, list[str]]:
-    """By question, its documents in trec_eval's order.
-
-    Raises:
-        UserError: The file cannot be read, or a line is not `qid Q0 docid rank score tag` or lists a document again.
-    """
-    held: dict[bytes, dict[bytes, np.float32]] = {}
-    for where, (question, _, document, _, score, _) in _columns(path, "qid Q0 docid rank score tag"):
-        if not _NUMBER.fullmatch(score) or abs(value := float(score)) > _LARGEST:
-            raise UserError(f"the score {_text(score)!r} is not a finite number", where=where, try_this="qid Q0 docid rank score tag")
-        documents = held.setdefault(question, {})
-        _require_new(document, documents, question, where)
-        documents[document] = np.float32(value)
-    by_score = {
-        question: sorted(sorted(documents, reverse=True), key=documents.__getitem__, reverse=True) for question, documents in held.items()
-    }
-    return {_text(question): list(map(_text, documents)) for question, documents in by_score.items()}
-
-
-def read_qrels(path: Path) -> dict[str, dict[str, int]]:
-    """By question, the grade of each of its judged documents.
-
-    Raises:
-        UserError: The file cannot be read, or a line is not `qid 0 docid grade` or judges a document again.
-    """
-    held: dict[bytes, dict[bytes, int]] = {}
-    for where, (question, _, document, grade) in _columns(path, "qid 0 docid grade"):
-        if not _WHOLE.fullmatch(grade):
-            raise UserError(f"the grade {_text(grade)!r} is not a whole number", where=where, try_this="qid 0 docid grade")
-        documents = held.setdefault(question, {})
-        _require_new(document, documents, question, where)
-        documents[document] = int(grade)
-    return {_text(question): {_text(name): grade for name, grade in documents.items()} for question, documents in held.items()}
-
-
-def _require_new(document: bytes, known: Container[bytes], question: bytes, where: str) -> None:
-    if document in known:
-        what = f"document {_text(document)!r} is listed twice for question {_text(question)!r}"
-        raise UserError(what, where=where, try_this="keep one of the lines")
-
-
-def _columns(path: Path, form: str) -> Iterator[tuple[str, list[bytes]]]:
-    """The place and the columns of each line that holds something; white space is ASCII's, as in trec_eval."""
-    wanted, number = len(form.split()), 0
-    try:
-        with open(path, "rb") as source:
-            for number, line in enumerate(source, 1):
-                columns = line.split()
-                if columns and len(columns) != wanted:
-                    what = f"a line has {len(columns)} columns, not the {wanted} of a {'run' if wanted == 6 else 'qrels file'}"
-                    raise UserError(what, where=f"{path}:{number}", try_this=form)
-                if columns:
-                    yield f"{path}:{number}", columns
-    except OSError as error:
-        raise UserError(f"this file cannot be read: {error.strerror}", where=str(path)) from error
-    if not number:
-        raise UserError("the file is empty", where=str(path), try_this=form)
-
-
-def _text(column: bytes) -> str:
-    return column.decode("utf-8", "surrogateescape")

@@ -74,6 +74,8 @@ def gold_questions(store: Store, dataset_fingerprint: str) -> dict[str, Question
             group=gold.get("group"),
             document_id=document,
             topic_entities=tuple(gold["topic_entities"]),
+            grades=gold.get("grades", {}),
+            excluded=tuple(gold.get("excluded", ())),
         )
     return results
 

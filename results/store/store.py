@@ -137,6 +137,10 @@ def record(question: Question) -> str:
         value["metadata"] = scored
     if question.group is not None:
         value["group"] = question.group
+    if question.grades:
+        value["grades"] = dict(question.grades)
+    if question.excluded:
+        value["excluded"] = list(question.excluded)
     if STYLED in question.metadata:
         value[STYLED] = dict(question.metadata[STYLED])
     return json.dumps(value, ensure_ascii=False)

@@ -22,6 +22,8 @@ from results.submission.card import Card
 
 Severity = Literal["error", "warning", "note"]
 SHOWN_CHARS = 80
+NOT_IN_FILE = "the file has no row for this question"
+"""Why a question failed that a file leaves out, if the official script scores such files."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,10 +73,15 @@ class Finding:
 
 
 class Findings:
-    """Collects problems while a submission is read; holds at most `shown` places of each kind."""
+    """Collects problems while a submission is read; holds at most `shown` places of each kind.
 
-    def __init__(self, shown: int = LIMITS.shown) -> None:
+    Attributes:
+        strict: Whether what an official script tolerates is an error.
+    """
+
+    def __init__(self, shown: int = LIMITS.shown, *, strict: bool = False) -> None:
         self._shown = shown
+        self.strict = strict
         self._kinds: dict[str, tuple[Severity, str, str | None]] = {}
         self._counts: dict[str, int] = {}
         self._positions: dict[str, list[Place]] = {}
@@ -88,6 +95,10 @@ class Findings:
         positions = self._positions.setdefault(code, [])
         if len(positions) < self._shown and (detail or line is not None):
             positions.append(Place(line, detail))
+
+    def lenient(self, code: str, what: str, detail: str = "", *, line: int | None = None, try_this: str | None = None) -> None:
+        """Count what an official script tolerates: a warning, an error if `strict`."""
+        self.add(code, what, detail, line=line, severity="error" if self.strict else "warning", try_this=try_this)
 
     def count(self, code: str) -> int:
         """How often a problem was met."""
@@ -121,6 +132,7 @@ class Report:
         contamination: Why the declared training data cover what is evaluated; empty where they do not.
         scores: By metric id, shape (questions,), NaN where unscorable; empty where there are errors.
         digest: A hash of the predictions; equal for equal submissions whatever the order and spelling of their rows.
+        official: What the official script prints for such a file, by its own names; None stands for NaN.
     """
 
     card: Card
@@ -134,6 +146,7 @@ class Report:
     contamination: tuple[str, ...] = ()
     scores: Mapping[str, Scores] = field(default_factory=dict)
     digest: str = ""
+    official: Mapping[str, float | None] = field(default_factory=dict)
 
     @property
     def ok(self) -> bool:
@@ -165,6 +178,7 @@ class Report:
             "findings": [finding.to_json() for finding in self.findings],
             "contamination": list(self.contamination),
             "scores": self.means,
+            "official": dict(self.official),
             "predictions_digest": self.digest or None,
         }
 
@@ -185,6 +199,9 @@ class Report:
                 lines.append(f"  … and {finding.count - len(finding.positions)} more")
             if finding.try_this:
                 lines.append(f"  try: {finding.try_this}")
+        if self.official:
+            values = ", ".join(f"{name} {value:g}" if value is not None else f"{name} nan" for name, value in self.official.items())
+            lines.append(f"official script: {values}")
         return lines
 
     def require_ok(self) -> Report:

@@ -156,10 +156,12 @@ class Row:
     Attributes:
         line: 1-based line of the file.
         prediction: What it says; `notes[PROMPT]` holds its prompts, where it has some.
+        official: Whether it is of a file for an official script, which may claim support that no corpus has.
     """
 
     line: int
     prediction: Prediction
+    official: bool = False
 
 
 RowReader = Callable[[BinaryIO, Findings, Limits], Iterator[Row]]
@@ -167,7 +169,9 @@ RowReader = Callable[[BinaryIO, Findings, Limits], Iterator[Row]]
 
 
 class Bad(Exception):
-    """A row that is refused: a finding's code, what, detail and remedy."""
+    """A row that is refused: a finding's code, what, detail and remedy, and its line if that is not the row's."""
+
+    line: int | None = None
 
     def __init__(self, code: str, what: str, detail: str = "", try_this: str | None = None) -> None:
         self.code, self.what, self.detail, self.try_this = code, what, detail, try_this

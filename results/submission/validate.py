@@ -19,7 +19,7 @@ from judges.metric import parse as parse_metric
 from judges.score import check_invariants, score
 from methods.api import FAILED, SUPPORT, Prediction, support_claims
 from results.offered import LIMITS, Limits
-from results.submission import Findings, Report, shown
+from results.submission import NOT_IN_FILE, Findings, Report, shown
 from results.submission.card import Card
 from results.submission.leakage import WORLDS, LoadTraining, Prompted, check_prompts, contamination
 from results.submission.plausible import Answered, LoadRuns, check_plausible
@@ -56,6 +56,8 @@ def validate(
     training: LoadTraining | None = None,
     runs: LoadRuns | None = None,
     limits: Limits = LIMITS,
+    strict: bool = False,
+    partial: bool = False,
 ) -> Report:
     """Check a submission completely, and score it where nothing keeps it out.
 
@@ -70,11 +72,13 @@ def validate(
         training: Gets the questions of declared training data; None compares references alone.
         runs: Gets the stored runs that answers are compared with; None compares with nothing.
         limits: Bounds.
+        strict: Whether what an official script tolerates is an error.
+        partial: Whether a question without a row counts as failed; else it is an error.
     """
-    findings = Findings(limits.shown)
+    findings = Findings(limits.shown, strict=strict)
     _check_data(card, target, findings)
     checker = _Checker(card.setting, target, findings)
-    rows = 0
+    rows, found = 0, findings.errors
     most = len(target.in_setting.questions) + limits.spare_rows
     for row in read(source, findings, replace(limits, rows=min(limits.rows, most))):
         rows += 1
@@ -86,8 +90,10 @@ def validate(
                 try_this="one row a question, of the split and limit that the card names",
             )
             break
+        before = findings.errors
         checker.add(row)
-    checker.finish(card, metrics, runs)
+        found += findings.errors - before
+    checker.finish(card, metrics, runs, partial, refused=findings.errors - found)
     result = contamination(card, target.loaded, training, findings)
     predictions: tuple[Prediction, ...] = ()
     scores: dict[str, Scores] = {}
@@ -158,13 +164,13 @@ class _Checker:
             self._findings.add("duplicate", "a question is answered twice", detail, line=line, try_this="keep one of the rows")
             return
         self._lines[question.id] = line
-        self._check_evidence(question, prediction, line)
+        self._check_evidence(question, prediction, line, row.official)
         self._kept[question.id] = Prediction(question.id, prediction.answer, prediction.evidence, prediction.usage, prediction.notes)
 
-    def _check_evidence(self, question: Question, prediction: Prediction, line: int) -> None:
+    def _check_evidence(self, question: Question, prediction: Prediction, line: int, official: bool) -> None:
         seen: set[str] = set()
         allowed = self._allowed(question)
-        claims = support_claims(prediction.notes.get(SUPPORT, ())) or ()
+        claims = () if official else support_claims(prediction.notes.get(SUPPORT, ())) or ()
         for passage, index in [*((item.id, None) for item in prediction.evidence), *claims]:
             identifier = passage if index is None else f"sentence {index} of {passage}"
             if passage not in self._corpus or (index is not None and not self._has_sentence(passage, index)):
@@ -210,16 +216,22 @@ class _Checker:
         held = len(self._corpus.get([passage])[0].sentences) or 10**6
         return 0 <= index < held
 
-    def finish(self, card: Card, metrics: Sequence[Metric], runs: LoadRuns | None) -> None:
+    def _missing(self, partial: bool, refused: int) -> None:
+        """Report questions without a row, unless the rows that could not be read may be theirs: one cause is reported once."""
+        missing = [question for question in self._questions if question.id not in self._lines]
+        if refused >= len(missing):
+            return
+        for question in missing:
+            detail = f"question {shown(question.id)} ({question.query_id})"
+            if partial:
+                self._findings.lenient("missing", "a question has no row and counts as failed", detail)
+            else:
+                remedy = 'a question without answer is a row too: {"question_id": …, "answer": "", "notes": {"failed": "why"}}'
+                self._findings.add("missing", "a question has no row", detail, try_this=remedy)
+
+    def finish(self, card: Card, metrics: Sequence[Metric], runs: LoadRuns | None, partial: bool, refused: int) -> None:
         """What can be said only when every row was seen."""
-        for question in self._questions:
-            if question.id not in self._lines:
-                self._findings.add(
-                    "missing",
-                    "a question has no row",
-                    f"question {shown(question.id)} ({question.query_id})",
-                    try_this='a question without answer is a row too: {"question_id": …, "answer": "", "notes": {"failed": "why"}}',
-                )
+        self._missing(partial, refused)
         kept = list(self._kept.values())
         failed = [item for item in kept if item.notes.get(FAILED)]
         for item in failed:
@@ -266,7 +278,8 @@ class _Checker:
         )
 
     def predictions(self) -> tuple[Prediction, ...]:
-        return tuple(self._kept[question.id] for question in self._questions)
+        lost = {FAILED: NOT_IN_FILE}
+        return tuple(self._kept.get(question.id) or Prediction(question.id, "", notes=lost) for question in self._questions)
 
 
 def _scores(

@@ -2,14 +2,14 @@
 
 import pytest
 
-from benchmarks.io import hub
+from benchmarks.io import hub_faults
 from tests.support.hub_server import HubServer
 
 
 @pytest.fixture(autouse=True)
 def _no_waiting(monkeypatch):
     """A hub that fails is asked again at once."""
-    monkeypatch.setattr(hub, "WAIT_S", 0.0)
+    monkeypatch.setattr(hub_faults, "WAIT_S", 0.0)
 
 
 @pytest.fixture

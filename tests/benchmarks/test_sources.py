@@ -178,7 +178,7 @@ def test_a_missing_or_null_field_takes_its_default_and_a_mistyped_one_does_not()
     ("written", "read"),
     [
         ("Paris", ("Paris",)),
-        (["Paris", "Lutetia", "Paris"], ("Paris", "Lutetia")),
+        (["Paris", "Lutetia", "Paris"], ("Paris", "Lutetia", "Paris")),
         ('["Paris", "Lutetia"]', ("Paris", "Lutetia")),
         ("[sic] Paris", ("[sic] Paris",)),
     ],

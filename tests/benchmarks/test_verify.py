@@ -119,10 +119,11 @@ def test_an_oddity_of_one_question_in_twenty_is_a_note_and_of_more_is_yellow():
     assert "1 have no other" in finding.detail
 
 
-def test_missing_golds_are_no_oddity_where_the_split_hides_all_of_them():
+def test_split_without_golds_is_yellow_unless_rankings_can_be_scored():
     known, hidden = Question("1", "x", ("y",)), Question("2", "z", ())
     assert verify.missing_golds([known, hidden]).status == YELLOW
-    assert verify.missing_golds([hidden]).status == NOTE
+    assert verify.missing_golds([hidden]).status == YELLOW
+    assert verify.missing_golds([replace(hidden, evidence=("p",))]).status == NOTE
     assert verify.missing_golds([known, replace(hidden, answerable=False)]).status == GREEN
 
 
@@ -182,13 +183,14 @@ def test_a_file_that_is_no_record_is_an_error(tmp_path):
 
 
 @pytest.mark.parametrize("name", SAMPLES)
-def test_every_real_sample_that_a_loader_covers_is_green(name, data_folder):
+def test_real_sample_is_green_unless_it_hides_its_golds(name, data_folder):
     path = data_folder / name
     if not path.exists():
         pytest.skip(f"the sample {name} is not there")
     benchmark = load(SAMPLES[name], {"path": str(path)})
     findings = verify.examine(benchmark, partial=True)
-    assert [finding for finding in findings if finding.status in (YELLOW, RED)] == []
+    hidden = {"questions have gold answers"} if not any(q.golds or q.evidence for q in benchmark.questions) else set()
+    assert {finding.name for finding in findings if finding.status in (YELLOW, RED)} == hidden
     assert [check for check in check_benchmark(benchmark) if not check.passed] == []
     assert any(check.passed for check in check_settings(benchmark))
 

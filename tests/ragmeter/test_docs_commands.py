@@ -4,13 +4,22 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_origin
 
+import pytest
 import typer.main
+from pydantic import BaseModel
 
+from benchmarks.registry import DATASETS
+from judges.judge import JUDGES
+from methods.models.rewriter import RewriterConfig
+from methods.registry import EXPLAINERS, METHODS
+from methods.training import TRAININGS
 from ragmeter import cli
+from ragmeter.runner.rewriting import MEASURES
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").rglob("*.md")]
@@ -56,6 +65,70 @@ def wrong(line: str) -> str | None:
         elif not options[name].is_flag and words:
             words.pop(0)
     return None
+
+
+REGISTRIES: dict[str, Any] = {
+    "train": TRAININGS,
+    "method check": METHODS,
+    "method index": METHODS,
+    "method explain": EXPLAINERS,
+    "judge run": JUDGES,
+    "judge replay": JUDGES,
+}
+"""What names of a command mean; those of other commands are data."""
+
+
+def wrong_key(line: str) -> str | None:
+    """The first KEY of `--set KEY=VALUE` that nothing on the line has as an option; names that do not ship are not checked."""
+    words = shlex.split(ENDS.split(line)[0])[1:]
+    command = " ".join(words[:2]) if words[0] not in ("train", "run") else words[0]
+    registry = REGISTRIES.get(command, DATASETS)
+    configs = [entry.config for word in words for entry in registry if entry.id == re.split("[/:]", word)[0] and entry.config is not None]
+    if command == "data restyle":
+        configs = [RewriterConfig]
+    for key in (after.partition("=")[0] for word, after in pairwise(words) if word == "--set"):
+        first, _, rest = key.partition(".")
+        if first in ("KEY", "data") or command == "data synthesize":
+            continue
+        if command == "data restyle" and first in MEASURES:
+            named = next(after for word, after in pairwise(words) if word == "--validate" and after.startswith(first))
+            if not takes(JUDGES.get(named.partition("=")[2] or first).config, rest):
+                return key
+        elif configs and not any(takes(config, key) for config in configs):
+            return key
+    return None
+
+
+def takes(annotation: Any, key: str) -> bool:
+    """Whether a config class, or a type with one in it, has an option; nested ones with dots."""
+    first, _, rest = key.partition(".")
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        field = annotation.model_fields.get(first)
+        return field is not None and (not rest or takes(field.annotation, rest))
+    if hasattr(annotation, "__value__"):
+        return takes(annotation.__value__, key)
+    return annotation in (Any, dict) or get_origin(annotation) in (dict, Mapping) or any(takes(part, key) for part in get_args(annotation))
+
+
+def test_options_that_a_page_sets_exist() -> None:
+    lines = {(str(page.relative_to(ROOT)), line) for page in PAGES for line in shown(page.read_text("utf-8")) if "--set" in line}
+    assert len(lines) > 20
+    assert sorted(f"{page}: {line}: {key}" for page, line in lines if (key := wrong_key(line))) == []
+
+
+@pytest.mark.parametrize(
+    ("line", "key"),
+    [
+        ("train clara --set model.lora.r=4 --set steps=1", "steps"),
+        ("method check lightrag --set extractor=worlds --set extracter=x", "extracter"),
+        ("data stats hotpotqa:dev --set pth=x", "pth"),
+        ("data restyle nq:test --set model=x", "model"),
+        ("data restyle nq:test --validate content --set content.llm.modl=x", "content.llm.modl"),
+        ("method check setwise --set llm.local=pocket", None),
+    ],
+)
+def test_set_of_an_unknown_option_is_found(line: str, key: str | None) -> None:
+    assert wrong_key(f"ragmeter {line}") == key
 
 
 def test_a_command_that_a_page_shows_exists_with_its_options() -> None:

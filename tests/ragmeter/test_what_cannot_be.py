@@ -18,7 +18,7 @@ from benchmarks.core.errors import Broke, UserError, described, in_words, make_f
 from methods.sark.config import LabelsConfig
 from methods.training import Silent
 from ragmeter.cli import doctor, errors
-from ragmeter.runner.training import Job
+from ragmeter.runner.trainings import TrainingJob
 from results.store.store import Store
 
 Command = Callable[..., tuple[int, str, str]]
@@ -69,8 +69,8 @@ def test_an_output_is_made_before_anything_is_trained(tmp_path: Path, monkeypatc
     entry = TRAININGS.get("gpr")
     (tmp_path / "file").write_text("")
     config = entry.validate({"preset": "demo", "graph": ["worlds/multihop:train"]})
-    job = Job(entry, config, Store(tmp_path / "store"), output=tmp_path / "file" / "out")
-    monkeypatch.setattr(Job, "_run", lambda *_: pytest.fail("it was trained"))
+    job = TrainingJob(entry, config, Store(tmp_path / "store"), output=tmp_path / "file" / "out")
+    monkeypatch.setattr(TrainingJob, "_run", lambda *_: pytest.fail("it was trained"))
     with pytest.raises(UserError, match="cannot be written"):
         job.run(Silent())
 

@@ -57,6 +57,8 @@ questions = st.builds(
     answerable=st.booleans(),
     document_id=st.none() | names,
     topic_entities=words,
+    grades=st.dictionaries(names, st.floats(-1, 9), max_size=2),
+    excluded=words,
 )
 
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from benchmarks import registry, settings
 from benchmarks.registry import Benchmark
+from benchmarks.schema import Question
 from judges.metric import parse as parse_metric
 from judges.score import score
 from methods.api import Evidence, Prediction
@@ -51,6 +52,7 @@ def ranked(*ids: str, scores: Sequence[float] | None = None) -> tuple[Evidence, 
     [
         ("doc-1", "doc-1"),
         ("p1#2", "p1#2"),
+        ("#2", "%232"),
         ("a b", "a%20b"),
         ("100%", "100%25"),
         ("a%20b", "a%2520b"),
@@ -146,7 +148,6 @@ def test_a_run_of_another_tool_is_ordered_by_score_then_rank() -> None:
     ("line", "code"),
     [
         ("q Q0 d 1 0.5", "not_trec"),
-        ("q Q0 d 1 0.5 t extra", "not_trec"),
         ("q Q0 d one 0.5 t", "not_trec_number"),
         ("q Q0 d -1 0.5 t", "not_trec_number"),
         ("q Q0 d 1 nan t", "not_trec_number"),
@@ -177,9 +178,10 @@ def test_long_rankings_and_many_questions_are_bounded() -> None:
 
 def test_qrels_have_a_line_for_each_positive() -> None:
     sink = io.StringIO()
-    positives = {"q 1": ["a", "b c"], "q2": [], "q3": ["%"]}
-    assert trec.write_qrels(sink, positives.items()) == 1
-    assert sink.getvalue() == "q%201 0 a 1\nq%201 0 b%20c 1\nq3 0 %25 1\n"
+    positives = {"q 1": ("a", "b c"), "q2": (), "q3": ("%",)}
+    graded = Question("q4", "?", (), evidence=("a",), grades={"a": 2.0, "b": 0.0})
+    assert trec.write_qrels(sink, [*(Question(name, "?", (), evidence=row) for name, row in positives.items()), graded]) == 1
+    assert sink.getvalue() == "q%201 0 a 1\nq%201 0 b%20c 1\nq3 0 %25 1\nq4 0 a 2\nq4 0 b 0\n"
 
 
 # -- against the definition ------------------------------------------------------------------------------------
@@ -206,7 +208,7 @@ def test_exported_files_give_trec_evals_figures_which_are_ours(world: Benchmark,
     responses = shuffled(world, tied)
     text = written({item.question_id: item.evidence for item in responses})
     sink = io.StringIO()
-    trec.write_qrels(sink, ((question.id, question.evidence) for question in world.questions))
+    trec.write_qrels(sink, world.questions)
 
     # Read by the plain format alone, not by our reader.
     run: dict[str, dict[str, float]] = {}
@@ -247,7 +249,7 @@ def test_a_run_file_is_a_submission_of_rankings(world: Benchmark) -> None:
     metrics = [parse_metric("recall@5"), parse_metric("em")]
 
     def check(raw: str):  # type: ignore[no-untyped-def]
-        read_rows = trec.run_rows(target.in_setting.questions)
+        read_rows = trec.run_rows(target.in_setting)
         return validate(card, io.BytesIO(raw.encode()), target, file="r.txt", metrics=metrics, read=read_rows)
 
     report = check(text)

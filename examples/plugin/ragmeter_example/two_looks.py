@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from methods.baselines.end_to_end.program import ProgramConfig, Session, register_program
+from methods.program import ProgramConfig, Session, register_program
 
 
 @register_program(

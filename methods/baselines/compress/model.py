@@ -22,7 +22,7 @@ from methods.models import pocket
 from methods.models.causal import Generation, chat_text
 from methods.models.likelihood import CPU_TOKENS, GPU_TOKENS, TextEncoder
 from methods.models.weights import POCKET, check_remote_code, device_of, load_pretrained, remote_code_refused, weights_hash
-from methods.readers.prompts import load_prompt, numbered
+from methods.readers.prompts import PROMPTS, numbered
 from methods.training.adapters import MARK as LORA
 from methods.training.adapters import Adapters
 from methods.training.pieces import Piece, Taught, last_states, size, taught_together, write
@@ -153,8 +153,8 @@ class SoftModel(nn.Module):
         if self._pocket:
             shown = [passage if passage == PLACE else self.written(passage) for passage in passages]
             return "".join(f"{pocket.marker(n)}{item}{pocket.GAP}" for n, item in enumerate(shown, 1)) + pocket.asking(question)
-        template = load_prompt(None, "passages" if passages else "closed_book")
-        system, user = template.filled(question, numbered([Passage("", "", item) for item in passages]))
+        template = PROMPTS["passages" if passages else "closed_book"].load()
+        system, user = template.pair(question=question, passages=numbered([Passage("", "", item) for item in passages]))
         if self.config.template == "plain":
             return f"{system}\n\n{user}\n\nReply:"
         return chat_text(self.tokenizer, [{"role": "system", "content": system}, {"role": "user", "content": user}])

@@ -189,15 +189,15 @@ def likelihoods(name: str, device: str, asking: Sequence[tuple[str, tuple[Passag
     from methods.models.causal import CausalConfig, CausalModel
     from methods.models.likelihood import LikelihoodScorer, ScoredText
     from methods.models.pocket import answer_prompt
-    from methods.readers.prompts import load_prompt, numbered
+    from methods.readers.prompts import PROMPTS, numbered
 
     model = CausalModel(CausalConfig.model_validate({"model": name}), device_of(device))
 
     def prompt(question: str, passages: tuple[Passage, ...]) -> str:
         if name == POCKET:
             return answer_prompt(question, passages)
-        template = load_prompt(None, "passages" if passages else "closed_book")
-        return str(model.render(*template.filled(question, numbered(passages))))
+        template = PROMPTS["passages" if passages else "closed_book"].load()
+        return str(model.render(*template.pair(question=question, passages=numbered(passages))))
 
     texts = [ScoredText(prompt(question, passages), f" {answer}") for question, passages, answer in asking]
     return [item.total for item in LikelihoodScorer(model).score(texts)]

@@ -15,12 +15,11 @@ from pydantic import Field
 from benchmarks.schema import Passage
 from benchmarks.text import sentences
 from methods.api import Services
-from methods.baselines.end_to_end.program import NO_END, NO_ROOM, SearchingConfig, Session, behind, register_program
 from methods.flow import Batcher
 from methods.models.causal import CausalConfig, CausalModel, Generation
+from methods.models.formats import own_format
 from methods.models.likelihood import ScoringConfig
-from methods.models.pocket import answer_prompt
-from methods.models.weights import POCKET
+from methods.program import NO_END, NO_ROOM, SearchingConfig, Session, behind, register_program
 from methods.readers.extract import short
 from methods.readers.prompts import longest_prefix, numbered
 
@@ -47,6 +46,7 @@ class Writer:
 
     def __init__(self, config: FlareConfig, services: Services) -> None:
         self.config = config
+        self.own_format = own_format(config.model)
         self._model = CausalModel(config, services.device)
         self._write: Batcher[str, tuple[Generation, list[float]]] = Batcher(
             self._written, 4 * config.batch_size, device=self._model.device, length=len
@@ -56,8 +56,8 @@ class Writer:
         """The tokens of the next sentence, each with its probability; none where not even the question fits."""
 
         def prompt(count: int) -> str:
-            if self.config.model == POCKET:  # which knows no other format
-                return self._model.render("", answer_prompt(q.text, passages[:count]))
+            if self.own_format is not None:
+                return self._model.render("", self.own_format(q.text, passages[:count]))
             (message,) = q.prompts["flare"].messages(question=q.text, passages=numbered(passages[:count]) or "(none)")
             return " ".join([self._model.render("", message["content"]), *before])
 
@@ -121,7 +121,7 @@ async def flare(q: Session) -> str:
         if not sentence:
             break
         written.append(sentence)
-        if behind(sentence, ANSWER_IS) or q.config.model == POCKET:  # which writes an answer and no more
+        if behind(sentence, ANSWER_IS) or writer.own_format is not None:  # A reply of its format is an answer.
             break
     else:
         q.fallback(NO_END)

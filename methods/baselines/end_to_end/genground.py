@@ -11,8 +11,8 @@ from typing import Annotated
 
 from pydantic import Field
 
-from methods.baselines.end_to_end.program import NO_END, NOTHING_FOUND, ProgramConfig, Session, register_program, tagged
 from methods.models.llm import LLM, defaults
+from methods.program import NO_END, NOTHING_FOUND, ProgramConfig, Session, register_program, tagged
 
 EMPTY = "empty"
 """What a batch without evidence is cited as."""

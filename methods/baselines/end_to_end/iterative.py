@@ -11,8 +11,8 @@ from typing import Annotated
 from pydantic import Field
 
 from benchmarks.text import sentences
-from methods.baselines.end_to_end.program import NO_END, ProgramConfig, Session, behind, register_program
 from methods.models.llm import LLM, defaults
+from methods.program import NO_END, ProgramConfig, Session, behind, register_program
 
 ANSWER_IS = "answer is"
 

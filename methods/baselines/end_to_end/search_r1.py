@@ -15,9 +15,9 @@ from typing import Annotated, ClassVar, NamedTuple
 from pydantic import Field
 
 from benchmarks.schema import Passage
-from methods.baselines.end_to_end.program import NO_END, NOTHING_FOUND, ProgramConfig, Session, register_program, tagged
 from methods.models.bounded import between
 from methods.models.llm import LLM, defaults
+from methods.program import NO_END, NOTHING_FOUND, ProgramConfig, Session, register_program, tagged
 
 
 class Tags(NamedTuple):

@@ -18,10 +18,10 @@ from pydantic import Field
 
 from benchmarks.schema import Passage
 from methods.api import Services
-from methods.baselines.end_to_end.program import NO_END, NOTHING_FOUND, ProgramConfig, Session, behind, register_program
 from methods.flow import Batcher, together
 from methods.models.llm import LLM, defaults
 from methods.models.nli import NliConfig, NliModel
+from methods.program import NO_END, NOTHING_FOUND, ProgramConfig, Session, behind, register_program
 from methods.readers.extract import short
 
 FOLLOW_UP = re.compile(r"^[^\S\n]*Follow[- ]?up\s*:\s*(\S.*)", re.IGNORECASE | re.MULTILINE)

@@ -24,11 +24,11 @@ from pydantic import Field
 from benchmarks.core.errors import UserError
 from benchmarks.schema import Passage
 from methods.api import Services
-from methods.baselines.end_to_end.program import NO_ROOM, UNUSABLE, ProgramConfig, SearchingConfig, Session, register_program
 from methods.flow import Batcher, together
 from methods.models.causal import CausalConfig, CausalModel, Generation
 from methods.models.likelihood import Item, ScoringConfig
 from methods.models.llm import LLM, defaults
+from methods.program import NO_ROOM, UNUSABLE, ProgramConfig, SearchingConfig, Session, register_program
 from methods.readers.extract import short
 from methods.readers.prompts import longest_prefix
 

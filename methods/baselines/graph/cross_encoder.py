@@ -25,10 +25,10 @@ from benchmarks.graphs import TripleCorpus
 from benchmarks.schema import Query
 from methods.api import Index, Ranking, Services
 from methods.baselines.graph.bm25 import verbalized
-from methods.baselines.hybrid import Part, RetrieverPart, fuse
+from methods.baselines.hybrid import fuse
 from methods.models.cross_encoder import CrossEncoderConfig, CrossEncoderModel
 from methods.models.weights import loading, locate, weights_hash
-from methods.pipeline import index_folder
+from methods.pipeline import RetrieverChoice, RetrieverPart, index_folder
 from methods.registry import Component, MethodConfig, register
 from methods.retrieval.triples import triple_corpus
 from methods.training.stages import card_of
@@ -125,9 +125,11 @@ class GraphHybridConfig(CrossEncoderConfig, MethodConfig):
     """Options of the cross-encoder, and of what it is given to read."""
 
     published: bool = Field(False, description="the folder holds a copy of a published cross-encoder, so it has no card of ours")
-    sparse: RetrieverPart = Field(Part(id="bm25_triples"), description="decides between equal scores, too; a bare name stands for {id: …}")
+    sparse: RetrieverPart = Field(
+        RetrieverChoice(id="bm25_triples"), description="decides between equal scores, too; a bare name stands for {id: …}"
+    )
     sparse_depth: int = Field(100, ge=1, description="triples taken from it")
-    dense: RetrieverPart = Field(Part(id="two_tower"), description="dpr_nq, gpr or skp instead; a bare name stands for {id: …}")
+    dense: RetrieverPart = Field(RetrieverChoice(id="two_tower"), description="dpr_nq, gpr or skp instead; a bare name stands for {id: …}")
     dense_depth: int = Field(100, ge=1, description="triples taken from it")
     merge: Literal["union", "rrf"] = Field(
         "union", description="what is read: all that either found; rrf: the best of both by reciprocal rank"

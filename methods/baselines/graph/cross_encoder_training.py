@@ -27,43 +27,11 @@ from methods.baselines.graph.cross_encoder import without_load_report
 from methods.models.weights import loading, locate
 from methods.registry import Component
 from methods.training import LengthsOf, TrainedStage, TrainingContext, register_training
-from methods.training.contrast import ContrastConfig, Group, GroupObjective, load_data, prepared, table
+from methods.training.contrast import ContrastConfig, Group, GroupObjective, load_data, prepared
 from methods.training.loop import Figures, Validate, accelerator
+from methods.training.model_card import RERANKER, write_model_card
 from methods.training.stages import PreparedRun, train_stage
 from methods.work import Checkpoint, Needs, StageWork, learn, resumable, saved_weights, steps, total
-
-# -- The README of a cross-encoder of triples --
-
-
-_CARD = """---
-library_name: sentence-transformers
-pipeline_tag: text-ranking
-tags:
-- sentence-transformers
-- cross-encoder
-- reranker
----
-
-# A cross-encoder of questions and triples
-
-Base: `{base}`. Training data: {data}. Seed {seed}.
-
-It scores how well a triple of a knowledge graph, written in natural words, answers a question. It takes the place of a
-published cross-encoder in a hybrid of BM25 and dense retrieval where none is at hand; a row of a table with it is
-called `hybrid[worlds-ce]`.
-
-```python
-from sentence_transformers import CrossEncoder
-
-model = CrossEncoder("path/to/this/folder")
-scores = model.predict([("what does jamaican people speak?", "Jamaica location country languages spoken English")])
-```
-
-| | |
-|---|---|
-{rows}
-"""
-
 
 # -- What a cross-encoder of triples is trained on: questions, each with a triple that proves its answer and others --
 
@@ -261,15 +229,23 @@ class GraphCrossEncoderTraining:
 
         def save(folder: Path, figures: Figures) -> None:
             model.save_pretrained(str(folder), create_model_card=False)
-            facts = {
-                "other triples per right one": config.negatives,
-                "of them found by BM25": f"{config.hard:.0%}",
-                "rows per batch": config.batch_size,
-                "epochs": config.epochs,
-                **figures,
-            }
-            data = ", ".join(f"`{item}`" for item in config.data)
-            (folder / "README.md").write_text(_CARD.format(base=config.base, seed=config.seed, data=data, rows=table(facts)), "utf-8")
+            write_model_card(
+                folder,
+                RERANKER,
+                "A cross-encoder of questions and triples",
+                "It scores how well a triple of a knowledge graph, written in natural words, answers a question. It replaces a published "
+                "cross-encoder in a hybrid of BM25 and dense retrieval; a row of a table with it is called `hybrid[worlds-ce]`.",
+                base=[config.base],
+                data=config.data,
+                seed=config.seed,
+                facts={
+                    "other triples per right one": config.negatives,
+                    "of them found by BM25": f"{config.hard:.0%}",
+                    "rows per batch": config.batch_size,
+                    "epochs": config.epochs,
+                    **figures,
+                },
+            )
 
         return prepared(
             "cross-encoder",

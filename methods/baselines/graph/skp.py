@@ -27,6 +27,7 @@ from methods.registry import register
 from methods.retrieval.triples import TripleRetriever, TripleSearchConfig, linearize_of, require_checkpoint, triples_work
 from methods.training import LengthsOf, TrainedStage, TrainingConfig, TrainingContext, register_training
 from methods.training.loop import Loop, LoopOptions, Schedule, accelerator, backward, own, summed
+from methods.training.model_card import RETRIEVER, seen_test_graphs, write_model_card
 from methods.training.stages import Figures, PreparedRun, train_stage
 from methods.work import Checkpoint, Needs, StageWork, learn, needs_of, resumable, saved_weights, steps
 
@@ -88,63 +89,36 @@ class Skp(TripleRetriever):
         super().__init__(encoder, config.linearize or linearize_of(config.model), config.scope, "skp")
 
 
-# -- The README of an encoder pretrained as SKP does --
-
-
-_CARD = """---
-library_name: sentence-transformers
-pipeline_tag: sentence-similarity
-tags:
-- sentence-transformers
-- feature-extraction
-- retrieval
----
-
-# An encoder of triples pretrained as SKP does
-
-Base: `{base}`. Graph: {graph}. Seed {seed}.{test}
-
-SKP (structured knowledge-aware pre-training) predicts a hidden word of a text, and tells a text from others by its
-copy with the word hidden. No question was read. One encoder serves questions and triples.
-
-```python
-from sentence_transformers import SentenceTransformer
-
-model = SentenceTransformer("path/to/this/folder")
-questions = model.encode_query(["what does jamaican people speak?"])
-triples = model.encode_document(["Jamaica languages_spoken Jamaican English"])
-scores = model.similarity(questions, triples)
-```
-
-| | |
-|---|---|
-{rows}
-"""
-
-
-def write_card(folder: Path, base: str, seed: int, graph: tuple[str, ...], test: tuple[str, ...], facts: Mapping[str, object]) -> None:
-    """Write the card; it holds nothing that changes between equal trainings.
+def write_card(
+    folder: Path, config: SkpTrainingConfig, graph: tuple[str, ...], test: tuple[str, ...], figures: Mapping[str, float]
+) -> None:
+    """Write the model card.
 
     Args:
         folder: Of the checkpoint.
-        base: What was trained.
-        seed: Of the training.
+        config: All options.
         graph: References of the graph.
         test: Those of them that are test graphs.
-        facts: Options and figures.
+        figures: What the training came to.
     """
-    text = _CARD.format(
-        base=base,
-        seed=seed,
-        graph=", ".join(f"`{item}`" for item in graph),
-        test=f" It has seen the test graphs of {', '.join(test)}: no result on them is zero-shot." if test else "",
-        rows="\n".join(f"| {name} | {_shown(value)} |" for name, value in facts.items()),
+    write_model_card(
+        folder,
+        RETRIEVER,
+        "An encoder of triples pretrained as SKP does",
+        "SKP (structured knowledge-aware pre-training) predicts a hidden word of a text, and tells a text from others by its copy with the "
+        f"word hidden. No question was read. One encoder serves questions and triples.{seen_test_graphs(test)}",
+        base=[config.base],
+        data=graph,
+        seed=config.seed,
+        facts={
+            "text": config.unit,
+            "vector": config.vector,
+            "texts per batch": config.batch_size,
+            "weight of the contrastive loss": config.contrastive_weight,
+            "temperature": config.temperature,
+            **figures,
+        },
     )
-    (folder / "README.md").write_text(text, "utf-8")
-
-
-def _shown(value: object) -> str:
-    return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
 # -- Texts with one word hidden: what SKP is pretrained on --
@@ -648,15 +622,7 @@ class _Job:
         assert not result.unexpected_keys
         self.encoder.prompts = {"query": "", "document": ""}
         self.encoder.save_pretrained(str(folder), create_model_card=False)
-        config = self.config
-        facts = {
-            "text": config.unit,
-            "vector": config.vector,
-            "texts per batch": config.batch_size,
-            "weight of the contrastive loss": config.contrastive_weight,
-            "temperature": config.temperature,
-        }
-        write_card(folder, config.base, config.seed, self.graph.references, self.graph.test, {**facts, **figures})
+        write_card(folder, self.config, self.graph.references, self.graph.test, figures)
 
 
 def masked_language_model(config: SkpTrainingConfig, device: str) -> Any:

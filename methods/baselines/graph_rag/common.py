@@ -14,9 +14,7 @@ from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
 from pathlib import Path
-from string import Template
 from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 import numpy as np
@@ -29,13 +27,14 @@ from benchmarks.schema import Passage, Query
 from methods import registry
 from methods.api import SCRIPTED, Context, Ranking, Services, Usage
 from methods.flow import IN_FLIGHT, in_worker, stream
-from methods.graphs.extraction import LLMExtractor, Prompt, WorldsExtractor, read_prompt
+from methods.graphs.extraction import LLMExtractor, WorldsExtractor
 from methods.graphs.index import ChunkRead, GraphIndex, read_chunks, read_locally
 from methods.graphs.noun_phrases import NounPhrases
 from methods.models.chat import ChatModel
 from methods.models.embeddings import exact_scores
 from methods.models.encoder import Encoder, EncoderConfig
 from methods.models.llm import LLM, ScriptedConfig, check_llm, defaults, llm_hash, llm_name, open_llm, reach_llm
+from methods.prompts import Prompt, shipped
 from methods.registry import MethodConfig
 from methods.retrieval.ranking import Rows, Scope, best_rows, built_once
 from methods.training.journal import Journal
@@ -50,19 +49,9 @@ OPEN = 32
 COST, WRITTEN = "cost.json", "written.jsonl"
 DESCRIBED = 500
 """Tokens of what is said of an entity or relation; GraphRAG's limit of a summarized description."""
-PROMPTS = {
-    "facts": ("question", "facts"),
-    "keywords": ("question",),
-    "report": ("given",),
-    "map": ("question", "reports"),
-    "reduce": ("question", "points", "form"),
-    "clues": ("memory", "question"),
-    "surrogates": ("memory", "question"),
-    "draft": ("memory", "question"),
-    "gist": ("text",),
-    "summary": ("text",),
-}
-"""The templates of this folder, and what each is filled with."""
+PROMPTS = shipped(
+    "methods.baselines.graph_rag", "facts", "keywords", "report", "map", "reduce", "clues", "surrogates", "draft", "gist", "summary"
+)
 
 LARGE = Annotated[LLM, defaults(max_tokens=EXTRACTION)]
 
@@ -148,10 +137,9 @@ def local_extractor(config: GraphConfig) -> WorldsExtractor | NounPhrases:
     return WorldsExtractor() if config.extractor == "worlds" else NounPhrases(config.window, config.pipeline)
 
 
-@cache
 def prompt_of(name: str) -> Prompt:
-    """A template of this folder."""
-    return read_prompt("methods.baselines.graph_rag", name, frozenset(PROMPTS[name]))
+    """Return a template of this folder."""
+    return PROMPTS[name].load()
 
 
 class AskedOnce:
@@ -170,7 +158,7 @@ class AskedOnce:
         self, prompt: Prompt, step: str, text: str, shape: type[BaseModel] | None = None, usable: Callable[[str], bool] = bool
     ) -> tuple[str, Usage, str]:
         """The reply to a prompt of one placeholder, what it cost when it was asked for, and why there is none that can be used."""
-        (name,) = Template(prompt.user).get_identifiers()
+        (name,) = prompt.placeholders
         key = content_hash((prompt.hash, text, self._model.config.model_dump_json()))
         if self._journal is not None and (kept := self._journal.get(key, key)) is not None:
             return kept["reply"], Usage(**kept["usage"]), ""

@@ -41,10 +41,11 @@ from methods.baselines.graph_rag.common import (
 )
 from methods.flow import together
 from methods.graphs.communities import Community, communities
-from methods.graphs.extraction import LLMExtractor, Prompt, load_prompt
+from methods.graphs.extraction import PROMPTS, LLMExtractor
 from methods.models.chat import ChatModel
 from methods.models.chat import parse as parse_json
 from methods.pipeline import index_folder
+from methods.prompts import Prompt
 from methods.readers.extract import short
 from methods.registry import Component, require_extra
 from methods.work import Lengths, Work, ask, index, tokens
@@ -78,7 +79,7 @@ class GraphRagConfig(GraphConfig):
 
     def prompts(self) -> list[Prompt]:
         own = [prompt_of(name) for name in ("report", "map", "reduce")]
-        return [load_prompt("extraction", self.prompt), load_prompt("gleaning"), *own]
+        return [PROMPTS["extraction"].load(self.prompt), PROMPTS["gleaning"].load(), *own]
 
 
 class LocalConfig(GraphRagConfig):

@@ -24,13 +24,14 @@ from pydantic import BaseModel, Field
 from benchmarks.schema import Passage, Query
 from methods.api import Ranking, Usage
 from methods.baselines.graph_rag.common import SHORT, GraphConfig, Group, SystemIndex, minmax, prompt_of, reading_work, register
-from methods.graphs.extraction import OpenIE, Prompt, load_prompt, strings_in
+from methods.graphs.extraction import PROMPTS, OpenIE, strings_in
 from methods.graphs.index import ChunkRead, GraphIndex, incidence
 from methods.graphs.knowledge_graph import clean_name, similar_pairs
 from methods.graphs.noun_phrases import NounPhrases
 from methods.graphs.pagerank import Walk, iterate, walk_over
 from methods.models.chat import ChatModel
 from methods.models.chat import parse as parse_json
+from methods.prompts import Prompt
 from methods.retrieval.ranking import best_rows
 from methods.work import Lengths, Work, ask
 
@@ -53,7 +54,7 @@ class HippoConfig(GraphConfig):
         return OpenIE(model, self.prompt)
 
     def prompts(self) -> list[Prompt]:
-        return [load_prompt("names"), load_prompt("triples", self.prompt), prompt_of("facts")]
+        return [PROMPTS["names"].load(), PROMPTS["triples"].load(self.prompt), prompt_of("facts")]
 
 
 class Hippo2Config(HippoConfig):
@@ -148,7 +149,7 @@ class HippoIndex(SystemIndex):
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
-        self._names = load_prompt("names")
+        self._names = PROMPTS["names"].load()
 
     def facts(self, group: Group) -> Facts:
         """Of a group."""

@@ -33,9 +33,10 @@ from methods.baselines.graph_rag.common import (
     relation_passages,
     within,
 )
-from methods.graphs.extraction import LLMExtractor, Prompt, load_prompt
+from methods.graphs.extraction import PROMPTS, LLMExtractor
 from methods.models.chat import ChatModel
 from methods.models.chat import parse as parse_json
+from methods.prompts import Prompt
 from methods.retrieval.ranking import best_rows
 from methods.work import Lengths, Work, ask
 
@@ -59,7 +60,7 @@ class LightConfig(GraphConfig):
         return LLMExtractor(model, self.prompt, keywords=True, gleanings=self.gleanings)
 
     def prompts(self) -> list[Prompt]:
-        return [load_prompt("extraction_keywords", self.prompt), load_prompt("gleaning"), prompt_of("keywords")]
+        return [PROMPTS["extraction_keywords"].load(self.prompt), PROMPTS["gleaning"].load(), prompt_of("keywords")]
 
 
 class Keywords(BaseModel):

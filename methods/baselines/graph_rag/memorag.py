@@ -22,14 +22,14 @@ from methods.api import Context, Ranking, Usage
 from methods.baselines.graph_rag.common import SHORT, Group, SystemConfig, SystemIndex, indexed_passages, prompt_of, reading_work, register
 from methods.flow import together
 from methods.graphs.chunking import ChunkConfig, chunk
-from methods.graphs.extraction import Prompt
+from methods.prompts import Prompt
 from methods.retrieval.ranking import best_rows
 from methods.work import WORDS_PER_TOKEN, Lengths, Work, ask, index
 
 GIST = 512
 WORDS = 3
 """Words that a line must have more than."""
-PROMPTS = ("clues", "surrogates", "draft")
+ASKED = ("clues", "surrogates", "draft")
 INSTRUCTIONS = 120
 
 
@@ -49,7 +49,7 @@ class MemoConfig(SystemConfig):
         return GIST if self.memory == "lite" else 0
 
     def prompts(self) -> list[Prompt]:
-        return [prompt_of(name) for name in (*PROMPTS, "gist")]
+        return [prompt_of(name) for name in (*ASKED, "gist")]
 
 
 def _work(config: MemoConfig, lengths: Lengths) -> Work:
@@ -91,7 +91,7 @@ class MemoIndex(SystemIndex):
         """Passages by their best score over the question, the clues and the draft."""
         group = await self.compute(lambda: self.group(query))
         memory = await self.prepared(group)
-        wanted = [name for name in PROMPTS if name != "draft" or self.config.draft]
+        wanted = [name for name in ASKED if name != "draft" or self.config.draft]
         messages = [prompt_of(name).messages(memory=memory, question=query.text) for name in wanted]
         assert self.model is not None
         replies = await together(*(self.model.ask(one, step=name) for one, name in zip(messages, wanted, strict=True)))

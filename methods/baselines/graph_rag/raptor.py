@@ -26,7 +26,7 @@ from benchmarks.schema import Passage, Query
 from methods.api import Context, Ranking, Usage
 from methods.baselines.graph_rag.common import Group, SystemConfig, SystemIndex, indexed_passages, prompt_of, reading_work, register, within
 from methods.flow import together
-from methods.graphs.extraction import Prompt
+from methods.prompts import Prompt
 from methods.retrieval.ranking import best_rows
 from methods.work import Lengths, Work, ask, index, tokens
 

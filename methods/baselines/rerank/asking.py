@@ -15,18 +15,18 @@ from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
-from benchmarks.core.fingerprint import content_hash, fingerprint
+from benchmarks.core.fingerprint import fingerprint
 from benchmarks.core.random import Draws
 from benchmarks.corpus import Corpus
 from benchmarks.schema import Query
 from methods.api import Ranking, Services, Usage
-from methods.baselines.rerank.prompts import Conversation, Writer, load_prompt
+from methods.baselines.rerank.prompts import PROMPTS, Writer
 from methods.baselines.rerank.replies import UNUSABLE, Order, order_of
 from methods.baselines.rerank.strategies import bubblesort, bubblesort_calls, heapsort, heapsort_calls, window_calls, windows
 from methods.flow import together
-from methods.models import template_text
 from methods.models.chat import ChatModel, Reply
 from methods.models.llm import AskingConfig, LabelModel, llm_hash, open_llm
+from methods.prompts import Messages
 from methods.registry import MethodConfig
 from methods.work import WORDS_PER_TOKEN, Lengths, Work, ask
 
@@ -54,7 +54,7 @@ def made_of(template: Callable[[Any], str]) -> Callable[[Any], str]:
     """The hash of a model's weights and of the template."""
 
     def of(config: Any) -> str:
-        return fingerprint(llm_hash(config.llm), content_hash([template_text(__package__, template(config), config.prompt)]))
+        return fingerprint(llm_hash(config.llm), PROMPTS[template(config)].load(config.prompt).hash)
 
     return of
 
@@ -114,7 +114,7 @@ class AskingReranker(ABC):
         self.in_flight = self.model.in_flight
         limits_of_room = (self.model.room, None if config.context is None else config.context - config.llm.longest)
         room = min((room for room in limits_of_room if room is not None), default=None)
-        self.writer = Writer(load_prompt(template, config.prompt), self.model.counter, room, **limits)
+        self.writer = Writer(PROMPTS[template].load(config.prompt), self.model.counter, room, **limits)
         self.writer.require_room(("1", "2"))
 
     async def rerank_one(self, query: Query, ranking: Ranking, corpus: Corpus) -> Ranking:
@@ -135,7 +135,7 @@ class AskingReranker(ABC):
     async def order(self, state: State) -> Sequence[int]:
         """All positions of the passages, best first."""
 
-    async def reply(self, state: State, messages: Conversation | None, step: str, *, raw: bool = False) -> Reply | None:
+    async def reply(self, state: State, messages: Messages | None, step: str, *, raw: bool = False) -> Reply | None:
         """Return what the model says, with `raw` its thought included; None, and counted, if it gives no answer."""
         assert isinstance(self.model, ChatModel)
         if messages is None:

@@ -9,23 +9,23 @@ Source: Zhang et al. 2025, Qwen3 Embedding (arXiv:2506.05176); mixedbread.ai 202
 from __future__ import annotations
 
 from collections.abc import Sequence
-from string import Template
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import Field
 
 from benchmarks.core.errors import UserError
-from benchmarks.core.fingerprint import content_hash, fingerprint
+from benchmarks.core.fingerprint import fingerprint
 from methods.api import Services
 from methods.baselines.rerank.pairs import PairConfig, PairReranker, pairs_work, token_log_odds
-from methods.models import template_text
 from methods.models.weights import device_of, load_pretrained, locate, weights_hash
+from methods.prompts import Prompt, shipped
 from methods.registry import register
 from methods.work import needs_of
 
 if TYPE_CHECKING:
     from torch import Tensor
 
+PROMPTS = shipped(__package__, "qwen3_reranker", "mxbai_reranker", "rank1", optional=("instruction",), follows=("bos",))
 QUERY_SHARE = 0.75
 """Largest part of the longest prompt that a query may take."""
 
@@ -41,14 +41,12 @@ class LogOddsConfig(PairConfig):
     revision: str | None = Field(None, description="revision of a hub id")
     max_length: int = Field(8192, ge=64, description="longest prompt in tokens; the passage is cut, not what stands around it")
     instruction: str = Field("Find the passages that answer the question", description="what makes a passage relevant")
-    prompt: str | None = Field(
-        None, description="a template file of one's own: beginning, body and end, with a line --- between them; null: the one that ships"
-    )
+    prompt: str | None = Field(None, description="a template file of one's own, in parts `text`; null: the one that ships")
 
     def preflight(self) -> None:
         """Check the model's folder and the template."""
         locate(self.model)
-        parts_of(self)
+        prompt_of(self)
 
 
 class Qwen3Config(LogOddsConfig):
@@ -67,20 +65,13 @@ class MxbaiConfig(LogOddsConfig):
     model: str = Field("mixedbread-ai/mxbai-rerank-base-v2", description="a folder or hub id")
 
 
-def parts_of(config: LogOddsConfig) -> tuple[str, str, str]:
-    """Beginning, body and end of the prompt.
+def prompt_of(config: LogOddsConfig) -> Prompt:
+    """Return the prompt.
 
     Raises:
-        UserError: A template of one's own has other parts, or does not show query and passage.
+        UserError: A template of one's own does not show query and passage, or has other parts.
     """
-    parts = template_text(__package__, config.template, config.prompt).split("\n---\n")
-    if len(parts) != 3 or {"query", "passage"} - set(Template(parts[1]).get_identifiers()):
-        raise UserError(
-            "the prompt template wants a beginning, a body with $query and $passage, and an end",
-            where=config.prompt,
-            try_this="a line --- between the three",
-        )
-    return parts[0], parts[1], parts[2]
+    return PROMPTS[config.template].load(config.prompt)
 
 
 class LogOddsReranker(PairReranker):
@@ -98,8 +89,8 @@ class LogOddsReranker(PairReranker):
     def __init__(self, config: LogOddsConfig, services: Services, loaded: tuple[Any, Any] | None = None) -> None:
         device, source = device_of(services.device), (config.model, config.revision, config.dtype)
         super().__init__(config, *(loaded or load_pretrained("reranker", "AutoModelForCausalLM", *source, device)), device)
-        before, self._body, after = parts_of(config)
-        self._before, self._after = self.tokens([before, after])
+        self._prompt = prompt_of(config)
+        self._frame = len(self._prompt.frame_ids(self.tokenizer))
         self._yes, self._no = (self._token(token) for token in (config.yes, config.no))
 
     def _token(self, token: str) -> int:
@@ -111,13 +102,12 @@ class LogOddsReranker(PairReranker):
         return ids[0]
 
     def encoded(self, query: str, passages: Sequence[str]) -> list[list[int]]:
-        room = self.config.max_length - len(self._before) - len(self._after)
+        room = self.config.max_length - self._frame
         (ids,) = self.tokens([query])
         if len(ids) > QUERY_SHARE * room:
             query = str(self.tokenizer.decode(ids[: int(QUERY_SHARE * room)]))
         fields = {"instruction": self.config.instruction, "query": query}
-        bodies = [Template(self._body).substitute(fields, passage=passage) for passage in passages]
-        return [[*self._before, *body, *self._after] for body in self.tokens(bodies, room)]
+        return self._prompt.token_ids(self.tokenizer, [{**fields, "passage": passage} for passage in passages], self.config.max_length)
 
     def read(self, ids: Tensor, mask: Tensor) -> Tensor:
         return token_log_odds(self.model, ids, mask, self._yes, self._no)
@@ -125,7 +115,7 @@ class LogOddsReranker(PairReranker):
 
 def made_of(config: LogOddsConfig) -> str:
     """The hash of weights and template."""
-    return fingerprint(weights_hash(config.model, config.revision), content_hash(parts_of(config)))
+    return fingerprint(weights_hash(config.model, config.revision), prompt_of(config).hash)
 
 
 @register(

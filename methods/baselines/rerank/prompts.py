@@ -1,9 +1,6 @@
-"""What a model is shown: a conversation from a template, its passages shortened evenly until all fit.
+"""What a reranker's model is shown: a conversation about a query and passages, which are shortened evenly until all fit.
 
-A template is a text file in parts with a line `---` between them. The first line of a part says whose turn it is
-(`system`, `user`, `assistant`), and `each` behind it that the part comes once for every passage; turns of one speaker
-after each other are one message. Placeholders are those of `string.Template`: `$query`, `$count`, and in parts for each
-passage `$label` and `$passage`. What is put in is never searched for placeholders again.
+Templates (`methods/prompts.py`) have `$query`, `$count`, and in the parts that are repeated `$label` and `$passage`.
 """
 
 from __future__ import annotations
@@ -11,81 +8,21 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import groupby
-from string import Template
 
 from benchmarks.core.errors import UserError
-from methods.models import template_text
 from methods.models.endpoint import Counter
+from methods.prompts import Messages, Prompt, shipped
 from methods.readers.prompts import longest_prefix
 
-ROLES = {"system", "user", "assistant"}
+PROMPTS = shipped(
+    __package__,
+    *("rankgpt", "rankzephyr", "reasonrank", "dro", "setwise", "rank_r1", "rank_r1_direct", "ddr_refiner"),
+    optional=("count", "label"),
+    each=("label", "passage"),
+)
 LEAST = 8
 """Tokens of a passage that a model must have room for, twice."""
 _REFERENCE = re.compile(r"\[(\d+)\]")
-Conversation = list[dict[str, str]]
-
-
-@dataclass(frozen=True, slots=True)
-class Part:
-    """A part of a template."""
-
-    role: str
-    each: bool
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class Prompt:
-    """A template in its parts."""
-
-    parts: tuple[Part, ...]
-
-    def messages(self, query: str, passages: Sequence[str], labels: Sequence[str]) -> Conversation:
-        """The conversation about some passages."""
-        messages: Conversation = []
-        shown = [{"label": label, "passage": text} for label, text in zip(labels, passages, strict=False)]
-        for each, parts in groupby(self.parts, key=lambda part: part.each):
-            block = list(parts)
-            for fields in shown if each else [{}]:
-                for part in block:
-                    text = Template(part.text).substitute(query=query, count=len(passages), **fields)
-                    if messages and messages[-1]["role"] == part.role:
-                        messages[-1]["content"] += f"\n{text}"
-                    else:
-                        messages.append({"role": part.role, "content": text})
-        return [{"role": message["role"], "content": message["content"].strip()} for message in messages]
-
-
-def load_prompt(name: str, path: str | None = None) -> Prompt:
-    """A template: the one that ships, or one's own file.
-
-    Raises:
-        UserError: It cannot be read, a part does not say whose turn it is, or a placeholder is unknown or missing.
-    """
-    where = path or f"{name}.txt"
-    parts = []
-    for text in template_text(__package__, name, path).split("\n---\n"):
-        head, _, body = text.partition("\n")
-        role, *more = head.split()
-        if role not in ROLES or more not in ([], ["each"]):
-            raise UserError(
-                f"a part of the prompt template begins with {head!r}", where=where, try_this="system, user or assistant; each behind it"
-            )
-        each = bool(more)
-        known = {"query", "count", *({"label", "passage"} if each else ())}
-        template = Template(body)
-        unknown = set(template.get_identifiers()) - known if template.is_valid() else {"$"}
-        if unknown:
-            raise UserError(
-                f"the prompt template holds the unknown placeholder {min(unknown)!r}", where=where, try_this="$$ for a dollar sign"
-            )
-        parts.append(Part(role, each, body))
-    filled = "\n".join(part.text for part in parts)
-    for wanted in ("query", "passage"):
-        if wanted not in Template(filled).get_identifiers():
-            raise UserError(f"the prompt template lacks ${wanted}", where=where, try_this="put it in: the model would not see it")
-    return Prompt(tuple(parts))
 
 
 @dataclass(frozen=True)
@@ -111,7 +48,7 @@ class Writer:
     plain_references: bool = False
     start: str = ""
 
-    def __call__(self, query: str, passages: Sequence[str], labels: Sequence[str]) -> Conversation | None:
+    def __call__(self, query: str, passages: Sequence[str], labels: Sequence[str]) -> Messages | None:
         """The conversation; None where it does not fit even without the passages' words."""
         query = self._first(self._plain(query), self.query_tokens)
         texts = [self._first(self._plain(text, self.passage_words), self.passage_tokens) for text in passages]
@@ -120,7 +57,7 @@ class Writer:
             return messages
         spans = [self.counter.spans(text) for text in texts]
 
-        def shortened(most: int) -> Conversation:
+        def shortened(most: int) -> Messages:
             short = [text[: own[most - 1][1]] if most < len(own) else text for text, own in zip(texts, spans, strict=True)]
             return self._messages(query, short if most else [""] * len(texts), labels)
 
@@ -141,8 +78,10 @@ class Writer:
                 try_this="a smaller llm.max_tokens, or a model that takes longer prompts",
             )
 
-    def _messages(self, query: str, passages: Sequence[str], labels: Sequence[str]) -> Conversation:
-        messages = self.prompt.messages(query, passages, labels)
+    def _messages(self, query: str, passages: Sequence[str], labels: Sequence[str]) -> Messages:
+        shown = [{"label": label, "passage": text} for label, text in zip(labels, passages, strict=False)]
+        filled = self.prompt.messages(shown, query=query, count=len(passages))
+        messages = [{**message, "content": message["content"].strip()} for message in filled]
         return [*messages, {"role": "assistant", "content": self.start}] if self.start else messages
 
     def _plain(self, text: str, words: int | None = None) -> str:

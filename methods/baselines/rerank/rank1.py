@@ -71,7 +71,6 @@ class Rank1(LogOddsReranker):
         options = {name: getattr(config, name) for name in ("model", "revision", "dtype", "max_new_tokens", "batch_size")}
         self._writer = CausalModel(CausalConfig.model_validate(options), services.device)
         super().__init__(config, services, (self._writer.tokenizer, self._writer.model))
-        self._before = [*self._writer.text_encoder.before, *self._before]  # a raw prompt begins as the tokenizer begins texts
 
     def rerank(self, queries: Sequence[Query], rankings: Sequence[Ranking], corpus: Corpus) -> list[Ranking]:
         """Order candidates by score; of none or one nothing is asked."""

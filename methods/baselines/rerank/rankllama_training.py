@@ -23,8 +23,9 @@ from methods.models.likelihood import padded
 from methods.training import LengthsOf, TrainedStage, TrainingContext, register_training
 from methods.training.adapters import LoraOptions
 from methods.training.candidates import mined
-from methods.training.contrast import ContrastConfig, GroupObjective, drawn, load_data, mrr, prepared, table
+from methods.training.contrast import ContrastConfig, GroupObjective, drawn, load_data, mrr, prepared
 from methods.training.loop import Figures, KeepBest, accelerator
+from methods.training.model_card import PATH, ModelKind, write_model_card
 from methods.training.stages import PreparedRun, train_stage
 from methods.work import StageWork, learn, needs_of, steps, total
 
@@ -33,21 +34,14 @@ if TYPE_CHECKING:
 
 STAGE = "reranker"
 BEST = "validation_mrr"
-_CARD = """---
-library_name: peft
-base_model: {base}
-pipeline_tag: text-ranking
----
+ADAPTER = ModelKind(
+    "peft",
+    "text-ranking",
+    (),
+    f"""from peft import AutoPeftModelForSequenceClassification
 
-# A reranker trained as RankLLaMA is
-
-Base: `{base}`. Training data: {data}. Seed {seed}. A PEFT adapter with the score head in it, for a sequence classifier of one
-label on the base; query and passage are read as `query: …` and `document: …`, the base's BOS before each.
-
-| | |
-|---|---|
-{rows}
-"""
+model = AutoPeftModelForSequenceClassification.from_pretrained("{PATH}", num_labels=1)""",
+)
 
 
 class RankLlamaTrainingConfig(PairLengths, ContrastConfig):
@@ -198,6 +192,14 @@ def save(model: Any, config: RankLlamaTrainingConfig, folder: Path, figures: Fig
     settings.pop("peft_version", None)
     settings = {name: sorted(value) if isinstance(value, list) else value for name, value in settings.items()}
     path.write_text(json.dumps(settings, indent=2, sort_keys=True) + "\n", "utf-8")
-    facts = {"negatives": config.negatives, "epochs": config.epochs, "positives of a step": config.batch_size, **figures}
-    data = ", ".join(f"`{item}`" for item in config.data)
-    (folder / "README.md").write_text(_CARD.format(base=config.base, data=data, seed=config.seed, rows=table(facts)), "utf-8")
+    write_model_card(
+        folder,
+        ADAPTER,
+        "A reranker trained as RankLLaMA is",
+        "A PEFT adapter with the score head in it, for a sequence classifier with one label on the base. Query and passage are read as "
+        "`query: …` and `document: …`, the base's BOS before each.",
+        base=[config.base],
+        data=config.data,
+        seed=config.seed,
+        facts={"negatives": config.negatives, "epochs": config.epochs, "positives of a step": config.batch_size, **figures},
+    )

@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks import corpus_build
+from benchmarks import corpus_build, dumps
 from benchmarks.core.errors import Broke, UserError
 from benchmarks.corpus import Corpus
 from benchmarks.corpus_build import build_corpus, open_corpus
@@ -398,5 +398,5 @@ def test_any_text_survives_a_dpr_dump_from_any_line_on(tmp_path_factory, pairs, 
     # Python's csv quotes a lone \r only where it would end a line for it; a title at a line's end must not lose one.
     text = "".join("\t".join(f'"{cell.replace(chr(34), chr(34) * 2)}"' for cell in row) + "\n" for row in source)
     (folder / "psgs.tsv").write_bytes(text.encode())
-    results = [read.entry for read in corpus_build.read(folder / "psgs.tsv", "dpr", min(skip, len(source)))]
-    assert results == [corpus_build.Entry(i, title, text) for i, text, title in source[skip:]]
+    results = [read.entry for read in dumps.read(folder / "psgs.tsv", "dpr", min(skip, len(source)))]
+    assert results == [dumps.Entry(i, title, text) for i, text, title in source[skip:]]

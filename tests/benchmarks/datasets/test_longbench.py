@@ -9,7 +9,7 @@ from benchmarks.datasets.long_document import document_text
 from benchmarks.datasets.longbench import CLASS, NUMBER, SIZES, set_of
 from benchmarks.registry import DATASETS, load
 from methods.api import Reading
-from methods.readers.prompts import parse_prompt
+from methods.prompts import parse
 from ragmeter.conformance import check_benchmark, check_dataset, check_settings
 from tests.support.worlds_native import write_native
 
@@ -143,7 +143,7 @@ def test_every_set_is_read_as_its_authors_do(tmp_path, subset):
     assert question.text == (a_set.task or record["input"])
     assert (reading.max_new_tokens, reading.truncation) == (a_set.max_new_tokens, "middle")
     assert reading.chat == (subset.removesuffix("_e") not in ("trec", "triviaqa", "samsum", "lsht", "lcc", "repobench-p"))
-    _, prompt = parse_prompt(reading.prompt, subset).filled("Who?", "Ada wrote Quill.")
+    _, prompt = parse(reading.prompt, subset).pair(question="Who?", passages="Ada wrote Quill.")
     # Every set's prompt has the document once, and what is asked behind it, or the task before it again or alone (lcc).
     assert prompt.count("Ada wrote Quill.") == 1
     assert prompt.rindex("Who?") > prompt.index("Ada wrote Quill.") or subset.startswith(("lcc", "vcsum", "passage_count"))

@@ -295,7 +295,7 @@ def test_a_faulty_field_is_named_and_can_be_skipped(tmp_path, record, where):
 
 def test_answers_as_a_string_a_list_or_an_encoded_list(tmp_path):
     made = [open_record(question=str(i), answer=a) for i, a in enumerate(("Ada", ["Ada", "Ada"], '["Ada", "L"]'))]
-    assert [q.answers for q in load_records(tmp_path, *made).questions] == [("Ada",), ("Ada",), ("Ada", "L")]
+    assert [q.answers for q in load_records(tmp_path, *made).questions] == [("Ada",), ("Ada", "Ada"), ("Ada", "L")]
 
 
 def test_a_test_file_without_answers_is_unscorable_and_counted(tmp_path):

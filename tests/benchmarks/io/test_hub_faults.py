@@ -177,14 +177,11 @@ def test_offline_a_half_filled_cache_is_not_taken_for_the_whole(server, reposito
     assert fetch(NAME, ["other/dev.jsonl"]).paths[0].read_bytes() == FILES["other/dev.jsonl"]
 
 
-def test_going_offline_reaches_this_process_and_its_children(server):
-    from huggingface_hub import constants
-
+def test_going_offline_reaches_child_processes(server):
     before = {name: os.environ.get(name) for name in hub.OFFLINE_VARIABLES}
     try:
         hub.go_offline()
         assert hub.offline()
-        assert constants.is_offline_mode()
         code = "import huggingface_hub; print(huggingface_hub.is_offline_mode())"
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
         assert done.stdout.strip() == "True"

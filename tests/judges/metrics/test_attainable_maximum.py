@@ -20,6 +20,7 @@ from benchmarks.text import has_answer, normalize
 from judges.metric import METRICS, Metric, parse
 from judges.metrics.entities import rule_entities
 from judges.metrics.generation import rouge_words
+from judges.metrics.retrieval import DOCUMENTS
 from judges.score import check_invariants, score
 from methods.api import SUPPORT, TRIPLES, Evidence, Prediction
 
@@ -59,10 +60,10 @@ FAST = {"musique/musique_ans_v1.0_train50.jsonl", "longbench/qasper.jsonl", "nq/
 """One of every kind: hops, a document, questions alone, a graph."""
 WITHOUT_GOLD = {"mix_query.jsonl", "nq-test_without_answers-kilt.jsonl", "sark_sample.json"}
 """Samples without gold answers, whose questions nothing scores (SARK's are placeholders)."""
-ELSEWHERE = {"bertscore", "perplexity", "answer_entity_recall", "group_answer_f1", "group_support_f1", "sufficiency"} | {
+ELSEWHERE = {"bertscore", "perplexity", "answer_entity_recall", "group_answer_f1", "group_support_f1", "sufficiency", "err", "rbp"} | {
     f"longbench_{name}" for name in ("rouge", "class", "number", "code")
 }
-"""Tested beside their metrics: BERTScore's maximum, that of answers in graphs, of pairs, LongBench's; perplexity has none."""
+"""Tested beside their metrics: BERTScore's maximum, that of answers in graphs, of pairs, LongBench's, of grades; perplexity has none."""
 CUTS = (1, 5, 20)
 
 
@@ -151,6 +152,9 @@ def attainable(question: Question, benchmark: Benchmark, metric: Metric) -> floa
     """The most that a question can score; NaN where its gold is no measure."""
     name, k = metric.entry.id, metric.values.get("k", 0)
     positives = len(set(question.evidence))
+    if metric.values.get("level") == DOCUMENTS:
+        named = benchmark.corpus.get([item for item in question.evidence if item in benchmark.corpus])
+        positives += len({item.document_id or item.id for item in named}) - len({item.id for item in named})
     answer = gold_answer(question, metric)
     if metric.entry.group == "retrieval" and not name.startswith("has_answer"):
         if not positives:

@@ -13,7 +13,7 @@ from benchmarks.core.errors import UserError
 from benchmarks.schema import Passage, Question
 from benchmarks.text import has_answer
 from judges.metric import Batch, parse
-from judges.metrics.retrieval import find_positives
+from judges.metrics.positions import find_positives
 from methods.api import Evidence, Prediction
 
 KS = (1, 2, 3, 5, 10, 100)
@@ -188,6 +188,73 @@ def test_exponential_gain_by_hand():
 def test_a_grade_of_zero_is_not_a_positive():
     with pytest.raises(ValueError, match="above 0"):
         find_positives([["a"]], [("a",)], [{"a": 0.0}])
+
+
+# Rankings as grades from the first rank on (- is not judged), the judged passages that are not ranked, and what ir_measures 0.4.3
+# gives for each; its ERR and exponential nDCG are gdeval's, which prints five decimals.
+GRADED = [("2-01-4", "31"), ("---", "1"), ("10", ""), ("0-3-0-1-2-4-0-1--2-1", "43210"), ("4", "4444"), ("01-1----1", "")]
+IR_MEASURES = {
+    "ndcg@5": ([0.31524982, 0.0, 1.0, 0.148670082, 0.339160205, 0.498189257], 1e-9),
+    "ndcg@5(gain=exponential)": ([0.15785, 0.0, 1.0, 0.1089, 0.33916, 0.49819], 6e-6),
+    "err@5": ([0.2002, 0.0, 0.0625, 0.14583, 0.9375, 0.0459], 6e-6),
+    "err@20": ([0.31921, 0.0, 0.0625, 0.1988, 0.9375, 0.052], 6e-6),
+    "rbp": ([0.367936, 0.0, 0.2, 0.251640065, 0.2, 0.295954432], 1e-9),
+    "rbp(p=0.95,rel=2)": ([0.088689047, 0.0, 0.0, 0.129138885, 0.05, 0.0], 1e-9),
+    "judged@5": ([0.6, 0.0, 1.0, 0.6, 1.0, 0.6], 1e-9),
+    "judged@20": ([0.666666667, 0.0, 1.0, 0.5, 1.0, 0.444444444], 1e-9),
+}
+
+
+def graded_batch():
+    questions, predictions = [], []
+    for number, (ranked, rest) in enumerate(GRADED):
+        grades = {f"d{rank}": float(grade) for rank, grade in enumerate(ranked) if grade != "-"}
+        grades |= {f"r{place}": float(grade) for place, grade in enumerate(rest)}
+        positives = tuple(name for name, grade in grades.items() if grade > 0)
+        questions.append(Question(str(number), "?", (), evidence=positives, grades=grades))
+        predictions.append(Prediction(str(number), "", tuple(Evidence(f"d{rank}", 1.0) for rank in range(len(ranked)))))
+    return Batch(questions, predictions)
+
+
+@pytest.mark.parametrize("name", IR_MEASURES)
+def test_graded_measures_equal_ir_measures(name):
+    expected, tolerance = IR_MEASURES[name]
+    np.testing.assert_allclose(parse(name).compute(graded_batch()), expected, atol=tolerance, rtol=0)
+
+
+def test_a_grade_above_the_scale_is_refused():
+    with pytest.raises(UserError, match="4"):
+        parse("err@5(largest=3)").compute(graded_batch())
+    question = Question("q", "?", (), evidence=("a",), grades={"a": 1000.0})
+    with pytest.raises(UserError, match="1000"):
+        parse("ndcg@5(gain=exponential)").compute(Batch([question], [Prediction("q", "")]))
+
+
+def test_question_without_judgments_is_unscorable_and_one_without_results_scores_zero():
+    questions = [Question("a", "?", ()), Question("b", "?", (), evidence=("x",)), Question("c", "?", (), grades={"x": 0.0})]
+    batch = Batch(questions, [Prediction(question.id, "") for question in questions])
+    for name, expected in {"judged@5": [np.nan, 0, 0], "rbp": [np.nan, 0, np.nan], "err@5": [np.nan, 0, np.nan]}.items():
+        np.testing.assert_array_equal(parse(name).compute(batch), expected)
+
+
+def test_excluded_passages_leave_the_ranking():
+    question = Question("q", "?", (), evidence=("a",), excluded=("own",))
+    batch = Batch([question], [Prediction("q", "", (Evidence("own", 2.0), Evidence("a", 1.0)))])
+    assert parse("mrr@1").compute(batch)[0] == 1.0
+    assert parse("judged@1").compute(batch)[0] == 1.0
+
+
+def test_documents_are_ranked_by_their_first_passage():
+    passages = {name: Passage(name, "", name, document_id=name[0]) for name in ("a1", "a2", "b1", "c1", "c2")}
+    question = Question("q", "?", (), evidence=("c1", "a2", "gone"), grades={"c1": 2.0, "a2": 1.0, "gone": 1.0})
+    ranked = ("a1", "a2", "b1", "c2")
+    batch = Batch([question], [Prediction("q", "", tuple(Evidence(name, 1.0) for name in ranked))], passages.__getitem__)
+    values = {name: parse(name).compute(batch)[0] for name in ("recall@2", "recall@3(level=documents)", "hit@1(level=documents)")}
+    assert values == {"recall@2": 1 / 3, "recall@3(level=documents)": 2 / 3, "hit@1(level=documents)": 1.0}
+    ideal = 2 + 1 / math.log2(3) + 1 / 2
+    assert parse("ndcg@3(level=documents)").compute(batch)[0] == pytest.approx((1 + 2 / 2) / ideal)
+    with pytest.raises(UserError, match="level"):
+        parse("recall@3(level=documents)").compute(Batch([question], [Prediction("q", "")]))
 
 
 TEXTS = {"p1": "He lives in Newark.", "p2": "Born in New York City.", "p3": "new york", "p4": ""}

@@ -20,7 +20,6 @@ from benchmarks.schema import Passage, Query, Question
 from benchmarks.text import em
 from methods.api import FAILED, Context, Prediction, Ranking, Services
 from methods.baselines.end_to_end.flare import query_of
-from methods.baselines.end_to_end.program import NO_END, NO_REPLY, UNUSABLE
 from methods.baselines.end_to_end.self_ask import Entailment
 from methods.baselines.end_to_end.self_rag import RELEVANCE, SUPPORT, TAGS, UTILITY, Segment, SelfRagConfig, TagModel, WeightsConfig
 from methods.flow import run
@@ -29,6 +28,7 @@ from methods.models.chat import ChatConfig, Reply
 from methods.models.nli import Inference
 from methods.models.weights import adapted, load_pretrained
 from methods.pipeline import assemble
+from methods.program import NO_END, NO_REPLY, UNUSABLE
 from methods.readers.end_to_end import chatqa_prompt
 from methods.registry import Component
 from ragmeter.conformance import check_method

@@ -19,7 +19,7 @@ from benchmarks.core.errors import UserError
 from benchmarks.corpus import Corpus
 from benchmarks.schema import Passage, Query, passage_id
 from methods.api import Ranking, Services
-from methods.baselines.rerank.prompts import Writer, load_prompt
+from methods.baselines.rerank.prompts import PROMPTS, Writer
 from methods.baselines.rerank.replies import COMPLETED, LABELS, REPAIRED, UNUSABLE, answer_of, label_of, order_of
 from methods.baselines.rerank.strategies import bubblesort, bubblesort_calls, heapsort, heapsort_calls, window_calls, windows
 from methods.flow import each
@@ -206,11 +206,12 @@ def test_a_label_or_a_tagged_number_is_read_or_none() -> None:
 @given(st.lists(st.text("ab [1]", max_size=60), min_size=2, max_size=8), st.integers(60, 400))
 def test_passages_are_shortened_evenly_and_none_is_dropped(texts: list[str], room: int) -> None:
     counter = TokenCounter()
-    prompt = load_prompt("setwise")
+    prompt = PROMPTS["setwise"].load()
     writer = Writer(prompt, counter, room, plain_references=True)
     messages = writer("which?", texts, LABELS)
     plain = [re.sub(r"\[(\d+)\]", r"(\1)", " ".join(text.split())) for text in texts]
-    whole = prompt.messages("which?", plain, LABELS)
+    each = [{"label": label, "passage": text} for label, text in zip(LABELS, plain, strict=False)]
+    whole = prompt.messages(each, query="which?", count=len(plain))
     if counter.count(whole) <= room:
         assert messages == whole
     elif messages is not None:
@@ -226,12 +227,12 @@ def test_a_template_of_ones_own_is_checked(tmp_path: Path) -> None:
     path = tmp_path / "own.txt"
     for text, wrong in (
         ("user\n$query", "passage"),
-        ("human\n$query", "human"),
+        ("human\n$query", "passage"),
         ("user\n$query $nothing\n---\nuser each\n$passage", "nothing"),
     ):
         path.write_text(text)
         with pytest.raises(UserError, match=wrong):
-            load_prompt("setwise", str(path))
+            PROMPTS["setwise"].load(path)
 
 
 # -- local models --

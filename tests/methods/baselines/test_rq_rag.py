@@ -271,4 +271,4 @@ def test_lines_are_queries_without_bullets_quotes_and_talk() -> None:
 
 def test_every_prompt_holds_the_question_once() -> None:
     for prompt in PROMPTS.values():
-        assert prompt.filled("What is $5?")[1].count("What is $5?") == 1
+        assert prompt.pair(question="What is $5?")[1].count("What is $5?") == 1

@@ -13,7 +13,7 @@ from benchmarks.core.errors import UserError
 from benchmarks.schema import Passage
 from methods.clara.config import ClaraConfig
 from methods.clara.model import Clara
-from methods.clara.prompts import PARAPHRASES, Prompt, answer, answer_from_text, messages, paraphrase, qa_pairs, qa_target, wordings
+from methods.clara.prompts import PARAPHRASES, Request, answer, answer_from_text, messages, paraphrase, qa_pairs, qa_target
 from methods.models.pocket import answer_prompt
 
 QUESTION = "Where was Ana born ?"
@@ -22,7 +22,7 @@ TARGETS = ["on the river", "Bor Ana", qa_target(["who ?", "where ?"], ["Ana", "r
 Make = Callable[..., Any]
 
 
-def memory_for(clara: Any, prompts: list[Prompt], seed: int = 0) -> list[torch.Tensor]:
+def memory_for(clara: Any, prompts: list[Request], seed: int = 0) -> list[torch.Tensor]:
     draw = torch.Generator().manual_seed(seed)
     shape = clara.memory_tokens, clara.hidden_size
     return [torch.randn(prompt.documents * shape[0], shape[1], generator=draw) for prompt in prompts]
@@ -36,7 +36,7 @@ def text_of(clara: Any, ids: Any) -> str:
 
 
 def test_there_are_thirteen_wordings_all_different_with_the_document_once() -> None:
-    assert PARAPHRASES == len(set(wordings("paraphrase"))) == 13
+    assert PARAPHRASES == 13 == len({messages(paraphrase(number), "x") for number in range(13)})
     for number in range(13):
         system, user = messages(paraphrase(number), "HERE $5")
         assert user.count("HERE $5") == 1
@@ -47,9 +47,9 @@ def test_there_are_thirteen_wordings_all_different_with_the_document_once() -> N
 
 def test_a_prompt_has_documents_as_memory_or_as_text() -> None:
     with pytest.raises(ValueError, match="not as both"):
-        Prompt("answer", 1, "who ?", ("text",))
+        Request("answer", 1, "who ?", ("text",))
     with pytest.raises(ValueError, match="needs a document"):
-        Prompt("qa_pairs", 0)
+        Request("qa_pairs", 0)
 
 
 def test_questions_and_answers_are_taught_in_turn() -> None:

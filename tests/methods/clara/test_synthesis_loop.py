@@ -24,7 +24,6 @@ from methods.clara.synthesis_prompts import (
     Questions,
     Rephrasing,
     Supplement,
-    load_prompt,
     read_pairs,
     shown_pairs,
 )
@@ -229,7 +228,7 @@ def test_a_template_of_ones_own_is_taken_and_a_wrong_one_refused(tmp_path) -> No
     assert prompts.messages("answer", document="d", question="q", absent="a") == [{"role": "user", "content": "d q a"}]
     assert prompts.hash != PROMPTS.hash
     (tmp_path / "answer.txt").write_text("$document", "utf-8")
-    with pytest.raises(UserError, match="exactly"):
-        load_prompt("answer", str(tmp_path))
+    with pytest.raises(UserError, match="absent"):
+        Prompts(str(tmp_path))
     with pytest.raises(UserError, match="no such folder"):
         Prompts(str(tmp_path / "none"))

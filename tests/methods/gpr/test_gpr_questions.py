@@ -19,6 +19,7 @@ from benchmarks.graphs import TripleCorpus
 from benchmarks.schema import Triple, triple_id
 from methods.api import Services
 from methods.gpr.questions import (
+    PROMPT,
     WHAT,
     MaskedTriple,
     QuestionsConfig,
@@ -26,7 +27,6 @@ from methods.gpr.questions import (
     fault,
     generator_of,
     line_of,
-    load_prompt,
     questions_of,
     read_questions,
 )
@@ -97,7 +97,7 @@ def lines(path: Path) -> list[dict[str, str]]:
 
 
 def test_a_model_is_shown_the_triple_with_one_end_hidden() -> None:
-    tail, head = (load_prompt().messages(triple=str(m), side=m.side) for m in (MaskedTriple(ADHD, "tail"), MaskedTriple(ADHD, "head")))
+    tail, head = (PROMPT.load().messages(triple=str(m), side=m.side) for m in (MaskedTriple(ADHD, "tail"), MaskedTriple(ADHD, "head")))
     assert "Triple: (Attention deficit hyperactivity disorder, medicine.disease.treatments, [MASK])" in tail[1]["content"]
     assert "Hidden: the tail\n" in tail[1]["content"]
     assert "Triple: ([MASK], medicine.disease.treatments, Modafinil)" in head[1]["content"]
@@ -223,15 +223,15 @@ def test_other_models_and_prompts_keep_questions_of_their_own(tmp_path: Path) ->
     assert len(lines(path)) == 2 * len(first)
 
 
-@pytest.mark.parametrize(("text", "says"), [("$triple", "exactly"), ("$triple $side $answer", "exactly"), ("$triple $side 5$", "lone")])
+@pytest.mark.parametrize(("text", "says"), [("$triple", "side"), ("$triple $side $answer", "answer"), ("$triple $side 5$", "lone")])
 def test_a_prompt_without_its_places_is_refused(tmp_path: Path, text: str, says: str) -> None:
     path = tmp_path / "prompt.txt"
     path.write_text(text, "utf-8")
     with pytest.raises(UserError, match=says) as caught:
-        load_prompt(str(path))
+        PROMPT.load(path)
     assert str(path) in str(caught.value)
     with pytest.raises(UserError, match="cannot be read"):
-        load_prompt(str(tmp_path / "none.txt"))
+        PROMPT.load(tmp_path / "none.txt")
 
 
 def test_a_model_needs_its_options() -> None:

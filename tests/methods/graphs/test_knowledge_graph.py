@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from benchmarks.core.errors import UserError
 from benchmarks.datasets.long_document import chunks as word_windows
 from methods.graphs.chunking import CHUNKS, ChunkConfig, chunk
-from methods.graphs.extraction import load_prompt
+from methods.graphs.extraction import PROMPTS
 from methods.graphs.knowledge_graph import (
     Edge,
     EntityRecord,
@@ -96,7 +96,7 @@ def test_names_lose_quotes_markup_and_control_characters() -> None:
 def test_templates_take_braces_dollars_and_placeholders_as_they_are() -> None:
     text = "{text} $text ${given} {0} %s $$"
     for name, values in (("extraction", {"text": text}), ("names", {"text": text}), ("queries", {"given": text, "most": "10"})):
-        (_, user) = load_prompt(name).messages(**values)
+        (_, user) = PROMPTS[name].load().messages(**values)
         assert text in user["content"]
 
 
@@ -104,12 +104,12 @@ def test_a_template_of_ones_own_must_have_the_placeholders(tmp_path: Path) -> No
     path = tmp_path / "mine.txt"
     path.write_text("Read {text} for $5.\n---\n$text")
     with pytest.raises(UserError, match="lone dollar"):
-        load_prompt("extraction", str(path))
+        PROMPTS["extraction"].load(path)
     path.write_text("Read $this")
-    with pytest.raises(UserError, match="exactly"):
-        load_prompt("extraction", str(path))
+    with pytest.raises(UserError, match="this"):
+        PROMPTS["extraction"].load(path)
     path.write_text("Read $text for $$5")
-    assert load_prompt("extraction", str(path)).messages(text="{x}") == [{"role": "user", "content": "Read {x} for $5"}]
+    assert PROMPTS["extraction"].load(path).messages(text="{x}") == [{"role": "user", "content": "Read {x} for $5"}]
 
 
 chunk_records = st.lists(

@@ -22,8 +22,7 @@ def _latency(prompt: str) -> float:
 
 def _answered(weather: Weather, url: str, **more: Any) -> tuple[list[Any], float, ChatModel]:
     with virtual(weather) as loop:
-        # Pauses before another try are no part of the ideal, so they are short.
-        options = {"model": "m", "key_variable": None, "concurrency": SLOTS, "timeout_s": TIMEOUT_S, "backoff_s": 0.1, **more}
+        options = {"model": "m", "key_variable": None, "concurrency": SLOTS, "timeout_s": TIMEOUT_S, **more}
         model = ChatModel(ChatConfig(base_url=url, **options))
 
         async def all_of() -> list[Any]:

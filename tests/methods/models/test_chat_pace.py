@@ -9,14 +9,15 @@ import time
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from methods.models.endpoint import retry_after
+from methods.models.chat import ChatModel
+from methods.models.endpoint import ChatConfig, Fault, retry_after
 from methods.models.limits import Address, RateLimiter, Signal, limiters
 from tests.support.server import ChatRequest, Refused, Written
 
@@ -146,6 +147,21 @@ def test_few_faults_reduce_nothing() -> None:
     assert _after((["ok"] * 49 + ["busy"]) * 10).cuts == 0
     assert _after((["ok"] * 4 + ["broken"]) * 50).cuts == 0
     assert _after(["broken"] * 10).cuts == 0
+
+
+def test_pauses_are_brief_while_most_calls_are_answered() -> None:
+    async def story(model: Any, faults: int) -> float:
+        for number in range(50):
+            model.rate_limiter.ended(await model.rate_limiter.enter(), "ok", faulty=number < faults)
+            model.rate_limiter.leave()
+        state = SimpleNamespace(attempt_number=1, outcome=SimpleNamespace(exception=lambda: Fault("reset", "retry", signal="broken")))
+        return max(model._pause(state) for _ in range(50))
+
+    pauses = [
+        asyncio.run(story(ChatModel(ChatConfig(model=f"pause-{faults}", base_url="http://127.0.0.1:9/v1", key_variable=None)), faults))
+        for faults in (10, 11)
+    ]
+    assert pauses[0] <= 0.1 < pauses[1] <= 1.0
 
 
 def test_refusals_reduce_the_limit_by_their_share() -> None:

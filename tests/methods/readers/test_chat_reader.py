@@ -356,7 +356,7 @@ def test_a_template_of_ones_own_is_used_and_changes_the_fingerprint(server: Serv
 
 
 @pytest.mark.parametrize(
-    ("text", "message"), [("no place", "lacks"), ("$question $quesiton", "quesiton"), ("$question costs $ 5", "placeholder")]
+    ("text", "message"), [("no place", "lacks"), ("$question $quesiton", "quesiton"), ("$question costs $ 5", "dollar")]
 )
 def test_a_template_with_a_mistake_is_named(tmp_path: Any, text: str, message: str) -> None:
     own = tmp_path / "own.txt"

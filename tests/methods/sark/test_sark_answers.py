@@ -18,7 +18,7 @@ from methods.flow import each, run
 from methods.sark.answers import EM, JUDGE, AnswerRequest, ReaderAnswerer, Verifier, answerer_of
 from methods.sark.config import LabelsConfig
 from methods.sark.labels import Labeler, Request
-from methods.sark.prompts import load_prompt
+from methods.sark.prompts import ANSWER, ORDER
 from tests.support.server import ChatRequest, OpenAIServer, Written
 
 MATCH, MISMATCH = "Match", "Mismatch"
@@ -136,27 +136,27 @@ def test_what_a_reader_could_not_read_has_no_answer() -> None:
 @pytest.mark.parametrize(
     ("name", "text", "response"),
     [
-        ("answer", "one part", "2"),
-        ("answer", "sys\n---\n$question", r"\$context, \$question"),
-        ("answer", "sys\n---\n$question $context $gold", r"\$context, \$question"),
+        ("answer", "one part", "context"),
+        ("answer", "sys\n---\n$question", "context"),
+        ("answer", "sys\n---\n$question $context $gold", "gold"),
         ("answer", "cost: $ 5\n---\n$question $context", "lone dollar"),
-        ("order", "$question $answer\n---\nok\n---\n$number\n---\nok\n---\ngo", r"\$passage"),
+        ("order", "user\n$question $answer\n---\nuser each\n$number", "passage"),
     ],
 )
 def test_a_template_that_cannot_be_filled_is_refused(name: str, text: str, response: str, tmp_path: Path) -> None:
     path = tmp_path / "own.txt"
     path.write_text(text, "utf-8")
     with pytest.raises(UserError, match=response):
-        load_prompt(name, str(path))
+        {"answer": ANSWER, "order": ORDER}[name].load(path)
 
 
 def test_a_template_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"none\.txt"):
-        load_prompt("order", str(tmp_path / "none.txt"))
+        ORDER.load(tmp_path / "none.txt")
 
 
 def test_what_is_put_into_a_prompt_is_not_searched_for_placeholders() -> None:
     from methods.sark.prompts import asking
 
-    messages = asking(load_prompt("answer"), "Who has $context?", "Costs $5 and $question.")
+    messages = asking(ANSWER.load(), "Who has $context?", "Costs $5 and $question.")
     assert "<Question> Who has $context?\n<Context> Costs $5 and $question.\n<Answer>" in messages[-1]["content"]

@@ -61,7 +61,7 @@ def test_presets_for_worlds_take_all_rows(preset: str) -> None:
 def test_every_file_that_decides_the_training_is_part_of_its_identity(toy: ModuleType, base: str, tmp_path: Path) -> None:
     prompts = tmp_path / "prompts"
     prompts.mkdir()
-    shipped = files("methods.models").joinpath("rewriting_prompts", "informal.txt").read_text("utf-8")
+    shipped = files("methods.models").joinpath("templates", "rewriting", "informal.txt").read_text("utf-8")
     named = [tmp_path / name for name in ("answer.txt", "order.txt", "judge.txt")]
     for path in named:
         path.write_text(path.name, "utf-8")
@@ -208,7 +208,7 @@ def test_the_card_says_what_was_left_out(toy: ModuleType, base: str, tmp_path: P
     stage = train(toy.options(base, loss={"styles": False, "passage": False}), tmp_path, Source(toy.ROWS))
     card = (stage.folder / "README.md").read_text()
     assert "without style-augmented training and passage labels" in card
-    assert "formal alone" in card
+    assert "formal passages only" in card
 
 
 @pytest.mark.usefixtures("material")

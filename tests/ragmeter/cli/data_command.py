@@ -6,7 +6,7 @@ from pathlib import Path
 from typer.testing import CliRunner
 
 from benchmarks.core.errors import UserError
-from benchmarks.io import hub
+from benchmarks.io import hub_faults
 from benchmarks.registry import load
 from ragmeter.cli import app
 from tests.support.worlds_native import write_native
@@ -19,7 +19,7 @@ def alone(monkeypatch, folder: Path) -> None:
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     monkeypatch.setenv("HF_HOME", str(folder / "no-hub"))
     monkeypatch.setenv("COLUMNS", "160")
-    monkeypatch.setattr(hub, "WAIT_S", 0.0)
+    monkeypatch.setattr(hub_faults, "WAIT_S", 0.0)
 
 
 def write_hotpotqa(folder: Path, questions: int) -> Path:

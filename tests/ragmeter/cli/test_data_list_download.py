@@ -192,9 +192,6 @@ def test_offline_uses_the_cache_alone_and_asks_nobody(command, server, tmp_path)
     with server.as_hub(tmp_path):
         assert "not in the cache" in command.refused("download", "hotpotqa:dev", "--revision", "main", "--offline").what
         os.environ["RAGMETER_OFFLINE"] = os.environ["HF_HUB_OFFLINE"] = "0"
-        from huggingface_hub import constants
-
-        constants.HF_HUB_OFFLINE = False
         (online,) = command.shown("download", "hotpotqa:dev", "--revision", "main")
         query = server.requests.total()
         assert command.shown("download", "hotpotqa:dev", "--revision", "main", "--offline") == [online]
@@ -210,7 +207,7 @@ def test_offline_is_an_option_of_running_too(server, tmp_path, call):
         assert "ragmeter data download hotpotqa/distractor:dev" in " ".join((done.out + done.err).split())
         done = call("run", str(experiment), "--offline", "--store", str(tmp_path / "store"))
         assert done.code != 0
-        assert "the network is forbidden (offline)" in " ".join(done.err.split())
+        assert "not in the cache" in " ".join(done.err.split())
         assert server.requests.total() == 0
 
 

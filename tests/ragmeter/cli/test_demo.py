@@ -18,7 +18,6 @@ from ragmeter.cli import demo
 from ragmeter.cli.demo import PARTS
 from ragmeter.runner.experiment import How, run_experiment
 from ragmeter.show.board_text import in_words
-from ragmeter.show.console import Folding
 from ragmeter.show.gains import APPROACHES, UNTESTED, gains
 from results.boards.board import boards
 from results.store.store import Store
@@ -162,11 +161,3 @@ def test_lines_and_table_fit_two_screens_and_say_where_a_gain_is_not_warranted(
 )
 def test_the_table_names_datasets_briefly(dataset: str, expected: str) -> None:
     assert in_words(dataset) == expected
-
-
-def test_an_untrusted_name_is_no_markup_and_one_without_separators_still_fits() -> None:
-    console = Console(width=10, color_system=None)
-    with console.capture() as shown:
-        for name in ("[red]x[/red]", "a" * 25, "", "/::", "two words"):
-            console.print(Folding(name))
-    assert shown.get().splitlines() == ["[red]x[/", "red]", "a" * 10, "a" * 10, "a" * 5, "", "/::", "two words"]

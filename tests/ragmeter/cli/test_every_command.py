@@ -140,14 +140,9 @@ def test_the_overview_has_the_line_of_every_group(say: Say) -> None:
             assert group.name == name
 
 
-WITH_NUMPY = {"results", "leaderboard", "gate", "submit", "data", "train", "method", "judge"}
-"""Groups whose module still imports numpy where it begins, and not in its commands."""
-
-
 @pytest.mark.parametrize("line", ["nonsense", "{group} --help", "{group} --nonsense"])
 def test_help_and_errors_import_no_numpy(line: str) -> None:
-    groups = [name for name in cli.NAMES if name not in WITH_NUMPY]
-    words = [line.format(group=name).split() for name in groups] if "{" in line else [line.split()]
+    words = [line.format(group=name).split() for name in cli.NAMES] if "{" in line else [line.split()]
     code = (
         "import sys\nfrom ragmeter.cli import main\n"
         f"for words in {words!r}:\n  sys.argv = ['ragmeter', *words]\n"
@@ -197,11 +192,6 @@ def test_programs_get_wrong_usage_as_json(say: Say) -> None:
         ("run x y", "got unexpected extra argument", "ragmeter run --help"),
         ("run x --limit", "option '--limit' requires an argument", "ragmeter run --help"),
         ("store prune --store", "option '--store' requires an argument", "ragmeter store prune --help"),
-        # What went says where it is now.
-        ("plan x.yaml", "there is no command 'plan'", "it is `ragmeter run FILE --dry-run` now"),
-        ("cache prune --all", "there is no command 'cache'", "it is `ragmeter store replies prune` now"),
-        ("datasets show worlds", "there is no command 'datasets'", "it is `ragmeter list datasets NAME` now"),
-        ("results merge out", "there is no command 'merge'", "it is `ragmeter store import` now"),
     ],
 )
 def test_mistakes_of_typing_are_named_with_the_nearest_right_thing(line: str, what: str, remedy: str, say: Say) -> None:
@@ -215,17 +205,6 @@ def test_a_command_that_needs_options_shows_its_help_alone(say: Say) -> None:
     code, shown, response = say("gate")
     assert (code, response) == (0, "")
     assert "--baseline" in shown
-
-
-def test_what_moved_is_not_there_any_more_and_where_it_is_now_is() -> None:
-    for before, now in errors.MOVED.items():
-        words = now.split()
-        here: Any = TREE
-        while words and hasattr(here, "commands") and words[0] in here.list_commands(None):
-            here = here.get_command(None, words.pop(0))
-        assert here is not TREE, now
-        assert not words or words[0].startswith("-") or words[0].isupper(), now
-        assert before not in COMMANDS, before
 
 
 # -- how commands end ----------------------------------------------------------------------------------------------

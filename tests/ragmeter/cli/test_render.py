@@ -43,14 +43,13 @@ def board(store: Store) -> Board:
     return boards(store, "small")[0]
 
 
-def test_a_table_that_does_not_fit_has_names_on_lines_of_their_own(board: Board) -> None:
+def test_long_name_is_broken_only_if_the_table_does_not_fit(board: Board) -> None:
     long = " with a name of half a terminal"
     named = replace(board, rows=tuple(replace(row, run=replace(row.run, method=row.run.method + long)) for row in board.rows))
     wide, narrow = printed(named, 120), printed(named, 60)
     assert any(line.startswith(f"random{long}  ") for line in wide)
-    assert f"random{long}" in narrow
+    assert any(line.startswith("random with ") for line in narrow)
     assert all(len(line) <= 60 for line in narrow[1:])
-    assert printed(board, 60)[1].startswith("method "), "nothing is taken apart where it fits"
 
 
 def test_more_is_said_where_it_is_asked_for(board: Board) -> None:

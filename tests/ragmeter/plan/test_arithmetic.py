@@ -23,7 +23,7 @@ from methods.models.endpoint import CHARACTERS_PER_TOKEN, ChatConfig
 from methods.models.weights import MissingWeights, locate
 from methods.registry import Component
 from methods.work import CHARACTERS, Checkpoint, Lengths, Needs, Once, Sample, Use, Work, ask, encode, index, learn, steps, total, unknown
-from ragmeter.plan.plan import GPUS, Gpu, memory, operations, seconds
+from ragmeter.plan.gpus import GPUS, Gpu, memory, operations, seconds
 from ragmeter.runner.sizes import ModelSize, config_parameters, named_parameters, size_of
 
 BARE = ModelSize("x", 1e9, "name")

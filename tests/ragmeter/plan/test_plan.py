@@ -258,8 +258,6 @@ methods: [{id: full_context, reader: {id: chat, config: {llm: {model: m, key_var
     assert counted.own == counted.corpus <= two.corpus == two.own < every.corpus
 
 
-# -- the command ----------------------------------------------------------------------------------------------------
-
 SMALL = """
 name: small
 benchmarks: [{id: worlds/multihop, split: test, limit: 6, config: {questions: 8}}]
@@ -303,6 +301,10 @@ def test_a_dry_run_ends_with_two_where_something_is_missing(tmp_path: Path) -> N
     assert code == 2
     assert "before it can run" in response
     assert "OPENAI_API_KEY" in response
+    assert len(response.splitlines()) <= 10
+    everything = ragmeter("run", "ark/table2", "--dry-run", "--verbose", "--store", store)[1].splitlines()
+    assert len([line for line in everything if line.startswith("- ")]) == 20
+    assert len([line for line in response.splitlines() if line.startswith("- ")]) == 3
     file = tmp_path / "x.yaml"
     file.write_text(SMALL)
     assert ragmeter("run", file, "--dry-run", "--store", store)[0] == 0

@@ -88,7 +88,7 @@ def test_words_are_whole_on_a_narrow_terminal(name: str, tmp_path: Path, monkeyp
 
     def words(width: int) -> set[str]:
         monkeypatch.setenv("COLUMNS", str(width))
-        done = CliRunner().invoke(app, ["run", name, "--dry-run", "--store", str(tmp_path / "store")])
+        done = CliRunner().invoke(app, ["run", name, "--dry-run", "--verbose", "--store", str(tmp_path / "store")])
         assert done.exit_code in (0, 2)
         tables = done.output.partition("published figures")[0].partition(" tasks, ")[0]
         return set(re.findall(r"[A-Za-z0-9.<]+", tables))

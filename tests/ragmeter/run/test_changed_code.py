@@ -16,8 +16,8 @@ from judges.judge import Judge
 from judges.metric import parse as parse_metric
 from methods.training import TRAININGS
 from ragmeter import experiment, trainings
-from ragmeter.runner import checkout
 from ragmeter.runner.experiment import How, run_experiment
+from ragmeter.runner.provenance import checkout, forget_checkouts
 from results.boards import compare
 from results.boards.changes import Change, changes, files_changed, previous, since_last
 from results.boards.tables import labels
@@ -101,14 +101,14 @@ def test_provenance_of_a_plugin_names_commit_distribution_files_and_dependencies
     assert row.provenance["started_in"] == code["git"]
     assert list(code["files"]) == ["acme/__init__.py", "acme/app.py", "acme/helper.py", "acme/templates/ask.txt"]
     plugin.edit("acme/app.py", "self.words)", '"")')
-    checkout.forget()
-    state = checkout.checkout(plugin.folder / "acme", (".",))
+    forget_checkouts()
+    state = checkout(plugin.folder / "acme", (".",))
     assert state is not None
     assert state["dirty"]
     plugin.write({"acme/new.py": "x = 1"})
-    checkout.forget()
-    assert checkout.checkout(plugin.folder / "acme", (".",)) != state
-    assert checkout.checkout(tmp_path) is None
+    forget_checkouts()
+    assert checkout(plugin.folder / "acme", (".",)) != state
+    assert checkout(tmp_path) is None
 
 
 METRIC = '''from judges.metric import register

@@ -12,7 +12,8 @@ import pytest
 from benchmarks.core.errors import Broke, UserError
 from methods.models.reply import Completion
 from ragmeter import experiment
-from ragmeter.runner.tasks import TaskState, estimate, preflight, reach, require_device, states, tasks_of
+from ragmeter.runner.preflight import preflight
+from ragmeter.runner.tasks import TaskState, estimate, reach, require_device, states, tasks_of
 from results.store import queries
 from results.store.store import Store
 from tests.support.scripted import WorldTruth

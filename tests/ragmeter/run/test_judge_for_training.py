@@ -15,7 +15,7 @@ from methods.api import Services
 from methods.flow import each
 from methods.sark.config import SarkDataConfig
 from methods.training import Silent, TrainedStage, TrainingConfig, TrainingContext, TrainingEntry
-from ragmeter.runner.training import Job, judge_for
+from ragmeter.runner.trainings import TrainingJob, judge_for
 from results.store.store import Store
 
 
@@ -92,7 +92,7 @@ def test_a_training_is_handed_its_judge(tmp_path: Path) -> None:
 
     entry = TrainingEntry("curious", 1, "", (), Curious, Options, None, {}, None)
     for config in (options(), options(judge="rule_match")):
-        Job(entry, config, Store(tmp_path / "store")).run(Silent())
+        TrainingJob(entry, config, Store(tmp_path / "store")).run(Silent())
     without, with_one = seen
     assert without.judge is None
     assert with_one.judge is not None

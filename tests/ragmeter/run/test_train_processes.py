@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from ragmeter.cli import app
-from ragmeter.runner.training import Job
+from ragmeter.runner.trainings import TrainingJob
 
 
 @pytest.mark.parametrize(("processes", "rank", "spoken"), [("1", None, True), ("2", "0", True), ("2", "1", False), ("1", "1", True)])
@@ -18,11 +18,11 @@ def test_the_first_process_alone_speaks(
 ) -> None:
     ran = []
 
-    def run(job: Job, progress: Any, *, until: str | None) -> list[Any]:
+    def run(job: TrainingJob, progress: Any, *, until: str | None) -> list[Any]:
         ran.append(job.entry.id)
         return []
 
-    monkeypatch.setattr(Job, "run", run)
+    monkeypatch.setattr(TrainingJob, "run", run)
     monkeypatch.delenv("RANK", raising=False)
     monkeypatch.setenv("WORLD_SIZE", processes)
     if rank is not None:

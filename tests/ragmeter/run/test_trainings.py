@@ -30,8 +30,7 @@ from ragmeter.cli import app
 from ragmeter.runner import trainings
 from ragmeter.runner.loop import Interrupted
 from ragmeter.runner.progress import TrainingProgress
-from ragmeter.runner.training import Job
-from ragmeter.runner.trainings import Machine
+from ragmeter.runner.trainings import Machine, TrainingJob
 from ragmeter.trainings import TrainingPlan, references
 from results.store import checkpoints
 from results.store.store import Store
@@ -189,7 +188,7 @@ def test_run_trains_what_is_not_trained_and_a_dry_run_says_so(file: Path, tmp_pa
 
 def test_a_training_that_another_process_carries_out_is_left_to_it(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plan = experiment.load(str(file), store=tmp_path / "store").trainings[0]
-    job = Job(plan.entry, plan.config, Store(tmp_path / "store"))
+    job = TrainingJob(plan.entry, plan.config, Store(tmp_path / "store"))
     job.work.parent.mkdir(parents=True)
     with FileLock(f"{job.work}.lock"):
         with pytest.raises(UserError, match="another process carries out this training"):

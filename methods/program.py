@@ -6,8 +6,8 @@
         hint = await q.ask("two_looks", question=q.text, passages=seen)
         return await q.read([*seen, *await q.search(hint)]) if hint else await q.plain()
 
-Prompts are files of the folder `templates` beside the program: the system's message, a line `---`, the user's; or the
-user's alone. What a reply is not good for is counted (`Session.fallback`), and the program goes on as it says.
+Prompts are files of the folder `templates` beside the program (`methods/prompts.py`). A reply that cannot be used is counted
+(`Session.fallback`), and the program decides how it continues.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from string import Template
 from typing import Any, ClassVar
 
 from pydantic import Field
@@ -27,27 +26,23 @@ from benchmarks.core.fingerprint import fingerprint
 from benchmarks.corpus import Corpus
 from benchmarks.schema import Passage, Query
 from methods.api import FAILED, Call, Evidence, Indexed, Prediction, Services, Usage, kept
-from methods.baselines.hybrid import Part, RetrieverPart
 from methods.flow import IN_FLIGHT, one, trace
-from methods.graphs.extraction import Prompt, read_prompt
-from methods.models import template_text
 from methods.models.bounded import between
 from methods.models.causal import Generation
 from methods.models.chat import ChatModel
-from methods.models.endpoint import ChatConfig, Messages
+from methods.models.endpoint import ChatConfig
+from methods.models.formats import own_format
 from methods.models.llm import AskingConfig, LocalConfig, llm_hash, open_llm
-from methods.models.pocket import answer_prompt
-from methods.models.weights import POCKET, locate, weights_hash
-from methods.pipeline import index_folder, indexed
+from methods.models.weights import locate, weights_hash
+from methods.pipeline import RetrieverChoice, RetrieverPart, index_folder, indexed
+from methods.prompts import Messages, Prompt, shipped
 from methods.readers.extract import short
-from methods.readers.prompts import load_prompt as reading_prompt
-from methods.readers.prompts import longest_prefix, numbered, prompt_hash
+from methods.readers.prompts import PROMPTS, longest_prefix, numbered
 from methods.registry import MethodConfig, register
 from methods.work import Lengths, Needs, Work, all_needs, ask, needs_of
 
 UNUSABLE, NO_REPLY, NO_ROOM, NO_END, NOTHING_FOUND = "unusable", "failed", "no_room", "no_end", "nothing_found"
 """Why a step did not come off: a reply without what was asked for, no reply, a prompt too long, a loop at its cap, an empty search."""
-TEMPLATES = Path(__file__).parent / "templates"
 DEEPEST = 100
 """Passages of a question that are kept as evidence."""
 INSTRUCTIONS = 200
@@ -59,7 +54,7 @@ class SearchingConfig(MethodConfig):
 
     thinks: ClassVar[bool] = False
     """Whether the program's protocol contains the model's thought."""
-    retriever: RetrieverPart = Field(Part(id="dense"), description="what to search with; a bare name stands for {id: …}")
+    retriever: RetrieverPart = Field(RetrieverChoice(id="dense"), description="what to search with; a bare name stands for {id: …}")
     k: int = Field(5, ge=1, le=DEEPEST, description="passages of a search")
     prompts: str | None = Field(
         None, description="a folder with templates of one's own, by the names of those that ship; what it lacks is taken from these"
@@ -69,7 +64,7 @@ class SearchingConfig(MethodConfig):
         """Check the retriever, the folder of templates, and a model of the program's own."""
         self.retriever.component.preflight()
         if self.prompts is not None and not Path(self.prompts).expanduser().is_dir():
-            raise UserError("there is no such folder of templates", where=f"prompts {self.prompts}")
+            raise UserError("there is no such folder of prompts", where=f"prompts {self.prompts}")
         if model := getattr(self, "model", None):
             locate(model)
 
@@ -81,18 +76,6 @@ class ProgramConfig(AskingConfig, SearchingConfig):
         """Check the model, the retriever and the templates."""
         AskingConfig.preflight(self)
         SearchingConfig.preflight(self)
-
-
-def load(shipped: Path, name: str, folder: str | None = None) -> Prompt:
-    """A template: of the folder that ships, or of one's own, where it must have the same placeholders.
-
-    Raises:
-        UserError: It has others, or cannot be read.
-    """
-    file = f"{name}.txt"
-    wanted = frozenset(Template(template_text("", name, shipped / file)).get_identifiers())
-    own = Path(folder).expanduser() / file if folder else shipped
-    return read_prompt("", name, wanted, own if own.is_file() else shipped / file)
 
 
 class Session:
@@ -139,10 +122,9 @@ class Session:
             values: Of the other placeholders.
         """
         prompt = self._system.prompts[name]
-        shows = "passages" in Template(prompt.system + prompt.user).get_identifiers()
 
-        def messages(count: int) -> list[dict[str, str]]:
-            return prompt.messages(**values, **({"passages": numbered(passages[:count]) or "(none)"} if shows else {}))
+        def messages(count: int) -> Messages:
+            return prompt.messages(**values, passages=numbered(passages[:count]) or "(none)")
 
         return await self.fitted(messages, len(passages), name)
 
@@ -163,14 +145,14 @@ class Session:
         return reply.text
 
     async def read(self, passages: Sequence[Passage]) -> str:
-        """The answer of plain reading, as the reader `chat` has it; of the model that ships in the format that it knows."""
-        if isinstance(self.config.llm, LocalConfig) and self.config.llm.local == POCKET:
-            return short(await self.fitted(lambda some: _user(answer_prompt(self.text, passages[:some])), len(passages), "read"))
+        """Return the answer of plain reading, as the reader `chat` has it, or in the only format that the model knows."""
+        own = own_format(self.config.llm.local) if isinstance(self.config.llm, LocalConfig) else None
+        if own is not None:
+            return short(await self.fitted(lambda some: _user(own(self.text, passages[:some])), len(passages), "read"))
 
-        def messages(count: int) -> list[dict[str, str]]:
+        def messages(count: int) -> Messages:
             shown = numbered(passages[:count])
-            system, user = reading_prompt(None, "passages" if shown else "closed_book").filled(self.text, shown)
-            return [{"role": "system", "content": system}, *_user(user)]
+            return PROMPTS["passages" if shown else "closed_book"].load().messages(question=self.text, passages=shown)
 
         return short(await self.fitted(messages, len(passages), "read"))
 
@@ -206,7 +188,7 @@ class Session:
         return Prediction(self._query.id, answer, evidence, self.usage, {self._system.name: note, **failed})
 
 
-def _user(text: str) -> list[dict[str, str]]:
+def _user(text: str) -> Messages:
     return [{"role": "user", "content": text}]
 
 
@@ -293,16 +275,18 @@ def register_program(
     """
 
     def decorate(answer: Callable[[Session], Awaitable[str]]) -> Callable[[Session], Awaitable[str]]:
-        shipped = Path(answer.__code__.co_filename).parent / TEMPLATES.name
+        templates = shipped(Path(answer.__code__.co_filename).parent, *prompts)
 
         def loaded(options: Any) -> dict[str, Prompt]:
-            return {name: load(shipped, name, options.prompts) for name in prompts}
+            return {name: template.load_from(options.prompts) for name, template in templates.items()}
 
         def main(options: Any) -> Any:
             return getattr(options, "llm", options)
 
         def made_of(options: Any) -> str:
-            texts = [prompt.hash for prompt in loaded(options).values()] + [prompt_hash((None, "passages"), (None, "closed_book"))]
+            texts = [prompt.hash for prompt in loaded(options).values()] + [
+                PROMPTS[name].load().hash for name in ("passages", "closed_book")
+            ]
             own = llm_hash(options.llm) if hasattr(options, "llm") else weights_hash(options.model, options.revision)
             others = [weights_hash(item.model, item.revision) for item in models(options)]
             return fingerprint(options.retriever.component.fingerprint, texts, own, others)

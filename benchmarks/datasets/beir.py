@@ -1,0 +1,260 @@
+"""Retrieval benchmarks without code: any folder, archive or repository in the layout of BEIR, of MTEB or of BRIGHT.
+
+| layout | documents | questions | judgments |
+| --- | --- | --- | --- |
+| BEIR | `corpus.jsonl` | `queries.jsonl` | `qrels/SPLIT.tsv`; on the hub in the repository `BeIR/NAME-qrels` |
+| MTEB | the same names, or Parquet in `corpus/`, `queries/` | as there | `qrels/SPLIT…`, `data/SPLIT…` |
+| BRIGHT | `documents/PART-*.parquet` | `examples/PART-*.parquet` | `gold_ids` and `excluded_ids` of the questions |
+
+A document is known by its own id, so two documents of equal text stay two, as in every tool that reads qrels. Documents are built
+into a corpus folder in the cache once; from then on their texts stay on disk.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field
+
+from benchmarks.core.errors import UserError
+from benchmarks.core.fingerprint import content_id
+from benchmarks.corpus import Corpus, read_card
+from benchmarks.corpus_build import kept_corpus, open_corpus
+from benchmarks.datasets import QuestionIds, said
+from benchmarks.dumps import BEIR
+from benchmarks.io import hub
+from benchmarks.io.files import is_sharded, matching
+from benchmarks.io.judged import read_table
+from benchmarks.registry import Benchmark, DataReference, DatasetCard, DatasetConfig, SkippedRecord, register
+from benchmarks.schema import Question
+from benchmarks.sources import Record, only_asked, own_path, read_records
+
+VERSION = 1
+
+CARD = DatasetCard(
+    title="BEIR and other retrieval benchmarks",
+    task="retrieval",
+    description="Questions with graded judgments of the documents of one corpus, in the layout of BEIR, MTEB or BRIGHT: a folder or "
+    "zip archive (path), or a repository of the hub (hub: BeIR/scifact, mteb/arguana, xlangai/BRIGHT).",
+    hub_id=None,
+    revision=None,
+    license="of each dataset",
+    citation="@inproceedings{thakur2021beir, title={{BEIR}: A Heterogeneous Benchmark for Zero-shot Evaluation of Information "
+    "Retrieval Models}, author={Thakur, Nandan and Reimers, Nils and R{\\\"u}ckl{\\'e}, Andreas and Srivastava, Abhishek and "
+    "Gurevych, Iryna}, booktitle={NeurIPS Datasets and Benchmarks}, year={2021}}",
+    languages=(),
+    splits={"train": None, "dev": None, "test": None},
+    metrics=("ndcg@10", "recall@100", "map@100", "mrr@10", "judged@10"),
+    cluster="question",
+    settings=("corpus",),
+    notes="No answers to read: only metrics of ranking can be scored. A benchmark holds the questions that the split's judgments name.",
+)
+
+NOTES = {
+    "questions_without_judgments": "{n} questions are not judged in this split: they are not asked",
+    "judged_questions_without_text": "{n} judged questions have no text: they are not asked",
+    "questions_without_positives": "{n} questions have no positive document: they cannot be scored (trec_eval counts them as 0)",
+    "positives_absent": "{n} positives are not in the corpus; they stay in every denominator and cannot be found",
+    "questions_with_own_document": "{n} questions have the id of a document, which may be the question itself: "
+    "ignore_identical_ids: true counts it as not retrieved, as BEIR's own evaluation does",
+    "identical_ids_ignored": "{n} questions have the id of a document, which counts as not retrieved",
+    "excluded_documents": "{n} documents are excluded for a question: they count as not retrieved",
+}
+"""What each count of `Benchmark.extra["counts"]` means, as it is said in `Benchmark.extra["notes"]`."""
+
+_QUESTION_IDS = ("_id", "id", "query-id", "qid", "query_id")
+_QUESTION_TEXTS = ("text", "query", "question")
+_SPLITS = {"dev": ("dev", "validation", "val"), "test": ("test",), "train": ("train",)}
+
+
+class BeirConfig(DatasetConfig):
+    """Options of retrieval benchmarks."""
+
+    path: str | None = Field(None, description="the folder or zip archive; or name a repository with hub")
+    hub: str | None = Field(None, description="repository of the hub in place of path, e.g. BeIR/scifact, mteb/arguana")
+    part: str | None = Field(None, description="the part of a repository that holds several: biology (BRIGHT), a language (MTEB)")
+    corpus: str | None = Field(
+        None, description="a folder that `ragmeter data build-corpus --layout beir` built, in place of the documents"
+    )
+    ignore_identical_ids: bool = Field(False, description="count the document that has the question's id as not retrieved (ArguAna)")
+
+
+def _names(role: str, split: str, part: str | None) -> list[str]:
+    """Patterns of a role's files (`corpus`, `queries`, `qrels`), the most specific first."""
+    results: list[str] = []
+    for name in _SPLITS[split]:
+        if role == "qrels":
+            stems = [f"qrels/{name}", f"data/{name}", f"default/{name}", name, f"*/qrels/{name}"]
+            if part is not None:
+                stems = [f"{part}/qrels/{name}", f"{part}-qrels/{name}", f"qrels/{part}/{name}", f"data/{part}/{name}", f"{part}/{name}"]
+        else:
+            stems = [f"{role}/{name}", role, f"{role}/*", f"*/{role}"]
+            if part is not None:
+                other = {"corpus": "documents", "queries": "examples"}[role]
+                stems = [f"{part}/{role}", f"{part}-{role}/{name}", f"{part}-{role}/*", f"{role}/{part}", f"{other}/{part}"]
+        endings = (".jsonl", ".parquet", "-*.parquet", "-*.jsonl")
+        results += [f"{stem}{ending}" for stem in stems for ending in ((".tsv", *endings) if role == "qrels" else endings)]
+    return results
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Where a benchmark's files are: a folder or archive, or a repository."""
+
+    reference: DataReference
+    config: BeirConfig
+
+    @property
+    def name(self) -> str:
+        """What tells this benchmark from others of its kind."""
+        config = self.config
+        name = config.hub.rpartition("/")[2] if config.hub is not None else Path(str(config.path)).expanduser().resolve().name
+        return (name.removesuffix(".zip") or "beir") + (f", {config.part}" if config.part else "")
+
+    def files(self, role: str) -> tuple[Path, ...]:
+        """The files of a role: one, or the shards of one.
+
+        Raises:
+            UserError: There is none, or several that are not shards.
+        """
+        split = self.reference.split or "test"
+        names = _names(role, split, self.config.part)
+        if self.config.hub is not None:
+            owner = self.config.hub.partition("/")[0].lower()
+            repository = f"{self.config.hub}-qrels" if role == "qrels" and owner == "beir" else self.config.hub
+            return hub.fetch(repository, names, self.config.revision).paths
+        position = own_path(self.reference, self.config)
+        if not (position.is_dir() or position.is_file()):
+            raise UserError("a folder or a zip archive is needed", where=str(position), try_this="path: the folder that holds corpus.jsonl")
+        found = _in_place(position, names)
+        if not found:
+            what = {"corpus": "documents", "queries": "questions", "qrels": f"judgments of the split {split}"}[role]
+            raise UserError(
+                f"the {what} of {self.reference} are not there",
+                where=f"{position} (looked for {', '.join(names[:3])} …)",
+                try_this="lay the files out as BEIR does: corpus.jsonl, queries.jsonl and qrels/SPLIT.tsv",
+            )
+        if len(found) > 1 and not is_sharded([str(path) for path in found]):
+            raise UserError(
+                f"several files could be the {role}", where=", ".join(map(str, found)), try_this="name the folder of one dataset"
+            )
+        return found
+
+
+def _in_place(position: Path, names: Iterable[str]) -> tuple[Path, ...]:
+    # A pattern without a folder fits anywhere in an archive, so that an archive's one folder need not be named.
+    return next((found for name in names if (found := matching(position, name))), ())
+
+
+def qrels_of(position: Path) -> Path:
+    """The judgments of the split `test` in a folder or archive in BEIR's layout.
+
+    Raises:
+        UserError: There are none.
+    """
+    (path,) = _Place(DataReference("beir", None, "test"), BeirConfig.model_validate({"path": str(position)})).files("qrels")
+    return path
+
+
+@dataclass(slots=True)
+class _Asked:
+    """A question as a record states it; its judgments too, where the record has them (BRIGHT)."""
+
+    id: str
+    text: str
+    record: Record
+    grades: Mapping[str, float] | None
+    excluded: tuple[str, ...]
+
+
+@register("beir", card=CARD, version=VERSION, config=BeirConfig, default_split="test")
+def load(reference: DataReference, config: BeirConfig) -> Benchmark:
+    """Read the questions that a split judges; positives are the documents of a grade above 0.
+
+    Raises:
+        UserError: A file is not there, or cannot be read; nothing of what is judged can be asked.
+    """
+    only_asked(reference)
+    if config.hub is not None and config.path is not None:
+        raise UserError("path and hub exclude each other", where="hub", try_this="leave out one of them")
+    place, skipped = _Place(reference, config), list[SkippedRecord]()
+    paths = place.files("queries")
+    ids, asked = QuestionIds(paths), list[_Asked]()
+    for item in read_records(paths, _question, skip_bad=config.skip_bad, skipped=skipped):
+        ids.add(item.id, item.record)
+        asked.append(item)
+    counts: Counter[str] = Counter()
+    judged = _judgments(place, asked, counts)
+    corpus = _corpus(place, skipped)
+    questions = []
+    for item in asked:
+        if item.id in judged:
+            questions.append(_resolved(item, judged[item.id], corpus, config.ignore_identical_ids, counts))
+    if not questions:
+        raise UserError(
+            f"no question of {reference} is judged", where=str(paths[0]), try_this="check that queries and qrels share their ids"
+        )
+    return Benchmark(reference, VERSION, CARD, questions, corpus, tuple(skipped), {**said(counts, NOTES), "variant": place.name})
+
+
+def _question(record: Record) -> _Asked:
+    names = [next((name for name in known if record.fields.get(name) is not None), known[0]) for known in (_QUESTION_IDS, _QUESTION_TEXTS)]
+    grades = None
+    if "gold_ids" in record.fields:
+        grades = dict.fromkeys(record.texts("gold_ids"), 1.0)
+    excluded = tuple(name for name in record.texts("excluded_ids", ()) if name != "N/A")
+    return _Asked(_identifier(record, names[0]), record.worded(names[1]), record, grades, excluded)
+
+
+def _identifier(record: Record, name: str) -> str:
+    value: Any = record.fields.get(name)
+    return str(value) if type(value) is int else record.worded(name)
+
+
+def _judgments(place: _Place, asked: Sequence[_Asked], counts: Counter[str]) -> Mapping[str, Mapping[str, float]]:
+    if any(item.grades is not None for item in asked):
+        return {item.id: item.grades for item in asked if item.grades is not None}
+    judged: dict[str, Mapping[str, float]] = {}
+    for path in place.files("qrels"):
+        judged |= read_table(path, "qrels").values
+    known = {item.id for item in asked}
+    counts["questions_without_judgments"] = len(known - judged.keys())
+    counts["judged_questions_without_text"] = len(judged.keys() - known)
+    return judged
+
+
+def _corpus(place: _Place, skipped: list[SkippedRecord]) -> Corpus:
+    config = place.config
+    if config.corpus is not None:
+        corpus = open_corpus(Path(config.corpus).expanduser())
+        if corpus.folder is None or read_card(corpus.folder)["layout"] != BEIR:
+            what = "this corpus was not built with --layout beir, so documents of equal text are one document in it"
+            raise UserError(
+                what, where=f"corpus: {config.corpus}", try_this="ragmeter data build-corpus corpus.jsonl -o FOLDER --layout beir"
+            )
+        return corpus
+    corpus = kept_corpus(place.files("corpus"), BEIR, skip_bad=config.skip_bad)
+    for listed in read_card(corpus.folder)["bad_listed"] if corpus.folder else ():
+        where, _, reason = listed.partition(": ")
+        skipped.append(SkippedRecord(where, reason))
+    return corpus
+
+
+def _resolved(item: _Asked, judged: Mapping[str, float], corpus: Corpus, ignored: bool, counts: Counter[str]) -> Question:
+    grades: dict[str, float] = {}
+    for native, grade in judged.items():
+        held = corpus.by_native_id(native)
+        counts["positives_absent"] += held is None and grade > 0
+        grades[held or content_id("p", "not in the corpus", native)] = grade
+    evidence = tuple(name for name, grade in grades.items() if grade > 0)
+    counts["questions_without_positives"] += not evidence
+    excluded = [held for native in item.excluded if (held := corpus.by_native_id(native))]
+    counts["excluded_documents"] += len(excluded)
+    if own := corpus.by_native_id(item.id):
+        counts["identical_ids_ignored" if ignored else "questions_with_own_document"] += 1
+        excluded += [own] if ignored else []
+    return Question(item.id, item.text, (), evidence=evidence, grades=grades, excluded=tuple(excluded))

@@ -1,0 +1,303 @@
+"""The passages of a dump, one after another, from any record on.
+
+| layout | a record |
+| --- | --- |
+| `dpr` | a line `id TAB text TAB title` with a header (`psgs_w100.tsv`); texts in quotes are unquoted |
+| `atlas` | a JSON line `{id, title, section, text}`; as in Atlas, the section joins the title: `title: section` |
+| `jsonl` | a JSON line `{id or _id?, title?, text}` |
+| `parquet` | a row with the columns `text`, `title`? and `id`? (others are not read) |
+| `beir` | a JSON line or a Parquet row `{_id, title?, text}`, or with the names of `_NAMES`; every id is a passage of its own |
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+from benchmarks.core.errors import UserError, unknown_name
+from benchmarks.io.files import open_bytes
+from benchmarks.io.records import cut_off, fields, is_parquet, numbered_lines
+from benchmarks.sources import BadRecord, Record
+
+BEIR = "beir"
+"""The layout whose passages are told apart by their ids, also where their texts are equal."""
+
+SUFFIXES = (".tsv", ".jsonl", ".parquet")
+"""Names of files that are taken from a folder; `.gz` may follow."""
+
+PARQUET_ROWS = 1024
+"""Parquet rows made into Python objects at a time."""
+
+_DPR = ("id", "text", "title")
+_DECODER = json.JSONDecoder(strict=False)
+_REPAIR = "repair the file, or skip bad records (each is counted and named)"
+
+
+_NAMES: Mapping[str, tuple[str, ...]] = {
+    "id": ("_id", "id", "docid", "doc_id"),
+    "text": ("text", "content", "contents", "segment", "passage"),
+    "document": ("document_id", "wikipedia_id"),
+}
+"""Names of fields in the layout `beir`: those of BEIR and MTEB, then of BRIGHT, FlashRAG's corpora and TREC RAG's segments."""
+
+
+class Entry(NamedTuple):
+    """A passage as a dump gives it, with the document that it was cut from, if the dump says so."""
+
+    native_id: str | None
+    title: str
+    text: str
+    document: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """What stands at one place of a file.
+
+    Attributes:
+        entry: The passage, or the error that describes what is there instead; None for a header.
+        position: Lines or rows read up to and including this one: where reading goes on.
+        size: Bytes read for it; 0 where that is not known.
+    """
+
+    entry: Entry | BadRecord | None
+    position: int
+    size: int = 0
+
+
+def layout_of(path: Path) -> str:
+    """The layout of a dump, by its content.
+
+    Raises:
+        UserError: It is none of those known.
+    """
+    if is_parquet(path):
+        return "parquet"
+    _, line = next(iter(numbered_lines(path)))
+    if line.lstrip().startswith(b"{"):
+        return "atlas" if b'"section"' in line else "jsonl"
+    _require_columns(line, path)
+    try:
+        fields(line, _DPR)
+    except ValueError as error:
+        raise UserError(
+            "this is no dump of passages that is known here",
+            where=f"{path}, line 1",
+            try_this="DPR's tab-separated lines, JSON Lines {id, title, text}, or Parquet with the column text",
+        ) from error
+    return "dpr"
+
+
+def dump_files(source: Path) -> list[Path]:
+    """A dump's files: the file itself, or those in a folder, by name.
+
+    Raises:
+        UserError: There is none.
+    """
+    if not source.is_dir():
+        if not source.exists():
+            raise UserError("there is no such file or folder", where=str(source))
+        return [source]
+    results = sorted(f for f in source.iterdir() if f.is_file() and f.name.removesuffix(".gz").endswith(SUFFIXES))
+    if not results:
+        raise UserError("this folder holds no dump of passages", where=str(source), try_this=f"files that end in {', '.join(SUFFIXES)}")
+    return results
+
+
+def read(path: Path, layout: str, skip: int = 0) -> Iterator[Read]:
+    """What a file holds behind its first `skip` lines or rows.
+
+    Raises:
+        UserError: There is no such layout, or the file cannot be read.
+    """
+    if layout not in LAYOUTS:
+        raise unknown_name("layout of a dump", layout, LAYOUTS)
+    return LAYOUTS[layout](path, skip)
+
+
+def _dpr(path: Path, skip: int) -> Iterator[Read]:
+    order = [0, 1, 2]
+    if skip:
+        # The header says where the columns are, wherever reading goes on.
+        order = _record_columns(fields(next(iter(numbered_lines(path)))[1], _DPR)) or order
+    for number, raw in numbered_lines(path, skip):
+        if number == 1:
+            _require_columns(raw, path)
+        entry: Entry | BadRecord | None
+        try:
+            result = fields(raw, _DPR)
+            header = _record_columns(result) if number == 1 else None
+            if header is not None:
+                order, entry = header, None
+            else:
+                native, text, title = (result[column] for column in order)
+                entry = Entry(native, title, text)
+        except ValueError as error:
+            entry = _bad(path, f"line {number}", f"{error}{cut_off(raw)}")
+        yield Read(entry, number, len(raw))
+
+
+def _require_columns(raw: bytes, path: Path) -> None:
+    """Check a table's first line, if it is a header: words alone, one of which is a known column.
+
+    Raises:
+        UserError: It lacks columns; all of them are named.
+    """
+    names = raw.decode("utf-8", "replace").rstrip("\r\n").split("\t")
+    lacking = [name for name in _DPR if name not in names]
+    if 0 < len(lacking) < len(_DPR) and all(name.isidentifier() for name in names):
+        what = f"this table has no column {' and no column '.join(lacking)}, only {', '.join(names)}"
+        raise UserError(what, where=f"{path}, line 1", try_this=f"name its columns {', '.join(_DPR)}")
+
+
+def _record_columns(names: list[str]) -> list[int] | None:
+    """Where id, text and title stand, if these are the fields of a header."""
+    return [names.index(name) for name in _DPR] if sorted(names) == sorted(_DPR) else None
+
+
+def _json_lines(path: Path, skip: int, parse: Callable[[Record], Entry] | None = None) -> Iterator[Read]:
+    for number, raw in numbered_lines(path, skip):
+        entry: Entry | BadRecord | None
+        try:
+            if parse is _own_entry and not raw.strip():
+                yield Read(None, number, len(raw))
+                continue
+            value = _DECODER.decode(raw.decode("utf-8"))
+            if not isinstance(value, dict):
+                raise ValueError(f"a record must be an object, not {type(value).__name__}")
+            entry = (parse or _entry)(Record(value, path, f"line {number}"))
+            if b"\\u" in raw:
+                "".join(filter(None, entry)).encode("utf-8")
+        except BadRecord as error:
+            entry = error
+        except UnicodeEncodeError:
+            entry = _bad(path, f"line {number}", "half of a surrogate pair stands for a character")
+        except UnicodeDecodeError as error:
+            entry = _bad(path, f"line {number}", f"byte 0x{raw[error.start]:02x} is not UTF-8")
+        except (ValueError, RecursionError) as error:
+            what = f"this is not JSON: {error}" if raw.strip() else "the line is empty"
+            entry = _bad(path, f"line {number}", f"{what}{cut_off(raw) if raw.strip() else ''}")
+        yield Read(entry, number, len(raw))
+
+
+def _atlas(path: Path, skip: int) -> Iterator[Read]:
+    return _json_lines(path, skip, _section_entry)
+
+
+def _section_entry(record: Record) -> Entry:
+    return _entry(record, sections=True)
+
+
+def _entry(record: Record, sections: bool = False) -> Entry:
+    name = "id" if "id" in record.fields else "_id"
+    native = None if record.fields.get(name) is None else _identifier(record, name)
+    title, text = record.text("title", ""), record.text("text")
+    section = record.text("section", "") if sections else ""
+    return Entry(native, f"{title}: {section}" if section else title, text)
+
+
+def _beir(path: Path, skip: int) -> Iterator[Read]:
+    if is_parquet(path):
+        return _parquet(path, skip, _own_entry)
+    return _json_lines(path, skip, _own_entry)
+
+
+def _own_entry(record: Record) -> Entry:
+    """A passage that its id tells from others of equal text.
+
+    Raises:
+        BadRecord: It has no id or no text.
+    """
+    fields = record.fields
+    native, title, text = fields.get("_id"), fields.get("title", ""), fields.get("text")
+    if type(native) is type(title) is type(text) is str and "document_id" not in fields:
+        return Entry(native, title, text)
+    held = {meaning: next((name for name in names if fields.get(name) is not None), None) for meaning, names in _NAMES.items()}
+    if held["id"] is None or held["text"] is None:
+        lacking, names = next((meaning, _NAMES[meaning]) for meaning in ("id", "text") if held[meaning] is None)
+        raise record.problem(f"there is no {lacking}", names[0], f"one of the fields {', '.join(names)}")
+    native, title, text = _identifier(record, held["id"]), record.text("title", ""), record.text(held["text"])
+    if held["text"] == "contents" and not title:
+        # FlashRAG writes the title as the first line.
+        title, _, text = text.partition("\n")
+        title = title.strip('"')
+    document = None if held["document"] is None else _identifier(record, held["document"])
+    if document is None and held["text"] == "segment":
+        document = native.partition("#")[0]
+    return Entry(native, title, text, document)
+
+
+def _identifier(record: Record, name: str) -> str:
+    value = record.fields[name]
+    return str(value) if type(value) is int else record.text(name)
+
+
+def _parquet(path: Path, skip: int, entry: Callable[[Record], Entry] | None = None) -> Iterator[Read]:
+    import pyarrow.parquet as pq
+
+    with open_bytes(path) as source, _damage(path), pq.ParquetFile(source, pre_buffer=False) as file:
+        names = set(file.schema_arrow.names)
+        wanted = [name for name in dict.fromkeys(("title", *chain(*_NAMES.values()))) if name in names]
+        if entry is None and "text" not in names:
+            raise UserError(
+                f"this Parquet file has no column text, only {', '.join(sorted(names))}",
+                where=str(path),
+                try_this="rename the column that holds the passages",
+            )
+        if entry is None:
+            wanted = [name for name in wanted if name in ("id", "_id", "title", "text")]
+        groups, start = _groups_from(file, skip)
+        for batch in file.iter_batches(batch_size=PARQUET_ROWS, row_groups=groups, columns=wanted):
+            for row in batch.to_pylist():
+                start += 1
+                if start > skip:
+                    yield Read(_row(row, path, start, entry or _entry), start)
+
+
+def _groups_from(file: Any, skip: int) -> tuple[list[int], int]:
+    """The row groups that hold the rows behind the first `skip`, and how many rows stand before them."""
+    start = 0
+    for group in range(file.num_row_groups):
+        rows = file.metadata.row_group(group).num_rows
+        if start + rows > skip:
+            return list(range(group, file.num_row_groups)), start
+        start += rows
+    return [], start
+
+
+def _row(row: dict[str, Any], path: Path, number: int, entry: Callable[[Record], Entry]) -> Entry | BadRecord:
+    try:
+        return entry(Record(row, path, f"row {number}"))
+    except BadRecord as error:
+        return error
+
+
+@contextmanager
+def _damage(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except pa.ArrowInvalid as error:
+        raise UserError(
+            f"this Parquet file is damaged or cut off: {str(error).splitlines()[0]}", where=str(path), try_this="fetch it again"
+        ) from error
+
+
+def _bad(path: Path, position: str, what: str) -> BadRecord:
+    return BadRecord(what, where=f"{path}, {position}", try_this=_REPAIR)
+
+
+LAYOUTS: dict[str, Callable[[Path, int], Iterator[Read]]] = {
+    "dpr": _dpr,
+    "atlas": _atlas,
+    "jsonl": _json_lines,
+    "parquet": _parquet,
+    BEIR: _beir,
+}
+"""By name: from a file and a number of lines or rows to leave out to what follows."""

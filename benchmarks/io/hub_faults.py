@@ -1,0 +1,190 @@
+"""Calls to the hub: tried again if that may help, and one clear error if it does not."""
+
+from __future__ import annotations
+
+import errno
+import socket
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
+
+from benchmarks.core.errors import Broke, UserError
+
+T = TypeVar("T")
+
+TRIES = 5
+WAIT_S = 1.0
+"""Wait before the second try; doubled before each further one, unless the hub says how long (Retry-After)."""
+MOST_WAIT_S = 60.0
+PATIENCE_S = 20.0
+"""After so long no further try of what takes a moment where it works; transfers of files are taken up all the same."""
+CONNECT_S = 5.0
+"""How long a connection may take before the hub counts as unreachable."""
+KNOWN_S = 30.0
+"""How long it is remembered whether a hub could be reached."""
+
+_PASSING = {408, 429, 500, 502, 503, 504}
+_TRANSPORTS = {"httpx", "httpx2", "requests", "urllib3", "httpcore", "httpcore2"}
+"""Libraries that huggingface_hub has spoken HTTP with over its versions; their errors mean the connection."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What is asked for, as errors name it: a repository at a revision of a hub, and which of its files, if one."""
+
+    repository: str
+    revision: str
+    endpoint: str
+    file: str | None = None
+
+
+def ask(call: Callable[[], T], wanted: Wanted) -> T:
+    """What a call to the hub returns; tried again while it fails in ways that pass.
+
+    Raises:
+        UserError: There is no such thing, or access to it must be asked for.
+        Broke: The hub cannot be reached or fails, or the disk is full.
+    """
+    _require_connection(wanted)
+    began = time.monotonic()
+    for number in range(TRIES):
+        try:
+            return call()
+        except Exception as error:
+            late = wanted.file is None and time.monotonic() - began > PATIENCE_S
+            if number == TRIES - 1 or late or not _passes(error):
+                message = _message(error, wanted)
+                if message is None:
+                    raise
+                raise message from error
+            wait = min(_wait(error, number), MOST_WAIT_S)
+        time.sleep(wait)
+    raise AssertionError("the last try returns or raises")
+
+
+def behind_proxy() -> bool:
+    """Whether requests go to a proxy, which then finds the hub or does not."""
+    from urllib.request import getproxies
+
+    return bool({"http", "https", "all"} & set(getproxies()))
+
+
+_reached: dict[str, tuple[float, OSError | None]] = {}
+"""By endpoint: when it was last tried to be reached, and what stood in the way."""
+
+
+def _require_connection(wanted: Wanted) -> None:
+    """Stop where no connection comes about: the hub's own library would try for minutes, and say so each time."""
+    if behind_proxy():
+        return
+    when, problem = _reached.get(wanted.endpoint, (float("-inf"), None))
+    if time.monotonic() - when > KNOWN_S:
+        problem = _problem(wanted.endpoint)
+        _reached[wanted.endpoint] = (time.monotonic(), problem)
+    if problem is not None:
+        raise _unreachable(wanted, problem) from problem
+
+
+def _problem(endpoint: str) -> OSError | None:
+    try:
+        at = urlsplit(endpoint)
+        port = at.port or (80 if at.scheme == "http" else 443)
+    except ValueError as error:
+        return OSError(str(error))
+    for number in range(2):
+        try:
+            socket.create_connection((at.hostname or "", port), CONNECT_S).close()
+        except OSError as error:
+            problem = error
+            if isinstance(error, TimeoutError):
+                break
+            if number == 0:
+                time.sleep(WAIT_S)
+        else:
+            return None
+    return problem
+
+
+def _passes(error: BaseException) -> bool:
+    """Whether a second try may succeed."""
+    status = _status(error)
+    return status in _PASSING if status is not None else _is_connection(error)
+
+
+def _status(error: BaseException) -> int | None:
+    code = getattr(getattr(error, "response", None), "status_code", None)
+    return code if isinstance(code, int) else None
+
+
+def _is_connection(error: BaseException) -> bool:
+    if type(error).__module__.partition(".")[0] in _TRANSPORTS:
+        return True
+    # huggingface_hub hides a lost connection behind "not found in the cache", and a short answer in an OSError.
+    cause = error.__cause__
+    if cause is not None and type(error).__name__ == "LocalEntryNotFoundError":
+        return _passes(cause)
+    return "Consistency check failed" in str(error)
+
+
+def _wait(error: BaseException, number: int) -> float:
+    headers: Any = getattr(getattr(error, "response", None), "headers", {})
+    try:
+        return float(headers.get("Retry-After", ""))
+    except ValueError:
+        return WAIT_S * 2.0**number
+
+
+def _unreachable(wanted: Wanted, reason: object) -> Broke:
+    return Broke(
+        f"the hub cannot be reached for {wanted.file or wanted.repository}: {reason}",
+        where=f"{wanted.endpoint}/datasets/{wanted.repository}",
+        try_this="check the connection and HF_ENDPOINT; files that are here already need none (set path to them)",
+    )
+
+
+def _message(error: Exception, wanted: Wanted) -> UserError | None:
+    """The error to show, None for one that is not the hub's."""
+    repository, revision, file = wanted.repository, wanted.revision, wanted.file
+    kinds = {kind.__name__ for kind in type(error).__mro__}
+    page = f"{wanted.endpoint}/datasets/{repository}"
+    status = _status(error)
+    if "GatedRepoError" in kinds or status == 403:
+        return UserError(
+            f"access to {repository} must be asked for: it is gated",
+            where=page,
+            try_this="accept its terms on that page, then log in with `hf auth login`, or set HF_TOKEN",
+        )
+    if "RevisionNotFoundError" in kinds:
+        return UserError(f"{repository} has no revision {revision!r}", where=page, try_this="set revision to a commit, tag or branch")
+    if "RepositoryNotFoundError" in kinds or status == 401:
+        return UserError(
+            f"the hub has no data repository {repository!r}, or it is private",
+            where=page,
+            try_this="correct the id; for a private one log in with `hf auth login`, or set HF_TOKEN",
+        )
+    if "EntryNotFoundError" in kinds and "LocalEntryNotFoundError" not in kinds:
+        return UserError(f"{repository} has no file {file!r} at revision {revision}", where=page)
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return Broke(
+            f"the disk is full: {file or repository} could not be written",
+            where=error.filename or page,
+            try_this="make room there, or set HF_HOME to a folder on another disk",
+        )
+    if status == 429:
+        return Broke(
+            "the hub refuses further requests for now (429)",
+            where=page,
+            try_this="wait, or log in with `hf auth login`: known users are allowed more",
+        )
+    if status is not None:
+        return Broke(f"the hub fails with status {status}, after {TRIES} tries", where=page, try_this="try again later")
+    if _is_connection(error) or "OfflineModeIsEnabled" in kinds or "LocalEntryNotFoundError" in kinds:
+        reason = (str(error.__cause__ or error).strip() or type(error).__name__).splitlines()[0]
+        return _unreachable(wanted, reason)
+    if isinstance(error, OSError):
+        return Broke(f"{file or repository} could not be kept: {error.strerror or error}", where=error.filename or page)
+    if "HFValidationError" in kinds:
+        return UserError(f"{repository!r} is not the id of a repository: {str(error).splitlines()[0]}", where=page)
+    return None

@@ -1,0 +1,417 @@
+"""Judgments (qrels) and rankings (runs) in every layout that people have, read by one tolerant reader.
+
+| layout | a line or record |
+| --- | --- |
+| TREC | `qid 0 docid grade`, `qid Q0 docid rank score tag`; columns are separated by white space |
+| BEIR | `query-id TAB corpus-id TAB score` with a header, or the same three columns without one |
+| MS MARCO | qrels as TREC's; a run is `qid TAB pid TAB rank` |
+| table with a header | CSV, TSV, JSON Lines or Parquet whose columns have one of the names in `NAMES` |
+| JSON object | `{qid: {docid: number}}`, as pytrec_eval takes it and BEIR writes it |
+
+The layout is recognized by content: the first line that is neither blank nor a comment. A byte order mark, CRLF, blank lines,
+comments (lines that begin with `#`, as in trec_eval 10), gzip and members of zip archives are accepted. Ids are compared byte by
+byte; white space between columns is ASCII's, so an id may hold a no-break space.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from benchmarks.core.errors import UserError
+from benchmarks.io.files import open_bytes
+from benchmarks.io.records import encoding_mark, is_parquet, rows
+
+Kind = Literal["qrels", "run"]
+
+FORMS: Mapping[str, str] = {
+    "qrels": "qid 0 docid grade (TREC); or a header with query-id, corpus-id and score (BEIR)",
+    "run": "qid Q0 docid rank score tag (TREC); or qid, docid and rank (MS MARCO)",
+}
+"""What a file may hold, as remedies say it."""
+
+_QUESTION, _DOCUMENT, _VALUE, _RANK = "question", "document", "value", "rank"
+NAMES: Mapping[str, str] = {
+    **dict.fromkeys(("query-id", "query_id", "qid", "q_id", "query", "question_id", "topic", "topic_id"), _QUESTION),
+    **dict.fromkeys(("corpus-id", "corpus_id", "doc_id", "docid", "docno", "document_id", "pid", "passage_id", "doc"), _DOCUMENT),
+    **dict.fromkeys(("score", "relevance", "rel", "grade", "label", "judgment", "judgement", "sim"), _VALUE),
+    "rank": _RANK,
+}
+"""Names of columns, in lower case, and what they hold; other columns are ignored."""
+
+_WORDS = re.compile(r"[^ \t\n\r\f\v]+")
+_NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?")
+_RANKED = re.compile(r"\d{1,9}")
+_LARGEST = 3.4028234663852886e38
+"""Largest score: what a 32-bit float holds."""
+_LARGEST_GRADE = 1e9
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A judged or ranked document.
+
+    Attributes:
+        line: 1-based line, or row of a Parquet file.
+        question, document: Their ids.
+        value: The grade, or the score; of a run that has only ranks, minus the rank.
+        rank: The rank column, None where the layout has none.
+    """
+
+    line: int
+    question: str
+    document: str
+    value: float
+    rank: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """A line that cannot be read.
+
+    Attributes:
+        line: 1-based line.
+        code: A stable name for programs.
+        what, try_this: As in `UserError`.
+    """
+
+    line: int
+    code: str
+    what: str
+    try_this: str
+
+
+@dataclass
+class Reading:
+    """What was met while a file was read; complete once its entries are.
+
+    Attributes:
+        layout: The layout that was recognized, in words; "" before the first line.
+        comments: Lines that begin with `#`.
+    """
+
+    layout: str = ""
+    comments: int = 0
+
+
+class _Unreadable(Exception):
+    def __init__(self, what: str, code: str, try_this: str) -> None:
+        self.what, self.code, self.try_this = what, code, try_this
+        super().__init__(what)
+
+
+Parse = Callable[[str], tuple[str, str, str, str | None]]
+"""From a line to question, document, value and rank, as they are written."""
+
+
+def entries(lines: Iterable[tuple[int, str]], kind: Kind, reading: Reading) -> Iterator[Entry | Fault]:
+    """The entries of a text, and a fault in the place of each line that holds none.
+
+    Args:
+        lines: Lines with their numbers, without a byte order mark.
+        kind: What the file is read as.
+        reading: Receives the layout and what was skipped.
+    """
+    parse: Parse | None = None
+    numbered = iter(lines)
+    for number, line in numbered:
+        stripped = line.strip(" \t\r\n\f\v")
+        if not stripped:
+            continue
+        if stripped.startswith("#"):
+            reading.comments += 1
+            continue
+        if parse is None and stripped[0] in "{[":
+            yield from _json(number, line, numbered, kind, reading)
+            return
+        try:
+            if parse is None:
+                parse, header = _layout(stripped, kind, reading)
+                if header:
+                    continue
+            yield _entry(number, *parse(line), kind, reading)
+        except _Unreadable as error:
+            yield Fault(number, error.code, f"{error.what}{_of(reading)}", error.try_this)
+            if parse is None:
+                return
+
+
+def _of(reading: Reading) -> str:
+    return f" (read as {reading.layout})" if reading.layout else ""
+
+
+def _layout(line: str, kind: Kind, reading: Reading) -> tuple[Parse, bool]:
+    """How the lines of a file are taken apart, and whether its first one is a header."""
+    delimiter = "\t" if "\t" in line else "," if "," in line and len(_WORDS.findall(line)) < 3 else None
+    columns = _split(line, delimiter)
+    names = [column.strip().lower() for column in columns]
+    if any(name in NAMES for name in names) and not any(_NUMBER.fullmatch(name) for name in names):
+        reading.layout = f"{'BEIR' if 'corpus-id' in names else 'a table'} with the columns {', '.join(names)}"
+        return _by_name(names, delimiter, kind), True
+    count = len(_WORDS.findall(line))
+    # An id between two tabs may hold blanks, so three columns by tabs go before more by white space, but not TREC's own.
+    three = len(columns) == 3 and _NUMBER.fullmatch(columns[2].strip()) is not None and not re.match(r"[qQ]?0\s", columns[1])
+    if kind == "qrels" and count == 4 and not three:
+        reading.layout = "TREC qrels: qid 0 docid grade"
+        return _trec_qrels, False
+    if kind == "run" and count >= 6 and not three:
+        reading.layout = "a TREC run: qid Q0 docid rank score tag"
+        return _trec_run, False
+    if three or count == 3:
+        delimiter = delimiter if three else None
+        if kind == "qrels":
+            reading.layout = "BEIR without a header: qid, docid, grade"
+            return lambda text: (*_exactly(text, delimiter, 3), None), False
+        ranked = _RANKED.fullmatch(_split(line, delimiter)[2].strip()) is not None
+        reading.layout = f"{'an MS MARCO run: qid, docid, rank' if ranked else 'a run without ranks: qid, docid, score'}"
+        return (lambda text: _of_rank(text, delimiter)) if ranked else (lambda text: (*_exactly(text, delimiter, 3), None)), False
+    what = f"a line has {count} columns, which no layout of {'a run' if kind == 'run' else 'qrels'} has"
+    if kind == "qrels" and count >= 6:
+        what = "this is a line of a TREC run (6 columns), not of qrels; a run is named first"
+    elif kind == "run" and count == 4 and _NUMBER.fullmatch(_WORDS.findall(line)[3]):
+        what = "this is a line of TREC qrels (4 columns), not of a run"
+    raise _Unreadable(what, "not_trec", FORMS[kind])
+
+
+def _split(line: str, delimiter: str | None) -> list[str]:
+    if delimiter is None:
+        return _WORDS.findall(line)
+    line = line.rstrip("\r\n")
+    if delimiter == "\t":
+        return line.split("\t")
+    return next(csv.reader([line]), [])
+
+
+def _exactly(line: str, delimiter: str | None, count: int) -> tuple[str, str, str]:
+    columns = _split(line, delimiter)
+    if len(columns) != count:
+        raise _Unreadable(f"a line has {len(columns)} columns, not {count}", "not_trec", "the same columns in every line")
+    question, document, value = columns
+    return question, document, value.strip()
+
+
+def _of_rank(line: str, delimiter: str | None) -> tuple[str, str, str, str | None]:
+    question, document, rank = _exactly(line, delimiter, 3)
+    if not _RANKED.fullmatch(rank):
+        hint = "if the third column is a score, name the columns in a header: query-id, corpus-id, score"
+        raise _Unreadable(f"the rank {rank!r} is not a whole number", "not_trec_number", hint)
+    return question, document, f"-{rank}", rank
+
+
+def _trec_qrels(line: str) -> tuple[str, str, str, str | None]:
+    columns = _WORDS.findall(line)
+    if len(columns) != 4:
+        raise _Unreadable(f"a line has {len(columns)} columns, not 4", "not_trec", FORMS["qrels"])
+    return columns[0], columns[2], columns[3], None
+
+
+def _trec_run(line: str) -> tuple[str, str, str, str | None]:
+    columns = _WORDS.findall(line)
+    if len(columns) < 6:
+        raise _Unreadable(f"a line has {len(columns)} columns, not 6", "not_trec", FORMS["run"])
+    return columns[0], columns[2], columns[4], columns[3]
+
+
+def _by_name(names: Sequence[str], delimiter: str | None, kind: Kind) -> Parse:
+    at = _columns(names, kind)
+
+    def parse(line: str) -> tuple[str, str, str, str | None]:
+        columns = _split(line, delimiter)
+        if len(columns) != len(names):
+            raise _Unreadable(
+                f"a line has {len(columns)} columns, its header {len(names)}", "not_trec", f"the columns {', '.join(names)} in every line"
+            )
+        rank = columns[at[_RANK]].strip() if _RANK in at else None
+        value = columns[at[_VALUE]].strip() if _VALUE in at else f"-{rank}"
+        return columns[at[_QUESTION]], columns[at[_DOCUMENT]], value, rank
+
+    return parse
+
+
+def _columns(names: Iterable[str], kind: Kind) -> dict[str, int]:
+    """Where the columns stand that are read, by what they hold; of several names for one thing the first counts."""
+    at: dict[str, int] = {}
+    for place, name in enumerate(names):
+        meaning = NAMES.get(name.strip().lower())
+        if meaning is not None:
+            at.setdefault(meaning, place)
+    lacking = [what for what in (_QUESTION, _DOCUMENT) if what not in at]
+    if _VALUE not in at and (kind == "qrels" or _RANK not in at):
+        lacking.append("grade" if kind == "qrels" else "score")
+    if lacking:
+        what = f"no column holds the {' or the '.join(lacking)}: the columns are {', '.join(names)}"
+        raise _Unreadable(what, "not_trec", "name the columns query-id, corpus-id and score")
+    return at
+
+
+def _entry(line: int, question: str, document: str, value: str, rank: str | None, kind: Kind, reading: Reading) -> Entry:
+    if kind == "run" and rank is not None and not _RANKED.fullmatch(rank):
+        raise _Unreadable(f"the rank {rank!r} is not a whole number", "not_trec_number", "a whole rank and a finite score")
+    largest, what = (_LARGEST_GRADE, "grade") if kind == "qrels" else (_LARGEST, "score")
+    if not _NUMBER.fullmatch(value) or not abs(number := float(value)) <= largest:
+        raise _Unreadable(f"the {what} {value!r} is not a finite number", "not_trec_number", FORMS[kind])
+    if not question or not document:
+        raise _Unreadable("a line has no question id or no document id", "not_trec", FORMS[kind])
+    return Entry(line, question, document, number, None if rank is None else int(rank))
+
+
+def _json(number: int, line: str, rest: Iterator[tuple[int, str]], kind: Kind, reading: Reading) -> Iterator[Entry | Fault]:
+    """The entries of JSON: an object of objects, an array of rows, or a row per line."""
+    first: Any = None
+    with suppress(ValueError, RecursionError):
+        first = json.loads(line)
+    if not isinstance(first, dict) or all(isinstance(value, dict) for value in first.values()):
+        text = "\n".join((line.rstrip("\n"), *(other.rstrip("\n") for _, other in rest)))
+        yield from _whole(text, number, kind, reading)
+        return
+    reading.layout = f"JSON Lines with the fields {', '.join(first)}"
+    yield from _row(first, number, kind, reading)
+    for place, text in rest:
+        if text.strip():
+            try:
+                value = json.loads(text)
+            except (ValueError, RecursionError) as error:
+                yield Fault(place, "not_json", f"this is not JSON: {error}", "one object per line")
+            else:
+                yield from _row(value, place, kind, reading)
+
+
+def _whole(text: str, number: int, kind: Kind, reading: Reading) -> Iterator[Entry | Fault]:
+    reading.layout = "a JSON array of rows" if text.lstrip().startswith("[") else "a JSON object {qid: {docid: number}}"
+    try:
+        value = json.loads(text, object_pairs_hook=_once)
+    except (ValueError, RecursionError) as error:
+        at = number + error.lineno - 1 if isinstance(error, json.JSONDecodeError) else number
+        yield Fault(at, "not_json", f"this is not JSON: {error}", FORMS[kind])
+        return
+    if isinstance(value, list):
+        for row in value:
+            yield from _row(row, number, kind, reading)
+        return
+    for question, documents in value.items():
+        if not isinstance(documents, dict):
+            yield Fault(number, "not_trec", f"question {question!r} has no object of documents{_of(reading)}", "{qid: {docid: number}}")
+            continue
+        for document, grade in documents.items():
+            yield from _checked(number, question, document, grade, None, kind, reading)
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    result = dict(pairs)
+    if len(result) < len(pairs):
+        seen: set[str] = set()
+        twice = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
+        raise ValueError(f"the key {twice!r} stands twice in one object")
+    return result
+
+
+def _row(row: Any, line: int, kind: Kind, reading: Reading) -> Iterator[Entry | Fault]:
+    if not isinstance(row, dict):
+        yield Fault(line, "not_trec", f"a row is no object{_of(reading)}", "one object per line")
+        return
+    try:
+        names = list(row)
+        at = {meaning: names[place] for meaning, place in _columns(names, kind).items()}
+    except _Unreadable as error:
+        yield Fault(line, error.code, f"{error.what}{_of(reading)}", error.try_this)
+        return
+    rank = row[at[_RANK]] if _RANK in at else None
+    value = row[at[_VALUE]] if _VALUE in at else -rank if type(rank) is int else None
+    yield from _checked(line, row[at[_QUESTION]], row[at[_DOCUMENT]], value, rank, kind, reading)
+
+
+def _checked(line: int, question: Any, document: Any, value: Any, rank: Any, kind: Kind, reading: Reading) -> Iterator[Entry | Fault]:
+    ids = [str(item) if type(item) is int else item for item in (question, document)]
+    number = value if type(value) in (int, float) and math.isfinite(value) else value if isinstance(value, str) else None
+    try:
+        if not all(isinstance(item, str) for item in ids):
+            raise _Unreadable("an id is neither a text nor a whole number", "not_trec", FORMS[kind])
+        if number is None:
+            what = "grade" if kind == "qrels" else "score"
+            raise _Unreadable(f"the {what} {value!r} is not a finite number", "not_trec_number", FORMS[kind])
+        text = number if isinstance(number, str) else repr(float(number))
+        yield _entry(line, ids[0], ids[1], text, None if rank is None else str(rank), kind, reading)
+    except _Unreadable as error:
+        yield Fault(line, error.code, f"{error.what}{_of(reading)}", error.try_this)
+
+
+@dataclass(frozen=True)
+class Table:
+    """The entries of a file by question.
+
+    Attributes:
+        path: The file.
+        values: By question, the grade or score of each document, in the file's order.
+        reading: The layout that was recognized, and what was skipped.
+    """
+
+    path: Path
+    values: Mapping[str, Mapping[str, float]]
+    reading: Reading = field(compare=False)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a reader of numbers should know of the file, in sentences."""
+        comments = self.reading.comments
+        return (f"{self.path.name}: {comments} lines that begin with # were skipped as comments",) if comments else ()
+
+
+def read_table(path: Path, kind: Kind) -> Table:
+    """Read qrels or a run.
+
+    Raises:
+        UserError: The file cannot be read, or a line of it; names the line and the layout that was recognized.
+    """
+    reading = Reading()
+    values: dict[str, dict[str, float]] = {}
+    ranks: dict[str, int] = {}
+    found = _of_parquet(path, kind, reading) if is_parquet(path) else entries(_text_lines(path), kind, reading)
+    for item in found:
+        if isinstance(item, Fault):
+            raise UserError(item.what, where=f"{path}:{item.line}", try_this=item.try_this)
+        documents = values.setdefault(item.question, {})
+        if item.document in documents:
+            what = f"document {item.document!r} is listed twice for question {item.question!r}"
+            raise UserError(what, where=f"{path}:{item.line}", try_this="keep one of the lines")
+        documents[item.document] = item.value
+        if item.rank is not None:
+            ranks[item.question] = min(item.rank, ranks.get(item.question, item.rank))
+    if not values:
+        raise UserError("the file holds no line of data", where=str(path), try_this=FORMS[kind])
+    _require_ranks(path, ranks, reading)
+    return Table(path, values, reading)
+
+
+def _require_ranks(path: Path, ranks: Mapping[str, int], reading: Reading) -> None:
+    """Check that what was taken for ranks begins at 0 or 1: a run of whole scores looks the same."""
+    late = next((question for question, first in ranks.items() if first > 1), None) if reading.layout.startswith("an MS MARCO") else None
+    if late is not None:
+        raise UserError(
+            f"the third column was read as a rank, and question {late!r} has none below {ranks[late]}",
+            where=str(path),
+            try_this="if it is a score, name the columns in a header: query-id, corpus-id, score",
+        )
+
+
+def _of_parquet(path: Path, kind: Kind, reading: Reading) -> Iterator[Entry | Fault]:
+    for number, row in enumerate(rows(path), 1):
+        reading.layout = reading.layout or f"Parquet with the columns {', '.join(row)}"
+        yield from _row(row, number, kind, reading)
+
+
+def _text_lines(path: Path) -> Iterator[tuple[int, str]]:
+    with open_bytes(path) as source:
+        skip = encoding_mark(source.read(4), path)
+        source.seek(0)
+        source.read(skip)
+        for number, raw in enumerate(source, 1):
+            if b"\0" in raw:
+                raise UserError("a line holds a NUL byte", where=f"{path}:{number}", try_this="save the file as UTF-8 text")
+            yield number, raw.decode("utf-8", "surrogateescape")

@@ -1,0 +1,380 @@
+"""The prompts of methods and judges: templates as text files in one format.
+
+A file is text with the placeholders of `string.Template` (`$question`; a dollar sign is written `$$`), in parts with a
+line `---` between them. The first line of a part states what the part is:
+
+    system | user | assistant   a message; parts of one role that follow each other are one message
+    user each                   the same, repeated for every passage (`assistant each` likewise)
+    or                          another wording of the part above
+    text                        a piece of a prompt without a chat format; every piece is tokenized by itself
+    options                     in the first part only: YAML with the fields of `Options`
+
+If no part states a role, the file holds the user's message, or the system's message and the user's. Text that is put in
+is never searched for placeholders. A user's own file replaces a template that ships (`Shipped`) if it has the same
+placeholders.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache
+from importlib.resources import files
+from itertools import groupby
+from pathlib import Path
+from string import Template
+from typing import Any, Literal, get_args
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from benchmarks.core.errors import UserError
+from benchmarks.core.fingerprint import content_hash
+
+Messages = list[dict[str, str]]
+Role = Literal["system", "user", "assistant", "text"]
+ROLES: tuple[str, ...] = get_args(Role)
+EACH, OR, OPTIONS = "each", "or", "options"
+_DIVIDER = re.compile(r"\n---[ \t]*\n")
+_FORMAT = "begin each part with a line system, user, assistant or text"
+
+
+class Options(BaseModel):
+    """How a prompt is rendered and continued, as far as the template decides it."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    bos: Literal["tokenizer", "none"] = Field(
+        "tokenizer", description="special tokens before the text: those that the tokenizer adds, unless the text has them, or none"
+    )
+    whitespace: Literal["strip", "keep"] = Field(
+        "strip",
+        description="strip: a message's template loses white space at its ends, and its parts are joined by a line break; "
+        "keep: every character counts, and nothing is put between parts. Parts `text` are always kept",
+    )
+    stop: tuple[str, ...] = Field((), description="texts at which a reply ends")
+    max_tokens: int | None = Field(None, ge=1, description="longest reply in tokens")
+
+
+BY_DEFAULT = Options.model_validate({})
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One part of a template.
+
+    Attributes:
+        role: Whose message it belongs to, or `text`.
+        text: The template.
+        each: Whether it is repeated for every passage.
+        others: Further wordings of it.
+    """
+
+    role: str
+    text: str
+    each: bool = False
+    others: tuple[str, ...] = ()
+
+    @property
+    def placeholders(self) -> frozenset[str]:
+        """Names of what is put in."""
+        return frozenset(name for text in (self.text, *self.others) for name in Template(text).get_identifiers())
+
+    def fill(self, values: Mapping[str, object]) -> str:
+        """Return the text with values in place of the placeholders."""
+        return Template(self.text).substitute(values)
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """A template.
+
+    Attributes:
+        source: The text that it was read from.
+        parts: Its parts, in order.
+        options: Its options.
+    """
+
+    source: str = field(repr=False)
+    parts: tuple[Part, ...]
+    options: Options = BY_DEFAULT
+
+    @property
+    def hash(self) -> str:
+        """Hash of the source: another text is another prompt."""
+        return content_hash([self.source])
+
+    @property
+    def placeholders(self) -> frozenset[str]:
+        """Names of all that is put in."""
+        return frozenset().union(*(part.placeholders for part in self.parts))
+
+    @property
+    def system(self) -> str:
+        """Template of the system message, "" if there is none."""
+        return self._template("system")
+
+    @property
+    def user(self) -> str:
+        """Template of the user's message, "" if there is none."""
+        return self._template("user")
+
+    def _template(self, role: str) -> str:
+        return "\n".join(part.text for part in self.parts if part.role == role).strip()
+
+    @property
+    def texts(self) -> list[str]:
+        """Templates of the parts, without white space at their ends."""
+        return [part.text.strip() for part in self.parts]
+
+    @property
+    def wordings(self) -> int:
+        """Number of wordings."""
+        return 1 + max(len(part.others) for part in self.parts)
+
+    def worded(self, number: int) -> Prompt:
+        """Return the prompt in one of its wordings, counted from 0."""
+        parts = tuple(replace(part, text=(part.text, *part.others)[number], others=()) if part.others else part for part in self.parts)
+        return replace(self, parts=parts)
+
+    def messages(self, each: Sequence[Mapping[str, object]] = (), /, **values: object) -> Messages:
+        """Return the conversation; a message whose template is empty is left out.
+
+        Args:
+            each: Values for the parts that are repeated, one mapping per passage.
+            values: Values for all parts.
+        """
+        turns: list[tuple[str, list[tuple[str, Mapping[str, object]]]]] = []
+        for repeated, group in groupby(self.parts, key=lambda part: part.each):
+            block = list(group)
+            for own in each if repeated else [{}]:
+                for part in block:
+                    if not turns or turns[-1][0] != part.role:
+                        turns.append((part.role, []))
+                    turns[-1][1].append((part.text, {**values, **own}))
+        filled = ((role, self._joined(pieces)) for role, pieces in turns if any(text.strip() for text, _ in pieces))
+        return [{"role": role, "content": content} for role, content in filled]
+
+    def _joined(self, pieces: Sequence[tuple[str, Mapping[str, object]]]) -> str:
+        texts, mark = [text for text, _ in pieces], ""
+        if self.options.whitespace == "strip":  # before anything is put in: what is put in keeps its white space
+            texts[0], mark = texts[0].lstrip(), "\n"
+            texts[-1] = texts[-1].rstrip()
+        return mark.join(Template(text).substitute(own) for text, (_, own) in zip(texts, pieces, strict=True))
+
+    def pair(self, **values: object) -> tuple[str, str]:
+        """Return system and user message, "" for one that is missing."""
+        contents = {message["role"]: message["content"] for message in self.messages(**values)}
+        return contents.get("system", ""), contents.get("user", "")
+
+    def frame_ids(self, tokenizer: Any) -> list[int]:
+        """Return the token ids that stand in every prompt of `text` parts, whatever is put in."""
+        fixed = [ids for part in self.parts if not part.placeholders for ids in encoded(tokenizer, [part.text])]
+        return _join(beginning(tokenizer) if self.options.bos == "tokenizer" else [], fixed)
+
+    def token_ids(
+        self, tokenizer: Any, rows: Sequence[Mapping[str, object]], room: int | None = None, cut: str = "passage"
+    ) -> list[list[int]]:
+        """Return the token ids of a prompt of `text` parts, for each of some rows of values.
+
+        Every part is tokenized by itself, so that its ends are token boundaries whatever stands next to it.
+
+        Args:
+            tokenizer: A `transformers` tokenizer.
+            rows: Values of the placeholders.
+            room: Longest prompt in tokens. A longer one loses the end of what holds `$cut`.
+            cut: The placeholder whose part may be cut.
+        """
+        columns = [
+            encoded(tokenizer, [part.fill(row) for row in rows]) if part.placeholders else encoded(tokenizer, [part.text]) * len(rows)
+            for part in self.parts
+        ]
+        begin = beginning(tokenizer) if self.options.bos == "tokenizer" else []
+        results = []
+        for pieces in zip(*columns, strict=True):
+            excess = 0 if room is None else max(0, len(_join(begin, pieces)) - room)
+            short = [
+                ids[: max(0, len(ids) - excess)] if cut in part.placeholders else ids for part, ids in zip(self.parts, pieces, strict=True)
+            ]
+            results.append(_join(begin, short))
+        return results
+
+
+def encoded(tokenizer: Any, texts: Sequence[str]) -> list[list[int]]:
+    """Return token ids without special tokens."""
+    if hasattr(tokenizer, "deprecation_warnings"):  # a text that is too long is cut by whoever asks
+        tokenizer.deprecation_warnings["sequence-length-is-longer-than-the-specified-maximum"] = True
+    return [list(ids) for ids in tokenizer(list(texts), add_special_tokens=False)["input_ids"]] if texts else []
+
+
+def beginning(tokenizer: Any) -> list[int]:
+    """Return the special tokens that a tokenizer puts before a text (its BOS, if it adds one)."""
+    plain, whole = encoded(tokenizer, ["a"])[0], list(tokenizer("a")["input_ids"])
+    return whole[: next((at for at in range(len(whole)) if whole[at : at + len(plain)] == plain), 0)]
+
+
+def _join(begin: Sequence[int], pieces: Iterable[Sequence[int]]) -> list[int]:
+    ids = [number for piece in pieces for number in piece]
+    return ids if ids[: len(begin)] == list(begin) else [*begin, *ids]
+
+
+def parse(text: str, where: str) -> Prompt:
+    """Read a template.
+
+    Args:
+        text: In the format above.
+        where: What messages call it.
+
+    Raises:
+        UserError: A part does not state a role, an option is wrong, or a dollar sign stands alone.
+    """
+    blocks = _DIVIDER.split(text)
+    heads = [_head(block) for block in blocks]
+    if not any(heads):
+        if len(blocks) > 2:
+            raise UserError(f"the prompt template has {len(blocks)} parts, of which none states its role", where=where, try_this=_FORMAT)
+        parts = [Part(role, block) for role, block in zip(("system", "user")[-len(blocks) :], blocks, strict=True)]
+        return _checked(Prompt(text, tuple(parts)), where)
+    options, parts = BY_DEFAULT, []
+    for number, (head, block) in enumerate(zip(heads, blocks, strict=True)):
+        body = block.partition("\n")[2]
+        if head is None or (head[0] == OPTIONS and number) or (head[0] == OR and not parts):
+            raise UserError(f"part {number + 1} of the prompt template begins with {block[:40].strip()!r}", where=where, try_this=_FORMAT)
+        if head[0] == OPTIONS:
+            options = _options(body, where)
+        elif head[0] == OR:
+            parts[-1] = replace(parts[-1], others=(*parts[-1].others, body))
+        else:
+            parts.append(Part(head[0], body, EACH in head))
+    return _checked(Prompt(text, tuple(parts), options), where)
+
+
+def _head(block: str) -> list[str] | None:
+    """The words with which a part states what it is; None if it does not."""
+    words = block.partition("\n")[0].split()
+    known = words[1:] in ([], [EACH]) if words and words[0] in ROLES[:3] else words in (["text"], [OR], [OPTIONS])
+    return words if known else None
+
+
+def _options(text: str, where: str) -> Options:
+    try:
+        return Options.model_validate(yaml.safe_load(text) or {})
+    except (yaml.YAMLError, ValidationError) as error:
+        known = ", ".join(Options.model_fields)
+        raise UserError(f"the options of the prompt template cannot be read: {error}", where=where, try_this=f"known are {known}") from None
+
+
+def _checked(prompt: Prompt, where: str) -> Prompt:
+    texts = [text for part in prompt.parts for text in (part.text, *part.others)]
+    if not all(Template(text).is_valid() for text in texts):
+        raise UserError("the prompt template holds a lone dollar sign", where=where, try_this="write it $$")
+    if not any(text.strip() for text in texts):
+        raise UserError("the prompt template holds no text", where=where, try_this=_FORMAT)
+    if len({part.role == "text" for part in prompt.parts}) > 1:
+        raise UserError("the prompt template has both messages and parts `text`", where=where, try_this="parts of one kind")
+    if len({len(part.others) for part in prompt.parts if part.others}) > 1:
+        raise UserError("parts of the prompt template have different numbers of wordings", where=where, try_this="as many for each")
+    return prompt
+
+
+@dataclass(frozen=True)
+class Shipped:
+    """A template that ships, and what a user's own file in its place may hold.
+
+    Attributes:
+        home: The package, or the folder, whose folder `templates` holds it.
+        name: Its path there, without `.txt`.
+        optional: Placeholders that a user's own file may hold or leave out. It must hold all others of the shipped
+            template, and may hold none besides.
+        each: Placeholders that are put in once per passage.
+        follows: Options, beside `whitespace`, that whoever asks with it follows. Others are refused.
+    """
+
+    home: str | Path
+    name: str
+    optional: frozenset[str] = frozenset()
+    each: frozenset[str] = frozenset()
+    follows: frozenset[str] = frozenset()
+
+    def load(self, path: str | Path | None = None) -> Prompt:
+        """Return the template: the one that ships, or a user's own file in its place.
+
+        Raises:
+            UserError: The file cannot be read, is no template, has other placeholders, or parts or options that have no
+                effect here.
+        """
+        return _shipped(self.home, self.name) if path is None else self.check(read(path), str(path))
+
+    def check(self, prompt: Prompt, where: str) -> Prompt:
+        """Return a prompt that can take the place of the one that ships.
+
+        Raises:
+            UserError: It cannot.
+        """
+        ours = _shipped(self.home, self.name)
+        known = ours.placeholders | self.optional
+        try_this = f"use {', '.join(f'${name}' for name in sorted(known)) or 'no placeholder'}, and $$ for a dollar sign"
+        if unknown := prompt.placeholders - known:
+            raise UserError(f"the prompt template holds the unknown placeholder {min(unknown)!r}", where=where, try_this=try_this)
+        if missing := ours.placeholders - self.optional - prompt.placeholders:
+            raise UserError(f"the prompt template lacks ${min(missing)}", where=where, try_this=try_this)
+        if outside := frozenset().union(*(part.placeholders for part in prompt.parts if not part.each)) & self.each:
+            raise UserError(
+                f"${min(outside)} stands in a part that is not repeated for every passage", where=where, try_this="user each, for example"
+            )
+        for kind, has in _KINDS.items():
+            if has(prompt) and not has(ours):
+                raise UserError(f"the prompt template has {kind}, which have no effect here", where=where, try_this="leave them out")
+        if ignored := prompt.options.model_fields_set - {"whitespace"} - self.follows:
+            raise UserError(f"the option {min(ignored)!r} of the template has no effect here", where=where, try_this="leave it out")
+        if (ours.parts[0].role == "text") != (prompt.parts[0].role == "text"):
+            wanted = "parts `text`" if ours.parts[0].role == "text" else "messages"
+            raise UserError(f"the prompt template must be made of {wanted}", where=where, try_this=_FORMAT)
+        return prompt
+
+    def load_from(self, folder: str | Path | None) -> Prompt:
+        """Return the template of a user's folder, or the one that ships if the folder does not have it.
+
+        Raises:
+            UserError: There is no such folder, or as of `load`.
+        """
+        if folder is None:
+            return self.load()
+        own = Path(folder).expanduser()
+        if not own.is_dir():
+            raise UserError("there is no such folder of prompts", where=str(own))
+        file = own / f"{self.name.rpartition('/')[2]}.txt"
+        return self.load(file if file.exists() else None)
+
+
+_KINDS = {
+    "parts `each`": lambda prompt: any(part.each for part in prompt.parts),
+    "turns of an assistant": lambda prompt: any(part.role == "assistant" for part in prompt.parts),
+    "several wordings": lambda prompt: prompt.wordings > 1,
+}
+
+
+def shipped(home: str | Path, *names: str, **options: Iterable[str]) -> dict[str, Shipped]:
+    """Return the templates of a package or folder by name; `options` are fields of `Shipped` that all share."""
+    shared = {name: frozenset(values) for name, values in options.items()}
+    return {name.rpartition("/")[2]: Shipped(home, name, **shared) for name in names}
+
+
+@cache
+def _shipped(home: str | Path, name: str) -> Prompt:
+    folder = files(home) if isinstance(home, str) else home
+    return parse((folder / "templates" / f"{name}.txt").read_text("utf-8"), f"{name}.txt")
+
+
+def read(path: str | Path) -> Prompt:
+    """Read a template file; `~` is the home folder.
+
+    Raises:
+        UserError: The file cannot be read, or as of `parse`.
+    """
+    try:
+        text = Path(path).expanduser().read_text("utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"the prompt template cannot be read: {error}", where=str(path)) from None
+    return parse(text, str(path))

@@ -1,0 +1,178 @@
+"""What must be there before an experiment can run: packages, keys, weights, options, devices and disk.
+
+A run stops at the first thing that is missing; a plan lists all of them (`ragmeter/plan`).
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from benchmarks.core.errors import MissingPackage, UserError
+from judges.judge import JUDGES
+from methods.models.weights import MissingWeights, missing_weights
+from methods.registry import require_extra
+from methods.work import Needs
+from ragmeter.experiment import Experiment, candidate_retriever
+from ragmeter.runner.tasks import MINIMUM_FREE_BYTES, require_device
+from ragmeter.trainings import TrainingPlan
+from results.store.store import Store
+
+
+class MissingSpace(UserError):
+    """The disk is too full."""
+
+
+def to_train(trainings: Sequence[TrainingPlan], store: Store) -> list[TrainingPlan]:
+    """Return the trainings that lack a checkpoint."""
+    return [plan for plan in trainings if plan.trained(store.folder) != plan.stages]
+
+
+def homes_of(trainings: Sequence[TrainingPlan], store: Store) -> Mapping[Path, TrainingPlan]:
+    """Return trainings by the folder of their checkpoints."""
+    return {plan.folder(store.folder).absolute(): plan for plan in trainings}
+
+
+def training_of(model: str, homes: Mapping[Path, TrainingPlan]) -> TrainingPlan | None:
+    """Return the training whose checkpoint a folder is, or will be: a stage's folder, or a tower's in it."""
+    path = Path(model).expanduser().absolute()
+    return next(filter(None, map(homes.get, (path, *path.parents[:2]))), None)
+
+
+def checks(experiment: Experiment | None, trainings: Sequence[TrainingPlan], store: Store) -> Iterator[tuple[str, Callable[[], object]]]:
+    """Yield what may raise a `UserError` before anything runs, with the name of the row that it concerns.
+
+    Args:
+        experiment: None for trainings alone.
+        trainings: All trainings of it.
+        store: Where their checkpoints are.
+    """
+    left, homes = to_train(trainings, store), homes_of(trainings, store)
+    for plan in left:
+        yield plan.name, partial(require_extra, plan.entry.extra, f"training {plan.name}")
+        # What a checkpoint of another training must say cannot be checked before it is there.
+        if not plan.needs:
+            yield plan.name, partial(plan.entry.preflight, plan.config)
+    if experiment is None:
+        return
+    waiting = {(plan.name, plan.config.seed) for plan in left}
+    for method in experiment.methods:
+        waits = any((plan.name, plan.config.seed) in waiting for plan in method.needs)
+        for part in method.components:
+            later = waits and (part.needs is None or any(training_of(item.model, homes) for item in part.needs.checkpoints))
+            yield method.name, partial(require_extra, part.entry.extra, part.id) if later else part.preflight
+    for benchmark in experiment.benchmarks:
+        if (retriever := candidate_retriever(benchmark.setting)) is not None:
+            yield f"setting {benchmark.setting}", retriever.preflight
+    for judge in experiment.judges:
+        yield f"judge {judge.judge}", judge.judge.config.preflight
+
+
+def preflight(experiment: Experiment, store: Store, device: str | None = None) -> None:
+    """Check what can be checked before a run starts.
+
+    Raises:
+        UserError: Something is missing; the message says how to get it.
+    """
+    for _, check in checks(experiment, experiment.trainings, store):
+        check()
+    require_device(device)
+    require_disk(store)
+
+
+def require_disk(store: Store, needed: float = 0.0) -> None:
+    """Check the free space of the store's disk.
+
+    Raises:
+        MissingSpace: There is less than is needed, or less than every run needs.
+    """
+    folder = next(item for item in (store.folder.absolute(), *store.folder.absolute().parents) if item.exists())
+    free, wanted = shutil.disk_usage(folder).free, max(float(MINIMUM_FREE_BYTES), needed)
+    if free < wanted:
+        raise MissingSpace(
+            f"{wanted / 1e9:,.1f} GB may be needed on the store's disk, and {free / 1e9:,.1f} GB are free",
+            where=str(store.folder),
+            try_this="free some space, or choose another disk with --store FOLDER",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """Something that must be there and is not.
+
+    Attributes:
+        kind: data, key, package, model, disk or other.
+        needed_by: Rows that need it.
+    """
+
+    kind: str
+    what: str
+    where: str | None
+    remedy: str | None
+    needed_by: tuple[str, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as a JSON object."""
+        return {"kind": self.kind, "what": self.what, "where": self.where, "try": self.remedy, "needed_by": list(self.needed_by)}
+
+
+def needs_of(experiment: Experiment | None, trainings: Sequence[TrainingPlan]) -> Iterator[tuple[str, Needs]]:
+    """Yield what trainings, methods, settings and judges need, each with its name."""
+    for plan in trainings:
+        yield plan.name, plan.models or Needs()
+        if plan.config.wanted_judge is not None:
+            name, value = plan.config.wanted_judge
+            yield plan.name, JUDGES.get(name).config.model_validate(value).needs
+    if experiment is None:
+        return
+    for method in experiment.methods:
+        yield from ((method.name, part.needs or Needs()) for part in method.components)
+    for benchmark in experiment.benchmarks:
+        if (part := candidate_retriever(benchmark.setting)) is not None:
+            yield f"setting {benchmark.setting}", part.needs or Needs()
+    yield from ((str(judge.judge), judge.judge.config.needs) for judge in experiment.judges)
+
+
+def all_missing(
+    experiment: Experiment | None, trainings: Sequence[TrainingPlan], store: Store, absent: Mapping[str, Sequence[UserError]], disk: float
+) -> tuple[Missing, ...]:
+    """Return everything that is missing, each thing once.
+
+    Args:
+        experiment: None for trainings alone.
+        trainings: All trainings of it.
+        store: Where results and checkpoints go.
+        absent: Data files that are not here, by who needs them.
+        disk: Bytes that may be needed.
+    """
+    found: list[tuple[str, str, UserError]] = [("data", who, error) for who, errors in absent.items() for error in errors]
+    homes = homes_of(trainings, store)
+    needs = list(needs_of(experiment, to_train(trainings, store)))
+    required: list[tuple[str, Callable[[], object]]] = [(who, chat.key) for who, need in needs for chat in need.endpoints]
+    required += [*checks(experiment, trainings, store), ("the whole", partial(require_disk, store, disk))]
+    for who, check in required:
+        try:
+            check()
+        except MissingWeights:
+            pass  # listed below, for each model
+        except UserError as refusal:
+            found.append((_kind(refusal), who, refusal))
+    local = [(who, item) for who, need in needs for item in need.checkpoints if training_of(item.model, homes) is None]
+    for who, item in local:
+        if (absence := missing_weights(item)) is not None:
+            found.append(("model", who, absence))
+    merged: dict[tuple[str, str, str | None], Missing] = {}
+    for kind, who, error in found:
+        key = (kind, error.what, error.try_this)
+        before = merged[key].needed_by if key in merged else ()
+        merged[key] = Missing(kind, error.what, error.where, error.try_this, tuple(dict.fromkeys((*before, who))))
+    return tuple(merged.values())
+
+
+def _kind(error: UserError) -> str:
+    kinds = {MissingPackage: "package", MissingSpace: "disk"}
+    return kinds.get(type(error), "key" if error.where == "key_variable" else "other")

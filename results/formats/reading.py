@@ -1,0 +1,193 @@
+"""Read prediction files record by record, each with its line: JSON Lines, and files that are one JSON value.
+
+What is no record becomes a finding. A format (`results.formats.evaluators`, `results.formats.predictions`) makes rows of records.
+"""
+
+from __future__ import annotations
+
+import json
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import accumulate
+from typing import Any, BinaryIO
+
+from results.offered import Limits
+from results.submission import Findings, shown
+from results.submission.rows import DECODER, Bad, Row, RowReader, check_value, lines, prediction_of, read_json, too_deep, wrong
+
+Record = tuple[int, Any]
+"""A line and the JSON value that begins there."""
+
+
+def rows_of(records: Iterable[Record], make: Callable[[Any], Mapping[str, Any]], findings: Findings, limits: Limits) -> Iterator[Row]:
+    """A row of each record; what is none becomes a finding."""
+    for line, value in records:
+        try:
+            check_value(value, limits)
+            yield Row(line, prediction_of(make(value), limits))
+        except Bad as bad:
+            note(bad, line, findings)
+
+
+def note(bad: Bad, line: int, findings: Findings) -> None:
+    """Add a refused record to the findings."""
+    findings.add(bad.code, bad.what, bad.detail, line=line, try_this=bad.try_this)
+
+
+def json_lines(source: BinaryIO, findings: Findings, limits: Limits) -> Iterator[Record]:
+    """Yield the records of JSON Lines."""
+    for line in lines(source, findings, limits, 2 * limits.rows):
+        try:
+            yield line.number, read_json(line.text, limits)
+        except Bad as bad:
+            note(bad, line.number, findings)
+
+
+def lenient_decoder(findings: Findings) -> json.JSONDecoder:
+    """Return a decoder that reads what Python's `json` reads, of repeated keys the last; a strict one if findings are."""
+    if findings.strict:
+        return DECODER
+
+    def pairs(items: list[tuple[str, Any]]) -> dict[str, Any]:
+        result = dict(items)
+        if len(result) < len(items):
+            findings.lenient("duplicate_key", "a key occurs twice; the script takes the last")
+        return result
+
+    return json.JSONDecoder(object_pairs_hook=pairs)
+
+
+class Document:
+    """A file that is one JSON value, read member by member, so that each has its line."""
+
+    def __init__(self, source: BinaryIO, findings: Findings, limits: Limits) -> None:
+        self._limits = limits
+        parts: list[str] = []
+        for line in lines(source, findings, replace(limits, line_bytes=limits.file_bytes), limits.file_bytes):
+            parts += [""] * (line.number - 1 - len(parts))
+            parts.append(line.text)
+        self.text = "\n".join(parts)
+        self._ends = list(accumulate(len(part) + 1 for part in parts))
+
+    def line(self, at: int) -> int:
+        """The 1-based line of a character."""
+        return bisect_right(self._ends, at) + 1
+
+    def members(self, at: int = 0, decoder: json.JSONDecoder = DECODER) -> Iterator[tuple[str, Any, int, int]]:
+        """Key, value, and where both begin, of each member of the object that begins there.
+
+        Raises:
+            At: What is there is no object, or breaks off.
+        """
+        begun, (at, more) = at, self._opened(at, "{}")
+        while more:
+            key, end = self._value(at, DECODER)
+            if not isinstance(key, str):
+                raise self._broken(at, "a key is a text in quotes")
+            start = self._mark(end, ":")
+            value, end = self._value(start, decoder)
+            yield key, value, at, start
+            at, more = self._next(end, "}")
+        if not begun:
+            self._ended(at + 1)
+
+    def elements(self) -> Iterator[Record]:
+        """Line and value of each element of the array that the file is.
+
+        Raises:
+            At: It is none, or breaks off.
+        """
+        at, more = self._opened(0, "[]")
+        while more:
+            value, end = self._value(at, DECODER)
+            yield self.line(at), value
+            at, more = self._next(end, "]")
+        self._ended(at + 1)
+
+    def _ended(self, at: int) -> None:
+        at = self._blank(at)
+        if at < len(self.text):
+            raise self._broken(at, "the file should end")
+
+    def _opened(self, at: int, brackets: str) -> tuple[int, bool]:
+        at = self._mark(at, brackets[0])
+        return at, self.text[at : at + 1] != brackets[1]
+
+    def _next(self, end: int, closing: str) -> tuple[int, bool]:
+        at = self._blank(end)
+        if self.text[at : at + 1] == closing:
+            return at, False
+        return self._mark(at, ","), True
+
+    def _mark(self, at: int, wanted: str) -> int:
+        at = self._blank(at)
+        if self.text[at : at + 1] != wanted:
+            raise self._broken(at, f"{wanted!r} is expected")
+        return self._blank(at + 1)
+
+    def _blank(self, at: int) -> int:
+        while self.text[at : at + 1] in (" ", "\t", "\n", "\r"):
+            at += 1
+        return at
+
+    def _value(self, at: int, decoder: json.JSONDecoder) -> tuple[Any, int]:
+        try:
+            return decoder.raw_decode(self.text, at)
+        except json.JSONDecodeError as error:
+            raise self._broken(error.pos, error.msg) from None
+        except ValueError as error:
+            raise self._broken(at, str(error)) from None
+        except RecursionError:
+            raise At(self.line(at), too_deep(self._limits)) from None
+        except Bad as bad:
+            raise At(self.line(at), bad) from None
+
+    def _broken(self, at: int, what: str) -> At:
+        here = shown(self.text[at : at + 20]) if at < len(self.text) else "the end of the file"
+        return At(self.line(at), Bad("not_json", "the file is not the JSON that it should be", f"{what}, here is {here}"))
+
+
+class At(Exception):
+    """A refusal of the rest of a file, and its line."""
+
+    def __init__(self, line: int, bad: Bad) -> None:
+        self.line, self.bad = line, bad
+        super().__init__(bad.what)
+
+
+def whole(read: Callable[[Document, Findings, Limits], Iterator[Row]]) -> RowReader:
+    """A reader of a file that is one JSON value."""
+
+    def rows(source: BinaryIO, findings: Findings, limits: Limits) -> Iterator[Row]:
+        document = Document(source, findings, limits)
+        try:
+            # An empty file, and what is no text, is a finding already.
+            if document.text:
+                yield from read(document, findings, limits)
+        except At as end:
+            note(end.bad, end.line, findings)
+
+    return rows
+
+
+def field_of(record: Any, name: str, kind: Any, wanted: str) -> Any:
+    """Return a field of a record.
+
+    Raises:
+        Bad: The record is no object, lacks the field, or has another type there.
+    """
+    if not isinstance(record, dict):
+        raise wrong("a row", "an object", record)
+    if name not in record:
+        raise Bad("missing_field", f"a row lacks {name!r}")
+    if not isinstance(record[name], kind) or (kind is int and isinstance(record[name], bool)):
+        raise wrong(name, wanted, record[name])
+    return record[name]
+
+
+def row_of(
+    identifier: str, answer: Any, notes: Mapping[str, Any] | None = None, evidence: Sequence[Mapping[str, Any]] = ()
+) -> dict[str, Any]:
+    """Return a row of a submission as a JSON object."""
+    return {"question_id": identifier, "answer": answer, "notes": dict(notes or {}), "evidence": list(evidence)}

@@ -1,0 +1,176 @@
+"""Templates: their format, what may replace one that ships, and the token ids of their pieces."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import methods
+from benchmarks.core.errors import UserError
+from methods.prompts import Options, Shipped, parse, read
+
+ROOT = Path(methods.__file__).parents[1]
+FILES = sorted(path for package in ("methods", "judges") for path in (ROOT / package).glob("**/templates/**/*.txt"))
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> Any:
+    """A tokenizer built like Llama's: a space before every text, `<s>` before every prompt, pairs of letters merged."""
+    from tokenizers import Tokenizer, models, normalizers, processors, trainers
+    from transformers import PreTrainedTokenizerFast
+
+    raw = Tokenizer(models.BPE(unk_token="<unk>"))
+    raw.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
+    trainer = trainers.BpeTrainer(vocab_size=120, special_tokens=["<unk>", "<s>", "</s>"], show_progress=False)
+    raw.train_from_iterator(["query: who passage: a b c\n", "the passage", "who query"], trainer)
+    raw.post_processor = processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 1)])
+    return PreTrainedTokenizerFast(tokenizer_object=raw, bos_token="<s>", eos_token="</s>", unk_token="<unk>")
+
+
+def test_every_shipped_template_is_of_the_one_format_and_renders() -> None:
+    assert len(FILES) > 60
+    for path in FILES:
+        prompt = read(path)
+        values = {name: f"$x $$ {{{name}}} ---" for name in prompt.placeholders}
+        if prompt.parts[0].role == "text":
+            filled = [part.fill(values) for part in prompt.parts]
+        else:
+            filled = [message["content"] for message in prompt.messages([{}, {}], **values)]
+        assert all(any(value in text for text in filled) for value in values.values()), path
+        assert read(path).hash == prompt.hash
+
+
+def test_parts_of_one_role_are_one_message_and_each_is_repeated() -> None:
+    prompt = parse("system\nS\n---\nuser\n\nHead $n\n---\nuser each\n[$i] $t\n---\nuser\nTail\n\n---\nassistant\nA", "x")
+    assert prompt.messages([{"i": 1, "t": "one"}, {"i": 2, "t": " two"}], n=2) == [
+        {"role": "system", "content": "S"},
+        {"role": "user", "content": "Head 2\n[1] one\n[2]  two\nTail"},
+        {"role": "assistant", "content": "A"},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "messages"),
+    [
+        (" Only $a \n", [("user", "Only {v}")]),
+        ("Be brief.\n---\nSay $a", [("system", "Be brief."), ("user", "Say {v}")]),
+        ("Be brief.\n--- \nSay $a", [("system", "Be brief."), ("user", "Say {v}")]),
+        ("\n---\nSay $a", [("user", "Say {v}")]),
+        ("options\nwhitespace: keep\n---\nuser\n Say $a\n\n---\nuser\nnow\n", [("user", " Say {v}\nnow\n")]),
+    ],
+)
+def test_white_space_of_a_template_follows_its_rule_and_values_keep_theirs(text: str, messages: list[tuple[str, str]]) -> None:
+    filled = parse(text, "x").messages(a=" v\n")
+    assert [(message["role"], message["content"]) for message in filled] == [(role, content.format(v=" v\n")) for role, content in messages]
+
+
+def test_wordings_replace_the_part_above() -> None:
+    prompt = parse("system\nS\n---\nuser\nTell $a\n---\nor\nSay $a", "x")
+    assert prompt.wordings == 2
+    assert [prompt.worded(number).pair(a=1) for number in (0, 1)] == [("S", "Tell 1"), ("S", "Say 1")]
+
+
+def test_options_are_read_and_are_part_of_the_hash() -> None:
+    text = "user\n$a"
+    prompt = parse(f'options\nbos: none\nstop: ["\\n", "</a>"]\nmax_tokens: 7\n---\n{text}', "x")
+    assert prompt.options == Options(bos="none", whitespace="strip", stop=("\n", "</a>"), max_tokens=7)
+    assert prompt.hash != parse(text, "x").hash
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("a\n---\nb\n---\nc", "3 parts"),
+        ("system\nS\n---\nU", "part 2"),
+        ("Hello\n---\nuser\nU", "part 1"),
+        ("user\nU\n---\noptions\nbos: none", "part 2"),
+        ("or\nU", "part 1"),
+        ("options\nbos: maybe\n---\nuser\nU", "bos"),
+        ("options\nstops: x\n---\nuser\nU", "stops"),
+        ("options\n- x\n---\nuser\nU", "options"),
+        ("options\nbos: none", "no text"),
+        (" \n", "no text"),
+        ("user\nU\n---\ntext\nT", "both messages"),
+        ("system\nS\n---\nor\nT\n---\nuser\nU\n---\nor\nV\n---\nor\nW", "wordings"),
+        ("$5", "dollar"),
+    ],
+)
+def test_a_file_that_is_no_template_is_refused_by_its_name(text: str, problem: str) -> None:
+    with pytest.raises(UserError, match=problem) as error:
+        parse(text, "own.txt")
+    assert error.value.where == "own.txt"
+
+
+SETWISE = Shipped("methods.baselines.rerank", "setwise", optional=frozenset({"count"}), each=frozenset({"label", "passage"}))
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("user\n$query\n---\nuser each\n$label", r"lacks \$passage"),
+        ("user\n$query $gold\n---\nuser each\n$label $passage", "gold"),
+        ("user\n$query $passage\n---\nuser each\n$label", r"\$passage stands"),
+        ("user\n$query\n---\nuser each\n$label $passage\n---\nassistant\nYes.", "assistant"),
+        ("user\n$query\n---\nor\nAgain $query\n---\nuser each\n$label $passage", "wordings"),
+        ("options\nstop: [x]\n---\nuser\n$query\n---\nuser each\n$label $passage", "stop"),
+        ("text\n$query $label $passage", r"\$(label|passage) stands"),
+    ],
+)
+def test_an_own_file_that_cannot_take_the_place_of_the_shipped_one_is_refused(tmp_path: Path, text: str, problem: str) -> None:
+    path = tmp_path / "own.txt"
+    path.write_text(text, "utf-8")
+    with pytest.raises(UserError, match=problem) as error:
+        SETWISE.load(path)
+    assert error.value.where == str(path)
+
+
+def test_an_own_file_may_begin_with_a_byte_order_mark(tmp_path: Path) -> None:
+    path = tmp_path / "own.txt"
+    path.write_bytes(b"\xef\xbb\xbfuser\r\n$query\r\n---\r\nuser each\r\n$label $passage\r\n")
+    (message,) = SETWISE.load(path).messages([{"label": "A", "passage": "p"}], query="q")
+    assert message == {"role": "user", "content": "q\nA p"}
+
+
+def test_messages_and_pieces_do_not_replace_each_other(tmp_path: Path) -> None:
+    path = tmp_path / "own.txt"
+    path.write_text("user\n$query $passage", "utf-8")
+    with pytest.raises(UserError, match="text"):
+        Shipped("methods.baselines.rerank", "rank1").load(path)
+
+
+def test_a_folder_may_hold_some_of_the_templates(tmp_path: Path) -> None:
+    shipped = Shipped("methods.sark", "answer")
+    assert shipped.load_from(tmp_path) == shipped.load()
+    (tmp_path / "answer.txt").write_text("$question $context", "utf-8")
+    assert shipped.load_from(tmp_path).user == "$question $context"
+    with pytest.raises(UserError, match="no such folder"):
+        shipped.load_from(tmp_path / "none")
+
+
+def test_pieces_are_tokenized_apart_with_one_beginning(tokenizer: Any) -> None:
+    prompt = parse("text\nquery:\n---\ntext\n $query\n---\ntext\n\npassage: $passage", "x")
+    (ids,) = prompt.token_ids(tokenizer, [{"query": "who", "passage": "a b"}])
+    pieces = ("query:", " who", "\npassage: a b")
+    assert ids == [1, *(number for piece in pieces for number in tokenizer(piece, add_special_tokens=False)["input_ids"])]
+    assert ids != tokenizer("".join(pieces))["input_ids"]  # each piece begins with a space of the tokenizer's own
+    assert parse("text\nquery: $query", "x").token_ids(tokenizer, [{"query": "who"}]) == [tokenizer("query: who")["input_ids"]]
+
+
+@pytest.mark.parametrize(("text", "begins"), [("text\n<s>$a", [1]), ("text\n$a", [1]), ("options\nbos: none\n---\ntext\n$a", [])])
+def test_the_tokenizers_beginning_comes_once_or_not_at_all(tokenizer: Any, text: str, begins: list[int]) -> None:
+    (ids,) = parse(text, "x").token_ids(tokenizer, [{"a": "who"}])
+    assert [number for number in ids if number == 1] == begins
+    assert ids[: len(begins)] == begins
+
+
+@pytest.mark.parametrize("room", [1000, 16, 12])
+def test_a_prompt_that_is_too_long_loses_the_end_of_its_passage(tokenizer: Any, room: int) -> None:
+    prompt = parse("text\nquery: $query\n---\ntext\nthe passage: $passage\n---\ntext\nwho", "x")
+    rows = [{"query": "who", "passage": "a b c " * count} for count in (1, 9)]
+    for full, cut in zip(prompt.token_ids(tokenizer, rows), prompt.token_ids(tokenizer, rows, room), strict=True):
+        end = tokenizer("who", add_special_tokens=False)["input_ids"]
+        assert len(cut) == min(room, len(full))
+        assert cut == [*full[: len(cut) - len(end)], *end]
+    assert prompt.frame_ids(tokenizer) == [1, *tokenizer("who", add_special_tokens=False)["input_ids"]]

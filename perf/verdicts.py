@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from results.statistics.closed_form import paired
+from results.statistics.difference import paired
 from results.statistics.gate import clusters_needed, decided
 
 Floats = NDArray[np.float64]

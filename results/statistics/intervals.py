@@ -29,17 +29,21 @@ class Family:
     p: list[float]
 
 
-def family(tested: Differences, differences: Iterable[Difference], level: float = LEVEL) -> Family:
+def family(tests: Sequence[Differences], differences: Iterable[Difference], level: float = LEVEL) -> Family:
     """Correct the differences of one family for their number. One with insufficient data counts as tested and not significant.
 
     Args:
-        tested: The differences, shape (rows,).
-        differences: The same, as `differences_of` gives them.
+        tests: Differences of shape (rows,) each, for example of several metrics.
+        differences: The same one after another, as `differences_of` gives them.
         level: Of the claims.
     """
-    p = tested.p
-    counted = np.where(np.isnan(p) & (tested.n > 0), 1.0, p)
-    low, high = tested.interval(holm_levels(counted, level))
+    if not tests:
+        return Family([], [])
+    p, n = (np.concatenate([getattr(tested, name) for tested in tests]) for name in ("p", "n"))
+    counted = np.where(np.isnan(p) & (n > 0), 1.0, p)
+    levels = np.split(holm_levels(counted, level), np.cumsum([len(tested.p) for tested in tests])[:-1])
+    ends = [tested.interval(each) for tested, each in zip(tests, levels, strict=True)]
+    low, high = (np.concatenate([pair[side] for pair in ends]) for side in (0, 1))
     corrected = np.where(np.isnan(p), np.nan, holm_array(counted))
     rows = zip(differences, low.tolist(), high.tolist(), strict=True)
     return Family([replace(item, low=bottom, high=top) for item, bottom, top in rows], corrected.tolist())
@@ -103,7 +107,7 @@ def differences_together(
 ) -> Family:
     """Return `differences` of one family, with intervals and p-values corrected by Holm's procedure."""
     tested = paired(candidates, references, clusters=clusters, metric=metric)
-    return family(tested, differences_of(tested, level), level)
+    return family([tested], differences_of(tested, level), level)
 
 
 def compared_together(
@@ -124,11 +128,15 @@ def compared_together(
         judged: Whether a judge scored them.
     """
     tested = compared(candidates, references, clusters=clusters, metric=metric)
-    rows = [
-        replace(item, generalizes=generalizes(one, other, judged=judged))
-        for item, one, other in zip(differences_of(tested, level), candidates, references, strict=True)
-    ]
-    return family(tested, rows, level)
+    return family([tested], described(tested, candidates, references, level, judged=judged), level)
+
+
+def described(
+    tested: Differences, candidates: Sequence[Side], references: Sequence[Side], level: float = LEVEL, *, judged: bool = False
+) -> list[Difference]:
+    """Return `differences_of` with what a mark on each would hold for; arguments as in `compared_together`."""
+    rows = zip(differences_of(tested, level), candidates, references, strict=True)
+    return [replace(item, generalizes=generalizes(one, other, judged=judged)) for item, one, other in rows]
 
 
 def all_pairs(columns: ArrayLike, *, clusters: Clusters = None, level: float = LEVEL, metric: Range | None = None) -> Family:
@@ -141,7 +149,7 @@ def all_pairs(columns: ArrayLike, *, clusters: Clusters = None, level: float = L
     scores = rows_of(columns)
     left, right = np.array(list(itertools.combinations(range(len(scores)), 2)), dtype=np.int64).reshape(-1, 2).T
     tested = paired(scores[left], scores[right], clusters=clusters, metric=range_of(scores) if metric is None else metric)
-    return family(tested, differences_of(tested, level), level)
+    return family([tested], differences_of(tested, level), level)
 
 
 def differences_of(tested: Differences, level: float = LEVEL) -> list[Difference]:

@@ -21,6 +21,14 @@ class Standing(StrEnum):
     BEHIND = "behind the best"
     UNTESTED = "not tested against the best"
 
+    @property
+    def sign(self) -> str:
+        """Return the sign in tables: ● best, ○ no significant difference from it, ? not tested against it."""
+        return {Standing.BEST: "●", Standing.NO_DIFFERENCE: "○", Standing.UNTESTED: "?"}.get(self, "")
+
+
+SIGNS = "● best, ○ no significant difference from the best, ? not tested against it"
+
 
 @dataclass(frozen=True, slots=True)
 class Band:

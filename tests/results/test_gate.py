@@ -21,7 +21,7 @@ from results.gate.decision import Gate, ask
 from results.gate.history import history, record
 from results.gate.many import decide_cells
 from results.gate.margins import parse_margin, parse_margins
-from results.statistics.closed_form import paired
+from results.statistics.difference import paired
 from results.statistics.gate import non_inferiority
 from results.store import queries
 from results.store.store import FINISHED, INTERRUPTED, Run, Store

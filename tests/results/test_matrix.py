@@ -21,7 +21,8 @@ from results.boards.published import beside, printed
 from results.boards.systems import COSTS, Figures, Wanted, key_of, systems, why_not_ranked
 from results.boards.tables import remarks
 from results.statistics.closed_form import FEWEST_CHANGED
-from results.statistics.intervals import benjamini_hochberg, estimate, holm
+from results.statistics.holm import benjamini_hochberg, holm
+from results.statistics.intervals import estimate
 from results.store import invariants, provenance, queries
 from results.store.store import Store
 

@@ -12,7 +12,7 @@ import pytest
 
 from results.boards.board import Board, board, positions
 from results.statistics.closed_form import all_differences
-from results.statistics.intervals import holm
+from results.statistics.holm import holm
 from results.store import queries
 from results.store.store import Store
 

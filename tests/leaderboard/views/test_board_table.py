@@ -16,7 +16,7 @@ from leaderboard.elements.nodes import Node
 from leaderboard.views import board as drawings
 from leaderboard.views.board import Order, ordered, ranks, sort_columns, table
 from results.boards.board import Board, boards
-from results.statistics.closed_form import Band
+from results.statistics.places import Band
 from results.store import queries
 from results.store.store import Store
 

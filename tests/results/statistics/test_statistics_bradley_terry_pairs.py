@@ -14,7 +14,7 @@ from scipy.stats import binomtest
 from results.statistics import bradley_terry
 from results.statistics.bradley_terry import ROUNDS, BradleyTerry
 from results.statistics.core import Resampling
-from results.statistics.intervals import holm
+from results.statistics.holm import holm
 
 Rows = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 

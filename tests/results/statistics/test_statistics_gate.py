@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from results.statistics.closed_form import paired, reach
+from results.statistics.difference import paired
 from results.statistics.gate import clusters_needed, decide_all, non_inferiority
+from results.statistics.tested import reach
 
 
 def pair(n: int, gap: float, noise: float = 0.1, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:

@@ -216,10 +216,7 @@ def ask(
         held_back = [decision.insufficient_data] if decision.insufficient_data else []
         without = plain.decisions[metric].outcome
         if decision.outcome == "inconclusive" and without != "inconclusive":
-            number = sum(int(side.open.sum()) for side in (after[metric], before[metric]) if side.open is not None)
-            held_back = [
-                f"{without} without {counted(number, 'answer')} that failed or has no score, but not with them as wrong and as right"
-            ]
+            held_back = [_open_text(after[metric], before[metric], int(lacking[metric].sum()), without)]
         verdicts.append(
             Verdict(
                 metric,
@@ -348,6 +345,18 @@ def _with_open(side: Side, lacking: NDArray[np.bool_]) -> Side:
     known = np.zeros(side.scores.shape, dtype=np.bool_) if side.open is None else side.open
     unknown = known | (lacking & np.isnan(side.scores))
     return replace(side, open=unknown) if unknown.any() else side
+
+
+def _open_text(candidate: Side, baseline: Side, lacking: int, without: str) -> str:
+    """Return why the outcome depends on values that are not known."""
+    if lacking and without == "pass":
+        return (
+            f"the candidate lacks {counted(lacking, 'score')} that the baseline has, and would not pass with the metric's "
+            "worst value in their place"
+        )
+    number = sum(int(side.open.sum()) for side in (candidate, baseline) if side.open is not None)
+    verb = "pass" if without == "pass" else "regressed"
+    return f"{verb} without {counted(number, 'answer')} that failed or have no score, but not if they are counted as wrong and as right"
 
 
 def _answered(store: Store, run: RunRow, questions: Sequence[str]) -> NDArray[np.bool_]:

@@ -30,7 +30,7 @@ from results.statistics.core import LEVEL, Clusters, Difference
 from results.statistics.difference import AtBothEnds, Differences, Range, Side, compared
 from results.statistics.holm import holm_array, holm_levels
 from results.statistics.intervals import differences_of
-from results.statistics.tested import POWER, Tested
+from results.statistics.tested import FEWEST_CLUSTERS, POWER, Tested
 
 _MOST = 10_000_000
 """Clusters beyond which nobody asks."""
@@ -232,12 +232,19 @@ def decide_all(
             float(corrected[row]),
             float(one.detectable(power, upper)[0]),
             None,
-            str(one.insufficient_data()[0]) if outcome == "inconclusive" else "",
+            _why(one) if outcome == "inconclusive" else "",
         )
         decisions[metric] = replace(decision, clusters_needed=_needed(decision, one, bars[metric], level, upper, power))
     outcomes = {decision.outcome for decision in decisions.values()}
     whole: Outcome = "regressed" if "regressed" in outcomes else "pass" if outcomes == {"pass"} else "inconclusive"
     return GateReport(whole, decisions)
+
+
+def _why(tested: Differences) -> str:
+    """Return why nothing could be decided, if the number of clusters is the reason or bounds are lacking."""
+    clusters = int(tested.clusters[0])
+    few = f"{clusters} clusters, fewer than {FEWEST_CLUSTERS}" if clusters < FEWEST_CLUSTERS else ""
+    return str(tested.insufficient_data()[0]) or few
 
 
 def _needed(decision: GateDecision, tested: Differences, bar: float, level: float, upper: float, power: float) -> int | None:

@@ -364,12 +364,15 @@ class Tested:
         few = (self.clusters < FEWEST_CLUSTERS) & (open_ended | (self.n == 0))
         dominated = (self.sums.effective < FEWEST_EFFECTIVE) & open_ended
         skewed = (np.abs(self.skew) > MOST_SKEW) & open_ended
-        for at in zip(*np.nonzero(few | dominated | skewed), strict=True):
+        same = (self.variance == 0) & open_ended
+        for at in zip(*np.nonzero(few | dominated | skewed | same), strict=True):
             number = int(self.clusters[at])
             if few[at]:
                 text[at] = f"{number} {word}, fewer than {FEWEST_CLUSTERS}"
             elif dominated[at]:
                 text[at] = f"a few {word} hold most questions: they count as {self.sums.effective[at]:.0f}"
+            elif same[at]:
+                text[at] = "all differences are equal, so their spread is not known"
             else:
                 text[at] = f"too skewed for so few {word}"
         return text

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from results.boards.board import Board, board, positions
-from results.statistics.closed_form import all_differences
+from results.statistics.difference import all_pairs
 from results.statistics.holm import holm
 from results.store import queries
 from results.store.store import Store
@@ -35,7 +35,7 @@ def test_a_rank_counts_who_is_better_and_its_range_who_is_significantly_better_o
     read = queries.score_columns(store, result.dataset_fingerprint, [row.run.run for row in able], [EM])
     scores = np.stack([read.values[row.run.run, EM] for row in able])
     clusters = read.sampled.labels
-    tests = all_differences(scores, clusters=clusters)
+    tests = all_pairs(scores, clusters=clusters)
     pairs = list(combinations(range(len(able)), 2))
     sure = dict(zip(pairs, holm([float(tests.p[pair]) for pair in pairs]), strict=True))
     for position, row in enumerate(able):

@@ -29,6 +29,7 @@ from results.judging.battles import BattleBoard, Pairing
 from results.statistics.battles import WinRate
 from results.statistics.bradley_terry import Strength
 from results.statistics.core import Estimate
+from results.statistics.tested import FEWEST_CLUSTERS
 from results.store.queries import Cost
 from results.store.reuse import reuse_line
 from results.store.store import INCOMPLETE
@@ -110,7 +111,10 @@ def conclusion(board: Board, *, higher_is_better: bool = True) -> str:
     untested = [
         name
         for name in differences
-        if (cell := cells[name]) is not None and cell.difference is not None and cell.difference.insufficient_data
+        if name not in significant
+        and (cell := cells[name]) is not None
+        and cell.difference is not None
+        and (cell.difference.insufficient_data or cell.difference.clusters < FEWEST_CLUSTERS)
     ]
     groups = {
         "significantly ahead of": [name for name in significant if differences[name] > 0],

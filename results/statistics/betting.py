@@ -71,7 +71,7 @@ class Bets:
         room = at if above else 1 - at
         with np.errstate(divide="ignore", over="ignore"):
             bet = np.minimum(self.bet, _MOST / np.maximum(room, 1e-12))
-            grown = np.log1p((bet if above else -bet) * gain).cumsum(axis=1)
+            grown = np.log(np.maximum(1 + (bet if above else -bet) * gain, 1e-300)).cumsum(axis=1)
         return np.asarray(np.exp(-np.maximum(grown.max(axis=1, initial=0.0), 0.0)))
 
     def bounds(self, level: Floats) -> tuple[Floats, Floats]:

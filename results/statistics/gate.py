@@ -4,7 +4,7 @@ Two one-sided claims about the paired difference d = candidate minus baseline, w
 
 - `regressed` says d < -m (with `strict`: d < 0). It is claimed if the upper bound of the interval lies below that.
 - `pass` says d > -m. It is claimed if the lower bound lies above -m.
-- `inconclusive` is everything else. Scores without bounds that are too few or too skewed are never decided.
+- `inconclusive` is everything else. Fewer than ten clusters, and scores without bounds that are too skewed, never decide.
 
 `regressed` is decided first. Each claim is false with probability (1 - level) / 2 at most: 2.5 % at a level of 95 %.
 
@@ -130,7 +130,7 @@ def decided(tested: Differences, margin: float, *, strict: bool = False, level: 
         margin, strict: As in `decide_all`.
         level, upper: Of the two-sided intervals that the lower and the upper bound are taken from.
     """
-    able = tested.insufficient_data() == ""
+    able = (tested.insufficient_data() == "") & (tested.clusters >= FEWEST_CLUSTERS)
     lost = able & (tested.interval(upper)[1] < (0.0 if strict else -margin))
     kept = able & (tested.interval(level)[0] > -margin)
     return np.where(lost, "regressed", np.where(kept, "pass", "inconclusive")).astype(object)

@@ -13,6 +13,7 @@ import pytest
 from results.boards.board import Board, board, positions
 from results.statistics.difference import all_pairs
 from results.statistics.holm import holm
+from results.statistics.places import Standing
 from results.store import queries
 from results.store.store import Store
 
@@ -49,7 +50,8 @@ def test_a_rank_counts_who_is_better_and_its_range_who_is_significantly_better_o
             significantly_ahead += certain and gap > 0
             significantly_behind += certain and gap < 0
         assert (band.rank, band.low, band.high) == (1 + ahead, 1 + significantly_ahead, len(able) - significantly_behind)
-        assert band.best == (significantly_ahead == 0)
+        assert (band.standing is Standing.BEST) == (ahead == 0)
+        assert band.standing is not Standing.BEHIND or significantly_ahead > 0
         assert band.low <= band.rank <= band.high
 
 

@@ -159,8 +159,8 @@ def _pairs(rows: Sequence[Side], incomplete: Sequence[bool], clusters: Clusters,
     positions = list(itertools.combinations(range(len(rows)), 2))
     left, right = ([rows[at[side]] for at in positions] for side in (0, 1))
     together = compared_together(left, right, clusters=clusters, metric=metric, judged=judged)
-    found = zip(positions, together.differences, together.p, strict=True)
-    return tuple(Pair(*at, item, p) for at, item, p in found if item.n and not (incomplete[at[0]] or incomplete[at[1]]))
+    rated = zip(positions, together.differences, together.p, strict=True)
+    return tuple(Pair(*at, item, p) for at, item, p in rated if item.n and not (incomplete[at[0]] or incomplete[at[1]]))
 
 
 def _passages(count: int) -> str:
@@ -538,9 +538,9 @@ def _numbers(
             tests.append(compared(one, other, clusters=result.sampled.labels, metric=range_of_metric(known)))
             rows += described(tests[-1], one, other, judged=known.get("judge") is not None)
         together = family(tests, rows)
-        found = list(zip(both, together.differences, together.p, strict=True))
-        differences = {metric: item for metric, item, _ in found if item.n}
-        corrected = {metric: p for metric, item, p in found if item.n}
+        corrected_rows = list(zip(both, together.differences, together.p, strict=True))
+        differences = {metric: item for metric, item, _ in corrected_rows if item.n}
+        corrected = {metric: p for metric, item, p in corrected_rows if item.n}
     order = sorted(metrics, key=lambda metric: not (metric in item and metric in two))
     numbers = [
         Number(

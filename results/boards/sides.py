@@ -131,6 +131,6 @@ def _labels(connection: DuckDBPyConnection, runs: Sequence[str]) -> dict[tuple[s
         [list(runs)],
     ).fetchall()
     results: dict[tuple[str, str], dict[str, float]] = {}
-    for run, criterion, question, given in rows:
-        results.setdefault((run, criterion), {})[question] = float(np.mean([worth(label) for label in given]))
+    for run, criterion, question, texts in rows:
+        results.setdefault((run, criterion), {})[question] = float(np.mean([worth(label) for label in texts]))
     return results

@@ -132,9 +132,9 @@ class Tested:
     def __getitem__(self, where: Any) -> Tested:
         def chosen(mask: Mask) -> tuple[Floats, Floats]:
             whole = np.zeros(self.middle.shape, dtype=np.bool_)
-            places = np.arange(whole.size).reshape(whole.shape)[where]
+            cells = np.arange(whole.size).reshape(whole.shape)[where]
             sums, counts = [], []
-            for place in np.atleast_1d(places)[np.atleast_1d(mask)]:
+            for place in np.atleast_1d(cells)[np.atleast_1d(mask)]:
                 whole[...] = False
                 whole.flat[place] = True
                 one, many = self.rows(whole)

@@ -34,11 +34,12 @@ fast: install
 slow: install
 	$(BIN)/python -m pytest -m "slow" -n $(PROCESSES)
 
-lint: install  ## linter, formatter, types, import contract
+lint: install  ## linter, formatter, types, import contract, references of docstrings
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python -m tools.references
 
 docs: install  ## the documentation as a site, in site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet

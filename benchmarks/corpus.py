@@ -26,7 +26,6 @@ from benchmarks.core.errors import UserError
 from benchmarks.core.fingerprint import content_hash
 from benchmarks.schema import Passage
 
-# -- Ids found by 64-bit keys in sorted arrays: sixteen bytes an id, in memory or mapped --
 # A key only narrows the search: a lookup is right once the id at the place found is compared with the one asked for.
 
 

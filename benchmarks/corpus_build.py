@@ -177,6 +177,20 @@ def kept_corpus(files: Sequence[Path], layout: str, *, skip_bad: bool = False) -
     return build_corpus(files, cache_home() / "corpora" / key, layout=layout, skip_bad=skip_bad)
 
 
+def open_documents(path: Path) -> Corpus:
+    """Open documents that are known by their own ids: a corpus folder built with the layout `beir`, or a dump, built into the cache.
+
+    Raises:
+        UserError: There is nothing, or a corpus folder in which documents of equal text were merged.
+    """
+    if not (path / CARD).exists():
+        return kept_corpus(dump_files(path), BEIR)
+    if read_card(path)["layout"] != BEIR:
+        what = "this corpus was not built with --layout beir, so documents of equal text are one document in it"
+        raise UserError(what, where=f"corpus: {path}", try_this="ragmeter data build-corpus DUMP -o FOLDER --layout beir")
+    return Corpus.open(path)
+
+
 def modified(file: Path) -> int:
     """When a file, or the archive that a member is in, was last changed, in nanoseconds."""
     position = archive_of(file)

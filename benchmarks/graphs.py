@@ -286,7 +286,6 @@ def _numbers(path: Path) -> NDArray[Any]:
     return np.asarray(np.load(path, mmap_mode="r"))
 
 
-# -- Makes the files of question graphs (`graphs`) from graphs that come one after another, in bounded memory --
 # Graphs are numbered over growing vocabularies and spooled to disk as they come; at the end each distinct triple gets its
 # row. What is held is the vocabularies and, at the end, eight bytes for each distinct triple.
 

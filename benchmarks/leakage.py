@@ -35,7 +35,6 @@ from benchmarks.registry import Benchmark
 from benchmarks.schema import Question
 from benchmarks.text_batch import normalize_all
 
-# -- Which word sequences of some texts occur in a stream of other texts: exact, in bounded memory --
 # Words are numbered; a sequence's key is a polynomial of its words' random numbers modulo 2⁶⁴, so that the keys of all
 # sequences of a length come from one cumulative sum. A key that is met is compared word by word, and where two sequences
 # share a key by chance the words are numbered anew: what is found is what is there.
@@ -73,7 +72,7 @@ class NgramIndex:
         for text in texts:
             held.extend([number(word, len(self._numbers) + 1) for word in text])
             ends.append(len(held))
-        self._words = np.array(held, dtype=np.int32)
+        self._split_words = np.array(held, dtype=np.int32)
         lengths = np.diff(np.array(ends, dtype=np.int64))
         begins = np.cumsum(lengths) - lengths
         sizes = np.minimum(lengths, n)
@@ -94,16 +93,16 @@ class NgramIndex:
         self._random = np.random.default_rng(seed).integers(1, 1 << 64, len(self._numbers) + 1, dtype=np.uint64)
         self._powers = _Powers()
         self._tables, base = [], 0
-        sums = self._sums(self._words)
+        sums = self._sums(self._split_words)
         for size in sorted(set(width.tolist())):
             chosen = np.flatnonzero(width == size)
             keys = self._keys(sums, starts[chosen], size)
             unique, where, inverse = np.unique(keys, return_index=True, return_inverse=True)
             of_key = starts[chosen][where]
-            if not _equal(self._words, starts[chosen], self._words, of_key[inverse], size).all():
+            if not _equal(self._split_words, starts[chosen], self._split_words, of_key[inverse], size).all():
                 return False
             self._gram[chosen] = base + inverse
-            self._tables.append(_Table(size, unique, of_key, base, self._words, len(self._numbers)))
+            self._tables.append(_Table(size, unique, of_key, base, self._split_words, len(self._numbers)))
             base += len(unique)
         return True
 
@@ -145,7 +144,7 @@ class NgramIndex:
             row = np.minimum(np.searchsorted(table.keys, keys), len(table.keys) - 1)
             known = table.keys[row] == keys
             starts, row = starts[known], row[known]
-            same = _equal(words, starts, self._words, table.starts[row], table.size)
+            same = _equal(words, starts, self._split_words, table.starts[row], table.size)
             grams, once = np.unique(table.base + row[same], return_index=True)
             new = self.first[grams] == NOWHERE
             self.first[grams[new]] = place_of(starts[same][once[new]])
@@ -210,7 +209,6 @@ def _equal(left: NDArray[np.int32], at: Places, right: NDArray[np.int32], there:
     return same
 
 
-# -- The texts of any training file, one after another with the place where each stands --
 # JSON (Lines, an array, one object), CSV and TSV, Parquet, and plain text; each may be gzip-compressed or a member of a
 # zip archive. Every string of a record counts, however deep it lies and whatever its field is called.
 
@@ -276,7 +274,7 @@ def texts(path: Path, *, skip_bad: bool = False, skipped: list[str] | None = Non
         for number, row in enumerate(rows(path), 1):
             yield from _strings(row, number)
     elif kind in _TABLES:
-        yield from _table(path, _TABLES[kind])
+        yield from _read_table(path, _TABLES[kind])
     elif kind == "text":
         with open_bytes(path) as source:
             for number, line in enumerate(source, 1):
@@ -322,7 +320,7 @@ def _strings(value: Any, number: int, joined: bool = False) -> Iterator[Text]:
             yield from _strings(inner, number, joined=position > 0 and isinstance(inner, str))
 
 
-def _table(path: Path, delimiter: str) -> Iterator[Text]:
+def _read_table(path: Path, delimiter: str) -> Iterator[Text]:
     csv.field_size_limit(_LONGEST_FIELD)
     with open_bytes(path) as source:
         lines = io.TextIOWrapper(source, "utf-8-sig", "replace", newline="")
@@ -333,9 +331,6 @@ def _table(path: Path, delimiter: str) -> Iterator[Text]:
                     yield Text(cell, reader.line_num, False)
         except csv.Error as error:
             raise UserError(f"this is no table: {error}", where=f"{path}, line {reader.line_num}") from error
-
-
-# -- How much of an evaluation set stands in training files: overlap of 13-grams of normalized words, by question --
 
 
 N = 13
@@ -470,7 +465,7 @@ class _Units:
         self.least.append(least)
         return len(self.texts) - 1
 
-    def words(self) -> Iterator[list[str]]:
+    def split_words(self) -> Iterator[list[str]]:
         """The normalized words of each; none of one that is too short to be looked for."""
         for start in range(0, len(self.texts), _BATCH_TEXTS):
             some = [text if isinstance(text, str) else text() for text in self.texts[start : start + _BATCH_TEXTS]]
@@ -504,7 +499,7 @@ def contamination(
     queries = [
         (benchmark, question, _parts(question, benchmark, units, contexts)) for benchmark in benchmarks for question in benchmark.questions
     ]
-    index = NgramIndex(units.words(), N)
+    index = NgramIndex(units.split_words(), N)
     scan = _Scan(index)
     skipped: list[str] = []
     started = time.perf_counter()
@@ -613,7 +608,6 @@ class _Scan:
         self._positions.extend(positions[max(0, begins) :].tolist())
 
 
-# -- Questions that say nearly the same, found exactly: every pair above a threshold, and no other --
 # Two questions are as similar as the words that they share: the weighted Jaccard index of their sets of normalized words,
 # each weighed by how rare it is (log of n over the number of questions that hold it, plus one), so that "who directed X"
 # and "who directed Y" are far apart. The order of words does not count.
@@ -647,7 +641,7 @@ def near_duplicates(first: Sequence[str], second: Sequence[str], threshold: floa
     Returns:
         The pairs, by their positions.
     """
-    left, right = (list(map(_words, normalize_all(texts))) for texts in (first, second))
+    left, right = (list(map(_split_words, normalize_all(texts))) for texts in (first, second))
     weights = word_weights([*left, *right])
     order = {word: rank for rank, word in enumerate(sorted(weights, key=lambda word: (-weights[word], word)))}
     index: dict[str, list[int]] = {}
@@ -673,7 +667,7 @@ def word_weights(texts: Sequence[frozenset[str]]) -> Mapping[str, float]:
     return {word: 1 + math.log(len(texts) / times) for word, times in held.items()}
 
 
-def _words(normal: str) -> frozenset[str]:
+def _split_words(normal: str) -> frozenset[str]:
     return frozenset(normal.split())
 
 

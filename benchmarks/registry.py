@@ -343,7 +343,8 @@ def load(reference: str | DataReference, config: DatasetConfig | Mapping[str, An
     with hub.recording() as fetched:
         parts = [_loaded(entry, replace(ref, split=split), options) for split in (ref.split or "").split("+")]
     benchmark = parts[0] if len(parts) == 1 else _concatenate(ref, parts)
-    _check_questions(benchmark)
+    if notes := _check_questions(benchmark):
+        benchmark = replace(benchmark, extra={**benchmark.extra, "notes": (*benchmark.extra.get("notes", ()), *notes)})
     return _sourced(benchmark, fetched) if fetched else benchmark
 
 
@@ -428,8 +429,14 @@ def _merged(extras: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return merged
 
 
-def _check_questions(benchmark: Benchmark) -> None:
+def _check_questions(benchmark: Benchmark) -> list[str]:
+    """Return what is odd about the questions, a sentence each.
+
+    Raises:
+        UserError: A question has no text or an id that occurs twice, or questions and answers are swapped.
+    """
     seen: set[str] = set()
+    with_nul, swapped = 0, True
     for question in benchmark.questions:
         if not question.text.strip():
             raise UserError(
@@ -442,9 +449,17 @@ def _check_questions(benchmark: Benchmark) -> None:
                 try_this="remove one of the records: scores are kept per question id",
             )
         seen.add(question.id)
+        with_nul += "\0" in question.text or "\0" in question.id or "\0" in "".join(question.answers)
+        swapped = swapped and not question.text.rstrip().endswith("?") and "".join(question.answers[:1]).rstrip().endswith("?")
+    if swapped and len(seen) >= 3:
+        raise UserError(
+            "every answer ends with a question mark and no question does: they stand in each other's field",
+            where=str(benchmark.reference),
+            try_this="swap the two columns",
+        )
+    return [f"{with_nul} questions have a NUL character in id, question or answer"] if with_nul else []
 
 
-# -- Which splits hold the questions of a data reference, under other names too? As the datasets' cards declare it --
 # Subsets may differ in passages alone (HotpotQA's distractor and fullwiki), one split may lie within another
 # (UltraDomain's whole files), and a dataset may ask another's questions (CLaRa's rows).
 

@@ -86,9 +86,11 @@ class Query:
     topic_entities: tuple[str, ...] = ()
 
 
-SCORED = ("triple_aliases", "parses")
+PAGES = "pages"
+"""Key of `Question.metadata` and of a prediction's notes: ids of Wikipedia pages (KILT)."""
+SCORED = ("triple_aliases", "parses", PAGES)
 """Keys of `Question.metadata` that a metric reads, so that they are stored with the gold: other names of heads and tails of
-the gold triples (2Wiki), and the answers of each semantic parse (WebQSP)."""
+the gold triples (2Wiki), the answers of each semantic parse (WebQSP), and the pages of each provenance (KILT)."""
 
 
 @dataclass(frozen=True, slots=True)

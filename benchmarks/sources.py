@@ -6,6 +6,7 @@ and takes the fields through `Record`, so that every fault is reported with file
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -16,13 +17,21 @@ from typing import Any, TypeVar
 
 from benchmarks.core.errors import Broke, UserError
 from benchmarks.io import hub
-from benchmarks.io.files import archive_of, check_recorded, fits, is_sharded, is_zip, matching, missing_shards, require_readable
+from benchmarks.io.files import (
+    MEMBER_MARK,
+    archive_of,
+    check_recorded,
+    fits,
+    is_sharded,
+    is_zip,
+    matching,
+    members,
+    missing_shards,
+    require_readable,
+)
 from benchmarks.io.hub import fetch as fetch_from_hub
 from benchmarks.io.records import is_parquet, rows, stream_json
 from benchmarks.registry import DATASETS, DataReference, DatasetCard, DatasetConfig, DatasetEntry, SkippedRecord, options_of, resolve
-
-# -- Where authors' files lie on this machine: at a path that is named, or in RAGMETER_DATA --
-
 
 DATA_VARIABLE = "RAGMETER_DATA"
 """Environment variable: the folder that holds one folder of authors' files per dataset."""
@@ -83,6 +92,15 @@ def found_locally(
             return (path,)
         if not path.exists():
             raise no_such_path(reference, path)
+        if path.is_file() and len(members(path)) == 1:
+            return found_locally(
+                reference,
+                config.model_copy(update={"path": f"{path}{MEMBER_MARK}{members(path)[0]}"}),
+                folders,
+                patterns,
+                hub,
+                sharded=sharded,
+            )
         looked = [path]
     else:
         looked = _data_folders(reference, folders)
@@ -93,6 +111,13 @@ def found_locally(
             files = _one_or_shards(reference, results, looked, sharded)
             check_recorded(files)
             return files
+    if config.path is not None and path.is_file():
+        held = members(path)
+        raise NotThere(
+            f"this zip archive has no file that is called like one of {reference}",
+            where=f"{path}, which holds {', '.join(held[:12]) or 'nothing'}",
+            try_this=f"name the file in it: {path}{MEMBER_MARK}{held[0]}" if held else "fetch it again",
+        )
     raise NotThere(
         f"no file of {reference} found",
         where=f"{', '.join(map(str, looked))} (looked for {', '.join(names) or 'nothing: it has no known file name'})",
@@ -168,6 +193,8 @@ def _name(reference: DataReference, wanted: str) -> str:
 T = TypeVar("T")
 
 _WORDS = {str: "a string", list: "a list", dict: "an object", bool: "true or false", int: "an integer", float: "a number"}
+QUESTION_CHARS = 1_000_000
+"""Longest question: what is longer is a document, a whole file, or damaged."""
 _REPAIR = "repair the file, or set skip_bad to leave such records out (each is counted and named)"
 
 
@@ -218,15 +245,19 @@ class Record:
         value = self.fields.get(name)
         return value if type(value) is str else self.field(name, str, default)
 
-    def worded(self, name: str) -> str:
-        """A string field that must say something: a question, a document.
+    def worded(self, name: str, most: int | None = QUESTION_CHARS) -> str:
+        """A string field that must say something: a question, or with `most=None` a document.
 
         Raises:
-            BadRecord: It is missing, no string, or holds no word.
+            BadRecord: It is missing, no string, holds no word, or is longer than `most` characters.
         """
         text = self.text(name)
         if not text.strip():
             raise self.problem(f"field {name!r} holds no word", name)
+        if most is not None and len(text) > most:
+            raise self.problem(
+                f"field {name!r} has {len(text):,} characters, too many for a question", name, f"at most {most:,} characters"
+            )
         return text
 
     def field(self, name: str, kind: type[T], default: T | None = None) -> T:
@@ -260,9 +291,8 @@ class Record:
         value = self.fields.get(name)
         if isinstance(value, str):
             if value.lstrip().startswith("["):
-                try:
-                    value = json.loads(value)
-                except ValueError:
+                value = _listed(value)
+                if isinstance(value, str):
                     return (value,)
             else:
                 return (value,)
@@ -292,6 +322,18 @@ class Record:
         wanted = _WORDS.get(expected, expected.__name__) if isinstance(expected, type) else expected
         suffix = f"; it must be {wanted}" if wanted else ""
         return BadRecord(what + suffix, where=f"{self.where}, field {field}", try_this=_REPAIR)
+
+
+def _listed(text: str) -> Any:
+    """The list that a text writes in JSON or as Python prints it, else the text."""
+    for read in (json.loads, ast.literal_eval):
+        try:
+            value = read(text.strip())
+        except (ValueError, SyntaxError, RecursionError, MemoryError):
+            continue
+        if isinstance(value, list):
+            return value
+    return text
 
 
 def _reached(value: Any, path: str) -> bool:
@@ -384,7 +426,9 @@ _TELLTALES: tuple[tuple[frozenset[str], str], ...] = (
     (frozenset({"paragraphs", "question"}), "musique"),
     (frozenset({"context_id"}), "ultradomain"),
     (frozenset({"all_classes"}), "longbench"),
-    (frozenset({"golden_answers"}), "flashrag"),
+    (frozenset({"choice_A", "choice_B"}), "longbench_v2"),
+    (frozenset({"input", "context", "options"}), "infinitebench"),
+    (frozenset({"id", "golden_answers"}), "flashrag"),
     (frozenset({"ctxs"}), "a reader's file with contexts (nq)"),
     (frozenset({"positive_ctxs"}), "a DPR reader file (nq)"),
     (frozenset({"context", "evidences"}), "2wikimultihopqa"),
@@ -415,7 +459,7 @@ def refuse_other_dataset(record: Record, dataset: str) -> None:
         raise UserError(
             f"this is not a record of {dataset}: by its fields it looks like {looks}",
             where=record.where,
-            try_this=f"give {dataset} the authors' own file",
+            try_this=(f"load it as {looks}, or " if looks in DATASETS else "") + f"give {dataset} the authors' own file",
         )
 
 
@@ -526,9 +570,6 @@ def find_files(
                 where=" and ".join(filter(None, (here.where, there.where))),
                 try_this="; or ".join(filter(None, (here.try_this, there.try_this))),
             ) from there
-
-
-# -- Where a split would be read from now: a local file, the hub's cache, or nowhere yet. Nothing is read or fetched --
 
 
 LOCAL, CACHED, ABSENT, MADE, UNCLEAR, OWN = "local", "cached", "absent", "made here", "unclear", "own file"

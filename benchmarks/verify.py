@@ -28,9 +28,6 @@ from benchmarks.sources import MADE, Availability
 from benchmarks.text import is_scorable_gold
 from benchmarks.text_batch import normalize_all
 
-# -- What a dataset consists of: how many, how long, how many each --
-
-
 QUANTILES = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
 BINS = 24
 
@@ -337,9 +334,6 @@ def _share(name: str, ids: Sequence[str], total: int, what: str, *, count: int |
     return Finding(name, status, f"{number:,} of {total:,} {what}", tuple(ids[:EXAMPLES]))
 
 
-# --- recorded hashes -----------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, slots=True)
 class Recorded:
     """What a split was when it was recorded: its files' SHA-256 by name, and what they loaded to."""
@@ -405,15 +399,14 @@ def against(result: Recorded, wanted: Recorded | None) -> Finding:
         ("fingerprint", result.fingerprint, wanted.fingerprint),
     ):
         if now != then:
-            return Finding(name, RED, f"{label}: it is {_shown(now)}, recorded is {_shown(then)}")
+            return Finding(name, RED, f"{label}: it is {_show_value(now)}, recorded is {_show_value(then)}")
     return Finding(name, GREEN)
 
 
-def _shown(value: object) -> str:
+def _show_value(value: object) -> str:
     return "nothing" if value is None else str(value)
 
 
-# -- Does a split hold as many records as the hub's repository says of itself? --
 # The number in a dataset's card is the authors'; a repository on the hub states its own, and is sometimes another
 # release, a cut, or a script's output of long ago. A difference does not say who is wrong: both numbers are reported.
 
@@ -456,7 +449,7 @@ def stated_of(sizes: Sizes, files: Iterable[str]) -> tuple[str, int] | None:
     Files lie as `config/split-00000-of-00002.parquet`, `config/split/0000.parquet`, `data/split-….parquet` or
     `split.jsonl`.
     """
-    words = [_words(file) for file in files]
+    words = [_split_words(file) for file in files]
     every = [(config, split) for config, splits in sizes.items() for split in splits]
     results = [(config, split) for config, split in every if words and all(split in of_one for of_one in words)]
     by_name = [(config, split) for config, split in results if all(config in of_one for of_one in words)]
@@ -468,7 +461,7 @@ def stated_of(sizes: Sizes, files: Iterable[str]) -> tuple[str, int] | None:
     return None
 
 
-def _words(file: str) -> set[str]:
+def _split_words(file: str) -> set[str]:
     path = PurePosixPath(file)
     return {*path.parent.parts, _SHARD.sub("", path.stem)}
 

@@ -297,16 +297,13 @@ def register_judge(
     measures: Sequence[Measure] = (),
     criteria: Sequence[str] = (),
     version: int = 1,
-    identity: Identity | Callable[[Any], Mapping[str, str]] = "code",
+    identity: Identity = "code",
     also: Callable[[Any], Mapping[str, str]] = lambda config: {},
 ) -> Callable[[F], F]:
     """Declare a judge; decorates its factory `(config, services)`, whose docstring is the definition.
 
-    Of a plug-in, `identity` says whether its id covers its `code`, or only the `version` that its author raises. A
-    function given there is taken as `also`.
+    Of a plug-in, `identity` says whether its id covers its `code`, or only the `version` that its author raises.
     """
-    by: Identity = "code" if callable(identity) else identity
-    others = identity if callable(identity) else also
 
     def decorate(factory: F) -> F:
         definition = " ".join((factory.__doc__ or "").split("Args:")[0].split())
@@ -324,8 +321,8 @@ def register_judge(
             tuple(criteria),
             tuple(needs),
             source,
-            others,
-            registered(by, factory, config),
+            also,
+            registered(identity, factory, config),
         )
         JUDGES.add(entry, factory.__module__)
         return factory

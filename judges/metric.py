@@ -24,8 +24,6 @@ from benchmarks.registry import Benchmark
 from benchmarks.schema import Passage, Question, Triple
 from methods.api import Prediction
 
-# -- What metrics may know of the graphs that questions are asked over: their nodes, and what ranked triples say --
-
 
 @dataclass(frozen=True)
 class QuestionGraphs:
@@ -80,6 +78,7 @@ NEEDS: Mapping[str, str] = {
     "answer": "the text of the answer",
     "ranking": "the ranked evidence",
     "texts": "the texts of the ranked passages",
+    "pages": 'the ranked pages, `notes["pages"]` or the documents of the ranked passages',
     "support": 'claimed passages or sentences, `notes["support"]`',
     "triples": 'claimed reasoning triples, `notes["triples"]`',
     "answerable": 'whether the evidence is said to suffice, `notes["answerable"]`',
@@ -296,9 +295,6 @@ def require_language(metric: Metric, languages: Collection[str], *, where: str |
 def written(value: Any) -> str:
     """A parameter's value as ids write it."""
     return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-# -- How a metric is declared, and how its id prints and parses back to itself --
 
 
 METRICS: Registry[MetricEntry] = Registry("metric", "judges", "ragmeter.judges")

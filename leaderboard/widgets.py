@@ -37,9 +37,6 @@ if TYPE_CHECKING:
     import altair
 
 
-# -- Rows of widgets above what they choose: side by side where there is room, two in a row on a phone --
-
-
 _PREFIX = "bar-"
 STYLE = (
     f"@media (max-width: 640px) {{ [class*='st-key-{_PREFIX}'] [data-testid='stHorizontalBlock'] {{ gap: 0.6rem; }}"
@@ -67,9 +64,6 @@ def bar(key: str, shares: int | Sequence[float], *, align: Literal["top", "cente
 def style() -> None:
     """What the page needs once for all of its bars."""
     st.html(f"<style>{STYLE}</style>")
-
-
-# -- Mounts trees of `nodes` and charts in a Streamlit page, and hands clicks back as changes of the URL --
 
 
 NAME = "ragmeter_view"
@@ -109,7 +103,7 @@ def draw(chart: altair.TopLevelMixin, *, alt: str, key: str | None = None) -> No
 
 
 def _page_component():  # type: ignore[no-untyped-def]  # Streamlit's ComponentRenderer, whose module is imported lazily
-    """The component, registered anew where this Streamlit runtime does not know it yet."""
+    """Return the component; a new Streamlit runtime registers it again."""
     return st.components.v2.component(NAME, css=asset("view.css"), js=asset("view.js"))
 
 
@@ -117,9 +111,6 @@ def _page_component():  # type: ignore[no-untyped-def]  # Streamlit's ComponentR
 def asset(name: str) -> str:
     """A file of ours, read once: a page draws ten trees."""
     return importlib.resources.files("leaderboard").joinpath("assets", name).read_text("utf-8")
-
-
-# -- How a page about the whole store begins, and what it says when there is nothing to show --
 
 
 def enter(page: str, title: str) -> Source | None:
@@ -139,26 +130,25 @@ def without_store(at: Source) -> bool:
     """Say so where there is no store, and what to do."""
     if at.stamp:
         return False
-    show(
-        message(
-            "No results here yet",
-            f"The folder {at.folder} holds no store. Run the demo (minutes, no GPU, no keys), then reload this page; "
-            "or point the server at another folder.",
-            ("ragmeter demo", "ragmeter leaderboard --store FOLDER"),
-        ),
-        "message",
+    tell(
+        "No results here yet",
+        f"The folder {at.folder} holds no store. Run the demo (minutes, no GPU, no keys), then reload this page; "
+        "or point the server at another folder.",
+        ("ragmeter demo", "ragmeter leaderboard --store FOLDER"),
     )
     return True
+
+
+def tell(title: str, text: str, steps: tuple[str, ...] = ()) -> None:
+    """Draw a page's message: what is so, and what to do next, as commands to type."""
+    show(message(title, text, steps), "message")
 
 
 def explain(error: UserError, title: str) -> None:
     """Say why a page has nothing to show, and what to do."""
     position = f" ({error.where})" if error.where else ""
     text = f"{error.what[:1].upper()}{error.what[1:]}{position}."
-    show(message(title, text, (error.try_this,) if error.try_this else ()), "message")
-
-
-# -- The choices that pages share (experiment, board, reference), and what pages say when there is nothing to choose --
+    tell(title, text, (error.try_this,) if error.try_this else ())
 
 
 NO_REFERENCE = "-"
@@ -219,7 +209,7 @@ def choose() -> Chosen | None:
     except UserError as error:
         steps = [error.try_this] if error.try_this else []
         position = f"{error.where}. " if error.where else ""
-        show(message(f"{error.what[:1].upper()}{error.what[1:]}", f"{position}What to do:", tuple(steps)), "message")
+        tell(f"{error.what[:1].upper()}{error.what[1:]}", f"{position}What to do:", tuple(steps))
         return None
 
 
@@ -253,13 +243,10 @@ def nothing(at: Source) -> bool:
     if without_store(at):
         return True
     if not read.has_runs(at):
-        show(
-            message(
-                "The store is empty",
-                f"{at.folder} has no runs yet. Run the demo, or an experiment of your own.",
-                ("ragmeter demo", "ragmeter run EXPERIMENT.yaml"),
-            ),
-            "message",
+        tell(
+            "The store is empty",
+            f"{at.folder} has no runs yet. Run the demo, or an experiment of your own.",
+            ("ragmeter demo", "ragmeter run EXPERIMENT.yaml"),
         )
         return True
     return False
@@ -273,7 +260,7 @@ def _choose(at: Source) -> Chosen | None:
         experiment = experiment_box(at)
     results = read.run_groups(at, experiment)
     if not results:
-        show(message("This experiment has no runs yet", "It was stored, but nothing has started.", ("ragmeter run --resume",)), "message")
+        tell("This experiment has no runs yet", "It was stored, but nothing has started.", ("ragmeter run --resume",))
         return None
     labels = {board_key(runs[0]): board_label(runs) for runs in results}
     if len(set(labels.values())) < len(labels):
@@ -293,13 +280,10 @@ def _choose(at: Source) -> Chosen | None:
     definitions = read.definitions(at)
     metrics = read.metric_ids(at, tuple(run.run for run in runs))
     if not metrics:
-        show(
-            message(
-                "Nothing is scored yet",
-                f"{len(runs)} runs have started, none has a finished question. Reload in a moment, or continue them.",
-                ("ragmeter list runs", "ragmeter run --resume"),
-            ),
-            "message",
+        tell(
+            "Nothing is scored yet",
+            f"{len(runs)} runs have started, none has a finished question. Reload in a moment, or continue them.",
+            ("ragmeter list runs", "ragmeter run --resume"),
         )
         return None
     card = read.datasets(at).get(runs[0].dataset_fingerprint, {}).get("card", {})
@@ -319,9 +303,6 @@ def default_reference(chosen: Chosen) -> str:
         if row.name == chosen.experiment and row.reference in chosen.methods:
             return row.reference
     return NO_REFERENCE
-
-
-# -- What a page shows, as files to download: made when they are asked for, never before --
 
 
 _MIMES = {"csv": "text/csv", "md": "text/markdown", "tex": "application/x-tex", "svg": "image/svg+xml"}
@@ -376,9 +357,6 @@ def _component():  # type: ignore[no-untyped-def]  # as in `leaderboard.widgets`
     )
 
 
-# -- A choice of several values that is kept in the URL, comma-separated --
-
-
 def several(
     label: str,
     name: str,
@@ -419,9 +397,6 @@ def several(
 
     st.multiselect(label, options, key=key, format_func=show, max_selections=most, on_change=changed)
     return list(value)
-
-
-# -- The matrix's widgets: what is shown, who competes. All of it is in the URL --
 
 
 _MOST = 50
@@ -570,9 +545,6 @@ def _date(label: str, name: str) -> None:
     st.date_input(label, value=None, key=key, format="YYYY-MM-DD", on_change=changed)
 
 
-# -- What a page says at its top where the link that led there names what is not here --
-
-
 _LONGEST = 60
 _NOUNS = {
     "board": "a benchmark", "criterion": "a criterion", "dataset": "a dataset", "datasets": "a dataset",
@@ -600,9 +572,6 @@ def _shortened(text: str) -> str:
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
 
 
-# -- Pages over runs in progress draw themselves anew when something has been written --
-
-
 _REFRESH_S = 15.0
 
 
@@ -617,9 +586,6 @@ def refresh_while_running(at: Source, runs: Iterable[RunRow]) -> None:
             st.rerun()
 
     watch()
-
-
-# -- A choice of a few words side by side that is kept in the URL --
 
 
 def segments(label: str, name: str, options: Mapping[str, str], default: str, *, resets: Sequence[str] = ()) -> str:

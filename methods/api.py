@@ -213,14 +213,6 @@ def reason(text: str, end: str = "") -> str:
     return (flat if len(flat) <= room else f"{flat[: room - 1]}…") + end
 
 
-def message_of(error: BaseException) -> str:
-    """Return the message of an error, "" if a plug-in's `__str__` raises."""
-    try:
-        return str(error)
-    except (Exception, SystemExit):
-        return ""
-
-
 @dataclass(frozen=True, slots=True)
 class Prediction:
     """A method's answer to one question; as JSON, one row of a submission.

@@ -28,8 +28,6 @@ T = TypeVar("T")
 In = TypeVar("In")
 Out = TypeVar("Out")
 
-# -- The event loop and the worker threads of this process; started when first needed, also after a fork --
-
 
 # Reentrant: what the garbage collector closes may come by while the lock is held.
 _lock = threading.RLock()
@@ -97,9 +95,6 @@ def _worker(device: str) -> queue.SimpleQueue[Callable[[], None]]:
         return _workers[key]
 
 
-# -- What a program did: its calls of models, and the time that was not its own --
-
-
 @dataclass(slots=True)
 class Trace:
     """Kept beside each program; its methods are called on the loop alone.
@@ -146,9 +141,6 @@ _trace: contextvars.ContextVar[Trace | None] = contextvars.ContextVar("trace", d
 def trace() -> Trace:
     """That of the program that asks; outside of one, a fresh one that nobody reads."""
     return _trace.get() or Trace()
-
-
-# -- Batches of whoever is waiting --
 
 
 @dataclass(slots=True, eq=False)
@@ -266,9 +258,6 @@ class ContractError(RuntimeError):
     """A role that returned something else than its contract says; no question can be trusted then."""
 
 
-# -- Many programs at once --
-
-
 _streams: list[set[asyncio.Task[Any]]] = []
 """Programs that are under way, by stream."""
 
@@ -368,9 +357,6 @@ def in_order(program: Callable[[In], Awaitable[Out]], queries: Iterable[In], in_
 def ordered(program: Callable[[In], Awaitable[Out]], queries: Iterable[In], in_flight: int) -> list[Out]:
     """The results of all programs, in the order of the queries."""
     return list(in_order(program, queries, in_flight))
-
-
-# -- The two forms of a role: many queries in and out (batch), or an `async` function of one query (single) --
 
 
 _OWN = {

@@ -17,7 +17,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
-from benchmarks.core.errors import UserError
+from benchmarks.core.errors import UserError, message_of
 from benchmarks.core.fingerprint import fingerprint
 from benchmarks.corpus import Corpus
 from benchmarks.schema import GoldQuery, Query, Question
@@ -47,7 +47,6 @@ from methods.api import (
     Retriever,
     Services,
     Usage,
-    message_of,
     reason,
 )
 from methods.flow import IN_FLIGHT, ContractError, form_of, in_flight, one, stream, trace

@@ -36,7 +36,7 @@ from methods.models.llm import AskingConfig, LocalConfig, llm_hash, open_llm
 from methods.models.weights import locate, weights_hash
 from methods.pipeline import RetrieverChoice, RetrieverPart, index_folder, indexed
 from methods.prompts import Messages, Prompt, shipped
-from methods.readers.extract import short
+from methods.readers.extract import short_answer
 from methods.readers.prompts import PROMPTS, longest_prefix, numbered
 from methods.registry import MethodConfig, register
 from methods.work import Lengths, Needs, Work, all_needs, ask, needs_of
@@ -132,8 +132,7 @@ class Session:
         """Return the reply to a conversation with as many of the first passages as fit; with `raw`, its thought included."""
         model = self._system.model
         assert model is not None
-        if model.room is not None and model.counter.count(messages(count)) > model.room:
-            room = model.room
+        if (room := model.room) is not None:
             count = longest_prefix(count, lambda some: model.counter.count(messages(some)) <= room)
             if not count and model.counter.count(messages(0)) > room:
                 self.fallback(NO_ROOM)
@@ -148,13 +147,13 @@ class Session:
         """Return the answer of plain reading, as the reader `chat` has it, or in the only format that the model knows."""
         own = own_format(self.config.llm.local) if isinstance(self.config.llm, LocalConfig) else None
         if own is not None:
-            return short(await self.fitted(lambda some: _user(own(self.text, passages[:some])), len(passages), "read"))
+            return short_answer(await self.fitted(lambda some: _user(own(self.text, passages[:some])), len(passages), "read"))
 
         def messages(count: int) -> Messages:
             shown = numbered(passages[:count])
             return PROMPTS["passages" if shown else "closed_book"].load().messages(question=self.text, passages=shown)
 
-        return short(await self.fitted(messages, len(passages), "read"))
+        return short_answer(await self.fitted(messages, len(passages), "read"))
 
     async def plain(self) -> str:
         """What programs end with where they come to nothing: plain retrieval and reading, and the notes say so."""
@@ -216,15 +215,7 @@ class Program:
         self.name, self.config, self.prompts = name, config, prompts
         self.model: ChatModel | None = None
         if hasattr(config, "llm"):
-            self.model = open_llm(
-                config.llm,
-                role=name,
-                cache=services.cache,
-                device=services.device,
-                seed=services.seed,
-                replies=services.replies,
-                thinks=config.thinks,
-            )
+            self.model = open_llm(config.llm, services, role=name, thinks=config.thinks)
         self.tool = tool(config, services) if tool else None
         self.in_flight = self.model.in_flight if self.model else IN_FLIGHT
         self.waits = isinstance(getattr(config, "llm", None), ChatConfig)
@@ -319,4 +310,4 @@ def tagged(reply: str, tag: str) -> str | None:
 def behind(reply: str, mark: str) -> str | None:
     """What the last line with a mark says behind it, as a bare answer; None where no line has it."""
     matches = re.findall(rf"{mark}\s*(?::\s*)?(\S.*)", reply, re.IGNORECASE)
-    return short(matches[-1].strip()) if matches else None
+    return short_answer(matches[-1].strip()) if matches else None

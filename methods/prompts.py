@@ -203,7 +203,7 @@ class Prompt:
 
 def encoded(tokenizer: Any, texts: Sequence[str]) -> list[list[int]]:
     """Return token ids without special tokens."""
-    if hasattr(tokenizer, "deprecation_warnings"):  # a text that is too long is cut by whoever asks
+    if hasattr(tokenizer, "deprecation_warnings"):  # the caller cuts or refuses a text that is too long
         tokenizer.deprecation_warnings["sequence-length-is-longer-than-the-specified-maximum"] = True
     return [list(ids) for ids in tokenizer(list(texts), add_special_tokens=False)["input_ids"]] if texts else []
 

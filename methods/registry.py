@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Literal, Protocol, TypeVar
+from typing import Any, ClassVar, Literal, Protocol, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -23,9 +23,9 @@ from benchmarks.core.plugins import Registry
 from benchmarks.corpus import Corpus
 from benchmarks.schema import Question
 from methods.api import Services
-from methods.models.llm import KINDS
-from methods.models.weights import require_weights
-from methods.work import Lengths, Needs, Work, unknown
+from methods.models.llm import KINDS, AskingConfig
+from methods.models.weights import check_models, require_weights, weights_hash
+from methods.work import Lengths, Needs, Work, needs_of, unknown
 
 Kind = Literal["retriever", "reranker", "compressor", "reader", "method", "control"]
 
@@ -37,6 +37,9 @@ class MethodConfig(BaseModel):
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+    default_extra: ClassVar[str | None] = None
+    """The extra of the distribution that these options need; `register(extra=…)` replaces it."""
 
     @property
     def follows_benchmark(self) -> bool:
@@ -62,6 +65,35 @@ class MethodConfig(BaseModel):
         Raises:
             Broke: It is not, or refuses; the message says what is wrong.
         """
+
+
+class ModelMethodConfig(MethodConfig):
+    """Base of options that name local weights: `model`, and where they have them `revision` and `trust_remote_code`."""
+
+    default_extra = "models"
+
+    def checkpoint_hash(self) -> str:
+        """Return a hash of the weights."""
+        options: Any = self
+        return weights_hash(options.model, getattr(options, "revision", None))
+
+    def needed_models(self) -> Needs | None:
+        """Return the models that must be there."""
+        return needs_of(self)
+
+    def preflight(self) -> None:
+        """Check that the models are there and may be loaded."""
+        check_models(self)
+
+
+class AskingMethodConfig(AskingConfig, MethodConfig):
+    """Base of options of methods that ask a language model (`llm`)."""
+
+    default_extra = "llm"
+
+    def needed_models(self) -> Needs | None:
+        """Return the model that is asked."""
+        return needs_of(self.llm)
 
 
 PROBES = {"retrieval": "bm25s", "models": "sentence_transformers", "llm": "openai", "grounding": "ragas", "graphs": "graspologic_native"}
@@ -198,17 +230,19 @@ def register(
         paper: Where it comes from.
         presets: Named sets of options (`paper`, `released`).
         training_data: Data references it was trained on, for the contamination column.
-        extra: The extra of the distribution that it needs installed.
-        checkpoint_hash: From a config to the hash of the weights that it names, where there are some.
+        extra: The extra of the distribution that it needs installed; default: that of its options.
+        checkpoint_hash: From a config to the hash of the weights that it names; default: the options' own, if they have one.
         work: From a config and what is known of the data to what it takes; None: unknown.
-        needs: From a config to the models that must be there; None: none where `work` is stated, else unknown.
+        needs: From a config to the models that must be there; default: the options' `needed_models`; without it none if `work` is
+            stated, else unknown.
         identity: Of a plug-in: `code` asks again when its code changes (`benchmarks.core.code`), `version` only when its
             author raises the version. Shipped methods always go by version.
     """
 
     def decorate(factory: F) -> F:
-        known = (paper, presets or {}, tuple(training_data), extra, checkpoint_hash, work, needs, registered(identity, factory, config))
-        entry = MethodEntry(identifier, kind, version, summary, factory, config, *known)
+        hashed, needed = checkpoint_hash or getattr(config, "checkpoint_hash", None), needs or getattr(config, "needed_models", None)
+        known = (paper, presets or {}, tuple(training_data), extra or config.default_extra, hashed, work, needed)
+        entry = MethodEntry(identifier, kind, version, summary, factory, config, *known, registered(identity, factory, config))
         METHODS.add(entry, factory.__module__)
         return factory
 
@@ -254,7 +288,7 @@ class Component:
         """What it takes for all questions; unknown where it does not say."""
         if self.entry.work is None:
             return unknown(f"what {self.id} takes: it states no work")
-        return self.entry.work(self.config, lengths).named(f"{self.id} {self.config.model_dump_json()} {lengths.data}", self)
+        return self.entry.work(self.config, lengths).keyed_by(f"{self.id} {self.config.model_dump_json()} {lengths.data}", self)
 
     def build(self, services: Services) -> Any:
         """Make the thing itself."""
@@ -300,9 +334,6 @@ def code_of_parts(codes: Mapping[str, Code]) -> dict[str, str]:
     if not counting:
         return {}
     return {"code": next(iter(counting.values())) if len(counting) == 1 else fingerprint(counting)}
-
-
-# -- How a method explains itself: tables and a picture of what it did with one question --
 
 
 @dataclass(frozen=True, slots=True)

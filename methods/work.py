@@ -53,9 +53,6 @@ class Text(Protocol):
     def full_text(self) -> str: ...
 
 
-# -- What is known of a benchmark --
-
-
 @dataclass(frozen=True, slots=True)
 class Sample:
     """A question as a method meets it: its text, passages that it may use (or the first of them), an answer, and how many."""
@@ -135,12 +132,9 @@ class Lengths:
         """Passages ranked, under further limits."""
         return min(limit for limit in (self.depth, *limits, self.candidates) if limit is not None)
 
-    def shown(self, sample: Sample) -> tuple[Text, ...]:
+    def shown_passages(self, sample: Sample) -> tuple[Text, ...]:
         """Of a sample the passages that compressor and reader are handed."""
         return sample.passages[: self.k]
-
-
-# -- Work --
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,7 +207,7 @@ class Work:
         """`calls`, or tokens of one kind (see `Use`), of all models together."""
         return math.fsum(getattr(use, what) for use in self.uses)
 
-    def named(self, key: str, part: Any) -> Work:
+    def keyed_by(self, key: str, part: Any) -> Work:
         """With a name for what is done once and has none yet."""
         return replace(self, once=tuple(item if item.key else replace(item, key=key, part=part) for item in self.once))
 
@@ -357,9 +351,6 @@ def resumable(size: Size, towers: int = 1) -> float:
 def steps(rows: float, batch: int, epochs: int = 1) -> int:
     """Steps of the optimizer: the last one of an epoch may be smaller."""
     return math.ceil(rows / batch) * epochs if rows else 0
-
-
-# -- Needs --
 
 
 @dataclass(frozen=True, slots=True)

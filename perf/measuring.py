@@ -141,22 +141,11 @@ class Bench:
         """Report a value and whether it meets its target."""
         missed = not self.quick and ((at_least is not None and value < at_least) or (at_most is not None and value > at_most))
         self.failed |= missed or not equal
-        target = (
-            ""
-            if self.quick
-            else "".join(f", {text} {bound:,g}" for text, bound in (("target >=", at_least), ("target <=", at_most)) if bound is not None)
-        )
-        verdict = ("  MISSED" if missed else "") + ("" if equal else "  DIFFERENT RESULTS")
+        bounds = {key: bound for key, bound in (("at_least", at_least), ("at_most", at_most)) if bound is not None}
+        targets = "" if self.quick else "".join(f", target {key.replace('_', ' ')} {bound:,g}" for key, bound in bounds.items())
         shown = f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
-        say(f"{name}: {shown} {unit}{target}{remark}{verdict}")
-        bounds = {"at_least": at_least, "at_most": at_most}
-        self._figures[name] = {
-            "value": value,
-            "unit": unit,
-            "equal": equal,
-            **{key: bound for key, bound in bounds.items() if bound is not None},
-            **more,
-        }
+        say(f"{name}: {shown} {unit}{targets}{remark}{'  MISSED' if missed else ''}{'' if equal else '  DIFFERENT RESULTS'}")
+        self._figures[name] = {"value": float(value), "unit": unit, "equal": bool(equal), **bounds, **more}
 
     def finish(self) -> int:
         """Record the figures; returns the exit code: 1 if a target was missed or results differ."""

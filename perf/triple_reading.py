@@ -15,7 +15,7 @@ from benchmarks.registry import load
 from judges.score import score
 from methods.api import Services
 from methods.pipeline import assemble
-from methods.readers.prompts import FORMS
+from methods.readers.triple_text import FORMS
 from methods.registry import Component
 
 METRIC = "f1(rules=hotpotqa)#v1"

@@ -30,7 +30,7 @@ from methods.pipeline import Composition, index_folder
 from methods.registry import METHODS, Component
 from ragmeter import yaml_source
 from ragmeter.experiments import SUFFIX, shipped
-from ragmeter.grid import GRID_DESCRIPTION, expand
+from ragmeter.grid import GRID, GRID_DESCRIPTION, expand
 from ragmeter.trainings import TrainingPlan, Trainings, TrainingSpec
 from ragmeter.yaml_source import Source
 from results import store_folder
@@ -38,12 +38,9 @@ from results.boards.board import base_name, seeded_name
 from results.boards.unread import MAX_UNSCORED
 from results.store.failures import MAX_RATE
 
-# -- Benchmarks put into retrieval settings; a retriever that a setting names is built here --
-# It is named by its id, or with a preset of it in brackets: `corpus(retriever=dense[dpr-nq],n=50)`.
-
 
 def candidate_retriever(setting: Setting) -> Component | None:
-    """The retriever whose results a setting prescribes as candidates, if it does."""
+    """Return the retriever that a setting takes candidates from: an id, or `dense[dpr-nq]` with a preset in brackets."""
     name = _retriever_of(setting)
     return _named(name) if name else None
 
@@ -351,7 +348,7 @@ def place_of_data(experiment: Experiment, index: int) -> str:
 
 def _validated(source: Source) -> tuple[ExperimentSpec, Source]:
     """Return what a file says, and the file with its grids expanded."""
-    source = expand(source)
+    source = expand(source) if GRID in source.text else source
     try:
         return ExperimentSpec.model_validate(source.value), source
     except ValidationError as error:

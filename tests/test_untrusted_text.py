@@ -24,7 +24,7 @@ from benchmarks.settings import Setting
 from benchmarks.text import is_abstention
 from benchmarks.worlds.dataset import WorldsConfig
 from judges import metric
-from judges.llm import ask, grounding, reading
+from judges.llm import fences, grounding, reading
 from methods import program
 from methods.baselines.end_to_end import self_ask, self_rag
 from methods.baselines.rerank import replies
@@ -36,7 +36,7 @@ from methods.sark import lists
 from ragmeter import experiment
 from ragmeter.show import console
 from results.formats import trec
-from results.formats.predictions import FORMATS
+from results.formats.outputs import FORMATS
 from results.offered import LIMITS
 from results.store import failures, redaction
 from results.submission import Findings
@@ -87,7 +87,7 @@ def _from_file(read: Callable[[Path], Any], folder: Path) -> Callable[[str], Any
 
 MODEL_REPLIES: Mapping[str, Callable[[str], Any]] = {
     "JSON of a shape": lambda text: chat.parse(text, _Shape),
-    "bare answer": extract.short,
+    "bare answer": extract.short_answer,
     "tagged answer": lambda text: program.tagged(text, "answer"),
     "answer behind a mark": lambda text: program.behind(f"So the answer is{text}", "So the answer is"),
     "text between tags": lambda text: bounded.between(text, "<search>", "</search>"),
@@ -110,7 +110,7 @@ JUDGE_REPLIES: Mapping[str, Callable[[str], Any]] = {
     "claims": lambda text: grounding.read_reply(grounding.STATEMENTS, text),
     "verdicts on claims": lambda text: grounding.read_reply("nli", text),
     "abstention": is_abstention,
-    "text that is judged": ask.neutralized,
+    "text that is judged": fences.neutralized,
 }
 CARD = f"method: {{name: m, version: 1}}\nbenchmark: {BENCHMARK.name}\nsetting: distractor\ntraining_data: []\n"
 METRICS = [metric.parse(name) for name in ("em", "f1", "recall@5")]

@@ -381,7 +381,7 @@ class _Closure:
         """Hashes by file: the modules at this level, and their data files."""
         results = {file: item.hashes[level] if isinstance(item, Syntax) else item for (_, file), item in self.modules.items()}
         read = 0
-        for tree, file in sorted(self._data(), key=lambda item: item[1]):
+        for tree, file in sorted(self._find_data(), key=lambda item: item[1]):
             try:
                 size = tree.size(file)
                 if size > _MOST_BYTES or read + size > _MOST_TOGETHER:
@@ -393,7 +393,7 @@ class _Closure:
                 results[file] = "unreadable"
         return results
 
-    def _data(self) -> set[tuple[Tree, str]]:
+    def _find_data(self) -> set[tuple[Tree, str]]:
         data: set[tuple[Tree, str]] = set()
         for (tree, file), syntax in self.modules.items():
             package = file.split("/")[:-1]
@@ -406,12 +406,12 @@ class _Closure:
                     data |= {(tree, name) for name in islice(tree.walk(folder), _MOST_FILES) if _is_text(name)}
             if isinstance(syntax, Syntax):
                 for name in syntax.names:
-                    data |= {(tree, item) for item in _named(tree, package, name)}
+                    data |= {(tree, item) for item in _find_named(tree, package, name)}
         modules = set(self.modules)
         return {item for item in data if item not in modules and self._own(*item)}
 
 
-def _named(tree: Tree, package: list[str], name: str) -> Iterator[str]:
+def _find_named(tree: Tree, package: list[str], name: str) -> Iterator[str]:
     """Files that a literal in a module names: seen from its folder, or from one above it, up to where its package lies."""
     name = name.removeprefix("./").rstrip("/")
     first = name.partition("/")[0]

@@ -57,6 +57,20 @@ class UserError(Exception):
         self.args = ("\n".join(self.lines()),)
 
 
+def message_of(error: BaseException) -> str:
+    """Return the message of an error as text that can be stored, cut off if it is very long; "" if its `__str__` raises."""
+    try:
+        text = str(error)
+    except (Exception, SystemExit):
+        return ""
+    text = text if len(text) <= MESSAGE_CHARACTERS else f"{text[: MESSAGE_CHARACTERS - 1]}…"
+    return text.encode("utf-8", "backslashreplace").decode().replace("\0", "\\x00")
+
+
+MESSAGE_CHARACTERS = 4000
+"""Characters of the longest message that is kept of an error."""
+
+
 class Broke(UserError):
     """What was asked for is right and could not be done: the disk is full, an endpoint dead, a method at fault."""
 
@@ -177,15 +191,9 @@ def unknown_name(noun: str, wrong: str, known: Iterable[str], *, where: str | No
     return UserError(f"unknown {noun} {wrong!r}", where=where, try_this=hint)
 
 
-# -- A number with its noun --
-
-
 def counted(number: int, noun: str, several: str | None = None) -> str:
     """`1 task`, `2 tasks`, `1,000 tasks`; `several` is the plural that is not made with an s."""
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {several or noun + 's'}"
-
-
-# -- What pydantic has against a value, in the words of everything else that is said to people --
 
 
 _WANTED: Mapping[str, str] = {

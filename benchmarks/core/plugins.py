@@ -16,7 +16,7 @@ from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Generic, Protocol, TypeVar
 
-from benchmarks.core.errors import UserError, unknown_name
+from benchmarks.core.errors import UserError, message_of, unknown_name
 
 MARK = b"\n@register"
 _WRITTEN = re.compile(r'^@(register\w*)\(\s*"([^"\n]+)"', re.MULTILINE)
@@ -116,8 +116,8 @@ class Registry(Generic[E]):
             # A broken third-party package must not stop the whole command; doctor names it.
             try:
                 point.load()
-            except Exception as error:
-                self.broken[point.name] = f"{type(error).__name__}: {error}"
+            except (Exception, SystemExit) as error:
+                self.broken[point.name] = f"{type(error).__name__}: {message_of(error)}"
 
 
 def written_ids(package: str, decorator: str) -> dict[str, str]:

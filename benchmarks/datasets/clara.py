@@ -23,9 +23,6 @@ from benchmarks.registry import Benchmark, DataReference, DatasetCard, DatasetCo
 from benchmarks.schema import Passage, PassageIds, Question, passage_id
 from benchmarks.sources import Record, find_files, read_records, refuse_other_dataset
 
-# -- What sets made for training share: rows of documents with questions, streamed or gathered as a benchmark --
-
-
 MOST_QUESTIONS = 1_000_000
 """A benchmark holds its questions in memory, about half a kilobyte each; larger sets are streamed or cut."""
 
@@ -45,7 +42,7 @@ class RowsConfig(DatasetConfig):
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class StageRow:
     """A row as training reads it.
 
     Attributes:
@@ -66,8 +63,12 @@ class Row:
 
 
 def stream_rows(
-    reference: DataReference, paths: Sequence[Path], config: RowsConfig, parse: Callable[[Record, str], Row], skipped: list[SkippedRecord]
-) -> Iterator[Row]:
+    reference: DataReference,
+    paths: Sequence[Path],
+    config: RowsConfig,
+    parse: Callable[[Record, str], StageRow],
+    skipped: list[SkippedRecord],
+) -> Iterator[StageRow]:
     """The rows of files, one at a time; memory does not grow with their number.
 
     Args:
@@ -82,7 +83,7 @@ def stream_rows(
     """
     name = reference.subset or reference.name
 
-    def each() -> Iterator[Row]:
+    def each() -> Iterator[StageRow]:
         for number, path in enumerate(paths):
             prefix = f"{name}-{number:03d}" if len(paths) > 1 else name
             yield from read_records(
@@ -114,7 +115,7 @@ def documents(record: Record, *names: str) -> tuple[str, ...]:
 
 
 def gather(
-    reference: DataReference, version: int, card: DatasetCard, rows: Iterable[Row], skipped: list[SkippedRecord], *, shuffle: bool
+    reference: DataReference, version: int, card: DatasetCard, rows: Iterable[StageRow], skipped: list[SkippedRecord], *, shuffle: bool
 ) -> Benchmark:
     """Bring rows together: a question for each of their pairs, their documents as candidates and corpus.
 
@@ -149,7 +150,7 @@ def gather(
     return Benchmark(reference, version, card, questions, builder.build(), tuple(skipped), said(counts, NOTES))
 
 
-def _evidence(row: Row, passages: Sequence[Passage], counts: Counter[str]) -> tuple[str, ...]:
+def _evidence(row: StageRow, passages: Sequence[Passage], counts: Counter[str]) -> tuple[str, ...]:
     evidence = []
     for position in row.positives or ():
         present = 0 <= position < len(passages)
@@ -158,7 +159,7 @@ def _evidence(row: Row, passages: Sequence[Passage], counts: Counter[str]) -> tu
     return tuple(dict.fromkeys(evidence))
 
 
-def _questions(row: Row, candidates: PassageIds, evidence: tuple[str, ...]) -> Iterator[Question]:
+def _questions(row: StageRow, candidates: PassageIds, evidence: tuple[str, ...]) -> Iterator[Question]:
     alone = row.kind == "answer"  # then the question has the row's id
     metadata = ({} if alone else {"row": row.id}) | ({"target": row.target} if row.target else {})
     for number, (text, answers) in enumerate(row.pairs):
@@ -265,10 +266,10 @@ def load(reference: DataReference, config: RowsConfig) -> Benchmark:
     """
     skipped: list[SkippedRecord] = []
     shuffle = config.shuffle and (reference.subset or "").endswith("with_pos")
-    return gather(reference, VERSION, CARD, rows(reference, config, skipped), skipped, shuffle=shuffle)
+    return gather(reference, VERSION, CARD, read_rows(reference, config, skipped), skipped, shuffle=shuffle)
 
 
-def rows(reference: DataReference, config: RowsConfig, skipped: list[SkippedRecord]) -> Iterator[Row]:
+def read_rows(reference: DataReference, config: RowsConfig, skipped: list[SkippedRecord]) -> Iterator[StageRow]:
     """Stream a stage's rows.
 
     Args:
@@ -285,7 +286,7 @@ def rows(reference: DataReference, config: RowsConfig, skipped: list[SkippedReco
     return stream_rows(reference, paths, config, parse, skipped)
 
 
-def _pretraining(record: Record, identifier: str) -> Row:
+def _pretraining(record: Record, identifier: str) -> StageRow:
     refuse_other_dataset(record, "clara_stages")
     kind = record.text("data_type")
     docs = documents(record, "docs")
@@ -306,10 +307,10 @@ def _pretraining(record: Record, identifier: str) -> Row:
         if blank is not None:
             raise record.problem(f"field '{name}[{blank}]' is blank", f"{name}[{blank}]")
     pairs = tuple((question, (answer,)) for question, answer in zip(questions, answers, strict=True))
-    return Row(identifier, kind, docs, pairs, positives=(0,))
+    return StageRow(identifier, kind, docs, pairs, positives=(0,))
 
 
-def _answered(record: Record, identifier: str) -> Row:
+def _answered(record: Record, identifier: str) -> StageRow:
     """A row of instruction tuning, joint training or evaluation.
 
     Its gold is the short answer where the row has one beside the text that is taught.
@@ -327,7 +328,7 @@ def _answered(record: Record, identifier: str) -> Row:
     taught = record.fields.get("answer")
     target = taught if isinstance(taught, str) and taught.strip() and taught != golds[0] else ""
     docs = documents(record, "docs", "context", "content")
-    return Row(identifier, "answer", docs, ((question, golds),), target, _positives(record))
+    return StageRow(identifier, "answer", docs, ((question, golds),), target, _positives(record))
 
 
 def _positives(record: Record) -> tuple[int, ...] | None:

@@ -14,7 +14,8 @@ from dataclasses import replace
 from typing import Any
 
 from benchmarks.core.errors import UserError
-from benchmarks.datasets.graph_qa import NSM, ROG, GraphConfig, Layout, Row, Source, answered, assemble, topics_by_id, topics_once
+from benchmarks.datasets import graph_qa
+from benchmarks.datasets.graph_qa import GraphConfig, GraphRow, Layout, Source, answered, nested_records, topics_by_id, topics_once
 from benchmarks.registry import Benchmark, DataReference, DatasetCard, register
 from benchmarks.schema import Question
 from benchmarks.sources import Record
@@ -34,9 +35,9 @@ CARD = DatasetCard(
     "author={Talmor, Alon and Berant, Jonathan}, booktitle={NAACL}, year={2018}}",
     languages=("en",),
     splits={"train": 27639, "validation": 3519, "test": 3531},
-    metrics=("rog_f1", "rog_hit", "rog_accuracy", "rog_precision", "rog_recall", "strict_f1", "strict_precision", "strict_recall"),
+    metrics=graph_qa.METRICS,
     cluster="webqsp_id",
-    settings=("graph(scope=question)", "graph(scope=split)", "corpus", "closed_book"),
+    settings=graph_qa.SETTINGS,
     notes="Sizes are those of version 1.1, which RoG's rows, NSM's files and the official JSON share. The official "
     "file has aliases of the answers and no topic entities. ToG's file, and other copies that hold one answer as a string, "
     "are cwq_tog. Questions without answers are kept and cannot be scored. RoG's rows are 3.5 GB: they are read once into the cache, and "
@@ -44,24 +45,15 @@ CARD = DatasetCard(
 )
 
 _FILES: Mapping[str, Mapping[str, Sequence[str]]] = {
-    "rog": {
-        ":train": ("train-*.parquet", "RoG-cwq_train.jsonl", "rog*cwq*train*.jsonl"),
-        ":validation": ("validation-*.parquet", "RoG-cwq_validation.jsonl", "rog*cwq*val*.jsonl"),
-        ":test": ("test-*.parquet", "RoG-cwq_test.jsonl", "rog*cwq*test*.jsonl", "rog_style_cwq.jsonl"),
-    },
+    "rog": graph_qa.rog_files("cwq"),
     "official": {
         ":train": ("ComplexWebQuestions_train.json", "ComplexWebQuestions_train*.json"),
         ":validation": ("ComplexWebQuestions_dev.json", "ComplexWebQuestions_dev*.json"),
         ":test": ("ComplexWebQuestions_test.json", "ComplexWebQuestions_test*.json"),
     },
-    "nsm": {
-        ":train": ("nsm/train_simple.json", "nsm/train.json", "train_simple.json", "train.json"),
-        ":validation": ("nsm/dev_simple.json", "nsm/dev.json", "dev_simple.json", "dev.json"),
-        ":test": ("nsm/test_simple.json", "nsm/test.json", "test_simple.json", "test.json"),
-    },
+    "nsm": graph_qa.NSM_FILES,
 }
 _TOG_FILES = {"tog": {":test": ("tog_cwq*.json", "cwq.json")}}
-_HUB = {f":{split}": (f"data/{split}-*.parquet",) for split in CARD.splits}
 _OTHER = re.compile(r"WebQ(?:Trn|Test)-\d+")
 
 
@@ -76,7 +68,7 @@ def load(reference: DataReference, config: GraphConfig) -> Benchmark:
     Raises:
         UserError: The file is not found, or is not what was asked for.
     """
-    return _with_source(assemble(reference, VERSION, CARD, config, SOURCE))
+    return _with_source(graph_qa.assemble(reference, VERSION, CARD, config, SOURCE))
 
 
 TOG_CARD = CARD.model_copy(
@@ -102,7 +94,7 @@ def load_tog(reference: DataReference, config: GraphConfig) -> Benchmark:
     Raises:
         UserError: The file is not found, or is not what was asked for.
     """
-    return _with_source(assemble(reference, VERSION, TOG_CARD, config, TOG))
+    return _with_source(graph_qa.assemble(reference, VERSION, TOG_CARD, config, TOG))
 
 
 def _with_source(benchmark: Benchmark) -> Benchmark:
@@ -112,7 +104,7 @@ def _with_source(benchmark: Benchmark) -> Benchmark:
     return replace(benchmark, questions=tuple(named))
 
 
-def official(record: Record) -> Row:
+def official(record: Record) -> GraphRow:
     """Read an official record: `ID, question, sparql, compositionality_type, answers[{answer, aliases}]`.
 
     Copies with a list `answer` in place of `answers` are read too.
@@ -131,7 +123,7 @@ def official(record: Record) -> Row:
     return tog(record)
 
 
-def tog(record: Record) -> Row:
+def tog(record: Record) -> GraphRow:
     """Read ToG's record: as an official one, with one string `answer` in place of `answers`, and `topic_entity{id: name}`.
 
     Raises:
@@ -160,7 +152,7 @@ def tog(record: Record) -> Row:
         topic_entities=topics_once(topics.values(), counts),
         metadata={name: value for name, value in metadata.items() if value},
     )
-    return Row(question, None, counts, record)
+    return GraphRow(question, None, counts, record)
 
 
 def _answers(record: Record) -> tuple[tuple[str, ...], dict[str, tuple[str, ...]], Counter[str], list[str]]:
@@ -169,8 +161,7 @@ def _answers(record: Record) -> tuple[tuple[str, ...], dict[str, tuple[str, ...]
     known: dict[str, dict[str, None]] = {}
     ids: list[str] = []
     counts: Counter[str] = Counter()
-    for i, item in enumerate(record.field("answers", list, [])):
-        part = Record(record.expect(item, f"answers[{i}]", dict), record.path, f"{record.position}, answers[{i}]")
+    for part in nested_records(record, "answers"):
         others = part.texts("aliases", ())
         identifier = part.text("answer_id", "")
         # An entity without a name has null here; what else is known of it then stands for it.
@@ -199,12 +190,12 @@ SOURCE = Source(
     name="cwq",
     folders=("cwq", "rog-cwq", "complexwebquestions"),
     layouts={
-        "rog": ROG,
+        "rog": graph_qa.ROG,
         "official": Layout("the official JSON", (frozenset({"compositionality_type"}),), lambda path: official),
-        "nsm": NSM,
+        "nsm": graph_qa.NSM,
     },
     files=_FILES,
-    hub=_HUB,
+    hub=graph_qa.HUB_FILES,
     refuse=refuse,
 )
 

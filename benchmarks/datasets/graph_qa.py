@@ -29,12 +29,11 @@ from benchmarks.registry import Benchmark, DataReference, DatasetCard, DatasetCo
 from benchmarks.schema import Question, Triple, triple_id
 from benchmarks.sources import BadRecord, Record, find_files, read_records, records, refuse_other_dataset
 
-# -- The layouts that WebQSP and CWQ share: RoG's rows, and NSM's JSON Lines over vocabularies (GNN-RAG has it too) --
-# A layout turns a record into an `Row`: the question, its graph by names, and what was odd about it.
+# A layout turns a record into a `GraphRow`: the question, its graph by names, and what was odd about it.
 
 
 @dataclass(slots=True)
-class Row:
+class GraphRow:
     """What one record yields.
 
     Attributes:
@@ -50,7 +49,7 @@ class Row:
     record: Record
 
 
-Parse = Callable[[Record], Row]
+Parse = Callable[[Record], GraphRow]
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +83,7 @@ def answered(record: Record, name: str) -> tuple[tuple[str, ...], Counter[str]]:
     """A field of answers that may be absent or empty: as listed, nulls left out, and how many stand again or are null."""
     listed = record.fields.get(name)
     if not isinstance(listed, list):
-        return (record.answers(name) if record.has(name) else ()), Counter()
+        return (record.answers(name), Counter(answers_as_text=1)) if record.has(name) else ((), Counter())
     answers = tuple(record.expect(item, f"{name}[{i}]", str) for i, item in enumerate(listed) if item is not None)
     return answers, Counter(repeated_answers=len(answers) - len(set(answers)), null_answers=len(listed) - len(answers))
 
@@ -96,10 +95,7 @@ def topics_once(names: Collection[str], counts: Counter[str]) -> tuple[str, ...]
     return once
 
 
-# --- RoG -----------------------------------------------------------------------------------------------------
-
-
-def rog(record: Record) -> Row:
+def rog(record: Record) -> GraphRow:
     """Read RoG's row: `id, question, answer[], q_entity[], a_entity[], graph[[h, r, t]]`.
 
     Raises:
@@ -116,7 +112,7 @@ def rog(record: Record) -> Row:
         topic_entities=topics_once(topics, counts),
         metadata={name: value for name, value in metadata.items() if value},
     )
-    return Row(question, _named_triples(record, "graph"), counts, record)
+    return GraphRow(question, _named_triples(record, "graph"), counts, record)
 
 
 ROG = Layout("RoG's rows", (frozenset({"q_entity"}), frozenset({"graph"})), lambda path: rog, has_graphs=True)
@@ -134,7 +130,29 @@ def _is_triple(row: Any) -> bool:
     return type(row) is list and len(row) == 3 and all(type(part) is str for part in row)
 
 
-# --- NSM, GNN-RAG --------------------------------------------------------------------------------------------
+HUB_FILES = {f":{split}": (f"data/{split}-*.parquet",) for split in ("train", "validation", "test")}
+"""Where RoG's rows lie on the hub."""
+NSM_FILES = {
+    f":{split}": (f"nsm/{stem}_simple.json", f"nsm/{stem}.json", f"{stem}_simple.json", f"{stem}.json")
+    for split, stem in (("train", "train"), ("validation", "dev"), ("test", "test"))
+}
+"""Names of NSM's files."""
+METRICS = ("rog_f1", "rog_hit", "rog_accuracy", "rog_precision", "rog_recall", "strict_f1", "strict_precision", "strict_recall")
+SETTINGS = ("graph(scope=question)", "graph(scope=split)", "corpus", "closed_book")
+
+
+def rog_files(name: str) -> dict[str, tuple[str, ...]]:
+    """Return the names of files of RoG's rows of a dataset."""
+    short = {"train": "train", "validation": "val", "test": "test"}
+    files = {split: (f"{split}-*.parquet", f"RoG-{name}_{split}.jsonl", f"rog*{name}*{part}*.jsonl") for split, part in short.items()}
+    return {f":{split}": (*names, f"rog_style_{name}.jsonl") if split == "test" else names for split, names in files.items()}
+
+
+def nested_records(record: Record, name: str) -> Iterator[Record]:
+    """Yield the objects in a list of a record; none if it has no such list."""
+    for i, item in enumerate(record.field(name, list, [])):
+        yield Record(record.expect(item, f"{name}[{i}]", dict), record.path, f"{record.position}, {name}[{i}]")
+
 
 ENTITIES, RELATIONS = "entities.txt", "relations.txt"
 NAMES = ("entity_name.txt", "entities_names.json")
@@ -179,7 +197,7 @@ class Vocabulary:
         return cls(entities, [line for _, line in _lines(relations)], shown, files)
 
     @cached_property
-    def shown(self) -> list[str]:
+    def names_shown(self) -> list[str]:
         """The name of every entity, or its id, by number."""
         return [self.names.get(identifier, identifier) for identifier in self.entities]
 
@@ -197,7 +215,7 @@ class Vocabulary:
         if isinstance(value, dict):
             value = value.get("kb_id", value.get("text"))
         if type(value) is int:
-            return _at(record, self.shown, value, name, self.files[0])
+            return _at(record, self.names_shown, value, name, self.files[0])
         return self.names.get(value, value) if isinstance(value, str) else record.expect(value, name, str)
 
     def relation(self, record: Record, value: Any, name: str) -> str:
@@ -280,7 +298,7 @@ def nsm(path: Path) -> Parse:
     vocabulary = Vocabulary.alongside(path)
     once = Counter(entities_sharing_a_name=vocabulary.homonyms)
 
-    def parse(record: Record) -> Row:
+    def parse(record: Record) -> GraphRow:
         names: list[str] = []
         ids: list[str] = []
         for i, item in enumerate(record.field("answers", list, [])):
@@ -301,7 +319,7 @@ def nsm(path: Path) -> Parse:
             topic_entities=topics_once(topics, counts),
             metadata={"answer_ids": ids},
         )
-        return Row(question, _numbered_triples(record, vocabulary), counts, record)
+        return GraphRow(question, _numbered_triples(record, vocabulary), counts, record)
 
     return parse
 
@@ -315,7 +333,7 @@ def _numbered_triples(record: Record, vocabulary: Vocabulary) -> list[Triple]:
     if any(type(row) is not list or len(row) != 3 for row in rows):
         wrong = next(i for i, row in enumerate(rows) if type(row) is not list or len(row) != 3)
         raise subgraph.problem(f"field 'tuples[{wrong}]' is no triple", f"tuples[{wrong}]", "a list of three")
-    shown, relations = vocabulary.shown, vocabulary.relations
+    shown, relations = vocabulary.names_shown, vocabulary.relations
     flat = list(chain(*rows))
     plain = set(map(type, flat)) <= {int} and min(flat, default=0) >= 0
     if plain and max([*flat[0::3], *flat[2::3]], default=-1) < len(shown) and max(flat[1::3], default=-1) < len(relations):
@@ -348,6 +366,7 @@ NOTES = {
     "questions_without_topic": "{n} questions name no topic entity",
     "repeated_topics": "{n} topic entities have the name of another one of their question; each counts once",
     "repeated_answers": "{n} answers stand again at their question; RoG's evaluator counts each, all other metrics once",
+    "answers_as_text": "{n} questions have a string instead of a list of answers",
     "null_answers": "{n} answers are null in the file; they are left out",
     "unnamed_answers": "{n} answers have no name in the file: their id is the answer",
     "empty_graphs": "{n} questions have an empty graph",
@@ -365,7 +384,7 @@ NOTES = {
 WITHOUT_GRAPHS = ("closed_book",)
 """The settings that are left where a layout has no graphs."""
 
-_VERSION = 2
+_VERSION = 3
 _QUESTIONS, _CARD = "questions.jsonl", "card.json"
 
 
@@ -482,7 +501,7 @@ class _Reader:
         self.skipped = skipped
         self._source = source
 
-    def read(self, paths: Sequence[Path]) -> Iterator[Row]:
+    def read(self, paths: Sequence[Path]) -> Iterator[GraphRow]:
         """What the records yield, in order.
 
         Raises:
@@ -498,7 +517,7 @@ class _Reader:
         if not ids:
             raise UserError("the file holds no question that can be read", where=str(paths[0]))
 
-    def _each(self, record: Record, parse: Callable[[Record], Row]) -> list[Row]:
+    def _each(self, record: Record, parse: Callable[[Record], GraphRow]) -> list[GraphRow]:
         """What a record yields: one question, or where it is the whole file all of them."""
         if not self.layout.fits(record.fields):
             refuse_other_dataset(record, self._source.name)
@@ -516,19 +535,16 @@ class _Reader:
                 self.skipped.append(SkippedRecord(error.where or record.where, error.what))
         return results
 
-    def _one(self, record: Record, parse: Callable[[Record], Row]) -> Row:
+    def _one(self, record: Record, parse: Callable[[Record], GraphRow]) -> GraphRow:
         query = parse(record)
         self._source.refuse(query.question, self.split, record.where)
         return query
 
 
-def _counted(read: Iterable[Row], counts: Counter[str]) -> Iterator[Row]:
+def _counted(read: Iterable[GraphRow], counts: Counter[str]) -> Iterator[GraphRow]:
     for query in read:
         counts.update(query.counts)
         yield query
-
-
-# --- made once -----------------------------------------------------------------------------------------------
 
 
 def cache_folder() -> Path:
@@ -570,7 +586,7 @@ def _compile(reader: _Reader, paths: Sequence[Path], folder: Path) -> None:
         ) from error
 
 
-def _fill(position: Path, read: Iterable[Row], skipped: Sequence[SkippedRecord]) -> None:
+def _fill(position: Path, read: Iterable[GraphRow], skipped: Sequence[SkippedRecord]) -> None:
     counts: Counter[str] = Counter()
     with GraphWriter(position) as writer, open(position / _QUESTIONS, "w", encoding="utf-8", newline="\n") as kept:
         for query in _counted(read, counts):
@@ -587,7 +603,7 @@ def _fill(position: Path, read: Iterable[Row], skipped: Sequence[SkippedRecord])
     (position / _CARD).write_text(json.dumps({"counts": dict(counts), "skipped": left_out}), "utf-8")
 
 
-def _met(query: Row, graph: Sequence[tuple[str, str, str]]) -> dict[str, int]:
+def _met(query: GraphRow, graph: Sequence[tuple[str, str, str]]) -> dict[str, int]:
     """What a reader of scores should know of a question's graph (keys of `NOTES`)."""
     nodes = {head for head, _, _ in graph} | {tail for _, _, tail in graph}
     answers = query.question.wanted

@@ -20,7 +20,6 @@ from benchmarks.registry import Benchmark, DataReference, DatasetCard, DatasetCo
 from benchmarks.schema import Passage, PassageIds, Question, passage_id, sentence_id, sentence_of
 from benchmarks.sources import Record, read_records
 
-# -- Rows of the hub's copies of the multi-hop datasets, turned back into the records that the authors released --
 # The copies hold lists of objects as objects of lists (`context {title, sentences}`), lists within Parquet as JSON text,
 # and call the id `id`, or have none. Questions, answers and texts are the authors'.
 
@@ -78,11 +77,11 @@ def restored(record: Record) -> Record:
         value = fields.get(name)
         if isinstance(value, dict):
             known = [CONTENT if column == "sentences" and CONTENT in value else column for column in columns]
-            fields[name] = [list(row) for row in _rows(record, name, value, known)]
+            fields[name] = [list(row) for row in _zip_columns(record, name, value, known)]
     for name in OBJECTS:
         value = fields.get(name)
         if isinstance(value, dict):
-            fields[name] = [dict(zip(value, row, strict=True)) for row in _rows(record, name, value, list(value))]
+            fields[name] = [dict(zip(value, row, strict=True)) for row in _zip_columns(record, name, value, list(value))]
     if "paragraphs" not in fields:
         _identify(fields)
     return Record(fields, record.path, record.position)
@@ -101,7 +100,7 @@ def _identify(fields: dict[str, Any]) -> None:
     fields[MADE_ID] = True
 
 
-def _rows(record: Record, name: str, value: Mapping[str, Any], columns: list[str]) -> zip[tuple[Any, ...]]:
+def _zip_columns(record: Record, name: str, value: Mapping[str, Any], columns: list[str]) -> zip[tuple[Any, ...]]:
     """The rows of an object of lists."""
     lists = []
     for column in columns:

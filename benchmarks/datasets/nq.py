@@ -22,13 +22,12 @@ from benchmarks.corpus import Corpus, CorpusBuilder
 from benchmarks.corpus_build import open_corpus
 from benchmarks.datasets import QuestionIds, said
 from benchmarks.io import records as tab_separated
-from benchmarks.io.files import open_bytes
+from benchmarks.io.files import open_bytes, refuse_foreign
 from benchmarks.io.records import is_parquet
 from benchmarks.registry import Benchmark, DataReference, DatasetCard, DatasetConfig, SkippedRecord, register
 from benchmarks.schema import Passage, PassageIds, Question, passage_id
 from benchmarks.sources import BadRecord, Record, find_files, looks_like, read_records, records, refuse_other_dataset
 
-# -- The layouts in which Natural Questions circulates, record by record --
 # | layout | a record |
 # | --- | --- |
 # | `open` | JSON `{question, answer[]}`: NQ-open's JSON Lines and the hub's Parquet |
@@ -76,7 +75,10 @@ def layout_of(path: Path) -> str:
     """
     if not is_parquet(path):
         with open_bytes(path) as source:
-            if source.read(4096).removeprefix(b"\xef\xbb\xbf").lstrip()[:1] not in (b"[", b"{", b""):
+            head = source.read(4096).removeprefix(b"\xef\xbb\xbf").lstrip()
+            # A list and then a tab: a line of two fields in the wrong order, not an array.
+            if head[:1] not in (b"[", b"{", b"") or re.match(rb"\[[^\n]*\]\t", head):
+                refuse_foreign(head, path)
                 return "csv"
     for record in records(path):
         if isinstance(record, Record):
@@ -134,8 +136,10 @@ def _layout(fields: Mapping[str, Any]) -> str | None:
 def _csv_records(path: Path) -> Iterator[Record | BadRecord]:
     for item in tab_separated.stream_tabs(path, ("question", "answers")):
         if item.problem is not None:
-            yield BadRecord(item.problem, where=f"{path}, {item.position}", try_this="repair the file, or set skip_bad")
-        else:
+            comma = "1 tab-separated" in item.problem
+            remedy = "separate question and answers by a tab, not by a comma" if comma else "repair the file, or set skip_bad"
+            yield BadRecord(item.problem, where=f"{path}, {item.position}", try_this=remedy)
+        elif item.line > 1 or item.value[1].strip() not in ("answer", "answers"):
             yield Record({"question": item.value[0], "answers": item.value[1]}, path, item.position)
 
 
@@ -150,6 +154,12 @@ def _literal(record: Record) -> list[str]:
     try:
         value = ast.literal_eval(record.text("answers").strip())
     except (ValueError, SyntaxError, RecursionError, MemoryError) as error:
+        if record.text("question").lstrip().startswith("["):
+            raise UserError(
+                "the first column holds answers and the second a question",
+                where=record.where,
+                try_this="put the question first: question TAB ['answer', …]",
+            ) from error
         raise record.problem("the answers are no literal", "answers", "a list such as ['one', \"two\"]") from error
     if type(value) is not list:
         raise record.problem(f"the answers are of type {type(value).__name__}", "answers", list)

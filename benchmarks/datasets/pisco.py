@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from benchmarks.datasets.clara import Row, RowsConfig, documents, gather, stream_rows
+from benchmarks.datasets.clara import RowsConfig, StageRow, documents, gather, stream_rows
 from benchmarks.registry import Benchmark, DataReference, DatasetCard, SkippedRecord, register
 from benchmarks.sources import Record, find_files, refuse_other_dataset
 
@@ -47,10 +47,10 @@ def load(reference: DataReference, config: RowsConfig) -> Benchmark:
         UserError: The file is not found, or is not what was asked for.
     """
     skipped: list[SkippedRecord] = []
-    return gather(reference, VERSION, CARD, rows(reference, config, skipped), skipped, shuffle=False)
+    return gather(reference, VERSION, CARD, read_rows(reference, config, skipped), skipped, shuffle=False)
 
 
-def rows(reference: DataReference, config: RowsConfig, skipped: list[SkippedRecord]) -> Iterator[Row]:
+def read_rows(reference: DataReference, config: RowsConfig, skipped: list[SkippedRecord]) -> Iterator[StageRow]:
     """Stream the rows.
 
     Args:
@@ -65,7 +65,7 @@ def rows(reference: DataReference, config: RowsConfig, skipped: list[SkippedReco
     return stream_rows(reference, paths, config, _row, skipped)
 
 
-def _row(record: Record, identifier: str) -> Row:
+def _row(record: Record, identifier: str) -> StageRow:
     refuse_other_dataset(record, "pisco")
     question, answer = record.worded("query"), record.worded("mistral_label")
-    return Row(identifier, "answer", documents(record, "docs"), ((question, (answer,)),))
+    return StageRow(identifier, "answer", documents(record, "docs"), ((question, (answer,)),))

@@ -15,7 +15,7 @@ from benchmarks.datasets import said
 from benchmarks.registry import Benchmark, DataReference, DatasetCard, DatasetConfig, SkippedRecord, register
 from benchmarks.schema import Question
 from benchmarks.sources import find_file
-from benchmarks.styles.sark_files import LABELS, Layout, Row, layout_of, read_sark
+from benchmarks.styles.sark_files import LABELS, Layout, StyleRow, layout_of, read_sark
 
 VERSION = 1
 
@@ -86,7 +86,7 @@ def load(reference: DataReference, config: SARKConfig) -> Benchmark:
     return Benchmark(reference, VERSION, CARD, questions, builder.build(), tuple(skipped), extra)
 
 
-def _question(query: Row, layout: Layout, counts: Counter[str]) -> Question:
+def _question(query: StyleRow, layout: Layout, counts: Counter[str]) -> Question:
     order = tuple(dict.fromkeys(passage.id for passage in query.passages))
     labels = {passage.id: label for passage, label in query.labels.items()}
     candidates = list(dict.fromkeys((*order, *labels)))

@@ -14,7 +14,7 @@ from typing import Any
 from benchmarks.core.errors import UserError
 from benchmarks.core.fingerprint import content_id
 from benchmarks.datasets import said
-from benchmarks.datasets.long_document import NOTES, LongDocumentConfig, Row, Shelf, assemble, gold
+from benchmarks.datasets.long_document import NOTES, LongDocumentConfig, LongDocumentRow, Shelf, assemble, gold
 from benchmarks.datasets.longbench import reading
 from benchmarks.io.records import stream_json
 from benchmarks.registry import Benchmark, DataReference, DatasetCard, SkippedRecord, register
@@ -109,19 +109,19 @@ def load(reference: DataReference, config: LongDocumentConfig) -> Benchmark:
     if subset in QUERIES:
         return _queries(reference, config, paths[0])
     first = TRAINED if reference.split == "train" else None
-    extra = {"reading": {**reading("qasper"), "max_new_tokens": LONGEST_ANSWER}}
+    extra = {"reading": {**reading("qasper", None), "max_new_tokens": LONGEST_ANSWER}}
     return assemble(reference, VERSION, CARD, config, paths, lambda record: _parse(record, subset), first=first, extra=extra)
 
 
-def _parse(supplied: Record, domain: str) -> Row:
+def _parse(supplied: Record, domain: str) -> LongDocumentRow:
     refuse_other_dataset(supplied, "ultradomain")
     record = Record({name: _decoded(value) for name, value in supplied.fields.items()}, supplied.path, supplied.position)
     _require_domain(record, domain)
-    text, context = record.worded("input"), record.worded("context")
+    text, context = record.worded("input"), record.worded("context", None)
     answers, counts = gold(record)
     identifier = record.text("_id", "") or content_id("u", text, context)
     question = Question(id=identifier, text=text, answers=answers, metadata=_metadata(record))
-    return Row(question, context, record, counts)
+    return LongDocumentRow(question, context, record, counts)
 
 
 def _require_domain(record: Record, domain: str) -> None:

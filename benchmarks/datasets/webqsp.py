@@ -12,7 +12,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from benchmarks.core.errors import UserError
-from benchmarks.datasets.graph_qa import NSM, ROG, GraphConfig, Layout, Row, Source, answered, assemble, topics_by_id, topics_once
+from benchmarks.datasets import graph_qa
+from benchmarks.datasets.graph_qa import GraphConfig, GraphRow, Layout, Source, answered, nested_records, topics_by_id, topics_once
 from benchmarks.registry import Benchmark, DataReference, DatasetCard, register
 from benchmarks.schema import Question
 from benchmarks.sources import Record
@@ -32,9 +33,9 @@ CARD = DatasetCard(
     "booktitle={ACL}, year={2016}}",
     languages=("en",),
     splits={"train": 2826, "validation": 246, "test": 1628},
-    metrics=("rog_f1", "rog_hit", "rog_accuracy", "rog_precision", "rog_recall", "strict_f1", "strict_precision", "strict_recall"),
+    metrics=graph_qa.METRICS,
     cluster="evidence group",
-    settings=("graph(scope=question)", "graph(scope=split)", "corpus", "closed_book"),
+    settings=graph_qa.SETTINGS,
     notes="Sizes are those of RoG's rows, which papers on graph retrieval evaluate; the official release has 3,098 "
     "training and 1,639 test questions, no validation split and no graphs. A question's answers are those of all its "
     "parses; the authors' script (webqsp_f1, official layout alone) takes the best parse instead and leaves out "
@@ -42,23 +43,14 @@ CARD = DatasetCard(
 )
 
 _FILES: Mapping[str, Mapping[str, Sequence[str]]] = {
-    "rog": {
-        ":train": ("train-*.parquet", "RoG-webqsp_train.jsonl", "rog*webqsp*train*.jsonl"),
-        ":validation": ("validation-*.parquet", "RoG-webqsp_validation.jsonl", "rog*webqsp*val*.jsonl"),
-        ":test": ("test-*.parquet", "RoG-webqsp_test.jsonl", "rog*webqsp*test*.jsonl", "rog_style_webqsp.jsonl"),
-    },
+    "rog": graph_qa.rog_files("webqsp"),
     "official": {
         ":train": ("WebQSP.train.json", "data/WebQSP.train.json", "WebQSP.zip!WebQSP/data/WebQSP.train.json"),
         ":test": ("WebQSP.test.json", "data/WebQSP.test.json", "WebQSP.zip!WebQSP/data/WebQSP.test.json"),
     },
-    "nsm": {
-        ":train": ("nsm/train_simple.json", "nsm/train.json", "train_simple.json", "train.json"),
-        ":validation": ("nsm/dev_simple.json", "nsm/dev.json", "dev_simple.json", "dev.json"),
-        ":test": ("nsm/test_simple.json", "nsm/test.json", "test_simple.json", "test.json"),
-    },
+    "nsm": graph_qa.NSM_FILES,
     "tog": {":test": ("tog_webqsp*.json", "WebQSP.json")},
 }
-_HUB = {f":{split}": (f"data/{split}-*.parquet",) for split in CARD.splits}
 _OTHER = re.compile(r"WebQ(?:Trn|Test)-\d+_[0-9a-f]{32}")
 _OWN = re.compile(r"WebQ(Trn|Test)-\d+")
 
@@ -74,10 +66,10 @@ def load(reference: DataReference, config: GraphConfig) -> Benchmark:
     Raises:
         UserError: The file is not found, or is not what was asked for.
     """
-    return assemble(reference, VERSION, CARD, config, SOURCE)
+    return graph_qa.assemble(reference, VERSION, CARD, config, SOURCE)
 
 
-def official(record: Record) -> Row:
+def official(record: Record) -> GraphRow:
     """Read an official record: `QuestionId, RawQuestion, Parses[{TopicEntity…, InferentialChain, Answers, …}]`.
 
     Raises:
@@ -87,8 +79,7 @@ def official(record: Record) -> Row:
     topics: dict[str, str] = {}
     answers: Counter[str] = Counter()
     parses = []
-    for i, item in enumerate(record.field("Parses", list, [])):
-        part = Record(record.expect(item, f"Parses[{i}]", dict), record.path, f"{record.position}, Parses[{i}]")
+    for part in nested_records(record, "Parses"):
         parse = _parse(part, counts)
         parses.append(parse)
         # The same entity is the answer of several parses; two entities of one name are two within a parse.
@@ -111,13 +102,12 @@ def official(record: Record) -> Row:
         topic_entities=topics_once(topics.values(), counts),
         metadata={"parses": parses, "good_parse": good, "topic_ids": list(topics)},
     )
-    return Row(question, None, counts, record)
+    return GraphRow(question, None, counts, record)
 
 
 def _parse(part: Record, counts: Counter[str]) -> dict[str, Any]:
     names, ids = [], []
-    for i, item in enumerate(part.field("Answers", list, [])):
-        answer = Record(part.expect(item, f"Answers[{i}]", dict), part.path, f"{part.position}, Answers[{i}]")
+    for answer in nested_records(part, "Answers"):
         ids.append(answer.text("AnswerArgument"))
         names.append(answer.text("EntityName", "") or ids[-1])
         counts["unnamed_answers"] += names[-1] == ids[-1] and answer.text("AnswerType", "") == "Entity"
@@ -132,7 +122,7 @@ def _parse(part: Record, counts: Counter[str]) -> dict[str, Any]:
     }
 
 
-def tog(record: Record) -> Row:
+def tog(record: Record) -> GraphRow:
     """Read ToG's record: `QuestionId, RawQuestion, topic_entity{id: name}`, and `answer[]` or official `Parses`.
 
     Raises:
@@ -150,7 +140,7 @@ def tog(record: Record) -> Row:
         topic_entities=topics_once(topics.values(), counts),
         metadata={"topic_ids": list(topics)},
     )
-    return Row(question, None, counts, record)
+    return GraphRow(question, None, counts, record)
 
 
 def refuse(question: Question, split: str, where: str) -> None:
@@ -171,11 +161,11 @@ SOURCE = Source(
     name="webqsp",
     folders=("webqsp", "rog-webqsp"),
     layouts={
-        "rog": ROG,
+        "rog": graph_qa.ROG,
         "official": Layout(
             "the official JSON", (frozenset({"Questions"}),), lambda path: official, items="Questions", sizes={"train": 3098, "test": 1639}
         ),
-        "nsm": NSM,
+        "nsm": graph_qa.NSM,
         "tog": Layout(
             "ToG's JSON",
             (frozenset({"QuestionId"}), frozenset({"topic_entity", "Parses"})),
@@ -184,6 +174,6 @@ SOURCE = Source(
         ),
     },
     files=_FILES,
-    hub=_HUB,
+    hub=graph_qa.HUB_FILES,
     refuse=refuse,
 )

@@ -27,6 +27,40 @@ _POINTER = b"version https://git-lfs"
 """With what a file begins that Git LFS put in the place of the real one."""
 
 
+_FOREIGN = {
+    b"BZh": ("bzip2-compressed", "bunzip2"),
+    b"\xfd7zXZ": ("xz-compressed", "unxz"),
+    b"\x28\xb5\x2f\xfd": ("zstd-compressed", "unzstd"),
+    b"7z\xbc\xaf": ("a 7z archive", "7z x"),
+    b"PK\x03\x04": ("a zip archive", "unzip"),
+    b"\x80\x04": ("a Python pickle, which is never opened here", "write JSON Lines"),
+    b"ARROW1": ("an Arrow file", "datasets.Dataset.from_file(FILE).to_parquet(…)"),
+    b"\x93NUMPY": ("a NumPy file", "write JSON Lines"),
+    b"%PDF": ("a PDF", "give the authors' data file"),
+    b"<!": ("a web page: the download failed", "fetch the file again"),
+    b"<html": ("a web page: the download failed", "fetch the file again"),
+}
+"""How files begin that are no text with records: what they are, and what to do."""
+
+
+_CONTROLS = bytes(set(range(32)) - set(b"\t\n\r"))
+
+
+def refuse_foreign(head: bytes, path: Path) -> None:
+    """Stop at a file of another kind, by its first bytes.
+
+    Raises:
+        UserError: It is compressed in a way that is not read here, or holds no text.
+    """
+    start = head[:64].lstrip()
+    for mark, (what, remedy) in _FOREIGN.items():
+        if start.startswith(mark):
+            raise UserError(f"this file is {what}", where=str(path), try_this=remedy)
+    controls = len(head[:1024]) - len(head[:1024].translate(None, _CONTROLS))
+    if controls * 10 > len(head[:1024]) > 63:
+        raise UserError("this file is binary, or text in another encoding than UTF-8", where=str(path), try_this="save it as UTF-8 text")
+
+
 def archive_of(path: Path) -> tuple[Path, str] | None:
     """The archive and the member that a path names; None for the path of an ordinary file."""
     if path.exists():

@@ -24,7 +24,6 @@ from benchmarks.styles.rules import FORMAL, Rewriter, RuleRewriter
 from benchmarks.text import has_answer
 from benchmarks.text_batch import has_answer_all
 
-# -- Which candidates of a question have which style --
 # `exact`: of N candidates exactly round(r × N) stay formal (r: the formal share; a half rounds to the even number, as
 # `round` does), the others are shared out among the styles, to the nearest whole number. Which ones is drawn from seed
 # and question id alone, by one order of the positions: so every method meets the same text, and what is formal at one
@@ -131,9 +130,6 @@ def _repaired(styles: list[str], order: Sequence[int], has: Has) -> tuple[list[s
     return styles, short
 
 
-# -- What rewriting left of the answers: read from what `styled` records of every question --
-
-
 EVIDENCE, CANDIDATES = "evidence", "candidates"
 """Where gold answer strings are looked for."""
 Restyled = Literal["all", "evidence", "distractors"]
@@ -153,8 +149,8 @@ class Survival:
     lost: bool
 
 
-def survival(met: Mapping[str, Any], has_evidence: bool) -> Survival | None:
-    """Read what is recorded of a question, also what earlier versions recorded.
+def survival(met: Mapping[str, Any]) -> Survival | None:
+    """Read what is recorded of a question; None if nothing of survival is.
 
     Content is lost where evidence is known and no gold string is left in it. Among fifty candidates one with the string
     is nearly always left, although it need not be one that is read; so where no evidence is known, content is lost as
@@ -162,21 +158,11 @@ def survival(met: Mapping[str, Any], has_evidence: bool) -> Survival | None:
 
     Args:
         met: `Question.metadata["styled"]`.
-        has_evidence: Whether the question has evidence; decides where `among` is not recorded.
-
-    Returns:
-        None where nothing of survival is recorded.
     """
-    if "survived" not in met:
+    if "among" not in met:
         return None
-    alive = met["survived"]
-    if "with_answer_before" not in met:
-        return Survival(math.nan, alive is False)
-    before = met["with_answer_before"]
-    # A candidate that gained the string may hide one that lost it; older records do not tell these apart.
-    kept = met.get("answers_kept", min(before, met["with_answer"]))
-    among = met.get("among", EVIDENCE if has_evidence else CANDIDATES)
-    lost = alive is False if among == EVIDENCE else kept < before
+    before, kept = met["with_answer_before"], met["answers_kept"]
+    lost = met["survived"] is False if met["among"] == EVIDENCE else kept < before
     return Survival(kept / before if before else math.nan, lost)
 
 

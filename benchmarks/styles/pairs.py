@@ -263,7 +263,6 @@ def _sentences(row: Record, sides: Mapping[str, Any], side: str) -> tuple[str, .
     return tuple(row.expect(item, f"sentences.{side}", str) for item in options)
 
 
-# -- Parallel texts of any origin: JSON records that hold the same text in several styles --
 # A style is a field, or a path of fields (`styles.KJV`), whose value is a text, or a list of texts in the same order as
 # the other styles' (verses, sentences). Each text of the formal side is one passage.
 

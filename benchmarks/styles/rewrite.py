@@ -57,7 +57,7 @@ class Pending:
 
 
 @dataclass(frozen=True, slots=True)
-class _Job:
+class _RewritingJob:
     passage: Passage
     style: str
     questions: tuple[str, ...]
@@ -153,7 +153,7 @@ def _header(benchmark: Benchmark, rewriter: Rewriter) -> dict[str, object]:
     return header(rewriter.id, f"{benchmark.reference} {benchmark.fingerprint}")
 
 
-def _jobs(benchmark: Benchmark, styles: Sequence[str], done: set[Key]) -> list[_Job]:
+def _jobs(benchmark: Benchmark, styles: Sequence[str], done: set[Key]) -> list[_RewritingJob]:
     """Every passage in every style with the questions that lack it, in the order of the questions."""
     asking: dict[str, list[str]] = {}
     for question in benchmark.questions:
@@ -166,7 +166,7 @@ def _jobs(benchmark: Benchmark, styles: Sequence[str], done: set[Key]) -> list[_
         )
     passages = benchmark.corpus.get(asking)
     return [
-        _Job(passage, style, tuple(q for q in asking[passage.id] if (q, passage.id, style) not in done))
+        _RewritingJob(passage, style, tuple(q for q in asking[passage.id] if (q, passage.id, style) not in done))
         for style in dict.fromkeys(styles)
         for passage in passages
     ]
@@ -202,7 +202,7 @@ def _done(path: Path, wanted: dict[str, object], summary: Summary, retry_failed:
     return {key for key, styled in done.items() if styled or not retry_failed}
 
 
-def _written_in_part(path: Path, jobs: Sequence[_Job], done: set[Key]) -> dict[tuple[str, str], Outcome]:
+def _written_in_part(path: Path, jobs: Sequence[_RewritingJob], done: set[Key]) -> dict[tuple[str, str], Outcome]:
     """Outcomes of passages that some of their questions have already, so that all get the same text."""
     queries = {(job.passage.id, job.style) for job in jobs if job.questions}
     partial = {(passage, style) for _, passage, style in done if (passage, style) in queries}

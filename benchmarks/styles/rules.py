@@ -295,9 +295,6 @@ STYLES = ("informal", "humor", "romance")
 """The styles beside `formal`, in which passages are written."""
 
 
-# -- What rewrites passages in another style, and the deterministic one that needs no model --
-
-
 FORMAL = "formal"
 _SENTENCE = re.compile(r"(?<=[.!?])\s+")
 

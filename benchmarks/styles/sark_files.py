@@ -34,7 +34,7 @@ _TITLED = re.compile(r'"([^\n]+?)" (.*)', re.DOTALL)
 
 
 @dataclass(slots=True)
-class Row:
+class StyleRow:
     """A question of SARK's files.
 
     Attributes:
@@ -89,7 +89,7 @@ def layout_of(path: Path) -> Layout:
 
 def read_sark(
     path: Path, layout: Layout | None = None, *, titled: bool = True, skip_bad: bool = False, skipped: list[SkippedRecord] | None = None
-) -> list[Row]:
+) -> list[StyleRow]:
     """The questions of a file in either layout; the rows of one query are one question.
 
     Raises:
@@ -98,7 +98,7 @@ def read_sark(
     """
     layout = layout or layout_of(path)
     left_out = [] if skipped is None else skipped
-    results: dict[str, Row] = {}
+    results: dict[str, StyleRow] = {}
     parse = _labeled if layout == LABELS else _ranked
     for record, item in read_records(path, lambda record: (record, parse(record, titled)), skip_bad=skip_bad, skipped=left_out):
         known = results.setdefault(item.id, item)
@@ -245,7 +245,7 @@ def _lacks(question: str, what: str, remedy: str) -> UserError:
     return UserError(f"question {question!r} has no {what} to write", try_this=remedy)
 
 
-def _labeled(record: Record, titled: bool) -> Row:
+def _labeled(record: Record, titled: bool) -> StyleRow:
     record.require(*_FIELDS[LABELS])
     text = record.worded("query")
     label = record.field("label", int)
@@ -253,13 +253,13 @@ def _labeled(record: Record, titled: bool) -> Row:
         raise record.problem(f"the label is {label}", "label", "0 or 1")
     passages = _passages(record, "candidate_passages", titled)
     passage = passage_of(record.text("passage"), titled=titled)
-    return Row(question_id(text), text, (), passages, {passage: label}, record.position)
+    return StyleRow(question_id(text), text, (), passages, {passage: label}, record.position)
 
 
-def _ranked(record: Record, titled: bool) -> Row:
+def _ranked(record: Record, titled: bool) -> StyleRow:
     record.require(*_FIELDS[RANKED])
     text = record.worded("question")
-    return Row(question_id(text), text, record.answers("answers"), _passages(record, "rank_list", titled), position=record.position)
+    return StyleRow(question_id(text), text, record.answers("answers"), _passages(record, "rank_list", titled), position=record.position)
 
 
 def _passages(record: Record, name: str, titled: bool) -> tuple[Passage, ...]:

@@ -13,7 +13,6 @@ from functools import cache
 
 from benchmarks.core.random import Draws
 
-# -- Invented words, the same for every world: one set for training worlds, and words that only held-out worlds use --
 # A few thousand short pronounceable words, none inside another, so that a small tokenizer trained on the worlds
 # covers each with one or two tokens and an answer never occurs inside another word by accident.
 
@@ -45,7 +44,7 @@ _REAL = frozenset(
 
 
 @cache
-def words() -> tuple[str, ...]:
+def all_words() -> tuple[str, ...]:
     """All words: the training words first, then those of validation, then those of test worlds."""
     draws = Draws("lexicon", 1)
     wanted = sum(SIZES.values())
@@ -64,7 +63,7 @@ def words() -> tuple[str, ...]:
 
 
 def introduced_by(split: str) -> range:
-    """Positions in `words()` of the words that a split introduces."""
+    """Positions in `all_words()` of the words that a split introduces."""
     start = 0
     for name, size in SIZES.items():
         if name == split:
@@ -75,7 +74,7 @@ def introduced_by(split: str) -> range:
 
 def training_words() -> tuple[str, ...]:
     """The words that occur in training worlds, and in part in all others."""
-    return words()[: SIZES["train"]]
+    return all_words()[: SIZES["train"]]
 
 
 def _word(draws: Draws) -> str:
@@ -181,7 +180,7 @@ class Namer:
     """
 
     def __init__(self, split: str, unseen_share: float, namesake_share: float, draws: Draws) -> None:
-        self._words = words()
+        self._words = all_words()
         self._place = _places()
         self._classes = CLASSES[split]
         self._seen = introduced_by("train")
@@ -278,7 +277,7 @@ def _core_number() -> dict[str, int]:
 
 @cache
 def _places() -> dict[str, int]:
-    return {word: position for position, word in enumerate(words())}
+    return {word: position for position, word in enumerate(all_words())}
 
 
 def _phrases(parts: Sequence[str]) -> list[str]:
@@ -286,7 +285,6 @@ def _phrases(parts: Sequence[str]) -> list[str]:
     return [" ".join(parts[a:b]) for a in range(len(parts)) for b in range(a + 2, len(parts) + 1)]
 
 
-# -- Names that no training has heard: made of the beginning of one train word and the end of another --
 # Worlds for validation and test have words of their own, and a reader must copy names that it has never seen. None of
 # those words is made here.
 
@@ -303,7 +301,7 @@ def out_of_vocabulary_words(known: Iterable[str], share: float, draws: Draws) ->
         share: Of them that is replaced.
         draws: The source of chance.
     """
-    every = set(words())
+    every = set(all_words())
     results: dict[str, str] = {}
     for word in known:
         if draws.chance(share):

@@ -312,9 +312,6 @@ def _number(fact: Fact) -> int:
     return fact.number
 
 
-# -- The passages that a question is asked over: its evidence among passages that look like it and do not answer --
-
-
 class Distractors:
     """Finds *relevant but insufficient* passages: about the same subject, or the same relation of a namesake.
 
@@ -410,9 +407,6 @@ class Distractors:
         texts = len(self._library.texts)
         for _ in range(50 * texts):
             yield draws.below(texts)
-
-
-# -- A knowledge graph for every question: the neighbourhood of what it names, its proof included --
 
 
 def question_graph(world: World, query: WorldQuestion, size: int, draws: Draws) -> tuple[Triple, ...]:

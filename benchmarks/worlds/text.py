@@ -14,9 +14,6 @@ from benchmarks.core.random import Draws
 from benchmarks.schema import Passage, passage_id, sentence_id
 from benchmarks.worlds.world import Entity, Fact, Relation, World, relations_of
 
-# -- From facts to sentences: which template, and by which name the subject and the tail are called --
-
-
 NO_FACT = -1
 _VOWELS = frozenset("aeiou")
 
@@ -55,7 +52,7 @@ class Mention(NamedTuple):
     possessive: str
 
 
-def named(text: str) -> Mention:
+def mention_by_name(text: str) -> Mention:
     """The mention by a name."""
     return Mention(text, text, text + "'s")
 
@@ -71,7 +68,7 @@ def state(template: str, mention: Mention, tail: str) -> str:
 def statements(fact: Fact) -> list[str]:
     """Every plain way to state a fact, by the full names."""
     tail = fact.tail.text if fact.tail else fact.text
-    return [state(template, named(fact.head.text), tail) for template in fact.relation.says]
+    return [state(template, mention_by_name(fact.head.text), tail) for template in fact.relation.says]
 
 
 def tell(entity: Entity, items: Iterable[Fact | Relation], rendering: Rendering, draws: Draws) -> list[Sentence]:
@@ -87,10 +84,10 @@ def tell(entity: Entity, items: Iterable[Fact | Relation], rendering: Rendering,
         draws: The source of chance.
     """
     chance = draws.random
-    plain = named(entity.text)
-    shorter = [named(alias) for alias in entity.aliases]
+    plain = mention_by_name(entity.text)
+    shorter = [mention_by_name(alias) for alias in entity.aliases]
     pronoun = Mention(*entity.pronouns)
-    epithet = named(entity.epithet) if entity.epithet and chance() < rendering.epithet else None
+    epithet = mention_by_name(entity.epithet) if entity.epithet and chance() < rendering.epithet else None
     mention, first = (draws.pick(shorter) if shorter and chance() < rendering.alias else plain), True
     sentences: list[Sentence] = []
     for item in items:

@@ -17,9 +17,6 @@ from benchmarks.core.random import Draws
 from benchmarks.schema import Triple
 from benchmarks.worlds.names import Name, Namer
 
-# -- The short lists that facts draw their plain-word values from --
-
-
 VALUES: dict[str, tuple[str, ...]] = {
     "occupation": (
         "glassblower",
@@ -116,7 +113,6 @@ VALUES: dict[str, tuple[str, ...]] = {
 }
 
 
-# -- What kinds of things there are and how they relate, read from `relations/*.txt` --
 # A relation is a paragraph of a text file:
 #
 # [person.teacher] person -> person when -60..-8    id, head kind, tail kind, options
@@ -269,9 +265,6 @@ def _options(text: str, where: str) -> dict[str, object]:
         low, high = words[words.index("when") + 1].split("..")
         results["when"] = (int(low), int(high))
     return results
-
-
-# -- Which worlds are for training, validation and testing: the seed alone decides --
 
 
 TRAIN = range(10_000)
@@ -462,9 +455,6 @@ def _grouped(pairs: Iterable[tuple[int, Fact]]) -> dict[int, list[Fact]]:
     for key, fact in pairs:
         groups[key].append(fact)
     return dict(groups)
-
-
-# -- From a seed to a world --
 
 
 # Per hundred entities.

@@ -1,14 +1,12 @@
-"""What LLM judges share: options, prompts that judged text cannot break out of, calls, and averages.
+"""What LLM judges share: options, calls, and averages.
 
-`reading.py` reads the replies. A reply that cannot be read is asked for once more, as JSON (`Asker`).
+`fences.py` writes the prompts, and `reading.py` reads the replies. A reply that cannot be read is asked for once more, as JSON (`Asker`).
 """
 
 from __future__ import annotations
 
-import re
-import unicodedata
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from statistics import fmean
@@ -19,6 +17,7 @@ from pydantic import BaseModel, Field, create_model
 from benchmarks.schema import Question
 from judges.judge import JudgeCall, JudgeConfig, Parsed, Score, counting
 from judges.llm.abstention import gold_abstains
+from judges.llm.fences import VERSION, fenced
 from judges.llm.reading import read_word, refused
 from methods.api import Services
 from methods.flow import together
@@ -27,117 +26,6 @@ from methods.models.endpoint import Messages
 from methods.models.llm import AskingConfig, LocalConfig, llm_hash, llm_name, open_llm
 from methods.prompts import Prompt, Shipped
 from methods.work import CHARACTERS, Lengths, Needs, Use, Where, Work, ask, needs_of, tokens, unknown
-
-# -- Judged text is put between tags; here it is made unable to end them, or to pass for a verdict --
-# Nothing is deleted: what looks like one of our tags, a chat template's mark, a verdict line or a key of our JSON
-# stays readable, with `‹ ›` where the brackets or the colon were, and what cannot be seen becomes `�`.
-
-
-VERSION = 1
-"""Of these rules; part of every judge's identity, since a judge sees what they make of a text."""
-
-TAGS = ("question", "gold", "answer", "reference", "text", "source", "rewritten")
-"""Tags that our templates use; those of one's own templates are added to them."""
-_CHAT_TAGS = ("think", "system", "user", "assistant", "human", "start_of_turn", "end_of_turn", "bos", "eos", "tool")
-_KEYS = r"faithfulness|conciseness|overall(?:[\s_-]*winner)?|winner|(?:final[\s_-]*)?verdict|judge?ment|label|reasoning"
-_QUOTE = r"\\?[\"'`“”‘’]"
-
-# What cannot be seen, changes the direction of writing, or is no character at all.
-_UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ufff9-\ufffb\ud800-\udfff\U000e0000-\U000e007f]")
-_CHAT_MARK = re.compile(r"(<)(?=\s*(?:\||<\s*/?\s*sys))|(?:\||sys\s*>)\s*(>)|(<)\s*/?\s*s\s*(>)|(\[)\s*/?\s*inst\s*(\])")
-_SHOWN = {"<": "‹", ">": "›", "[": "⟦", "]": "⟧", ":": "‹:›", "=": "‹=›"}
-
-
-def neutralized(text: str, tags: Iterable[str] = (), keys: Iterable[str] = ()) -> str:
-    """A text that can stand between tags without ending them.
-
-    Look-alikes that a model reads as the same (other cases, full-width letters, invisible characters in between) count
-    as well.
-
-    Args:
-        text: Anything.
-        tags: Further tags, beside `TAGS`.
-        keys: Further keys of the JSON that is asked for.
-
-    Returns:
-        The text, of which no line, key or tag can be taken for one of ours.
-    """
-    text = _UNSEEN.sub("\ufffd", text.replace("\r\n", "\n").replace("\r", "\n"))
-    folded, origins = _folded(text)
-    marks: dict[int, str] = {}
-    for pattern in (_tag_pattern(frozenset(tags)), _CHAT_MARK, *_key_patterns(frozenset(keys))):
-        for match in pattern.finditer(folded):
-            for group, result in enumerate(match.groups(), start=1):
-                if result is not None:
-                    marks[origins[match.start(group)]] = _SHOWN[result]
-    return "".join(marks.get(at, char) for at, char in enumerate(text)) if marks else text
-
-
-def cut(text: str, most: int) -> str:
-    """The beginning of a text, which says where it was cut."""
-    if len(text) <= most:
-        return text
-    return f"{text[:most]}\n[… cut: {most:,} of {len(text):,} characters are shown]"
-
-
-@lru_cache(maxsize=64)
-def _tag_pattern(further: frozenset[str]) -> re.Pattern[str]:
-    """Opening and closing tags, complete or not, of names that begin as ours do."""
-    names = "|".join(re.escape(name.casefold()) for name in sorted({*TAGS, *_CHAT_TAGS, *further}))
-    return re.compile(rf"(<)[\s/\\⁄∕]*(?:{names})(?:[^<>\n]{{0,80}}(>))?")
-
-
-@lru_cache(maxsize=64)
-def _key_patterns(further: frozenset[str]) -> tuple[re.Pattern[str], re.Pattern[str]]:
-    """What looks like a key of our JSON, or like a line that states a verdict."""
-    names = f"(?:{'|'.join([_KEYS, *sorted(further)])})"
-    line = rf"^[^a-z0-9\n]{{0,20}}{names}[^a-z0-9\n:=‹]{{0,20}}([:=])"
-    return re.compile(rf"{_QUOTE}\s*{names}\s*{_QUOTE}\s*(:)"), re.compile(line, re.MULTILINE)
-
-
-def _folded(text: str) -> tuple[str, range | list[int]]:
-    """A text as a lenient reader sees it, with the place in the text that each character comes from."""
-    if text.isascii():
-        return text.lower(), range(len(text))
-    pieces: list[str] = []
-    origins: list[int] = []
-    for at, char in enumerate(text):
-        seen = _seen(char)
-        pieces.append(seen)
-        origins.extend([at] * len(seen))
-    return "".join(pieces), origins
-
-
-@lru_cache(maxsize=1 << 16)
-def _seen(char: str) -> str:
-    """A character without case and width; nothing where it has no width at all."""
-    return "" if unicodedata.category(char) == "Cf" else unicodedata.normalize("NFKC", char).casefold()
-
-
-EMPTY = "(empty)"
-"""What stands between the tags where there is nothing to judge."""
-_TAG = re.compile(r"</?([A-Za-z][\w-]*)>")
-
-
-@lru_cache(maxsize=64)
-def tags_of(template: str) -> frozenset[str]:
-    """Return the tags that a template uses."""
-    return frozenset(_TAG.findall(template))
-
-
-def fenced(prompt: Prompt, texts: Mapping[str, str], keys: Iterable[str] = ()) -> Messages:
-    """Return the conversation; what is put in is neutralized, so that it can end no tag.
-
-    Args:
-        prompt: The template.
-        texts: What is put in.
-        keys: Keys of the JSON that it asks for, which judged text cannot hold then.
-    """
-    tags = tags_of(prompt.source)
-    return prompt.messages(**{name: neutralized(text, tags, keys).strip() or EMPTY for name, text in texts.items()})
-
-
-# -- Options that all judges share that ask a language model --
 
 
 class AskingJudgeConfig(AskingConfig, JudgeConfig):
@@ -206,9 +94,6 @@ class LLMJudgeConfig(AskingJudgeConfig):
 def prompt_identity(config: LLMJudgeConfig) -> Mapping[str, Any]:
     """What beside its options decides what a judge is shown: the template's text and the rules of fencing."""
     return {"prompt": config.load().hash, "fences": str(VERSION)}
-
-
-# -- Cases put before a language model: every repetition of every prompt; what needs no opinion, without a call --
 
 
 NO_REPLY = "no reply"
@@ -315,12 +200,7 @@ class Asker:
     @cached_property
     def _model(self) -> ChatModel:
         # No seed of a task: what a judge says depends on its identity alone.
-        return open_llm(
-            self.config.llm, role="judge", cache=self._services.cache, device=self._services.device, replies=self._services.replies
-        )
-
-
-# -- From the calls made for an item to its scores: the mean over the calls that were read --
+        return open_llm(self.config.llm, self._services.seeded(0), role="judge")
 
 
 def mean_scores(calls: Sequence[JudgeCall], values: Mapping[str, Mapping[str, float | None]]) -> dict[str, Score]:
@@ -345,9 +225,6 @@ def _mean(calls: Sequence[JudgeCall], worth: Mapping[str, float | None]) -> Scor
         return Score(None, unread[0])
     counted = [value for call in calls if call.parsed.value is not None and (value := worth[call.parsed.value["verdict"]]) is not None]
     return Score(fmean(counted)) if counted else Score(None, unread[0] if unread else None)
-
-
-# -- A question's gold as judges are shown it, and which questions can be judged by it at all --
 
 
 Golds = Literal["all", "first"]
@@ -396,7 +273,7 @@ class CaseJudge(ABC, Generic[C]):
 
     def __init__(self, config: C, services: Services) -> None:
         self.config = config
-        self._prompt = config.load()
+        self._template = config.load()
         self._asker = Asker(config, services, self.parse)
 
     @property
@@ -410,7 +287,7 @@ class CaseJudge(ABC, Generic[C]):
 
     def messages(self, **texts: str) -> Messages:
         """Return the conversation about some texts."""
-        return fenced(self._prompt, texts, self.config.keys)
+        return fenced(self._template, texts, self.config.keys)
 
     @abstractmethod
     def cases(self, item: Any) -> list[Case]:

@@ -30,7 +30,6 @@ from methods.flow import together
 from methods.models.chat import parse
 from methods.models.llm import LLM, defaults
 
-# -- What the grounding judge reads out of replies, and the arithmetic on it; no model and no ragas in here --
 # A text is taken apart into claims, then each claim is judged against another text: 1, it follows from it; 0, it does
 # not. Faithfulness and factual correctness are counts of such verdicts, as ragas defines them, but never rounded.
 #
@@ -134,9 +133,6 @@ def _claims(results: Sequence[str]) -> list[str]:
     return [sound(claim) for claim in results if claim.strip()]
 
 
-# -- arithmetic --
-
-
 def faithfulness(round_: Mapping[str, Parsed]) -> Score:
     """The share of the answer's claims that follow from the passages, from the calls of one repetition."""
     verdicts = _verdicts(round_, STATEMENTS)
@@ -227,8 +223,7 @@ def mean_score(scores: Sequence[Score]) -> Score:
     return next((score for score in scores if score.value is None), Score(None, "no call was made"))
 
 
-# -- ragas' prompts, without ragas' clients: the only place that knows the package --
-# It is imported when the first prompt is written, for it takes seconds, and never calls anybody here.
+# ragas is imported when the first prompt is written, because that takes seconds; it never calls anybody here.
 
 
 def ragas_version() -> str:
@@ -385,9 +380,6 @@ class Grounding:
         return await self._asker.call(case, repetition)
 
 
-# -- which calls an item needs --
-
-
 def reference_of(question: Question) -> str:
     """The reference text: the first answer, or all of them where all are wanted; "" where there is none."""
     wanted = [answer for answer in question.wanted if answer.strip()] if has_gold(question) else []
@@ -445,7 +437,7 @@ def not_called(item: Item) -> JudgeCall:
     config=GroundingConfig,
     measures=(FAITHFULNESS, FACTUAL_CORRECTNESS),
     version=2,
-    identity=lambda config: {"ragas": ragas_version()},
+    also=lambda config: {"ragas": ragas_version()},
 )
 def judge_grounding(config: GroundingConfig, services: Services) -> Grounding:
     """A model takes the answer apart into claims and judges each against the passages that the answer was read from.
@@ -468,12 +460,11 @@ def judge_grounding(config: GroundingConfig, services: Services) -> Grounding:
     return Grounding(config, services)
 
 
-# -- Grounding by rule: the same two measures without a model, for offline use. Words are compared, not meanings --
-
-
 FAITHFUL, CORRECT = "claims found", "claims compared"
 """Parts of what is kept of an item."""
 
+LEAST_OVERLAP = 0.8
+"""Share of a claim's content words that one passage must hold to support it."""
 _FUNCTION_WORD_LIST = """
 am is are was were be been being do does did has have had of in on at by for from to with and or but nor as it
 its he she they him her them his hers their this that these those there here which who whom whose what when
@@ -490,7 +481,6 @@ _VERDICTS = frozenset(("yes", "no", "true", "false"))
 class RuleGroundingConfig(JudgeConfig):
     """Options of grounding by rule."""
 
-    least_overlap: float = Field(0.8, gt=0, le=1, description="share of a claim's content words that one passage must hold to support it")
     mode: Mode = Field("f1", description="factual correctness as f1, precision or recall")
 
 
@@ -537,7 +527,7 @@ class RuleGrounding:
         if not claims:
             return Parsed(None, NOTHING_CLAIMED[1])
         passages = [words(passage.full_text) for passage in item.passages]
-        return Parsed({"supported": [int(supported(claim, passages, self.config.least_overlap)) for claim in claims]})
+        return Parsed({"supported": [int(supported(claim, passages, LEAST_OVERLAP)) for claim in claims]})
 
     def _correct(self, item: Item) -> Parsed:
         pieces = _pieces(item.prediction.answer, item.question.answer_set)
@@ -636,7 +626,7 @@ def judge_by_rule(config: RuleGroundingConfig, services: Services) -> RuleGround
     """The answer's sentences are its claims; of an answer that must name a set, the items named.
 
     Faithfulness is the share of claims that a passage supports: one passage holds every name and number of the claim
-    and at least `least_overlap` of its content words (all words but articles and function words). A bare yes or no,
+    and at least `LEAST_OVERLAP` of its content words (all words but articles and function words). A bare yes or no,
     and a refusal to answer, state nothing: an answer of nothing else is unscored. Factual correctness compares claims
     by token F1 (HotpotQA's rules): precision is the mean over the answer's claims of the best F1 with a claim of the
     reference, recall the mean over the reference's claims of the best F1 with a claim of the answer, f1 their harmonic

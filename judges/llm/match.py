@@ -11,7 +11,8 @@ from pydantic import Field
 from benchmarks.schema import Question
 from judges.judge import Item, JudgeCall, Measure, PointJudge, Score, counting, register_judge
 from judges.llm.abstention import missing, rightly_declines
-from judges.llm.ask import Case, Golds, LLMJudgeConfig, Worded, cut, gold_rule, gold_text, has_gold, mean_scores, prompt_identity
+from judges.llm.ask import Case, Golds, LLMJudgeConfig, Worded, gold_rule, gold_text, has_gold, mean_scores, prompt_identity
+from judges.llm.fences import cut
 from judges.metric import Batch
 from judges.metric import parse as parse_metric
 from methods.api import Prediction
@@ -126,9 +127,6 @@ def exact_match(item: Item, rules: str) -> bool:
     """Whether an answer equals a gold, as the metric `em` says."""
     batch = Batch([item.question], [item.prediction])
     return bool(parse_metric(f"em(rules={rules})").compute(batch)[0] == 1.0)
-
-
-# -- A judge as training pipelines take it, `methods.api.Judge`: plain verdicts for plain answers --
 
 
 _WORST_FIRST = (MISMATCH, PARTIAL, MATCH)

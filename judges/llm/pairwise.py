@@ -10,12 +10,15 @@ from pydantic import BaseModel, Field
 
 from judges.judge import AS_GIVEN, FIRST, NONE, SECOND, SWAPPED, TIE, JudgeCall, Pair, Parsed, register_judge
 from judges.llm.abstention import gold_abstains, rightly_declines, settled
-from judges.llm.ask import Case, CaseJudge, Golds, LLMJudgeConfig, cut, gold_text, has_gold, prompt_identity
+from judges.llm.ask import Case, CaseJudge, Golds, LLMJudgeConfig, gold_text, has_gold, prompt_identity
+from judges.llm.fences import cut
 from judges.llm.reading import read_criteria
 from methods.api import Prediction
 from methods.models.llm import LLM, defaults
 from methods.prompts import Shipped
 
+REFERENCE_CHARS = 40_000
+"""Characters of the longest reference that is shown."""
 CRITERIA = ("overall", "faithfulness", "conciseness")
 OPEN_CRITERIA = ("overall", "comprehensiveness", "diversity", "empowerment")
 ORDERS = (AS_GIVEN, SWAPPED)
@@ -72,7 +75,6 @@ class PairwiseConfig(ComparingConfig):
         "answer", description="what the answers are held against: the gold answer, or the passages that prove it"
     )
     golds: Golds = Field("first", description="which gold answers are shown (released: the first)")
-    max_reference_chars: int = Field(40_000, ge=1, description="longest reference shown, in characters")
 
 
 class OpenPairwiseConfig(ComparingConfig):
@@ -152,7 +154,7 @@ class PairwiseJudge(Comparing[PairwiseConfig]):
 
     def beside(self, pair: Pair) -> Mapping[str, str] | None:
         reference = self._reference(pair)
-        return None if reference is None else {"reference": cut(reference, self.config.max_reference_chars)}
+        return None if reference is None else {"reference": cut(reference, REFERENCE_CHARS)}
 
     def _reference(self, pair: Pair) -> str | None:
         if not has_gold(pair.question):

@@ -54,8 +54,6 @@ def _short(text: str) -> str:
     return repr(flat if len(flat) <= 80 else f"{flat[:79]}…")
 
 
-# -- One word of a few --
-
 _VERDICT = r"(?:verdict|judge?ment|label|classification|decision|rating)"
 _TAGGED = re.compile(rf"<\s*({_VERDICT}|answer|result)\s*>(.*?)<\s*/\s*\1\s*>", re.IGNORECASE | re.DOTALL)
 _BOXED = re.compile(r"\\boxed\s*\{\s*(?:\\text\w*\s*\{)?([^{}]*)\}|\[\[([^\[\]]*)\]\]")
@@ -262,8 +260,6 @@ class _Statements:
                 yield verdict
 
 
-# -- A verdict for each criterion --
-
 _SIDE = r"(?:answer|response|candidate|assistant|option)?[\s_#:-]*([12]|one|two)\b|\b(first|second)(?:[\s_-]+(?:answer|response))?\b"
 _NAMES_SIDE = re.compile(r"\b(?:answer|response|candidate|assistant|option)[\s_#:-]*([12]|one|two)\b|\b(first|second)\b")
 _ONE_SIDE = re.compile(rf"\W*(?:(?:the )?(?:overall )?winner(?: is)?[\s:]*)?(?:the )?(?:{_SIDE})(?P<rest>.*)", re.DOTALL)
@@ -403,9 +399,6 @@ def _sentence(text: str) -> str | None:
     number = _NUMBERS[match[1] or match[2]]
     others = {_NUMBERS[result[1] or result[2]] for result in _NAMES_SIDE.finditer(match["rest"])}
     return None if others - {number} else f"Answer {number}"
-
-
-# -- JSON --
 
 
 class _Recovered(list[Any]):

@@ -44,8 +44,10 @@ def ruled(part: str, **value: object) -> JudgeCall:
 class RuleMatchConfig(JudgeConfig):
     """Options of the rule-based match judge."""
 
-    longest_match: int = Field(40, ge=1, description="words that an answer may have to be a Match by containing the gold; longer: Partial")
-    partial_f1: float = Field(0.5, gt=0, le=1, description="least token F1 of a Partial")
+    longest_match: int = Field(
+        40, ge=1, description="longest answer in words that is a Match because it contains the gold; a longer one is Partial"
+    )
+    partial_f1: float = Field(0.5, gt=0, le=1, description="lowest token F1 at which an answer is Partial")
 
 
 @register_judge(

@@ -6,18 +6,18 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
-from pydantic import Field
-
 from judges.judge import Item, JudgeCall, JudgeConfig, Measure, Parsed, Score, register_judge
-from judges.llm.ask import Case, LLMJudgeConfig, Worded, cut, mean_scores, prompt_identity
+from judges.llm.ask import Case, LLMJudgeConfig, Worded, mean_scores, prompt_identity
+from judges.llm.fences import cut
 from judges.llm.rules import NO_CALL, ruled
 from methods.api import Services
 from methods.prompts import Shipped
 
-# -- Does a rewritten text keep what its source says: of answers against their passages --
-
-
 KEPT, LOST, ALTERED = "Kept", "Lost", "Altered"
+SOURCE_CHARS = 40_000
+"""Characters of the longest source that is shown."""
+MARKS_PER_100_WORDS = 1.5
+"""Marks of informal writing from which a text is Informal."""
 CONTENT_VERDICTS = (KEPT, LOST, ALTERED)
 CONTENT_PART = "content"
 SAME, NOTHING = "same text", "no text"
@@ -33,8 +33,6 @@ class ContentConfig(LLMJudgeConfig):
     """Options of the content validation."""
 
     template: ClassVar[Shipped] = Shipped("judges.llm", "content")
-
-    max_reference_chars: int = Field(40_000, ge=1, description="longest source shown, in characters")
 
 
 @register_judge(
@@ -76,13 +74,8 @@ class ContentJudge(Worded[ContentConfig]):
             return [Case.ruled(CONTENT_PART, NOTHING, verdict=LOST)]
         if source.split() == rewritten.split():
             return [Case.ruled(CONTENT_PART, SAME, verdict=KEPT)]
-        messages = self.messages(
-            source=cut(source, self.config.max_reference_chars), rewritten=cut(rewritten, self.config.max_answer_chars)
-        )
+        messages = self.messages(source=cut(source, SOURCE_CHARS), rewritten=cut(rewritten, self.config.max_answer_chars))
         return [Case(CONTENT_PART, messages)]
-
-
-# -- Is a text written formally or informally (style transfer's strength): of answers --
 
 
 FORMAL, INFORMAL = "Formal", "Informal"
@@ -140,9 +133,6 @@ def style_scores(calls: Sequence[JudgeCall]) -> dict[str, Score]:
     return mean_scores(calls, {"formal": {FORMAL: 1.0, INFORMAL: 0.0}, "informal": {FORMAL: 0.0, INFORMAL: 1.0}})
 
 
-# -- The style classifier without a model: a count of what formal prose does without --
-
-
 _SLANG = """
 yeah yep yup nope okay ok wow whoa omg lol lmao btw tbh imo gonna wanna gotta kinda sorta dunno lemme gimme ya dude guys
 folks buddy huh hey hi psst oh ugh haha hahaha awesome cool crazy insane super totally literally basically honestly
@@ -164,23 +154,17 @@ _MARKS = re.compile(
 )
 
 
-class RuleStyleConfig(JudgeConfig):
-    """Options of the rule-based style classifier."""
-
-    marks_per_100_words: float = Field(1.5, gt=0, description="marks of informal writing from which a text is Informal")
-
-
 @register_judge(
     "rule_style",
     kind="point",
     summary="Formal or Informal by counting slang, contractions, exclamations and talk to the reader, without a model",
     source="the classes of SARK's style classifier; the marks are ours",
     needs=("answer",),
-    config=RuleStyleConfig,
+    config=JudgeConfig,
     measures=STYLE_MEASURES,
 )
 class RuleStyle:
-    """Informal: at least `marks_per_100_words` marks of informal writing for every hundred words; else Formal.
+    """Informal: at least `MARKS_PER_100_WORDS` marks of informal writing for every hundred words; else Formal.
 
     Marks are words and phrases of a fixed list of English slang, the first and second person, contractions,
     exclamation marks, ellipses and pictures. A missing or blank answer has no style: unscorable.
@@ -190,7 +174,7 @@ class RuleStyle:
         services: None of them.
     """
 
-    def __init__(self, config: RuleStyleConfig, services: Services) -> None:
+    def __init__(self, config: JudgeConfig, services: Services) -> None:
         self.config = config
 
     def ask(self, items: Sequence[Item]) -> list[list[JudgeCall]]:
@@ -205,4 +189,4 @@ class RuleStyle:
 
     def _verdict(self, text: str) -> str:
         marks = sum(1 for _ in _MARKS.finditer(text.replace("’", "'")))
-        return INFORMAL if marks >= self.config.marks_per_100_words * len(text.split()) / 100 and marks else FORMAL
+        return INFORMAL if marks >= MARKS_PER_100_WORDS * len(text.split()) / 100 and marks else FORMAL

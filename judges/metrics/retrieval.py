@@ -43,7 +43,7 @@ def _find(batch: Batch, level: str) -> Positions:
     grades = [{name: question.grades.get(name, 1.0) for name in question.evidence} for question in batch.questions]
     rankings = batch.rankings
     if level == DOCUMENTS:
-        document = _documents(batch)
+        document = documents_of(batch)
         rankings = [list(dict.fromkeys(map(document, ranking))) for ranking in rankings]
         grades = [_highest((document(name), grade) for name, grade in row.items()) for row in grades]
     graded = any(question.grades for question in batch.questions)
@@ -57,10 +57,12 @@ def _highest(graded: Iterable[tuple[str, float]]) -> dict[str, float]:
     return result
 
 
-def _documents(batch: Batch) -> Callable[[str], str]:
+def documents_of(batch: Batch) -> Callable[[str], str]:
     """From a passage to the document that it was cut from; a passage that is not in the corpus stands for itself."""
     if batch.passage is None:
-        raise UserError("level=documents needs the passages", try_this="score with the benchmark's corpus, or leave this metric out")
+        raise UserError(
+            "documents are ranked, which needs the passages", try_this="score with the benchmark's corpus, or leave this metric out"
+        )
     lookup, known = batch.passage, batch.memo.setdefault("documents", {})
 
     def document(identifier: str) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 import string
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -29,6 +30,14 @@ _HOTPOTQA = "HotpotQA evaluator, update_sp"
 _TWO_WIKI = "2WikiMultihopQA evaluator v1.1, update_evi"
 _MUSIQUE = "MuSiQue evaluator v1.0, SupportMetric"
 _JOINT = Parameter("rules", str, "hotpotqa", ("hotpotqa", "2wiki"), "answer x sentences, or x triples as well")
+_register_joint = partial(
+    register,
+    version=2,
+    source="HotpotQA and 2Wiki v1.1 evaluators",
+    group="joint",
+    needs=("answer", "support", "triples"),
+    parameters=(_JOINT,),
+)
 
 
 @register("sp_em", version=2, source=_HOTPOTQA, group="support", needs=("support",))
@@ -135,53 +144,25 @@ def evidence_f1(batch: Batch) -> Scores:
     return triple_parts(batch)[3]
 
 
-@register(
-    "joint_em",
-    version=2,
-    source="HotpotQA and 2Wiki v1.1 evaluators",
-    group="joint",
-    needs=("answer", "support", "triples"),
-    parameters=(_JOINT,),
-)
+@_register_joint("joint_em")
 def joint_em(batch: Batch, rules: str) -> Scores:
     """Product of answer EM and sp_em (2wiki: and evidence_em). Unscorable where one of them is."""
     return joint_parts(batch, rules)[0]
 
 
-@register(
-    "joint_precision",
-    version=2,
-    source="HotpotQA and 2Wiki v1.1 evaluators",
-    group="joint",
-    needs=("answer", "support", "triples"),
-    parameters=(_JOINT,),
-)
+@_register_joint("joint_precision")
 def joint_precision(batch: Batch, rules: str) -> Scores:
     """Product of answer precision and sp_precision (2wiki: and evidence_precision). Unscorable where one of them is."""
     return joint_parts(batch, rules)[1]
 
 
-@register(
-    "joint_recall",
-    version=2,
-    source="HotpotQA and 2Wiki v1.1 evaluators",
-    group="joint",
-    needs=("answer", "support", "triples"),
-    parameters=(_JOINT,),
-)
+@_register_joint("joint_recall")
 def joint_recall(batch: Batch, rules: str) -> Scores:
     """Product of answer recall and sp_recall (2wiki: and evidence_recall). Unscorable where one of them is."""
     return joint_parts(batch, rules)[2]
 
 
-@register(
-    "joint_f1",
-    version=2,
-    source="HotpotQA and 2Wiki v1.1 evaluators",
-    group="joint",
-    needs=("answer", "support", "triples"),
-    parameters=(_JOINT,),
-)
+@_register_joint("joint_f1")
 def joint_f1(batch: Batch, rules: str) -> Scores:
     """Harmonic mean of joint_precision and joint_recall, 0 where both are 0. Unscorable where one part is."""
     return joint_parts(batch, rules)[3]

@@ -8,7 +8,7 @@ from leaderboard.elements.formats import MAIN, higher_is_better, scale_of
 from leaderboard.elements.nodes import el, message
 from leaderboard.views import budget
 from leaderboard.views.budget import CURVE_AXES
-from leaderboard.widgets import Chosen, bar, choose, draw, permalink, show
+from leaderboard.widgets import Chosen, bar, choose, draw, permalink, show, tell
 from results.boards.board import Board
 from results.boards.budget import Axis, budget_curves, informative_axis, quality_budget, read_in_full
 
@@ -36,7 +36,7 @@ def _front(chosen: Chosen, board: Board, metric: str, axis: Axis) -> None:
     scale = scale_of(metric, chosen.definitions)
     rows = quality_budget(board, metric, axis, higher_is_better=higher_is_better(metric, chosen.definitions))
     if not rows:
-        show(message("No run has a value", "Choose another metric."), "message")
+        tell("No run has a value", "Choose another metric.")
         return
     show(el("h2", "What quality costs", cls="section"), "pareto-title")
     draw(

@@ -7,9 +7,9 @@ import streamlit as st
 from leaderboard import read, state
 from leaderboard.elements import formats
 from leaderboard.elements.formats import MAIN, Scale, higher_is_better, scale_of
-from leaderboard.elements.nodes import el, message
+from leaderboard.elements.nodes import el
 from leaderboard.views import compare
-from leaderboard.widgets import Chosen, bar, choose, permalink, several, show
+from leaderboard.widgets import Chosen, bar, choose, permalink, several, show, tell
 from results.boards.compare import Comparison
 from results.store.queries import RunRow
 
@@ -29,27 +29,21 @@ def render() -> None:
         return
     runs, metric = _choices(chosen)
     if len(runs) < LEAST:
-        show(
-            message(
-                "Choose two runs at least",
-                "Up to six runs of one board can be held against each other. Controls are left out: they see the gold.",
-                ("ragmeter run EXPERIMENT.yaml",) if len(_able(chosen)) < LEAST else (),
-            ),
-            "message",
+        tell(
+            "Choose two runs at least",
+            "Up to six runs of one board can be held against each other. Controls are left out: they see the gold.",
+            ("ragmeter run EXPERIMENT.yaml",) if len(_able(chosen)) < LEAST else (),
         )
         return
     result = read.compared(chosen.at, tuple(run.run for run in runs), metric, tuple(runs))
     shown, better = scale_of(metric, chosen.definitions), higher_is_better(metric, chosen.definitions)
     _values(result, shown, better=better)
     if not result.pairs:
-        show(
-            message(
-                "No question in common",
-                f"No two of these runs have a value of {formats.metric_label(metric)} on "
-                "the same question yet. Choose another metric, or let them finish.",
-                ("ragmeter run --resume",),
-            ),
-            "message",
+        tell(
+            "No question in common",
+            f"No two of these runs have a value of {formats.metric_label(metric)} on "
+            "the same question yet. Choose another metric, or let them finish.",
+            ("ragmeter run --resume",),
         )
         return
     _scatter(result, shown)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import streamlit as st
 
 from leaderboard import read, state
-from leaderboard.elements.nodes import el, message
+from leaderboard.elements.nodes import el
 from leaderboard.read import Source
 from leaderboard.views import dataset as dataset_view
-from leaderboard.widgets import enter, permalink, show
+from leaderboard.widgets import enter, permalink, show, tell
 from results.store.provenance import DatasetFacts
 
 # Questions shown at a time.
@@ -22,14 +22,7 @@ def render() -> None:
         return
     results = read.dataset_facts(at)
     if not results:
-        show(
-            message(
-                "The store has no dataset yet",
-                "A dataset is stored with the first run over it.",
-                ("ragmeter demo", "ragmeter list datasets"),
-            ),
-            "message",
-        )
+        tell("The store has no dataset yet", "A dataset is stored with the first run over it.", ("ragmeter demo", "ragmeter list datasets"))
         return
     keys = [dataset_view.dataset_key(dataset) for dataset in results]
     names = {key: dataset.name for key, dataset in zip(keys, results, strict=True)}

@@ -11,7 +11,7 @@ from leaderboard.elements.nodes import el, message
 from leaderboard.read import Source
 from leaderboard.views import battles
 from leaderboard.views import judge as judge_view
-from leaderboard.widgets import draw, enter, permalink, show
+from leaderboard.widgets import draw, enter, permalink, show, tell
 from results.boards.board import Board
 from results.judging.battles import BattleBoard
 from results.judging.judge_card import JudgeCard
@@ -26,13 +26,10 @@ def render() -> None:
         return
     known = read.judges(at)
     if not known:
-        show(
-            message(
-                "No judge has judged yet",
-                "A judge reads stored answers. Rules cost nothing; models answer through any OpenAI-compatible endpoint.",
-                ("ragmeter list judges", "ragmeter judge run rule_pairwise --experiment NAME --all-pairs"),
-            ),
-            "message",
+        tell(
+            "No judge has judged yet",
+            "A judge reads stored answers. Rules cost nothing; models answer through any OpenAI-compatible endpoint.",
+            ("ragmeter list judges", "ragmeter judge run rule_pairwise --experiment NAME --all-pairs"),
         )
         return
     judge = state.select("Judge", "judge", list(known), next(iter(known)), resets=("board", "criterion"))

@@ -8,14 +8,14 @@ from typing import Any
 
 from leaderboard import read, state, widgets
 from leaderboard.elements.formats import ALL_RUNS
-from leaderboard.elements.nodes import Node, el, message
+from leaderboard.elements.nodes import Node, el
 from leaderboard.matrix import exports
 from leaderboard.matrix.exports import Export, picture
 from leaderboard.matrix.rows import PAGE, Order, Printed, default_order, drawn, first_direction, papers_of, sort_columns
 from leaderboard.matrix.table import Shown, compared_with, legend, pager, table, unstated
 from leaderboard.read import Source
 from leaderboard.views.board import svg_file
-from leaderboard.widgets import NO_REFERENCE, bar, experiment_box, offer, refresh_while_running, show
+from leaderboard.widgets import NO_REFERENCE, bar, experiment_box, offer, refresh_while_running, show, tell
 from results.boards.board import is_called
 from results.boards.matrix import Correction, Matrix
 from results.boards.systems import COSTS
@@ -50,13 +50,10 @@ def render(at: Source) -> None:
         setting = widgets.choose_setting(read.settings(at, experiment))
     known, definitions = read.setting_of(at, experiment, setting), read.definitions(at)
     if not known.metrics:
-        show(
-            message(
-                "Nothing is scored yet",
-                "No run has a finished question. Reload in a moment, or continue them.",
-                ("ragmeter list runs", "ragmeter run --resume"),
-            ),
-            "message",
+        tell(
+            "Nothing is scored yet",
+            "No run has a finished question. Reload in a moment, or continue them.",
+            ("ragmeter list runs", "ragmeter run --resume"),
         )
         return
     with first[2]:
@@ -114,11 +111,11 @@ def _below(query: Request, reference: str | None, correction: Correction, bar: S
         return
     if not board.cells:
         text = "None of these benchmarks was scored on what was chosen. Choose other metrics above."
-        show(message("No result of this kind", text), "message")
+        tell("No result of this kind", text)
         return
     if not (part.pinned or part.rows or part.controls):
         text = f"{len(board.rows):,} compete; none has these words in its name, or all that do are hidden."
-        show(message("No method matches", text), "message")
+        tell("No method matches", text)
     else:
         show(table(shown, part, order, printed), "matrix", state.act(ACTS, {"method": METHODS_PAGE}))
     turning = pager(part, PAGE)

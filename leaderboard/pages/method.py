@@ -8,11 +8,11 @@ from leaderboard import read as source
 from leaderboard import state
 from leaderboard.elements import charts, formats
 from leaderboard.elements.formats import MAIN, families, scale_of
-from leaderboard.elements.nodes import el, message
+from leaderboard.elements.nodes import el
 from leaderboard.read import Source, store_of
 from leaderboard.views import method as history_view
 from leaderboard.views import submission
-from leaderboard.widgets import draw, enter, explain, permalink, show
+from leaderboard.widgets import draw, enter, explain, permalink, show, tell
 from results.boards.systems import contaminated_by
 from results.gate import history as gate_history
 from results.gate.history import Decided
@@ -61,12 +61,7 @@ def render() -> None:
 def _render(at: Source) -> None:
     known = _methods(at)
     if not known:
-        show(
-            message(
-                "No method has run yet", f"{at.folder} has no runs and no checkpoints.", ("ragmeter demo", "ragmeter run EXPERIMENT.yaml")
-            ),
-            "message",
-        )
+        tell("No method has run yet", f"{at.folder} has no runs and no checkpoints.", ("ragmeter demo", "ragmeter run EXPERIMENT.yaml"))
         return
     cards = source.method_cards(at)
     left, right = st.columns([1, 2])
@@ -91,7 +86,7 @@ def _render(at: Source) -> None:
 def _show_results(at: Source, method: str, runs: list[RunRow], metrics: tuple[str, ...]) -> None:
     show(el("h2", "Results on every board", cls="section"), "results-title")
     if not runs:
-        show(message("It has not run yet", "Only checkpoints of it are registered.", ("ragmeter run EXPERIMENT.yaml",)), "message")
+        tell("It has not run yet", "Only checkpoints of it are registered.", ("ragmeter run EXPERIMENT.yaml",))
         return
     result = _results(at, method, metrics)
     learned = source.method_cards(at), source.checkpoints_by_hash(at)

@@ -11,9 +11,9 @@ import streamlit as st
 from leaderboard import read, state
 from leaderboard.elements import formats
 from leaderboard.elements.formats import MAIN
-from leaderboard.elements.nodes import el, message
+from leaderboard.elements.nodes import el
 from leaderboard.views import judge, question
-from leaderboard.widgets import Chosen, bar, choose, permalink, show
+from leaderboard.widgets import Chosen, bar, choose, permalink, show, tell
 from results.store.queries import QuestionRow
 
 ANY = "any"
@@ -35,7 +35,7 @@ def render() -> None:
     rows = read.questions(chosen.at, chosen.runs[0].dataset_fingerprint)
     result, metric = _filter(chosen, rows)
     if not result:
-        show(message("No question matches", "Search for less, or turn a filter off."), "message")
+        tell("No question matches", "Search for less, or turn a filter off.")
         state.settle("question", "")
         return
     position = _position(rows, result)

@@ -10,11 +10,11 @@ import streamlit as st
 from leaderboard import read, state
 from leaderboard.elements import formats
 from leaderboard.elements.formats import ALL_RUNS
-from leaderboard.elements.nodes import el, message
+from leaderboard.elements.nodes import el
 from leaderboard.read import Source, store_of
 from leaderboard.views import run as diff_view
 from leaderboard.views.run import Sightings
-from leaderboard.widgets import bar, enter, explain, permalink, show
+from leaderboard.widgets import bar, enter, explain, permalink, show, tell
 from results.boards.compare import Diff, diff
 from results.store import checkpoints
 from results.store.database import now
@@ -66,13 +66,10 @@ def render() -> None:
 def _render(at: Source) -> None:
     every = _runs(at, None)
     if not every:
-        show(
-            message(
-                "No run yet",
-                f"{at.folder} holds none. Run the demo, or an experiment of your own.",
-                ("ragmeter demo", "ragmeter run EXPERIMENT.yaml"),
-            ),
-            "message",
+        tell(
+            "No run yet",
+            f"{at.folder} holds none. Run the demo, or an experiment of your own.",
+            ("ragmeter demo", "ragmeter run EXPERIMENT.yaml"),
         )
         return
     _live(at)
@@ -137,7 +134,7 @@ def _list(at: Source, every: Sequence[RunRow]) -> RunRow | None:
     members = every if experiment == ALL_RUNS else _runs(at, experiment)
     results = [run for run in members if wanted in (ANY, run.status)]
     if not results:
-        show(message("No run is like this", "Choose another experiment or state."), "message")
+        tell("No run is like this", "Choose another experiment or state.")
         return None
     ids = [run.run for run in results]
     chosen = state.pick("run", ids, ids[0], shortened)

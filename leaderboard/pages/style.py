@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from leaderboard import read, state
 from leaderboard.elements import charts, formats
 from leaderboard.elements.formats import higher_is_better
-from leaderboard.elements.nodes import el, message
+from leaderboard.elements.nodes import el
 from leaderboard.read import Source
 from leaderboard.views import style
-from leaderboard.widgets import bar, draw, enter, explain, permalink, show
+from leaderboard.widgets import bar, draw, enter, explain, permalink, show, tell
 from results.boards.style import CurveTable, GapTable, Over
 from results.store.queries import UserError
 
@@ -24,14 +24,11 @@ def render() -> None:
         return
     names = read.styled_experiments(at)
     if not names:
-        show(
-            message(
-                "No experiment asks in another style",
-                "Run one over the same questions with their candidates in formal and in another style: a benchmark `styled` "
-                "over one base, with mix {informal: 0} and {informal: 1}.",
-                ("ragmeter list experiments", "ragmeter run EXPERIMENT.yaml"),
-            ),
-            "message",
+        tell(
+            "No experiment asks in another style",
+            "Run one over the same questions with their candidates in formal and in another style: a benchmark `styled` "
+            "over one base, with mix {informal: 0} and {informal: 1}.",
+            ("ragmeter list experiments", "ragmeter run EXPERIMENT.yaml"),
         )
         return
     left, right = bar("shown", 2)

@@ -14,7 +14,7 @@ from leaderboard.elements.nodes import el, message, prose
 from leaderboard.read import Source, store_of
 from leaderboard.server import Draft, Verdict
 from leaderboard.views import submission
-from leaderboard.widgets import enter, explain, show
+from leaderboard.widgets import enter, explain, show, tell
 from results.boards.board import board
 from results.store.queries import UserError
 from results.submission.storing import beside
@@ -46,13 +46,10 @@ def render() -> None:
     if at is None:
         return
     if server.submit_command() is None:
-        show(
-            message(
-                "This server is read-only",
-                "Whoever keeps it can let submissions in, or take the files by hand.",
-                ("ragmeter leaderboard --allow-submissions", "ragmeter submit PREDICTIONS.jsonl --card card.yaml"),
-            ),
-            "message",
+        tell(
+            "This server is read-only",
+            "Whoever keeps it can let submissions in, or take the files by hand.",
+            ("ragmeter leaderboard --allow-submissions", "ragmeter submit PREDICTIONS.jsonl --card card.yaml"),
         )
         return
     stored = st.session_state.get(_STORED)

@@ -17,9 +17,6 @@ from results.statistics.core import Estimate
 from results.store.checkpoints import Checkpoint
 from results.store.queries import AnswerRow, IndexCost, Running, RunRow
 
-# -- What differs between two runs, as page elements: how they were made, what they score, where they part --
-
-
 Definitions = Mapping[str, Mapping[str, Any]]
 ALPHA = 0.05
 _ANSWER = 300
@@ -110,9 +107,6 @@ def _message(item: AnswerRow) -> str:
     return text if len(text) <= _ANSWER else f"{text[:_ANSWER]}…"
 
 
-# -- How fast runs go: the store knows how many questions are answered, not when; whoever looks twice knows both --
-
-
 WINDOW = timedelta(minutes=2)
 """What is older says little of the present speed."""
 _LEAST = timedelta(seconds=3)
@@ -165,7 +159,7 @@ class Sightings:
 def _pace(run: Running, seen: _Seen, now: datetime) -> Speed:
     looks = seen.looks
     if looks and run.done < looks[-1][1]:
-        # Started anew, or failed questions are asked again: what was seen before is of another execution.
+        # Restarted, or failed questions are asked again: earlier figures belong to another execution.
         looks.clear()
     if not looks or run.done > looks[-1][1]:
         seen.changed_at = now

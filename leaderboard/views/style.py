@@ -116,7 +116,7 @@ def gaps_note(table: GapTable) -> str:
     if any(gap.result.gap.insufficient_data for gap in every):
         note += " No interval and no mark where too little is there for one; point at the cell for the reason."
     if not all(gap.content_known for gap in every):
-        note += " – under content: these questions were stored before ragmeter recorded what a rewriting lost."
+        note += " – under content: unknown what restyling lost of the answers."
     return note
 
 

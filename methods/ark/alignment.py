@@ -124,9 +124,6 @@ def row_of(fields: Mapping[str, Any]) -> AlignmentRow:
     return AlignmentRow(**fields)
 
 
-# -- The raw scores of a document's chunks for its questions, computed once and kept by what decides them --
-
-
 FORWARD = (
     "Use the context to answer the question as briefly as you can: a name, a number or a short phrase, without any "
     "explanation. Answer a yes-no question with yes, no or unanswerable. Where the context does not hold the answer, "
@@ -211,7 +208,7 @@ class VectorTerm:
     @property
     def fingerprint(self) -> str:
         """Of the encoder and its prompts."""
-        return fingerprint("v", self._config.weights(), self._config.model_dump(mode="json", exclude={"batch_size"}))
+        return fingerprint("v", self._config.checkpoint_hash(), self._config.model_dump(mode="json", exclude={"batch_size"}))
 
     def scores(self, chunks: Sequence[str], questions: Sequence[Question]) -> list[list[float]]:
         """Cosines."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from benchmarks.core.errors import UserError
 from benchmarks.registry import resolve
@@ -19,19 +19,15 @@ from methods.models.causal import CausalConfig
 from methods.models.encoder import EncoderConfig
 from methods.models.llm import LLMConfig, check_llm, reach_llm
 from methods.models.weights import PRESETS as ENCODERS
-from methods.models.weights import check_remote_code, locate
-from methods.training import TrainingConfig
+from methods.models.weights import check_models, check_remote_code, locate
+from methods.training import TrainingConfig, TrainingOptions
 
 Stage = Literal["stage1", "stage2", "stage3"]
 STAGES: tuple[Stage, ...] = ("stage1", "stage2", "stage3")
 Share = Literal["none", "positives", "all"]
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class ForwardConfig(_Part):
+class ForwardConfig(TrainingOptions):
     """The score of an answer given question and chunk."""
 
     weight: float = Field(1.0, ge=0, description="0 leaves the score out (Table 3: w/o F.A.)")
@@ -42,13 +38,13 @@ class ForwardConfig(_Part):
     )
 
 
-class BackwardConfig(_Part):
+class BackwardConfig(TrainingOptions):
     """The score of the question given answer and chunk."""
 
     weight: float = Field(0.3, ge=0, description="0 leaves the score out (w/o B.A.)")
 
 
-class VectorConfig(_Part):
+class VectorConfig(TrainingOptions):
     """The retriever's own score of question and chunk."""
 
     weight: float = Field(1.0, ge=0, description="0 leaves the score out (w/o P.A.)")
@@ -56,7 +52,7 @@ class VectorConfig(_Part):
     use_instruction: bool = Field(True, description="put the encoder's query prompt before questions; released: no")
 
 
-class ScoreConfig(_Part):
+class ScoreConfig(TrainingOptions):
     """How chunks are scored, and which are positives."""
 
     scorer: str = Field("mistralai/Mistral-7B-Instruct-v0.2", description="language model that scores: pocket, a folder or hub id")
@@ -99,7 +95,7 @@ class ScoreConfig(_Part):
         return CausalConfig.model_validate(options)
 
 
-class MineConfig(_Part):
+class MineConfig(TrainingOptions):
     """Where negatives come from."""
 
     source: Literal["graph", "question", "random"] = Field(
@@ -120,7 +116,7 @@ class MineConfig(_Part):
     stage1_random: int = Field(0, ge=0, description="random chunks as negatives of stage 1; paper 0, released 20")
 
 
-class LossConfig(_Part):
+class LossConfig(TrainingOptions):
     """InfoNCE."""
 
     temperature: float = Field(0.01, gt=0, description="not given in the paper; released 0.01 before ms-swift 3.11, 0.1 since")
@@ -133,7 +129,7 @@ class LossConfig(_Part):
     )
 
 
-class TrainConfig(_Part):
+class TrainConfig(TrainingOptions):
     """Optimization."""
 
     stages: tuple[Stage, ...] = Field(STAGES, min_length=1, description="stages that are trained, in order; fewer for ablations")
@@ -259,7 +255,7 @@ class ArkTrainingConfig(TrainingConfig):
         """Check references, models and their code."""
         for reference in (*self.data, *self.validation, *self.evaluation):
             resolve(reference, where="data")
-        self.encoder.check()
+        check_models(self.encoder)
         if self.encoder.architecture != "sentence-transformer" or self.encoder.query_model:
             raise UserError(
                 "ARK tunes one SentenceTransformer for both sides", where=f"base {self.base!r}", try_this="a base with one model"
@@ -274,14 +270,14 @@ class ArkTrainingConfig(TrainingConfig):
         for llm in self.llms:
             check_llm(llm)
         if self.augments and self.kg.similarity.enabled:
-            self.kg.similarity.encoder.check()
+            check_models(self.kg.similarity.encoder)
         if not self.scores:
             return
         if self.score.f.weight or self.score.b.weight:
             locate(self.score.scorer)
             check_remote_code(self.score.scorer, False)
         if self.score.v.weight:
-            self.vector_encoder.check()
+            check_models(self.vector_encoder)
 
     def reach(self, cache: Path | None) -> None:
         """One short call to every endpoint, unless replies of its model are kept."""

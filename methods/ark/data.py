@@ -21,8 +21,6 @@ from methods.ark.config import ArkTrainingConfig, TrainConfig
 from methods.graphs.chunking import ChunkConfig, chunk
 from methods.training.stages import write_lines
 
-# -- Training rows: a question, one positive and its negatives, by the ids of chunks, so that they can be checked --
-
 
 @dataclass(frozen=True, slots=True)
 class TrainRow:
@@ -69,9 +67,6 @@ def check_rows(rows: Sequence[TrainRow], texts: Mapping[str, str]) -> None:
         positives = {texts[chunk] for chunk in row.positive_ids}
         if any(texts[chunk] in positives for chunk in row.negative_ids):
             raise UserError("a positive is among the negatives of a row", where=row.question_id)
-
-
-# -- Which rows are contrasted with each other, epoch by epoch: drawn from the seed, so a resumed run finds the same --
 
 
 @dataclass(frozen=True)

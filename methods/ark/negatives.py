@@ -25,8 +25,6 @@ from methods.graphs.neighborhood import GraphNamer, LLMNamer, Namer
 from methods.models.encoder import Encoder, EncoderConfig
 from methods.models.llm import open_llm
 
-# -- What ARK asks of knowledge graphs: the augmented queries of a document's questions, large and small --
-
 
 @dataclass(frozen=True, slots=True)
 class Augmented:
@@ -43,9 +41,6 @@ class QuerySource(Protocol):
     async def queries(self, document: Document, questions: Sequence[Question]) -> Mapping[str, Augmented]:
         """The queries of questions about a document, by question id."""
         ...
-
-
-# -- Augmented queries from knowledge graphs, as `methods.graphs` makes and keeps them --
 
 
 class LazyEncoder:
@@ -84,7 +79,7 @@ class GraphQueries:
         seeds = config.neighborhood.seeds
         self._namer: Namer = GraphNamer()
         if (llm := seeds.active_llm) is not None:
-            model = open_llm(llm, role="seeds", cache=services.cache, device=services.device, seed=services.seed, replies=services.replies)
+            model = open_llm(llm, services, role="seeds")
             self._namer = LLMNamer(model, seeds.prompt)
         self._encoder = LazyEncoder(config.kg.similarity.encoder, services)
 

@@ -5,13 +5,9 @@ from __future__ import annotations
 from pydantic import Field
 
 from benchmarks.core.errors import UserError
-from methods.api import Services
 from methods.registry import register
 from methods.retrieval.dense import Dense, DenseConfig, dense_work
 from methods.training.stages import card_of
-from methods.work import needs_of
-
-# -- Which models are checkpoints of ARK --
 
 
 def trained_by_ark(model: str) -> bool:
@@ -42,10 +38,7 @@ class ArkConfig(DenseConfig):
     summary="dense retrieval with an encoder that ARK tuned",
     config=ArkConfig,
     paper="ARK: answer-centric retriever tuning with a knowledge-graph curriculum (2025)",
-    extra="models",
-    checkpoint_hash=lambda config: config.weights(),
     work=dense_work,
-    needs=needs_of,
 )
 class Ark(Dense):
     """Retriever of a tuned checkpoint.
@@ -54,6 +47,3 @@ class Ark(Dense):
         config: The checkpoint, and how to search.
         services: As for `Dense`.
     """
-
-    def __init__(self, config: ArkConfig, services: Services) -> None:
-        super().__init__(config, services)

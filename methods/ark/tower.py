@@ -16,7 +16,7 @@ from methods.ark.config import TrainConfig
 from methods.ark.loss import Batch, info_nce
 from methods.models.encoder import EncoderConfig, sentence_transformer
 from methods.models.likelihood import UNBOUNDED, by_length
-from methods.models.weights import device_of
+from methods.models.weights import check_models, device_of
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -55,7 +55,7 @@ def load_tower(config: EncoderConfig, device: str | None) -> Any:
     Raises:
         UserError: It cannot be loaded.
     """
-    config.check()
+    check_models(config)
     plain = config.model_copy(update={"dtype": "float32"})
     return sentence_transformer(plain, config.model, config.revision, device_of(device))
 

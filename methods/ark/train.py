@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from benchmarks.core.errors import UserError
-from benchmarks.core.fingerprint import CHECKPOINT_CARD, file_sha256, fingerprint, folder_sha256
+from benchmarks.core.fingerprint import file_sha256, fingerprint
 from methods.ark.alignment import AlignmentRow, Terms, aligned, kept_out, positives, row_of
 from methods.ark.config import PRESETS, STAGES, ArkTrainingConfig
 from methods.ark.data import Document, Material, TrainRow, check_rows, documents_of, load_benchmarks, load_material, plan, write_rows
@@ -21,11 +22,11 @@ from methods.flow import in_order
 from methods.graphs.chunking import ChunkConfig
 from methods.graphs.extraction import PROMPTS
 from methods.models.encoder import Encoder, EncoderConfig
-from methods.models.weights import locate, weights_hash
-from methods.training import LengthsOf, Progress, TrainedStage, TrainingContext, register_training
-from methods.training.loop import Loop, LoopOptions, Schedule, Validate, accelerator
+from methods.models.weights import weights_hash
+from methods.training import LengthsOf, Progress, TrainedStage, TrainingContext, known_data, register_training
+from methods.training.loop import Loop, LoopOptions, LoopPlace, Schedule, Validate, accelerator
 from methods.training.model_card import RETRIEVER, write_model_card
-from methods.training.stages import Manifest, StageRecord, file_id, read_json, read_lines, require_unchanged, saved, write_json, write_lines
+from methods.training.stages import Manifest, PreparedRun, file_id, read_json, read_lines, train_stage, write_json, write_lines
 from methods.work import (
     DATA,
     WORDS_PER_TOKEN,
@@ -74,7 +75,6 @@ def write_card(folder: Path, stage: str, config: ArkTrainingConfig, figures: Map
     )
 
 
-# -- The training of one stage: what is contrasted in a step, in the loop that all trainings share --
 # Nothing random outlives a step: batches are drawn from (seed, stage, epoch) and dropout from (seed, stage, step).
 
 
@@ -113,66 +113,18 @@ class StageTrainer:
         stage: Rows and rates.
         texts: Chunk texts by id.
         config: All options.
-        folder: Where the curve and the point to go on from are kept.
-        identity: Hash of everything that decides the result; a point of another training is not taken up.
-        progress: Reports steps.
-        validate: Called after each epoch.
+        place: Where the loop works.
     """
 
-    def __init__(
-        self,
-        tower: Tower,
-        stage: StagePlan,
-        texts: Mapping[str, str],
-        config: ArkTrainingConfig,
-        folder: Path,
-        identity: str,
-        progress: Progress,
-        validate: Validate | None = None,
-    ) -> None:
+    def __init__(self, tower: Tower, stage: StagePlan, texts: Mapping[str, str], config: ArkTrainingConfig, place: LoopPlace) -> None:
         self.tower, self.stage, self.texts, self.config = tower, stage, texts, config
-        self.plan = plan(stage.rows, config.train, stage.epochs, config.seed, stage.name)
-        self.loop = Loop(
-            {"encoder": tower.model},
-            self._options(),
-            lambda step: self._step(step),
-            folder,
-            identity,
-            progress,
-            stage.name,
-            tower.accelerator,
-            validate,
-        )
-
-    def _options(self) -> LoopOptions:
-        train, steps = self.config.train, len(self.plan.steps)
-        return LoopOptions(
-            steps,
-            max(1, steps // self.stage.epochs),
-            Schedule(self.stage.learning_rate, self.stage.warm_up, "cosine"),
-            weight_decay=train.weight_decay,
-            betas=(0.9, train.beta2),
-            max_grad_norm=train.max_grad_norm,
-            save_every=train.save_every,
-        )
-
-    @property
-    def curve(self) -> Path:
-        """The file of losses and figures."""
-        return self.loop.curve
-
-    def run(self) -> Mapping[str, float]:
-        """Train to the end.
-
-        Returns:
-            Steps, rows, the mean loss of the last epoch, and the last validation's figures.
-        """
-        figures = self.loop.run()
-        return {"steps": figures.pop("steps"), "rows": float(len(self.stage.rows)), **figures}
-
-    def forget(self) -> None:
-        """Delete the point to go on from: the stage is finished."""
-        self.loop.forget()
+        train = config.train
+        self.plan = plan(stage.rows, train, stage.epochs, config.seed, stage.name)
+        steps = len(self.plan.steps)
+        schedule = Schedule(stage.learning_rate, stage.warm_up, "cosine")
+        epoch, betas = max(1, steps // stage.epochs), (0.9, train.beta2)
+        options = LoopOptions(steps, epoch, schedule, train.weight_decay, "matrices", betas, train.max_grad_norm, train.save_every)
+        self.loop = Loop({"encoder": tower.model}, options, self._step, place, stage.name)
 
     def _step(self, step: int) -> dict[str, float]:
         """The gradient of one step of the optimizer."""
@@ -202,9 +154,6 @@ class StageTrainer:
             parts[-1].append(row)
             texts |= own
         return [(part, len(part) / len(rows)) for part in parts]
-
-
-# -- What is made before anything is trained: chunks, scores, positives, augmented queries; each made once and kept --
 
 
 SIZES = {"stage2": "large", "stage3": "small"}
@@ -279,13 +228,11 @@ class Preparation:
                 write_lines(paths[question.id], map(asdict, rows))
         return {identifier: [row_of(line) for line in read_lines(path)] for identifier, path in paths.items()}
 
-    # -- rows ------------------------------------------------------------------------------------------------------
-
     def needs_mining(self, stage: str) -> bool:
         """Whether an encoder is needed for the rows of a stage."""
         return stage in SIZES and self.config.mine.source != "random"
 
-    def rows(self, stage: str, encoder: Embedder | None, model: str | None) -> tuple[list[TrainRow], int]:
+    def train_rows(self, stage: str, encoder: Embedder | None, model: str | None) -> tuple[list[TrainRow], int]:
         """The rows of a stage, written to its file; and how many were left out for want of negatives.
 
         Args:
@@ -325,9 +272,6 @@ class Preparation:
         if self.config.mine.source == "question":
             return {question.id: (question.text,) for question in document.questions}
         return {question.id: getattr(self.augmented[question.id], SIZES[stage]) for question in document.questions}
-
-
-# -- How well an encoder in training finds the evidence of held-out questions --
 
 
 def validator(config: ArkTrainingConfig, model: Any, prompts: Prompts) -> Validate:
@@ -389,15 +333,13 @@ def _needs(config: ArkTrainingConfig) -> Needs:
 
 def _work(config: ArkTrainingConfig, of: LengthsOf) -> list[StageWork]:
     """Chunks are scored, graphs and queries written; then questions with their positives and negatives, stage by stage."""
-    data = [of(item, config.data_options) for item in config.data]
-    for item in config.validation:
-        of(item, config.validation_options)
+    data = known_data(config, of)
     prepared = total(_scored(config, lengths) for lengths in data) if config.scores else Work()
     if config.augments:
         key = fingerprint(
             "ark", config.data, *(part.model_dump(mode="json") for part in (config.kg, config.neighborhood.seeds, config.queries))
         )
-        prepared += Work(once=(Once(total(_written(config, lengths) for lengths in data), key),))
+        prepared += Work(once=(Once(total(_writing_work(config, lengths) for lengths in data), key),))
     train, base = config.train, config.encoder
     size = data[0].size(base.model, base.revision)
     groups = [((stage,), train.epochs[STAGES.index(stage)]) for stage in train.stages]
@@ -441,7 +383,7 @@ def _scored(config: ArkTrainingConfig, lengths: Lengths) -> Work:
     return work + encode(encoder, _documents(lengths) * number, length) + encode(encoder, lengths.questions, lengths.question)
 
 
-def _written(config: ArkTrainingConfig, lengths: Lengths) -> Work:
+def _writing_work(config: ArkTrainingConfig, lengths: Lengths) -> Work:
     """One call a piece of a document for its graph, one a question for its names, two for its queries."""
 
     def template(name: str, path: str | None) -> int:
@@ -500,134 +442,65 @@ class ArkTraining:
         Raises:
             UserError: The data may not be trained on, or the folders hold other work.
         """
-        job = _Job(self.config, context, self._source)
-        with job.accelerator.main_process_first():
-            job.prepare()
-        for stage in job.stages:
-            trained = job.stage(stage)
-            if job.accelerator.is_main_process:
-                yield trained
+        config, services = self.config, context.services
+        process = accelerator(config.train.precision, services.device)
+        material = load_material(config)
+        terms = Terms(config, str(process.device), services.folder("alignment"), services.folder("embeddings"))
+        source = (self._source or GraphQueries(config, context.work, services)) if config.augments else None
+        preparation = Preparation(config, material, context.work, terms, source, context.progress)
+        options = config.model_dump(mode="json")
+        with process.main_process_first():
+            preparation.run(Manifest.open(context.work, fingerprint(options, material.fingerprints), options))
+        parents = [config.encoder]
+        for name in config.stages_of(STAGES):
+            begin = partial(self._begin, name, tuple(parents), preparation, context, process)
+            base = (parents[-1].model, parents[-1].revision)
+            yield from train_stage(name, config, base, material.fingerprints, context, process, begin)
+            # The card is in the folder before anyone hashes it.
+            process.wait_for_everyone()
+            update = {"model": str(context.checkpoints / name), "revision": None, "pooling": None}
+            parents.append(config.encoder.model_copy(update=update))
 
-
-@dataclass(frozen=True)
-class _Parent:
-    """The weights that a stage begins from."""
-
-    stage: str | None
-    config: EncoderConfig
-    sha256: str
-
-
-class _Job:
-    """One run of a training."""
-
-    def __init__(self, config: ArkTrainingConfig, context: TrainingContext, source: QuerySource | None) -> None:
-        self.config, self.context = config, context
-        self.accelerator = accelerator(config.train.precision, context.services.device)
-        self.device = str(self.accelerator.device)
-        self.material: Material = load_material(config)
-        identity = fingerprint(config.model_dump(mode="json"), self.material.fingerprints)
-        self.manifest = Manifest.open(context.work, identity, config.model_dump(mode="json"))
-        services = context.services
-        embeddings = services.folder("embeddings")
-        terms = Terms(config, self.device, services.folder("alignment"), embeddings)
-        self._preparation = Preparation(
-            config, self.material, context.work, terms, (source or self._graphs()) if config.augments else None, context.progress
-        )
-        self._parents = [_Parent(None, config.encoder, weights_hash(config.encoder.model, config.encoder.revision))]
-
-    def _graphs(self) -> QuerySource:
-        return GraphQueries(self.config, self.context.work, self.context.services)
-
-    @property
-    def stages(self) -> tuple[str, ...]:
-        """Stages that end in a checkpoint."""
-        return self.config.stages_of(STAGES)
-
-    def prepare(self) -> None:
-        """Everything before training."""
-        self._preparation.run(self.manifest)
-
-    def stage(self, name: str) -> TrainedStage:
-        """Train a stage, or take it over."""
-        parent = self._parents[-1]
-        if parent.stage is not None:
-            require_unchanged(parent.stage, Path(parent.config.model), parent.sha256)
-        folder = self.context.checkpoints / name
-        record = self.manifest.finished(name, folder, parent.sha256)
-        fresh = record is None
-        if record is None:
-            record = self._train(name, folder, parent)
-        self._parents.append(_Parent(name, self._encoder_of(folder), record.sha256))
-        return TrainedStage(name, folder, self._parent_hashes(parent), self.material.fingerprints, record.figures, fresh)
-
-    def _parent_hashes(self, parent: _Parent) -> tuple[str, ...]:
-        if parent.stage is not None:
-            return (parent.stage,)
-        # A base that is no checkpoint of ours has no hash of the kind that cards hold.
-        return (parent.sha256,) if (Path(locate(parent.config.model)) / CHECKPOINT_CARD).is_file() else ()
-
-    def _encoder_of(self, folder: Path) -> EncoderConfig:
-        return self.config.encoder.model_copy(update={"model": str(folder), "revision": None, "pooling": None})
-
-    def _train(self, name: str, folder: Path, parent: _Parent) -> StageRecord:
-        work = self.context.work
-        with self.accelerator.main_process_first():
-            rows, skipped, mined_with = self._rows(name, parent)
-        model = load_tower(parent.config, self.device)
-        instruction = self.config.train.query_instruction
-        evaluated = prompts_of(self.config.encoder, model)
-        longest = model.max_seq_length
-        tower = Tower(model, prompts_of(self.config.encoder, model, instruction), self.config.train, self.accelerator)
-        hashed = fingerprint([file_sha256(work / "train" / f"{item}.jsonl") for item in self._of(name)])
-        identity = fingerprint(self.manifest.identity, name, parent.sha256, hashed)
-        trainer = self._trainer(tower, stage_plan(name, rows, self.config), work / "train" / name, identity, evaluated)
-        figures = {**trainer.run(), "rows_left_out": float(skipped)}
-        model.max_seq_length = longest
-        model.prompts = {"query": evaluated.query, "document": evaluated.passage}
-        record = StageRecord("", parent.sha256, mined_with, hashed, figures)
-        if self.accelerator.is_main_process:
-            record = self._save(name, folder, model, record, evaluated)
-        self.accelerator.wait_for_everyone()
-        trainer.forget()
-        return record if record.sha256 else StageRecord(folder_sha256(folder), parent.sha256, mined_with, hashed, figures)
-
-    def _trainer(self, tower: Tower, stage: StagePlan, folder: Path, identity: str, evaluated: Prompts) -> StageTrainer:
-        validate: Validate | None = None
-        if self.config.validation:
-            validate = validator(self.config, tower.model, evaluated)
-        return StageTrainer(tower, stage, self.material.texts, self.config, folder, identity, self.context.progress, validate)
-
-    def _of(self, name: str) -> Sequence[str]:
-        """The stages whose rows a stage is trained on."""
-        return self.config.train.stages if self.config.train.curriculum == "mixed" else (name,)
-
-    def _rows(self, name: str, parent: _Parent) -> tuple[list[TrainRow], int, str | None]:
-        """Rows, how many were left out, and the hash of the encoder that mined."""
-        preparation = self._preparation
-        stages = self._of(name)
-        miner = self._parents[0] if self.config.mine.model == "base" else parent
-        encoder = None
-        if any(map(preparation.needs_mining, stages)):
-            update = {} if self.config.train.query_instruction else {"query_prompt": ""}
-            cache = self.context.services.folder("embeddings")
-            encoder = Encoder(miner.config.model_copy(update=update), self.device, cache)
-        rows: list[TrainRow] = []
-        skipped = 0
-        for stage in stages:
-            result, without = preparation.rows(stage, encoder, miner.sha256)
-            rows += result
-            skipped += without
+    def _begin(
+        self, name: str, parents: tuple[EncoderConfig, ...], preparation: Preparation, context: TrainingContext, process: Any, identity: str
+    ) -> PreparedRun:
+        """Prepare a stage that begins from the last of its parents; the first is the base."""
+        config, device = self.config, str(process.device)
+        stages = config.train.stages if config.train.curriculum == "mixed" else (name,)
+        miner = parents[0] if config.mine.model == "base" else parents[-1]
+        with process.main_process_first():
+            rows, skipped, mined_with = _mined_rows(config, stages, miner, preparation, device, context.services.folder("embeddings"))
         if not rows:
             raise _nothing_to_train(name)
-        return rows, skipped, miner.sha256 if encoder else None
+        model = load_tower(parents[-1], device)
+        evaluated, longest = prompts_of(config.encoder, model), model.max_seq_length
+        tower = Tower(model, prompts_of(config.encoder, model, config.train.query_instruction), config.train, process)
+        hashed = fingerprint([file_sha256(context.work / "train" / f"{item}.jsonl") for item in stages])
+        validate = validator(config, model, evaluated) if config.validation else None
+        place = LoopPlace(context.work / "train" / name, fingerprint(identity, name, hashed), context.progress, process, validate)
+        trainer = StageTrainer(tower, stage_plan(name, rows, config), preparation.material.texts, config, place)
 
-    def _save(self, name: str, folder: Path, model: Any, record: StageRecord, prompts: Prompts) -> StageRecord:
-        def save(draft: Path) -> None:
-            model.save_pretrained(str(draft), create_model_card=False)
-            write_card(draft, name, self.config, record.figures, (prompts.query, prompts.passage))
+        def save(folder: Path, figures: Mapping[str, float]) -> None:
+            model.max_seq_length = longest
+            model.prompts = {"query": evaluated.query, "document": evaluated.passage}
+            model.save_pretrained(str(folder), create_model_card=False)
+            ordered = {"steps": figures["steps"], "rows": figures["rows"], **figures}
+            write_card(folder, name, config, ordered, (evaluated.query, evaluated.passage))
 
-        return saved(name, folder, self.manifest, record, save)
+        figures = {"rows": float(len(rows)), "rows_left_out": float(skipped)}
+        return PreparedRun(trainer.loop, save, figures, mined_with, hashed)
+
+
+def _mined_rows(
+    config: ArkTrainingConfig, stages: Sequence[str], miner: EncoderConfig, preparation: Preparation, device: str, cache: Path | None
+) -> tuple[list[TrainRow], int, str | None]:
+    """Make the rows of stages; with how many were left out, and the hash of the encoder that mined."""
+    encoder, model = None, weights_hash(miner.model, miner.revision)
+    if any(map(preparation.needs_mining, stages)):
+        update = {} if config.train.query_instruction else {"query_prompt": ""}
+        encoder = Encoder(miner.model_copy(update=update), device, cache)
+    made = [preparation.train_rows(stage, encoder, model) for stage in stages]
+    return [row for rows, _ in made for row in rows], sum(skipped for _, skipped in made), model if encoder else None
 
 
 def _nothing_to_train(name: str) -> UserError:

@@ -20,10 +20,9 @@ from benchmarks.corpus import Corpus
 from benchmarks.schema import Query
 from methods.api import Index, Ranking, Services
 from methods.models.late_interaction import MODES, M3Config, M3Encoder, M3Vectors, Mode
-from methods.models.weights import locate, weights_hash
-from methods.registry import MethodConfig, register
+from methods.registry import ModelMethodConfig, register
 from methods.retrieval.ranking import Rows, Scope, best_rows, built_once, truncation_notes
-from methods.work import FLOAT, HALF, Lengths, Work, encode, index, needs_of, vectors
+from methods.work import FLOAT, HALF, Lengths, Work, encode, index, vectors
 
 CHUNK = 256
 """Passages encoded at a time."""
@@ -32,14 +31,10 @@ SCORED = 512
 ARRAYS = ("dense", "tokens", "weights", "lexical_starts", "multi", "multi_starts")
 
 
-class BgeM3Config(M3Config, MethodConfig):
+class BgeM3Config(M3Config, ModelMethodConfig):
     """Options of BGE-M3: those of its encoder, and which scores are summed."""
 
-    modes: tuple[Mode, ...] = Field(MODES, min_length=1, description="scores that are summed, by `weights`")
-
-    def preflight(self) -> None:
-        """Check the model's folder."""
-        locate(self.model)
+    modes: tuple[Mode, ...] = Field(MODES, min_length=1, description="BGE-M3's scores that are summed, weighted by `weights`")
 
 
 def _work(config: BgeM3Config, lengths: Lengths) -> Work:
@@ -56,10 +51,7 @@ def _work(config: BgeM3Config, lengths: Lengths) -> Work:
     config=BgeM3Config,
     paper="Chen et al. 2024, BGE M3-Embedding (arXiv:2402.03216)",
     presets={"dense_only": {"modes": ("dense",)}, "library": {"weights": {"dense": 1.0, "sparse": 1.0, "multi": 1.0}}},
-    extra="models",
-    checkpoint_hash=lambda config: weights_hash(config.model, config.revision),
     work=_work,
-    needs=needs_of,
 )
 class BgeM3:
     """Retriever by BGE-M3.
@@ -167,7 +159,7 @@ class BgeM3Index:
         return [self._ranking(query, k) for query in queries]
 
     def _ranking(self, query: Query, k: int) -> Ranking:
-        allowed = self._scope.rows(query)
+        allowed = self._scope.rows_for(query)
         rows = self._everything if allowed is None else allowed
         # One query at a time, so that its vectors depend on its text alone.
         encoded = self._encoder.encode([query.text])

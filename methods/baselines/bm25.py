@@ -49,7 +49,7 @@ class BM25Config(MethodConfig):
     tokens: Literal["normalized", "bm25s"] = Field(
         "normalized",
         description="normalized: query and passages in one Unicode form, unspaced scripts and Korean by pairs of characters, C++, C# "
-        "and .NET as words; bm25s: bm25s' words, as before version 3, for rows that were published with them",
+        "and .NET as words; bm25s: bm25s' own words, to reproduce rows that were published with them",
     )
     statistics: Literal["candidates", "corpus"] | None = Field(
         None,
@@ -113,9 +113,6 @@ def tokenize(texts: Iterable[str], config: BM25Config, *, ids: bool) -> Any:
     )
 
 
-# -- Among candidates: the statistics are another with every question, and its words are few --
-
-
 Numbers = NDArray[np.int64]
 
 
@@ -161,9 +158,6 @@ def scores_among(words: Sequence[str], texts: Sequence[str], config: BM25Config)
     frequencies = [np.bincount(owners[held == number], minlength=len(texts)) for number in repeated]
     counts = np.array(list(repeated.values()), np.int64)
     return lucene_scores(np.array(frequencies, np.int64).reshape(len(counts), len(texts)), lengths, counts, config.k1, config.b)
-
-
-# -- Over a corpus --
 
 
 POSTING = 8
@@ -250,7 +244,7 @@ class BM25Index:
         return [self._rank(query, terms, k) for query, terms in zip(queries, words, strict=True)]
 
     def _rank(self, query: Query, words: list[str], k: int) -> Ranking:
-        rows = self._scope.rows(query)
+        rows = self._scope.rows_for(query)
         if rows is not None and len(rows) and self._config.among_candidates(query):
             corpus = self._scope.corpus
             scores = scores_among(words, [corpus[row].full_text for row in rows.tolist()], self._config)
@@ -283,9 +277,6 @@ class BM25Index:
                 position[position == len(holders)] = 0
                 scores += np.where(holders[position] == rows, values[position], 0)
         return scores
-
-
-# -- BM25 as a reranker: candidates by the words that they share with the query --
 
 
 class BM25RerankerConfig(BM25Config, PointwiseConfig):

@@ -186,7 +186,6 @@ class _OracleIndex:
         return rankings
 
 
-# -- The has-answer control: passages that hold a gold answer first, everything else as a retriever left it --
 # What a perfect judge of answer strings would do to a ranking; no reranker of the same candidates can reach a higher
 # has_answer@k.
 
@@ -261,9 +260,6 @@ class _HasAnswerIndex:
         return Ranking(query.id, tuple(ids), tuple(1 / rank for rank in range(1, len(ids) + 1)), ranking.usage)
 
 
-# -- Closed book: the reader gets the question and nothing else, whatever the setting --
-
-
 @register("no_retrieval", kind="retriever", summary="closed book: the reader answers from what it knows", work=free)
 class NoRetrieval:
     """Retriever that finds nothing."""
@@ -285,9 +281,6 @@ class EmptyIndex:
     def retrieve(self, queries: Sequence[Query], k: int) -> list[Ranking]:
         """One empty ranking per query."""
         return [Ranking(query.id, (), ()) for query in queries]
-
-
-# -- Random ranking: the floor that every retriever must clear --
 
 
 @register("random", kind="retriever", summary="passages in random order, seeded per query", version=2, work=free)
@@ -321,7 +314,7 @@ class RandomIndex:
 
     def _draw(self, query: Query, k: int) -> Ranking:
         generator = np.random.default_rng(int(content_hash([str(self._seed), query.id]), 16))
-        rows = self._scope.rows(query)
+        rows = self._scope.rows_for(query)
         size = self._size if rows is None else len(rows)
         drawn = generator.choice(size, min(k, size), replace=False)
         if rows is not None:

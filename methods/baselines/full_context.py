@@ -93,7 +93,7 @@ class FullContextIndex:
         return [self._context(query, ranking) for query, ranking in zip(queries, rankings, strict=True)]
 
     def _all(self, query: Query, k: int) -> Ranking:
-        rows = self._scope.rows(query)
+        rows = self._scope.rows_for(query)
         if rows is None:
             raise UserError(
                 "full_context needs candidates or a document: a whole corpus is no context",

@@ -25,10 +25,10 @@ from methods.api import Ranking, Services, Usage
 from methods.flow import Batcher, together
 from methods.models.chat import ChatModel
 from methods.models.encoder import Encoder, Vectors
-from methods.models.llm import LLM, AskingConfig, defaults, llm_hash, open_llm
+from methods.models.llm import LLM, defaults, llm_hash, open_llm
 from methods.pipeline import index_folder
 from methods.prompts import Shipped
-from methods.registry import Component, MethodConfig, register
+from methods.registry import AskingMethodConfig, Component, register
 from methods.retrieval.dense import DenseIndex
 from methods.work import Lengths, Needs, Work, all_needs, ask, encode, longest_reply, needs_of
 
@@ -40,7 +40,7 @@ NOTE = "hyde"
 """Key in `notes`: how many passages were searched with, and why others were not."""
 
 
-class HydeConfig(AskingConfig, MethodConfig):
+class HydeConfig(AskingMethodConfig):
     """Options of HyDE."""
 
     llm: Annotated[LLM, defaults(temperature=0.7, max_tokens=512, stop=(END,))] = Field(
@@ -92,7 +92,6 @@ def _needs(config: HydeConfig) -> Needs | None:
     summary="dense retrieval with the mean of the question and passages that a chat model writes to answer it",
     config=HydeConfig,
     paper="Gao et al. 2022, Precise Zero-Shot Dense Retrieval without Relevance Labels (arXiv:2212.10496)",
-    extra="llm",
     checkpoint_hash=lambda config: fingerprint(config.retriever.fingerprint, PROMPT.user, END, llm_hash(config.llm)),
     work=_work,
     needs=_needs,
@@ -109,9 +108,7 @@ class Hyde:
         self.config = config
         self._services = services
         self._dense = config.retriever.build(services)
-        self._writer = open_llm(
-            config.llm, role=NOTE, cache=services.cache, device=services.device, seed=services.seed, replies=services.replies
-        )
+        self._writer = open_llm(config.llm, services, role=NOTE)
 
     def index(self, corpus: Corpus, folder: Path | None = None) -> HydeIndex:
         """The index of dense retrieval."""

@@ -7,7 +7,6 @@ text calls it an embedding model, its citation covers both: a table must say whi
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,18 +17,14 @@ from methods.api import Services
 from methods.models.embeddings import exact_scores
 from methods.models.encoder import Encoder, EncoderConfig
 from methods.models.late_interaction import LateInteraction, LateInteractionConfig, max_sim
-from methods.models.weights import PRESETS, weights_hash
-from methods.registry import register
-from methods.retrieval.ranking import PointwiseConfig, PointwiseReranker, reranker_notes
-from methods.work import Lengths, Work, encode, needs_of
+from methods.models.weights import PRESETS
+from methods.registry import ModelMethodConfig, register
+from methods.retrieval.ranking import ModelReranker, PointwiseConfig
+from methods.work import Lengths, Work, encode
 
 
-class BiEncoderConfig(EncoderConfig, PointwiseConfig):
+class BiEncoderConfig(EncoderConfig, PointwiseConfig, ModelMethodConfig):
     """Options of the encoder, and how far down it reranks."""
-
-    def preflight(self) -> None:
-        """Check the models and their code."""
-        self.check()
 
 
 def _cosine_work(config: BiEncoderConfig, lengths: Lengths) -> Work:
@@ -45,12 +40,9 @@ def _cosine_work(config: BiEncoderConfig, lengths: Lengths) -> Work:
     config=BiEncoderConfig,
     paper="Reimers and Gurevych 2019, Sentence-BERT (arXiv:1908.10084)",
     presets=PRESETS,
-    extra="models",
-    checkpoint_hash=lambda config: config.weights(),
     work=_cosine_work,
-    needs=needs_of,
 )
-class BiEncoderReranker(PointwiseReranker):
+class BiEncoderReranker(ModelReranker):
     """Reranker that encodes query and passages apart.
 
     Args:
@@ -59,14 +51,8 @@ class BiEncoderReranker(PointwiseReranker):
     """
 
     def __init__(self, config: BiEncoderConfig, services: Services) -> None:
-        super().__init__(config.depth)
-        self.config = config
-        self.encoder = Encoder(config, services.device)
-        self.device = self.encoder.device
-
-    def corpus_notes(self, corpus: Corpus) -> dict[str, Any]:
-        """Return what the encoder does not read of the passages, for `Indexed.notes`."""
-        return reranker_notes(corpus, self.encoder.truncation)
+        super().__init__(config, Encoder(config, services.device))
+        self.encoder: Encoder = self.model
 
     def scores(self, query: Query, ids: Sequence[str], corpus: Corpus) -> NDArray[np.floating]:
         """Cosines, or inner products where the encoder does not normalize."""
@@ -83,15 +69,8 @@ def _content(passage: Passage) -> tuple[str, str]:
     return passage.title, passage.text
 
 
-# -- Late interaction as a reranker: each token of the query meets its best in the passage --
-
-
-class LateInteractionRerankerConfig(LateInteractionConfig, PointwiseConfig):
+class LateInteractionRerankerConfig(LateInteractionConfig, PointwiseConfig, ModelMethodConfig):
     """Options of the encoder, and how far down it reranks."""
-
-    def preflight(self) -> None:
-        """Check the model's folder and its code."""
-        self.check()
 
 
 def _late_work(config: LateInteractionRerankerConfig, lengths: Lengths) -> Work:
@@ -106,12 +85,9 @@ def _late_work(config: LateInteractionRerankerConfig, lengths: Lengths) -> Work:
     summary="candidates by MaxSim over token vectors; ColBERTv2 by default, any ColBERT or PyLate checkpoint",
     config=LateInteractionRerankerConfig,
     paper="Santhanam et al. 2022, ColBERTv2 (arXiv:2112.01488)",
-    extra="models",
-    checkpoint_hash=lambda config: weights_hash(config.model, config.revision),
     work=_late_work,
-    needs=needs_of,
 )
-class LateInteractionReranker(PointwiseReranker):
+class LateInteractionReranker(ModelReranker):
     """Reranker that encodes query and passages apart, a vector per token, and matches the tokens.
 
     Args:
@@ -120,14 +96,7 @@ class LateInteractionReranker(PointwiseReranker):
     """
 
     def __init__(self, config: LateInteractionRerankerConfig, services: Services) -> None:
-        super().__init__(config.depth)
-        self.config = config
-        self.model = LateInteraction(config, services.device)
-        self.device = self.model.device
-
-    def corpus_notes(self, corpus: Corpus) -> dict[str, Any]:
-        """Return what the encoder does not read of the passages, for `Indexed.notes`."""
-        return reranker_notes(corpus, self.model.truncation)
+        super().__init__(config, LateInteraction(config, services.device))
 
     def scores(self, query: Query, ids: Sequence[str], corpus: Corpus) -> NDArray[np.floating]:
         """Sums over the query's tokens of the largest inner product; a passage without tokens scores lowest."""

@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -22,11 +23,11 @@ from methods.flow import Batcher, one, together, trace
 from methods.models.causal import CausalConfig, CausalModel, Generation, Sampling
 from methods.models.chat import ChatModel
 from methods.models.likelihood import Item, ScoringConfig
-from methods.models.llm import LLM, AskingConfig, defaults, llm_hash, open_llm
-from methods.models.weights import locate, weights_hash
+from methods.models.llm import LLM, defaults, llm_hash, open_llm
+from methods.models.weights import weights_hash
 from methods.pipeline import DEPTH, RetrieverChoice, RetrieverPart, index_folder
 from methods.prompts import Prompt, Shipped
-from methods.registry import MethodConfig, register
+from methods.registry import AskingMethodConfig, ModelMethodConfig, register
 from methods.work import WORDS_PER_TOKEN, Lengths, Needs, Work, all_needs, ask, needs_of
 
 PROMPTS: Mapping[str, Prompt] = {
@@ -44,7 +45,7 @@ LONGEST = 400
 _BULLET = re.compile(r"^\s*(?:[-*•]|\(?\d{1,2}[.):])\s+")
 
 
-class PromptedConfig(AskingConfig, MethodConfig):
+class PromptedConfig(AskingMethodConfig):
     """Options of RQ-RAG by prompts."""
 
     llm: Annotated[LLM, defaults(max_tokens=256)] = Field(description="the model that writes queries")
@@ -82,7 +83,6 @@ def _prompted_needs(config: PromptedConfig) -> Needs | None:
     version=2,
     config=PromptedConfig,
     paper="after Chan et al. 2024, RQ-RAG (arXiv:2404.00610), whose own model is rq_rag",
-    extra="llm",
     checkpoint_hash=_made_of,
     work=_prompted_work,
     needs=_prompted_needs,
@@ -99,9 +99,7 @@ class PromptedRqRag:
         self.config = config
         self._services = services
         self._retriever = config.retriever.component.build(services)
-        self._model = open_llm(
-            config.llm, role=NOTE, cache=services.cache, device=services.device, seed=services.seed, replies=services.replies
-        )
+        self._model = open_llm(config.llm, services, role=NOTE)
 
     def index(self, corpus: Corpus, folder: Path | None = None) -> PromptedIndex:
         """The index of the retriever underneath."""
@@ -148,7 +146,6 @@ def queries_of(reply: str) -> list[str]:
     return [line for line in lines if len(line) <= LONGEST and any(character.isalnum() for character in line)][:MOST]
 
 
-# -- The tree that RQ-RAG's model writes: at each node it rewrites, decomposes or disambiguates, searches, or answers --
 # A node is a text that ends where the model decides next. From each, all three kinds of query are tried and searched
 # with, and an answer is written; at the last depth there is only the answer. With depth 2 a question has 1 + 3 + 9
 # answers. Which of them counts is decided by the model's own likelihoods, never by gold.
@@ -303,11 +300,11 @@ class Tree:
         return self._below(node, prompt, text, ranking), _cost(generation, prompt, token) + ranking.usage
 
     def _below(self, node: Node, prompt: str, query: str, ranking: Ranking) -> Node:
-        evidence = "".join(map(self._shown, self._corpus.get(ranking.ids)))
+        evidence = "".join(map(self._show_passage, self._corpus.get(ranking.ids)))
         text = f"{prompt} {query}{END_TOKEN}{EVIDENCE_TOKENS[0]}{evidence}{EVIDENCE_TOKENS[1]}"
         return Node(text, (*node.queries, query), tuple(dict.fromkeys((*node.result, *ranking.ids))))
 
-    def _shown(self, passage: Passage) -> str:
+    def _show_passage(self, passage: Passage) -> str:
         words = passage.text.split()
         return f"Title: {passage.title}\nText: {' '.join(words[: self.config.evidence_words])}\n"
 
@@ -319,16 +316,13 @@ def _cost(generation: Generation, prompt: str, step: str) -> Usage:
     return Usage(prompt_tokens, completion_tokens, model_calls=1)
 
 
-# -- RQ-RAG with its own model: as a retriever, whose passages any reader reads, and whole, answering by itself --
-
-
 TREES = 16
 """Questions whose trees grow at once."""
 TOO_LONG = "the question alone is longer than the model's context"
 PAPER = "Chan et al. 2024, RQ-RAG: Learning to Refine Queries for Retrieval Augmented Generation (arXiv:2404.00610)"
 
 
-class RqRagConfig(TreeConfig, MethodConfig):
+class RqRagConfig(TreeConfig, ModelMethodConfig):
     """Options of RQ-RAG: those of its tree, and what it searches with."""
 
     retriever: RetrieverPart = Field(
@@ -337,7 +331,7 @@ class RqRagConfig(TreeConfig, MethodConfig):
 
     def preflight(self) -> None:
         """Check the model's folder and the retriever."""
-        locate(self.model)
+        super().preflight()
         self.retriever.component.preflight()
 
 
@@ -362,16 +356,11 @@ def _tree_needs(config: RqRagConfig) -> Needs | None:
     return all_needs((needs_of(config), config.retriever.component.needs))
 
 
-@register(
-    "rq_rag",
-    kind="retriever",
-    summary="RQ-RAG's own model refines the question in a tree of searches; the passages of its best path",
-    config=RqRagConfig,
-    paper=PAPER,
-    extra="models",
-    checkpoint_hash=_weights,
-    work=_tree_work,
-    needs=_tree_needs,
+_register = partial(register, config=RqRagConfig, paper=PAPER, checkpoint_hash=_weights, work=_tree_work, needs=_tree_needs)
+
+
+@_register(
+    "rq_rag", kind="retriever", summary="RQ-RAG's own model refines the question in a tree of searches; the passages of its best path"
 )
 class RqRag:
     """Retriever by RQ-RAG's tree.
@@ -424,17 +413,7 @@ class RqRagIndex:
         return Ranking(query.id, ids, tuple(1 / rank for rank in range(1, len(ids) + 1)), usage, note)
 
 
-@register(
-    "rq_rag_native",
-    kind="method",
-    summary="RQ-RAG answering by itself: the answer at the end of its best path",
-    config=RqRagConfig,
-    paper=PAPER,
-    extra="models",
-    checkpoint_hash=_weights,
-    work=_tree_work,
-    needs=_tree_needs,
-)
+@_register("rq_rag_native", kind="method", summary="RQ-RAG answering by itself: the answer at the end of its best path")
 class NativeRqRag:
     """RQ-RAG as a whole system.
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
 from benchmarks.registry import resolve
 from methods.clara.rows import CANDIDATES
 from methods.clara.selector import Variant
 from methods.models.weights import locate
 from methods.registry import METHODS, Component
-from methods.training import TrainingConfig
+from methods.training import TrainingConfig, TrainingOptions
 from methods.training.adapters import LoraOptions
 
 Adapter = Literal["compressor", "generator", "reasoner"]
@@ -24,10 +24,8 @@ TEXT: tuple[Adapter, ...] = ("generator",)
 MEMORY: Literal["memory"] = "memory"
 
 
-class ClaraConfig(BaseModel):
+class ClaraConfig(TrainingOptions):
     """Options of a CLaRa model."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     base: str = Field(
         "mistralai/Mistral-7B-Instruct-v0.2", description="causal language model: a folder or hub id, or `pocket`, the model that ships"
@@ -80,9 +78,6 @@ class ClaraConfig(BaseModel):
         return self.max_length // self.rate
 
 
-# -- Options of CLaRa's data: which rows of pretraining, and which documents stand beside a question --
-
-
 Mix = Literal["none", "simple", "paraphrase", "simple+complex", "all"]
 Type = Literal["simple", "complex", "paraphrase"]
 TYPES: tuple[Type, ...] = ("simple", "complex", "paraphrase")
@@ -96,10 +91,8 @@ MIXES: dict[Mix, tuple[Type, ...]] = {
 """The types of rows in each mix of the paper's Tables 4 and 20."""
 
 
-class ScpDataConfig(BaseModel):
+class ScpDataConfig(TrainingOptions):
     """What pretraining reads of its data."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     mix: Mix = Field(default="all", description="types of rows; none: no pretraining; paper: all, the others in Table 4")
     documents: int | None = Field(
@@ -116,10 +109,8 @@ class ScpDataConfig(BaseModel):
         return MIXES[self.mix]
 
 
-class PoolConfig(BaseModel):
+class PoolConfig(TrainingOptions):
     """The documents beside a question, where its dataset is no file of rows."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     source: Literal["record", "retriever", "both"] = Field(
         default="record", description="the dataset's own candidates; retriever: the best of its corpus; both: those, then these"
@@ -143,19 +134,12 @@ class PoolConfig(BaseModel):
         return Component.of(self.retriever, self.options, where="retriever")
 
 
-# -- Options of CLaRa's training: what each stage trains, on what, how fast; every ablation of the paper is a key --
-
-
 Stage = Literal["scp", "instruction", "supervised", "joint"]
 STAGES: tuple[Stage, ...] = ("scp", "instruction", "supervised", "joint")
 """In the order in which they are carried out; `supervised` is the baseline Sup-, and only where it is asked for."""
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class StepOptions(_Part):
+class StepOptions(TrainingOptions):
     """How a stage is optimized."""
 
     epochs: int = Field(1, ge=1, description="times that each row is used; paper 1")
@@ -179,7 +163,7 @@ class SelectionSteps(StepOptions):
     batch_size: int = Field(32, ge=1, description="rows of a step; paper 32")
 
 
-class CompressionOptions(_Part):
+class CompressionOptions(TrainingOptions):
     """What the two stages share that train the compressor."""
 
     mse: float = Field(0.1, ge=0, description="weight of the alignment loss (eq. 2.3's lambda), a mean over the hidden size; paper 0.1")
@@ -196,7 +180,7 @@ class CompressionOptions(_Part):
     )
 
     @model_validator(mode="after")
-    def _named(self) -> Self:
+    def _check_names(self) -> Self:
         if self.naming_only and not self.naming:
             raise ValueError("naming_only needs a weight of naming above 0")
         return self
@@ -239,7 +223,7 @@ class InstructionStage(CompressionOptions):
     )
 
 
-class RetrieverStage(_Part):
+class RetrieverStage(TrainingOptions):
     """What both stages share that train the query reasoner."""
 
     reasoner: Literal["compressor", "random", "kept"] = Field(
@@ -286,7 +270,7 @@ class JointStage(RetrieverStage):
     )
 
 
-class DataOptions(_Part):
+class DataOptions(TrainingOptions):
     """What a stage is trained or validated on."""
 
     scp: tuple[str, ...] = Field((), description="references of pretraining rows: clara_stages/pretraining:train; of worlds they are made")
@@ -307,7 +291,7 @@ class DataOptions(_Part):
     )
 
 
-class ValidateOptions(_Part):
+class ValidateOptions(TrainingOptions):
     """What the curve says of held-out questions, at the end of each epoch."""
 
     questions: int = Field(200, ge=1, description="held-out questions of each stage at most")
@@ -411,9 +395,6 @@ class ClaraTrainingConfig(TrainingConfig):
 
 _DATA: Mapping[Stage, str] = {"scp": "scp", "instruction": "instruction", "supervised": "joint", "joint": "joint"}
 """Where the options of the data name what a stage reads."""
-
-
-# -- Named options of CLaRa's training: the paper's, those of the released scripts, and what worlds need on a CPU --
 
 
 _STAGES = "clara_stages"

@@ -18,8 +18,7 @@ from benchmarks.core.errors import UserError
 from benchmarks.core.fingerprint import fingerprint
 from benchmarks.core.random import Draws
 from benchmarks.datasets import clara, pisco
-from benchmarks.datasets.clara import Row as TrainingRow
-from benchmarks.datasets.clara import RowsConfig
+from benchmarks.datasets.clara import RowsConfig, StageRow
 from benchmarks.registry import Benchmark, DataReference, DatasetConfig, SkippedRecord, resolve
 from benchmarks.schema import Question
 from benchmarks.worlds.dataset import WorldsConfig
@@ -30,8 +29,6 @@ from methods.clara.prompts import PARAPHRASES, Request, answer, paraphrase, qa_p
 from methods.clara.rows import InstructionRow, JointRow, ScpRow, instruction_row, joint_row, pooled, scp_row
 from methods.clara.synthetic import world_rows
 from methods.training.candidates import retrieved
-
-# -- Rows as the model is taught them: documents that are read once, and what is asked about their memory --
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,9 +142,6 @@ def _number(*parts: int | str) -> int:
     return int(fingerprint(*parts), 16)
 
 
-# -- Rows that are too long for a prompt are found before the first step, not at whatever step would meet them --
-
-
 Item = TypeVar("Item")
 _SLACK = 16
 """Tokens that may come of two texts touching."""
@@ -254,9 +248,9 @@ def _some(kept: list[Item]) -> list[Item]:
     return kept
 
 
-STREAMED: Mapping[str, Callable[[DataReference, RowsConfig, list[SkippedRecord]], Iterator[TrainingRow]]] = {
-    "clara_stages": clara.rows,
-    "pisco": pisco.rows,
+STREAMED: Mapping[str, Callable[[DataReference, RowsConfig, list[SkippedRecord]], Iterator[StageRow]]] = {
+    "clara_stages": clara.read_rows,
+    "pisco": pisco.read_rows,
 }
 """The datasets that are files of rows."""
 PRETRAINING = "pretraining"
@@ -392,7 +386,7 @@ def _resolved(reference: str, options: Mapping[str, Any] | None) -> tuple[DataRe
     return result, registry.options_of(entry, options or {})
 
 
-def _streamed(reference: DataReference, config: DatasetConfig) -> Iterable[TrainingRow]:
+def _streamed(reference: DataReference, config: DatasetConfig) -> Iterable[StageRow]:
     assert isinstance(config, RowsConfig)
     skipped: list[SkippedRecord] = []
     for split in (reference.split or "").split("+"):
@@ -408,9 +402,6 @@ def _drawn(rows: list[ScpRow], data: ScpDataConfig) -> list[ScpRow]:
     return [row for row in rows if row.document in chosen]
 
 
-# -- The rows of a stage, and held-out questions: nothing that is for testing, and no question on both sides --
-
-
 Row = ScpRow | InstructionRow | JointRow
 
 
@@ -423,7 +414,7 @@ def training_rows(config: ClaraTrainingConfig, stage: Stage, services: Services)
     Raises:
         UserError: A reference is a test split, or gives no row.
     """
-    parts = [_rows(config, config.data, stage, reference, services) for reference in config.references(stage)]
+    parts = [_read_rows(config, config.data, stage, reference, services) for reference in config.references(stage)]
     rows = [row for part in parts for row in part]
     if stage == "supervised":
         rows = [row for row in rows if isinstance(row, JointRow) and row.positives]
@@ -515,7 +506,7 @@ def held_out_pretraining(config: ClaraTrainingConfig) -> list[ScpRow]:
     return list(islice(every, config.validate_on.questions))
 
 
-def _rows(config: ClaraTrainingConfig, data: DataOptions, stage: Stage, reference: str, services: Services) -> Iterable[Row]:
+def _read_rows(config: ClaraTrainingConfig, data: DataOptions, stage: Stage, reference: str, services: Services) -> Iterable[Row]:
     require_no_test(reference, "data")
     options = _options(data, reference)
     if stage == "scp":
@@ -540,7 +531,6 @@ def require_no_test(reference: str, where: str) -> None:
         raise UserError(f"{reference} is a test split, which a training must not see", where=where, try_this="train and validation splits")
 
 
-# -- Training examples with out-of-vocabulary names (ours): worlds to train on have none, worlds of evaluation do --
 # A word of the train worlds is one token, an out-of-vocabulary one is several tokens, in documents, questions and answers alike.
 # The pocket model was trained to copy such pieces (`tools.tiny_lm.tasks`); memory must keep them, too.
 

@@ -25,7 +25,6 @@ from methods.flow import each
 from methods.registry import Explanation, Table, numbers, register_explainer, shortened
 from methods.retrieval.ranking import Scope
 
-# -- What survives compression: documents paraphrased from their memory, to be compared with the documents --
 # For a question's documents `ragmeter method explain clara --set retell=true` shows it; as a table it is the experiment
 # `clara/table17`: dataset `rephrased`, and `clara_reader` with `task: paraphrase`.
 #
@@ -74,7 +73,6 @@ def retell(
     return [Rephrased(document, reply.text, wording) for document, reply, wording in zip(documents, written, wordings, strict=True)]
 
 
-# -- Which words memory stands for: its vectors through the base's output layer (logit lens) --
 # Memory is made of states behind the final norm, so the output layer reads it as it is; a second norm would be wrong.
 #
 # Source: paper, table 1 and the case study of section 3; nostalgebraist 2020.
@@ -124,7 +122,7 @@ def topics(clara: Any, texts: Sequence[str], adapter: Adapter = "reasoner", top:
         # Tokens that were added, and rows that only pad the vocabulary, are no words of the base.
         known = min(logits.shape[-1], clara.tokens.first)
         ids = logits[..., :known].float().topk(min(top, known), dim=-1).indices.tolist()
-    return [Topics(tuple(_words(clara.tokenizer, position) for position in text)) for text in ids]
+    return [Topics(tuple(_decode_words(clara.tokenizer, position) for position in text)) for text in ids]
 
 
 def _spelled(texts: Iterable[str]) -> set[str]:
@@ -132,7 +130,7 @@ def _spelled(texts: Iterable[str]) -> set[str]:
     return {word for text in texts for word in _WORD.findall(text.casefold())}
 
 
-def _words(tokenizer: Any, ids: Sequence[int]) -> tuple[str, ...]:
+def _decode_words(tokenizer: Any, ids: Sequence[int]) -> tuple[str, ...]:
     """Tokens as words: without special tokens, blanks, punctuation, and pieces of one character."""
     special = set(tokenizer.all_special_ids)
     texts = (tokenizer.decode([identifier]).strip() for identifier in ids if identifier not in special)
@@ -183,7 +181,7 @@ def explain(question: Question, corpus: Corpus, config: ClaraExplainConfig, serv
     """Rank a question's candidates, or the whole corpus where it has none, and answer from the best."""
     model = loaded(config, services.device)
     query = question.query()
-    everywhere = Scope(corpus).rows(query) is None
+    everywhere = Scope(corpus).rows_for(query) is None
     options = {name: value for name, value in config.model_dump().items() if name in QueryOptions.model_fields}
     result = ClaraRetrieverConfig.model_validate({**options, "offline": everywhere or config.offline})
     retriever = ClaraRetriever(result, services)
@@ -257,9 +255,6 @@ def _summary(question: Question, ids: Sequence[str], answer: str, k: int, added:
     words = f" Its memory adds {', '.join(added[:WORDS])}." if added else ""
     expected = f" ({'; '.join(question.answers)})" if question.answers else ""
     return f"“{shortened(question.text)}” – {answer or 'no answer'}{expected}.{evidence}{words}"
-
-
-# -- Where states of documents and of their memory lie (figure 8): both means of each document on a plane, as an SVG --
 
 
 Projection = Literal["pca", "tsne"]

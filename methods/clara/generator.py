@@ -20,7 +20,7 @@ from methods.clara.prompts import Layout, Request
 from methods.models.causal import Generation
 from methods.models.likelihood import UNBOUNDED, TextEncoder, by_length, logits_only_at, padded
 from methods.training.packing import IMPLEMENTATIONS, batch_of, row_of
-from methods.training.pieces import written
+from methods.training.pieces import decode_greedily
 from methods.training.soft_prompts import PREFIX, MemoryRows, Tokens
 
 Memory: TypeAlias = Sequence[Tensor] | Tensor | None
@@ -82,8 +82,6 @@ class Generator:
         weight = model.get_input_embeddings().weight
         self._norm = float(weight.detach().float().norm(dim=-1).mean()) if as_embeddings else None
 
-    # -- token ids -------------------------------------------------------------------------------------------------
-
     def prompt_ids(self, prompt: Request) -> list[int]:
         """Token ids of a prompt.
 
@@ -122,8 +120,6 @@ class Generator:
     def length(self, prompt: Request, target: str = "") -> int:
         """Tokens of a prompt with its reply; at most `room` may be used."""
         return len(self.prompt_ids(prompt)) + (len(self.target_ids(target)) if target else 0)
-
-    # -- vectors ---------------------------------------------------------------------------------------------------
 
     def assemble(self, prompts: Sequence[Request], memory: Memory, targets: Sequence[str] | None = None, side: str = "left") -> Assembled:
         """Embeddings of prompts with memory in its slots, and of replies behind them.
@@ -180,8 +176,6 @@ class Generator:
             vectors = functional.normalize(vectors.float(), dim=-1) * self._norm
         slots = self._rows.slots(ids)
         return embedded.masked_scatter(slots.unsqueeze(-1), vectors.to(embedded.dtype))
-
-    # -- losses ----------------------------------------------------------------------------------------------------
 
     def cross_entropy(self, prompts: Sequence[Request], memory: Memory, targets: Sequence[str], reduction: Reduction = "tokens") -> Tensor:
         """How unlikely replies are, in nats (equations 2.1 and 3.2).
@@ -252,8 +246,6 @@ class Generator:
             logits = self._model(inputs_embeds=embedded, use_cache=False, **value).logits[0]
         return rows, functional.cross_entropy(logits.float(), labels[rows, columns], reduction="none")
 
-    # -- writing ---------------------------------------------------------------------------------------------------
-
     def generate(self, prompts: Sequence[Request], memory: Memory, max_new_tokens: int, batch_size: int) -> list[Generation]:
         """Write replies greedily, those to prompts of like length together.
 
@@ -277,15 +269,17 @@ class Generator:
         for positions in by_length([len(ids) for ids in queries], UNBOUNDED, batch_size):
             chosen = None if memory is None else [memory[position] for position in positions]
             some = [prompts[position] for position in positions], [queries[position] for position in positions]
-            done.update(zip(positions, self._written(*some, chosen, max_new_tokens), strict=True))
+            done.update(zip(positions, self._write_batch(*some, chosen, max_new_tokens), strict=True))
         return [done[position] for position in range(len(prompts))]
 
-    def _written(self, prompts: Sequence[Request], queries: Sequence[list[int]], memory: Memory, max_new_tokens: int) -> list[Generation]:
+    def _write_batch(
+        self, prompts: Sequence[Request], queries: Sequence[list[int]], memory: Memory, max_new_tokens: int
+    ) -> list[Generation]:
         started = time.perf_counter()
         with torch.inference_mode():
             batch = self._assemble(prompts, queries, [[] for _ in queries], memory, "left")
         limits = list(map(len, queries)), [self._ending], self._pad, max_new_tokens, started
-        return written(self._model, self._tokenizer, batch.embedded, batch.mask, *limits)
+        return decode_greedily(self._model, self._tokenizer, batch.embedded, batch.mask, *limits)
 
 
 def _plain(text: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -33,9 +34,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 PAPER = "He et al. 2025, CLaRa: Bridging Retrieval and Generation with Continuous Latent Reasoning (arXiv 2511.18659)"
-
-
-# -- What the parts take: documents and questions to memory, and answers from it --
+_register = partial(register, paper=PAPER, needs=needs)
 
 
 def _work_of(work: Callable[[Any, ClaraConfig, Lengths], Work]) -> Callable[[Any, Lengths], Work]:
@@ -86,7 +85,7 @@ def _text_work(config: ClaraTextConfig, lengths: Lengths) -> Work:
     clara = model_of(config.model, lengths) or ClaraConfig.model_validate(options)
 
     def prompt(item: Sample) -> int:
-        texts = [passage.full_text[: CHARACTERS * clara.max_length] for passage in lengths.shown(item)]
+        texts = [passage.full_text[: CHARACTERS * clara.max_length] for passage in lengths.shown_passages(item)]
         written = sum(map(tokens, messages(answer_from_text(item.question, texts), "\n".join(texts))))
         return min(written, clara.max_prompt - config.max_new_tokens)
 
@@ -105,9 +104,6 @@ def _rerank_work(config: ClaraRerankerConfig, clara: ClaraConfig, lengths: Lengt
 def _whole_work(config: ClaraMethodConfig, clara: ClaraConfig, lengths: Lengths) -> Work:
     handed_on = replace(lengths, k=config.k or clara.k, compressed=True)
     return _retrieve_work(config, clara, lengths) + _read_work(config, clara, handed_on)
-
-
-# -- CLaRa as a compressor: passages become a few vectors each, for its own reader --
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,16 +132,12 @@ class ClaraCompressorConfig(DocumentOptions):
     """Options of the compressor."""
 
 
-@register(
+@_register(
     "clara_compressor",
     kind="compressor",
     summary="each passage as a few memory tokens, which clara_reader answers from",
     config=ClaraCompressorConfig,
-    paper=PAPER,
-    extra="models",
-    checkpoint_hash=lambda config: weights_hash(config.model),
     work=_work_of(_compress_work),
-    needs=needs,
 )
 class ClaraCompressor:
     """Compressor of a checkpoint.
@@ -178,9 +170,6 @@ class ClaraCompressor:
         return Context(ranking.query_id, memory=memory, notes=notes)
 
 
-# -- CLaRa as a reader: the base answers with documents' memory in its prompt, or with their text for comparison --
-
-
 TOO_LONG = "the question with the memory of its documents is longer than the longest prompt"
 TEXT_TOO_LONG = "the question alone is longer than the longest prompt"
 
@@ -200,16 +189,12 @@ class ClaraReaderConfig(WritingOptions, CheckpointOptions):
     )
 
 
-@register(
+@_register(
     "clara_reader",
     kind="reader",
     summary="answers from memory tokens; passages that come as text it compresses itself",
     config=ClaraReaderConfig,
-    paper=PAPER,
-    extra="models",
-    checkpoint_hash=lambda config: weights_hash(config.model),
     work=_work_of(_read_work),
-    needs=needs,
 )
 class ClaraReader:
     """Reader of a checkpoint.
@@ -316,16 +301,14 @@ def _text_weights(config: ClaraTextConfig) -> str:
     return fingerprint(VERSION, weights, base.max_length, base.template, base.max_prompt)
 
 
-@register(
+@_register(
     "clara_text",
     kind="reader",
     summary="the base of CLaRa without adapters, or tuned on text, asked the same from documents as text, or from none",
     config=ClaraTextConfig,
-    paper=PAPER,
     extra="models",
     checkpoint_hash=_text_weights,
     work=_text_work,
-    needs=needs,
 )
 class ClaraText:
     """Reader whose prompt is CLaRa's, with text in the place of memory.
@@ -378,9 +361,6 @@ def answered(generation: Any, memory_tokens: int, notes: dict[str, Any] | None =
     return Answer(generation.text.strip(), usage, notes or {})
 
 
-# -- CLaRa as a retriever: a question's memory against that of every document, or of its candidates --
-
-
 class QueryOptions(DocumentOptions):
     """Which adapter reads questions."""
 
@@ -422,16 +402,12 @@ class Questions:
             return [self._clara.encode([query.text], self._adapter).memory[0].cpu() for query in queries]
 
 
-@register(
+@_register(
     "clara_retriever",
     kind="retriever",
     summary="passages by the cosine of compressed question and passage: a whole corpus, or candidates",
     config=ClaraRetrieverConfig,
-    paper=PAPER,
-    extra="models",
-    checkpoint_hash=lambda config: weights_hash(config.model),
     work=_work_of(_retrieve_work),
-    needs=needs,
 )
 class ClaraRetriever:
     """Retriever over compressed documents.
@@ -477,7 +453,7 @@ class ClaraIndex:
             UserError: A question has no candidates, and the corpus is not compressed.
         """
         request = self._retriever.questions.memory(queries)
-        allowed = [self._scope.rows(query) for query in queries]
+        allowed = [self._scope.rows_for(query) for query in queries]
         everywhere = [position for position, rows in enumerate(allowed) if rows is None]
         if everywhere and not self._offline:
             raise UserError(
@@ -508,23 +484,16 @@ class ClaraIndex:
         return rows[best], scores[best]
 
 
-# -- CLaRa as a reranker: candidates by the cosine of their memory with the question's --
-
-
 class ClaraRerankerConfig(QueryOptions, PointwiseConfig):
     """Options of the reranker."""
 
 
-@register(
+@_register(
     "clara_reranker",
     kind="reranker",
     summary="candidates by the cosine of compressed question and passage",
     config=ClaraRerankerConfig,
-    paper=PAPER,
-    extra="models",
-    checkpoint_hash=lambda config: weights_hash(config.model),
     work=_work_of(_rerank_work),
-    needs=needs,
 )
 class ClaraReranker(PointwiseReranker):
     """Reranker in compressed space.
@@ -549,9 +518,6 @@ class ClaraReranker(PointwiseReranker):
         return cosines(question, self._documents.of(corpus, ids))
 
 
-# -- CLaRa whole: a question's memory finds documents, and the same model answers from theirs --
-
-
 class ClaraMethodConfig(ClaraRetrieverConfig, WritingOptions):
     """Options of the whole."""
 
@@ -559,16 +525,12 @@ class ClaraMethodConfig(ClaraRetrieverConfig, WritingOptions):
     depth: int = Field(DEPTH, ge=1, description="length of the ranking that is kept and scored")
 
 
-@register(
+@_register(
     "clara",
     kind="method",
     summary="finds and reads compressed documents with one model: from the whole corpus, or among candidates",
     config=ClaraMethodConfig,
-    paper=PAPER,
-    extra="models",
-    checkpoint_hash=lambda config: weights_hash(config.model),
     work=_work_of(_whole_work),
-    needs=needs,
 )
 def clara(config: ClaraMethodConfig, services: Services) -> Pipeline:
     """The three parts on one model.

@@ -29,7 +29,6 @@ from methods.training.adapters import Adapters
 from methods.training.pieces import spread_positions
 from methods.training.soft_prompts import MemoryRows, Tokens, add_tokens, decoder_of, load_base
 
-# -- Documents and questions to memory vectors: the last states of M memory tokens that stand behind a text --
 # A text is `begin bos text eos` and then the memory tokens; of a long one the end is cut, its eos with it. Attention is
 # causal, so what stands behind the memory is never seen: rows are padded at the end, and no mask is needed.
 #
@@ -196,8 +195,6 @@ class Clara:
         tokenizer, base = load_base(config.base, config.revision, config.dtype, config.max_length, config.memory_tokens, device)
         return cls(config, tokenizer, base, adapters, seed)
 
-    # -- what it is ------------------------------------------------------------------------------------------------
-
     @property
     def hidden_size(self) -> int:
         """Width of a memory vector (h)."""
@@ -217,8 +214,6 @@ class Clara:
     def base(self) -> Any:
         """The causal language model below the adapters, with their layers in it."""
         return self._base
-
-    # -- training --------------------------------------------------------------------------------------------------
 
     def use(self, name: str | None) -> AbstractContextManager[None]:
         """Context in which forwards go through this adapter, None: the bare base; what is trained stays as it is."""
@@ -265,8 +260,6 @@ class Clara:
         getattr(self._base, f"{word}_checkpointing_enable")(
             {"use_reentrant": False, "context_fn": lambda: (nullcontext(), self.use(self.adapters.active))}
         )
-
-    # -- the three parts -------------------------------------------------------------------------------------------
 
     def encode(self, texts: Sequence[str], adapter: Adapter | None = "compressor", token_budget: int | None = None) -> Encoded:
         """Memory of texts; gradients flow unless they are switched off around it.
@@ -322,8 +315,6 @@ class Clara:
             yield
         finally:
             self.module.train(training)
-
-    # -- on disk ---------------------------------------------------------------------------------------------------
 
     def save(self, folder: Path) -> None:
         """Write the checkpoint: see `checkpoint.py`."""

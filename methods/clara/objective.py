@@ -10,7 +10,6 @@ import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -27,14 +26,13 @@ from methods.clara.prompts import answer
 from methods.clara.rows import JointRow
 from methods.clara.selector import Selection, select
 from methods.training import Progress
-from methods.training.loop import Loop, LoopOptions, Schedule, Validate
+from methods.training.loop import LoopPlace, backward, loop_over_rows, own
 from methods.training.pieces import naming_terms
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
 
-# -- The steps of a stage, in the loop that all trainings share --
 # Losses are sums over a batch divided by what the whole batch holds, so a batch in parts has the gradient of the whole:
 # exactly, but for dropout, which is drawn from the seed, the step and the part.
 
@@ -77,11 +75,7 @@ class StageTrainer:
         rows: What is learned from.
         train: Steps and rates.
         config: All options.
-        folder: Where the curve and the point to go on from are kept.
-        identity: Hash of everything that decides the result; a point of another training is not taken up.
-        progress: Reports steps.
-        process: Of `accelerate`; None: one process.
-        validate: Called after each epoch, or more often.
+        place: Where the loop works.
     """
 
     def __init__(
@@ -92,55 +86,32 @@ class StageTrainer:
         rows: Sequence[Any],
         train: StepOptions,
         config: ClaraTrainingConfig,
-        folder: Path,
-        identity: str,
-        progress: Progress,
-        process: Any = None,
-        validate: Validate | None = None,
+        place: LoopPlace,
     ) -> None:
         self.objective, self._name, self._train, self._seed = objective, name, train, config.seed
-        self._rows, self._process = list(rows), process
-        self._order = lru_cache(2)(self._shuffled)
-        self._epoch = -(-len(rows) // train.batch_size)
-        every = train.epochs * self._epoch
-        self.steps = every if train.steps is None else min(train.steps, every)
-        schedule = Schedule(train.learning_rate, train.warm_up, train.schedule, floor=train.floor)
-        options = LoopOptions(
-            self.steps,
-            config.validate_on.every or min(self._epoch, self.steps),
-            schedule,
-            config.weight_decay,
-            "all",
-            config.betas,
-            config.max_grad_norm,
-            train.save_every,
-            trainable_only=True,
-        )
-        self.loop = Loop({"clara": module}, options, self._step, folder, identity, progress, f"clara {name}", process, validate)
+        self._rows, self._process = list(rows), place.accelerator
+        epoch = -(-len(rows) // train.batch_size)
+        more: dict[str, Any] = {"decayed": "all", "betas": config.betas, "trainable_only": True}
+        more |= {"weight_decay": config.weight_decay, "max_grad_norm": config.max_grad_norm}
+        more["epoch"] = config.validate_on.every or min(epoch, train.steps or epoch)
+        self.loop = loop_over_rows(f"clara {name}", {"clara": module}, train, self.rows_of, len(rows), self._step, place, **more)
 
-    def _shuffled(self, epoch: int) -> list[int]:
-        order = list(range(len(self._rows)))
-        Draws("clara", self._name, self._seed, epoch).shuffle(order)
-        return order
+    def rows_of(self, epoch: int) -> list[Any]:
+        """Return the rows of an epoch in their order."""
+        rows = list(self._rows)
+        Draws("clara", self._name, self._seed, epoch).shuffle(rows)
+        return rows
 
-    def batch(self, step: int) -> list[Any]:
-        """The rows of a step."""
-        epoch, position = divmod(step, self._epoch)
-        size = self._train.batch_size
-        return [self._rows[row] for row in self._order(epoch)[position * size : (position + 1) * size]]
-
-    def _step(self, step: int) -> dict[str, float]:
+    def _step(self, rows: Sequence[Any], epoch: int, step: int) -> dict[str, float]:
         """Add the gradient of a step's rows, in parts; each process adds that of its own parts."""
-        rows = sorted(self.batch(step), key=self.objective.size)
-        whole, done = self.objective.whole(rows), step / self.steps
-        starts = range(0, len(rows), self._train.micro_batch)
-        first, ranks = (self._process.process_index, self._process.num_processes) if self._process else (0, 1)
+        rows = sorted(rows, key=self.objective.size)
+        whole, done = self.objective.whole(rows), step / self.loop.options.steps
+        parts = [rows[start : start + self._train.micro_batch] for start in range(0, len(rows), self._train.micro_batch)]
         sums: dict[str, float] = {}
-        for number in range(first, len(starts), ranks):
-            part = rows[starts[number] : starts[number] + self._train.micro_batch]
+        for number, part in own(list(enumerate(parts)), self._process):
             for name, value in self._part(part, whole, done, step, number).items():
                 sums[name] = sums.get(name, 0.0) + value
-        return self._summed(sums) if ranks > 1 else sums
+        return self._summed(sums) if self._process is not None and self._process.num_processes > 1 else sums
 
     def _part(self, rows: Sequence[Any], whole: Any, done: float, step: int, number: int) -> Sums:
         devices = [self._process.device] if self._process is not None and self._process.device.type == "cuda" else []
@@ -149,10 +120,7 @@ class StageTrainer:
             loss, sums = self.objective.part(rows, whole, done, step)
             if loss is None:
                 return sums
-            if self._process is None:
-                loss.backward()
-            else:
-                self._process.backward(loss)
+            backward(loss, self._process)
         return sums
 
     def _summed(self, sums: Sums) -> dict[str, float]:
@@ -194,9 +162,6 @@ def marginal_terms(weights: Tensor, likelihoods: Tensor) -> Tensor:
         [B].
     """
     return -(weights.log_softmax(-1) + likelihoods).logsumexp(-1)
-
-
-# -- What pretraining and instruction tuning learn: replies from memory, and memory that stays near its document --
 
 
 CPU_TOKENS = 1024
@@ -300,7 +265,6 @@ def _left(done: float, fades: float | None) -> float:
     return 1.0 if fades is None else max(0.0, 1.0 - done / fades)
 
 
-# -- Documents as a frozen compressor sees them, each encoded once and kept on disk while a stage trains --
 # Documents are encoded in blocks that follow from their order alone. So a training that goes on reads the very numbers
 # that it began with, and of several processes each may encode some of the blocks.
 
@@ -383,9 +347,6 @@ def _require_room(folder: Path, wanted: int) -> None:
             where=str(folder),
             try_this="documents=anew of the stage, which keeps none, or a store on another disk",
         )
-
-
-# -- What the query reasoner learns: jointly with the generator from answers alone, or from positives (the baseline) --
 
 
 Documents = Callable[[Sequence[str]], Tensor]

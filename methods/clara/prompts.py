@@ -17,6 +17,7 @@ from benchmarks.core.errors import UserError
 from benchmarks.schema import Passage
 from methods.clara.config import ClaraConfig
 from methods.models import pocket
+from methods.models.causal import chat_text
 from methods.models.weights import POCKET
 from methods.prompts import shipped
 
@@ -100,6 +101,8 @@ def messages(request: Request, background: str) -> tuple[str, str]:
     return prompt.worded(request.wording).pair(background=background, question=request.question)
 
 
+QUIET = {"enable_thinking": False}
+"""Templates of models that think aloud leave that out; others do not know the word."""
 _PROBE = "zebra"
 """A reply by which it is seen what a chat template puts around replies."""
 
@@ -219,8 +222,8 @@ class ChatLayout:
             raise UserError("the base has no chat template", where="template", try_this="template: plain")
         self._tokenizer = tokenizer
         turn = [{"role": "user", "content": "a"}]
-        head, _, tail = self._written([*turn, {"role": "assistant", "content": _PROBE}], False).rpartition(_PROBE)
-        before = self._written(turn, True)
+        head, _, tail = self._write_turns([*turn, {"role": "assistant", "content": _PROBE}], False).rpartition(_PROBE)
+        before = self._write_turns(turn, True)
         self._lead = head.removeprefix(before) if head.startswith(before) else ""
         self.ending = self._first_special(tail) or _end(tokenizer)
 
@@ -238,20 +241,10 @@ class ChatLayout:
 
     def prompt(self, query: Request, memory: str, between: str) -> str:
         system, user = messages(query, _background(query, memory, between))
-        turn = {"role": "user", "content": user}
-        try:
-            text = self._written([{"role": "system", "content": system}, turn], True)
-            if system in text:
-                return text
-        except Exception as error:
-            # Templates refuse what they do not know by raising Jinja's error.
-            if type(error).__name__ not in {"TemplateError", "UndefinedError"}:
-                raise
-        return self._written([{**turn, "content": f"{system}\n\n{user}"}], True)
+        return chat_text(self._tokenizer, [{"role": "system", "content": system}, {"role": "user", "content": user}], QUIET)
 
     def reply(self, text: str) -> str:
         return f"{self._lead}{text}"
 
-    def _written(self, turns: Sequence[dict[str, str]], asks: bool) -> str:
-        # Templates of models that think aloud leave that out; others do not know the word.
-        return str(self._tokenizer.apply_chat_template(list(turns), tokenize=False, add_generation_prompt=asks, enable_thinking=False))
+    def _write_turns(self, turns: Sequence[dict[str, str]], asks: bool) -> str:
+        return str(self._tokenizer.apply_chat_template(list(turns), tokenize=False, add_generation_prompt=asks, **QUIET))

@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple
 from benchmarks.core.errors import UserError, unwritable
 from benchmarks.core.files import whole
 from benchmarks.core.random import Draws
-from benchmarks.datasets.clara import Row
+from benchmarks.datasets.clara import StageRow
 
 CANDIDATES = 20
 """D: documents that joint training chooses among."""
@@ -124,10 +124,7 @@ def pooled(
     return tuple(chosen), tuple(position for position, text in enumerate(chosen) if text in wanted)
 
 
-# -- from the rows of a loader --
-
-
-def scp_row(row: Row) -> ScpRow:
+def scp_row(row: StageRow) -> ScpRow:
     """A row of the loader `clara_stages/pretraining`.
 
     Raises:
@@ -141,7 +138,7 @@ def scp_row(row: Row) -> ScpRow:
     raise _other_stage(row, "pretraining")
 
 
-def instruction_row(row: Row, documents: int = DOCUMENTS) -> InstructionRow:
+def instruction_row(row: StageRow, documents: int = DOCUMENTS) -> InstructionRow:
     """A row of `clara_stages/instruction_tuning`, of an evaluation set, or of `pisco`; its first so many documents.
 
     Raises:
@@ -153,7 +150,7 @@ def instruction_row(row: Row, documents: int = DOCUMENTS) -> InstructionRow:
     return InstructionRow(question, row.docs[:documents], row.target or golds[0], golds[0], row.id)
 
 
-def joint_row(row: Row, size: int = CANDIDATES, *, seed: int = 0) -> JointRow:
+def joint_row(row: StageRow, size: int = CANDIDATES, *, seed: int = 0) -> JointRow:
     """A row of `clara_stages/e2e_…`, its candidates in an order of ours: the authors put positives first.
 
     Raises:
@@ -167,15 +164,12 @@ def joint_row(row: Row, size: int = CANDIDATES, *, seed: int = 0) -> JointRow:
     return JointRow(row.id, question, documents, row.target or golds[0], positions, golds)
 
 
-def _other_stage(row: Row, stage: str) -> UserError:
+def _other_stage(row: StageRow, stage: str) -> UserError:
     return UserError(
         f"this row is not of {stage}: its kind is {row.kind!r}",
         where=row.id,
         try_this="clara_stages/pretraining:train for pretraining, …/instruction_tuning or …/e2e_… for the others",
     )
-
-
-# -- files, in the authors' formats --
 
 
 def scp_record(row: ScpRow) -> dict[str, Any]:

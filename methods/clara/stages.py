@@ -208,9 +208,6 @@ def _seed(config: ClaraTrainingConfig, stage: Stage) -> int:
     return int(fingerprint("clara", stage, config.seed), 16) % 2**32
 
 
-# -- What a model in training is worth on held-out rows: losses, answers from memory, what the reasoner finds --
-
-
 RECALLS = (1, 3, 5)
 """The values of k at which recall is reported."""
 

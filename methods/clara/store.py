@@ -128,7 +128,7 @@ class MemoryStore:
         """Size of the memory."""
         return len(self) * self.identity.bytes_per_document
 
-    def rows(self, identifiers: Sequence[str]) -> Rows:
+    def find_rows(self, identifiers: Sequence[str]) -> Rows:
         """The rows of documents.
 
         Raises:
@@ -161,7 +161,7 @@ class MemoryStore:
         for start in range(0, len(rows), self._block):
             some = rows[start : start + self._block]
             products = (self._doubles(self._raw[some]) * wanted).sum(axis=1)
-            result[start : start + self._block] = products / _apart(self._norms[some] * length)
+            result[start : start + self._block] = products / _separate_rows(self._norms[some] * length)
         return np.clip(result, -1.0, 1.0)
 
     def nearest(self, queries: Sequence[Tensor] | Tensor | Numbers, k: int, device: str = "cpu") -> list[tuple[Rows, Scores]]:
@@ -178,14 +178,14 @@ class MemoryStore:
         k = min(k, len(self))
         if not len(options) or k <= 0:
             return [(np.empty(0, np.int64), np.empty(0)) for _ in options]
-        unit = torch.from_numpy(options / _apart(np.sqrt((options * options).sum(axis=1, keepdims=True)))).to(device)
+        unit = torch.from_numpy(options / _separate_rows(np.sqrt((options * options).sum(axis=1, keepdims=True)))).to(device)
         # Twice the bound on the rounding of a sum of M·h products: what may change places stays in.
         slack = 4 * (self.identity.width + 2) * EPSILON
         top = torch.full((len(options), k), -torch.inf, dtype=torch.float64, device=device)
         close: list[tuple[NDArray, NDArray, NDArray]] = []
         for start in range(0, len(self), self._block):
             block = self._numbers(self._raw[start : start + self._block]).to(device).double()
-            norms = torch.from_numpy(_apart(self._norms[start : start + self._block])).to(device)
+            norms = torch.from_numpy(_separate_rows(self._norms[start : start + self._block])).to(device)
             products = (unit @ block.T) / norms
             best = products.topk(min(k, products.shape[1]), dim=1).values
             top = torch.cat([top, best], dim=1).topk(k, dim=1).values
@@ -267,7 +267,7 @@ def cosines(query: Tensor | Numbers, memory: Tensor) -> Scores:
     documents = np.asarray(memory.detach().cpu().float(), dtype=np.float64).reshape(len(memory), -1)
     wanted = _flat(query, documents.shape[1])
     lengths = np.sqrt((documents * documents).sum(axis=1)) * np.sqrt((wanted * wanted).sum())
-    return np.clip((documents * wanted).sum(axis=1) / _apart(lengths), -1.0, 1.0)
+    return np.clip((documents * wanted).sum(axis=1) / _separate_rows(lengths), -1.0, 1.0)
 
 
 def _flat(memory: Tensor | Numbers, width: int) -> Scores:
@@ -278,12 +278,9 @@ def _flat(memory: Tensor | Numbers, width: int) -> Scores:
     return flat
 
 
-def _apart(lengths: NDArray) -> NDArray:
+def _separate_rows(lengths: NDArray) -> NDArray:
     """Lengths to divide by: a row of zeros has the cosine 0, not none."""
     return np.where(lengths > 0, lengths, np.inf)
-
-
-# -- A store of compressed documents is written: chunk by chunk, so that what was cut off goes on where it was --
 
 
 CHUNK = 256

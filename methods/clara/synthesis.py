@@ -79,9 +79,6 @@ def row_of(made: Made, document: str, identifier: str) -> ScpRow | None:
     return ScpRow("qa", document, questions, answers, identifier)
 
 
-# -- The two programs --
-
-
 Asking = Callable[..., Awaitable[Any]]
 """From a prompt's name, the round, and what the prompt is filled with besides the document, to the reply; None: no reply
 could be read."""
@@ -249,9 +246,7 @@ class Synthesis:
         self.states = states
         self.prompts = Prompts(config.prompts)
         services = services or Services()
-        self.model = model or open_llm(
-            config.llm, role="synthesis", cache=services.cache, device=services.device, seed=services.seed, replies=services.replies
-        )
+        self.model = model or open_llm(config.llm, services, role="synthesis")
         self.put_aside: Counter[str] = Counter()
         options = config.model_dump(mode="json", exclude={"llm"})
         self._made_of = [VERSION, options, self.model.config.model_dump(mode="json", exclude={"base_url"}), self.prompts.hash]
@@ -261,7 +256,7 @@ class Synthesis:
         kept = self.states.get(_name(document, kind), self._identity(document))
         return Made(kind) if kept is None else _read_made(kept)
 
-    def rows(self, documents: Iterable[Document], types: Sequence[Type] = TYPES) -> Iterator[ScpRow]:
+    def make_rows(self, documents: Iterable[Document], types: Sequence[Type] = TYPES) -> Iterator[ScpRow]:
         """The rows of what is covered, in the order of documents and types."""
         for document in documents:
             for kind in types:
@@ -316,7 +311,7 @@ class Synthesis:
             else:
                 status, turn, pairs = await ask_questions(kind, ask, counts, self.config.rounds, self.config.most_questions)
         except _Lost as lost:
-            self.put_aside[_short(str(lost))] += 1
+            self.put_aside[_shorten_reason(str(lost))] += 1
             return made
         made = Made(kind, turn, status, tuple(pairs), dict(sorted((+counts).items())), tuple(sorted(by)))
         self.states.add(_name(document, kind), self._identity(document), asdict(made))
@@ -327,12 +322,9 @@ def _name(document: Document, kind: Type) -> str:
     return f"{document.id}/{kind}"
 
 
-def _short(reason: str) -> str:
+def _shorten_reason(reason: str) -> str:
     """What kind of failure it is, without the figures of one call."""
     return reason.partition(":")[0]
-
-
-# -- What a synthesis came to, as the paper's Table 9, and what one would take, before any call is made --
 
 
 PAIRS: Mapping[Type, float] = {"simple": 7.80, "complex": 4.62, "paraphrase": 1.0}
@@ -413,7 +405,7 @@ def of_synthesis(synthesis: Synthesis, documents: Iterable[Document], types: Seq
     """Statistics of what a synthesis made, and of what it dropped."""
     result: Statistics = {kind: TypeStatistics() for kind in types}
     for document in documents:
-        for row in synthesis.rows([document], types):
+        for row in synthesis.make_rows([document], types):
             result[next(item for item in types if row.id.endswith(f"/{item}"))].add(row)
         for kind, item in result.items():
             made = synthesis.made(document, kind)

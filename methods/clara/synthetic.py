@@ -13,7 +13,7 @@ from benchmarks.registry import DataReference
 from benchmarks.schema import Passage
 from benchmarks.worlds.dataset import WorldsConfig
 from benchmarks.worlds.questions import answer_of, paraphrases
-from benchmarks.worlds.text import NO_FACT, Mention, Text, articles, document, named, state
+from benchmarks.worlds.text import NO_FACT, Mention, Text, articles, document, mention_by_name, state
 from benchmarks.worlds.world import SPLITS, Entity, Fact, Relation, World, generate, require_split
 from methods.clara.config import ScpDataConfig, Type
 from methods.clara.rows import Pair, ScpRow
@@ -40,9 +40,6 @@ class Statement(NamedTuple):
 def facts_of(responses: Iterable[Statement]) -> list[Fact]:
     """The facts that sentences state, in order."""
     return [item.fact for item in responses if item.fact is not None]
-
-
-# -- questions --
 
 
 def simple_pairs(facts: Sequence[Fact], text: str, draws: Draws) -> list[Pair]:
@@ -132,9 +129,6 @@ def _joined(answers: Sequence[str]) -> str:
     return ", ".join(dict.fromkeys(answers))
 
 
-# -- paraphrases --
-
-
 def rephrased(sentences: Sequence[Statement], draws: Draws) -> list[str]:
     """The sentences of a document paraphrased: other words and another order, every fact and name kept.
 
@@ -168,7 +162,7 @@ def _rephrased(group: Sequence[Statement], draws: Draws) -> list[str]:
     moved = [group[position] for position in positions]
     draws.shuffle(moved)
     order = dict(zip(positions, moved, strict=True))
-    plain, pronoun = named(entity.text), Mention(*entity.pronouns)
+    plain, pronoun = mention_by_name(entity.text), Mention(*entity.pronouns)
     rewritten = []
     for position, item in enumerate(group):
         item = order.get(position, item)
@@ -178,7 +172,7 @@ def _rephrased(group: Sequence[Statement], draws: Draws) -> list[str]:
             rewritten.append(_introducing(item, item.fact, draws))
         else:
             later = position > 0 and draws.chance(PRONOUNS)
-            rewritten.append(_reworded(item, item.fact, pronoun if later else plain, later, draws) or _named(item, plain))
+            rewritten.append(_reworded(item, item.fact, pronoun if later else plain, later, draws) or _name_entity(item, plain))
     return rewritten
 
 
@@ -195,7 +189,7 @@ def _reworded(item: Statement, fact: Fact, mention: Mention, by_pronoun: bool, d
     return state(draws.pick(ways), mention, _tail(item, fact)) if ways else None
 
 
-def _named(item: Statement, mention: Mention) -> str:
+def _name_entity(item: Statement, mention: Mention) -> str:
     """A sentence that no other template can take, by the full name."""
     assert item.fact is not None
     ways = _others(item, item.fact) or list(item.fact.relation.says)
@@ -223,7 +217,6 @@ def _tail(item: Statement, fact: Fact) -> str:
     return next((form for form in forms if form.casefold() in low), fact.tail.text)
 
 
-# -- Rows of pretraining from worlds: questions about every document and a paraphrase of it, without any model --
 # They have the form and the types of what a language model synthesizes (`synthesis`), and their truth is known.
 
 

@@ -14,7 +14,7 @@ from benchmarks.registry import resolve
 from methods.clara.config import ADAPTERS, PRESETS, STAGES, TEXT, TYPES, ClaraConfig, ClaraTrainingConfig, Stage, StepOptions
 from methods.registry import Component
 from methods.training import LengthsOf, TrainedStage, TrainingContext, register_training
-from methods.training.loop import accelerator
+from methods.training.loop import LoopPlace, accelerator
 from methods.training.model_card import PATH, ModelKind, write_model_card
 from methods.training.stages import PreparedRun, train_stage
 from methods.work import FLOAT, HALF, Checkpoint, Lengths, Needs, StageWork, Work, all_needs, encode, learn, steps, total, unknown
@@ -55,10 +55,10 @@ def _work(config: ClaraTrainingConfig, of: LengthsOf) -> list[StageWork]:
 
 def _stage_work(config: ClaraTrainingConfig, stage: Stage, clara: ClaraConfig, data: list[tuple[str, Lengths]]) -> StageWork:
     train, size = _steps(config, stage), data[0][1].size(clara.base, clara.revision)
-    rows = sum(_rows(config, stage, *item) for item in data)
+    rows = sum(_count_rows(config, stage, *item) for item in data)
     every = steps(rows, train.batch_size, train.epochs)
     wanted = every if train.steps is None else min(every, train.steps)
-    work = total(_pass(config, stage, clara, lengths, _rows(config, stage, name, lengths)) for name, lengths in data)
+    work = total(_pass(config, stage, clara, lengths, _count_rows(config, stage, name, lengths)) for name, lengths in data)
     work = work * (train.epochs * wanted / every if every else 0.0)
     if stage != "scp":
         work += total(part.work(lengths) for part in _pool(config) for _, lengths in data)
@@ -74,7 +74,7 @@ def _stage_work(config: ClaraTrainingConfig, stage: Stage, clara: ClaraConfig, d
     return StageWork(stage, work + kept, rows, wanted, scratch)
 
 
-def _rows(config: ClaraTrainingConfig, stage: Stage, name: str, lengths: Lengths) -> float:
+def _count_rows(config: ClaraTrainingConfig, stage: Stage, name: str, lengths: Lengths) -> float:
     """Training examples; of pretraining those of the wanted types and documents."""
     number = lengths.questions
     if stage == "instruction":
@@ -230,19 +230,8 @@ def _prepared(
     fitting = held_out_that_fit(taught, questions, clara.generator, k, longest, text=text)
     left_out = len(taught) + len(questions) - len(fitting[0]) - len(fitting[1])
     validate = validator(clara, *fitting, config.validate_on, selects=selects, text=text)
-    trainer = StageTrainer(
-        stage,
-        clara.module,
-        prepared.objective,
-        prepared.rows,
-        prepared.train,
-        config,
-        work / "train",
-        fingerprint(identity, stage),
-        progress,
-        process,
-        validate,
-    )
+    place = LoopPlace.of(context, fingerprint(identity, stage), process, validate)
+    trainer = StageTrainer(stage, clara.module, prepared.objective, prepared.rows, prepared.train, config, place)
 
     def save(folder: Path, figures: Mapping[str, float]) -> None:
         finish(config, stage, clara)

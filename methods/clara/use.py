@@ -17,7 +17,7 @@ from methods.clara.checkpoint import ROWS, read_config, require_checkpoint
 from methods.clara.config import Adapter
 from methods.clara.store import Compressed, HalfType, Identity, MemoryStore, Progress, in_memory, write
 from methods.models.weights import device_of, weights_hash
-from methods.registry import MethodConfig
+from methods.registry import ModelMethodConfig
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -28,7 +28,7 @@ VERSION = 2
 DType = Literal["float32", "bfloat16", "float16", "auto"]
 
 
-class CheckpointOptions(MethodConfig):
+class CheckpointOptions(ModelMethodConfig):
     """Which checkpoint, and in what precision."""
 
     model: str = Field(description="folder of a checkpoint that `ragmeter train clara` made, or `clara-pocket`, which ships")
@@ -90,9 +90,6 @@ def loaded(options: CheckpointOptions, device: str | None) -> Loaded:
     if result is None:
         result = _LOADED[key] = Loaded(folder, options.dtype, key[2])
     return result
-
-
-# -- Memory of documents: out of a store that holds a whole corpus, or made when it is asked for --
 
 
 STORES = "clara"
@@ -168,7 +165,7 @@ class Documents:
         """
         if self._options.offline:
             store = self.store(corpus)
-            return store.memory(store.rows(ids))
+            return store.memory(store.find_rows(ids))
         import torch
 
         made = self._compress([passage.full_text for passage in corpus.get(ids)]).memory

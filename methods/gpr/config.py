@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from benchmarks.core.errors import UserError
 from benchmarks.registry import resolve
@@ -17,23 +17,20 @@ from methods.graphs.triples import LinearizeConfig
 from methods.models.encoder import EncoderConfig
 from methods.models.llm import check_llm, reach_llm
 from methods.models.weights import PRESETS as ENCODERS
-from methods.training import TrainingConfig
+from methods.models.weights import check_models
+from methods.training import TrainingConfig, TrainingOptions
 
 Pooling = Literal["first", "mean"]
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class TrainConfig(_Part):
+class TrainConfig(TrainingOptions):
     """Optimization."""
 
     epochs: int = Field(5, ge=1, description="times that each question is used; paper 5")
     learning_rate: float = Field(2e-5, gt=0, description="of AdamW; paper 2e-5")
     schedule: Literal["constant", "linear", "cosine"] = Field("constant", description="how the rate goes on")
     warm_up: float = Field(0.0, ge=0, description="share of the steps in which the rate rises, else a number of steps")
-    weight_decay: float = Field(0.01, ge=0, description="of matrices")
+    weight_decay: float = Field(0.01, ge=0, description="weight decay of AdamW on matrices; biases and norms have none")
     max_grad_norm: float = Field(1.0, gt=0, description="gradients are scaled down to this norm")
     batch_size: int = Field(512, ge=1, description="rows of a step; paper 512")
     micro_batch: int = Field(64, ge=1, description="rows encoded at once; bounds memory, the mean is the same")
@@ -43,7 +40,7 @@ class TrainConfig(_Part):
     save_every: int = Field(50, ge=1, description="steps between two points that an interrupted training goes on from")
 
 
-class ValidateConfig(_Part):
+class ValidateConfig(TrainingOptions):
     """What the curve says after each epoch."""
 
     share: float = Field(0.01, ge=0, lt=1, description="of the triples asked about: their questions are not trained on, but watched")
@@ -105,7 +102,7 @@ class GprTrainingConfig(TrainingConfig):
         for reference in (*self.graph, *self.validation):
             resolve(reference, where="graph")
         for encoder in (self.question_encoder, self.triple_encoder):
-            encoder.check()
+            check_models(encoder)
         questions = self.questions
         if questions.active_llm is not None:
             check_llm(questions.active_llm)

@@ -82,14 +82,14 @@ class Material:
         self._trained = np.repeat(usable[~watched], config.train.rows_per_question)
         self._held_out = usable[watched][: config.validate_on.most]
         # Says what is wrong with the graph before anything is loaded.
-        self.rows = lru_cache(1)(self._rows)
+        self.rows = lru_cache(1)(self._draw_rows)
         self.rows(0)
 
     def __len__(self) -> int:
         """Rows of an epoch."""
         return len(self._trained)
 
-    def _rows(self, epoch: int) -> Rows:
+    def _draw_rows(self, epoch: int) -> Rows:
         """The rows of an epoch in their order."""
         seed = self._config.seed
         rows = self._drawn(self._trained, epoch if self._config.train.redraw else 0, seed)

@@ -22,9 +22,6 @@ from methods.registry import Explanation, MethodConfig, Table, numbers, register
 from methods.retrieval.triples import SearchScope, TripleRetriever, require_checkpoint, triple_corpus
 from methods.training.stages import card_of
 
-# -- Ranked triples drawn: entities in circles around those of the best triple, their relations as arrows --
-
-
 RADIUS = 11.0
 LOOP = 16.0
 """Size of the bow of a triple that leads from an entity to itself."""

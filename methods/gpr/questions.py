@@ -31,9 +31,6 @@ from methods.models.rewriter import refuses, said
 from methods.prompts import Shipped
 from methods.training import Progress, Silent
 
-# -- A triple with one end hidden, and what a text must be to be a question for the hidden end --
-
-
 Side = Literal["head", "tail"]
 SIDES: tuple[Side, Side] = ("head", "tail")
 
@@ -102,17 +99,17 @@ class QuestionGenerator(Protocol):
     def counts(self) -> Counter[str]: ...
 
 
-def words(text: str) -> list[str]:
+def split_words(text: str) -> list[str]:
     """The words of a text without letter case, punctuation and underscores."""
     return _WORDS.findall(text.casefold())
 
 
 def names(text: str, entity: str) -> bool:
     """Whether an entity stands in a text, word for word; one without any word, character for character."""
-    wanted = words(entity)
+    wanted = split_words(entity)
     if not wanted:
         return entity.strip() in text
-    return f" {' '.join(wanted)} " in f" {' '.join(words(text))} "
+    return f" {' '.join(wanted)} " in f" {' '.join(split_words(text))} "
 
 
 def unaskable(masked: MaskedTriple) -> str | None:
@@ -147,7 +144,6 @@ def checked(question: str | None, masked: MaskedTriple, counts: Counter[str], wh
     return question if reason is None else None
 
 
-# -- Questions on disk: a line of JSON each, in the order of the triples, written as they come and taken up again --
 # {"tid": "t…", "h": head, "r": relation, "t": tail, "side": "head" | "tail", "question": …, "generator": …}
 #
 # `side` is the hidden end. Questions of several generators may stand in one file.
@@ -178,12 +174,12 @@ def read_questions(path: Path) -> Iterator[Written]:
         with open(path, encoding="utf-8", newline="\n") as lines:
             for number, line in enumerate(lines, 1):
                 if line.strip():
-                    yield _written(line, f"{path}:{number}")
+                    yield _read_line(line, f"{path}:{number}")
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"the file of questions cannot be read: {error}", where=str(path)) from None
 
 
-def _written(line: str, where: str) -> Written:
+def _read_line(line: str, where: str) -> Written:
     try:
         row: Any = json.loads(line)
     except json.JSONDecodeError as error:
@@ -254,9 +250,6 @@ class CachedQuestions:
     def generate(self, batch: Sequence[MaskedTriple]) -> list[str | None]:
         """The question of each, or None where the file has none that can be used."""
         return [checked(self._questions.get((item.id, item.side)), item, self.counts, "not in the file") for item in batch]
-
-
-# -- Questions by a chat model: our own prompt, its replies read, and asked again where they cannot be used --
 
 
 TRIES = 3
@@ -342,7 +335,6 @@ def _bare(line: str) -> str:
     return " ".join(text.split())
 
 
-# -- Questions without a model, from the words of the relation: for tests and dry runs, on any graph --
 # They are no natural language ("What is the languages spoken of Jamaica?"), and results that rest on them are not the
 # paper's; the generator's name says so in every row.
 
@@ -369,7 +361,7 @@ class TemplateQuestions:
 
 def filled(masked: MaskedTriple) -> str | None:
     """The question of a masked triple, None where the relation has no words."""
-    relation = " ".join(words(relation_text(masked.relation)))
+    relation = " ".join(split_words(relation_text(masked.relation)))
     if not relation:
         return None
     return chosen(PATTERNS[masked.side], masked).format(relation=relation, visible=masked.visible)
@@ -380,7 +372,6 @@ def chosen(patterns: Sequence[str], masked: MaskedTriple) -> str:
     return patterns[int(masked.id[1:], 16) % len(patterns)]
 
 
-# -- Questions without a model for the relations of worlds, in natural language --
 # Each masked triple is a statement of its relation with the hidden end asked for: "Korv was first described by Ada Rin"
 # becomes "By which person was Korv first described?" or "What was first described by Ada Rin?". These statements are what
 # the documents of worlds are written from; the questions of the benchmark have templates of their own, with other words
@@ -558,9 +549,7 @@ def generator_of(config: QuestionsConfig, services: Services) -> QuestionGenerat
         UserError: Its file, prompt or key cannot be used.
     """
     if (llm := config.active_llm) is not None:
-        model = open_llm(
-            llm, role="masked triples", cache=services.cache, device=services.device, seed=services.seed, replies=services.replies
-        )
+        model = open_llm(llm, services, role="masked triples")
         return LLMQuestions(model, config.prompt)
     if config.generator == "cache" and config.path is not None:
         return CachedQuestions(Path(config.path).expanduser())

@@ -17,9 +17,6 @@ from pydantic import BaseModel, ConfigDict, Field
 from benchmarks.core.errors import UserError
 from benchmarks.schema import Triple
 
-# -- Triples that have nothing in common with given ones, drawn uniformly among all that have not --
-
-
 TRIES = 16
 """Draws of a row before its pool is narrowed; where every second triple fits, one row in 65,000 gets there."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -23,10 +23,10 @@ from methods.graphs.triples import PretrainingGraph, linearize, linearized, load
 from methods.models.encoder import EncoderConfig, Vectors, sentence_transformer
 from methods.models.weights import device_of
 from methods.retrieval.ranking import Rows, best_rows
-from methods.training import LengthsOf, Progress, TrainedStage, TrainingContext, register_training
-from methods.training.loop import Loop, LoopOptions, Schedule, Validate, accelerator
+from methods.training import LengthsOf, TrainingContext, register_training
+from methods.training.loop import Loop, LoopPlace, Validate, loop_options
 from methods.training.model_card import PATH, ModelKind, seen_test_graphs, write_model_card
-from methods.training.stages import PreparedRun, train_stage
+from methods.training.stages import OneStageTraining, PreparedRun
 from methods.work import DATA, Needs, Once, StageWork, Work, ask, learn, needs_of, resumable, saved_weights, steps, tokens
 
 if TYPE_CHECKING:
@@ -76,14 +76,8 @@ def write_card(folder: Path, config: GprTrainingConfig, generator: str, test: tu
     )
 
 
-# -- What a checkpoint is: a folder with `question/` and `triple/`, each a plain `SentenceTransformer` --
-
-
 QUESTION, TRIPLE = "question", "triple"
 """The towers' folders."""
-
-
-# -- The two towers in training: questions and triples to vectors with gradients. No weight is shared between them --
 
 
 Side = Literal["question", "triple"]
@@ -148,7 +142,6 @@ class Towers:
             model.save_pretrained(str(folder), create_model_card=False)
 
 
-# -- Pretraining of the two towers, in the loop that all trainings share --
 # The loss is a mean over rows, so a batch in parts has the gradient of the whole: exactly, but for dropout, which is
 # drawn from the seed, the step and the part.
 
@@ -160,34 +153,13 @@ class GprTrainer:
         towers: As training begins.
         material: What is trained on.
         config: All options.
-        folder: Where the curve and the point to go on from are kept.
-        identity: Hash of everything that decides the result; a point of another training is not taken up.
-        progress: Reports steps.
-        validate: Called after each epoch.
+        place: Where the loop works.
     """
 
-    def __init__(
-        self,
-        towers: Towers,
-        material: Material,
-        config: GprTrainingConfig,
-        folder: Path,
-        identity: str,
-        progress: Progress,
-        validate: Validate | None = None,
-    ) -> None:
+    def __init__(self, towers: Towers, material: Material, config: GprTrainingConfig, place: LoopPlace) -> None:
         self.towers, self.material, self.config = towers, material, config
-        train = config.train
-        self._epoch = -(-len(material) // train.batch_size)
-        options = LoopOptions(
-            train.epochs * self._epoch,
-            self._epoch,
-            Schedule(train.learning_rate, train.warm_up, train.schedule),
-            train.weight_decay,
-            max_grad_norm=train.max_grad_norm,
-            save_every=train.save_every,
-        )
-        self.loop = Loop(towers.modules, options, self._step, folder, identity, progress, "gpr", towers.accelerator, validate)
+        self._epoch = -(-len(material) // config.train.batch_size)
+        self.loop = Loop(towers.modules, loop_options(config.train, self._epoch), self._step, place, "gpr")
 
     def _step(self, step: int) -> dict[str, float]:
         """The gradient of one batch; each process adds that of its own parts."""
@@ -229,9 +201,6 @@ def cosines_of(towers: Towers, texts: Texts, seed: tuple[int, ...]) -> Cosines:
         return vectors[torch.from_numpy(positions).to(vectors.device)]
 
     return cosines(at(query, texts.question), at(triples, texts.anchor), at(triples, texts.neighbor), at(triples, texts.negative))
-
-
-# -- What two towers in training are worth: on rows that are not trained on, and on questions over graphs not seen --
 
 
 def validator(config: GprTrainingConfig, towers: Towers, material: Material) -> Validate | None:
@@ -294,10 +263,10 @@ class _Graphs:
         self._corpus, self._k, self._linearize = corpus, config.validate_on.k, config.linearize
         self._names = [name.casefold() for name in corpus.triples.entities.to_pylist()]
         questions = benchmark.questions[: config.validate_on.questions]
-        results = [(question.text, rows := self._rows(question), self._answers(question, rows)) for question in questions]
+        results = [(question.text, rows := self._rows_of(question), self._answers(question, rows)) for question in questions]
         self.questions = [item for item in results if item[2]]
 
-    def _rows(self, question: Question) -> Rows:
+    def _rows_of(self, question: Question) -> Rows:
         if question.candidates is None:
             return np.arange(len(self._corpus))
         return self._corpus.rows_of(question.candidates).astype(np.int64)
@@ -374,7 +343,7 @@ def _work(config: GprTrainingConfig, of: LengthsOf) -> list[StageWork]:
     needs=_needs,
     version=2,
 )
-class GprTraining:
+class GprTraining(OneStageTraining):
     """The pretraining.
 
     Args:
@@ -382,48 +351,43 @@ class GprTraining:
         generator: Who writes questions, in place of the one that the options name.
     """
 
+    stage = STAGE
+
     def __init__(self, config: GprTrainingConfig, generator: QuestionGenerator | None = None) -> None:
-        self.config, self._generator = config, generator
+        super().__init__(config)
+        self._generator = generator
 
-    def run(self, context: TrainingContext) -> Iterator[TrainedStage]:
-        """Write questions and train.
+    def load(self) -> tuple[PretrainingGraph, Sequence[str]]:
+        graph = load_graph(self.config.graph, self.config.graph_options, allow_test=self.config.allow_test)
+        return graph, graph.fingerprints
 
-        Raises:
-            UserError: The graph may not be trained on, or the folders hold other work.
-            Broke: The model that writes questions cannot be used.
-        """
+    def bases(self) -> Sequence[tuple[str, str | None]]:
         config = self.config
-        graph = load_graph(config.graph, config.graph_options, allow_test=config.allow_test)
-        process = accelerator(config.train.precision, context.services.device)
-        models = [(item.model, item.revision) for item in (config.question_encoder, config.triple_encoder)]
-        yield from train_stage(
-            STAGE,
-            config,
-            models[0],
-            graph.fingerprints,
-            context,
-            process,
-            lambda identity: self._prepared(graph, context, process, identity),
-            others=models[1:] if config.triple_base is not None else (),
-            inputs=_files(config),
-        )
+        encoders = [config.question_encoder, *([config.triple_encoder] if config.triple_base is not None else [])]
+        return [(item.model, item.revision) for item in encoders]
 
-    def _prepared(self, graph: PretrainingGraph, context: TrainingContext, process: Any, identity: str) -> PreparedRun:
+    def inputs(self, data: PretrainingGraph) -> Sequence[str]:
+        questions = self.config.questions
+        named = [questions.path if questions.generator == "cache" else None, questions.prompt]
+        return [file_sha256(Path(item).expanduser()) for item in named if item is not None]
+
+    def begin(self, data: PretrainingGraph, context: TrainingContext, process: Any, identity: str) -> PreparedRun:
         config = self.config
         # The other processes read from its file what the main process generated.
         with process.main_process_first():
-            questions = self._questions(graph, context)
-        material = Material(graph, questions, config)
+            questions = self._questions(data, context)
+        material = Material(data, questions, config)
         towers = Towers.load(config, str(process.device), process)
-        same = fingerprint(identity, graph.fingerprint, questions.texts, questions.triples.tolist())
-        trainer = GprTrainer(towers, material, config, context.work / "train", same, context.progress, validator(config, towers, material))
+        same = fingerprint(identity, data.fingerprint, questions.texts, questions.triples.tolist())
+        place = LoopPlace.of(context, same, process, validator(config, towers, material))
+        trainer = GprTrainer(towers, material, config, place)
 
         def save(folder: Path, figures: Mapping[str, float]) -> None:
             towers.save(folder / QUESTION, folder / TRIPLE)
-            write_card(folder, config, questions.generator, graph.test, figures)
+            write_card(folder, config, questions.generator, data.test, figures)
 
         figures = {
-            "triples": float(len(graph)),
+            "triples": float(len(data)),
             "questions": float(len(questions)),
             "rows": float(len(material)),
             "questions_without_neighbor": float(material.dropped),
@@ -435,10 +399,3 @@ class GprTraining:
         return questions_of(
             graph, self.config.questions, generator, context.work / "questions.jsonl", seed=self.config.seed, progress=context.progress
         )
-
-
-def _files(config: GprTrainingConfig) -> list[str]:
-    """Hashes of the files that options name."""
-    questions = config.questions
-    named = [questions.path if questions.generator == "cache" else None, questions.prompt]
-    return [file_sha256(Path(item).expanduser()) for item in named if item is not None]

@@ -146,9 +146,9 @@ class TemplateQueries:
         return fingerprint("template", PATTERNS, self._most)
 
     def generate(self, requests: Sequence[QueryRequest]) -> list[AugmentedQueries]:
-        return [self._written(request) for request in requests]
+        return [self._write_queries(request) for request in requests]
 
-    def _written(self, request: QueryRequest) -> AugmentedQueries:
+    def _write_queries(self, request: QueryRequest) -> AugmentedQueries:
         facts = _facts(request)
         if not facts:
             return AugmentedQueries((), "template", failed="no entity around the answer has a description")
@@ -178,9 +178,7 @@ def generator_of(config: QueriesConfig, services: Services) -> QueryGenerator:
     """The generator that options name."""
     if (llm := config.active_llm) is None:
         return TemplateQueries(config.most)
-    model = open_llm(
-        llm, role="augmented queries", cache=services.cache, device=services.device, seed=services.seed, replies=services.replies
-    )
+    model = open_llm(llm, services, role="augmented queries")
     return LLMQueries(model, config.most, config.prompt)
 
 
@@ -220,7 +218,6 @@ def _facts(request: QueryRequest) -> list[tuple[str, str]]:
     return list({text: (name, text) for name, text in reversed(free or facts)}.values())[::-1]
 
 
-# -- What each step leaves in a folder of work, and how a later run takes it up: what lies there is not made again --
 # kg/DOCUMENT.json            a graph
 # subgraphs/QUESTION.json     seeds, scores and both cuts
 # queries/QUESTION.json       the queries of both sizes
@@ -265,7 +262,7 @@ async def graph_of(
     made_of = fingerprint(
         extractor.fingerprint,
         content_hash(chunk.text for chunk in chunks),
-        {**joined.model_dump(mode="json"), "weights": joined.encoder.weights()} if joined else None,
+        {**joined.model_dump(mode="json"), "weights": joined.encoder.checkpoint_hash()} if joined else None,
     )
     path = file_of(folder, "kg", document_id)
     if path.exists():

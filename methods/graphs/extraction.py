@@ -237,9 +237,7 @@ def extractor_of(config: GraphConfig, services: Services) -> WorldsExtractor | N
     """The extractor that options name."""
     if (llm := config.active_llm) is None:
         return NounPhrases() if config.extractor == "noun_phrases" else WorldsExtractor()
-    model = open_llm(
-        llm, role="knowledge graph", cache=services.cache, device=services.device, seed=services.seed, replies=services.replies
-    )
+    model = open_llm(llm, services, role="knowledge graph")
     return LLMExtractor(model, config.prompt)
 
 

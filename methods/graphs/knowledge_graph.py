@@ -20,7 +20,6 @@ from benchmarks.core.errors import UserError, described
 from methods.models.encoder import EncoderConfig
 from methods.training.stages import write_json
 
-# -- The grammar in which a model writes down a graph, read tolerantly; nothing is dropped without being counted --
 # ("entity"<|>NAME<|>TYPE<|>DESCRIPTION)##
 # ("relationship"<|>SOURCE<|>TARGET<|>DESCRIPTION<|>STRENGTH)##
 # <|COMPLETE|>
@@ -282,8 +281,6 @@ class KnowledgeGraph:
             edges[key] = replace(edges.get(key, Edge(*key)), similarity=float(similarity))
         return replace(self, edges=tuple(edges[key] for key in sorted(edges)))
 
-    # -- the file --
-
     def save(self, path: Path) -> None:
         """Write the graph as JSON; a file that is there is replaced at once or not at all."""
         value = {
@@ -452,9 +449,6 @@ def _ends(item: str, other: str) -> tuple[str, str]:
 
 def _distinct(texts: Iterable[str]) -> tuple[str, ...]:
     return tuple(sorted({text for text in texts if text}))
-
-
-# -- Edges between entities whose vectors are alike: the second half of how ARK makes its graph (Algorithm 2) --
 
 
 BLOCK = 1024

@@ -81,14 +81,14 @@ class GraphNamer:
         return "graph"
 
     def names(self, texts: Sequence[str], graph: KnowledgeGraph) -> list[tuple[str, ...] | str]:
-        by_words = {tuple(_words(node.name)): node.name for node in reversed(graph.nodes)}
+        by_words = {tuple(_split_words(node.name)): node.name for node in reversed(graph.nodes)}
         by_words.pop((), None)
         longest = max(map(len, by_words), default=0)
-        return [self._named(text, by_words, longest) for text in texts]
+        return [self._entities_named(text, by_words, longest) for text in texts]
 
     @staticmethod
-    def _named(text: str, by_words: dict[tuple[str, ...], str], longest: int) -> tuple[str, ...]:
-        words = _words(text)
+    def _entities_named(text: str, by_words: dict[tuple[str, ...], str], longest: int) -> tuple[str, ...]:
+        words = _split_words(text)
         results = [clean_name(text)]
         start = 0
         while start < len(words):
@@ -153,7 +153,7 @@ class _Finder:
         self._graph = graph
         self._fallback = fallback
         self._encoder = encoder
-        self._words = [frozenset(_words(node.name)) for node in graph.nodes] if fallback == "jaccard5" else []
+        self._split_words = [frozenset(_split_words(node.name)) for node in graph.nodes] if fallback == "jaccard5" else []
         self._vectors: np.ndarray | None = None
 
     def seeds(self, named: Sequence[tuple[str, ...] | str]) -> Seeds:
@@ -174,8 +174,8 @@ class _Finder:
         return tuple(self._graph.nodes[position].name for position in best if scores[position] > 0)
 
     def _jaccard(self, queries: Sequence[str]) -> np.ndarray:
-        wanted = [frozenset(_words(name)) for name in queries]
-        return np.array([max(_overlap(words, item) for item in wanted) for words in self._words])
+        wanted = [frozenset(_split_words(name)) for name in queries]
+        return np.array([max(_overlap(words, item) for item in wanted) for words in self._split_words])
 
     def _cosines(self, queries: Sequence[str]) -> np.ndarray:
         assert self._encoder is not None
@@ -190,7 +190,7 @@ def texts_of(question: Question, source: str) -> list[str]:
     return {"answer": answer, "question": [question.text], "both": [*answer, question.text]}[source]
 
 
-def _words(text: str) -> list[str]:
+def _split_words(text: str) -> list[str]:
     return _WORD.findall(text.upper())
 
 
@@ -201,9 +201,6 @@ def _overlap(item: frozenset[str], other: frozenset[str]) -> float:
 def _unit(vectors: np.ndarray) -> np.ndarray:
     lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
     return vectors / np.where(lengths > 0, lengths, 1)
-
-
-# -- Where a ranking of entities is cut: just before its steepest fall (Algorithm 1 of ARK) --
 
 
 SIGNIFICANT = 12
@@ -288,9 +285,6 @@ def cut(scores: NDArray[np.float64], config: CutConfig, eps: float) -> Cut:
     falls = scores[config.min_k - 1 : last] / scores[config.min_k : last + 1]
     steepest = int(np.argmax(falls))
     return Cut(config.min_k + steepest, considered, float(np.log(falls[steepest])))
-
-
-# -- What lies around the answer of a question in its document's graph: seeds, scores, and the two cuts --
 
 
 SIZES = ("large", "small")

@@ -134,7 +134,7 @@ def _trimmed(span: str) -> str:
     return clean_name(re.sub(r"['’]s$", "", text))
 
 
-def _words(sentence: str) -> list[str]:
+def _split_words(sentence: str) -> list[str]:
     return [match[0].lower() for match in _WORD.finditer(sentence)]
 
 
@@ -154,7 +154,7 @@ def _grams(words: Sequence[str]) -> Iterator[tuple[int, str]]:
 
 
 def _repeated(split: Sequence[Sequence[str]]) -> frozenset[str]:
-    counts = Counter(gram for chunk in split for sentence in chunk for _, gram in _grams(_words(sentence)))
+    counts = Counter(gram for chunk in split for sentence in chunk for _, gram in _grams(_split_words(sentence)))
     return frozenset(gram for gram, number in counts.items() if number >= REPEATED)
 
 
@@ -163,7 +163,7 @@ def _with_grams(mentions: list[Mention], split: Sequence[str], grams: frozenset[
         return mentions
     added, before = list(mentions), 0
     for number, sentence in enumerate(split):
-        words = _words(sentence)
+        words = _split_words(sentence)
         added += [Mention(clean_name(gram), before + start, number) for start, gram in _grams(words) if gram in grams]
         before += len(words)
     return sorted(dict.fromkeys(added), key=lambda mention: mention.word)

@@ -22,9 +22,6 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from benchmarks.core.errors import Broke, MissingPackage
 from methods.graphs.knowledge_graph import KnowledgeGraph
 
-# -- The step of a random walk over a graph, as a sparse matrix laid out for many products with it --
-
-
 Floats = NDArray[np.floating[Any]]
 
 

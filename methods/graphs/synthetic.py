@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from benchmarks.core.fingerprint import fingerprint
 from benchmarks.text import sentences
-from benchmarks.worlds.text import named, state
+from benchmarks.worlds.text import mention_by_name, state
 from benchmarks.worlds.world import VALUES, Relation, relations
 from methods.graphs.chunking import Chunk
 from methods.graphs.knowledge_graph import EntityRecord, GraphBuilder, KnowledgeGraph, Records, RelationRecord, clean_name
@@ -214,7 +214,7 @@ def _records(facts: Iterable[_Stated], names: _Names) -> Records:
         relation = fact.pattern.relation
         head = names.full(fact.head, relation.head)
         tail = names.full(fact.tail, relation.tail) if relation.to_entity else fact.tail
-        text = state(fact.pattern.template, named(names.text(head)), names.text(tail))
+        text = state(fact.pattern.template, mention_by_name(names.text(head)), names.text(tail))
         ends = clean_name(head), clean_name(tail)
         if ends[0] == ends[1]:
             continue

@@ -24,7 +24,6 @@ from benchmarks.registry import Benchmark
 from benchmarks.schema import Triple
 from benchmarks.worlds.world import require_training_seed
 
-# -- The text of a triple: head, what the relation is called, tail, joined by single spaces --
 # The paper's figures show the last part of a dotted relation with its underscores (`Jamaica languages_spoken Jamaican
 # English`); that is the default.
 
@@ -88,9 +87,6 @@ def linearized(triples: Triples, rows: NDArray[np.integer] | None = None, config
 
 def _renamed(relations: Sequence[str], config: LinearizeConfig) -> pa.Array:
     return pa.array([relation_text(relation, config.rel, config.underscores) for relation in relations], pa.string())
-
-
-# -- The graph that a retriever is pretrained on: every triple of the graphs of some datasets, each once --
 
 
 UNNAMED = r"^[mg]\.[0-9a-z_]+$"

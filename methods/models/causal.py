@@ -37,8 +37,6 @@ from methods.models.weights import device_of, load_pretrained
 if TYPE_CHECKING:
     from torch import Tensor
 
-# -- Shared prefixes: which sequences should compute their common beginning once, and the key–value cache they share --
-
 
 @dataclass(frozen=True, slots=True)
 class Group:
@@ -174,7 +172,6 @@ def windowed(model: Any) -> bool:
     return window or kinds != {"full_attention"} or not supports(model)
 
 
-# -- Log-probabilities of targets under a causal language model, batched, with shared prefixes computed once --
 # Where prompts share a beginning, its keys and values are computed once and shared by every sequence of the group. A row
 # is then laid out as `padding | prefix | rest | padding`: its tokens are neighbors, so sliding windows, which count
 # columns, see what they would see without padding; positions are passed, so padding is invisible to the others too.
@@ -329,7 +326,6 @@ class _Scores:
         return self._found
 
 
-# -- Sampling whose outcome belongs to a prompt and its seed, not to the batch it was generated in --
 # Adding Gumbel noise to log-probabilities and taking the largest draws from the distribution. Each row's noise comes
 # from a generator of its own on the CPU, so neighbors, batch size and device do not change what is drawn.
 
@@ -498,9 +494,7 @@ class CausalModel:
         self.tokenizer, self.model = load_pretrained(
             "language model", "AutoModelForCausalLM", config.model, config.revision, config.dtype, self.device
         )
-        ends = self.model.generation_config.eos_token_id
-        ends = ends if ends is not None else self.tokenizer.eos_token_id
-        self._ends: list[int] = [] if ends is None else [ends] if isinstance(ends, int) else list(ends)
+        self._ends = end_tokens(self.model, self.tokenizer)
         # What pads is masked, so any id does where a model names none.
         pad = self.tokenizer.pad_token_id
         self._pad: int = pad if pad is not None else (self._ends[0] if self._ends else 0)
@@ -596,12 +590,7 @@ class CausalModel:
         if starts is not None:
             forced = {start: self.text_encoder.target(start) if start else [] for start in set(starts)}
             encoded = [ids + forced[start] for ids, start in zip(encoded, starts, strict=True)]
-        for ids in encoded:
-            if not 0 < len(ids) <= self.room:
-                raise ValueError(f"a prompt has {len(ids)} tokens where 1 to {self.room} fit")
-        if seeds is not None and (sampling is None or len(seeds) != len(prompts)):
-            raise ValueError("seeds belong to sampling, one per prompt")
-        own = list(seeds) if seeds is not None else sampling.seeds(prompts) if sampling else []
+        own = checked_seeds(encoded, self.room, prompts, sampling, seeds)
         # Like lengths together waste no computation on padding; the longest first shows at once if memory is short.
         done: dict[int, Generation] = {}
         for positions in by_length([len(ids) for ids in encoded], UNBOUNDED, self.config.batch_size):
@@ -631,15 +620,7 @@ class CausalModel:
             written = self.model.generate(
                 input_ids=ids,
                 attention_mask=torch.tensor(masks, device=self.device),
-                max_new_tokens=self.config.max_new_tokens,
-                do_sample=False,
-                num_beams=1,
-                temperature=None,
-                top_p=None,
-                top_k=None,
-                repetition_penalty=1.0,
-                pad_token_id=self._pad,
-                eos_token_id=self._ends or None,
+                **decoding(self.config.max_new_tokens, self._pad, self._ends),
                 logits_processor=draws,
                 stopping_criteria=stopping(self.tokenizer, stop, width) if stop else None,
                 **shared,
@@ -650,6 +631,39 @@ class CausalModel:
     def _generation(self, prompt_tokens: int, written: list[int], seconds: float, stop: Sequence[str]) -> Generation:
         text, tokens, ended = self._text.read(written, self._ends, stop)
         return Generation(text, prompt_tokens, len(tokens), seconds, ended, tuple(tokens))
+
+
+def end_tokens(model: Any, tokenizer: Any) -> list[int]:
+    """Return the tokens that end what a model writes."""
+    ends = model.generation_config.eos_token_id
+    ends = ends if ends is not None else tokenizer.eos_token_id
+    return [] if ends is None else [ends] if isinstance(ends, int) else list(ends)
+
+
+def decoding(max_new_tokens: int, pad: int, ends: Sequence[int]) -> dict[str, Any]:
+    """Return the options of `generate` that keep the defaults of a checkpoint out: greedy, unless a processor draws."""
+    alone = {"do_sample": False, "num_beams": 1, "temperature": None, "top_p": None, "top_k": None, "repetition_penalty": 1.0}
+    return {**alone, "max_new_tokens": max_new_tokens, "pad_token_id": pad, "eos_token_id": list(ends) or None}
+
+
+def checked_seeds(
+    encoded: Sequence[Sequence[int]],
+    room: int,
+    prompts: Sequence[str | Sequence[int]],
+    sampling: Sampling | None,
+    seeds: Sequence[int] | None,
+) -> list[int]:
+    """Return the seed of each prompt; none if nothing is drawn.
+
+    Raises:
+        ValueError: A prompt is longer than `room`, or empty; seeds without sampling.
+    """
+    for ids in encoded:
+        if not 0 < len(ids) <= room:
+            raise ValueError(f"a prompt has {len(ids)} tokens where 1 to {room} fit")
+    if seeds is not None and (sampling is None or len(seeds) != len(prompts)):
+        raise ValueError("seeds belong to sampling, one per prompt")
+    return list(seeds) if seeds is not None else sampling.seeds(prompts) if sampling else []
 
 
 class Decoder:

@@ -31,7 +31,6 @@ from methods.models.limits import LIMIT, Address, CallCost, RateLimiter, UsageBy
 from methods.models.reply import Completion, Content, read
 from methods.models.reply_cache import Call, Kept, ResponseCache, shared
 
-# -- Replies that must be JSON of a given shape: how they are asked for, and how they are read --
 # Asked for by JSON schema where the endpoint offers it, else as a JSON object, else in the prompt alone. Read
 # tolerantly (fences, prose around, trailing commas, truncated ends, misspelled field names), but values are never
 # guessed: what does not fit the pydantic model is a failure that says why.
@@ -126,14 +125,14 @@ def parse(text: str, model: type[M]) -> Parsed[M]:
             if not isinstance(value, dict) or not value:
                 continue
             try:
-                return Parsed(model.model_validate(_named(value, model)), repaired=True)
+                return Parsed(model.model_validate(_name_fields(value, model)), repaired=True)
             except ValidationError as error:
                 position, wrong = described(error)
                 failed = f"the reply's JSON does not fit: {position}: {wrong}" if position else wrong
     return Parsed(None, failed)
 
 
-def _named(value: dict[str, Any], model: type[BaseModel]) -> dict[str, Any]:
+def _name_fields(value: dict[str, Any], model: type[BaseModel]) -> dict[str, Any]:
     """Field names as the model has them: letter case and near misses forgiven, values untouched."""
     known = {name: field.alias or name for name, field in model.model_fields.items()}
     wanted = set(known.values())
@@ -161,9 +160,6 @@ def _closest(key: str, missing: Mapping[str, str]) -> str:
 
 def _plain(name: str) -> str:
     return re.sub(r"[\W_]+", "", name).casefold()
-
-
-# -- What a chat model gives back for one conversation --
 
 
 SCRIPTED = "scripted/"
@@ -413,16 +409,12 @@ class ChatModel:
         """Close the connections; they open again when next used."""
         run(self._backend.close())
 
-    # -- what a call is --
-
     def _call(self, messages: Messages, repetition: int, shape: _Shape | None = None) -> Call:
         """A call as it is addressed; the way in which JSON is asked for is no part of it."""
         parameters = {"temperature": self.config.temperature, "max_tokens": self.config.max_tokens}
         further = {"schema": shape.schema} if shape else {}
         every = {**self.config.parameters, **parameters, **further}
         return Call(self._backend.url, self.config.model, messages, every, repetition, self._revision, self._replies)
-
-    # -- cache --
 
     def _kept(self, call: Call, entry: Kept, seconds: float, raw: bool) -> Reply:
         """Read a cached reply; one that ends within a thought fails as it did when it came."""
@@ -453,8 +445,6 @@ class ChatModel:
         finally:
             del cache.flights[flying]
             landing.set_result(reply)
-
-    # -- limits --
 
     async def _ask(self, call: Call, shape: _Shape | None, raw: bool) -> Reply:
         """Ask within the limits; records the cost."""
@@ -493,8 +483,6 @@ class ChatModel:
         if self.config.call_usd is not None and usd > self.config.call_usd:
             return f"{LIMIT}: call_usd {self.config.call_usd:g}, and this call may cost {usd:.6g}"
         return None
-
-    # -- endpoint --
 
     async def _try(self, call: Call, shape: _Shape | None, tries: _Tries, raw: bool) -> Reply:
         """Ask until a reply comes or trying again cannot help."""

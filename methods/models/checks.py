@@ -18,9 +18,6 @@ from benchmarks.core.errors import UserError, counted
 from benchmarks.core.fingerprint import CHECKPOINT_CARD
 from methods.models.weights import MINILM, PRESETS, SHIPPED, files_of
 
-# -- Numbers that are not finite: in weights when a model is loaded, in output before it is kept or ranked --
-
-
 FETCH = "fetch the model's files again"
 
 
@@ -75,9 +72,6 @@ def check_output(values: Any, name: str, noun: str, dtype: str, what: str = "vec
             where=f"dtype: {dtype}",
             try_this="set dtype: float32 or bfloat16: float16 overflows" if narrow else f"{FETCH}, or set dtype: float32",
         )
-
-
-# -- Encoders of a known family that are loaded without what they were trained with --
 
 
 _FAMILIES = (
@@ -192,9 +186,6 @@ def _json(path: Path) -> dict[str, Any]:
     except (OSError, ValueError):
         return {}
     return result if isinstance(result, dict) else {}
-
-
-# -- Passages that are longer than what the model reads --
 
 
 def truncation(tokenizer: Any, limit: int | None, texts: Sequence[str], prefix: str = "") -> dict[str, Any]:

@@ -19,12 +19,10 @@ from pydantic import BaseModel, ConfigDict, Field
 from benchmarks.core.errors import UserError
 from methods.models.checks import check_output, check_weights, truncation
 from methods.models.delta import load_whole
-from methods.models.weights import check_remote_code, device_of, loading, locate, remote_code_refused
+from methods.models.weights import check_models, device_of, loading, locate, remote_code_refused
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-# -- Tokens of a query and a passage read together: the passage is cut, not the query --
 
 
 SMALLEST_PASSAGE = 8
@@ -100,15 +98,6 @@ class CrossEncoderConfig(BaseModel):
     )
     trust_remote_code: bool = Field(False, description="run the code that the model brings with it")
 
-    def check(self) -> None:
-        """Check, without loading anything, that the model is there and may be loaded.
-
-        Raises:
-            UserError: The folder is missing, or the model brings code that is not trusted.
-        """
-        locate(self.model)
-        check_remote_code(self.model, self.trust_remote_code)
-
 
 class CrossEncoderModel:
     """A loaded cross-encoder.
@@ -124,7 +113,7 @@ class CrossEncoderModel:
 
     def __init__(self, config: CrossEncoderConfig, device: str | None = None, labels: Sequence[int] = (1,)) -> None:
         self.config = config
-        config.check()
+        check_models(config)
         with remote_code_refused(config.model), loading("cross-encoder", config.model):
             import torch
 

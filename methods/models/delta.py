@@ -54,9 +54,6 @@ class Shrunk:
     kept: float
 
 
-# -- Making one --
-
-
 def shrink(checkpoint: Path, target: Path, base: str, rank: int = 4) -> Shrunk:
     """Write a checkpoint as its difference to a base; the folder appears whole or not at all.
 
@@ -203,9 +200,6 @@ def write_halves(path: Path, tensors: Mapping[str, Tensor]) -> None:
 
     save_file({name: (item.half() if item.is_floating_point() else item).contiguous() for name, item in tensors.items()}, str(path))
     path.chmod(0o644)
-
-
-# -- Loading one --
 
 
 def is_delta(folder: str) -> bool:

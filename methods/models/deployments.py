@@ -104,8 +104,6 @@ def _now(answer: Answer) -> float:
         return time.time()
 
 
-# -- What was seen: rows of the table `deployments`, by revision, the latest last --
-
 _Seen = dict[str, tuple[Source, float]]
 
 

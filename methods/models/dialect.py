@@ -84,7 +84,7 @@ class Dialect:
                 return True
             if status not in _REFUSED or not _UNSUPPORTED.search(message):
                 return False
-            name = _named(sent, parameter, message) or _replaced(sent, message)
+            name = _find_named_parameter(sent, parameter, message) or _replaced(sent, message)
             if name is None:
                 return False
             if name not in LIMITS:
@@ -107,7 +107,7 @@ class Dialect:
         sys.stderr.write(f"note: the endpoint of {self.name} {what} (it says: {message})\n")
 
 
-def _named(sent: Mapping[str, Any], parameter: str, message: str) -> str | None:
+def _find_named_parameter(sent: Mapping[str, Any], parameter: str, message: str) -> str | None:
     """Return the parameter of a request that a refusal names; None if it names none, or speaks of a prompt too long."""
     if _TOO_LONG.search(message):
         return None

@@ -26,7 +26,6 @@ from methods.models.reply_cache import use_wal
 if TYPE_CHECKING:
     from torch import Tensor
 
-# -- Vectors kept on disk by (model fingerprint, text hash): what was encoded once is never encoded again --
 # One folder per model: `vectors.f32`, rows of float32 that are only ever appended, and `rows.sqlite`, which says which
 # text is in which row. A row counts once its entry is committed, and is written and flushed before that, so many
 # processes may use a folder at once and `kill -9` loses at most the batch in flight.
@@ -94,7 +93,7 @@ class EmbeddingCache:
         """
         hashes = [text_hash(text) for text in texts]
         with self._index() as index:
-            rows = self._rows(index, hashes)
+            rows = self._find_rows(index, hashes)
         positions = np.array([rows.get(key, -1) for key in hashes], dtype=np.int64)
         result = positions >= 0
         return result, self._read(positions[result])
@@ -112,7 +111,7 @@ class EmbeddingCache:
         with self._index() as index:
             # The lock makes the next free row ours; whatever a killed writer left beyond it is overwritten.
             index.execute("BEGIN IMMEDIATE")
-            there = self._rows(index, list(positions))
+            there = self._find_rows(index, list(positions))
             new = [key for key in positions if key not in there]
             first = int(index.execute("SELECT rows FROM size").fetchone()[0])
             if new:
@@ -172,7 +171,7 @@ class EmbeddingCache:
             ) from error
 
     @staticmethod
-    def _rows(index: sqlite3.Connection, hashes: Sequence[bytes]) -> dict[bytes, int]:
+    def _find_rows(index: sqlite3.Connection, hashes: Sequence[bytes]) -> dict[bytes, int]:
         rows: dict[bytes, int] = {}
         for start in range(0, len(hashes), CALLS_AT_ONCE):
             queries = hashes[start : start + CALLS_AT_ONCE]
@@ -203,9 +202,6 @@ class EmbeddingCache:
             )
         mapped = np.memmap(self._vectors_path, dtype="<f4", mode="r", shape=(size, self.dimension))
         return np.asarray(mapped[rows], dtype=np.float32)
-
-
-# -- Arrays of an index on disk: vectors written chunk by chunk, so that a build that was cut off continues --
 
 
 def write_vectors(path: Path, starts: Iterable[int], encode: Callable[[int], NDArray], dimension: int, dtype: Any = np.float32) -> None:

@@ -20,9 +20,8 @@ from benchmarks.core.fingerprint import fingerprint
 from methods.models.checks import check_output, check_weights, missing_preset, truncation
 from methods.models.delta import load_whole
 from methods.models.embeddings import EmbeddingCache
-from methods.models.weights import MINILM, PRESETS, check_remote_code, device_of, loading, locate, remote_code_refused, weights_hash
+from methods.models.weights import MINILM, PRESETS, check_models, device_of, loading, locate, remote_code_refused, weights_hash
 
-# -- The towers of DPR: BERT's first token, not normalized; title and text are the two segments of a passage --
 # `AutoModel` takes every DPR folder for a question encoder and fills a passage encoder with random weights, so the
 # classes are named here.
 #
@@ -109,7 +108,7 @@ class EncoderConfig(BaseModel):
     model: str = Field(MINILM, description="a folder or hub id of a SentenceTransformer; minilm: all-MiniLM-L6-v2")
     revision: str | None = Field(None, description="revision of a hub id")
     query_model: str | None = Field(None, description="the model of the queries, where they have one of their own")
-    query_revision: str | None = Field(None, description="revision of query_model")
+    query_revision: str | None = Field(None, description="commit, tag or branch of query_model on the hub")
     architecture: Literal["sentence-transformer", "dpr"] = Field(
         "sentence-transformer", description="dpr: the two encoders of DPR, which reads title and text as two segments"
     )
@@ -117,7 +116,7 @@ class EncoderConfig(BaseModel):
     passage_prompt: str | None = Field(None, description="put before each passage; null: the model's own")
     instruction: str | None = Field(None, description="takes the place of {instruction} in the prompts")
     query_task: str | None = Field(None, description='adapter for queries, for models that have several; "": explicitly none of them')
-    passage_task: str | None = Field(None, description="adapter for passages, likewise")
+    passage_task: str | None = Field(None, description='adapter for passages, for models that have several; "": explicitly none of them')
     pooling: Literal["cls", "mean", "lasttoken"] | None = Field(
         None, description="how token vectors become one: the first, their mean, the last; null: the model's own"
     )
@@ -162,22 +161,12 @@ class EncoderConfig(BaseModel):
         prompt = self.query_prompt if side == "query" else self.passage_prompt
         return prompt if prompt is None or self.instruction is None else prompt.replace("{instruction}", self.instruction)
 
-    def weights(self) -> str:
-        """A hash of the weights that these options name."""
+    def checkpoint_hash(self) -> str:
+        """Return a hash of the weights that these options name."""
         passages = weights_hash(self.model, self.revision)
         if self.query_model is None:
             return passages
         return fingerprint(passages, weights_hash(self.query_model, self.query_revision))
-
-    def check(self) -> None:
-        """Check, without loading anything, that the models are there and may be loaded.
-
-        Raises:
-            UserError: A folder is missing, or a model brings code that is not trusted.
-        """
-        for model in filter(None, (self.model, self.query_model)):
-            locate(model)
-            check_remote_code(model, self.trust_remote_code)
 
 
 class Tower(Protocol):
@@ -209,7 +198,7 @@ class Encoder:
 
     def __init__(self, config: EncoderConfig, device: str | None = None, cache: Path | None = None) -> None:
         self.config = config
-        config.check()
+        check_models(config)
         chosen = device_of(device)
         shared: dict[str, Any] = {}
         self._passages = _tower(config, "passage", chosen, shared)

@@ -30,7 +30,6 @@ from methods.models.limits import Signal
 from methods.models.reply import Completion, ErrorReply, completion_of
 from methods.models.revision import DESCRIPTION, Probe, Revision, ask
 
-# -- Options of a chat model: which endpoint, which model, how patient, how much calls may cost --
 # The key comes from an environment variable alone, whose name is an option; the key itself never is.
 
 
@@ -589,9 +588,6 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
     except ValueError:
         return None
     return max((when - datetime.now(when.tzinfo or UTC)).total_seconds(), 0.0) if when.tzinfo else None
-
-
-# -- Estimates before any call: tokens of conversations, and what asking them would cost --
 
 
 CHARACTERS_PER_TOKEN = 4

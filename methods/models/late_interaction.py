@@ -22,7 +22,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from benchmarks.core.errors import UserError
 from methods.models.checks import check_output, check_weights, truncation
-from methods.models.weights import check_remote_code, device_of, load_pretrained, loading, locate, remote_code_refused
+from methods.models.weights import check_models, device_of, load_pretrained, loading, locate, remote_code_refused
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -42,15 +42,6 @@ class LateInteractionConfig(BaseModel):
     batch_size: int = Field(32, ge=1, description="passages encoded at once; queries go one by one")
     trust_remote_code: bool = Field(False, description="run the code that the model brings with it")
 
-    def check(self) -> None:
-        """Check, without loading anything, that the model is there and may be loaded.
-
-        Raises:
-            UserError: The folder is missing, or the model brings code that is not trusted.
-        """
-        locate(self.model)
-        check_remote_code(self.model, self.trust_remote_code)
-
 
 class LateInteraction:
     """A loaded late-interaction encoder; markers, query expansion and masks are the model's own.
@@ -66,7 +57,7 @@ class LateInteraction:
     def __init__(self, config: LateInteractionConfig, device: str | None = None) -> None:
         self.config = config
         self.device = device_of(device)
-        check_remote_code(config.model, config.trust_remote_code)
+        check_models(config)
         with remote_code_refused(config.model), loading("late-interaction encoder", config.model):
             import torch
 
@@ -139,7 +130,6 @@ def max_sim(query: TokenVectors, passages: Sequence[TokenVectors]) -> NDArray[np
     return scores
 
 
-# -- BGE-M3 whole: one pass gives a dense vector, a weight per token, and a vector per token --
 # dense   first token's hidden state, length 1;                            score: inner product
 # sparse  relu(w · h) per token, the largest per token id;                 score: Σ over shared ids of the product
 # multi   W · h for every token but the first, each of length 1;           score: mean over the query's tokens of the

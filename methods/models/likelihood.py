@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from methods.prompts import beginning, encoded
+
 if TYPE_CHECKING:
     from torch import Tensor
-
-# -- Batches of like length under a budget of tokens: memory is bounded by tokens, not by a number of rows --
 
 
 UNBOUNDED = 1 << 62
@@ -57,9 +57,6 @@ def by_length(lengths: Sequence[int], budget: int, rows: int | None = None, fixe
     return batches
 
 
-# -- Text to token ids for scoring: special tokens once, targets as continuations, too long prompts cut in one span --
-
-
 ANCHORS = (":", "\n", "a")
 """What a target is tokenized behind; the first that keeps its own tokens decides."""
 
@@ -78,19 +75,13 @@ class TextEncoder:
 
     def __init__(self, tokenizer: Any, continues: bool = True) -> None:
         self.tokenizer = tokenizer
-        # What is too long is cut or refused here; the library's warning about it would only worry people.
-        if hasattr(tokenizer, "deprecation_warnings"):
-            tokenizer.deprecation_warnings["sequence-length-is-longer-than-the-specified-maximum"] = True
         self.continues = continues
-        plain, special = self._ids(["a"])[0], list(tokenizer("a")["input_ids"])
-        position = next((n for n in range(len(special)) if special[n : n + len(plain)] == plain), 0)
-        self.before: list[int] = special[:position]
-        self.after: list[int] = [] if continues else special[position + len(plain) :]
+        self.before = beginning(tokenizer)
+        end = len(self.before) + len(self._ids(["a"])[0])
+        self.after: list[int] = [] if continues else list(tokenizer("a")["input_ids"])[end:]
 
     def _ids(self, texts: Sequence[str]) -> list[list[int]]:
-        if not texts:
-            return []
-        return [list(ids) for ids in self.tokenizer(list(texts), add_special_tokens=False)["input_ids"]]
+        return encoded(self.tokenizer, texts)
 
     def prompts(self, texts: Sequence[str]) -> list[list[int]]:
         """Ids of prompts; the special tokens before a text are added unless it begins with them already."""
@@ -152,9 +143,6 @@ class TextEncoder:
         while first > inside[0] and offsets[first][0] < offsets[first - 1][1]:
             first -= 1
         return self._framed(ids[:first] + ids[last + 1 :])
-
-
-# -- How log-likelihoods are computed: options, and log-probabilities at chosen positions only --
 
 
 Item = tuple[Sequence[int], Sequence[int]]
@@ -462,9 +450,6 @@ def _slices(pairs: Iterable[ScoredText]) -> Iterator[list[tuple[int, ScoredText]
             part, size = [], 0
     if part:
         yield part
-
-
-# -- Choosing among a closed set of labels by their likelihood behind a prompt --
 
 
 @dataclass(frozen=True, slots=True)

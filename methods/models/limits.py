@@ -134,9 +134,6 @@ class Budget:
             settled.set_result(None)
 
 
-# -- How many calls may be in flight --
-
-
 WINDOW = 50
 """Calls that the share of faults is taken over."""
 FROM_BUSY = 3
@@ -285,9 +282,6 @@ class RateLimiter:
             if not waiter.done():
                 self._running += 1
                 waiter.set_result(None)
-
-
-# -- Which calls share a limit --
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,7 +32,7 @@ from pydantic import (
 from benchmarks.core.errors import Broke
 from benchmarks.core.fingerprint import fingerprint
 from benchmarks.core.plugins import Registry
-from methods.api import Call, Usage, kept
+from methods.api import Call, Services, Usage, kept
 from methods.flow import Batcher, trace
 from methods.models.chat import SCRIPTED, ChatModel, reach_model
 from methods.models.endpoint import ChatConfig, Counter, Fault, Messages, TokenCounter
@@ -263,25 +263,13 @@ def llm_hash(config: LLMConfig) -> str:
     return fingerprint(weights_hash(config.local, config.revision), adapter)
 
 
-def open_llm(
-    config: LLMConfig,
-    *,
-    role: str,
-    cache: Path | None = None,
-    device: str | None = None,
-    seed: int = 0,
-    replies: str = "",
-    thinks: bool = False,
-) -> ChatModel:
+def open_llm(config: LLMConfig, services: Services | None = None, *, role: str, thinks: bool = False) -> ChatModel:
     """The model that an option names.
 
     Args:
         config: The option.
+        services: Of them the cache of replies and which of these count; for a local model device and seed.
         role: Under which name calls are counted and kept.
-        cache: File of cached replies.
-        device: Of a model of this machine; None chooses.
-        seed: Of what such a model draws.
-        replies: Scope of the cached replies, as of `Services`.
         thinks: Whether a local model thinks before it answers, if its template can switch that; `llm.template` goes before it.
             The limits on tokens are those of short replies, so only protocols that contain the thought let it think.
 
@@ -289,9 +277,11 @@ def open_llm(
         UserError: The key is not set, the model cannot be loaded, or the script's benchmark cannot.
         MissingPackage: A package that it needs is not installed.
     """
+    services = services or Services()
+    addressed: dict[str, Any] = {"role": role, "cache": services.cache, "replies": services.replies}
     if isinstance(config, ChatConfig):
-        return ChatModel(config, role=role, cache=cache, replies=replies)
-    backend = LocalBackend(config, device, seed, thinks) if isinstance(config, LocalConfig) else ScriptBackend(config)
+        return ChatModel(config, **addressed)
+    backend = LocalBackend(config, services.device, services.seed, thinks) if isinstance(config, LocalConfig) else ScriptBackend(config)
     # Whatever decides a reply addresses it in the cache; of the template's variables those that it knows.
     parameters = {**config.model_dump(mode="json", exclude={*_Options.model_fields, "template"}), "weights": llm_hash(config)}
     if isinstance(backend, LocalBackend) and backend.variables:
@@ -301,13 +291,13 @@ def open_llm(
         "key_variable": None,
         "temperature": config.temperature,
         "max_tokens": config.max_tokens,
-        "parameters": {**parameters, **({"draws": seed} if config.temperature else {})},
+        "parameters": {**parameters, **({"draws": services.seed} if config.temperature else {})},
         # A script knows our prompts as they are, and what shape each asks for.
         "structured_output": "prompt" if isinstance(config, LocalConfig) else "json_schema",
         "concurrency": backend.together,
         "attempts": 1,
     }
-    return ChatModel(ChatConfig.model_validate(options), role=role, cache=cache, backend=backend, replies=replies)
+    return ChatModel(ChatConfig.model_validate(options), backend=backend, **addressed)
 
 
 class _Here:
@@ -327,15 +317,12 @@ class _Here:
         return Broke(fault.reason)
 
 
-# -- Local weights behind a batcher: loaded once for all that ask them --
-
-
 KNOWN = 256
 """Conversations whose prompts are kept for a moment."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Job:
+class _WritingJob:
     """A prompt's token ids, what its continuation is made to begin with, and how it is continued."""
 
     prompt: tuple[int, ...]
@@ -389,7 +376,7 @@ class _Loaded:
         )
         if config.adapter is not None:
             self.model.model = adapted(self.model.model, config.adapter, where="llm.adapter").eval()
-        self.generate: Batcher[_Job, Generation] = Batcher(
+        self.generate: Batcher[_WritingJob, Generation] = Batcher(
             self._generate, 4 * config.batch_size, device=self.model.device, length=lambda job: len(job.prompt)
         )
 
@@ -414,7 +401,7 @@ class _Loaded:
             self._known[key] = Rendered(text, ids, start, len(ids) + len(self.starts[start]))
         return self._known[key]
 
-    def _generate(self, jobs: list[_Job]) -> list[Generation]:
+    def _generate(self, jobs: list[_WritingJob]) -> list[Generation]:
         groups: dict[tuple[int, Sampling | None, tuple[str, ...]], list[int]] = defaultdict(list)
         for number, job in enumerate(jobs):
             groups[job.max_tokens, job.sampling, job.stop].append(number)
@@ -497,7 +484,7 @@ class LocalBackend(_Here):
         prompt = self.weights.parts(messages, self.variables)
         (seed,) = self._sampling.seeds([f"{repetition}\0{prompt.text}{prompt.start}"]) if self._sampling else (0,)
         config = self.config
-        written = await self.weights.generate(_Job(prompt.ids, prompt.start, config.max_tokens, self._sampling, seed, config.stop))
+        written = await self.weights.generate(_WritingJob(prompt.ids, prompt.start, config.max_tokens, self._sampling, seed, config.stop))
         # Some templates begin the thought themselves; without its opening tag a thought that never ends is not seen.
         text = opening_of(prompt.text) + written.text if not prompt.start else written.text
         finish = "stop" if written.ended else "length"
@@ -567,9 +554,6 @@ class LabelModel:
         made = [label_scores(choice.labels, [Likelihood.of(target, next(values)) for target in choice.targets]) for choice in choices]
         seconds = (time.perf_counter() - began) / len(choices)
         return [(scores, seconds) for scores in made]
-
-
-# -- Scripts: what knows the answers plays the model --
 
 
 @dataclass(frozen=True)

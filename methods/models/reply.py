@@ -168,9 +168,6 @@ def _bytes(text: str) -> int:
     return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
 
 
-# -- An endpoint's JSON --
-
-
 def completion_of(value: Any) -> Completion:
     """Read the body of an endpoint's response.
 

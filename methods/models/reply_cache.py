@@ -25,9 +25,6 @@ from benchmarks.core.errors import UserError
 from benchmarks.core.files import whole
 from methods.models.reply import Completion
 
-# -- SQLite's write-ahead log (WAL), switched on by processes that may start together --
-
-
 _PAUSE_S = 0.01
 
 
@@ -181,8 +178,6 @@ class ResponseCache:
         self._connection: sqlite3.Connection | None = None
         self._pid = 0
 
-    # -- what a model needs --
-
     def get(self, keys: Iterable[str]) -> dict[str, Kept]:
         """Cached replies by key; keys that are not cached are left out."""
         return {kept.key: kept for _, kept in self._selected("key", keys)}
@@ -218,8 +213,6 @@ class ResponseCache:
             if done.rowcount == 0:
                 return self.get([call.key]).get(call.key, kept)
         return kept
-
-    # -- what an owner of the file needs --
 
     def __len__(self) -> int:
         with self.opened() as connection:
@@ -300,8 +293,6 @@ class ResponseCache:
             if self._connection is not None and self._pid == os.getpid():
                 self._connection.close()
             self._connection = None
-
-    # -- the file --
 
     @contextmanager
     def opened(self) -> Iterator[sqlite3.Connection]:
@@ -405,7 +396,6 @@ def storable(text: str) -> str:
     return text
 
 
-# -- Export of the cache: a JSONL file that replays a run elsewhere without a single call --
 # A line is `{"key", "request": {endpoint, model, messages, parameters, repetition}, "reply": {…}, "created"}`; a request may
 # have a `revision` and a `scope`, too.
 

@@ -40,9 +40,6 @@ _LONGEST_BODY = 4 * 2**20
 T = TypeVar("T")
 
 
-# -- Texts --
-
-
 def filled(text: str) -> str:
     """Replace each `${NAME}` by the environment variable.
 
@@ -80,9 +77,6 @@ def checked(text: str) -> str:
     if _UNFILLED.search(text):
         raise ValueError(f"{text!r} holds a variable that was not filled in (write ${{NAME}} for an environment variable)")
     return text
-
-
-# -- Probes --
 
 
 class Probe(BaseModel):
@@ -304,9 +298,6 @@ def _output(command: str | tuple[str, ...], timeout_s: float) -> str:
     if not lines:
         raise ValueError("it prints nothing")
     return lines[0]
-
-
-# -- HTTP, with a time limit for the whole --
 
 
 @dataclass(frozen=True, slots=True)

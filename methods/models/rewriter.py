@@ -215,9 +215,7 @@ class LLMRewriter:
         self.config = config
         self.validators = tuple(validators)
         services = services or Services()
-        self.model = open_llm(
-            config.llm, role="rewriter", cache=services.cache, device=services.device, seed=services.seed, replies=services.replies
-        )
+        self.model = open_llm(config.llm, services, role="rewriter")
         self._object = [one(validator, "objections") for validator in validators]
         self._prompts_hash = prompts_hash(config.prompts)
 

@@ -13,7 +13,18 @@ from typing import TYPE_CHECKING, Any
 from pydantic import Field
 
 from benchmarks.core.errors import UserError
-from methods.models.causal import FALLBACK_LENGTH, CausalConfig, Decoder, Generation, Sampling, sampler, stopping
+from methods.models.causal import (
+    FALLBACK_LENGTH,
+    CausalConfig,
+    Decoder,
+    Generation,
+    Sampling,
+    checked_seeds,
+    decoding,
+    end_tokens,
+    sampler,
+    stopping,
+)
 from methods.models.likelihood import (
     UNBOUNDED,
     Item,
@@ -65,9 +76,7 @@ class Seq2SeqModel:
         self._start = int(start)
         pad = self.tokenizer.pad_token_id
         self._pad: int = pad if pad is not None else self._start
-        ends = self.model.generation_config.eos_token_id
-        ends = ends if ends is not None else self.tokenizer.eos_token_id
-        self._ends: list[int] = [] if ends is None else [ends] if isinstance(ends, int) else list(ends)
+        self._ends = end_tokens(self.model, self.tokenizer)
         self.text_encoder = TextEncoder(self.tokenizer, continues=False)
         self._text = Decoder(self.tokenizer)
         self.room = self._room()
@@ -122,15 +131,10 @@ class Seq2SeqModel:
             ValueError: A prompt is longer than `room`, or empty; seeds without sampling.
         """
         encoded = [self.encode(prompt) if isinstance(prompt, str) else list(prompt) for prompt in prompts]
-        for ids in encoded:
-            if not 0 < len(ids) <= self.room:
-                raise ValueError(f"a prompt has {len(ids)} tokens where 1 to {self.room} fit")
-        if seeds is not None and (sampling is None or len(seeds) != len(prompts)):
-            raise ValueError("seeds belong to sampling, one per prompt")
+        own = checked_seeds(encoded, self.room, prompts, sampling, seeds)
         texts = [""] * len(prompts) if starts is None else list(starts)
         ids_of = {text: self.text_encoder.target(text) if text else [] for text in set(texts)}
         forced = [ids_of[text] for text, _ in zip(texts, prompts, strict=True)]
-        own = list(seeds) if seeds is not None else sampling.seeds(prompts) if sampling else []
         done: dict[int, Generation] = {}
         # Decoders are not padded: starts of like length go together.
         for length in sorted({len(ids) for ids in forced}):
@@ -153,15 +157,7 @@ class Seq2SeqModel:
                 input_ids=torch.tensor(ids, device=self.device),
                 attention_mask=torch.tensor(mask, device=self.device),
                 decoder_input_ids=prepared,
-                max_new_tokens=self.config.max_new_tokens,
-                do_sample=False,
-                num_beams=1,
-                temperature=None,
-                top_p=None,
-                top_k=None,
-                repetition_penalty=1.0,
-                pad_token_id=self._pad,
-                eos_token_id=self._ends or None,
+                **decoding(self.config.max_new_tokens, self._pad, self._ends),
                 logits_processor=draws,
                 stopping_criteria=stopping(self.tokenizer, stop, prepared.shape[1]) if stop else None,
             )[:, prepared.shape[1] :].tolist()

@@ -16,9 +16,6 @@ from benchmarks.core.fingerprint import CHECKPOINT_CARD, LENGTH, fingerprint, fo
 from benchmarks.io.hub import cache_folder, offline, use_cache_if_unreachable
 from methods.work import Checkpoint, Needs
 
-# -- Which trained checkpoints a method's options name, however deep --
-
-
 DEPTH = 2
 """How many folders may lie between a checkpoint's own folder and the model that an option names, up or down."""
 _NAMES = {"id"}
@@ -70,9 +67,6 @@ def _checkpoints_at(path: Path) -> Iterator[Path]:
     except (OSError, RuntimeError, ValueError):
         # Not every text can be a path (too long, a home that does not exist): it names no folder then.
         return
-
-
-# -- Where a model's weights are, and a hash of them for fingerprints --
 
 
 MINILM = "minilm"
@@ -387,7 +381,6 @@ def device_of(wanted: str | None) -> str:
     return "cuda" if torch.cuda.is_available() else "cpu"
 
 
-# -- How each published encoder wants to be used: prompts, pooling, normalization, lengths, dtype --
 # A preset is a set of options of `encoder.EncoderConfig`: `{id: dense, config: {preset: bge-large-en-v1.5}}` in an
 # experiment, `EncoderConfig.preset("bge-large-en-v1.5")` in code. Pooling and prompts are stated even where a model's own
 # folder states them too: a fine-tuned or converted copy often lost them.
@@ -524,9 +517,6 @@ REMOTE_CODE = frozenset(
 """Models whose code lives in their repository, so that loading them executes it."""
 
 
-# -- Code that comes with a model: never run unless an option says so --
-
-
 def check_remote_code(model: str, trusted: bool) -> None:
     """Refuse a model that brings its own code, unless it is trusted.
 
@@ -538,6 +528,18 @@ def check_remote_code(model: str, trusted: bool) -> None:
     """
     if not trusted and (model in REMOTE_CODE or _brings_code(Path(locate(model)))):
         raise _refusal(model)
+
+
+def check_models(options: Any) -> None:
+    """Check, without loading anything, that the models of options (`model`, `query_model`) are there and may be loaded.
+
+    Raises:
+        UserError: A folder is missing, or a model brings code that is not trusted.
+    """
+    for model in filter(None, (options.model, getattr(options, "query_model", None))):
+        locate(model)
+        if hasattr(options, "trust_remote_code"):
+            check_remote_code(model, options.trust_remote_code)
 
 
 @contextmanager

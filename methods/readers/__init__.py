@@ -9,8 +9,6 @@ from methods.api import Answer, Context, Services
 from methods.registry import MethodConfig, register
 from methods.work import free
 
-# -- No reading: for evaluations that score the ranking alone --
-
 
 @register("retrieval_only", kind="reader", summary="answers nothing: for scoring rankings alone", work=free)
 class RetrievalOnly:

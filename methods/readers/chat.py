@@ -10,16 +10,15 @@ from benchmarks.schema import Query
 from methods.api import FAILED, TRUNCATED, Answer, Context, Services
 from methods.models.chat import Reply
 from methods.models.endpoint import PER_MESSAGE, ChatConfig, Estimate, Messages, TokenCounter
-from methods.models.llm import AskingConfig, llm_hash, open_llm
+from methods.models.llm import llm_hash, open_llm
 from methods.readers.prompts import Instructions, ReadingOptions, fit_middle, longest_prefix, reading_work
-from methods.registry import MethodConfig, register
-from methods.work import needs_of
+from methods.registry import AskingMethodConfig, register
 
 CALL = "call"
 """Key in `notes`: the key of the call in the cache of replies, by which the replies of a run are exported."""
 
 
-class ChatReaderConfig(AskingConfig, ReadingOptions, MethodConfig):
+class ChatReaderConfig(ReadingOptions, AskingMethodConfig):
     """Options of the chat reader: the model and the instructions."""
 
     max_prompt_tokens: int | None = Field(
@@ -51,10 +50,8 @@ def prompts_made_of(config: ChatReaderConfig) -> str:
     version=2,
     config=ChatReaderConfig,
     presets={"rog": {"reading": "triples", "llm": {"max_tokens": 512}}},
-    extra="llm",
     checkpoint_hash=prompts_made_of,
     work=lambda config, lengths: reading_work(config, lengths, config.llm),
-    needs=lambda config: needs_of(config.llm),
 )
 class ChatReader:
     """Reader that asks a language model.
@@ -71,9 +68,7 @@ class ChatReader:
         longest = config.llm.max_tokens and self._instructions.longest(config.llm.max_tokens)
         llm = config.llm.model_copy(update={"max_tokens": longest})
         # A short answer leaves no tokens for a thought: a local model does not think unless `llm.template` says otherwise.
-        self._model = open_llm(
-            llm, role="reader", cache=services.cache, device=services.device, seed=services.seed, replies=services.replies
-        )
+        self._model = open_llm(llm, services, role="reader")
         limits = [limit for limit in (config.max_prompt_tokens, self._model.room) if limit is not None]
         self._longest_prompt = min(limits) if limits else None
         self._notes_calls = services.cache is not None

@@ -15,15 +15,12 @@ from benchmarks.schema import Passage
 from methods.api import Services
 from methods.models.causal import CausalConfig, CausalModel
 from methods.models.endpoint import Messages
-from methods.models.weights import locate, weights_hash
+from methods.models.weights import weights_hash
 from methods.readers.chat import ChatReader, ChatReaderConfig, prompts_made_of
 from methods.readers.local import CausalReader
 from methods.readers.prompts import prompt_tokens, reading_work
-from methods.registry import MethodConfig, register
-from methods.work import Lengths, Work, ask, needs_of
-
-# -- ChatQA: a plain text, as its card has it. Source: Liu et al. 2025, ChatQA (arXiv:2401.10225) --
-
+from methods.registry import ModelMethodConfig, register
+from methods.work import Lengths, Work, ask
 
 SYSTEM = (
     "System: This is a chat between a user and an artificial intelligence assistant. The assistant gives helpful, detailed, "
@@ -38,16 +35,12 @@ INSTRUCTIONS = {
 END_OF_TURN = "<|eot_id|>"
 
 
-class ChatQaConfig(CausalConfig, MethodConfig):
+class ChatQaConfig(CausalConfig, ModelMethodConfig):
     """Options of ChatQA."""
 
     model: str = Field("nvidia/Llama3-ChatQA-1.5-8B", description="a checkpoint of ChatQA")
     max_new_tokens: int = Field(64, ge=1, description="longest answer")
     instruction: str = Field("short", pattern="^(short|full)$", description="which of its instructions stands before the question")
-
-    def preflight(self) -> None:
-        """Check the model's folder."""
-        locate(self.model)
 
 
 def chatqa_prompt(question: str, passages: Sequence[Passage], instruction: str = "short") -> str:
@@ -79,10 +72,8 @@ def _chatqa_work(config: ChatQaConfig, lengths: Lengths) -> Work:
         "released": {"dtype": "bfloat16"},
         "70b": {"model": "nvidia/Llama3-ChatQA-1.5-70B", "dtype": "bfloat16"},
     },
-    extra="models",
     checkpoint_hash=_chatqa_hash,
     work=_chatqa_work,
-    needs=needs_of,
 )
 class ChatQa(CausalReader):
     """Reader that runs a checkpoint of ChatQA on this machine; contexts that do not fit are left out, the last first.
@@ -106,9 +97,6 @@ class ChatQa(CausalReader):
 
     def _rendered(self, question: str, passages: Sequence[Passage]) -> str:
         return self._begin + chatqa_prompt(question, passages, self._instruction)
-
-
-# -- In-context RAG: questions of the training data with their passages and answers, then the question --
 
 
 class InContextConfig(ChatReaderConfig):
@@ -138,10 +126,8 @@ def _in_context_work(config: InContextConfig, lengths: Lengths) -> Work:
     version=2,
     config=InContextConfig,
     paper="Ram et al. 2023, In-Context Retrieval-Augmented Language Models (arXiv:2302.00083), with demonstrations",
-    extra="llm",
     checkpoint_hash=prompts_made_of,
     work=_in_context_work,
-    needs=lambda config: needs_of(config.llm),
 )
 class InContext(ChatReader):
     """Reader that shows demonstrations first.

@@ -77,16 +77,14 @@ def extract(text: str, rule: Extract, shown: Shown = _nothing) -> Extracted:
         return Extracted(((match[1] if match.re.groups else match[0]) or "").strip())
     if rule == "last_line":
         lines = [line for line in text.splitlines() if line.strip() and not _FENCE.fullmatch(line.strip())]
-        return _short(lines[-1] if lines else "", shown)
-    return _short(text, shown)
+        return _extract_short(lines[-1] if lines else "", shown)
+    return _extract_short(text, shown)
 
 
-def short(text: str, shown: Shown = _nothing) -> str:
+def short_answer(text: str, shown: Shown = _nothing) -> str:
     """Return the short answer in a text: the rule `short`."""
-    return _short(text, shown).text
+    return _extract_short(text, shown).text
 
-
-# -- The rule `short` --
 
 _ROUNDS = 8
 _MOST_MARKS = 32
@@ -153,7 +151,7 @@ _LITERAL = re.compile(r"\{\s*'[\w ]{1,40}'\s*:\s*'([^'\n]*)'\s*\}")
 _ANSWER_FIELDS = ("answer", "final_answer", "short_answer")
 
 
-def _short(text: str, shown: Shown) -> Extracted:
+def _extract_short(text: str, shown: Shown) -> Extracted:
     cited: list[int] = []
     text = _settled(_one_turn(text), lambda part: _after_preface(_unwrapped(part)))
     text = text.split("\n", 1)[0].strip()

@@ -28,7 +28,6 @@ from methods.api import SUPPORT, Answer, Context, Services
 from methods.registry import MethodConfig, register
 from methods.work import free
 
-# -- Answer candidates by rule: what kind of answer a question wants, and the spans of that kind in a sentence --
 # English only, and no more than surface rules: enough that an answer without any model is a few words, not a sentence.
 
 

@@ -15,10 +15,10 @@ from methods.models.pocket import answer_prompt
 from methods.models.reply import Completion, read
 from methods.models.seq2seq import Seq2SeqConfig, Seq2SeqModel
 from methods.models.thoughts import opening_of
-from methods.models.weights import POCKET, locate, weights_hash
+from methods.models.weights import POCKET, weights_hash
 from methods.readers.prompts import Instructions, ReadingOptions, answered, fit_middle, longest_prefix, prompt_tokens, reading_work
-from methods.registry import MethodConfig, register
-from methods.work import Lengths, Work, ask, needs_of
+from methods.registry import ModelMethodConfig, register
+from methods.work import Lengths, Work, ask
 
 LLAMA2_SYSTEM = "<<SYS>>"
 EMPTY_SYSTEM = "<<SYS>>\n\n<</SYS>>\n\n"
@@ -26,7 +26,7 @@ EMPTY_SYSTEM = "<<SYS>>\n\n<</SYS>>\n\n"
 TOO_LONG = "the question alone is longer than the model's context"
 
 
-class CausalReaderConfig(CausalConfig, ReadingOptions, MethodConfig):
+class CausalReaderConfig(CausalConfig, ReadingOptions, ModelMethodConfig):
     """Options of the local reader: the model's, the instructions, and how it writes."""
 
     chat_template: bool = Field(
@@ -41,11 +41,11 @@ class CausalReaderConfig(CausalConfig, ReadingOptions, MethodConfig):
 
     def preflight(self) -> None:
         """Check the model's folder and the templates."""
-        locate(self.model)
+        super().preflight()
         self.templates()
 
 
-def _weights(config: CausalReaderConfig) -> str:
+def _weights(config: CausalReaderConfig | Seq2SeqReaderConfig) -> str:
     return f"{weights_hash(config.model, config.revision)}-{config.templates()}"
 
 
@@ -56,10 +56,8 @@ def _weights(config: CausalReaderConfig) -> str:
     version=2,
     config=CausalReaderConfig,
     presets={"rog": {"reading": "triples", "max_new_tokens": 512}},
-    extra="models",
     checkpoint_hash=_weights,
     work=lambda config, lengths: reading_work(config, lengths, config),
-    needs=needs_of,
 )
 class CausalReader:
     """Reader that runs a model on this machine.
@@ -170,14 +168,7 @@ class CausalReader:
 
     def _fit(self, question: str, passages: Sequence[Passage]) -> str | None:
         """The prompt with as many passages, best first, as fit; of a first one that does not, its beginning."""
-        low, high = 0, len(passages)  # that many fit; one more than high does not
-        if high and self._length(question, passages) > 0:
-            while high - low > 1:
-                middle = (low + high) // 2
-                low, high = (middle, high) if self._length(question, passages[:middle]) <= 0 else (low, middle)
-        else:
-            low = high
-        kept: list[Passage] = list(passages[:low])
+        kept = list(passages[: longest_prefix(len(passages), lambda count: self._length(question, passages[:count]) <= 0)])
         if not kept and passages:
             kept = self._cut(question, passages[0])
         return self._rendered(question, kept) if self._length(question, kept) <= 0 else None
@@ -185,12 +176,11 @@ class CausalReader:
     def _cut(self, question: str, passage: Passage) -> list[Passage]:
         """As many words of a passage as fit, none of them where not one fits."""
         words = passage.text.split()
-        low, high = 0, len(words)
-        while high - low > 1:
-            middle = (low + high) // 2
-            short = Passage(passage.id, passage.title, " ".join(words[:middle]))
-            low, high = (middle, high) if self._length(question, [short]) <= 0 else (low, middle)
-        return [Passage(passage.id, passage.title, " ".join(words[:low]))] if low else []
+
+        def short(count: int) -> list[Passage]:
+            return [Passage(passage.id, passage.title, " ".join(words[:count]))] if count else []
+
+        return short(longest_prefix(len(words), lambda count: self._length(question, short(count)) <= 0))
 
     def _rendered(self, question: str, passages: Sequence[Passage]) -> str:
         assert self._instructions is not None
@@ -214,14 +204,11 @@ class CausalReader:
         return len(self._model.encode(prompt)) - self._model.room
 
 
-# -- Reading by the pocket model that the package carries, in the format it was trained on --
-
-
 TRAINED_LENGTH = 424
 """Tokens of the longest prompts that the model was trained on; it reads longer ones badly."""
 
 
-class PocketReaderConfig(CausalConfig, MethodConfig):
+class PocketReaderConfig(CausalConfig, ModelMethodConfig):
     """Options of the pocket reader."""
 
     model: str = Field(POCKET, description="`pocket`, the model that ships, or the folder of another training run")
@@ -230,10 +217,6 @@ class PocketReaderConfig(CausalConfig, MethodConfig):
         TRAINED_LENGTH, ge=16, description="longest prompt; passages that do not fit are left out, the last first"
     )
     batch_size: int = Field(32, ge=1, description="prompts generated at once")
-
-    def preflight(self) -> None:
-        """Check that the model is there."""
-        locate(self.model)
 
 
 def _pocket_weights(config: PocketReaderConfig) -> str:
@@ -252,10 +235,8 @@ def _pocket_work(config: PocketReaderConfig, lengths: Lengths) -> Work:
     kind="reader",
     summary="the small language model that ships: reads worlds offline, on any machine",
     config=PocketReaderConfig,
-    extra="models",
     checkpoint_hash=_pocket_weights,
     work=_pocket_work,
-    needs=needs_of,
 )
 class PocketReader(CausalReader):
     """Reader that runs the pocket model on this machine.
@@ -273,12 +254,11 @@ class PocketReader(CausalReader):
         return self._model.render("", answer_prompt(question, passages))
 
 
-# -- Reading by a local encoder–decoder model (Flan-T5 …) --
 # T5's vocabulary has no line break: asked for a list of lines it writes one line, which evaluators that count lines see
 # as a single answer.
 
 
-class Seq2SeqReaderConfig(Seq2SeqConfig, ReadingOptions, MethodConfig):
+class Seq2SeqReaderConfig(Seq2SeqConfig, ReadingOptions, ModelMethodConfig):
     """Options of the encoder–decoder reader: the model's and the instructions."""
 
     max_prompt_tokens: int | None = Field(
@@ -290,12 +270,8 @@ class Seq2SeqReaderConfig(Seq2SeqConfig, ReadingOptions, MethodConfig):
 
     def preflight(self) -> None:
         """Check the model's folder and the templates."""
-        locate(self.model)
+        super().preflight()
         self.templates()
-
-
-def _seq2seq_weights(config: Seq2SeqReaderConfig) -> str:
-    return f"{weights_hash(config.model, config.revision)}-{config.templates()}"
 
 
 T5_PROMPT = 512
@@ -309,10 +285,8 @@ T5_PROMPT = 512
     version=2,
     config=Seq2SeqReaderConfig,
     presets={"rog": {"reading": "triples", "max_prompt_tokens": 507, "max_new_tokens": 128}},
-    extra="models",
-    checkpoint_hash=_seq2seq_weights,
+    checkpoint_hash=_weights,
     work=lambda config, lengths: reading_work(config, lengths, config, T5_PROMPT),
-    needs=needs_of,
 )
 class Seq2SeqReader(CausalReader):
     """Reader that runs an encoder–decoder model on this machine, greedily.

@@ -12,7 +12,7 @@ list of lines. What does not fit is cut from the bottom, never shuffled, and of 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal, cast
@@ -21,20 +21,15 @@ from pydantic import BaseModel, Field
 
 from benchmarks.core.errors import UserError
 from benchmarks.core.fingerprint import content_hash
-from benchmarks.corpus import Corpus
 from benchmarks.datasets.long_document import truncate_middle
-from benchmarks.graphs import TripleCorpus
-from benchmarks.schema import Passage, Query, Triple
-from benchmarks.worlds.text import named, state
-from benchmarks.worlds.world import Relation, relations
-from methods.api import FAILED, SUPPORT, Context, Ranking, Reading, Services
+from benchmarks.schema import Passage
+from methods.api import FAILED, SUPPORT, Reading
 from methods.models.endpoint import PER_MESSAGE, TokenCounter
 from methods.models.likelihood import Span
 from methods.models.weights import locate
 from methods.prompts import Prompt, parse, shipped
 from methods.readers.extract import Extract, Extracted, extract
-from methods.registry import MethodConfig, register
-from methods.work import Lengths, Work, ask, free, longest_reply, mean, unknown
+from methods.work import Lengths, Work, ask, longest_reply, mean, unknown
 
 PROMPTS = shipped("methods.readers", "passages", "closed_book", "triples", "triples_closed_book", optional=("passages",))
 
@@ -56,7 +51,7 @@ class ReadingOptions(BaseModel):
     """Options of readers that prompt a language model."""
 
     prompt: str | None = Field(None, description="a template file of one's own; null: the one that ships")
-    closed_book_prompt: str | None = Field(None, description="the same, for questions that come without a passage")
+    closed_book_prompt: str | None = Field(None, description="prompt for questions that come without a passage; null: the reader's own")
     reading: Literal["own", "benchmark", "benchmark_prompt", "triples"] = Field(
         "own",
         description="whose instructions: own, the templates above; benchmark, those that the benchmark brings, its "
@@ -170,10 +165,10 @@ class Answered:
 def answered(text: str, rule: Extract, passages: Sequence[Passage], prompt: str) -> Answered:
     """Extract an answer; citation marks that number a passage of the prompt become claimed support."""
 
-    def shown(number: int) -> bool:
+    def is_shown(number: int) -> bool:
         return 1 <= number <= len(passages) and f"[{number}] " in prompt
 
-    result: Extracted = extract(text, rule, shown)
+    result: Extracted = extract(text, rule, is_shown)
     notes: dict[str, Any] = {SUPPORT: [passages[number - 1].id for number in result.cited]} if result.cited else {}
     return Answered(result.text, notes if result.failed is None else {FAILED: result.failed})
 
@@ -188,7 +183,7 @@ def prompt_tokens(write: Callable[[str, Sequence[Passage]], Sequence[str]], leng
         limit: Longest prompt; None: any.
     """
     counter = _counter(getattr(llm, "tokenizer", None), getattr(llm, "local", None) or getattr(llm, "model", ""))
-    written = (write(item.question, cast(Sequence[Passage], lengths.shown(item))) for item in lengths.samples)
+    written = (write(item.question, cast(Sequence[Passage], lengths.shown_passages(item))) for item in lengths.samples)
     counted = [sum(counter.counts(list(texts))) for texts in written]
     return mean([min(number, limit or number) for number in counted])
 
@@ -232,8 +227,10 @@ def _with_mark(question: str) -> str:
 
 
 def longest_prefix(count: int, fits: Callable[[int], bool]) -> int:
-    """How many of the first of `count` things fit, given that none do: a search by halves, since fewer fit better."""
-    low, high = 0, count + 1
+    """Return how many of the first of `count` things fit, given that none fit: all, or what a search by halves finds."""
+    if count and fits(count):
+        return count
+    low, high = 0, count
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (middle, high) if fits(middle) else (low, middle)
@@ -280,97 +277,3 @@ def fit_middle(text: str, spans: Sequence[Span], excess: Callable[[str], int], l
             return None
         # Tokens at the seam may join or fall apart, so what is left is measured again.
         keep = max(0, kept - over)
-
-
-# -- What readers are given of triples: as what text they stand before the question --
-# A reader sees passages; these are made of the ranked triples, in their order:
-#
-# line        Jamaica location.country.languages_spoken Jamaican English     as the corpus has it
-# words       Jamaica languages spoken Jamaican English.                     the relation's last part, as words
-# statement   Velmar Dosk was a child of Ilra Venn.                          a sentence of the worlds' own where the
-# relation is one of theirs, else as words
-#
-# `by_head` puts what is said of one head into one passage with the head as its title, where the first of it stands. A
-# passage that is no triple stays as it is.
-#
-# The pocket reader was trained on the sentences of worlds and hardly reads relation names. F1 from gold triples, 300
-# questions of all types about three validation worlds (python -m perf.triple_reading):
-#
-# form        one by one   by head
-# line             0.055     0.135
-# words            0.098     0.195
-# statement        0.629     0.643
-
-
-class TripleTextConfig(MethodConfig):
-    """How triples are written for a reader."""
-
-    form: Literal["line", "words", "statement"] = Field(
-        "statement", description="what a triple reads like: line, words or statement (the pocket reader needs this one)"
-    )
-    by_head: bool = Field(True, description="what is said of one head in one passage, titled by it")
-
-
-@register(
-    "triple_text",
-    kind="compressor",
-    summary="triples as sentences, what is said of one head together: for readers that know no relation names",
-    config=TripleTextConfig,
-    work=free,
-)
-class TripleText:
-    """Writes ranked triples for a reader; nothing is left out.
-
-    Args:
-        config: Options.
-        services: Unused.
-    """
-
-    def __init__(self, config: TripleTextConfig, services: Services) -> None:
-        self.config = config
-
-    def compress(self, queries: Sequence[Query], rankings: Sequence[Ranking], corpus: Corpus, budget: int | None) -> list[Context]:
-        """One context per query; `budget` is the reader's to keep, which leaves out the last passages."""
-        return [Context(ranking.query_id, tuple(self._written(ranking.ids, corpus))) for ranking in rankings]
-
-    def _written(self, identifiers: Sequence[str], corpus: Corpus) -> list[Passage]:
-        if not isinstance(corpus, TripleCorpus):
-            return corpus.get(identifiers)
-        write = FORMS[self.config.form]
-        triples = corpus.triples.take(corpus.rows_of(identifiers))
-        passages = [Passage(item, "", write(triple)) for item, triple in zip(identifiers, triples, strict=True)]
-        return _by_head(passages, triples) if self.config.by_head else passages
-
-
-def as_line(triple: Triple) -> str:
-    """Head, relation and tail, as the corpus has them."""
-    return " ".join(triple)
-
-
-def as_words(triple: Triple) -> str:
-    """Head, the last part of the relation as words, tail: `Jamaica languages spoken Jamaican English.`"""
-    head, relation, tail = triple
-    return f"{head} {relation.rpartition('.')[2].replace('_', ' ')} {tail}."
-
-
-def as_statement(triple: Triple) -> str:
-    """The sentence with which texts of worlds state such a fact; of relations that no world has, `as_words`."""
-    relation = _of_worlds().get(triple[1])
-    return as_words(triple) if relation is None else state(relation.says[0], named(triple[0]), triple[2])
-
-
-FORMS: dict[str, Callable[[Triple], str]] = {"line": as_line, "words": as_words, "statement": as_statement}
-
-
-@cache
-def _of_worlds() -> dict[str, Relation]:
-    return {relation.id: relation for relation in relations()}
-
-
-def _by_head(passages: Sequence[Passage], triples: Sequence[Triple]) -> list[Passage]:
-    """One passage per head, in the order of the first of it; its id is that first triple's."""
-    merged: dict[str, Passage] = {}
-    for passage, (head, _, _) in zip(passages, triples, strict=True):
-        known = merged.get(head)
-        merged[head] = replace(passage, title=head) if known is None else replace(known, text=f"{known.text} {passage.text}")
-    return list(merged.values())

@@ -26,10 +26,9 @@ from benchmarks.schema import Query
 from methods.api import Index, Ranking, Services
 from methods.models.embeddings import EPSILON, ApproximateSearch, read_array, write_vectors
 from methods.models.late_interaction import LateInteraction, LateInteractionConfig, TokenVectors
-from methods.models.weights import weights_hash
-from methods.registry import MethodConfig, register
+from methods.registry import ModelMethodConfig, register
 from methods.retrieval.ranking import Rows, Scope, best_rows, built_once, comparable, truncation_notes
-from methods.work import Lengths, Work, encode, index, needs_of, vectors
+from methods.work import Lengths, Work, encode, index, vectors
 
 CHUNK = 1024
 """Passages encoded between two writes; fixed, so that an index continued after a cut equals one built in one go."""
@@ -37,17 +36,13 @@ BLOCK = 65536
 """Token vectors multiplied at once, about."""
 
 
-class ColbertConfig(LateInteractionConfig, MethodConfig):
+class ColbertConfig(LateInteractionConfig, ModelMethodConfig):
     """Options of ColBERT: those of its encoder, and how to search."""
 
     exact_up_to: int = Field(
         1_000_000, ge=0, description="token vectors up to which every passage is scored; beyond, FAISS finds candidates (extra ann)"
     )
     near: int = Field(256, ge=1, description="vectors that FAISS finds for each of a query's")
-
-    def preflight(self) -> None:
-        """Check the model's folder and its code."""
-        self.check()
 
 
 def _work(config: ColbertConfig, lengths: Lengths) -> Work:
@@ -63,10 +58,7 @@ def _work(config: ColbertConfig, lengths: Lengths) -> Work:
     config=ColbertConfig,
     paper="Santhanam et al. 2022, ColBERTv2 (arXiv:2112.01488)",
     presets={"answerai-small": {"model": "answerdotai/answerai-colbert-small-v1"}},
-    extra="models",
-    checkpoint_hash=lambda config: weights_hash(config.model, config.revision),
     work=_work,
-    needs=needs_of,
 )
 class Colbert:
     """Retriever by late interaction.
@@ -163,7 +155,7 @@ class ColbertIndex:
 
     def _ranking(self, query: Query, k: int) -> Ranking:
         (tokens,) = self._model.queries([query.text])
-        rows = self._scope.rows(query)
+        rows = self._scope.rows_for(query)
         rows = self._close(tokens, k) if rows is None else rows[np.diff(self._starts)[rows] > 0]
         scores = self._scores(tokens, rows)
         best = best_rows(scores, k)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,18 +12,13 @@ from benchmarks.corpus import Corpus
 from benchmarks.schema import Query
 from methods.api import Services
 from methods.models.cross_encoder import PRESETS, CrossEncoderConfig, CrossEncoderModel
-from methods.models.weights import weights_hash
-from methods.registry import register
-from methods.retrieval.ranking import PointwiseConfig, PointwiseReranker, reranker_notes
-from methods.work import Lengths, Work, encode, needs_of
+from methods.registry import ModelMethodConfig, register
+from methods.retrieval.ranking import ModelReranker, PointwiseConfig
+from methods.work import Lengths, Work, encode
 
 
-class CrossEncoderRerankerConfig(CrossEncoderConfig, PointwiseConfig):
+class CrossEncoderRerankerConfig(CrossEncoderConfig, PointwiseConfig, ModelMethodConfig):
     """Options of a cross-encoder, and how far down it reranks."""
-
-    def preflight(self) -> None:
-        """Check the model's folder and its code."""
-        self.check()
 
 
 def pairs_work(config: CrossEncoderRerankerConfig, lengths: Lengths) -> Work:
@@ -38,29 +33,21 @@ def pairs_work(config: CrossEncoderRerankerConfig, lengths: Lengths) -> Work:
     config=CrossEncoderRerankerConfig,
     paper="Nogueira and Cho 2019, Passage Re-ranking with BERT (arXiv:1901.04085)",
     presets=PRESETS,
-    extra="models",
-    checkpoint_hash=lambda config: weights_hash(config.model, config.revision),
     work=pairs_work,
-    needs=needs_of,
 )
-class CrossEncoderReranker(PointwiseReranker):
+class CrossEncoderReranker(ModelReranker):
     """Reranker that reads query and passage together.
 
     Args:
         config: Options.
         services: Provides the device.
-        model: In place of the one that the options name.
     """
 
-    def __init__(self, config: CrossEncoderRerankerConfig, services: Services, model: CrossEncoderModel | None = None) -> None:
-        super().__init__(config.depth)
-        self.config = config
-        self.model = model or CrossEncoderModel(config, services.device)
-        self.device = self.model.device
+    labels: ClassVar[tuple[int, ...]] = (1,)
+    """How many labels the model may have."""
 
-    def corpus_notes(self, corpus: Corpus) -> dict[str, Any]:
-        """Return what the model does not read of the passages, for `Indexed.notes`."""
-        return reranker_notes(corpus, self.model.truncation)
+    def __init__(self, config: CrossEncoderRerankerConfig, services: Services) -> None:
+        super().__init__(config, CrossEncoderModel(config, services.device, self.labels))
 
     def scores_of(self, queries: Sequence[Query], ids: Sequence[Sequence[str]], corpus: Corpus) -> Sequence[NDArray[np.floating]]:
         """The model's scores, pairs of all queries together."""

@@ -25,9 +25,9 @@ from methods.api import Index, Ranking, Services
 from methods.models.embeddings import ApproximateSearch, ExactSearch, Search, exact_scores, read_array, write_vectors
 from methods.models.encoder import Encoder, EncoderConfig, Vectors
 from methods.models.weights import PRESETS
-from methods.registry import MethodConfig, register
+from methods.registry import ModelMethodConfig, register
 from methods.retrieval.ranking import Rows, Scope, best_rows, built_once, truncation_notes
-from methods.work import WORDS_PER_TOKEN, Lengths, Work, encode, index, needs_of, vectors
+from methods.work import WORDS_PER_TOKEN, Lengths, Work, encode, index, vectors
 
 CHUNK = 2048
 """Passages encoded between two writes; fixed, so that an index continued after a cut equals one built in one go."""
@@ -37,7 +37,7 @@ DPR_WORDS = 100
 """DPR was trained on passages of this length and reads 256 tokens; a longer passage is split."""
 
 
-class DenseConfig(EncoderConfig, MethodConfig):
+class DenseConfig(EncoderConfig, ModelMethodConfig):
     """Options of dense retrieval: those of its encoder, and how to search."""
 
     part_words: int | None = Field(None, ge=1, description="split passages into parts of this many words, each its own vector; null: whole")
@@ -47,7 +47,7 @@ class DenseConfig(EncoderConfig, MethodConfig):
 
     def preflight(self) -> None:
         """Check the models, their code and the search."""
-        self.check()
+        super().preflight()
         if self.search != "exact":
             from importlib.util import find_spec
 
@@ -77,10 +77,7 @@ def dense_work(config: DenseConfig, lengths: Lengths) -> Work:
     config=DenseConfig,
     paper="Reimers and Gurevych 2019, Sentence-BERT (arXiv:1908.10084)",
     presets=presets(),
-    extra="models",
-    checkpoint_hash=lambda config: config.weights(),
     work=dense_work,
-    needs=needs_of,
 )
 class Dense:
     """Retriever that compares vectors.
@@ -195,7 +192,7 @@ class DenseIndex:
             encoded: Shape (queries, dimension).
             k: At most this many.
         """
-        allowed = [self._scope.rows(query) for query in queries]
+        allowed = [self._scope.rows_for(query) for query in queries]
         open_ones = [position for position, rows in enumerate(allowed) if rows is None]
         # The k best passages are among the owners of the k · (most parts) best parts.
         close = self._search.near(encoded[open_ones], k * self._most_parts) if open_ones else []

@@ -24,8 +24,6 @@ from benchmarks.schema import Passage, Query
 from methods.api import MARKER, RERANKER_TRUNCATED, TRUNCATED, Ranking
 from methods.registry import MethodConfig
 
-# -- What rerankers share that score each candidate by itself: how scores become a ranking --
-
 
 class PointwiseConfig(MethodConfig):
     """How far down to rerank."""
@@ -55,6 +53,19 @@ class PointwiseReranker(ABC):
     @abstractmethod
     def scores(self, query: Query, ids: Sequence[str], corpus: Corpus) -> NDArray[np.floating]:
         """How well each candidate fits the query: shape (candidates,)."""
+
+
+class ModelReranker(PointwiseReranker, ABC):
+    """Reranker of one model, which knows its `device` and counts what it does not read (`truncation`)."""
+
+    def __init__(self, config: PointwiseConfig, model: Any) -> None:
+        super().__init__(config.depth)
+        self.config, self.model, self.device = config, model, model.device
+
+    def corpus_notes(self, corpus: Corpus) -> dict[str, Any]:
+        """Return what the model does not read of the passages, for `Indexed.notes`."""
+        cut = self.model.truncation([passage.full_text for passage in _sampled(corpus)])
+        return {RERANKER_TRUNCATED: cut} if cut else {}
 
 
 def reordered(query: Query, ranking: Ranking, scores: NDArray[np.floating]) -> Ranking:
@@ -92,9 +103,6 @@ def require_numbers(scores: NDArray[np.floating]) -> None:
         )
 
 
-# -- What retrievers share: which passages a query may use, scores into rankings, and indexes built once --
-
-
 Rows = NDArray[np.int64]
 
 
@@ -113,7 +121,7 @@ class Scope:
                 results.setdefault(passage.document_id, []).append(row)
         return {document: np.array(rows, dtype=np.int64) for document, rows in results.items()}
 
-    def rows(self, query: Query) -> Rows | None:
+    def rows_for(self, query: Query) -> Rows | None:
         """The rows a query may use, in the order its benchmark gives them; None is the whole corpus.
 
         Candidates come first; a query without candidates but with a document is asked about that document.
@@ -223,12 +231,6 @@ def truncation_notes(
             with suppress(OSError):  # a store that cannot be written to is counted again
                 whole(path, lambda partial: partial.write_text(text, "utf-8"))
     return {TRUNCATED: cut} if cut else {}
-
-
-def reranker_notes(corpus: Corpus, count: Callable[[Sequence[str]], dict[str, Any]]) -> dict[str, Any]:
-    """Return a run's note on what a reranker does not read of the passages; `count` counts as `checks.truncation`."""
-    cut = count([passage.full_text for passage in _sampled(corpus)])
-    return {RERANKER_TRUNCATED: cut} if cut else {}
 
 
 def _sampled(corpus: Corpus) -> Iterator[Passage]:

@@ -26,10 +26,10 @@ from benchmarks.schema import Query
 from methods.api import Index, Ranking, Services
 from methods.models.checks import check_output, check_weights, truncation
 from methods.models.embeddings import read_array
-from methods.models.weights import check_remote_code, device_of, loading, locate, remote_code_refused, weights_hash
-from methods.registry import MethodConfig, register
+from methods.models.weights import check_remote_code, device_of, loading, locate, remote_code_refused
+from methods.registry import ModelMethodConfig, register
 from methods.retrieval.ranking import Scope, best_rows, built_once, comparable, truncation_notes
-from methods.work import FLOAT, Lengths, Work, encode, index, needs_of
+from methods.work import FLOAT, Lengths, Work, encode, index
 
 CHUNK = 2048
 """Passages encoded between two writes; fixed, so that an index continued after a cut equals one built in one go."""
@@ -39,7 +39,7 @@ Weighted = tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.float32]]
 """Rows, terms and weights above zero, ordered by term and then row; each of shape (entries,)."""
 
 
-class SpladeConfig(MethodConfig):
+class SpladeConfig(ModelMethodConfig):
     """Options of SPLADE."""
 
     model: str = Field(
@@ -50,11 +50,6 @@ class SpladeConfig(MethodConfig):
     max_length: int | None = Field(None, ge=8, description="longest text in tokens; null: the checkpoint's own. v3 was trained with 256")
     batch_size: int = Field(16, ge=1, description="passages encoded at once; queries go one by one")
     trust_remote_code: bool = Field(False, description="run the code that the model brings with it")
-
-    def preflight(self) -> None:
-        """Check the model's folder and its code."""
-        locate(self.model)
-        check_remote_code(self.model, self.trust_remote_code)
 
 
 class SpladeEncoder:
@@ -151,10 +146,7 @@ def _work(config: SpladeConfig, lengths: Lengths) -> Work:
     paper="Lassance et al. 2024, SPLADE-v3 (arXiv:2403.06789)",
     presets={name: {"model": f"naver/splade-v3-{name}"} for name in ("distilbert", "lexical", "doc")},
     training_data=("msmarco",),
-    extra="models",
-    checkpoint_hash=lambda config: weights_hash(config.model, config.revision),
     work=_work,
-    needs=needs_of,
 )
 class Splade:
     """Retriever by weighted terms.
@@ -257,7 +249,7 @@ class SpladeIndex:
         """Rank the passages that share a term with the query."""
         rankings = []
         for query in queries:
-            scores, rows = self._scores(query.text), self._scope.rows(query)
+            scores, rows = self._scores(query.text), self._scope.rows_for(query)
             rows = np.arange(len(scores)) if rows is None else rows
             best = best_rows(scores[rows], k, above=0.0)
             rankings.append(self._scope.ranking(query, rows[best], scores[rows[best]]))

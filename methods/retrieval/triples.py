@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import tempfile
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,16 +17,15 @@ from benchmarks.core.errors import UserError
 from benchmarks.corpus import Corpus
 from benchmarks.graphs import TripleCorpus, Triples
 from benchmarks.schema import Query
-from methods.api import Index, Ranking
+from methods.api import Index, Ranking, Services
 from methods.graphs.triples import LinearizeConfig, linearized
 from methods.models.embeddings import EPSILON, ExactSearch, exact_scores
-from methods.models.encoder import Encoder, Vectors
-from methods.registry import MethodConfig
+from methods.models.encoder import Encoder, EncoderConfig, Vectors
+from methods.models.weights import check_models, weights_hash
+from methods.registry import ModelMethodConfig
 from methods.retrieval.ranking import Rows, Scope, best_rows
 from methods.training.stages import card_of
 from methods.work import Lengths, Work, encode, index, vectors
-
-# -- What a checkpoint of towers over triples says of itself --
 
 
 def require_checkpoint(model: str, method: str, *, where: str) -> None:
@@ -98,13 +98,13 @@ class TripleScope:
         self.corpus = corpus
         self._scope = Scope(corpus)
 
-    def rows(self, query: Query) -> Rows:
+    def rows_for(self, query: Query) -> Rows:
         """The rows of a query's graph in its order; all rows where it names none.
 
         Raises:
             UserError: A candidate is not in the corpus.
         """
-        rows = self._scope.rows(query)
+        rows = self._scope.rows_for(query)
         return np.arange(len(self.corpus)) if rows is None else rows
 
     def ranking(self, query: Query, rows: Rows, scores: NDArray[Any] | None = None, notes: Mapping[str, Any] | None = None) -> Ranking:
@@ -120,7 +120,6 @@ class TripleScope:
         return Ranking(query.id, tuple(self.corpus.triples.ids(rows)), tuple(map(float, values.tolist())), notes=notes or {})
 
 
-# -- The vectors of a corpus's triples, each encoded once, when it is first asked for --
 # A question graph asks for its own triples alone, so a few questions of a large corpus cost a few blocks. Blocks are the
 # same rows in whatever order questions come, and a vector depends on its block alone; that is why they are encoded whole.
 
@@ -188,7 +187,6 @@ def _room(rows: int, dimension: int, folder: Path | None) -> Vectors:
         return np.asarray(np.memmap(file, np.float32, "w+", shape=(rows, dimension)))
 
 
-# -- Triples of a graph ranked by two towers: how near a triple's vector is to the question's --
 # `TripleRetriever` takes any pair of encoders: untrained ones (`two_tower`), DPR's, SKP's, GPR's.
 
 
@@ -196,15 +194,61 @@ SearchScope = Literal["question", "global"]
 Scored = tuple[Rows, NDArray[np.float64]]
 
 
-class TripleSearchConfig(MethodConfig):
+class TripleSearchConfig(ModelMethodConfig):
     """Options of every pair of towers over triples."""
 
-    similarity: Literal["cosine", "dot"] = Field("cosine", description="of a question and a triple; paper: cosine")
+    similarity: Literal["cosine", "dot"] = Field("cosine", description="similarity of a question and a triple; paper: cosine")
     scope: SearchScope = Field(
         "question", description="which triples compete: those of the question's own graph (paper), or global: of all graphs"
     )
     batch_size: int = Field(64, ge=1, description="triples encoded at once")
     dtype: Literal["float32", "bfloat16", "float16"] = Field("float32", description="type of the weights")
+
+    @property
+    @abstractmethod
+    def encoder(self) -> EncoderConfig:
+        """The two towers as one encoder: questions are its queries, triples its passages."""
+
+    def towers(self, **named: Any) -> EncoderConfig:
+        """Return the options of towers without prompts.
+
+        Args:
+            named: Models, and options that are not the encoder's own.
+        """
+        shared = {"query_prompt": "", "passage_prompt": "", "batch_size": self.batch_size, "dtype": self.dtype}
+        return EncoderConfig.model_validate({**shared, "normalize": self.similarity == "cosine", **named})
+
+    def checkpoint_hash(self) -> str:
+        """Return a hash of both towers' weights."""
+        return self.encoder.checkpoint_hash()
+
+    def preflight(self) -> None:
+        """Check the encoders."""
+        check_models(self.encoder)
+
+
+class PretrainedTowersConfig(TripleSearchConfig):
+    """Options of towers that a training of ours pretrained on a graph."""
+
+    trained_by: ClassVar[str]
+    """The id of the training."""
+
+    model: str = Field(description="folder of a checkpoint")
+    linearize: LinearizeConfig | None = Field(None, description="how triples are written; null: as they were in pretraining")
+
+    def checkpoint_hash(self) -> str:
+        """Return the hash of the checkpoint."""
+        return weights_hash(self.model)
+
+    def preflight(self) -> None:
+        """Check that the model is a checkpoint of the training."""
+        require_checkpoint(self.model, self.trained_by, where=f"{self.trained_by}, option model")
+
+
+def open_towers(config: Any, services: Services, kind: type[Encoder] = Encoder) -> tuple[Encoder, LinearizeConfig, SearchScope]:
+    """Load the towers of a `TripleSearchConfig`; with how triples are written, and which compete."""
+    encoder = kind(config.encoder, services.device, services.folder("embeddings"))
+    return encoder, config.linearize or linearize_of(config.model), config.scope
 
 
 def triples_work(config: Any, lengths: Lengths) -> Work:
@@ -281,7 +325,7 @@ class TripleTowersIndex:
 
     def _ranking(self, query: Query, queries: NDArray[np.float32], k: int) -> Ranking:
         # The graph is looked up in any scope: a query of another corpus is refused.
-        rows = self._scope.rows(query)
+        rows = self._scope.rows_for(query)
         if self._global or query.candidates is None:
             (rows,) = self._search.near(queries[None], k)
             best, scores = nearest(self._search.vectors[rows], queries, k, self.vectors.longest)

@@ -17,7 +17,7 @@ from methods.flow import in_flight, one
 from methods.models.chat import ChatModel
 from methods.models.llm import open_llm
 from methods.models.rewriter import said
-from methods.readers.extract import short
+from methods.readers.extract import short_answer
 from methods.sark.config import LabelsConfig
 from methods.sark.prompts import ANSWER, asking
 
@@ -74,7 +74,7 @@ class LLMAnswerer:
     async def answers_one(self, request: AnswerRequest) -> str | None:
         passage = None if request.passage is None else contents(request.passage)
         reply = await self._model.ask(asking(self._prompt, request.question.text, passage), step="answer")
-        return short(said(reply.text)) if reply.failed is None else None
+        return short_answer(said(reply.text)) if reply.failed is None else None
 
 
 class ReaderAnswerer:
@@ -107,10 +107,10 @@ class ReaderAnswerer:
 
     async def answers_one(self, request: AnswerRequest) -> str | None:
         query = request.question.query()
-        answer = await self._read(query, Context(query.id, self._shown(request)))
+        answer = await self._read(query, Context(query.id, self._passages_of(request)))
         return None if answer.notes.get(FAILED) else str(answer.text)
 
-    def _shown(self, item: AnswerRequest) -> tuple[Passage, ...]:
+    def _passages_of(self, item: AnswerRequest) -> tuple[Passage, ...]:
         if item.passage is not None:
             return (item.passage,)
         return item.memory if self.knows(item.question) else ()
@@ -123,15 +123,10 @@ def answerer_of(config: LabelsConfig, services: Services, seed: int) -> Answerer
         UserError: Its key, template or weights cannot be used.
     """
     if (llm := config.active_llm) is not None:
-        model = open_llm(
-            llm, role="passage labels", cache=services.cache, device=services.device, seed=services.seed, replies=services.replies
-        )
+        model = open_llm(llm, services, role="passage labels")
         return LLMAnswerer(model, config.prompt)
     component = config.component
     return ReaderAnswerer(component.build(services), component.fingerprint, config.known, seed)
-
-
-# -- Is an answer right (E of eq. 2): exact match first, and a judge for what matches no gold exactly --
 
 
 MATCH, PARTIAL, MISMATCH = "Match", "Partial", "Mismatch"

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, model_validator
 
 from benchmarks.core.errors import UserError, described, unknown_name
 from benchmarks.registry import resolve
@@ -18,11 +18,8 @@ from methods.models.weights import check_remote_code, locate
 from methods.registry import METHODS, Component
 from methods.sark.loss import Head
 from methods.sark.prompts import ANSWER, ORDER
-from methods.training import TrainingConfig
+from methods.training import TrainingConfig, TrainingOptions
 from methods.training.adapters import LoraOptions
-
-# -- Options of SARK's data: whose candidates, who answers and orders, who tells passages in the other style --
-
 
 DEPTH = 50
 """Candidates of a question."""
@@ -30,11 +27,7 @@ QWEN = {"model": "Qwen/Qwen2.5-14B-Instruct"}
 """The paper's target model; where it is served is said by `base_url`."""
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class CandidatesConfig(_Part):
+class CandidatesConfig(TrainingOptions):
     """Where a question's candidates come from."""
 
     source: Literal["record", "retriever"] = Field(
@@ -50,7 +43,7 @@ class CandidatesConfig(_Part):
         return _component(self.retriever, self.options, "candidates.retriever")
 
 
-class ExtraConfig(_Part):
+class ExtraConfig(TrainingOptions):
     """Further negatives: passages that turn a right answer wrong, from further down."""
 
     retriever: str = Field("bm25", description="what finds them in the whole corpus; paper: BM25")
@@ -146,10 +139,8 @@ class StylesConfig(MayAskConfig):
         return self
 
 
-class SarkDataConfig(BaseModel):
+class SarkDataConfig(TrainingOptions):
     """What SARK's rows are made by: part of the options of its training."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     seed: int = Field(0, ge=0, lt=2**32, description="of every draw")
     questions: int | None = Field(None, ge=1, description="questions of each dataset that are used, drawn by the seed; null: all")
@@ -260,13 +251,10 @@ WORLDS_DATA: Mapping[str, Any] = {
 of those that take two, no passage alone turns a wrong answer right."""
 
 
-# -- Options of SARK's training: every point where paper and released code differ is a key, and both are presets --
-
-
 Keep = Literal["f1", "order", "last"]
 
 
-class ModelConfig(_Part):
+class ModelConfig(TrainingOptions):
     """The head on the encoder, and how pairs are read."""
 
     match: bool = Field(
@@ -301,7 +289,7 @@ class ModelConfig(_Part):
     query_share: float = Field(0.75, gt=0, le=1, description="largest part of it that a query may take")
 
 
-class LossConfig(_Part):
+class LossConfig(TrainingOptions):
     """The losses, how they are weighed against each other, and what is left out for ablations."""
 
     styles: bool = Field(True, description="both styles of every passage (eq. 8-9); false (w/o SAT): the formal one alone")
@@ -337,12 +325,14 @@ class LossConfig(_Part):
         return self
 
 
-class TrainConfig(_Part):
+class TrainConfig(TrainingOptions):
     """Optimization."""
 
     epochs: int = Field(30, ge=1, description="times that each row is used; paper 30, released 100")
     learning_rate: float = Field(1e-6, gt=0, description="of AdamW, at its peak; paper 1e-6, released 1e-5")
-    warm_up: float = Field(0.0, ge=0, description="share of the steps in which it rises, below 1; else their number")
+    warm_up: float = Field(
+        0.0, ge=0, description="steps in which the learning rate rises: a share of all steps if below 1, else their number"
+    )
     schedule: Literal["linear", "constant", "cosine"] = Field("linear", description="how the rate goes on")
     schedule_over: Literal["steps", "batches"] = Field(
         "steps", description="batches (released): the rate falls as if each batch of an accumulated step were a step, so that it ends high"

@@ -42,8 +42,6 @@ from methods.sark.style_pairs import formal_of, identity_of, pairs_of, pairs_of_
 from methods.training import Progress, Silent
 from methods.training.stages import file_id, read_json, write_json
 
-# -- What is learned of a benchmark's questions on formal text: candidates, an order of six of them, and labels --
-
 
 class Mining:
     """Mines questions, all at once or some at a time; what is needed for it is loaded when the first are mined.
@@ -176,7 +174,7 @@ def data_of(
     counts = Counter(dict.fromkeys(ALWAYS, 0))
     rows: list[SarkRow] = []
     for benchmark in benchmarks:
-        rows += _Preparation(config, benchmark, services, work, progress, counts).rows()
+        rows += _Preparation(config, benchmark, services, work, progress, counts).make_rows()
     if not rows:
         raise _nothing(benchmarks, counts)
     write_rows(work / "rows.jsonl", rows)
@@ -234,7 +232,7 @@ class _Preparation:
         self._benchmark, self._own = formal_of(benchmark)
         self._folder = work / file_id(str(benchmark.reference))
 
-    def rows(self) -> list[SarkRow]:
+    def make_rows(self) -> list[SarkRow]:
         """Make them."""
         options, query = self._questions()
         mining = Mining(self._config, self._benchmark, query, self._services, self._folder, self._progress, self._counts)
@@ -335,9 +333,6 @@ def _nothing(benchmarks: Sequence[Benchmark], counts: Mapping[str, int]) -> User
     names = ", ".join(str(benchmark.reference) for benchmark in benchmarks) or "no data"
     fate = ", ".join(f"{name}: {number:,}" for name, number in counts.items() if number) or "no question"
     return UserError(f"there is no training row in {names} ({fate})", where="data", try_this="other data or options")
-
-
-# -- The benchmarks of a training, checked: nothing that is for testing, and no question on both sides --
 
 
 class Material(NamedTuple):

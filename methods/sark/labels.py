@@ -33,9 +33,6 @@ from methods.training import Progress, Silent
 from methods.training.candidates import Search
 from methods.training.journal import Journal, each_once
 
-# -- The passages that SARK's labels and lists are about: a question's candidates, and negatives from further down --
-
-
 Candidates = Callable[[Sequence[Question]], Mapping[str, tuple[str, ...]]]
 """From questions to passages by their ids, as retrieved; each passage once."""
 
@@ -185,7 +182,7 @@ class Labeler:
         progress = progress or Silent()
         progress.begin("labels of passages", len(requests))
         known = direct or {}
-        items = [(item.question.id, fingerprint(*self._identity, *_shown(item)), item) for item in requests]
+        items = [(item.question.id, fingerprint(*self._identity, *_request_key(item)), item) for item in requests]
 
         async def program(item: Request) -> Tried:
             return await self._try(item, known.get(item.question.id))
@@ -273,7 +270,7 @@ def _why(attempt: Attempt) -> str:
     return "unscored" if attempt.by == JUDGE else "no answer"
 
 
-def _shown(request: Request) -> tuple[Any, ...]:
+def _request_key(request: Request) -> tuple[Any, ...]:
     """All of a request that decides what comes of it."""
     question = request.question
     return (
@@ -284,9 +281,6 @@ def _shown(request: Request) -> tuple[Any, ...]:
         [passage.id for passage in request.passages],
         [passage.id for passage in request.memory],
     )
-
-
-# -- The labels of a benchmark's questions: its candidates tried, and further down what misleads whoever knows better --
 
 
 FURTHER = "further: "

@@ -187,9 +187,7 @@ def right_answer(question: Question) -> str:
 def orderer_of(config: ListsConfig, services: Services) -> Orderer:
     """The orderer that options name."""
     if (llm := config.active_llm) is not None:
-        model = open_llm(
-            llm, role="list orders", cache=services.cache, device=services.device, seed=services.seed, replies=services.replies
-        )
+        model = open_llm(llm, services, role="list orders")
         return LLMOrderer(model, config.prompt)
     return EvidenceOrderer()
 
@@ -238,7 +236,7 @@ class Lister:
         """
         progress = progress or Silent()
         progress.begin("orders of lists", len(requests))
-        items = [(item.question.id, fingerprint(self._orderer.fingerprint, *_shown(item)), item) for item in requests]
+        items = [(item.question.id, fingerprint(self._orderer.fingerprint, *_request_key(item)), item) for item in requests]
         at_once = in_flight([(self._orderer, "orders")])
         results = each_once(one(self._orderer, "orders"), items, Order, self._journal, progress, at_once, "lists")
         self.counts["lists_asked"] += len(requests)
@@ -251,7 +249,7 @@ class Lister:
         return counts
 
 
-def _shown(request: ListRequest) -> tuple[Any, ...]:
+def _request_key(request: ListRequest) -> tuple[Any, ...]:
     """All of a request that decides its order."""
     question = request.question
     return (

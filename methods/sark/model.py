@@ -25,8 +25,6 @@ from methods.training.stages import card_of
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-# -- What a checkpoint of SARK is: a `CrossEncoder` folder of modules whose card says who trained it --
-
 
 METHOD = "sark"
 

@@ -14,13 +14,11 @@ from benchmarks.core.errors import UserError
 from benchmarks.corpus import Corpus
 from benchmarks.registry import Benchmark
 from benchmarks.schema import Passage, Query
-from methods.api import Ranking, Reranker, Services
+from methods.api import Ranking, Reranker
 from methods.flow import each
-from methods.models.weights import weights_hash
 from methods.registry import register
 from methods.retrieval.cross_encoder import CrossEncoderReranker, CrossEncoderRerankerConfig, pairs_work
 from methods.sark.model import require_checkpoint
-from methods.work import needs_of
 
 
 class SarkConfig(CrossEncoderRerankerConfig):
@@ -41,10 +39,7 @@ class SarkConfig(CrossEncoderRerankerConfig):
     config=SarkConfig,
     paper="Zhang et al., Don't Be Misled by Style: A Style-Adaptive Reranker for Capturing Effective Knowledge in "
     "Retrieval-Augmented Generation",
-    extra="models",
-    checkpoint_hash=lambda config: weights_hash(config.model, config.revision),
     work=pairs_work,
-    needs=needs_of,
 )
 class Sark(CrossEncoderReranker):
     """Reranker of a trained checkpoint.
@@ -54,11 +49,7 @@ class Sark(CrossEncoderReranker):
         services: Provides the device.
     """
 
-    def __init__(self, config: SarkConfig, services: Services) -> None:
-        super().__init__(config, services)
 
-
-# -- How far a reranker's judgment moves when the same candidates are rewritten in another style --
 # For a question with candidates i in formal style and in another one,
 #
 # τ    Kendall's rank correlation of the two orders: 1 where style moves nothing, −1 where it turns the order round

@@ -92,7 +92,7 @@ def pairs_of(
     formal = {passage.id: passage for passage in benchmark.corpus.get(ids)}
     if source is None:
         rewriter = rewriter_of(config, services)
-        source = _written(benchmark, needed, formal, rewriter, config.style, folder, progress or Silent())
+        source = _write_pairs(benchmark, needed, formal, rewriter, config.style, folder, progress or Silent())
     counted = Counter[str]() if counts is None else counts
     results: dict[tuple[str, str], tuple[Passage, Passage]] = {}
     for question, passages in needed.items():
@@ -144,7 +144,7 @@ def pairs_of_options(benchmark: Benchmark, config: StylesConfig, own: StylePairs
     return pairs
 
 
-def _written(
+def _write_pairs(
     benchmark: Benchmark,
     needed: Mapping[str, Sequence[str]],
     formal: Mapping[str, Passage],

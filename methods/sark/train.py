@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import math
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -23,17 +22,17 @@ from methods.models.rewriter import prompts_hash
 from methods.prompts import Shipped
 from methods.registry import Component
 from methods.sark.config import PRESETS, SarkDataConfig, SarkTrainingConfig
-from methods.sark.data import SarkData, data_of, load_material
+from methods.sark.data import Material, SarkData, data_of, load_material
 from methods.sark.model import encoder_of, last_layer, new_reranker, save
 from methods.sark.objective import FORMAL, INFORMAL, TASKS, Objective, Task, groups_of, learnable
 from methods.sark.prompts import ANSWER, ORDER
 from methods.sark.rows import LENGTH, SarkRow, batches
 from methods.sark.validation import validator
-from methods.training import LengthsOf, Progress, TrainedStage, TrainingContext, register_training
+from methods.training import LengthsOf, TrainingContext, register_training
 from methods.training.balance import Products, combined
-from methods.training.loop import KeepBest, Loop, LoopOptions, Schedule, Validate, accelerator
+from methods.training.loop import KeepBest, LoopPlace, Schedule, loop_over_rows
 from methods.training.model_card import RERANKER, write_model_card
-from methods.training.stages import PreparedRun, read_lines, train_stage
+from methods.training.stages import OneStageTraining, PreparedRun, read_lines
 from methods.work import (
     DATA,
     Checkpoint,
@@ -117,7 +116,6 @@ def write_card(folder: Path, config: SarkTrainingConfig, figures: Mapping[str, f
     )
 
 
-# -- SARK's steps: each task's gradient by itself, λ from both, and their combination to the optimizer --
 # The gradients of both losses are accumulated one after the other and kept apart until λ is known. So λ is that of the
 # whole batch however it is parted, nothing is learned through it, and no backward pass is made twice.
 
@@ -150,48 +148,24 @@ class SarkTrainer:
         objective: The model and its losses.
         rows: Each with something that the active losses learn from.
         config: All options.
-        folder: Where the curve and the point to go on from are kept.
-        identity: Hash of everything that decides the result; a point of another training is not taken up.
-        progress: Reports steps.
-        validate: Called after each epoch.
+        place: Where the loop works.
     """
 
-    def __init__(
-        self,
-        objective: Objective,
-        rows: Sequence[SarkRow],
-        config: SarkTrainingConfig,
-        folder: Path,
-        identity: str,
-        progress: Progress,
-        validate: Validate | None = None,
-    ) -> None:
+    def __init__(self, objective: Objective, rows: Sequence[SarkRow], config: SarkTrainingConfig, place: LoopPlace) -> None:
         self.objective, self.config = objective, config
         self._rows = list(rows)
-        self._ordered = lru_cache(1)(self._batches)
-        self._epoch = -(-len(self._ordered(0)) // config.train.accumulation)
         if config.model.level:
             objective.set_level(self._rows, self._styles)
-        modules = {"model": objective.model}
-        self.loop = Loop(modules, self._options(), self._step, folder, identity, progress, "sark", objective.accelerator, validate)
+        train, kept, count = config.train, config.keep, len(self._batches(0))
+        more: dict[str, Any] = {"trainable_only": config.model.lora is not None}
+        if kept != "last":
+            more["keep_best"] = KeepBest(FIGURES[kept], patience=train.patience)
+        if train.schedule_over == "batches":
+            more["schedule"] = SlowSchedule(train.learning_rate, train.warm_up, train.schedule, train.accumulation)
+        modules, size = {"model": objective.model}, train.accumulation
+        self.loop = loop_over_rows("sark", modules, train, self._batches, count, self._step, place, size=size, **more)
         self._parameters = self.loop.parameters()
         self._deciding = self._positions()
-
-    def _options(self) -> LoopOptions:
-        train, keep = self.config.train, self.config.keep
-        schedule = Schedule(train.learning_rate, train.warm_up, train.schedule)
-        if train.schedule_over == "batches":
-            schedule = SlowSchedule(train.learning_rate, train.warm_up, train.schedule, train.accumulation)
-        return LoopOptions(
-            train.epochs * self._epoch,
-            self._epoch,
-            schedule,
-            train.weight_decay,
-            max_grad_norm=train.max_grad_norm,
-            save_every=train.save_every,
-            trainable_only=self.config.model.lora is not None,
-            keep_best=None if keep == "last" else KeepBest(FIGURES[keep], patience=train.patience),
-        )
 
     def _positions(self) -> list[int]:
         """The trained parameters whose gradients decide λ."""
@@ -203,13 +177,8 @@ class SarkTrainer:
     def _batches(self, epoch: int) -> list[list[SarkRow]]:
         return batches(self._rows, self.config.train.batch_size, seed=self.config.seed, epoch=epoch)
 
-    # -- a step ----------------------------------------------------------------------------------------------------
-
-    def _step(self, step: int) -> dict[str, float]:
+    def _step(self, chosen: Sequence[Sequence[SarkRow]], epoch: int, step: int) -> dict[str, float]:
         """Add the gradient of the step's batches, and say what λ was; of several batches the means."""
-        epoch, position = divmod(step, self._epoch)
-        size = self.config.train.accumulation
-        chosen = self._ordered(epoch)[position * size : (position + 1) * size]
         results = [self._batch(rows, epoch, (self.config.seed, step, number), len(chosen)) for number, rows in enumerate(chosen)]
         names = dict.fromkeys(name for figures in results for name in figures)
         return {name: _mean([figures[name] for figures in results if name in figures]) for name in names}
@@ -254,8 +223,6 @@ class SarkTrainer:
         for parameter in self._parameters:
             parameter.grad = None
         return results
-
-    # -- λ ---------------------------------------------------------------------------------------------------------
 
     def _weight(self, gradients: Mapping[Task, Gradients]) -> tuple[float, dict[str, float]]:
         """λ, and what is known of the gradients; a task that is alone has weight 1."""
@@ -417,7 +384,7 @@ def _made_by(config: SarkTrainingConfig, name: str, lengths: Lengths) -> Work:
     work=_work,
     needs=_needs,
 )
-class SarkTraining:
+class SarkTraining(OneStageTraining):
     """The training.
 
     Args:
@@ -425,33 +392,26 @@ class SarkTraining:
         source: Where rows come from, in place of what the options say.
     """
 
+    stage = STAGE
+
     def __init__(self, config: SarkTrainingConfig, source: RowSource | None = None) -> None:
-        self.config, self._source = config, source or _made
+        super().__init__(config)
+        self._source = source or _made
 
-    def run(self, context: TrainingContext) -> Iterator[TrainedStage]:
-        """Make rows and train.
+    def load(self) -> tuple[Material, Sequence[str]]:
+        material = load_material(self.config)
+        return material, [benchmark.fingerprint for benchmark in material.training]
 
-        Raises:
-            UserError: The data may not be trained on or give no row, or the folders hold other work.
-            Broke: A model that is asked cannot be used.
-        """
-        config = self.config
-        material = load_material(config)
-        process = accelerator(config.train.precision, context.services.device)
+    def inputs(self, data: Material) -> Sequence[str]:
+        return fingerprint([benchmark.fingerprint for benchmark in data.validation]), *_files(self.config)
 
-        def begin(identity: str) -> PreparedRun:
-            work = context.work
-            # The other processes read from its files what the main process generated.
-            with process.main_process_first():
-                training = self._source(config, material.training, context, work / "data")
-                held_out = None
-                if material.validation:
-                    held_out = self._source(config.held_out, material.validation, context, work / "validation")
-            return _prepared(config, training, held_out, context, process, identity)
-
-        data = [benchmark.fingerprint for benchmark in material.training]
-        seen = fingerprint([benchmark.fingerprint for benchmark in material.validation])
-        yield from train_stage(STAGE, config, (config.base, config.revision), data, context, process, begin, inputs=(seen, *_files(config)))
+    def begin(self, data: Material, context: TrainingContext, process: Any, identity: str) -> PreparedRun:
+        config, work = self.config, context.work
+        # The other processes read from its files what the main process generated.
+        with process.main_process_first():
+            training = self._source(config, data.training, context, work / "data")
+            held_out = self._source(config.held_out, data.validation, context, work / "validation") if data.validation else None
+        return _prepared(config, training, held_out, context, process, identity)
 
 
 def _made(config: SarkTrainingConfig, benchmarks: Sequence[Benchmark], context: TrainingContext, folder: Path) -> SarkData:
@@ -472,7 +432,7 @@ def _prepared(
     objective = Objective(new_reranker(config, str(process.device)), config, process)
     same = fingerprint(identity, training.fingerprint, held_out.fingerprint if held_out is not None else None)
     validate = validator(objective, held_out.rows, config) if held_out is not None else None
-    trainer = SarkTrainer(objective, rows, config, context.work / "train", same, context.progress, validate)
+    trainer = SarkTrainer(objective, rows, config, LoopPlace.of(context, same, process, validate))
 
     def write(folder: Path, figures: Mapping[str, float]) -> None:
         save(objective.model, folder)

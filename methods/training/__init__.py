@@ -61,6 +61,12 @@ class TrainingConfig(BaseModel):
         return stages
 
 
+class TrainingOptions(BaseModel):
+    """Base of a group of a training's options: frozen, and unknown keys are errors."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
 class Progress(Protocol):
     """What a training reports to whoever shows it."""
 
@@ -138,6 +144,15 @@ class Training(Protocol):
 
 LengthsOf = Callable[[str, Mapping[str, Mapping[str, Any]]], Lengths]
 """From a data reference, and options of loaders by dataset id, to what is known of the data."""
+
+
+def known_data(config: Any, of: LengthsOf) -> list[Lengths]:
+    """Return what is known of the data that options name (`data`, `data_options`), having looked at those for validation, too."""
+    for item in config.validation:
+        of(item, config.validation_options)
+    return [of(item, config.data_options) for item in config.data]
+
+
 TrainingWork = Callable[[Any, LengthsOf], Sequence[StageWork]]
 
 

@@ -26,8 +26,8 @@ from benchmarks.worlds.world import require_training_seed
 from methods.models.weights import locate
 from methods.training import TrainingConfig, TrainingContext
 from methods.training.candidates import Mined
-from methods.training.loop import Figures, KeepBest, Validate, backward, own, summed
-from methods.training.stages import PreparedRun, over_rows
+from methods.training.loop import Figures, KeepBest, LoopPlace, Validate, backward, loop_over_rows, own, summed
+from methods.training.stages import PreparedRun
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -71,10 +71,12 @@ class ContrastConfig(HeldOutConfig):
     batch_size: int = Field(32, ge=1, description="positives of a step")
     part: int = Field(64, ge=1, description="pairs read at once; bounds memory, changes nothing")
     learning_rate: float = Field(1e-4, gt=0, description="of AdamW, at its peak")
-    warm_up: float = Field(0.1, ge=0, description="share of the steps in which it rises, below 1; else their number")
-    weight_decay: float = Field(0.0, ge=0, description="of matrices")
+    warm_up: float = Field(
+        0.1, ge=0, description="steps in which the learning rate rises: a share of all steps if below 1, else their number"
+    )
+    weight_decay: float = Field(0.0, ge=0, description="weight decay of AdamW on matrices; biases and norms have none")
     max_grad_norm: float = Field(1.0, gt=0, description="gradients are scaled down to this norm")
-    save_every: int = Field(50, ge=1, description="steps between two points to go on from")
+    save_every: int = Field(50, ge=1, description="steps between two saved states from which an interrupted training resumes")
 
     def preflight(self) -> None:
         """Check references and the base."""
@@ -234,21 +236,11 @@ def prepared(
         keep_best: Which validation's weights are the result; None: those of the last step.
         trainable_only: Points hold only parameters that are trained.
     """
-    loop = over_rows(
-        name,
-        objective.model,
-        config,
-        groups,
-        count,
-        lambda rows, number: objective.backward(rows, (config.seed, name, number)),
-        context.work / "train",
-        identity,
-        context,
-        objective.accelerator,
-        validate=validate,
-        weight_decay=config.weight_decay,
-        max_grad_norm=config.max_grad_norm,
-        keep_best=keep_best,
-        trainable_only=trainable_only,
-    )
+
+    def step(rows: Sequence[Group], epoch: int, number: int) -> Figures:
+        return {"loss": objective.backward(rows, (config.seed, name, number))}
+
+    place = LoopPlace.of(context, identity, objective.accelerator, validate)
+    more: dict[str, Any] = {"keep_best": keep_best, "trainable_only": trainable_only}
+    loop = loop_over_rows(name, {"model": objective.model}, config, groups, count, step, place, **more)
     return PreparedRun(loop, save, figures)

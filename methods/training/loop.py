@@ -11,13 +11,14 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from benchmarks.core.errors import Broke, UserError
 from benchmarks.core.files import whole, whole_text
 from benchmarks.core.fingerprint import fingerprint
-from methods.training import Progress
+from methods.training import Progress, TrainingContext
 
 if TYPE_CHECKING:
     import torch
@@ -113,6 +114,30 @@ class LoopOptions:
             raise ValueError("steps, epoch and save_every are at least 1")
 
 
+@dataclass(frozen=True)
+class LoopPlace:
+    """Where a loop works, and what watches it.
+
+    Attributes:
+        folder: Where the curve (`curve.jsonl`) and the point to go on from are kept.
+        identity: Hash of everything that decides the result; a point of another training is not taken up.
+        progress: Reports steps.
+        accelerator: Of `accelerate` (`accelerator`); None: one process in the modules' own precision.
+        validate: Called after each epoch, with the modules in evaluation mode.
+    """
+
+    folder: Path
+    identity: str
+    progress: Progress
+    accelerator: Any = None
+    validate: Validate | None = None
+
+    @classmethod
+    def of(cls, context: TrainingContext, identity: str, accelerator: Any, validate: Validate | None = None) -> LoopPlace:
+        """Return the place of a training's only loop."""
+        return cls(context.work / "train", identity, context.progress, accelerator, validate)
+
+
 @dataclass
 class _Best:
     """The best validation so far: after which step, its figure, and how many came since."""
@@ -129,44 +154,28 @@ class Loop:
         modules: What is trained, by name.
         options: Steps, rates, points.
         step: One step's gradient.
-        folder: Where the curve (`curve.jsonl`) and the point to go on from are kept.
-        identity: Hash of everything that decides the result; a point of another training is not taken up.
-        progress: Reports steps.
+        place: Where it works.
         name: Of what is trained, for people who watch.
-        accelerator: Of `accelerate` (`accelerator`); None: one process in the modules' own precision.
-        validate: Called after each epoch, with the modules in evaluation mode.
 
     Raises:
         ValueError: `keep_best` is asked for and nothing is validated.
     """
 
-    def __init__(
-        self,
-        modules: Mapping[str, nn.Module],
-        options: LoopOptions,
-        step: Step,
-        folder: Path,
-        identity: str,
-        progress: Progress,
-        name: str = "",
-        accelerator: Any = None,
-        validate: Validate | None = None,
-    ) -> None:
-        if options.keep_best is not None and validate is None:
+    def __init__(self, modules: Mapping[str, nn.Module], options: LoopOptions, step: Step, place: LoopPlace, name: str = "") -> None:
+        if options.keep_best is not None and place.validate is None:
             raise ValueError("keep_best needs a validation")
-        self.modules, self.options, self.step = dict(modules), options, step
-        self.folder, self.identity, self.progress, self.name = folder, identity, progress, name
-        self.accelerator, self.validate = accelerator, validate
+        self.modules, self.options, self.step, self.place, self.name = dict(modules), options, step, place, name
+        self.accelerator, self.validate = place.accelerator, place.validate
         self.optimizer = adamw(self.parameters(), options)
-        if accelerator is not None:
-            self.optimizer = accelerator.prepare(self.optimizer)
+        if self.accelerator is not None:
+            self.optimizer = self.accelerator.prepare(self.optimizer)
         self._curve: list[dict[str, float]] = []
         self._best: _Best | None = None
 
     @property
     def curve(self) -> Path:
         """The file of losses and figures."""
-        return self.folder / "curve.jsonl"
+        return self.place.folder / "curve.jsonl"
 
     def parameters(self) -> list[nn.Parameter]:
         """The parameters that are trained, each once."""
@@ -182,13 +191,13 @@ class Loop:
         Raises:
             Broke: The loss is not a number.
         """
-        self.folder.mkdir(parents=True, exist_ok=True)
+        self.place.folder.mkdir(parents=True, exist_ok=True)
         first = self._resume()
-        self.progress.begin(f"training {self.name}".strip(), self.options.steps, first)
+        self.place.progress.begin(f"training {self.name}".strip(), self.options.steps, first)
         for step in self._steps(first):
             self._curve.append(self._stepped(step))
-            self.progress.log({name: self._curve[-1][name] for name in ("loss", "learning_rate")})
-            self.progress.advance()
+            self.place.progress.log({name: self._curve[-1][name] for name in ("loss", "learning_rate")})
+            self.place.progress.advance()
             better = self._ends_epoch(step) and self._validated(step)
             last = step + 1 == self.options.steps or self._patience_is_over
             if better or last or (step + 1) % self.options.save_every == 0:
@@ -202,10 +211,8 @@ class Loop:
     def forget(self) -> None:
         """Delete the points to go on from: the training is finished."""
         if self._main:
-            for path in self.folder.glob("*.pt"):
+            for path in self.place.folder.glob("*.pt"):
                 path.unlink()
-
-    # -- steps -----------------------------------------------------------------------------------------------------
 
     def _steps(self, first: int) -> Iterator[int]:
         for step in range(first, self.options.steps):
@@ -244,8 +251,6 @@ class Loop:
                     parameter.grad = torch.zeros_like(parameter)
                 parameter.grad = self.accelerator.reduce(parameter.grad, "sum")
         return float(self.accelerator.clip_grad_norm_(parameters, most))
-
-    # -- validation ------------------------------------------------------------------------------------------------
 
     def _ends_epoch(self, step: int) -> bool:
         return (step + 1) % self.options.epoch == 0
@@ -296,18 +301,16 @@ class Loop:
         if self.accelerator is not None:
             self.accelerator.wait_for_everyone()
 
-    # -- points to go on from --------------------------------------------------------------------------------------
-
     @property
     def _main(self) -> bool:
         return self.accelerator is None or bool(self.accelerator.is_main_process)
 
     @property
     def _point(self) -> Path:
-        return self.folder / "point.pt"
+        return self.place.folder / "point.pt"
 
     def _best_point(self, step: int) -> Path:
-        return self.folder / f"best-{step}.pt"
+        return self.place.folder / f"best-{step}.pt"
 
     def _weights(self) -> dict[str, dict[str, Tensor]]:
         if not self.options.trainable_only:
@@ -334,7 +337,7 @@ class Loop:
             {
                 "layout": LAYOUT,
                 "step": step,
-                "identity": self.identity,
+                "identity": self.place.identity,
                 "modules": self._weights(),
                 "optimizer": self.optimizer.state_dict(),
                 "scaler": scaler.state_dict() if scaler is not None else None,
@@ -343,7 +346,7 @@ class Loop:
             },
         )
         # Only now: a run that was cut off before goes on from the point before, whose best these were.
-        for path in self.folder.glob("best-*.pt"):
+        for path in self.place.folder.glob("best-*.pt"):
             if self._best is None or path != self._best_point(self._best.step):
                 path.unlink()
 
@@ -358,7 +361,7 @@ class Loop:
         if not self._point.exists():
             return 0
         state = _read(self._point)
-        if (state.get("layout"), state["identity"]) != (LAYOUT, self.identity):
+        if (state.get("layout"), state["identity"]) != (LAYOUT, self.place.identity):
             return 0
         self._load_weights(state["modules"])
         self.optimizer.load_state_dict(state["optimizer"])
@@ -377,6 +380,59 @@ class Loop:
             validated = [line for line in validated if line["step"] == self._best.step]
         figures = {name: value for name, value in validated[-1].items() if name != "step"} if validated else {}
         return {"steps": float(len(losses)), "loss": math.fsum(last) / len(last)} | figures
+
+
+def loop_options(train: Any, epoch: int, **more: Any) -> LoopOptions:
+    """Return the options of a loop, as far as those of a training state them.
+
+    Args:
+        train: Options `epochs`, `learning_rate` and, where there are some, others of `LoopOptions` and `Schedule`.
+        epoch: Steps of an epoch.
+        more: Options of the loop that replace these.
+    """
+    stated = {name: getattr(train, name) for name in ("weight_decay", "max_grad_norm", "save_every") if hasattr(train, name)}
+    shape: Any = getattr(train, "schedule", "linear")
+    schedule = Schedule(train.learning_rate, getattr(train, "warm_up", 0.0), shape, floor=getattr(train, "floor", 0.0))
+    return LoopOptions(**{"steps": train.epochs * epoch, "epoch": epoch, "schedule": schedule, **stated, **more})
+
+
+def loop_over_rows(
+    name: str,
+    modules: Mapping[str, nn.Module],
+    train: Any,
+    rows: Callable[[int], Any],
+    count: int,
+    step: Callable[[Any, int, int], Figures],
+    place: LoopPlace,
+    *,
+    size: int | None = None,
+    **more: Any,
+) -> Loop:
+    """Make a loop over rows, epoch after epoch.
+
+    Args:
+        name: For people who watch.
+        modules: What is trained, by name.
+        train: As for `loop_options`; `steps` limits them, whatever the epochs.
+        rows: From an epoch to its rows, in their order.
+        count: Of the rows of an epoch.
+        step: From a step's rows, its epoch and its number to its figures; adds the gradient.
+        place: Where it works.
+        size: Rows of a step; None: `train.batch_size`.
+        more: Options of the loop that replace those.
+    """
+    size = size or train.batch_size
+    epoch = -(-count // size)
+    total = min(train.epochs * epoch, getattr(train, "steps", None) or train.epochs * epoch)
+    rows_of = lru_cache(2)(rows)
+
+    def numbered_step(number: int) -> Figures:
+        nth, position = divmod(number, epoch)
+        return step(rows_of(nth)[position * size : (position + 1) * size], nth, number)
+
+    # In even parts of an epoch at most, so that the last weights are validated, too.
+    options = loop_options(train, **{"epoch": total // -(-total // epoch), "steps": total, **more})
+    return Loop(modules, options, numbered_step, place, name)
 
 
 def adamw(parameters: list[nn.Parameter], options: LoopOptions) -> Optimizer:

@@ -11,7 +11,7 @@ PATH = "path/to/this/folder"
 
 @dataclass(frozen=True)
 class ModelKind:
-    """What the hub is told of a checkpoint, and how to load it.
+    """What the hub shows about a checkpoint, and how to load it.
 
     Attributes:
         library: Library that loads it.

@@ -20,7 +20,7 @@ _PADDING = -1
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class PackedRow:
     """A row in token ids.
 
     Attributes:
@@ -38,7 +38,7 @@ class Row:
     shared: int
 
 
-def row_of(prompts: Sequence[Sequence[int]], replies: Sequence[Sequence[int]]) -> Row:
+def row_of(prompts: Sequence[Sequence[int]], replies: Sequence[Sequence[int]]) -> PackedRow:
     """Exchanges over one reading as a row.
 
     Args:
@@ -51,7 +51,7 @@ def row_of(prompts: Sequence[Sequence[int]], replies: Sequence[Sequence[int]]) -
         if len({*tokens}) > 1:
             shared = min(shared, position)
             break
-    row = Row(list(prompts[0][:shared]), [-100] * shared, list(range(shared)), [0] * shared, shared)
+    row = PackedRow(list(prompts[0][:shared]), [-100] * shared, list(range(shared)), [0] * shared, shared)
     for number, (prompt, reply) in enumerate(zip(prompts, replies, strict=True), start=1):
         own = [*prompt[shared:], *reply]
         row.ids.extend(own)
@@ -76,7 +76,7 @@ class Batch:
     seen: Tensor
 
 
-def batch_of(rows: Sequence[Row], pad: int, device: torch.device | str) -> Batch:
+def batch_of(rows: Sequence[PackedRow], pad: int, device: torch.device | str) -> Batch:
     """Rows together.
 
     Args:

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.utils.rnn import pad_sequence
 
-from methods.models.causal import Generation
+from methods.models.causal import Generation, decoding
 from methods.models.likelihood import UNBOUNDED, by_length, logits_only_at
 from methods.training.packing import IMPLEMENTATIONS, batch_of, row_of
 
@@ -230,9 +230,6 @@ class Projector(nn.Module):
         return self.second(functional.gelu(self.first(vectors)))
 
 
-# -- Writing: greedily, from a prompt of any pieces --
-
-
 def write(
     model: Any, tokenizer: Any, rows: Sequence[Sequence[Piece]], ends: Sequence[int], pad: int, max_new_tokens: int, batch_size: int
 ) -> list[Generation]:
@@ -254,11 +251,11 @@ def write(
         with torch.inference_mode():
             vectors, mask = embedded([rows[position] for position in batch], model.get_input_embeddings(), "left")
         limits = [lengths[position] for position in batch], ends, pad, max_new_tokens, started
-        done.update(zip(batch, written(model, tokenizer, vectors, mask, *limits), strict=True))
+        done.update(zip(batch, decode_greedily(model, tokenizer, vectors, mask, *limits), strict=True))
     return [done[position] for position in range(len(rows))]
 
 
-def written(
+def decode_greedily(
     model: Any,
     tokenizer: Any,
     vectors: Tensor,
@@ -272,19 +269,7 @@ def written(
     """Replies to a batch of prompts as vectors [B, n, h], padded at their beginning; its time counts from `started`."""
     ends = list(dict.fromkeys([*ends, *_own_ends(model)]))
     with torch.inference_mode():
-        ids = model.generate(
-            inputs_embeds=vectors,
-            attention_mask=mask,
-            max_new_tokens=max_new_tokens,
-            do_sample=False,
-            num_beams=1,
-            temperature=None,
-            top_p=None,
-            top_k=None,
-            repetition_penalty=1.0,
-            pad_token_id=pad,
-            eos_token_id=ends,
-        ).tolist()
+        ids = model.generate(inputs_embeds=vectors, attention_mask=mask, **decoding(max_new_tokens, pad, ends)).tolist()
     seconds = (time.perf_counter() - started) / len(ids)
     return [_generation(tokenizer, length, row, ends, seconds) for length, row in zip(lengths, ids, strict=True)]
 

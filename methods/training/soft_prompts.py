@@ -106,9 +106,6 @@ def decoder_of(model: Any) -> nn.Module:
     return decoder
 
 
-# -- Embeddings of the tokens that the base does not have: M learned memory tokens, and two marks that stay as drawn --
-
-
 SMALL = 1e-9**0.5
 """Part of the spread of embeddings that `resize_token_embeddings` gives new rows."""
 

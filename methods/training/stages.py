@@ -5,23 +5,19 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from functools import lru_cache
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, ClassVar
 
 from benchmarks.core.errors import UserError
 from benchmarks.core.files import whole_text
 from benchmarks.core.fingerprint import CHECKPOINT_CARD, content_id, fingerprint, folder_sha256
 from methods.models.weights import locate, weights_hash
 from methods.training import TrainedStage, TrainingConfig, TrainingContext
-from methods.training.loop import Loop, LoopOptions, Schedule, Validate
-
-if TYPE_CHECKING:
-    from torch import nn
-
-# -- Files of intermediate work: JSON that appears whole or not at all, so that a run that was cut off goes on --
+from methods.training.loop import Figures, Loop, accelerator
 
 
 def file_id(identifier: str) -> str:
@@ -78,9 +74,6 @@ def _damaged(path: Path, error: Exception) -> UserError:
     return UserError(f"this file of earlier work cannot be read: {error}", where=str(path), try_this="delete it: it will be made again")
 
 
-# -- What a checkpoint that ragmeter trained says of itself --
-
-
 def card_of(model: str) -> Mapping[str, Any] | None:
     """The card in a model's folder (`ragmeter.json`); None where it has none.
 
@@ -92,9 +85,6 @@ def card_of(model: str) -> Mapping[str, Any] | None:
         return None
     card = read_json(path)
     return card if isinstance(card, dict) else None
-
-
-# -- What a training's folder of work says of itself: whose work it is, and which stages were finished from what --
 
 
 @dataclass(frozen=True)
@@ -206,9 +196,6 @@ def require_unchanged(stage: str, folder: Path, sha256: str) -> None:
         )
 
 
-Figures = Mapping[str, float]
-
-
 @dataclass(frozen=True)
 class PreparedRun:
     """A training that is ready to run.
@@ -217,59 +204,14 @@ class PreparedRun:
         loop: Its steps.
         save: Writes the checkpoint into an empty folder, given what the training came to.
         figures: What is known of it beforehand (rows, what was left out …).
+        mined_with, rows: As of `StageRecord`.
     """
 
     loop: Loop
     save: Callable[[Path, Figures], None]
     figures: Figures
-
-
-def over_rows(
-    name: str,
-    model: nn.Module,
-    train: Any,
-    rows: Callable[[int], Sequence[Any]],
-    count: int,
-    backward: Callable[[Sequence[Any], int], float],
-    work: Path,
-    identity: str,
-    context: TrainingContext,
-    process: Any,
-    *,
-    steps: int | None = None,
-    validate: Validate | None = None,
-    **more: Any,
-) -> Loop:
-    """A loop over rows, epoch after epoch.
-
-    Args:
-        name: For people who watch.
-        model: What is trained.
-        train: Options `epochs`, `batch_size`, `learning_rate`, `warm_up` and `save_every`.
-        rows: From an epoch to its rows, in their order.
-        count: Of the rows of an epoch.
-        backward: From a step's rows and its number to its loss; adds the gradient.
-        work: Folder of the loop.
-        identity: Hash of everything that decides the result.
-        context: Reports.
-        process: Of `accelerate`.
-        steps: At most, whatever the epochs.
-        validate: Figures of the model as it is, after each epoch.
-        more: Further options of the loop.
-    """
-    size = train.batch_size
-    epoch = -(-count // size)
-    total = min(train.epochs * epoch, steps or train.epochs * epoch)
-    rows_of = lru_cache(2)(rows)
-
-    def step(number: int) -> Figures:
-        nth, position = divmod(number, epoch)
-        return {"loss": backward(rows_of(nth)[position * size : (position + 1) * size], number)}
-
-    schedule = Schedule(train.learning_rate, train.warm_up, "linear")
-    # In even parts of an epoch at most, so that the last weights are validated, too.
-    options = LoopOptions(total, total // -(-total // epoch), schedule, save_every=train.save_every, **more)
-    return Loop({"model": model}, options, step, work, identity, context.progress, name, process, validate)
+    mined_with: str | None = None
+    rows: str = ""
 
 
 def train_stage(
@@ -312,12 +254,57 @@ def train_stage(
         prepared = begin(fingerprint(identity, parent))
         figures = {**prepared.loop.run(), **prepared.figures}
         if accelerator.is_main_process:
-            made = StageRecord("", parent, None, "", figures)
+            made = StageRecord("", parent, prepared.mined_with, prepared.rows, figures)
             record = saved(stage, folder, manifest, made, lambda draft: prepared.save(draft, figures))
         accelerator.wait_for_everyone()
         prepared.loop.forget()
     if record is not None and accelerator.is_main_process:
         yield TrainedStage(stage, folder, _ours((base, *others), parents), tuple(data), record.figures, fresh)
+
+
+class OneStageTraining(ABC):
+    """A training of one stage.
+
+    Args:
+        config: Options, `precision` among them, or among those of `train`.
+    """
+
+    stage: ClassVar[str]
+    """Name of the stage, and of its folder."""
+
+    def __init__(self, config: Any) -> None:
+        self.config = config
+
+    @abstractmethod
+    def load(self) -> tuple[Any, Sequence[str]]:
+        """Load what is trained on; with its fingerprints."""
+
+    @abstractmethod
+    def begin(self, data: Any, context: TrainingContext, process: Any, identity: str) -> PreparedRun:
+        """Prepare the training; `identity` is a hash of everything that decides the result."""
+
+    def bases(self) -> Sequence[tuple[str, str | None]]:
+        """Return the models that it begins from, each with its revision."""
+        return [(self.config.base, getattr(self.config, "revision", None))]
+
+    def inputs(self, data: Any) -> Sequence[str]:
+        """Return hashes of what else decides the result, such as files that options name."""
+        return ()
+
+    def run(self, context: TrainingContext) -> Iterator[TrainedStage]:
+        """Train, or take over what was trained.
+
+        Raises:
+            UserError: The data may not be trained on or give no row, or the folders hold other work.
+            Broke: A model that is asked cannot be used, or the loss is not a number.
+        """
+        data, fingerprints = self.load()
+        precision = getattr(self.config, "precision", None) or self.config.train.precision
+        process = accelerator(precision, context.services.device)
+        begin = partial(self.begin, data, context, process)
+        base, *others = self.bases()
+        where = self.stage, self.config, base, tuple(fingerprints), context, process, begin
+        yield from train_stage(*where, others=others, inputs=self.inputs(data))
 
 
 def _ours(models: Sequence[tuple[str, str | None]], hashes: Sequence[str]) -> tuple[str, ...]:

@@ -82,9 +82,6 @@ def ids(noun: str) -> list[str]:
 
 
 def _entry(noun: str, identifier: str) -> Any:
-    """An entry; of our own ones its module alone is imported."""
-    if module := _written(noun).get(identifier):
-        import_module(module)
     return _registry(noun).get(identifier)
 
 
@@ -163,7 +160,7 @@ def _stored(ctx: typer.Context, query: str) -> list[Any]:
     from results.store.database import FILE, WANTED, busy
 
     path = store_folder(ctx.params.get("store")) / FILE
-    # Not by `results.Store`, which waits for its turn: somebody has pressed Tab.
+    # Not by `results.store.store.Store`, which waits for its turn: the user has pressed Tab.
     for _ in range(25 if path.is_file() else 0):
         try:
             with closing(duckdb.connect(str(path), read_only=True)) as connection:

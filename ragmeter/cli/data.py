@@ -340,7 +340,7 @@ def synthesize(
                 synthesis.run(documents, types, progress)
             except KeyboardInterrupt:
                 raise Interrupted(_AGAIN) from None
-        write_rows(output, synthesis.rows(documents, types))
+        write_rows(output, synthesis.make_rows(documents, types))
         return _report(output, value, of_synthesis(synthesis, documents, types), dict(synthesis.put_aside), common)
 
 

@@ -90,7 +90,7 @@ def _measure_at_once(parts: Sequence[Experiment], common: Common, limit: int | N
     from multiprocessing import active_children, get_context
 
     from ragmeter.runner.loop import Interrupted
-    from ragmeter.runner.trainings import cores
+    from ragmeter.runner.side_by_side import cores
 
     workers = min(cores(), len(parts))
     if workers < 2:
@@ -166,12 +166,12 @@ def show_gains(results: Sequence[Gain], *, trained: bool) -> None:
 
 def print_gains(results: Sequence[Gain]) -> None:
     """Print every approach, dataset and metric."""
-    from ragmeter.show.board_text import in_words
+    from results.store.variants import without_options
 
     heads = ("", "asked", "metric", "value", "over its base", "over the strongest baseline")
     rows = []
     for gain in results:
-        names = gain.approach, in_words(gain.board.dataset), gain.metric, gain.value
+        names = gain.approach, without_options(gain.board.dataset), gain.metric, gain.value
         rows.append([*map(Text, names), _difference(gain.base), _difference(gain.strongest)])
     print_table(out, [Text(head) for head in heads], rows)
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import typer
 
-from benchmarks.core.errors import Broke, UserError, nearest, refused
+from benchmarks.core.errors import Broke, UserError, message_of, nearest, refused
 
 FINE, BROKE, WRONG, INTERRUPTED, UNREAD, TERMINATED = 0, 1, 2, 130, 141, 143
 """Exit codes; 3 is `Incomplete`, and `gate` adds 100 (regressed) and 101 (inconclusive). The last is what shells have of a broken pipe."""
@@ -68,10 +68,10 @@ def _run(app: Any) -> int:
     as_json = "--json" in sys.argv
     try:
         code = app(standalone_mode=False, prog_name="ragmeter")
-        # What is still to be written is written here, where somebody can be told that it cannot.
+        # What is still to be written is written here, where a failure can still be reported.
         sys.stdout.flush()
     except BrokenPipeError:
-        # The reader of our output went away (`ragmeter runs | head`); there is nobody left to tell.
+        # The reader of our output went away (`ragmeter list runs | head`).
         _to_nowhere()
         return UNREAD
     except KeyboardInterrupt:
@@ -114,7 +114,7 @@ def _failed(error: Any, as_json: bool, app: Any) -> int:
         _say(wrong_usage(error, app), as_json)
         return WRONG
     if getattr(error, "exit_code", None) == INTERRUPTED:
-        _stopped(str(error), as_json)
+        _stopped(message_of(error), as_json)
         return INTERRUPTED
     if {"--verbose", "-v"} & set(sys.argv):
         raise error
@@ -129,13 +129,13 @@ def _failed(error: Any, as_json: bool, app: Any) -> int:
         _say(response, as_json)
         return BROKE
     if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
-        first = str(error).split(". ")[0].rstrip(".") or "out of memory"
+        first = message_of(error).split(". ")[0].rstrip(".") or "out of memory"
         remedy = (
             "a smaller micro_batch or batch_size, a smaller model, or more memory; what is finished is kept, and the same command continues"
         )
         _say(Broke(f"the memory does not suffice: {first}", try_this=remedy), as_json)
         return BROKE
-    what = f"ragmeter broke: {type(error).__name__}: {error}"
+    what = f"ragmeter broke: {type(error).__name__}: {message_of(error)}"
     _say(Broke(what, try_this="run it again with --verbose for the traceback; this is ragmeter's fault, not yours"), as_json)
     return BROKE
 
@@ -197,7 +197,7 @@ def _known(context: Any, kind: str) -> list[str]:
 
 
 def _stopped(what: str, as_json: bool) -> None:
-    """To be stopped is no error: a program is told of it as of one, people are not."""
+    """Report that the command was stopped: as an error in JSON, as a plain line to people."""
     if as_json:
         _say(UserError(what), as_json)
     else:

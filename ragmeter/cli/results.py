@@ -363,7 +363,7 @@ def export(
     row = checkpoints.find_run(store, run)
     ranked = {prediction.question_id: prediction.evidence for prediction in store.predictions(row.run)}
     known = list(records.gold_questions(store, row.dataset_fingerprint).values())
-    rankings = [(item.id, [found for found in ranked.get(item.id, ()) if found.id not in item.excluded]) for item in known]
+    rankings = [(item.id, [each for each in ranked.get(item.id, ()) if each.id not in item.excluded]) for item in known]
     without = None
     with ExitStack() as files:
         lowered = trec.write_run(files.enter_context(_new(output)), rankings, row.method)

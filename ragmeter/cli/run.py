@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from rich.text import Text
 
-from benchmarks.core.errors import Broke, Incomplete, UserError
+from benchmarks.core.errors import Broke, Incomplete, UserError, message_of
 from ragmeter.cli.errors import WRONG
 from ragmeter.cli.options import App, Common, DeviceOption, ExperimentArgument, LimitOption, ProfileOption, option
 from ragmeter.show.console import err, listing, out
@@ -107,11 +107,12 @@ def run_and_show(experiment: Experiment, how: How, common: Common) -> tuple[int,
     """Run an experiment and show people its tables; returns the exit code and the value for programs."""
     from ragmeter.cli.results import comparison_json, show_comparison
     from ragmeter.runner.experiment import run_experiment
-    from ragmeter.show.board_text import conclusion, in_words, show_battles, show_board
+    from ragmeter.show.board_text import conclusion, show_battles, show_board
     from results.boards.board import base_name, boards
     from results.judging.battles import battle_boards
     from results.store import queries
     from results.store.database import now
+    from results.store.variants import without_options
 
     store, began = common.store, now()
     outcomes = run_experiment(experiment, store, how, talk=common.talk)
@@ -135,7 +136,7 @@ def run_and_show(experiment: Experiment, how: How, common: Common) -> tuple[int,
         known = queries.definitions(store)
         for board in shown:
             better = known.get(next(iter(board.metrics), ""), {}).get("higher_is_better", True)
-            on = f"{in_words(board.dataset)}, {board.setting}: " if len(shown) > 1 else ""
+            on = f"{without_options(board.dataset)}, {board.setting}: " if len(shown) > 1 else ""
             out.print(Text(on + conclusion(board, higher_is_better=better)))
     code = conclude(outcomes, len(experiment.benchmarks) * len(experiment.methods), common.verbose)
     return code or conclude_judging(experiment, store), value
@@ -165,7 +166,6 @@ def conclude_judging(experiment: Experiment, store: Store) -> int:
 
 def conclude(outcomes: Sequence[Outcome], planned: int, verbose: bool) -> int:
     """Say what failed, and which tasks are incomplete; returns the exit code."""
-    from methods.api import message_of
     from results.store.store import INCOMPLETE
 
     broken = [outcome for outcome in outcomes if outcome.error is not None and outcome.status != INCOMPLETE]

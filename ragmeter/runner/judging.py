@@ -237,9 +237,6 @@ def _incomplete(store: Store, judging: Judging) -> str:
     return ""
 
 
-# -- again, without a call -----------------------------------------------------------------------------------------
-
-
 def with_policy(card: Mapping[str, Any], settings: Mapping[str, Any]) -> Judge:
     """A stored judge with other options, none of which decides what the model is asked."""
     old = judge_of(card["judge"], card["config"])
@@ -316,7 +313,7 @@ class _Reader:
     """Reads calls again.
 
     Args:
-        judge: Built; rules judge anew, for that takes no call.
+        judge: Built; rules judge again, since that takes no call.
         kept: Raw replies.
         rule: Whether it is rules that judge.
         same: Whether the judge is the one that made the calls: what it once read counts as long as it is stored.

@@ -16,14 +16,14 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from benchmarks.core.errors import Broke, Incomplete, UserError, counted
+from benchmarks.core.errors import Broke, Incomplete, UserError, counted, message_of
 from benchmarks.corpus import Corpus
 from benchmarks.registry import Benchmark
 from benchmarks.schema import Passage, Query, Question
 from judges.metric import Metric, QuestionGraphs
 from judges.metric import parse as parse_metric
 from judges.score import score
-from methods.api import FAILED, Control, Indexed, Prediction, Services, message_of
+from methods.api import FAILED, Control, Indexed, Prediction, Services
 from methods.flow import interrupt
 from methods.models.limits import execution
 from ragmeter.experiment import in_setting
@@ -76,7 +76,7 @@ class Outcome:
 
     task: Task
     status: str
-    error: Exception | None
+    error: BaseException | None
     answered: int
     seconds: float
     overhead_s: float
@@ -222,7 +222,8 @@ def _incomplete(task: Task, store: Store, what: str) -> Incomplete:
     """What is said of a task, by the failures that are stored of it."""
     failed = failures(store, [task.run.run]).get(task.run.run, Failures())
     counts = f"{failed.in_words()} of {counted(failed.rows, 'question')} asked"
-    options = () if what == RAISED else ("--retry-failed",)
+    # Without an option, a rerun asks again what our code failed, and only that.
+    options = () if what == RAISED or failed.code == failed.failed else ("--retry-failed",)
     return failed.error(f"{what}: {counts}" if what else counts, going_on(task.experiment, store, *options))
 
 
@@ -274,7 +275,9 @@ def _execute(
         _close(store, run.run, INCOMPLETE, message)
         progress.end(task, INCOMPLETE, message)
         return Outcome(task, INCOMPLETE, error, answered, time.perf_counter() - started, overhead)
-    except Exception as error:
+    except GeneratorExit:
+        raise
+    except BaseException as error:  # a plug-in may call sys.exit
         # One method's fault must not cost the others their results; the caller shows it and exits non-zero.
         message = message_of(error) or type(error).__name__
         if not isinstance(error, DiskFull):

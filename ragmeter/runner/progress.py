@@ -14,8 +14,8 @@ from rich.table import Column
 from rich.text import Text
 
 from ragmeter.runner.tasks import Task
-from ragmeter.show.board_text import in_words
 from ragmeter.show.console import err
+from results.store.variants import without_options
 
 LOG_S = 60.0
 """In a file there is a line of progress so often at most."""
@@ -135,7 +135,7 @@ class JudgingProgress(_Display):
 class TrainingProgress(_Display):
     """Shows trainings on standard error; figures of the moment stand beside the bar.
 
-    Several at once have a line each, by the name that every report of theirs gives.
+    Several at once have a line each, by name.
 
     Args:
         quiet: Show nothing.
@@ -144,21 +144,22 @@ class TrainingProgress(_Display):
     def __init__(self, *, quiet: bool = False) -> None:
         super().__init__(quiet)
         self._lines = {"": self._live.add_task("training", total=None)}
-        self._what: dict[str, str] = {}
+        self._what = "training"
 
     def begin(self, what: str, total: int | None = None, done: int = 0, *, name: str = "") -> None:
         self.end(name)
-        self._what[name] = escape(": ".join(filter(None, (name, what))))
-        self._lines[name] = self._live.add_task(self._what[name], total=total, completed=done)
+        label = escape(": ".join(filter(None, (name, what))))
+        self._what = self._what if name else label
+        self._lines[name] = self._live.add_task(label, total=total, completed=done)
         self._log()
 
-    def advance(self, steps: int = 1, *, name: str = "") -> None:
-        self._live.advance(self._lines[name], steps)
+    def advance(self, steps: int = 1) -> None:
+        self._live.advance(self._lines[""], steps)
         self._log()
 
-    def log(self, figures: Mapping[str, float], *, name: str = "") -> None:
+    def log(self, figures: Mapping[str, float]) -> None:
         shown = "  ".join(f"{figure} {value:.4g}" for figure, value in figures.items())
-        self._live.update(self._lines[name], description=f"{self._what.get(name, 'training')}  {escape(shown)}")
+        self._live.update(self._lines[""], description=f"{self._what}  {escape(shown)}")
         self._log()
 
     def end(self, name: str) -> None:
@@ -185,4 +186,4 @@ class CountingProgress(_Display):
 
 
 def _name(task: Task) -> str:
-    return escape(f"{task.method.name} on {in_words(task.run.dataset)} ({task.run.setting})")
+    return escape(f"{task.method.name} on {without_options(task.run.dataset)} ({task.run.setting})")

@@ -126,9 +126,6 @@ def begun_with(store: Store, experiment: Experiment) -> dict[str, str]:
     return {row.method: row.description["revision"] for row in rows if row.description.get("revision")}
 
 
-# -- What is asked, each once and at the same time --
-
-
 class _Asking:
     """Probes and endpoints of one command."""
 
@@ -209,9 +206,6 @@ def _said(who: str, known: Deployment) -> str:
     return ""
 
 
-# -- Where revisions are in an experiment --
-
-
 def _row_probe(plan: MethodPlan) -> Probe | None:
     return plan.revision if isinstance(plan.revision, Probe) else None
 
@@ -261,9 +255,6 @@ def _resolved_judge(plan: JudgePlan, asking: _Asking) -> JudgePlan:
 
     config = with_chats(plan.judge.config, change)
     return plan if config is plan.judge.config else replace(plan, judge=type(plan.judge)(plan.judge.entry, config))
-
-
-# -- Endpoints that change while a run is made --
 
 
 @dataclass

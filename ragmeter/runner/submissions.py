@@ -24,7 +24,8 @@ from methods.flow import each
 from methods.pipeline import index_folder
 from methods.registry import Component
 from ragmeter.runner.tasks import default_metrics
-from results.formats.predictions import FORMATS, Format
+from results.formats.outputs import FORMATS
+from results.formats.predictions import Format
 from results.offered import JSONL, LIMITS
 from results.store.queries import RunRow
 from results.store.store import Store

@@ -5,20 +5,19 @@ a share of its replies corrupted, none may crash. It is a script, and says so: i
 `scripted/…`, `Reply.scripted` is true for them, and a prediction that it had a part in has that name in its notes under
 `scripted`.
 
-Each prompt that it understands is a handler, from a request to a reply or None ("not mine"); later prompts register
-theirs with `WorldTruth.handle`. `template_pattern` (in `prompt_patterns`) turns a prompt template into the pattern
-that recognizes it.
+Each prompt that it understands has a handler, a function with the decorator `answers` (`prompt_patterns.py`) in one of the
+modules of this folder. A test adds its own with `WorldTruth.handle`.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import re
 import threading
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
+from importlib import import_module
 from typing import Any, Literal
 
 from benchmarks import registry as datasets
@@ -34,24 +33,26 @@ from methods.models.endpoint import Fault, Messages
 from methods.models.llm import ScriptedConfig, register_script
 from methods.models.reply import Completion
 from methods.readers.prompts import PROMPTS
-from ragmeter.scripted.graph_rag import GRAPH_RAG
-from ragmeter.scripted.grounding import GROUNDING
-from ragmeter.scripted.judges import JUDGING
-from ragmeter.scripted.knowledge import KNOWLEDGE
-from ragmeter.scripted.programs import PROGRAMS
-from ragmeter.scripted.prompt_patterns import Request, filled
-from ragmeter.scripted.queries import LABELING, REWRITING, SEARCHING
-from ragmeter.scripted.reranking import RERANKING
-from ragmeter.scripted.synthesis import SYNTHESIS
+from ragmeter.scripted.knowledge import Shelf
+from ragmeter.scripted.prompt_patterns import (
+    HANDLERS,
+    UNKNOWN,
+    Handler,
+    Request,
+    Shown,
+    answers,
+    flat,
+    handler,
+    names_any,
+    numbered_passages,
+    steps_of,
+)
 
 NAME = f"{SCRIPTED}worlds"
 """The model's name; its beginning labels scripted rows."""
-UNKNOWN = "unknown"
-"""What it says where it does not know."""
 CORRUPTIONS = ("empty", "truncated", "garbage", "wrapped", "refusal")
 
 Reading = Literal["evidence", "memory"]
-HandlerFunction = Callable[["WorldTruth", Request], str | None]
 
 
 class WorldTruth:
@@ -88,21 +89,7 @@ class WorldTruth:
         self._config = WorldsConfig(**(config or {}))
         self.corrupted: Counter[str] = Counter()
         self.unrecognized = 0
-        self.handlers: list[HandlerFunction] = [
-            answer_from_passages,
-            answer_from_memory,
-            say_ok,
-            *GRAPH_RAG,
-            *GROUNDING,
-            *JUDGING,
-            *KNOWLEDGE,
-            *LABELING,
-            *PROGRAMS,
-            *RERANKING,
-            *REWRITING,
-            *SEARCHING,
-            *SYNTHESIS,
-        ]
+        self.handlers: list[Handler] = list(HANDLERS)
         self._lock = threading.Lock()
 
     @classmethod
@@ -114,29 +101,20 @@ class WorldTruth:
         """
         return cls([datasets.load(reference, dict(config or {}))], config=config, **options)
 
-    def handle(self, handler: HandlerFunction) -> HandlerFunction:
+    def handle(self, handler: Handler) -> Handler:
         """Register a handler; later ones are asked first. Returns it, so that this also decorates."""
         self.handlers.insert(0, handler)
         return handler
 
-    # -- what it knows --
-
     @cached_property
     def questions(self) -> dict[str, Question]:
         """Questions by text, white space collapsed."""
-        return {_flat(question.text): question for benchmark in self.benchmarks for question in benchmark.questions}
+        return {flat(question.text): question for benchmark in self.benchmarks for question in benchmark.questions}
 
     @cached_property
     def steps(self) -> dict[str, str]:
         """Answers to the single steps of questions, by text, with what earlier steps answered put in."""
-        results = {}
-        for question in self.questions.values():
-            earlier: list[str] = []
-            for step in question.metadata.get("steps", ()):
-                text = re.sub(r"#(\d+)", lambda m: earlier[int(m[1]) - 1], step["question"])  # noqa: B023
-                results[_flat(text)] = step["answer"]
-                earlier.append(step["answer"])
-        return results
+        return {flat(text): answer for question in self.questions.values() for text, answer in steps_of(question)}
 
     @cached_property
     def worlds(self) -> dict[int, World]:
@@ -149,11 +127,20 @@ class WorldTruth:
         """How plainly the texts of its worlds speak."""
         return self._config.rendering
 
+    @cached_property
+    def shelf(self) -> Shelf:
+        """The texts of its worlds."""
+        return Shelf(self.worlds, self.rendering)
+
+    def question(self, text: str) -> Question | None:
+        """The question with a text."""
+        return self.questions.get(flat(text))
+
     def answer_to(self, text: str) -> str | None:
         """The answer to a question or to a step of one; None where it knows no such question."""
-        question = self.questions.get(_flat(text))
+        question = self.question(text)
         if question is None:
-            return self.steps.get(_flat(text))
+            return self.steps.get(flat(text))
         if not question.answerable:
             return UNKNOWN
         return ", ".join(question.wanted) if question.answer_set else question.answers[0]
@@ -163,11 +150,11 @@ class WorldTruth:
 
         Compressed and restyled passages count by what they still say, so this looks for names, not for sentences.
         """
-        texts = [_flat(passage).casefold() for passage in passages]
+        texts = [flat(passage).casefold() for passage in passages]
         for head, _, tail in question.triples:
             names = [head, *self._aliases.get(head, ())]
             tails = [tail, *self._aliases.get(tail, ())]
-            if not any(_names(text, names) and _names(text, tails) for text in texts):
+            if not any(names_any(text, names) and names_any(text, tails) for text in texts):
                 return False
         return True
 
@@ -186,8 +173,6 @@ class WorldTruth:
                 tails[head].append(names.get(tail, [tail.casefold()]))
             result += [(names[head], of_head) for head, of_head in tails.items()]
         return result
-
-    # -- what it replies --
 
     def reply(self, messages: Messages) -> Completion:
         """Reply to a conversation.
@@ -239,40 +224,26 @@ def corrupt(text: str, kind: str) -> str:
     raise KeyError(kind)
 
 
-# -- prompts --
-
-
-def answer_from_passages(truth: WorldTruth, request: Request) -> str | None:
+@answers(PROMPTS["passages"])
+def answer_from_passages(truth: WorldTruth, shown: Shown) -> str:
     """The prompt of the chat reader with passages."""
-    result = filled(PROMPTS["passages"].load(), request)
-    if result is None:
-        return None
-    answer = truth.answer_to(result["question"])
+    answer, question = truth.answer_to(shown["question"]), truth.question(shown["question"])
     if answer is None or truth.reading == "memory":
         return answer or UNKNOWN
-    question = truth.questions.get(_flat(result["question"]))
-    passages = re.split(r"\n\n(?=\[\d+\] )", result["passages"])
-    proven = truth.proven_by(question, passages) if question else _names(_flat(result["passages"]).casefold(), [answer])
-    return answer if proven else UNKNOWN
+    proven = truth.proven_by(question, numbered_passages(shown["passages"])) if question else None
+    return answer if (names_any(flat(shown["passages"]).casefold(), [answer]) if proven is None else proven) else UNKNOWN
 
 
-def answer_from_memory(truth: WorldTruth, request: Request) -> str | None:
+@answers(PROMPTS["closed_book"])
+def answer_from_memory(truth: WorldTruth, shown: Shown) -> str:
     """The prompt of the chat reader without a passage."""
-    result = filled(PROMPTS["closed_book"].load(), request)
-    return None if result is None else truth.answer_to(result["question"]) or UNKNOWN
+    return truth.answer_to(shown["question"]) or UNKNOWN
 
 
+@handler
 def say_ok(truth: WorldTruth, request: Request) -> str | None:
     """The call by which an endpoint is tried out."""
     return "ok" if request.prompt == PREFLIGHT else None
-
-
-def _flat(text: str) -> str:
-    return " ".join(text.split())
-
-
-def _names(text: str, names: Sequence[str]) -> bool:
-    return any(re.search(rf"(?<!\w){re.escape(name.casefold())}(?!\w)", text) for name in names)
 
 
 @register_script("worlds")
@@ -280,3 +251,7 @@ def worlds(config: ScriptedConfig) -> Callable[[Messages], Completion]:
     """The option `llm: {scripted: worlds/…}`."""
     options = {"corruption": config.corruption, "reading": config.reading, "seed": config.seed}
     return WorldTruth.of(config.scripted, config.options, **options).reply
+
+
+for _name in ("graph_rag", "grounding", "judges", "knowledge", "programs", "queries", "reranking", "synthesis"):
+    import_module(f"ragmeter.scripted.{_name}")  # registers its handlers

@@ -10,12 +10,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Mapping
+from typing import Any
 
-from benchmarks.schema import Question
 from benchmarks.text import is_abstention, normalize, sentences
-from ragmeter.scripted.prompt_patterns import Request
+from ragmeter.scripted.prompt_patterns import Request, Truth, handler
 
 TAKE_APART_ANSWER = "Given a question and an answer, analyze the complexity of each sentence in the answer."
 TAKE_APART_TEXT = "Decompose and break down each of the input sentences into one or more standalone statements."
@@ -28,17 +27,7 @@ _STATED = re.compile(r'The answer to "(?P<question>.*)" is "(?P<answer>.*)"\.', 
 _BETWEEN_ITEMS = re.compile(r"\s*\n\s*|, ")
 
 
-class Truth(Protocol):
-    """What of the scripted LLM is needed here."""
-
-    @property
-    def questions(self) -> dict[str, Question]: ...
-    @property
-    def names_by_head(self) -> list[tuple[list[str], list[list[str]]]]: ...
-
-    def proven_by(self, question: Question, passages: Sequence[str]) -> bool: ...
-
-
+@handler
 def take_answer_apart(truth: Truth, request: Request) -> str | None:
     """ragas' prompt for the statements of an answer to a question."""
     value = _supplied(TAKE_APART_ANSWER, request)
@@ -49,12 +38,14 @@ def take_answer_apart(truth: Truth, request: Request) -> str | None:
     return json.dumps({"statements": results}, ensure_ascii=False)
 
 
+@handler
 def take_text_apart(truth: Truth, request: Request) -> str | None:
     """ragas' prompt for the claims of a text."""
     value = _supplied(TAKE_APART_TEXT, request)
     return None if value is None else json.dumps({"claims": _apart(str(value["response"]))}, ensure_ascii=False)
 
 
+@handler
 def judge_claims(truth: Truth, request: Request) -> str | None:
     """ragas' prompt for verdicts on claims."""
     value = _supplied(JUDGE, request)
@@ -66,9 +57,6 @@ def judge_claims(truth: Truth, request: Request) -> str | None:
         for follows in [_follows(truth, claim, str(value["context"]))]
     ]
     return json.dumps({"statements": judged}, ensure_ascii=False)
-
-
-GROUNDING = (take_answer_apart, take_text_apart, judge_claims)
 
 
 def _supplied(instruction: str, request: Request) -> Mapping[str, Any] | None:
@@ -93,7 +81,7 @@ def _apart(text: str) -> list[str]:
 def _follows(truth: Truth, claim: str, context: str) -> bool:
     stated = _STATED.fullmatch(claim)
     if stated:
-        question = truth.questions.get(" ".join(stated["question"].split()))
+        question = truth.question(stated["question"])
         accepted = question is not None and normalize(stated["answer"]) in map(normalize, question.golds)
         return question is not None and accepted and truth.proven_by(question, _stretches(context))
     if _is_prose(claim):

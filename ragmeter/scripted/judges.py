@@ -7,91 +7,64 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
 from functools import lru_cache
-from typing import Any, Protocol
 
 from benchmarks.schema import Question
 from benchmarks.styles.rules import RULES
-from benchmarks.worlds.world import World
-from judges.llm.ask import EMPTY
+from judges.llm.fences import EMPTY
 from judges.llm.match import MatchConfig
 from judges.llm.pairwise import OPEN_CRITERIA, OpenPairwiseConfig, PairwiseConfig
 from judges.llm.rules import RuleMatchConfig, answer_support, compared, match_verdicts
 from judges.llm.style import ALTERED, FORMAL, INFORMAL, KEPT, LOST, ContentConfig, StyleConfig
 from methods.api import Prediction
-from ragmeter.scripted.prompt_patterns import Request, filled
+from ragmeter.scripted.prompt_patterns import Shown, Truth, answers
 
 _NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
 
 
-class Knows(Protocol):
-    """What of the scripted LLM judging takes."""
-
-    @property
-    def questions(self) -> Mapping[str, Question]: ...
-
-    @property
-    def worlds(self) -> Mapping[int, World]: ...
-
-
-def judge_match(truth: Knows, request: Request) -> str | None:
+@answers(MatchConfig.template)
+def judge_match(truth: Truth, shown: Shown) -> str:
     """The prompt of the match judge."""
-    result = filled(MatchConfig.template.load(), request)
-    if result is None:
-        return None
-    question = _question(truth, result["question"], result["gold"])
-    (verdict,) = match_verdicts([question], [_answer(result["answer"])], RuleMatchConfig.model_validate({}))
+    question = _question(truth, shown["question"], shown["gold"])
+    (verdict,) = match_verdicts([question], [_answer(shown["answer"])], RuleMatchConfig.model_validate({}))
     return verdict or "Mismatch"
 
 
-def judge_pair(truth: Knows, request: Request) -> str | None:
+@answers(PairwiseConfig.template)
+def judge_pair(truth: Truth, shown: Shown) -> str:
     """The prompt of the pairwise judge."""
-    result = filled(PairwiseConfig.template.load(), request)
-    if result is None:
-        return None
-    question = _question(truth, result["question"], result["reference"])
-    first, second = _answer(result["answer_1"]), _answer(result["answer_2"])
+    question = _question(truth, shown["question"], shown["reference"])
+    first, second = _answer(shown["answer_1"]), _answer(shown["answer_2"])
     support = answer_support([question] * 2, [first, second])
     verdicts = compared(question, first, second, float(support[0]), float(support[1]))
     return json.dumps({"reasoning": f"The answer is {question.golds[0]}.", **verdicts})
 
 
-def judge_open_pair(truth: Knows, request: Request) -> str | None:
+@answers(OpenPairwiseConfig.template)
+def judge_open_pair(truth: Truth, shown: Shown) -> str:
     """The prompt of the judge without a reference: whatever names more of the world wins, then the longer one, then the first."""
-    result = filled(OpenPairwiseConfig.template.load(), request)
-    if result is None:
-        return None
-    first, second = ((len(_facts(truth, text)), len(text)) for text in (result["answer_1"], result["answer_2"]))
+    first, second = ((len(_facts(truth, text)), len(text)) for text in (shown["answer_1"], shown["answer_2"]))
     winner = "Answer 1" if first >= second else "Answer 2"
     return json.dumps({"reasoning": f"{winner} names more.", **dict.fromkeys(OPEN_CRITERIA, winner)})
 
 
-def judge_style(truth: Knows, request: Request) -> str | None:
+@answers(StyleConfig.template)
+def judge_style(truth: Truth, shown: Shown) -> str:
     """The prompt of the style classifier: a text is informal if it holds what rewriting rules put in."""
-    result = filled(StyleConfig.template.load(), request)
-    if result is None:
-        return None
-    return INFORMAL if _style_phrases().search(result["text"]) else FORMAL
+    return INFORMAL if _style_phrases().search(shown["text"]) else FORMAL
 
 
-def judge_content(truth: Knows, request: Request) -> str | None:
+@answers(ContentConfig.template)
+def judge_content(truth: Truth, shown: Shown) -> str:
     """The prompt of the content validation: names of the world and numbers are the facts."""
-    result = filled(ContentConfig.template.load(), request)
-    if result is None:
-        return None
-    source, rewritten = (_facts(truth, result[name]) for name in ("source", "rewritten"))
+    source, rewritten = (_facts(truth, shown[name]) for name in ("source", "rewritten"))
     if rewritten - source:
         return ALTERED
     return LOST if source - rewritten else KEPT
 
 
-JUDGING: tuple[Callable[[Any, Request], str | None], ...] = (judge_match, judge_pair, judge_open_pair, judge_style, judge_content)
-
-
-def _question(truth: Knows, text: str, gold: str) -> Question:
-    known = truth.questions.get(" ".join(text.split()))
-    return known or Question("", text, tuple(gold.split(" | ")))
+def _question(truth: Truth, text: str, gold: str) -> Question:
+    return truth.question(text) or Question("", text, tuple(gold.split(" | ")))
 
 
 def _answer(text: str) -> Prediction:
@@ -110,6 +83,6 @@ def _style_phrases() -> re.Pattern[str]:
     return re.compile("|".join(rf"(?<!\w){re.escape(p)}(?!\w)" for p in sorted(phrases, key=len, reverse=True)))
 
 
-def _facts(truth: Knows, text: str) -> set[str]:
+def _facts(truth: Truth, text: str) -> set[str]:
     names = {entity.name for world in truth.worlds.values() for entity in world.entities if entity.name in text}
     return names | set(_NUMBER.findall(text))

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NamedTuple, Protocol
-from weakref import WeakKeyDictionary
+from collections.abc import Iterator, Mapping
+from functools import partial
+from typing import NamedTuple
 
 from benchmarks.schema import Question
 from benchmarks.worlds.text import NO_FACT, Rendering, Text, articles, document, statements
@@ -18,19 +18,9 @@ from benchmarks.worlds.world import Fact, World
 from methods.graphs.augmented_queries import QueryRequest, TemplateQueries
 from methods.graphs.extraction import PROMPTS
 from methods.graphs.knowledge_graph import EntityRecord, Node, RelationRecord, render
-from ragmeter.scripted.prompt_patterns import Request, filled
+from ragmeter.scripted.prompt_patterns import Shown, Truth, answers
 
 STRENGTH = 8.0
-
-
-class Knows(Protocol):
-    """What of the scripted LLM is needed here."""
-
-    @property
-    def worlds(self) -> Mapping[int, World]: ...
-
-    @property
-    def rendering(self) -> Rendering: ...
 
 
 class _Place(NamedTuple):
@@ -71,53 +61,38 @@ class Shelf:
         return tight
 
 
-def extract(truth: Knows, request: Request) -> str | None:
-    """The prompt of the extraction: the facts of a chunk as records."""
-    result = filled(PROMPTS["extraction"].load(), request)
-    if result is None:
-        return None
+def records(truth: Truth, shown: Shown, keywords: bool) -> str:
+    """The facts of a chunk as records, with what they are about as keywords."""
     entities: list[EntityRecord] = []
     relations: list[RelationRecord] = []
-    for fact in shelf_of(truth).facts(result["text"]):
+    for fact in truth.shelf.facts(shown["text"]):
         sentence = statements(fact)[0]
         entities += [EntityRecord(fact.head.name, fact.head.kind, sentence), EntityRecord(fact.text, fact.relation.tail, sentence)]
-        relations.append(RelationRecord(fact.head.name, fact.text, sentence, STRENGTH))
+        about = [fact.relation.id.replace("_", " ")] if keywords else []
+        relations.append(RelationRecord(fact.head.name, fact.text, sentence, STRENGTH, *about))
     return render(dict.fromkeys(entities), relations)
 
 
-def name_entities(truth: Knows, request: Request) -> str | None:
+answers(PROMPTS["extraction"])(partial(records, keywords=False))
+answers(PROMPTS["extraction_keywords"])(partial(records, keywords=True))
+
+
+@answers(PROMPTS["names"])
+def name_entities(truth: Truth, shown: Shown) -> str:
     """The prompt for names in a text: the entities of a world that it names, or the text itself."""
-    result = filled(PROMPTS["names"].load(), request)
-    if result is None:
-        return None
-    text = result["text"]
+    text = shown["text"]
     names = [entity.name for world in truth.worlds.values() for entity in world.entities if entity.name in text]
     return json.dumps({"names": names or [text.strip()]}, ensure_ascii=False)
 
 
-def write_queries(truth: Knows, request: Request) -> str | None:
+@answers(PROMPTS["queries"])
+def write_queries(truth: Truth, shown: Shown) -> str:
     """The prompt of augmented queries: what the template generator makes of the same entities."""
-    result = filled(PROMPTS["queries"].load(), request)
-    if result is None:
-        return None
-    value = json.loads(result["given"])
+    value = json.loads(shown["given"])
     question = Question("", value["question"], (value["answer"],) if value["answer"] else ())
     nodes = tuple(Node(item["name"], item["type"], tuple(item["descriptions"])) for item in value["entities"])
-    made = TemplateQueries(int(result["most"])).generate([QueryRequest(question, nodes)])[0]
+    made = TemplateQueries(int(shown["most"])).generate([QueryRequest(question, nodes)])[0]
     return json.dumps({"queries": list(made.queries)}, ensure_ascii=False)
-
-
-KNOWLEDGE: tuple[Callable[[Any, Request], str | None], ...] = (extract, name_entities, write_queries)
-
-
-_SHELVES: WeakKeyDictionary[Any, Shelf] = WeakKeyDictionary()
-
-
-def shelf_of(truth: Knows) -> Shelf:
-    """The texts of its worlds; made once."""
-    if truth not in _SHELVES:
-        _SHELVES[truth] = Shelf(truth.worlds, truth.rendering)
-    return _SHELVES[truth]
 
 
 def _squeezed(world: World, texts: tuple[Text, ...]) -> tuple[str, list[_Place]]:

@@ -8,33 +8,26 @@ It goes on from what it said before: one wrong answer makes the rest wrong.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
-from weakref import WeakKeyDictionary
+from functools import lru_cache
 
 from benchmarks.core.random import Draws
 from benchmarks.schema import Question
 from benchmarks.text import normalize
 from methods.gpr.questions import MASK, MaskedTriple, WorldsQuestions
-from methods.prompts import Shipped
-from ragmeter.scripted.prompt_patterns import Request, filled
+from methods.prompts import shipped
+from ragmeter.scripted.prompt_patterns import UNKNOWN, Request, Shown, Truth, answers, filled, flat, handler, numbered_passages, steps_of
 
+PROMPTS = shipped(
+    "methods.baselines.end_to_end",
+    *("genground_deduce", "genground_ground", "self_ask", "self_rag_need", "self_rag_segment", "iter_retgen", "ircot"),
+    *("search_r1", "r1_searcher"),
+)
 KNOWN = 0.4
 """Share of the hops whose answer it knows by heart."""
-UNKNOWN = "unknown"
 _STEP = re.compile(r"^Question \d+: (.*)\nAnswer \d+: (.*)$", re.MULTILINE)
 _FOLLOW = re.compile(r"^Follow up: (.*)\nIntermediate answer:[ ]?(.*)$", re.MULTILINE)
-
-
-class Knows(Protocol):
-    """What of the scripted LLM is needed here."""
-
-    @property
-    def questions(self) -> Mapping[str, Question]: ...
-
-    def answer_to(self, text: str) -> str | None: ...
-    def proven_by(self, question: Question, passages: Sequence[str]) -> bool: ...
 
 
 @dataclass(frozen=True)
@@ -46,15 +39,12 @@ class Hop:
     proof: Question
 
 
-def hops_of(truth: Knows, question: Question) -> list[Hop]:
+def hops_of(truth: Truth, question: Question) -> list[Hop]:
     """The chain of a question; steps are written with the answers of those before."""
-    steps = question.metadata.get("steps", ())
+    steps = steps_of(question)
     if steps and question.answerable:
-        hops: list[Hop] = []
-        for step, triple in zip(steps, question.triples, strict=True):
-            text = re.sub(r"#(\d+)", lambda match: hops[int(match[1]) - 1].answer, step["question"])
-            hops.append(Hop(text, step["answer"], replace(question, triples=(triple,))))
-        return hops
+        proofs = [replace(question, triples=(triple,)) for triple in question.triples]
+        return [Hop(text, answer, proof) for (text, answer), proof in zip(steps, proofs, strict=True)]
     if question.answer_set or not question.answerable:
         return [Hop(question.text, truth.answer_to(question.text) or UNKNOWN, question)]
     masked = [MaskedTriple((head, relation, MASK), "tail") for head, relation, _ in question.triples]
@@ -62,34 +52,30 @@ def hops_of(truth: Knows, question: Question) -> list[Hop]:
     return [Hop(text, triple[2], replace(question, triples=(triple,))) for text, triple in zip(texts, question.triples, strict=True)]
 
 
-_HOPS: WeakKeyDictionary[Any, dict[str, Hop]] = WeakKeyDictionary()
-
-
-def known_hops(truth: Knows) -> dict[str, Hop]:
+@lru_cache(maxsize=4)
+def known_hops(truth: Truth) -> dict[str, Hop]:
     """All hops by their text."""
-    if truth not in _HOPS:
-        _HOPS[truth] = {_flat(hop.text): hop for question in truth.questions.values() for hop in hops_of(truth, question)}
-    return _HOPS[truth]
+    return {flat(hop.text): hop for question in truth.questions.values() for hop in hops_of(truth, question)}
 
 
-def recalled(truth: Knows, text: str) -> str:
+def recalled(truth: Truth, text: str) -> str:
     """What it believes to be the answer of a hop, right or wrong, always the same."""
-    hop, draws = known_hops(truth).get(_flat(text)), Draws("by heart", text)
+    hop, draws = known_hops(truth).get(flat(text)), Draws("by heart", text)
     if hop is not None and draws.chance(KNOWN):
         return hop.answer
     others = sorted({other.answer for other in known_hops(truth).values() if hop is None or other.answer != hop.answer})
     return draws.pick(others)
 
 
-def said_of(truth: Knows, text: str, passages: Sequence[str]) -> str | None:
+def said_of(truth: Truth, text: str, passages: Sequence[str]) -> str | None:
     """What passages say of a hop; None where they do not prove its answer."""
-    hop = known_hops(truth).get(_flat(text))
+    hop = known_hops(truth).get(flat(text))
     return hop.answer if hop is not None and truth.proven_by(hop.proof, passages) else None
 
 
-def next_of(truth: Knows, text: str, steps: Sequence[tuple[str, str]]) -> tuple[str, str]:
+def next_of(truth: Truth, text: str, steps: Sequence[tuple[str, str]]) -> tuple[str, str]:
     """The next simple question behind some answered ones, and what it concludes: one of them is ""."""
-    question = truth.questions.get(_flat(text))
+    question = truth.question(text)
     if question is None:
         return "", UNKNOWN
     hops = hops_of(truth, question)
@@ -102,56 +88,46 @@ def next_of(truth: Knows, text: str, steps: Sequence[tuple[str, str]]) -> tuple[
     return "", (truth.answer_to(text) or UNKNOWN) if right else steps[-1][1]
 
 
-# -- The prompts --
-
-
-def deduce(truth: Knows, request: Request) -> str | None:
+@answers(PROMPTS["genground_deduce"])
+def deduce(truth: Truth, shown: Shown) -> str:
     """GenGround's next question with an answer from memory, or the end."""
-    shown = _shown("genground_deduce", request)
-    if shown is None:
-        return None
     question, final = next_of(truth, shown["question"], _STEP.findall(shown["steps"]))
     if final:
         return f"<finish>{final}</finish>"
     return f"<question>{question}</question>\n<answer>{recalled(truth, question)}</answer>"
 
 
-def ground(truth: Knows, request: Request) -> str | None:
+@answers(PROMPTS["genground_ground"])
+def ground(truth: Truth, shown: Shown) -> str:
     """GenGround's revision."""
-    shown = _shown("genground_ground", request)
-    if shown is None:
-        return None
-    passages = _passages(shown["passages"])
+    passages = numbered_passages(shown["passages"])
     proven = said_of(truth, shown["question"], passages)
     return f"<ref>{passages[0]}</ref>\n<revise>{proven}</revise>" if proven else "<ref>Empty</ref>\n<revise>Empty</revise>"
 
 
-def follow_up(truth: Knows, request: Request) -> str | None:
+@answers(PROMPTS["self_ask"])
+def follow_up(truth: Truth, shown: Shown) -> str:
     """The next lines of a transcript of Self-Ask."""
-    shown = _shown("self_ask", request)
-    if shown is None:
-        return None
     steps, lines = _FOLLOW.findall(shown["transcript"]), []
     if steps and not steps[-1][1]:
         text = steps[-1][0]
-        answer = said_of(truth, text, _passages(shown["passages"])) or recalled(truth, text)
+        answer = said_of(truth, text, numbered_passages(shown["passages"])) or recalled(truth, text)
         steps[-1] = (text, answer)
         lines.append(f"Intermediate answer: {answer}")
     question, final = next_of(truth, shown["question"], steps)
     return "\n".join([*lines, f"So the final answer is: {final}" if final else f"Follow up: {question}"])
 
 
-def need(truth: Knows, request: Request) -> str | None:
+@answers(PROMPTS["self_rag_need"])
+def need(truth: Truth, shown: Shown) -> str:
     """Self-RAG's question whether to look up: it does."""
-    return "yes" if _shown("self_rag_need", request) else None
+    return "yes"
 
 
-def read_segment(truth: Knows, request: Request) -> str | None:
+@answers(PROMPTS["self_rag_segment"])
+def read_segment(truth: Truth, shown: Shown) -> str:
     """Self-RAG's lines on a passage."""
-    shown = _shown("self_rag_segment", request)
-    if shown is None:
-        return None
-    question, passages = truth.questions.get(_flat(shown["question"])), _passages(shown["passages"])
+    question, passages = truth.question(shown["question"]), numbered_passages(shown["passages"])
     facts = [replace(question, triples=(triple,)) for triple in question.triples] if question else []
     relevant = any(truth.proven_by(fact, passages) for fact in facts)
     proven = question is not None and truth.proven_by(question, passages)
@@ -160,22 +136,18 @@ def read_segment(truth: Knows, request: Request) -> str | None:
     return f"Relevant: {'yes' if relevant else 'no'}\nAnswer: {answer}\nSupported: {support}\nUseful: {useful}"
 
 
-def reason(truth: Knows, request: Request) -> str | None:
+@answers(PROMPTS["iter_retgen"])
+def reason(truth: Truth, shown: Shown) -> str:
     """Iter-RetGen's reasoning: what the passages prove, hop by hop, and the answer where they prove all."""
-    shown = _shown("iter_retgen", request)
-    if shown is None:
-        return None
-    steps, open_one = _proven(truth, shown["question"], _passages(shown["passages"]))
+    steps, open_one = _proven(truth, shown["question"], numbered_passages(shown["passages"]))
     _, final = next_of(truth, shown["question"], steps) if not open_one else ("", UNKNOWN)
     return " ".join([*(f"{text.rstrip('?')}: {answer}." for text, answer in steps), open_one, f"\nSo the answer is: {final}"]).strip()
 
 
-def next_sentence(truth: Knows, request: Request) -> str | None:
+@answers(PROMPTS["ircot"])
+def next_sentence(truth: Truth, shown: Shown) -> str:
     """IRCoT's next sentence: what the passages prove next, or what has to be found out."""
-    shown = _shown("ircot", request)
-    if shown is None:
-        return None
-    steps, open_one = _proven(truth, shown["question"], _passages(shown["passages"]))
+    steps, open_one = _proven(truth, shown["question"], numbered_passages(shown["passages"]))
     stated = [f"{text.rstrip('?')}: {answer}." for text, answer in steps]
     fresh = next((sentence for sentence in stated if sentence not in shown["chain"]), "")
     if fresh or open_one:
@@ -183,11 +155,12 @@ def next_sentence(truth: Knows, request: Request) -> str | None:
     return f"So the answer is: {next_of(truth, shown['question'], steps)[1]}"
 
 
-def think(truth: Knows, request: Request) -> str | None:
+@handler
+def think(truth: Truth, request: Request) -> str | None:
     """The next turn of Search-R1 and R1-Searcher."""
     for name, opening, closing in (("search_r1", "<search>", "</search>"), ("r1_searcher", "<|begin_of_query|>", "<|end_of_query|>")):
         first = Request(request.messages[:1])
-        if request.messages and (shown := _shown(name, first)):
+        if request.messages and (shown := filled(PROMPTS[name], first)):
             turns = request.messages[1]["content"] if len(request.messages) > 1 else ""
             passages = re.split(r"\n(?=Doc \d+\(Title: )|<\|?/?(?:information|begin_of_documents|end_of_documents)\|?>", turns)
             steps, open_one = _proven(truth, shown["question"], passages)
@@ -197,27 +170,12 @@ def think(truth: Knows, request: Request) -> str | None:
     return None
 
 
-PROGRAMS: tuple[Callable[[Any, Request], str | None], ...] = (deduce, ground, follow_up, need, read_segment, reason, next_sentence, think)
-
-
-def _proven(truth: Knows, text: str, passages: Sequence[str]) -> tuple[list[tuple[str, str]], str]:
+def _proven(truth: Truth, text: str, passages: Sequence[str]) -> tuple[list[tuple[str, str]], str]:
     """The hops that passages prove, in order, and the text of the first that they do not ("" for none)."""
-    question = truth.questions.get(_flat(text))
+    question = truth.question(text)
     steps: list[tuple[str, str]] = []
     for hop in hops_of(truth, question) if question else []:
         if said_of(truth, hop.text, passages) is None:
             return steps, hop.text
         steps.append((hop.text, hop.answer))
     return steps, ""
-
-
-def _passages(text: str) -> list[str]:
-    return re.split(r"\n\n(?=\[\d+\] )", text)
-
-
-def _flat(text: str) -> str:
-    return " ".join(text.split())
-
-
-def _shown(name: str, request: Request) -> dict[str, str] | None:
-    return filled(Shipped("methods.baselines.end_to_end", name).load(), request)

@@ -1,14 +1,24 @@
-"""Recognizing a prompt: from a template to what it was filled with."""
+"""Handlers of the scripted LLM: how a prompt is recognized by its template, and what all handlers may know."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from string import Template
+from typing import Any, Protocol
 
+from benchmarks.registry import Benchmark
+from benchmarks.schema import Question
+from benchmarks.worlds.world import World
 from methods.models.endpoint import Messages
-from methods.prompts import Prompt
+from methods.prompts import Prompt, Shipped
+
+UNKNOWN = "unknown"
+"""The reply if the answer is not known."""
+Shown = Mapping[str, str]
+"""What a prompt was filled with, by placeholder."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +33,54 @@ class Request:
         return self.messages[-1]["content"] if self.messages else ""
 
 
-@lru_cache(maxsize=64)
+class Truth(Protocol):
+    """What handlers know: see `WorldTruth`."""
+
+    @property
+    def benchmarks(self) -> tuple[Benchmark, ...]: ...
+    @property
+    def questions(self) -> Mapping[str, Question]: ...
+    @property
+    def worlds(self) -> Mapping[int, World]: ...
+    @property
+    def names_by_head(self) -> list[tuple[list[str], list[list[str]]]]: ...
+    @property
+    def shelf(self) -> Any: ...
+
+    def __hash__(self) -> int: ...
+    def question(self, text: str) -> Question | None: ...
+    def answer_to(self, text: str) -> str | None: ...
+    def proven_by(self, question: Question, passages: Sequence[str]) -> bool: ...
+
+
+Handler = Callable[[Any, Request], str | None]
+HANDLERS: list[Handler] = []
+"""All handlers, in the order in which they are asked."""
+
+
+def handler(reply: Handler) -> Handler:
+    """Register a handler: a function of what is known and a request, which returns None if the prompt is not its own."""
+    HANDLERS.append(reply)
+    return reply
+
+
+def answers(*templates: Shipped | Prompt) -> Callable[[Callable[[Any, Shown], str]], Callable[[Any, Shown], str]]:
+    """Register a function as the reply to the prompts of some templates, from what is known and what they were filled with."""
+
+    def register(reply: Callable[[Any, Shown], str]) -> Callable[[Any, Shown], str]:
+        for template in templates:
+
+            def handle(truth: Any, request: Request, template: Shipped | Prompt = template) -> str | None:
+                shown = filled(template, request)
+                return None if shown is None else reply(truth, shown)
+
+            handler(handle)
+        return reply
+
+    return register
+
+
+@lru_cache(maxsize=128)
 def template_pattern(template: str) -> re.Pattern[str]:
     """The pattern of texts that a template (`string.Template`) was filled to; placeholders become named groups.
 
@@ -45,10 +102,35 @@ def template_pattern(template: str) -> re.Pattern[str]:
     return re.compile("".join(parts), re.DOTALL)
 
 
-def filled(prompt: Prompt, request: Request) -> dict[str, str] | None:
-    """What a prompt was filled with; None where the request is not made of it."""
+def filled(template: Shipped | Prompt, request: Request) -> dict[str, str] | None:
+    """What a prompt was filled with; None if the request is not made of it."""
+    prompt = template.load() if isinstance(template, Shipped) else template
     system = next((m["content"] for m in request.messages if m["role"] == "system"), "")
     if prompt.system and not template_pattern(prompt.system).fullmatch(system):
         return None
     match = template_pattern(prompt.user).fullmatch(request.prompt)
     return match.groupdict() if match else None
+
+
+def flat(text: str) -> str:
+    """Return a text in one line."""
+    return " ".join(text.split())
+
+
+def names_any(text: str, names: Sequence[str]) -> bool:
+    """Return whether a text in lower case holds one of some names as a word."""
+    return any(re.search(rf"(?<!\w){re.escape(name.casefold())}(?!\w)", text) for name in names)
+
+
+def steps_of(question: Question) -> list[tuple[str, str]]:
+    """Return the steps of a question with their answers; `#n` in a step is replaced by the answer of step n."""
+    steps: list[tuple[str, str]] = []
+    for step in question.metadata.get("steps", ()):
+        text = re.sub(r"#(\d+)", lambda match: steps[int(match[1]) - 1][1], step["question"])
+        steps.append((text, step["answer"]))
+    return steps
+
+
+def numbered_passages(text: str) -> list[str]:
+    """Return the passages that a prompt shows as a numbered list."""
+    return re.split(r"\n\n(?=\[\d+\] )", text)

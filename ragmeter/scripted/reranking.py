@@ -2,33 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Protocol
 
 from benchmarks.registry import Benchmark
 from benchmarks.schema import Question
 from methods.baselines.rerank.prompts import PROMPTS
 from methods.baselines.rerank.replies import LABELS
 from methods.prompts import Prompt
-from ragmeter.scripted.prompt_patterns import Request, template_pattern
-
-
-class Knows(Protocol):
-    """What of the scripted LLM is needed here."""
-
-    benchmarks: tuple[Benchmark, ...]
-
-    @property
-    def questions(self) -> Mapping[str, Question]: ...
-
-    def proven_by(self, question: Question, passages: Sequence[str]) -> bool: ...
-
+from ragmeter.scripted.prompt_patterns import Request, Shown, Truth, answers, flat, handler, template_pattern
 
 NUMBERS = tuple(str(number) for number in range(1, 101))
 
 
-def order_window(truth: Knows, request: Request) -> str | None:
+@handler
+def order_window(truth: Truth, request: Request) -> str | None:
     """The prompts of systems that order a window; those that reason first do so in a word."""
     for name in ("rankgpt", "rankzephyr", "reasonrank", "dro"):
         ranked = _ranked(truth, name, request, NUMBERS)
@@ -38,13 +26,15 @@ def order_window(truth: Knows, request: Request) -> str | None:
     return None
 
 
-def choose_passage(truth: Knows, request: Request) -> str | None:
+@handler
+def choose_passage(truth: Truth, request: Request) -> str | None:
     """Setwise's prompt."""
     ranked = _ranked(truth, "setwise", request, LABELS)
     return None if ranked is None else f"Passage {LABELS[ranked[0]]}"
 
 
-def choose_document(truth: Knows, request: Request) -> str | None:
+@handler
+def choose_document(truth: Truth, request: Request) -> str | None:
     """The prompts of Rank-R1 and of its twin without reasoning."""
     for name, thought in (("rank_r1", "<think>The one with a fact.</think> "), ("rank_r1_direct", "")):
         ranked = _ranked(truth, name, request, NUMBERS)
@@ -53,23 +43,17 @@ def choose_document(truth: Knows, request: Request) -> str | None:
     return None
 
 
-def keep_passage(truth: Knows, request: Request) -> str | None:
+@answers(PROMPTS["ddr_refiner"])
+def keep_passage(truth: Truth, shown: Shown) -> str:
     """The prompt of DDR's refinement: YES to a passage with a fact of the proof."""
-    (part,) = PROMPTS["ddr_refiner"].load().parts
-    match = template_pattern(part.text.strip()).fullmatch(request.prompt)
-    if match is None:
-        return None
-    question = truth.questions.get(match["query"])
+    question = truth.question(shown["query"])
     facts = [replace(question, triples=(triple,)) for triple in question.triples] if question else []
-    return "YES" if any(truth.proven_by(fact, [match["passage"]]) for fact in facts) else "NO"
+    return "YES" if any(truth.proven_by(fact, [shown["passage"]]) for fact in facts) else "NO"
 
 
-RERANKING: tuple[Callable[[Any, Request], str | None], ...] = (order_window, choose_passage, choose_document, keep_passage)
-
-
-def _ranked(truth: Knows, name: str, request: Request, labels: Sequence[str]) -> list[int] | None:
+def _ranked(truth: Truth, name: str, request: Request, labels: Sequence[str]) -> list[int] | None:
     """Places of the passages that a prompt shows, those with a fact first; None where the request is not made of it."""
-    result = shown(PROMPTS[name].load(), request, labels)
+    result = conversation(PROMPTS[name].load(), request, labels)
     if result is None:
         return None
     query, passages = result
@@ -88,10 +72,10 @@ def _ranked(truth: Knows, name: str, request: Request, labels: Sequence[str]) ->
 def _texts(benchmark: Benchmark, question: Question) -> list[str]:
     """The texts of a question's evidence, white space collapsed."""
     ids = [identifier for identifier in question.evidence if identifier in benchmark.corpus]
-    return [" ".join(passage.full_text.split()) for passage in benchmark.corpus.get(ids)]
+    return [flat(passage.full_text) for passage in benchmark.corpus.get(ids)]
 
 
-def shown(prompt: Prompt, request: Request, labels: Sequence[str]) -> tuple[str, list[str]] | None:
+def conversation(prompt: Prompt, request: Request, labels: Sequence[str]) -> tuple[str, list[str]] | None:
     """Query and passages of a conversation that was made of a prompt."""
     messages = request.messages
     opening = next(part for part in prompt.parts if "$count" in part.text)

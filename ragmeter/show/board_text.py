@@ -33,7 +33,6 @@ from results.statistics.tested import FEWEST_CLUSTERS
 from results.store.queries import Cost
 from results.store.reuse import reuse_line
 from results.store.store import INCOMPLETE
-from results.store.variants import style_of_name
 
 _NAMED = 2
 """So many methods of which the same must be known are named; more are counted."""
@@ -313,10 +312,3 @@ def shown_share(estimate: Estimate) -> str:
 def _spread(rate: WinRate) -> str:
     spread = rate.repetitions.with_ties_sd
     return "–" if math.isnan(spread) else f"{100 * spread:.1f}"
-
-
-def in_words(dataset: str) -> str:
-    """A dataset without its options, which tables above give; of one in some style, which."""
-    how = style_of_name(dataset)
-    base = how.base.partition("(")[0]
-    return base if how.base == dataset else f"{base}, {how.name}"

@@ -134,7 +134,8 @@ def print_table(
     for group in _groups(widths if _across(widths) <= console.width else folded, keys, console.width):
         needed = _across([widths[position] for position in group])
         table = Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0), header_style="bold", show_header=any(head.plain for head in heads))
-        table.width = needed if whole else min(needed, console.width)
+        # A number is never cut: if even one column does not fit beside the keys, the terminal wraps the line.
+        table.width = needed if whole else min(needed, max(console.width, _across([folded[position] for position in group]) if keys else 0))
         for position in group:
             number = keys <= position
             justify: Literal["left", "right"] = "right" if numbers and number else "left"

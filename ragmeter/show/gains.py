@@ -15,11 +15,11 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from methods.models.weights import POCKET, SHIPPED
-from ragmeter.show.board_text import in_words
 from results.boards.board import Board, Cell, base_name, boards, is_called
 from results.boards.tables import labels, mark, plus_minus
 from results.statistics.difference import CLAIM_CLUSTERS, ONE_CHECKPOINT
 from results.statistics.tested import FEWEST_CLUSTERS
+from results.store.variants import without_options
 
 if TYPE_CHECKING:
     from ragmeter.experiment import Experiment, MethodPlan
@@ -94,7 +94,7 @@ class Gain:
     @property
     def asked(self) -> str:
         """The dataset, and of how many questions."""
-        return f"{in_words(self.board.dataset)}, {self.board.sampled.in_words(self.board.questions)}"
+        return f"{without_options(self.board.dataset)}, {self.board.sampled.in_words(self.board.questions)}"
 
     @property
     def significant(self) -> bool:

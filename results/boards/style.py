@@ -30,8 +30,6 @@ from results.store.queries import Columns, RunRow
 from results.store.store import Store
 from results.store.variants import StyledRun
 
-# -- Runs of an experiment by the style of their benchmark's passages, and what survived the rewriting --
-
 
 @dataclass(frozen=True, slots=True)
 class Side:
@@ -66,10 +64,8 @@ def sides(runs: Sequence[RunRow]) -> dict[str, list[Side]]:
 def survivals(store: Store, fingerprint: str) -> dict[str, Survival] | None:
     """By question id what the rewriting left of the answer; None where the store does not know."""
     with store.database.reading() as connection:
-        rows = connection.execute(
-            "SELECT question, record, evidence FROM questions WHERE dataset_fingerprint = ?", [fingerprint]
-        ).fetchall()
-    met = {question: survival(json.loads(record).get(STYLED) or {}, bool(evidence)) for question, record, evidence in rows if record}
+        rows = connection.execute("SELECT question, record FROM questions WHERE dataset_fingerprint = ?", [fingerprint]).fetchall()
+    met = {question: survival(json.loads(record).get(STYLED) or {}) for question, record in rows if record}
     known = {question: item for question, item in met.items() if item is not None}
     return known if known and len(known) == len(met) else None
 
@@ -80,7 +76,7 @@ def aligned(ids: Sequence[str], values: NDArray[np.float64], wanted: Sequence[st
     return np.array([values[positions[item]] if item in positions else np.nan for item in wanted], dtype=np.float64)
 
 
-# -- Curves: a method's value by the share of formal candidates, or by how many it hands to its reader --
+# Curves: a method's value by the share of formal candidates, or by how many it hands to its reader.
 # SARK's figure 5 is the first, its figure 4 the second.
 
 
@@ -503,9 +499,6 @@ class _Scored:
             relative = gap / before if before else float("nan")
             gaps.append(Gap(side.styled, value, robust.gaps[name], relative, known[name] is not None, share))
         return MethodGaps(run.method, run.kind, result[0], tuple(gaps))
-
-
-# -- How far rerankers are moved by style --
 
 
 MEASURES = ("tau", "shift", "relative_shift", "signed_shift")

@@ -466,7 +466,7 @@ def _system(name: str, key: str, runs: Mapping[str, RunRow], cards: Cards, known
 
 
 def _counted(runs: Sequence[RunRow]) -> list[Mapping[str, Any]]:
-    """What was known of the models of runs made here; runs of before it was written down have nothing."""
+    """Return what provenance says about the models of runs made here."""
     return [models for run in runs if isinstance(models := run.provenance.get("models"), Mapping)]
 
 

@@ -87,7 +87,7 @@ def _json_lines(source: BinaryIO, findings: Findings, limits: Limits, *, skip: b
             read += 1
             yield line.number, value
     if not read and not findings.errors:
-        findings.add("no_rows", "no line of the file can be read", try_this="one JSON object per line")
+        findings.add("no_rows", "no line of the file can be read", line=1, try_this="one JSON object per line")
 
 
 class _Facts:
@@ -160,7 +160,10 @@ class _Facts:
         if passage is None:
             where = "corpus" if question.candidates is None else "question"
             findings.lenient("unknown_title", f"a title is that of no passage of the {where} and counts as wrong", detail, line=line)
-        elif passage.sentences and not 0 <= number < len(passage.sentences):
+        elif passage.title != fact[0]:
+            what = "a title is written in other capitals than in the data, which the script does not mind"
+            findings.lenient("title_case", what, detail, line=line)
+        if passage is not None and passage.sentences and not 0 <= number < len(passage.sentences):
             findings.lenient("no_sentence", "a supporting fact names a sentence past the end of its passage", detail, line=line)
         return [name, number]
 
@@ -330,9 +333,11 @@ def musique(benchmark: Benchmark) -> RowReader:
             if place <= len(benchmark.questions) and benchmark.questions[place - 1] is not question:
                 what = "lines are not in the order of the data file; the official script refuses such a file"
                 findings.lenient("other_order", what, f"question {shown(question.id)}", line=line)
-            said = field_of(value, "predicted_support_idxs", object, "a list of paragraph numbers")
+            support = field_of(value, "predicted_support_idxs", object, "a list of paragraph numbers")
             answer = field_of(value, "predicted_answer", str if question.answerable else object, "a text")
-            notes: dict[str, Any] = {SUPPORT: _paragraphs(question, said, line, findings)} if question.answerable or findings.strict else {}
+            notes: dict[str, Any] = (
+                {SUPPORT: _paragraphs(question, support, line, findings)} if question.answerable or findings.strict else {}
+            )
             if flagged or "predicted_answerable" in value:
                 flag = field_of(value, "predicted_answerable", bool if findings.strict else object, "true or false")
                 if flag in (True, False):

@@ -319,9 +319,6 @@ def _separate(connection: duckdb.DuckDBPyConnection, source: dict[str, str]) -> 
             source[table] = f"(SELECT * REPLACE ({ids}) FROM {rows} t)"
 
 
-# -- Keeping a store small: what may go, letting it go, and giving the room back to the disk --
-
-
 @dataclass(frozen=True, slots=True)
 class Pruned:
     """What went: runs, data sets that no run is about any more, passages that nothing names, and bytes of artifacts.
@@ -407,7 +404,7 @@ def prune(store: Store, runs: Sequence[str], *, artifacts: bool = False) -> Prun
 
 
 def vacuum(database: Database) -> tuple[int, int]:
-    """Write the store's file anew without the room that deleted rows left; readers are not disturbed.
+    """Rewrite the store's file without the room that deleted rows left; readers are not disturbed.
 
     Returns:
         Bytes before and after.

@@ -72,9 +72,6 @@ class Checkpoint:
         return asdict(self) | {"name": self.name, "path": str(self.path), "added_at": self.added_at.isoformat() if self.added_at else None}
 
 
-# -- the folder ----------------------------------------------------------------------------------------------------
-
-
 def describe(
     folder: Path | str,
     *,
@@ -158,7 +155,7 @@ def verify(folder: Path | str) -> Checkpoint:
         raise UserError(
             f"the files are not those that {CARD} describes: sha256 {actual[:12]}…, described {result.sha256[:12]}…" + hint,
             where=str(result.path),
-            try_this="copy the folder again from where it was trained, or train it anew",
+            try_this="copy the folder again from where it was trained, or train it again",
         )
     return result
 
@@ -198,9 +195,6 @@ def _parsed(card: Any, path: Path) -> Checkpoint:
 
 def _texts(value: Any) -> bool:
     return isinstance(value, list) and all(isinstance(item, str) and item for item in value)
-
-
-# -- the registry --------------------------------------------------------------------------------------------------
 
 
 def register(store: Store, folder: Path | str) -> Checkpoint:
@@ -284,7 +278,7 @@ def uses(description: Any, sha256: str) -> bool:
     return False
 
 
-# -- Tags, and what a RUN or CHECKPOINT argument means --
+# Tags, and what a RUN or CHECKPOINT argument means.
 # A tag points to a run or to a checkpoint: `main`, the baseline that candidates are compared with. It can be
 # moved, and it goes before everything else that the same text might mean.
 
@@ -355,9 +349,6 @@ def tags(store: Store) -> list[Tag]:
 def tag_named(store: Store, name: str) -> Tag | None:
     """The tag of this name, None where there is none."""
     return next((item for item in tags(store) if item.name == name), None)
-
-
-# -- what an argument means ----------------------------------------------------------------------------------------
 
 
 def resolve(store: Store, text: str) -> RunRow | Checkpoint:
@@ -632,10 +623,7 @@ def _lineage(run: RunRow, known: Checkpoints) -> list[Checkpoint]:
 
 
 def _named_hashes(run: RunRow, known: Checkpoints | None = None) -> list[str]:
-    """Hashes of checkpoints in a run's provenance; and among its weights, of those that are registered.
-
-    Weights alone name them in runs of before provenance did; a hash there may also be that of a model of others.
-    """
+    """Return hashes of checkpoints in a run's provenance, and of registered ones among its weights."""
     named = run.provenance.get("checkpoints")
     result = [str(sha) for sha in named] if isinstance(named, list | tuple) else []
     if known:

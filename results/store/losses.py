@@ -78,7 +78,7 @@ def write(folder: Path, counts: Counts) -> None:
         partial.write_text(json.dumps({"version": _VERSION, "rows": rows}), encoding="utf-8")
         os.replace(partial, path)
     except OSError:
-        # Counts of before would accuse the file of a loss after rows were deleted.
+        # Old counts would report a loss after rows were deleted.
         for stale in (partial, path):
             with suppress(OSError):
                 stale.unlink()

@@ -163,3 +163,10 @@ def _holds(value: DataReference, query: DataReference, same: frozenset[str] | No
     if alike and (value.split is None or set(value.split.split("+")) & set((query.split or "").split("+"))):
         return True
     return query.split is not None and not held(value, query).isdisjoint(held(query, value) if same is None else same)
+
+
+def without_options(dataset: str) -> str:
+    """Return a dataset's name without its options; the name of a styled one with its style."""
+    how = style_of_name(dataset)
+    base = how.base.partition("(")[0]
+    return base if how.base == dataset else f"{base}, {how.name}"

@@ -28,7 +28,7 @@ from results.submission.rows import PROMPT, Row, RowReader, jsonl_rows
 
 LADDER = ("mrr@1", "precision@1", "hit@1", "recall@1", "recall@5", "recall@20", "mrr@10", "ndcg@10")
 """Ranking metrics between which invariants hold; computed to check them, whatever is shown."""
-RANKING_NEEDS = frozenset(("ranking", "texts", "graph"))
+RANKING_NEEDS = frozenset(("ranking", "texts", "graph", "pages"))
 """What a metric may need to be scored on rankings alone."""
 
 
@@ -78,7 +78,7 @@ def validate(
     findings = Findings(limits.shown, strict=strict)
     _check_data(card, target, findings)
     checker = _Checker(card.setting, target, findings)
-    rows, found = 0, findings.errors
+    rows, others = 0, findings.errors
     most = len(target.in_setting.questions) + limits.spare_rows
     for row in read(source, findings, replace(limits, rows=min(limits.rows, most))):
         rows += 1
@@ -92,8 +92,9 @@ def validate(
             break
         before = findings.errors
         checker.add(row)
-        found += findings.errors - before
-    checker.finish(card, metrics, runs, partial, refused=findings.errors - found)
+        others += findings.errors - before
+    refused = findings.errors - others
+    checker.finish(card, metrics, runs, partial, refused=refused if rows or not refused else most)
     result = contamination(card, target.loaded, training, findings)
     predictions: tuple[Prediction, ...] = ()
     scores: dict[str, Scores] = {}
@@ -251,7 +252,7 @@ class _Checker:
                 severity="warning",
                 try_this="retrieval_only: true in the card, if only rankings are meant",
             )
-        ranked = any(RANKING_NEEDS.intersection(metric.entry.needs) for metric in metrics)
+        ranked = any((RANKING_NEEDS - {"pages"}).intersection(metric.entry.needs) for metric in metrics)
         if ranked and kept and not any(item.evidence for item in kept) and self._setting.name != "closed_book":
             self._findings.add("no_evidence", "no row has evidence: ranking metrics will be 0", severity="warning")
         answered = [

@@ -281,7 +281,7 @@ def test_a_path_may_be_an_archive_or_a_member_of_one(tmp_path):
         find_several("set/a:dev", tmp_path / "all.zip!data/set_train.json")
     with pytest.raises(UserError, match="no such file or folder"):
         find_several("set/a:dev", tmp_path / "none.zip!data/set_dev_a.json")
-    with pytest.raises(UserError, match="no file of set/b:dev"):
+    with pytest.raises(UserError, match="no file that is called like one of set/b:dev"):
         find_several("set/b:dev", path)
 
 

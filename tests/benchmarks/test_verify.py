@@ -146,9 +146,6 @@ def test_near_duplicates_across_splits_are_counted_by_question_of_the_second(wor
     assert finding.examples == ("a1 ~ b (1.00)",)
 
 
-# --- recorded hashes ---------------------------------------------------------------------------------------------
-
-
 def test_what_was_recorded_is_recognized_and_a_changed_file_is_red(world, tmp_path):
     path = tmp_path / "f.json"
     path.write_text("1")
@@ -179,9 +176,6 @@ def test_a_file_that_is_no_record_is_an_error(tmp_path):
         verify.read_records(tmp_path / "none.json")
 
 
-# --- real samples ------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("name", SAMPLES)
 def test_real_sample_is_green_unless_it_hides_its_golds(name, data_folder):
     path = data_folder / name
@@ -194,8 +188,6 @@ def test_real_sample_is_green_unless_it_hides_its_golds(name, data_folder):
     assert [check for check in check_benchmark(benchmark) if not check.passed] == []
     assert any(check.passed for check in check_settings(benchmark))
 
-
-# --- what a repository states ---------------------------------------------------------------------------------
 
 TWO = {"a": {"train": 1}, "b": {"train": 2}}
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from methods.baselines.compress.model import SoftModel
-    from methods.baselines.compress.rows import Row
+    from methods.baselines.compress.rows import CompressionRow
     from methods.training.pieces import Piece
 
 STEPS = 2
@@ -91,7 +91,7 @@ class AutoCompressor(SegmentSystem):
     def prompt(self, model: SoftModel, question: str, memory: Sequence[Tensor]) -> list[Piece]:
         return [*memory, *model.filled(asking(question), [])]
 
-    def losses(self, model: SoftModel, rows: Sequence[Row]) -> tuple[Tensor, int] | None:
+    def losses(self, model: SoftModel, rows: Sequence[CompressionRow]) -> tuple[Tensor, int] | None:
         import torch
 
         if self.config.learns == "replies":
@@ -100,12 +100,12 @@ class AutoCompressor(SegmentSystem):
         losses = [language_loss(model, own, model.part("summary"), STEPS) for own in parts]
         return torch.stack([loss for loss, _ in losses]).sum(), sum(number for _, number in losses)
 
-    def predicted(self, model: SoftModel, row: Row) -> int:
+    def predicted(self, model: SoftModel, row: CompressionRow) -> int:
         if self.config.learns == "replies":
             return super().predicted(model, row)
         return sum(map(len, self._segments(model, row))) - 1
 
-    def _segments(self, model: SoftModel, row: Row) -> list[list[int]]:
+    def _segments(self, model: SoftModel, row: CompressionRow) -> list[list[int]]:
         passages = [[*model.begin, *ids] for text in row.documents for ids in self.segments(model, text)]
         turns = ([*model.filled(asking(question), []), model.reply(target)] for question, target in row.asked)
         return [*passages, [identifier for pieces in turns for piece in pieces for identifier in piece]]

@@ -60,7 +60,7 @@ class Cocom(Pisco):
         from torch import nn
 
         linear = nn.Linear(model.encoder.config.hidden_size * self.config.rate, model.width)
-        return {"linear": linear, "marks": model.rows(3, draw=1)}
+        return {"linear": linear, "marks": model.new_rows(3, draw=1)}
 
     def segments(self, model: SoftModel, text: str) -> list[list[int]]:
         if not self.config.encoder:

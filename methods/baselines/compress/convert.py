@@ -68,9 +68,6 @@ def convert(source: Released, folder: Path, base: str | None, options: Mapping[s
     return system
 
 
-# -- What config.json says of the options --
-
-
 def _memory_options(source: Released) -> dict[str, Any]:
     """Of PISCO and COCOM; an encoder of PISCO's own is not read."""
     rank = int(source.config.get("lora_r", 16))
@@ -112,8 +109,6 @@ def _layers_options(source: Released) -> dict[str, Any]:
     return {**_memory_options(source), **more, "connector": config["compr_mlp_hidden_dim"] if config.get("compr_use_mlp", True) else None}
 
 
-# -- Their tensors under our names --
-
 _KINDS = ("weight", "bias")
 
 
@@ -131,7 +126,7 @@ def _found(source: Released, names: Mapping[str, str]) -> dict[str, Tensor]:
     return renamed(source.tensors(lambda name: name.endswith(tuple(names))), names, source.source)
 
 
-def _rows(source: Released, model: SoftModel, ends: Mapping[str, Tensor], count: int | None = None) -> dict[str, Tensor]:
+def _convert_rows(source: Released, model: SoftModel, ends: Mapping[str, Tensor], count: int | None = None) -> dict[str, Tensor]:
     """So many memory tokens and then three marks, as the tokenizer got them behind the base's own tokens."""
     count = (1 if model.config.shared else model.config.memory_tokens) if count is None else count
     rows = new_rows(ends, model.base, len(model.plain_tokenizer), count + 3, source.source)
@@ -157,7 +152,7 @@ def _fill(source: Released, model: SoftModel, states: Mapping[str, Tensor], spar
 
 
 def _pisco(source: Released, model: SoftModel) -> dict[str, Tensor]:
-    rows = _rows(source, model, pickled(source.folder / ENDS))
+    rows = _convert_rows(source, model, pickled(source.folder / ENDS))
     return rows | _adapters(source, encoder_adapter="encoder", decoder_adapter="decoder")
 
 
@@ -166,7 +161,7 @@ def _oscar(source: Released, model: SoftModel) -> dict[str, Tensor]:
     import torch
 
     folder, first, count = source.folder / "compressor", len(model.plain_tokenizer), model.config.memory_tokens
-    own = _rows(source, model, pickled(source.folder / ENDS), count if source.config.get("different_mem_tokens", False) else 1)
+    own = _convert_rows(source, model, pickled(source.folder / ENDS), count if source.config.get("different_mem_tokens", False) else 1)
     states = {name.removeprefix("custom_model."): item.float() for name, item in pickled(folder / "compressor.pth").items()}
     table = states.pop("model.embed_tokens.weight")
     states.pop("lm_head.weight", None)
@@ -186,15 +181,15 @@ def _cocom(source: Released, model: SoftModel) -> dict[str, Tensor]:
     result = {f"language_model.{name}": item for name, item in adapter_names(own, "both").items()}
     ends = {name: item for name, item in own.items() if LORA not in name and not name.startswith("compr.")}
     if not model.config.encoder:
-        return result | _rows(source, model, ends)
+        return result | _convert_rows(source, model, ends)
     states = {name.removeprefix("compr.model."): item for name, item in own.items() if name.startswith("compr.model.")}
     _fill(source, model, states, ("pooler", "position_ids"), "the encoder's weights are not those of its class", "--set encoder=…")
     linear = renamed(own, {f"compr.linear.{kind}": f"parts.linear.{kind}" for kind in _KINDS}, source.source)
-    return result | linear | {"parts.marks.weight": _rows(source, model, ends, 1)["parts.marks.weight"]}
+    return result | linear | {"parts.marks.weight": _convert_rows(source, model, ends, 1)["parts.marks.weight"]}
 
 
 def _pcc(source: Released, model: SoftModel) -> dict[str, Tensor]:
-    def rows(words: Any, of: Any, names: list[str], what: str) -> Tensor:
+    def find_rows(words: Any, of: Any, names: list[str], what: str) -> Tensor:
         ids = words.convert_tokens_to_ids(names)
         if None in ids or words.unk_token_id in ids:
             raise source.refused(f"the {what}'s tokenizer lacks {names[0]}", f"--base {PCC_DECODER}")
@@ -202,8 +197,8 @@ def _pcc(source: Released, model: SoftModel) -> dict[str, Tensor]:
 
     memory = [f"<mem_{number}>" for number in range(model.config.memory_tokens)]
     return renamed(pickled(source.folder / CONVERTER), _CONVERTER, source.source) | {
-        "parts.memory.weight": rows(model.encoder_tokenizer, model.encoder, memory, "encoder"),
-        "parts.marks.weight": rows(model.plain_tokenizer, model.base, ["<mem>", "</mem>", "<ae>"], "base"),
+        "parts.memory.weight": find_rows(model.encoder_tokenizer, model.encoder, memory, "encoder"),
+        "parts.marks.weight": find_rows(model.plain_tokenizer, model.base, ["<mem>", "</mem>", "<ae>"], "base"),
     }
 
 
@@ -216,9 +211,6 @@ _LAYOUTS: Mapping[str, tuple[Callable[[Released], dict[str, Any]], Callable[[Rel
     "pcc": (_encoder_options, _pcc),
 }
 """Of each: what its configuration says of the options, and its tensors under our names."""
-
-
-# -- Whole models --
 
 
 def _language_model(source: Released, folder: Path) -> None:

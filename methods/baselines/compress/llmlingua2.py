@@ -19,7 +19,7 @@ from benchmarks.core.errors import UserError
 from benchmarks.corpus import Corpus
 from benchmarks.schema import Passage, Query
 from methods.api import TRUNCATED, Context, Ranking, Services
-from methods.baselines.compress.recomp import OF_MODEL, ModelOptions
+from methods.baselines.compress.recomp import ModelOptions
 from methods.models.endpoint import TokenCounter
 from methods.models.likelihood import UNBOUNDED, TextEncoder, batches
 from methods.models.weights import device_of, load_pretrained
@@ -48,13 +48,13 @@ def _work(config: LLMLingua2Config, lengths: Lengths) -> Work:
 
 @register(
     "llmlingua2",
+    kind="compressor",
     summary="the words of each passage that a token classifier keeps, a quarter of its tokens",
     config=LLMLingua2Config,
     paper="Pan et al. 2024, LLMLingua-2 (arXiv:2403.12968)",
     presets={"small": {"model": "microsoft/llmlingua-2-bert-base-multilingual-cased-meetingbank"}},
     training_data=("meetingbank",),
     work=_work,
-    **OF_MODEL,
 )
 class LLMLingua2:
     """Compressor by a token classifier.

@@ -19,7 +19,7 @@ from methods.api import TRUNCATED, Context, Ranking, Services
 from methods.baselines.compress.soft import LAYOUT, DType, System, require_checkpoint
 from methods.models.embeddings import read_array, write_vectors
 from methods.models.weights import device_of, locate, weights_hash
-from methods.registry import MethodConfig
+from methods.registry import ModelMethodConfig
 from methods.retrieval.ranking import built_once
 from methods.work import HALF, Checkpoint, Lengths, Needs, Once, Work, encode, unknown, vectors
 
@@ -32,7 +32,7 @@ CHUNK = 256
 """Passages between two writes; fixed, so that an index continued after a cut equals one made in one go."""
 
 
-class SoftOptions(MethodConfig):
+class SoftOptions(ModelMethodConfig):
     """Which checkpoint, and in what precision."""
 
     model: str = Field(description="folder of a checkpoint that `ragmeter train` or `train checkpoints convert` made")
@@ -147,8 +147,6 @@ class SoftCompressor:
             raise Broke("a vector is too large for float16", where=self._config.model, try_this="dtype: float32")
         return results
 
-    # -- an index of the whole corpus --
-
     def folder(self, corpus: Corpus) -> Path | None:
         """Where the index of a corpus lies; None where nothing is kept."""
         return self._services.folder("memory", fingerprint(LAYOUT, self._model.hash, corpus.fingerprint))
@@ -180,9 +178,6 @@ class SoftCompressor:
                 array = read_array(path, mapped=bool(starts[-1]))
             self._open = corpus.fingerprint, array, starts
         return self._open[1:]
-
-
-# -- What it takes --
 
 
 def known_system(model: str, lengths: Lengths) -> System | None:

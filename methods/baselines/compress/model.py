@@ -106,7 +106,7 @@ class SoftModel(nn.Module):
         """The causal language model that answers, with its adapters in it."""
         return self._base[0]
 
-    def rows(self, count: int, embeddings: nn.Embedding | None = None, draw: int = 0) -> nn.Embedding:
+    def new_rows(self, count: int, embeddings: nn.Embedding | None = None, draw: int = 0) -> nn.Embedding:
         """So many new rows like those of an embedding (the base's), for `System.parts`."""
         weight = (embeddings or self.base.get_input_embeddings()).weight
         made = nn.Embedding(count, weight.shape[1])
@@ -122,9 +122,7 @@ class SoftModel(nn.Module):
         """One of the rows of `marks`, [1, h]."""
         return self.part("marks")[which : which + 1]
 
-    # -- texts to pieces -------------------------------------------------------------------------------------------
-
-    def written(self, text: str) -> str:
+    def turn_text(self, text: str) -> str:
         """A passage as this base reads passages."""
         if not self._pocket:
             return text
@@ -133,7 +131,7 @@ class SoftModel(nn.Module):
 
     def ids(self, text: str, tokenizer: Any = None) -> list[int]:
         """Token ids of a passage by a tokenizer (the base's); none of an empty one."""
-        return plain_ids(tokenizer or self.tokenizer, self.written(text)) if text.strip() else []
+        return plain_ids(tokenizer or self.tokenizer, self.turn_text(text)) if text.strip() else []
 
     def prompt(self, question: str, blocks: Sequence[Sequence[Piece]]) -> list[Piece]:
         """The prompt that asks a question, with a block of pieces in the place of each passage."""
@@ -151,7 +149,7 @@ class SoftModel(nn.Module):
     def _asking(self, question: str, passages: Sequence[str]) -> str:
         question = _harmless(question)
         if self._pocket:
-            shown = [passage if passage == PLACE else self.written(passage) for passage in passages]
+            shown = [passage if passage == PLACE else self.turn_text(passage) for passage in passages]
             return "".join(f"{pocket.marker(n)}{item}{pocket.GAP}" for n, item in enumerate(shown, 1)) + pocket.asking(question)
         template = PROMPTS["passages" if passages else "closed_book"].load()
         system, user = template.pair(question=question, passages=numbered([Passage("", "", item) for item in passages]))
@@ -182,8 +180,6 @@ class SoftModel(nn.Module):
     def fits(self, prompt: Sequence[Piece], reply: int) -> bool:
         """Whether a prompt leaves room for a reply of so many tokens."""
         return size(prompt) + reply <= self.room
-
-    # -- reading and writing ---------------------------------------------------------------------------------------
 
     def through(self, adapter: str | None) -> AbstractContextManager[None]:
         """Context in which the base is read through one of its adapters, or bare (None)."""
@@ -238,8 +234,6 @@ class SoftModel(nn.Module):
             adapter = name.partition(LORA)[2]
             opened = any(f".{item}." in adapter for item in wanted) if adapter else any(name.startswith(f"{item}.") for item in wanted)
             parameter.requires_grad_(opened)
-
-    # -- on disk ---------------------------------------------------------------------------------------------------
 
     def _kept(self) -> dict[str, Tensor]:
         return {name: item for name, item in self.state_dict().items() if name.startswith("parts.") or LORA in name}

@@ -84,12 +84,12 @@ class Oscar(Pisco):
         if inner:
             parts["connector"] = nn.Sequential(nn.Linear(model.width, inner), nn.ReLU(), nn.Linear(inner, model.width))
         if self.config.ranks:
-            parts |= {"rank": model.rows(1, draw=2), "relevance": nn.Linear(model.width, 1)}
+            parts |= {"rank": model.new_rows(1, draw=2), "relevance": nn.Linear(model.width, 1)}
         return parts
 
     def segments(self, model: SoftModel, text: str) -> list[list[int]]:
         # As they stand behind a question; of text alone some tokenizers make other ids.
-        before, both = (plain_ids(model.tokenizer, some) for some in (DOCUMENT, DOCUMENT + (model.written(text) if text.strip() else "")))
+        before, both = (plain_ids(model.tokenizer, some) for some in (DOCUMENT, DOCUMENT + (model.turn_text(text) if text.strip() else "")))
         return cut(both[len(before) :] if both[: len(before)] == before else model.ids(text), self.config.max_length)
 
     def row(self, model: SoftModel, ids: Sequence[int], query: str) -> list[Piece]:
@@ -113,7 +113,7 @@ class Oscar(Pisco):
         if not self.config.ranks:
             return super().scored(model, texts, queries)
         parts = [self.segments(model, text) for text in texts]
-        memory, states = self._read(model, self.rows(model, parts, queries))
+        memory, states = self._read(model, self.pieces_of(model, parts, queries))
         scores = iter(model.parts["relevance"](states)[:, 0])
         # A passage of several segments is as relevant as the best of them.
         best = [torch.stack([next(scores) for _ in own]).max() if own else states.new_zeros(()) for own in parts]

@@ -68,8 +68,8 @@ class Pcc(SegmentSystem):
 
         embeddings: Any = model.encoder.get_input_embeddings()
         return {
-            "memory": model.rows(self.config.memory_tokens, embeddings),
-            "marks": model.rows(3, draw=1),
+            "memory": model.new_rows(self.config.memory_tokens, embeddings),
+            "marks": model.new_rows(3, draw=1),
             "converter": Projector(embeddings.weight.shape[1], model.width, norm=True),
         }
 

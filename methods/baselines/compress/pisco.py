@@ -71,7 +71,7 @@ class Pisco(SegmentSystem):
     learned: ClassVar[tuple[str, ...]] = ("memory",)
 
     def parts(self, model: SoftModel) -> dict[str, nn.Module]:
-        return {"memory": model.rows(1 if self.config.shared else self.config.memory_tokens), "marks": model.rows(3, draw=1)}
+        return {"memory": model.new_rows(1 if self.config.shared else self.config.memory_tokens), "marks": model.new_rows(3, draw=1)}
 
     def row(self, model: SoftModel, ids: Sequence[int], query: str) -> list[Piece]:
         memory = model.part("memory")

@@ -18,7 +18,7 @@ from pydantic import Field
 from benchmarks.core.errors import UserError
 from benchmarks.schema import Passage, Query
 from methods.api import Services
-from methods.baselines.compress.recomp import OF_MODEL, ModelOptions, Scores, SentenceCompressor
+from methods.baselines.compress.recomp import ModelOptions, Scores, SentenceCompressor
 from methods.models.likelihood import batches
 from methods.models.weights import device_of, load_pretrained, loading
 from methods.registry import register
@@ -59,11 +59,11 @@ class DslrConfig(_PruningConfig):
 
 @register(
     "dslr",
+    kind="compressor",
     summary="sentences that a cross-encoder scores above a threshold, each in one string with question and title",
     config=DslrConfig,
     paper="Hwang et al. 2024, DSLR (arXiv:2407.03627)",
     work=_work,
-    **OF_MODEL,
 )
 class Dslr(_Pruner):
     """Compressor by sentence scores.
@@ -102,12 +102,12 @@ class ProvenceConfig(_PruningConfig):
 
 @register(
     "provence",
+    kind="compressor",
     summary="sentences whose tokens an encoder of question and passage would keep",
     config=ProvenceConfig,
     paper="Chirkova et al. 2025, Provence (arXiv:2501.16214)",
     training_data=("msmarco",),
     work=_work,
-    **OF_MODEL,
 )
 class Provence(_Pruner):
     """Compressor by token labels; a passage longer than the encoder reads is read in windows of whole sentences.

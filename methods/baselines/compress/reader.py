@@ -14,7 +14,6 @@ from methods.baselines.compress.memory import SoftMemory, SoftOptions, known_sys
 from methods.baselines.compress.soft import SYSTEMS
 from methods.models.causal import CausalConfig
 from methods.models.pocket import asking
-from methods.models.weights import weights_hash
 from methods.registry import register
 from methods.work import Lengths, Work, ask, encode, mean, tokens
 
@@ -49,8 +48,6 @@ def _work(config: MemoryReaderConfig, lengths: Lengths) -> Work:
     kind="reader",
     summary="answers from the vectors of pisco, cocom, xrag, pcc, autocompressor; passages that come as text it encodes itself",
     config=MemoryReaderConfig,
-    extra="models",
-    checkpoint_hash=lambda config: weights_hash(config.model),
     work=_work,
     needs=soft_needs,
 )

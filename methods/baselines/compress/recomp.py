@@ -8,7 +8,7 @@ Source: Xu et al. 2024, RECOMP: Improving Retrieval-Augmented LMs with Compressi
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -22,10 +22,9 @@ from methods.api import TRUNCATED, Context, Ranking, Services, Usage
 from methods.models.encoder import Encoder, EncoderConfig
 from methods.models.endpoint import TokenCounter
 from methods.models.seq2seq import Seq2SeqConfig, Seq2SeqModel
-from methods.models.weights import locate, weights_hash
 from methods.readers.prompts import longest_prefix
-from methods.registry import MethodConfig, register
-from methods.work import Lengths, Work, ask, encode, needs_of
+from methods.registry import MethodConfig, ModelMethodConfig, register
+from methods.work import Lengths, Work, ask, encode
 
 PAPER = "Xu et al. 2024, RECOMP: Improving Retrieval-Augmented LMs with Compression and Selective Augmentation (arXiv:2310.04408)"
 Scores = NDArray[np.float64]
@@ -37,25 +36,12 @@ class CountingOptions(MethodConfig):
     tokenizer: str | None = Field(None, description="folder of the reader's model, to count its tokens; null: characters / 4")
 
 
-class ModelOptions(CountingOptions):
+class ModelOptions(CountingOptions, ModelMethodConfig):
     """A model of `transformers` that says what of a passage stays."""
 
     model: str = Field(description="a folder or hub id")
     revision: str | None = Field(None, description="revision of a hub id")
     dtype: Literal["float32", "bfloat16", "float16"] = Field("float32", description="type of the weights")
-
-    def preflight(self) -> None:
-        """Check the model's folder."""
-        locate(self.model)
-
-
-OF_MODEL: Mapping[str, Any] = {
-    "kind": "compressor",
-    "extra": "models",
-    "checkpoint_hash": lambda config: weights_hash(config.model, config.revision),
-    "needs": needs_of,
-}
-"""What the registrations of compressors by such a model share."""
 
 
 class SentenceCompressor(ABC):
@@ -87,14 +73,14 @@ class SentenceCompressor(ABC):
         if not owned:
             return Context(ranking.query_id, notes={self._name: {"kept": 0, "of": 0}})
 
-        def written(chosen: Sequence[int]) -> tuple[Passage, ...]:
+        def write_chosen(chosen: Sequence[int]) -> tuple[Passage, ...]:
             texts: dict[int, list[str]] = {}
             for at, text in (owned[position] for position in sorted(chosen)):
                 texts.setdefault(at, []).append(text)
             return tuple(Passage(passages[at].id, passages[at].title, " ".join(own)) for at, own in texts.items())
 
         def tokens(count: int) -> int:
-            return sum(self._counter.counts([item.full_text for item in written(best[:count])]))
+            return sum(self._counter.counts([item.full_text for item in write_chosen(best[:count])]))
 
         scores, notes = np.concatenate(self.scores(query, passages, parts)), {}
         stays = np.flatnonzero(self.kept(scores))
@@ -102,10 +88,10 @@ class SentenceCompressor(ABC):
         count = len(best) if budget is None else longest_prefix(len(best), lambda count: tokens(count) <= budget)
         if count < len(best):
             notes = {TRUNCATED: {"unit": "sentences", "kept": count, "of": len(best)}}
-        return Context(ranking.query_id, written(best[:count]), notes={**notes, self._name: {"kept": count, "of": len(owned)}})
+        return Context(ranking.query_id, write_chosen(best[:count]), notes={**notes, self._name: {"kept": count, "of": len(owned)}})
 
 
-class RecompExtractiveConfig(EncoderConfig, CountingOptions):
+class RecompExtractiveConfig(EncoderConfig, CountingOptions, ModelMethodConfig):
     """Options of RECOMP's encoder of sentences."""
 
     model: str = Field("fangyuan/nq_extractive_compressor", description="a folder or hub id of an encoder")
@@ -114,10 +100,6 @@ class RecompExtractiveConfig(EncoderConfig, CountingOptions):
     max_length: int | None = Field(512, ge=8, description="longest sentence in tokens")
     sentences: int = Field(1, ge=1, description="how many stay; published 1, for HotpotQA 2")
 
-    def preflight(self) -> None:
-        """Check the model."""
-        self.check()
-
 
 def _sentences_work(config: Any, lengths: Lengths) -> Work:
     return encode(config, lengths.questions * (1 + lengths.handed), lengths.passage)
@@ -125,6 +107,7 @@ def _sentences_work(config: Any, lengths: Lengths) -> Work:
 
 @register(
     "recomp_extractive",
+    kind="compressor",
     summary="the sentence of all passages that is nearest to the question, by a dual encoder; two for HotpotQA",
     config=RecompExtractiveConfig,
     paper=PAPER,
@@ -135,7 +118,6 @@ def _sentences_work(config: Any, lengths: Lengths) -> Work:
     },
     training_data=("nq",),
     work=_sentences_work,
-    **{**OF_MODEL, "checkpoint_hash": lambda config: config.weights()},
 )
 class RecompExtractive(SentenceCompressor):
     """The extractive compressor."""
@@ -153,19 +135,12 @@ class RecompExtractive(SentenceCompressor):
         return np.isin(np.arange(len(scores)), np.argsort(-scores, kind="stable")[: self._number])
 
 
-# -- A summary by an encoder-decoder model --
-
-
-class RecompAbstractiveConfig(Seq2SeqConfig, MethodConfig):
+class RecompAbstractiveConfig(Seq2SeqConfig, ModelMethodConfig):
     """Options of RECOMP's summarizer."""
 
     model: str = Field("fangyuan/nq_abstractive_compressor", description="a folder or hub id of an encoder-decoder model")
     max_prompt_tokens: int | None = Field(1024, ge=16, description="longest input; of longer passages the end is cut")
     max_new_tokens: int = Field(512, ge=1, description="longest summary")
-
-    def preflight(self) -> None:
-        """Check the model's folder."""
-        locate(self.model)
 
 
 def _summary_work(config: RecompAbstractiveConfig, lengths: Lengths) -> Work:
@@ -175,13 +150,13 @@ def _summary_work(config: RecompAbstractiveConfig, lengths: Lengths) -> Work:
 
 @register(
     "recomp_abstractive",
+    kind="compressor",
     summary="a summary of the passages for the question by a T5, which is empty where they do not help",
     config=RecompAbstractiveConfig,
     paper=PAPER,
     presets={"triviaqa": {"model": "fangyuan/tqa_abstractive_compressor"}, "hotpotqa": {"model": "fangyuan/hotpotqa_abstractive"}},
     training_data=("nq",),
     work=_summary_work,
-    **OF_MODEL,
 )
 class RecompAbstractive:
     """The abstractive compressor; an empty summary leaves the reader with the question alone."""
@@ -209,7 +184,7 @@ class RecompAbstractive:
         def fits(count: int) -> bool:
             return len(self._model.encode(prompt(count))) <= self._model.room
 
-        count = len(words) if fits(len(words)) else longest_prefix(len(words), fits)
+        count = longest_prefix(len(words), fits)
         if not count:
             return "", {}
         return prompt(count), {"recomp_abstractive": {"words_read": count, "of": len(words)}} if count < len(words) else {}

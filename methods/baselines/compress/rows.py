@@ -29,7 +29,7 @@ MARKS = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class CompressionRow:
     """What is taught of one reading.
 
     Attributes:
@@ -56,7 +56,7 @@ class Row:
         return ((self.question, self.target), *self.more)
 
 
-def answer_rows(benchmarks: Iterable[Benchmark], documents: int, context: TrainingContext) -> list[Row]:
+def answer_rows(benchmarks: Iterable[Benchmark], documents: int, context: TrainingContext) -> list[CompressionRow]:
     """A row for each question with evidence in the corpus and an answer: evidence first, then its own candidates or BM25's."""
     rows = []
     for benchmark in benchmarks:
@@ -69,13 +69,13 @@ def answer_rows(benchmarks: Iterable[Benchmark], documents: int, context: Traini
             chosen = list(dict.fromkeys((*present, *(item.candidates or ranked[item.id]))))[:documents]
             Draws("compress documents", item.id).shuffle(chosen)
             texts, evidence = (tuple(passage.full_text for passage in corpus.get(ids)) for ids in (chosen, present))
-            rows.append(Row("answer", texts, item.text, item.golds[0], evidence))
+            rows.append(CompressionRow("answer", texts, item.text, item.golds[0], evidence))
     return rows
 
 
-def joined(rows: Sequence[Row], together: int, seed: int) -> list[Row]:
+def joined(rows: Sequence[CompressionRow], together: int, seed: int) -> list[CompressionRow]:
     """Rows of questions with further ones: up to `together` in all, of rows whose evidence is among a row's passages."""
-    about: dict[str, list[Row]] = {}
+    about: dict[str, list[CompressionRow]] = {}
     for row in rows if together > 1 else ():
         about.setdefault(row.evidence[0], []).append(row)
     results = []
@@ -87,7 +87,7 @@ def joined(rows: Sequence[Row], together: int, seed: int) -> list[Row]:
     return results
 
 
-def passage_rows(benchmark: Benchmark, limit: int | None, restored: float, seed: int) -> list[Row]:
+def passage_rows(benchmark: Benchmark, limit: int | None, restored: float, seed: int) -> list[CompressionRow]:
     """A row for each passage: it is written out again, or its second half is."""
     rows = []
     for passage in benchmark.corpus:
@@ -96,10 +96,10 @@ def passage_rows(benchmark: Benchmark, limit: int | None, restored: float, seed:
         if len(words) < 2:
             continue
         if draws.random() < restored:
-            rows.append(Row("restore", (text,), "", text))
+            rows.append(CompressionRow("restore", (text,), "", text))
         else:
             middle = text.index(words[len(words) // 2], len(" ".join(words[: len(words) // 2])))
-            rows.append(Row("continue", (text[:middle].rstrip(),), "", text[middle:]))
+            rows.append(CompressionRow("continue", (text[:middle].rstrip(),), "", text[middle:]))
     return rows if limit is None or limit >= len(rows) else Draws("compress passages", seed).sample(rows, limit)
 
 
@@ -113,7 +113,7 @@ def kept_lines(path: Path, make: Callable[[], Iterable[Mapping[str, Any]]], *mad
     return kept[1:]
 
 
-def taught_by_base(model: SoftModel, rows: Sequence[Row], path: Path) -> list[Row]:
+def taught_by_base(model: SoftModel, rows: Sequence[CompressionRow], path: Path) -> list[CompressionRow]:
     """Rows, of one question each, whose replies are what the base answers from text (kept in a file); what is empty is left out."""
 
     def replies() -> Iterable[Mapping[str, Any]]:
@@ -125,7 +125,7 @@ def taught_by_base(model: SoftModel, rows: Sequence[Row], path: Path) -> list[Ro
     return [row for row in taught if row.target]
 
 
-def ranked_by(teacher: Component, rows: Sequence[Row], services: Services) -> list[Row]:
+def ranked_by(teacher: Component, rows: Sequence[CompressionRow], services: Services) -> list[CompressionRow]:
     """Rows with a reranker's score of each of their passages."""
     corpus = Corpus.of({text: Passage(passage_id("", text), "", text) for row in rows for text in row.documents}.values())
     queries = [Query(str(number), row.question) for number, row in enumerate(rows)]
@@ -135,7 +135,7 @@ def ranked_by(teacher: Component, rows: Sequence[Row], services: Services) -> li
     return [replace(row, relevance=tuple(known[at] for at in own)) for row, known, own in zip(rows, scores, ids, strict=True)]
 
 
-def renamed(row: Row, share: float, draws: Draws) -> Row:
+def renamed(row: CompressionRow, share: float, draws: Draws) -> CompressionRow:
     """A row with a share of the names of train worlds replaced by out-of-vocabulary ones, everywhere alike."""
     swaps = out_of_vocabulary_in((*row.documents, *(question for question, _ in row.asked)), share, draws)
     (question, target), *more = ((replaced(question, swaps), replaced(target, swaps)) for question, target in row.asked)
@@ -143,7 +143,7 @@ def renamed(row: Row, share: float, draws: Draws) -> Row:
     return replace(row, documents=documents, question=question, target=target, more=tuple(more))
 
 
-def fits(model: SoftModel, row: Row, *, text: bool) -> bool:
+def fits(model: SoftModel, row: CompressionRow, *, text: bool) -> bool:
     """Whether a row's memory, its questions and its replies have room, and where text is read (`text`) that, too; nothing is encoded."""
     memory = sum(model.system.count(model, text) + MARKS for text in row.documents)
     for question, target in row.asked:

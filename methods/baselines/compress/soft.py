@@ -178,7 +178,7 @@ class SegmentSystem(System):
     def vectors(self, model: SoftModel, rows: Sequence[Sequence[Piece]]) -> Tensor:
         """Memory of rows, float32 [N, memory_tokens, h]."""
 
-    def rows(self, model: SoftModel, parts: Sequence[Sequence[Sequence[int]]], queries: Sequence[str]) -> list[list[Piece]]:
+    def pieces_of(self, model: SoftModel, parts: Sequence[Sequence[Sequence[int]]], queries: Sequence[str]) -> list[list[Piece]]:
         """The segments of passages, one after another, as they are encoded."""
         return [self.row(model, ids, query) for own, query in zip(parts, queries, strict=True) for ids in own]
 
@@ -187,7 +187,7 @@ class SegmentSystem(System):
 
     def encode(self, model: SoftModel, texts: Sequence[str], queries: Sequence[str]) -> list[Tensor]:
         parts = [self.segments(model, text) for text in texts]
-        return list(model.joined(parts, self.vectors(model, self.rows(model, parts, queries))))
+        return list(model.joined(parts, self.vectors(model, self.pieces_of(model, parts, queries))))
 
 
 def cut(items: Sequence[T], most: int) -> list[list[T]]:

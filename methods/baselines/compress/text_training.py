@@ -9,10 +9,9 @@ A sentence helps most where log p(answer | sentence, question) is highest, and h
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from abc import abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,16 +22,16 @@ from benchmarks.core.random import Draws
 from benchmarks.registry import Benchmark
 from benchmarks.schema import Passage
 from benchmarks.text import sentences
-from methods.baselines.compress.rows import Row, answer_rows, kept_lines
+from methods.baselines.compress.rows import CompressionRow, answer_rows, kept_lines
 from methods.baselines.compress.soft import MISTRAL, cut
 from methods.baselines.compress.training import StepOptions
 from methods.models.likelihood import UNBOUNDED, by_length
 from methods.models.weights import POCKET, device_of, load_pretrained, locate
 from methods.registry import laid_over
-from methods.training import LengthsOf, TrainedStage, TrainingContext, register_training
+from methods.training import LengthsOf, TrainingContext, register_training
 from methods.training.contrast import DataConfig, load_data
-from methods.training.loop import accelerator, in_parts
-from methods.training.stages import PreparedRun, over_rows, train_stage
+from methods.training.loop import Figures, LoopPlace, in_parts, loop_over_rows
+from methods.training.stages import OneStageTraining, PreparedRun
 from methods.work import Checkpoint, Needs, StageWork, Work, encode, learn, steps
 
 if TYPE_CHECKING:
@@ -49,7 +48,7 @@ class TextTrainingConfig(DataConfig):
     documents: int = Field(5, ge=1, description="passages of a question: its evidence, then others of its candidates, in random order")
     max_length: int = Field(512, ge=16, description="tokens of a text at most")
     train: StepOptions = StepOptions.model_validate({"learning_rate": 2e-5, "batch_size": 64})
-    weight_decay: float = Field(0.01, ge=0, description="of matrices")
+    weight_decay: float = Field(0.01, ge=0, description="weight decay of AdamW on matrices; biases and norms have none")
 
     def preflight(self) -> None:
         """Check references and models."""
@@ -78,7 +77,7 @@ class Labeled:
         return None if self.best is None else self.sentences[self.best[0]][self.best[1]]
 
 
-def labeled(rows: Sequence[Row], likelihoods: Any) -> list[Labeled]:
+def labeled(rows: Sequence[CompressionRow], likelihoods: Any) -> list[Labeled]:
     """Rows of questions with the sentence that makes the answer likeliest.
 
     Args:
@@ -102,7 +101,7 @@ def labeled(rows: Sequence[Row], likelihoods: Any) -> list[Labeled]:
     return results
 
 
-class TextTraining(ABC):
+class TextTraining(OneStageTraining):
     """The training of a compressor into text; `loss` is a mean over rows."""
 
     kind = noun = ""
@@ -110,10 +109,9 @@ class TextTraining(ABC):
     module: Any
     tokenizer: Any
 
-    def __init__(self, config: TextTrainingConfig) -> None:
-        self.config = config
+    stage = STAGE
 
-    def begin(self, device: str) -> None:
+    def open(self, device: str) -> None:
         """Load what is trained: a model of the class `kind`, which errors call `noun`, with its options."""
         from methods.baselines.graph.cross_encoder import without_load_report
 
@@ -139,27 +137,21 @@ class TextTraining(ABC):
         options = {"truncation": True, "max_length": self.config.max_length, "padding": True, "return_tensors": "pt"}
         return self.tokenizer(list(texts), **options).to(self.module.device)
 
-    def run(self, context: TrainingContext) -> Iterator[TrainedStage]:
-        """Label, train one stage, save.
+    def load(self) -> tuple[list[Benchmark], Sequence[str]]:
+        benchmarks = load_data(self.config.data, self.config.data_options)
+        return benchmarks, [benchmark.fingerprint for benchmark in benchmarks]
 
-        Raises:
-            UserError: The data may not be trained on or no sentence helps, or the folders hold other work.
-            Broke: The loss is no number.
-        """
-        config = self.config
-        benchmarks = load_data(config.data, config.data_options)
-        process = accelerator(config.precision, context.services.device)
-        data, begin = tuple(benchmark.fingerprint for benchmark in benchmarks), partial(self._prepared, benchmarks, context, process)
-        yield from train_stage(STAGE, config, (config.base, None), data, context, process, begin, others=[(config.reader, None)])
+    def bases(self) -> Sequence[tuple[str, str | None]]:
+        return [(self.config.base, None), (self.config.reader, None)]
 
-    def _prepared(self, benchmarks: Sequence[Benchmark], context: TrainingContext, process: Any, identity: str) -> PreparedRun:
+    def begin(self, data: list[Benchmark], context: TrainingContext, process: Any, identity: str) -> PreparedRun:
         import torch
 
         config, train, device = self.config, self.config.train, str(process.device)
         with process.main_process_first():
-            marked = self._labels(answer_rows(benchmarks, config.documents, context), context.work / "labels.jsonl", device)
+            marked = self._labels(answer_rows(data, config.documents, context), context.work / "labels.jsonl", device)
         torch.manual_seed(config.seed)
-        self.begin(device)
+        self.open(device)
         examples = self.examples(marked)
         if not examples:
             raise UserError("no sentence makes an answer likelier", where="data", try_this="other data, or another reader")
@@ -167,16 +159,16 @@ class TextTraining(ABC):
         def order(turn: int) -> list[Any]:
             return Draws("compress text", config.seed, turn).sample(examples, len(examples))
 
-        def backward(some: Sequence[Any], step: int) -> float:
+        def backward(some: Sequence[Any], epoch: int, step: int) -> Figures:
             parts, key = cut(some, train.micro_batch), ("compress text", config.seed, step)
-            return in_parts(parts, lambda part: self.loss(part) * (len(part) / len(some)), key, process, process.device)
+            return {"loss": in_parts(parts, lambda part: self.loss(part) * (len(part) / len(some)), key, process, process.device)}
 
-        own = context.work / "train", identity, context, process
-        loop = over_rows(STAGE, self.module, train, order, len(examples), backward, *own, weight_decay=config.weight_decay)
+        place, decay = LoopPlace.of(context, identity, process), config.weight_decay
+        loop = loop_over_rows(STAGE, {"model": self.module}, train, order, len(examples), backward, place, weight_decay=decay)
         helped = sum(row.best is not None for row in marked) / len(marked)
         return PreparedRun(loop, lambda folder, figures: self.save(folder), {"rows": float(len(examples)), "helped": helped})
 
-    def _labels(self, rows: Sequence[Row], path: Path, device: str) -> list[Labeled]:
+    def _labels(self, rows: Sequence[CompressionRow], path: Path, device: str) -> list[Labeled]:
         def made() -> Iterable[Mapping[str, Any]]:
             return map(asdict, labeled(rows, lambda asking: likelihoods(self.config.reader, device, asking)))
 
@@ -244,7 +236,7 @@ _SHARED: dict[str, Any] = {
 class ExtractiveTraining(TextTraining):
     """An encoder of sentences."""
 
-    def begin(self, device: str) -> None:
+    def open(self, device: str) -> None:
         from methods.models.encoder import EncoderConfig, sentence_transformer
 
         options = EncoderConfig.model_validate({"model": self.config.base, "pooling": "mean"})

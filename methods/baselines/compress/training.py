@@ -25,14 +25,14 @@ from benchmarks.core.fingerprint import fingerprint
 from benchmarks.core.random import Draws
 from benchmarks.registry import Benchmark
 from methods.baselines.compress.memory import SoftCompressor, SoftCompressorConfig, soft_needs, soft_work
-from methods.baselines.compress.rows import Row, answer_rows, fits, joined, passage_rows, ranked_by, renamed, taught_by_base
+from methods.baselines.compress.rows import CompressionRow, answer_rows, fits, joined, passage_rows, ranked_by, renamed, taught_by_base
 from methods.baselines.compress.soft import SoftConfig, System, cut, require_checkpoint
 from methods.models.weights import locate, weights_hash
 from methods.registry import Component, laid_over, register
-from methods.training import LengthsOf, TrainedStage, TrainingContext, register_training
+from methods.training import LengthsOf, TrainedStage, TrainingContext, known_data, register_training
 from methods.training.contrast import HeldOutConfig, load_data
-from methods.training.loop import Figures, KeepBest, accelerator, in_parts
-from methods.training.stages import PreparedRun, over_rows, train_stage
+from methods.training.loop import Figures, KeepBest, LoopPlace, accelerator, in_parts, loop_over_rows
+from methods.training.stages import PreparedRun, train_stage
 from methods.work import FLOAT, Checkpoint, Needs, StageWork, Work, all_needs, learn, saved_weights, steps, total, unknown
 
 if TYPE_CHECKING:
@@ -52,10 +52,12 @@ class StepOptions(BaseModel):
 
     epochs: int = Field(1, ge=1, description="times that each row is used")
     learning_rate: float = Field(1e-4, gt=0, description="of AdamW, at its peak")
-    warm_up: float = Field(0.05, ge=0, description="share of the steps in which it rises, below 1; else their number")
+    warm_up: float = Field(
+        0.05, ge=0, description="steps in which the learning rate rises: a share of all steps if below 1, else their number"
+    )
     batch_size: int = Field(128, ge=1, description="rows of a step")
     micro_batch: int = Field(2, ge=1, description="rows read at once; bounds memory, the gradient is the same")
-    save_every: int = Field(200, ge=1, description="steps between two points to go on from")
+    save_every: int = Field(200, ge=1, description="steps between two saved states from which an interrupted training resumes")
 
 
 class SoftStepOptions(StepOptions):
@@ -80,7 +82,9 @@ class SoftTrainingConfig(HeldOutConfig):
         "data", description="what is taught: the data's answers, or what the base itself answers from the passages as text"
     )
     passages: int | None = Field(None, ge=1, description="passages of pretraining, drawn by the seed; null: all of the data's corpus")
-    restored: float = Field(0.5, ge=0, le=1, description="share of them that are written out again; of the others only the second half is")
+    restored: float = Field(
+        0.5, ge=0, le=1, description="share of the passages that are reconstructed in full; of the others only the second half is"
+    )
     questions: int | None = Field(
         None, ge=1, description="ours: pretraining asks so many questions of one passage at most, in place of writing passages out"
     )
@@ -96,7 +100,7 @@ class SoftTrainingConfig(HeldOutConfig):
     ranking: float = Field(0.05, gt=0, description="weight of the squared distance from them; published 0.05")
     pretrained: SoftStepOptions = SoftStepOptions.model_validate({})
     tuned: SoftStepOptions = SoftStepOptions.model_validate({})
-    weight_decay: float = Field(0.1, ge=0, description="of matrices")
+    weight_decay: float = Field(0.1, ge=0, description="weight decay of AdamW on matrices; biases and norms have none")
     max_grad_norm: float = Field(1.0, gt=0, description="gradients are scaled down to this norm")
 
     @model_validator(mode="after")
@@ -174,7 +178,7 @@ class Objective:
     def __init__(self, model: SoftModel, divergence: float, process: Any = None, ranking: float = 0.0) -> None:
         self.model, self.divergence, self.process, self.ranking = model, divergence, process, ranking
 
-    def summed(self, rows: Sequence[Row], memory: Sequence[Tensor] | None = None) -> tuple[Tensor, int]:
+    def summed(self, rows: Sequence[CompressionRow], memory: Sequence[Tensor] | None = None) -> tuple[Tensor, int]:
         """The loss of rows, summed over what is predicted, and how much that is.
 
         Args:
@@ -202,7 +206,7 @@ class Objective:
             loss = loss + self.divergence * divergence(outputs.logits, teacher.logits).sum()
         return loss, len(outputs.labels)
 
-    def _prompts(self, row: Row, memory: list[Tensor]) -> list[list[Piece]]:
+    def _prompts(self, row: CompressionRow, memory: list[Tensor]) -> list[list[Piece]]:
         model, system = self.model, self.model.system
         if row.kind == "answer":
             return [system.prompt(model, question, memory) for question, _ in row.asked]
@@ -210,7 +214,7 @@ class Objective:
             return [system.continuing(model, memory[0])]
         return [system.restoring(model, memory[0], int(fingerprint(row.target), 16))]
 
-    def _named(self, rows: Sequence[Row], memory: Sequence[Tensor]) -> Tensor:
+    def _naming_loss(self, rows: Sequence[CompressionRow], memory: Sequence[Tensor]) -> Tensor:
         """How well vectors name what they stand for, summed over passages."""
         import torch
 
@@ -223,7 +227,9 @@ class Objective:
                 terms.append(naming_terms(head(vectors.to(head.weight.dtype))[None], ids, ids >= 0, ids >= 0))
         return torch.cat(terms).sum()
 
-    def backward(self, rows: Sequence[Row], micro_batch: int, key: tuple[Any, ...], naming: float = 0.0, alone: bool = False) -> float:
+    def backward(
+        self, rows: Sequence[CompressionRow], micro_batch: int, key: tuple[Any, ...], naming: float = 0.0, alone: bool = False
+    ) -> float:
         """Add a step's gradient in parts of like length; each process its own parts.
 
         Args:
@@ -241,11 +247,11 @@ class Objective:
         tokens = sum(system.predicted(model, row) for row in rows)
         passages = sum(len(row.documents) for row in rows)
 
-        def loss(part: Sequence[Row]) -> Tensor:
+        def loss(part: Sequence[CompressionRow]) -> Tensor:
             if not naming and not self.ranking:
                 return self.summed(part)[0] / tokens
             memory, scores = system.scored(model, *_read(part)) if self.ranking else (model.raw(*_read(part)), None)
-            terms = [naming * self._named(part, memory) / passages] if naming else []
+            terms = [naming * self._naming_loss(part, memory) / passages] if naming else []
             if scores is not None:
                 wanted = scores.new_tensor([value for row in part for value in row.relevance])
                 terms.append(self.ranking * (scores - wanted).square().sum() / len(rows))
@@ -253,7 +259,7 @@ class Objective:
 
         return in_parts(parts, loss, key, self.process, model.device)
 
-    def mean(self, rows: Sequence[Row], micro_batch: int) -> float:
+    def mean(self, rows: Sequence[CompressionRow], micro_batch: int) -> float:
         """The loss per predicted token."""
         import torch
 
@@ -262,7 +268,7 @@ class Objective:
         return sum(float(loss) for loss, _ in parts) / sum(count for _, count in parts)
 
 
-def _read(rows: Sequence[Row]) -> tuple[list[str], list[str]]:
+def _read(rows: Sequence[CompressionRow]) -> tuple[list[str], list[str]]:
     """Passages, one after another, and the question that each is read for."""
     return [text for row in rows for text in row.documents], [row.question for row in rows for _ in row.documents]
 
@@ -302,8 +308,8 @@ class SoftTraining:
         else:
             model = SoftModel(config.system, str(process.device), seed=config.seed)
         with process.main_process_first():
-            held_out = self._rows(stage, load_data(config.validation, config.validation_options, train=False), 100, context)
-            rows = self._rows(stage, benchmarks, config.passages, context)
+            held_out = self._load_rows(stage, load_data(config.validation, config.validation_options, train=False), 100, context)
+            rows = self._load_rows(stage, benchmarks, config.passages, context)
             number = len(rows)
             if config.answers == "base" and stage == TUNED:
                 rows = [row for row in rows if fits(model, row, text=True)]
@@ -317,35 +323,26 @@ class SoftTraining:
             raise UserError("no row is left to learn from", where="data", try_this="questions with evidence, or a higher model.max_prompt")
         model.set_trainable(model.system.trained(stage))
 
-        def order(turn: int) -> list[Row]:
+        def order(turn: int) -> list[CompressionRow]:
             positions = list(range(len(rows)))
             Draws(name, stage, config.seed, turn).shuffle(positions)
             return [rows[position] for position in positions]
 
-        def backward(some: Sequence[Row], step: int) -> float:
+        def backward(some: Sequence[CompressionRow], epoch: int, step: int) -> Figures:
             if share := config.out_of_vocabulary:
                 some = [renamed(row, share, Draws("compress names", config.seed, step, n)) for n, row in enumerate(some)]
             naming = train.naming * max(0.0, 1.0 - step / (loop.options.steps * train.naming_fades))
-            return objective.backward(some, train.micro_batch, (name, stage, config.seed, step), naming, step < train.naming_only)
+            key = name, stage, config.seed, step
+            return {"loss": objective.backward(some, train.micro_batch, key, naming, step < train.naming_only)}
 
-        loop = over_rows(
-            name,
-            model,
-            train,
-            order,
-            len(rows),
-            backward,
-            context.work / stage / "train",
-            fingerprint(identity, stage),
-            context,
-            process,
-            steps=train.steps,
-            validate=(lambda: {LOSS: objective.mean(held_out, train.micro_batch)}) if held_out else None,
-            weight_decay=config.weight_decay,
-            max_grad_norm=config.max_grad_norm,
-            keep_best=KeepBest(LOSS, lowest=True) if held_out else None,
-            trainable_only=True,
-        )
+        def validate() -> Figures:
+            return {LOSS: objective.mean(held_out, train.micro_batch)}
+
+        own = replace(context, work=context.work / stage)
+        place = LoopPlace.of(own, fingerprint(identity, stage), process, validate if held_out else None)
+        more: dict[str, Any] = {"weight_decay": config.weight_decay, "max_grad_norm": config.max_grad_norm, "trainable_only": True}
+        best = KeepBest(LOSS, lowest=True) if held_out else None
+        loop = loop_over_rows(name, {"model": model}, train, order, len(rows), backward, place, keep_best=best, **more)
 
         def save(folder: Path, figures: Figures) -> None:
             model.save(folder)
@@ -353,14 +350,13 @@ class SoftTraining:
 
         return PreparedRun(loop, save, {"rows": float(len(rows)), "too_long": float(number - len(rows)), "held_out": float(len(held_out))})
 
-    def _rows(self, stage: str, benchmarks: Sequence[Benchmark], passages: int | None, context: TrainingContext) -> list[Row]:
+    def _load_rows(
+        self, stage: str, benchmarks: Sequence[Benchmark], passages: int | None, context: TrainingContext
+    ) -> list[CompressionRow]:
         config = self.config
         if stage == PRETRAINED and config.questions is None:
             return [row for item in benchmarks for row in passage_rows(item, passages, config.restored, config.seed)]
         return answer_rows(benchmarks, config.documents if stage == TUNED else 1, context)
-
-
-# -- What it takes --
 
 
 def _needs(config: SoftTrainingConfig) -> Needs | None:
@@ -371,9 +367,7 @@ def _needs(config: SoftTrainingConfig) -> Needs | None:
 
 def _work(config: SoftTrainingConfig, of: LengthsOf) -> list[StageWork]:
     """Passages to memory, and replies from memory; where text is the teacher, that is read, too."""
-    data = [of(item, config.data_options) for item in config.data]
-    for item in config.validation:
-        of(item, config.validation_options)
+    data = known_data(config, of)
     system, size, results = config.system, data[0].size, []
     models = list(system.models.values())
     reader, encoder = Checkpoint(*models[0]), Checkpoint(*models[-1])
@@ -399,8 +393,6 @@ def _work(config: SoftTrainingConfig, of: LengthsOf) -> list[StageWork]:
         results.append(StageWork(stage, total(works) * (train.epochs * wanted / every if every else 0.0) + kept, rows, wanted))
     return results
 
-
-# -- How a system becomes a compressor and a training --
 
 S = TypeVar("S", bound=System)
 

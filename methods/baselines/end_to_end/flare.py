@@ -20,7 +20,7 @@ from methods.models.causal import CausalConfig, CausalModel, Generation
 from methods.models.formats import own_format
 from methods.models.likelihood import ScoringConfig
 from methods.program import NO_END, NO_ROOM, SearchingConfig, Session, behind, register_program
-from methods.readers.extract import short
+from methods.readers.extract import short_answer
 from methods.readers.prompts import longest_prefix, numbered
 
 ANSWER_IS = "answer is"
@@ -33,7 +33,9 @@ class FlareConfig(SearchingConfig, CausalConfig):
     max_new_tokens: int = Field(64, ge=1, description="longest draft")
     sentences: int = Field(4, ge=1, description="of an answer at most (256 tokens)")
     unsure: float = Field(0.8, ge=0, le=1, description="a draft with a token no likelier than this is searched with")
-    left_out: float = Field(0.4, ge=0, le=1, description="tokens no likelier than this are no part of the query")
+    left_out: float = Field(
+        0.4, ge=0, le=1, description="leave tokens of a draft out of the search query if the model gave them at most this probability"
+    )
 
 
 class Writer:
@@ -49,7 +51,7 @@ class Writer:
         self.own_format = own_format(config.model)
         self._model = CausalModel(config, services.device)
         self._write: Batcher[str, tuple[Generation, list[float]]] = Batcher(
-            self._written, 4 * config.batch_size, device=self._model.device, length=len
+            self._write_drafts, 4 * config.batch_size, device=self._model.device, length=len
         )
 
     async def sentence(self, q: Session, passages: Sequence[Passage], before: Sequence[str], step: str) -> list[tuple[str, float]]:
@@ -64,7 +66,7 @@ class Writer:
         def fits(count: int) -> bool:
             return len(self._model.encode(prompt(count))) <= self._model.room
 
-        count = len(passages) if fits(len(passages)) else longest_prefix(len(passages), fits)
+        count = longest_prefix(len(passages), fits)
         if not count and not fits(0):
             q.fallback(NO_ROOM)
             return []
@@ -80,7 +82,7 @@ class Writer:
             if len(earlier) < min(end, len(after))
         ]
 
-    def _written(self, prompts: list[str]) -> list[tuple[Generation, list[float]]]:
+    def _write_drafts(self, prompts: list[str]) -> list[tuple[Generation, list[float]]]:
         made = self._model.generate(prompts)
         items = [(self._model.encode(prompt), list(own.tokens)) for prompt, own in zip(prompts, made, strict=True) if own.tokens]
         shares = iter(self._model.logprobs(items, ScoringConfig()))
@@ -125,4 +127,4 @@ async def flare(q: Session) -> str:
             break
     else:
         q.fallback(NO_END)
-    return behind(" ".join(written), ANSWER_IS) or short(written[-1] if written else "")
+    return behind(" ".join(written), ANSWER_IS) or short_answer(written[-1] if written else "")

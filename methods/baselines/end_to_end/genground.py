@@ -42,7 +42,7 @@ async def genground(q: Session) -> str:
     """What the model concludes; at the cap, or where a reply cannot be used, the last revised answer."""
     steps: list[tuple[str, str]] = []
     for _ in range(q.config.hops):
-        reply = await q.ask("genground_deduce", question=q.text, steps=written(steps))
+        reply = await q.ask("genground_deduce", question=q.text, steps=write_steps(steps))
         if final := tagged(reply, "finish"):
             return final
         sub, answer = tagged(reply, "question"), tagged(reply, "answer")
@@ -75,6 +75,6 @@ async def grounded(q: Session, question: str, answer: str) -> str:
     return answer
 
 
-def written(steps: Sequence[tuple[str, str]]) -> str:
+def write_steps(steps: Sequence[tuple[str, str]]) -> str:
     """The steps so far."""
     return "\n".join(f"Question {n}: {question}\nAnswer {n}: {answer}" for n, (question, answer) in enumerate(steps, 1)) or "(none)"

@@ -84,7 +84,7 @@ async def search_r1(q: Session) -> str:
             passages = await q.search(wanted[1].strip() or q.text)
             if not passages:
                 q.fallback(NOTHING_FOUND)
-            written += f"{reply[: wanted.end()]}\n\n{before}{_shown(passages, q.config.words)}{after}\n\n"
+            written += f"{reply[: wanted.end()]}\n\n{before}{_show_passages(passages, q.config.words)}{after}\n\n"
         elif answer := tagged(reply, "answer"):
             return answer
         else:
@@ -94,7 +94,7 @@ async def search_r1(q: Session) -> str:
     return await q.plain()
 
 
-def _shown(passages: Sequence[Passage], words: int) -> str:
+def _show_passages(passages: Sequence[Passage], words: int) -> str:
     lines = [f"Doc {number}(Title: {item.title}) {' '.join(item.text.split())}" for number, item in enumerate(passages, 1)]
     kept: list[str] = []
     for line in lines:

@@ -22,7 +22,7 @@ from methods.flow import Batcher, together
 from methods.models.llm import LLM, defaults
 from methods.models.nli import NliConfig, NliModel
 from methods.program import NO_END, NOTHING_FOUND, ProgramConfig, Session, behind, register_program
-from methods.readers.extract import short
+from methods.readers.extract import short_answer
 
 FOLLOW_UP = re.compile(r"^[^\S\n]*Follow[- ]?up\s*:\s*(\S.*)", re.IGNORECASE | re.MULTILINE)
 INTERMEDIATE = re.compile(r"^[^\S\n]*Intermediate answer\s*:\s*(\S.*)", re.IGNORECASE | re.MULTILINE)
@@ -73,7 +73,7 @@ async def self_asked(q: Session, first: Sequence[Passage], *, searches: bool = T
             stated = INTERMEDIATE.search(reply)
             # Models go on behind the words that they were left with, or repeat them.
             answer = stated[1] if stated else next((line for line in reply.splitlines() if line.strip()), "")
-            steps.append((waiting, short(answer) or "unknown"))
+            steps.append((waiting, short_answer(answer) or "unknown"))
         if not question:
             final = behind(reply, FINAL)
             if not final:

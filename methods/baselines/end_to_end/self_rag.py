@@ -29,7 +29,7 @@ from methods.models.causal import CausalConfig, CausalModel, Generation
 from methods.models.likelihood import Item, ScoringConfig
 from methods.models.llm import LLM, defaults
 from methods.program import NO_ROOM, UNUSABLE, ProgramConfig, SearchingConfig, Session, register_program
-from methods.readers.extract import short
+from methods.readers.extract import short_answer
 from methods.readers.prompts import longest_prefix
 
 PAPER = "Asai et al. 2024, Self-RAG (arXiv:2310.11511)"
@@ -97,9 +97,6 @@ class Segment:
         return self.likelihood + config.relevance * relevant + config.support * supported + config.usefulness * useful
 
 
-# -- By its own model --
-
-
 class TagModel:
     """A model that writes tags, and how probable each is; prompts of all questions that wait go through together.
 
@@ -134,7 +131,7 @@ class TagModel:
             return yes / (yes + no)
         return 1 / (1 + math.exp(min(700.0, no - yes)))
 
-    async def written(self, q: Session, prompt: str, step: str) -> Generation:
+    async def write_text(self, q: Session, prompt: str, step: str) -> Generation:
         """What the model writes, kept as a call of the question."""
         generation = await self._write(prompt)
         q.wrote(generation, prompt, step)
@@ -144,18 +141,18 @@ class TagModel:
         """The answer from a passage, which is cut to what fits; None, and counted, where nothing does."""
         words = passage.text.split()
 
-        def shown(count: int) -> str:
+        def show_first(count: int) -> str:
             return f"{head}[Retrieval]<paragraph>{passage.title}\n{' '.join(words[:count])}</paragraph>"
 
         def fits(count: int) -> bool:
-            return len(self._model.encode(shown(count))) <= self._model.room
+            return len(self._model.encode(show_first(count))) <= self._model.room
 
-        count = len(words) if fits(len(words)) else longest_prefix(len(words), fits)
+        count = longest_prefix(len(words), fits)
         if not count:
             q.fallback(NO_ROOM)
             return None
-        prompt = shown(count)
-        written = await self.written(q, prompt, "segment")
+        prompt = show_first(count)
+        written = await self.write_text(q, prompt, "segment")
         before, tokens = self._model.encode(prompt), list(written.tokens)
         names = {number: tag for tag, number in self.ids.items()}
         marks = [next((n for n, token in enumerate(tokens) if names.get(token) in tags), None) for tags in (SUPPORT, UTILITY)]
@@ -210,10 +207,7 @@ async def self_rag(q: Session) -> str:
         segments = [item for item in await together(*(model.segment(q, head, passage) for passage in passages)) if item]
         if segments:
             return max(segments, key=lambda item: item.score(q.config)).answer
-    return plain((await model.written(q, f"{head}[No Retrieval]", "answer")).text)
-
-
-# -- By prompts --
+    return plain((await model.write_text(q, f"{head}[No Retrieval]", "answer")).text)
 
 
 _LINE = re.compile(r"^[^\w\n]*(relevant|answer|supported|useful)\W*:\s*(.*)$", re.IGNORECASE | re.MULTILINE)
@@ -229,7 +223,7 @@ def judged(reply: str) -> Segment | None:
     if relevance not in _DEGREES or support not in _SUPPORT or not useful or not lines.get("answer"):
         return None
     utility = [float(number == int(useful[0])) for number in range(1, 6)]
-    return Segment(short(lines["answer"]), _DEGREES[relevance], _SUPPORT[support], utility)
+    return Segment(short_answer(lines["answer"]), _DEGREES[relevance], _SUPPORT[support], utility)
 
 
 @register_program(

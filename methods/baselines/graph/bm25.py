@@ -37,9 +37,6 @@ from methods.registry import register
 from methods.retrieval.ranking import Rows, best_rows, built_once
 from methods.retrieval.triples import TripleScope, triple_corpus
 
-# -- A triple in natural words, for what matches words: head, what the relation's name says, tail --
-
-
 _BETWEEN_WORDS = re.compile(r"[._\s]+")
 
 
@@ -212,7 +209,7 @@ class TripleBM25Index:
         return [self._rank(query, words, k) for query, words in zip(queries, split, strict=True)]
 
     def _rank(self, query: Query, words: Sequence[str], k: int) -> Ranking:
-        rows = self._scope.rows(query)
+        rows = self._scope.rows_for(query)
         if query.candidates is None:
             scores = self._whole.scores(words, None)
         elif self._config.among_candidates(query):

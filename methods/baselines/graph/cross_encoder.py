@@ -27,14 +27,12 @@ from methods.api import Index, Ranking, Services
 from methods.baselines.graph.bm25 import verbalized
 from methods.baselines.hybrid import fuse
 from methods.models.cross_encoder import CrossEncoderConfig, CrossEncoderModel
-from methods.models.weights import loading, locate, weights_hash
+from methods.models.weights import check_models, loading, locate, weights_hash
 from methods.pipeline import RetrieverChoice, RetrieverPart, index_folder
-from methods.registry import Component, MethodConfig, register
+from methods.registry import Component, ModelMethodConfig, register
 from methods.retrieval.triples import triple_corpus
 from methods.training.stages import card_of
 from methods.work import Lengths, Needs, Work, all_needs, encode, needs_of
-
-# -- A cross-encoder whose score was learned: one with a head of random numbers ranks as well as dice does --
 
 
 @contextmanager
@@ -116,30 +114,31 @@ def _json(path: Path) -> Any:
     return json.loads(path.read_text("utf-8")) if path.is_file() else None
 
 
+RRF_DAMPING = 60
+"""Added to every rank when rankings are merged by reciprocal ranks."""
 BACKFILLED_FROM = "backfilled_from"
 """Key in the `notes` of a ranking longer than what was read: from this place (from 0) on, BM25's order stands."""
 WHERE = "graph_hybrid, option model"
 
 
-class GraphHybridConfig(CrossEncoderConfig, MethodConfig):
+class GraphHybridConfig(CrossEncoderConfig, ModelMethodConfig):
     """Options of the cross-encoder, and of what it is given to read."""
 
     published: bool = Field(False, description="the folder holds a copy of a published cross-encoder, so it has no card of ours")
     sparse: RetrieverPart = Field(
         RetrieverChoice(id="bm25_triples"), description="decides between equal scores, too; a bare name stands for {id: …}"
     )
-    sparse_depth: int = Field(100, ge=1, description="triples taken from it")
+    sparse_depth: int = Field(100, ge=1, description="triples taken from BM25")
     dense: RetrieverPart = Field(RetrieverChoice(id="two_tower"), description="dpr_nq, gpr or skp instead; a bare name stands for {id: …}")
-    dense_depth: int = Field(100, ge=1, description="triples taken from it")
+    dense_depth: int = Field(100, ge=1, description="triples taken from the dense retriever")
     merge: Literal["union", "rrf"] = Field(
         "union", description="what is read: all that either found; rrf: the best of both by reciprocal rank"
     )
-    rrf_k: float = Field(60, gt=0, description="damps the weight of first ranks (merge: rrf)")
-    rrf_depth: int = Field(100, ge=1, description="triples read (merge: rrf)")
+    rrf_depth: int = Field(100, ge=1, description="triples that the cross-encoder reads (merge: rrf)")
 
     def preflight(self) -> None:
         """Check the cross-encoder and both retrievers."""
-        self.check()
+        super().preflight()
         require_card(self, self.published, WHERE)
         for part in (self.sparse, self.dense):
             part.component.preflight()
@@ -172,7 +171,6 @@ def _needs(config: GraphHybridConfig) -> Needs | None:
     version=2,
     config=GraphHybridConfig,
     paper="Li et al. 2023, Graph Reasoning for Question Answering with Triplet Retrieval (arXiv:2305.18742)",
-    extra="models",
     checkpoint_hash=_weights,
     work=_work,
     needs=_needs,
@@ -192,7 +190,7 @@ class GraphHybrid:
 
     def __init__(self, config: GraphHybridConfig, services: Services) -> None:
         self.config = config
-        config.check()
+        check_models(config)
         require_card(config, config.published, WHERE)
         require_head(config, WHERE)
         self.model = CrossEncoderModel(config, services.device)
@@ -266,4 +264,4 @@ class GraphHybridIndex:
         """The triples that are read, each once."""
         if self._config.merge == "union":
             return tuple(dict.fromkeys((*sparse.ids, *dense.ids)))
-        return fuse(query, (sparse, dense), self._config.rrf_depth, self._corpus, self._config.rrf_k).ids
+        return fuse(query, (sparse, dense), self._config.rrf_depth, self._corpus, RRF_DAMPING).ids

@@ -6,7 +6,7 @@ of seeds that are for training. Its checkpoint is a `CrossEncoder` of sentence-t
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -26,15 +26,12 @@ from methods.baselines.graph.bm25 import verbalized
 from methods.baselines.graph.cross_encoder import without_load_report
 from methods.models.weights import loading, locate
 from methods.registry import Component
-from methods.training import LengthsOf, TrainedStage, TrainingContext, register_training
+from methods.training import LengthsOf, TrainingContext, known_data, register_training
 from methods.training.contrast import ContrastConfig, Group, GroupObjective, load_data, prepared
-from methods.training.loop import Figures, Validate, accelerator
+from methods.training.loop import Figures, Validate
 from methods.training.model_card import RERANKER, write_model_card
-from methods.training.stages import PreparedRun, train_stage
+from methods.training.stages import OneStageTraining, PreparedRun
 from methods.work import Checkpoint, Needs, StageWork, learn, resumable, saved_weights, steps, total
-
-# -- What a cross-encoder of triples is trained on: questions, each with a triple that proves its answer and others --
-
 
 Rows = NDArray[np.int64]
 
@@ -145,6 +142,8 @@ def _group(query: GoldTriples, gold: int, negatives: int, hard: int, draws: Draw
     return Group(query.question.text, (right, *wrong[:negatives]))
 
 
+VALIDATE_K = 10
+"""Depth of the recall of reasoning triples on validation questions."""
 STAGE = "reranker"
 
 
@@ -155,7 +154,6 @@ class GraphCrossEncoderTrainingConfig(ContrastConfig):
         ("worlds/graph:train",), min_length=1, description="references of questions with graphs and reasoning triples"
     )
     validation: tuple[str, ...] = Field((), description="references of held-out questions, for curves")
-    validate_k: int = Field(10, ge=1, description="k of the recall of reasoning triples among the best, for curves")
     base: str = Field("minilm", description="folder or hub id of the encoder that is trained")
     max_length: int = Field(128, ge=16, description="longest pair in tokens")
     negatives: int = Field(7, ge=1, description="other triples that each right one is contrasted with")
@@ -166,14 +164,12 @@ class GraphCrossEncoderTrainingConfig(ContrastConfig):
     learning_rate: float = Field(
         3e-4, gt=0, description="of AdamW, at its peak; fits MiniLM, which does not learn at 5e-5; larger ones want less"
     )
-    weight_decay: float = Field(0.01, ge=0, description="of matrices")
+    weight_decay: float = Field(0.01, ge=0, description="weight decay of AdamW on matrices; biases and norms have none")
 
 
 def _work(config: GraphCrossEncoderTrainingConfig, of: LengthsOf) -> list[StageWork]:
     """Right triples, each against others; a question is taken to have two of them."""
-    data = [of(item, config.data_options) for item in config.data]
-    for item in config.validation:
-        of(item, config.validation_options)
+    data = known_data(config, of)
     base, size = Checkpoint(config.base, config.revision), data[0].size(config.base, config.revision)
     rows, each = 2 * sum(lengths.questions for lengths in data), config.epochs * (1 + config.negatives)
     work = total(
@@ -193,39 +189,25 @@ def _work(config: GraphCrossEncoderTrainingConfig, of: LengthsOf) -> list[StageW
     work=_work,
     needs=lambda config: Needs((Checkpoint(config.base, config.revision),)),
 )
-class GraphCrossEncoderTraining:
-    """The training.
+class GraphCrossEncoderTraining(OneStageTraining):
+    """The training."""
 
-    Args:
-        config: Options.
-    """
+    stage = STAGE
 
-    def __init__(self, config: GraphCrossEncoderTrainingConfig) -> None:
-        self.config = config
+    def load(self) -> tuple[list[Benchmark], Sequence[str]]:
+        benchmarks = load_graphs(self.config.data, self.config.data_options, train=True)
+        return benchmarks, [benchmark.fingerprint for benchmark in benchmarks]
 
-    def run(self, context: TrainingContext) -> Iterator[TrainedStage]:
-        """Train one cross-encoder.
-
-        Raises:
-            UserError: The data may not be trained on or holds no reasoning triples, or the folders hold other work.
-        """
+    def begin(self, data: list[Benchmark], context: TrainingContext, process: Any, identity: str) -> PreparedRun:
         config = self.config
-        benchmarks = load_graphs(config.data, config.data_options, train=True)
-        process = accelerator(config.precision, context.services.device)
-        data = tuple(benchmark.fingerprint for benchmark in benchmarks)
-        begin = partial(self._begin, benchmarks, context, process)
-        yield from train_stage(STAGE, config, (config.base, config.revision), data, context, process, begin)
-
-    def _begin(self, benchmarks: list[Benchmark], context: TrainingContext, process: Any, identity: str) -> PreparedRun:
-        config = self.config
-        questions, without = questions_of(benchmarks, config.pool)
+        questions, without = questions_of(data, config.pool)
         model = cross_encoder(config, str(process.device))
         objective = GroupObjective(model, config.part, process)
         hard, count = round(config.hard * config.negatives), sum(len(item.gold) for item in questions)
         validate: Validate | None = None
         if config.validation:
             held_out, _ = questions_of(load_graphs(config.validation, config.validation_options, train=False), 1)
-            validate = partial(recall, objective, held_out, config.validate_k)
+            validate = partial(recall, objective, held_out, VALIDATE_K)
 
         def save(folder: Path, figures: Figures) -> None:
             model.save_pretrained(str(folder), create_model_card=False)

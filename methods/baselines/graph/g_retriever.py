@@ -6,23 +6,17 @@ it, so a reader is handed them all unless an experiment sets `k`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from pathlib import Path
 from typing import Literal
 
 import numpy as np
 from pydantic import Field
 
-from benchmarks.corpus import Corpus
-from benchmarks.graphs import TripleCorpus
 from benchmarks.schema import Query
-from methods.api import Index, Ranking, Services
+from methods.api import Ranking
 from methods.baselines.graph.pcst import best_tree, edge_cost, edge_prizes, node_prizes
-from methods.baselines.graph.question_graph import ROBERTA, EncodedNames, GraphEncoderConfig, names_work
-from methods.models.encoder import Encoder, Vectors
+from methods.baselines.graph.question_graph import ROBERTA, GraphEncoderConfig, NamesIndex, NamesRetriever, names_work
+from methods.models.encoder import Vectors
 from methods.registry import register
-from methods.retrieval.triples import TripleScope, triple_corpus
-from methods.work import needs_of
 
 NOTE = "g_retriever"
 """Key in `notes`: how many triples and entities were chosen, and of how many."""
@@ -39,56 +33,11 @@ class GRetrieverConfig(GraphEncoderConfig):
     )
 
 
-@register(
-    "g_retriever",
-    kind="retriever",
-    summary="G-Retriever's retrieval: a prize-collecting Steiner tree in the question's graph",
-    version=2,
-    config=GRetrieverConfig,
-    paper="He et al. 2024, G-Retriever (arXiv:2402.07630)",
-    presets={"minilm": {"model": "minilm"}, "released": {"model": ROBERTA}},
-    extra="models",
-    checkpoint_hash=lambda config: config.weights(),
-    work=names_work,
-    needs=needs_of,
-)
-class GRetriever:
-    """Retriever of a connected part of a graph.
-
-    Args:
-        config: Options.
-        services: Provides the device, and a folder where vectors are kept for other corpora with the same names.
-    """
-
-    reads_all = True
-    over_triples = True
-
-    def __init__(self, config: GRetrieverConfig, services: Services) -> None:
-        self.config = config
-        self.encoder = Encoder(config, services.device, services.folder("embeddings"))
-
-    def index(self, corpus: Corpus, folder: Path | None = None) -> Index:
-        """Encode the entities and relations of a corpus of triples, or map the vectors in `folder`."""
-        triples = triple_corpus(corpus, "g_retriever")
-        return GRetrieverIndex(self.config, self.encoder, triples, EncodedNames.of(triples, self.encoder, folder))
-
-
-class GRetrieverIndex:
+class GRetrieverIndex(NamesIndex):
     """A corpus of triples with the vectors of its names."""
 
-    def __init__(self, config: GRetrieverConfig, encoder: Encoder, corpus: TripleCorpus, names: EncodedNames) -> None:
-        self._config = config
-        self._encoder = encoder
-        self._scope = TripleScope(corpus)
-        self._names = names
-
-    def retrieve(self, queries: Sequence[Query], k: int) -> list[Ranking]:
-        """The first k of the triples that each query's tree holds."""
-        encoded = self._encoder.queries([query.text for query in queries])
-        return [self._tree(query, vector, k) for query, vector in zip(queries, encoded, strict=True)]
-
-    def _tree(self, query: Query, vector: Vectors, k: int) -> Ranking:
-        rows = self._scope.rows(query)
+    def ranked(self, query: Query, vector: Vectors, k: int) -> Ranking:
+        rows = self._scope.rows_for(query)
         graph = self._names.graph(rows)
         cosines = self._names.edge_cosines(graph, vector)
         prizes = edge_prizes(cosines, self._config.edges)
@@ -104,3 +53,20 @@ class GRetrieverIndex:
             scores = cosines[chosen][:k]
         note = {"triples": len(tree.edges), "entities": len(tree.nodes), "of": [len(rows), len(graph.nodes)]}
         return self._scope.ranking(query, rows[chosen][:k], scores, {NOTE: note})
+
+
+@register(
+    "g_retriever",
+    kind="retriever",
+    summary="G-Retriever's retrieval: a prize-collecting Steiner tree in the question's graph",
+    version=2,
+    config=GRetrieverConfig,
+    paper="He et al. 2024, G-Retriever (arXiv:2402.07630)",
+    presets={"minilm": {"model": "minilm"}, "released": {"model": ROBERTA}},
+    work=names_work,
+)
+class GRetriever(NamesRetriever):
+    """Retriever of a connected part of a graph."""
+
+    reads_all = True
+    name, indexes = "g_retriever", GRetrieverIndex

@@ -7,37 +7,32 @@ reaches its center, and where several triples lead from one entity to another, n
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from benchmarks.corpus import Corpus
-from benchmarks.graphs import TripleCorpus
 from benchmarks.schema import Query
-from methods.api import Index, Ranking, Services
+from methods.api import Ranking
 from methods.baselines.graph.question_graph import (
     ROBERTA,
-    EncodedNames,
     Floats,
     GraphEncoderConfig,
+    NamesIndex,
+    NamesRetriever,
     Places,
     QuestionGraph,
     cosines,
     names_work,
 )
-from methods.models.encoder import Encoder, Vectors
+from methods.models.encoder import Vectors
 from methods.registry import register
 from methods.retrieval.ranking import Rows, best_rows
-from methods.retrieval.triples import TripleScope, triple_corpus
-from methods.work import needs_of
 
-# -- Ego graphs: of every node, what lies within some hops of it; and the mean vector of each --
 # Which node reaches which is a product of sparse matrices. From it the sums over the nodes and edges of many ego graphs
 # come at once: a node counts in every ego graph that it is in, an edge in every one that both of its ends are in.
 
@@ -148,63 +143,18 @@ class GragConfig(GraphEncoderConfig):
     nodes: int = Field(10, ge=0, description="entities kept in each")
     edges: int = Field(10, ge=1, description="triples kept in each")
     hop_direction: Literal["any", "against_edges"] = Field(
-        "any", description="whether a hop may follow a triple both ways, or from its tail to its head alone (released)"
+        "any", description="any: a hop follows a triple both ways; against_edges: only from tail to head (released)"
     )
     repeated_pairs: Literal["keep", "drop"] = Field(
         "keep", description="triples that share head and tail with another: kept, or all of them dropped (released)"
     )
 
 
-@register(
-    "grag",
-    kind="retriever",
-    summary="GRAG's retrieval: ego graphs ranked by their mean vector, pruned by text",
-    version=2,
-    config=GragConfig,
-    paper="Hu et al. 2024, GRAG (arXiv:2405.16506)",
-    presets={"minilm": {"model": "minilm"}, "official": OFFICIAL, "released": {"model": ROBERTA, **OFFICIAL}},
-    extra="models",
-    checkpoint_hash=lambda config: config.weights(),
-    work=names_work,
-    needs=needs_of,
-)
-class Grag:
-    """Retriever of the surroundings of entities.
-
-    Args:
-        config: Options.
-        services: Provides the device, and a folder where vectors are kept for other corpora with the same names.
-    """
-
-    over_triples = True
-
-    def __init__(self, config: GragConfig, services: Services) -> None:
-        self.config = config
-        self.encoder = Encoder(config, services.device, services.folder("embeddings"))
-
-    def index(self, corpus: Corpus, folder: Path | None = None) -> Index:
-        """Encode the entities and relations of a corpus of triples, or map the vectors in `folder`."""
-        triples = triple_corpus(corpus, "grag")
-        return GragIndex(self.config, self.encoder, triples, EncodedNames.of(triples, self.encoder, folder))
-
-
-class GragIndex:
+class GragIndex(NamesIndex):
     """A corpus of triples with the vectors of its names."""
 
-    def __init__(self, config: GragConfig, encoder: Encoder, corpus: TripleCorpus, names: EncodedNames) -> None:
-        self._config = config
-        self._encoder = encoder
-        self._corpus = corpus
-        self._scope = TripleScope(corpus)
-        self._names = names
-
-    def retrieve(self, queries: Sequence[Query], k: int) -> list[Ranking]:
-        """The first k triples of each query's best ego graphs, those of the best one first."""
-        encoded = self._encoder.queries([query.text for query in queries])
-        return [self._rank(query, vector, k) for query, vector in zip(queries, encoded, strict=True)]
-
-    def _rank(self, query: Query, vector: Vectors, k: int) -> Ranking:
-        rows = self._scope.rows(query)
+    def ranked(self, query: Query, vector: Vectors, k: int) -> Ranking:
+        rows = self._scope.rows_for(query)
         result = self._whole if query.candidates is None else self._surroundings(rows)
         kept, note = self._pruned(result, vector)
         return self._scope.ranking(query, rows[result.edges[kept]][:k], notes={NOTE: {**note, "of": len(rows)}})
@@ -236,6 +186,22 @@ class GragIndex:
         seen = np.union1d(graph.heads[kept], graph.tails[kept])
         unseen = len(np.setdiff1d(np.concatenate(nodes), seen)) if nodes else 0
         return kept, {"triples": len(kept), "ego_graphs": len(centers), "entities_without_triple": unseen}
+
+
+@register(
+    "grag",
+    kind="retriever",
+    summary="GRAG's retrieval: ego graphs ranked by their mean vector, pruned by text",
+    version=2,
+    config=GragConfig,
+    paper="Hu et al. 2024, GRAG (arXiv:2405.16506)",
+    presets={"minilm": {"model": "minilm"}, "official": OFFICIAL, "released": {"model": ROBERTA, **OFFICIAL}},
+    work=names_work,
+)
+class Grag(NamesRetriever):
+    """Retriever of the surroundings of entities."""
+
+    name, indexes = "grag", GragIndex
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 
 from methods.baselines.graph.question_graph import QuestionGraph
 
-# -- The prize-collecting Steiner tree by the algorithm of Goemans and Williamson, without a root --
 # Around every node with a prize a moat grows. Where moats fill an edge, the two clusters become one; a cluster whose
 # moats have used up its prizes stops, until a growing one reaches it. When one cluster at most still grows, its edges are
 # the answer, less what was reached only after it had stopped and leads nowhere else (their pruning, "gw"). What the tree

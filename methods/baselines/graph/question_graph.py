@@ -5,11 +5,12 @@ Entities that differ in capitals alone are one node, as in the graphs of G-Retri
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -17,11 +18,15 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 from pydantic import Field
 
+from benchmarks.corpus import Corpus
 from benchmarks.graphs import TripleCorpus, Triples
+from benchmarks.schema import Query
+from methods.api import Index, Ranking, Services
 from methods.models.embeddings import read_array, write_vectors
 from methods.models.encoder import Encoder, EncoderConfig, Vectors
-from methods.registry import MethodConfig
+from methods.registry import ModelMethodConfig
 from methods.retrieval.ranking import Rows, built_once
+from methods.retrieval.triples import TripleScope, triple_corpus
 from methods.work import Lengths, Work, encode, index, vectors
 
 Places = NDArray[np.int64]
@@ -90,7 +95,6 @@ class Names:
         return QuestionGraph(heads, tails, names[order].astype(np.int64), table["relation"].astype(np.int64))
 
 
-# -- Question graphs with a vector for every node and edge: what G-Retriever and GRAG look at --
 # A node's text is its entity in lower case, an edge's text its relation. Every distinct text of a corpus is encoded once.
 
 
@@ -102,7 +106,7 @@ ROBERTA = "sentence-transformers/all-roberta-large-v1"
 Floats = NDArray[np.float64]
 
 
-class GraphEncoderConfig(EncoderConfig, MethodConfig):
+class GraphEncoderConfig(EncoderConfig, ModelMethodConfig):
     """Options of an encoder of nodes and edges."""
 
     model: str = Field(
@@ -112,10 +116,6 @@ class GraphEncoderConfig(EncoderConfig, MethodConfig):
     pooling: Literal["cls", "mean", "lasttoken"] | None = Field(
         "mean", description="how token vectors become one: the first, their mean, the last; null: the model's own"
     )
-
-    def preflight(self) -> None:
-        """Check the model and its code."""
-        self.check()
 
 
 def names_work(config: GraphEncoderConfig, lengths: Lengths) -> Work:
@@ -202,3 +202,44 @@ def _in_memory(texts: pa.Array, encoder: Encoder) -> Vectors:
     encode = _chunks(texts, encoder)
     chunks: list[Vectors] = [encode(start) for start in range(0, len(texts), CHUNK)]
     return np.concatenate([np.empty((0, encoder.dimension), np.float32), *chunks])
+
+
+class NamesIndex(ABC):
+    """A corpus of triples with the vectors of its names."""
+
+    def __init__(self, config: Any, encoder: Encoder, corpus: TripleCorpus, names: EncodedNames) -> None:
+        self._config, self._encoder, self._corpus, self._names = config, encoder, corpus, names
+        self._scope = TripleScope(corpus)
+
+    def retrieve(self, queries: Sequence[Query], k: int) -> list[Ranking]:
+        """Rank each query's triples, at most k."""
+        encoded = self._encoder.queries([query.text for query in queries])
+        return [self.ranked(query, vector, k) for query, vector in zip(queries, encoded, strict=True)]
+
+    @abstractmethod
+    def ranked(self, query: Query, vector: Vectors, k: int) -> Ranking:
+        """Rank the triples of a query whose vector is given, at most k."""
+
+
+class NamesRetriever:
+    """Retriever that compares a question with the names in its graph.
+
+    Args:
+        config: Options.
+        services: Provides the device, and a folder where vectors are kept for other corpora with the same names.
+    """
+
+    over_triples = True
+    name: ClassVar[str]
+    """The id."""
+    indexes: ClassVar[type[NamesIndex]]
+    """What ranks."""
+
+    def __init__(self, config: GraphEncoderConfig, services: Services) -> None:
+        self.config = config
+        self.encoder = Encoder(config, services.device, services.folder("embeddings"))
+
+    def index(self, corpus: Corpus, folder: Path | None = None) -> Index:
+        """Encode the entities and relations of a corpus of triples, or map the vectors in `folder`."""
+        triples = triple_corpus(corpus, self.name)
+        return self.indexes(self.config, self.encoder, triples, EncodedNames.of(triples, self.encoder, folder))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -20,49 +20,33 @@ from methods.api import Services
 from methods.baselines.graph.cross_encoder import without_load_report
 from methods.baselines.graph.two_towers import POOLINGS, Pooling
 from methods.graphs.triples import LinearizeConfig, PretrainingGraph, linearized, load_graph
-from methods.models.encoder import Encoder, EncoderConfig, sentence_transformer
+from methods.models.encoder import EncoderConfig, sentence_transformer
 from methods.models.likelihood import logits_only_at
-from methods.models.weights import loading, locate, weights_hash
+from methods.models.weights import loading, locate
 from methods.registry import register
-from methods.retrieval.triples import TripleRetriever, TripleSearchConfig, linearize_of, require_checkpoint, triples_work
-from methods.training import LengthsOf, TrainedStage, TrainingConfig, TrainingContext, register_training
-from methods.training.loop import Loop, LoopOptions, Schedule, accelerator, backward, own, summed
+from methods.retrieval.triples import PretrainedTowersConfig, TripleRetriever, open_towers, triples_work
+from methods.training import LengthsOf, TrainingConfig, TrainingContext, register_training
+from methods.training.loop import LoopPlace, Schedule, backward, loop_over_rows, own, summed
 from methods.training.model_card import RETRIEVER, seen_test_graphs, write_model_card
-from methods.training.stages import Figures, PreparedRun, train_stage
-from methods.work import Checkpoint, Needs, StageWork, learn, needs_of, resumable, saved_weights, steps
+from methods.training.stages import Figures, OneStageTraining, PreparedRun
+from methods.work import Checkpoint, Needs, StageWork, learn, resumable, saved_weights, steps
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 
-class SkpConfig(TripleSearchConfig):
+class SkpConfig(PretrainedTowersConfig):
     """Options of SKP; the length is that which the checkpoint was saved with."""
 
+    trained_by = "skp"
     model: str = Field(description="folder of a checkpoint that `ragmeter train skp` made")
     pooling: Pooling | None = Field(
         None, description="the vector of a text: its first token's, or the tokens' mean; null: as saved, the first"
     )
-    linearize: LinearizeConfig | None = Field(None, description="how triples are written; null: as they were in pretraining")
 
     @property
     def encoder(self) -> EncoderConfig:
-        """Both towers as one encoder."""
-        pooling = POOLINGS[self.pooling] if self.pooling else None
-        return EncoderConfig.model_validate(
-            {
-                "model": self.model,
-                "pooling": pooling,
-                "query_prompt": "",
-                "passage_prompt": "",
-                "normalize": self.similarity == "cosine",
-                "batch_size": self.batch_size,
-                "dtype": self.dtype,
-            }
-        )
-
-    def preflight(self) -> None:
-        """Check that the model is a checkpoint of SKP."""
-        require_checkpoint(self.model, "skp", where="skp, option model")
+        return self.towers(model=self.model, pooling=POOLINGS[self.pooling] if self.pooling else None)
 
 
 @register(
@@ -71,10 +55,7 @@ class SkpConfig(TripleSearchConfig):
     summary="triples by one encoder pretrained on a graph's text: hidden words and copies with them",
     config=SkpConfig,
     paper="Dong et al. 2023, Bridging the KB-Text Gap: Leveraging Structured Knowledge-aware Pre-training for KBQA",
-    extra="models",
-    checkpoint_hash=lambda config: weights_hash(config.model),
     work=triples_work,
-    needs=needs_of,
 )
 class Skp(TripleRetriever):
     """Retriever of a pretrained encoder.
@@ -85,8 +66,7 @@ class Skp(TripleRetriever):
     """
 
     def __init__(self, config: SkpConfig, services: Services) -> None:
-        encoder = Encoder(config.encoder, services.device, services.folder("embeddings"))
-        super().__init__(encoder, config.linearize or linearize_of(config.model), config.scope, "skp")
+        super().__init__(*open_towers(config, services), "skp")
 
 
 def write_card(
@@ -121,7 +101,6 @@ def write_card(
     )
 
 
-# -- Texts with one word hidden: what SKP is pretrained on --
 # A word is what stands between white space; all of its word pieces are hidden together, so that none gives away another.
 
 
@@ -182,7 +161,7 @@ class Masked:
         """Hidden tokens."""
         return int((self.labels != NOT_A_TARGET).sum())
 
-    def rows(self, positions: slice) -> Masked:
+    def take_rows(self, positions: slice) -> Masked:
         """Some of its texts, not filled up further than they need."""
         longest = int(self.attention[positions].sum(axis=1).max(initial=0))
         parts = (part[positions, :longest] for part in (self.ids, self.copies, self.attention, self.labels))
@@ -203,7 +182,7 @@ def tokenized(texts: Sequence[str], tokenizer: Any, max_length: int) -> Tokenize
         encoded = tokenizer(part, truncation=True, max_length=max_length, return_offsets_mapping=True)
         lengths += [len(row) for row in encoded["input_ids"]]
         ids.append(np.concatenate([np.array(row, dtype=np.int32) for row in encoded["input_ids"]]))
-        words.append(_words(part, encoded["offset_mapping"]))
+        words.append(_number_words(part, encoded["offset_mapping"]))
     offsets = np.concatenate([[0], np.cumsum(np.array(lengths, dtype=np.int64))]).astype(np.int64)
     every = np.concatenate(words) if words else np.empty(0, dtype=np.int32)
     numbered, counts = _renumbered(every, offsets)
@@ -211,7 +190,7 @@ def tokenized(texts: Sequence[str], tokenizer: Any, max_length: int) -> Tokenize
     return Tokenized(flat, numbered, offsets, counts, int(tokenizer.mask_token_id), int(tokenizer.pad_token_id))
 
 
-def _words(texts: Sequence[str], spans: Sequence[Sequence[tuple[int, int]]]) -> NDArray[np.int32]:
+def _number_words(texts: Sequence[str], spans: Sequence[Sequence[tuple[int, int]]]) -> NDArray[np.int32]:
     """The word of each token, numbered over all texts; -1 for special tokens and separators."""
     bases = np.concatenate([[0], np.cumsum([len(text) + 1 for text in texts])])[:-1]
     results = [(match.start(), match.group() == SEPARATOR) for match in re.finditer(r"\S+", "\n".join(texts))]
@@ -271,7 +250,6 @@ def masked(texts: Tokenized, positions: NDArray[np.int64], hidden: NDArray[np.in
     return Masked(ids, np.where(gone, texts.mask, ids), there.astype(np.int64), np.where(gone, ids, NOT_A_TARGET))
 
 
-# -- The loss of SKP: a hidden word is predicted, and a text is distinguished from others by its copy with the word hidden --
 # L = L_mlm + w · L_cl
 # L_mlm = mean over hidden tokens of −log p(token)
 # L_cl = mean over texts i of −log( exp(s_ii / τ) / Σ_j exp(s_ij / τ) ),   s_ij = cos(text i, copy j)
@@ -341,14 +319,14 @@ class SkpObjective:
         width = batch.ids.shape[1]
         with torch.set_grad_enabled(hold):
             for start in ours:
-                kept[start] = self._vectors(batch.rows(slice(start, start + self.part)), width, (*seed, start))
+                kept[start] = self._vectors(batch.take_rows(slice(start, start + self.part)), width, (*seed, start))
         dimension = int(self.model.config.hidden_size) * (width if self.vector == "flatten" else 1)
         leaves = self._leaves(kept, len(batch), dimension)
         apart = contrastive(leaves[0], leaves[1], self.temperature)
         (self.weight * apart).backward()
         hidden = 0.0
         for start in ours:
-            rows = batch.rows(slice(start, start + self.part))
+            rows = batch.take_rows(slice(start, start + self.part))
             parts = kept[start] if hold else self._vectors(rows, width, (*seed, start))
             texts, copies, negative = parts
             share = negative / max(1, batch.targets)
@@ -408,9 +386,6 @@ class SkpObjective:
         return nullcontext() if self.accelerator is None else self.accelerator.autocast()
 
 
-# -- The texts that SKP reads of a graph: single triples, or the triples of one head together --
-
-
 Unit = Literal["triple", "subgraph"]
 
 
@@ -440,11 +415,12 @@ def unit_texts(graph: PretrainingGraph, unit: Unit, linearize: LinearizeConfig, 
     return list(dict.fromkeys(texts))
 
 
-# -- `ragmeter train skp`: an encoder pretrained on the text of a graph, without a question --
 # SKP is what GPR is compared with: the same graph and the same run settings, another aim. Its result is one encoder,
 # which serves as both towers.
 
 
+SUBGRAPH_TRIPLES = 16
+"""Triples of a subgraph at most; a head with more has several."""
 STAGE = "encoder"
 LENGTHS: Mapping[Unit, int] = {"triple": 64, "subgraph": 200}
 
@@ -467,22 +443,21 @@ class SkpTrainingConfig(TrainingConfig):
     revision: str | None = Field(None, description="revision of a hub id")
     linearize: LinearizeConfig = LinearizeConfig.model_validate({})
     unit: Unit = Field("triple", description="what a text is: a triple, or all triples of a head (SKP's own run: subgraphs of 2 hops)")
-    subgraph_triples: int = Field(16, ge=1, description="triples of a subgraph at most; a head with more has several")
     max_length: int | None = Field(
         None, ge=8, description="longest text in tokens; null: 64 for triples, 200 (SKP's own run) for subgraphs"
     )
     vector: Vector = Field("first", description="what texts are compared by: the first token; flatten: all tokens (SKP's own run)")
-    contrastive_weight: float = Field(0.2, ge=0, description="of the contrastive loss; that of hidden words counts 1")
+    contrastive_weight: float = Field(0.2, ge=0, description="weight of the contrastive loss; the loss of hidden words has weight 1")
     temperature: float = Field(0.5, gt=0, description="of the contrastive loss")
     redraw: bool = Field(False, description="hide another word of a text in each epoch; SKP draws once, before training")
     epochs: int = Field(5, ge=1, description="SKP's own run: 10")
     batch_size: int = Field(512, ge=1, description="texts that are contrasted with each other; SKP's own run: 8")
     part: int = Field(64, ge=1, description="texts encoded at once; bounds memory, changes nothing")
     learning_rate: float = Field(2e-5, gt=0, description="of AdamW, constant; SKP's own run: SGD at 5e-5")
-    weight_decay: float = Field(0.01, ge=0, description="of matrices")
+    weight_decay: float = Field(0.01, ge=0, description="weight decay of AdamW on matrices; biases and norms have none")
     max_grad_norm: float = Field(1.0, gt=0, description="gradients are scaled down to this norm")
     precision: Literal["no", "bf16", "fp16"] = Field("no", description="mixed precision")
-    save_every: int = Field(50, ge=1, description="steps between two points to go on from")
+    save_every: int = Field(50, ge=1, description="steps between two saved states from which an interrupted training resumes")
 
     @property
     def length(self) -> int:
@@ -503,7 +478,7 @@ def _work(config: SkpTrainingConfig, of: LengthsOf) -> list[StageWork]:
     length = sum(graph.corpus * graph.passage for graph in graphs) / triples if triples else 0.0
     if config.unit == "subgraph":
         # A head with one triple alone is a subgraph, too: there are at most as many as triples.
-        length *= config.subgraph_triples
+        length *= SUBGRAPH_TRIPLES
     base, size = Checkpoint(config.base, config.revision), graphs[0].size(config.base, config.revision)
     read = learn(base, 2 * config.epochs * triples, min(length, config.length), config.precision)
     work = read * (4 / 3 if config.batch_size > config.part else 1.0) + saved_weights(size, config.base)
@@ -520,48 +495,33 @@ def _work(config: SkpTrainingConfig, of: LengthsOf) -> list[StageWork]:
     work=_work,
     needs=lambda config: Needs((Checkpoint(config.base, config.revision),)),
 )
-class SkpTraining:
-    """The training.
+class SkpTraining(OneStageTraining):
+    """The training."""
 
-    Args:
-        config: Options.
-    """
+    stage = STAGE
 
-    def __init__(self, config: SkpTrainingConfig) -> None:
-        self.config = config
+    def load(self) -> tuple[PretrainingGraph, Sequence[str]]:
+        graph = load_graph(self.config.graph, self.config.graph_options, allow_test=self.config.allow_test)
+        return graph, graph.fingerprints
 
-    def run(self, context: TrainingContext) -> Iterator[TrainedStage]:
-        """Train one encoder.
-
-        Raises:
-            UserError: The graph may not be trained on, or the folders hold other work.
-        """
-        config = self.config
-        graph = load_graph(config.graph, config.graph_options, allow_test=config.allow_test)
-        process = accelerator(config.precision, context.services.device)
-
-        def begin(identity: str) -> PreparedRun:
-            return _Job(config, graph, context, process).prepared(identity)
-
-        base = (config.base, config.revision)
-        yield from train_stage(STAGE, config, base, graph.fingerprints, context, process, begin)
+    def begin(self, data: PretrainingGraph, context: TrainingContext, process: Any, identity: str) -> PreparedRun:
+        return SkpRun(self.config, data, context, process).prepared(identity)
 
 
-class _Job:
+class SkpRun:
     """One run of the training."""
 
     def __init__(self, config: SkpTrainingConfig, graph: PretrainingGraph, context: TrainingContext, process: Any) -> None:
         self.config, self.graph, self.context, self.process = config, graph, context, process
         self.encoder = self._encoder()
         self.model = masked_language_model(config, str(process.device))
-        texts = unit_texts(graph, config.unit, config.linearize, config.subgraph_triples)
+        texts = unit_texts(graph, config.unit, config.linearize, SUBGRAPH_TRIPLES)
         self.texts = tokenized(texts, self.encoder.tokenizer, config.length)
         self.rows = np.flatnonzero(self.texts.counts)
         if not len(self.rows):
             raise UserError("no triple of the graph has a word that could be hidden", where="graph", try_this="other data")
         self.objective = SkpObjective(self.model, config.vector, config.contrastive_weight, config.temperature, config.part, process)
         self._hidden = lru_cache(1)(self._hidden_in)
-        self._order = lru_cache(1)(self._order_of)
 
     def _encoder(self) -> Any:
         """What becomes the checkpoint: compared by the first token in training, so at inference."""
@@ -574,25 +534,12 @@ class _Job:
         with without_load_report():
             return sentence_transformer(options, config.base, config.revision, str(self.process.device))
 
-    @property
-    def _epoch(self) -> int:
-        """Steps of an epoch."""
-        return -(-len(self.rows) // self.config.batch_size)
-
     def prepared(self, identity: str) -> PreparedRun:
         """The loop, ready to run."""
         config = self.config
-        options = LoopOptions(
-            config.epochs * self._epoch,
-            self._epoch,
-            Schedule(config.learning_rate),
-            config.weight_decay,
-            max_grad_norm=config.max_grad_norm,
-            save_every=config.save_every,
-        )
-        loop = Loop(
-            {"model": self.model}, options, self._step, self.context.work / "train", identity, self.context.progress, "skp", self.process
-        )
+        place, schedule = LoopPlace.of(self.context, identity, self.process), Schedule(config.learning_rate)
+        rows = self._order_of, len(self.rows)
+        loop = loop_over_rows("skp", {"model": self.model}, config, *rows, self._step, place, schedule=schedule)
         figures = {
             "triples": float(len(self.graph)),
             "texts": float(len(self.rows)),
@@ -600,14 +547,11 @@ class _Job:
         }
         return PreparedRun(loop, self._save, figures)
 
-    def _step(self, step: int) -> Figures:
-        epoch, position = divmod(step, self._epoch)
-        size = self.config.batch_size
-        rows = self._order(epoch)[position * size : (position + 1) * size]
+    def _step(self, rows: NDArray[np.int64], epoch: int, number: int) -> Figures:
         # Of like length together, where a batch is gone through in parts.
         rows = rows[np.argsort(np.diff(self.texts.offsets)[rows], kind="stable")]
         batch = masked(self.texts, rows, self._hidden(epoch if self.config.redraw else 0))
-        return self.objective.backward(batch, (self.config.seed, "skp", step))
+        return self.objective.backward(batch, (self.config.seed, "skp", number))
 
     def _order_of(self, epoch: int) -> NDArray[np.int64]:
         seed = int(fingerprint("skp-order", self.config.seed, epoch), 16)

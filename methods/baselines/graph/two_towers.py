@@ -15,8 +15,7 @@ from methods.graphs.triples import LinearizeConfig
 from methods.models.encoder import Encoder, EncoderConfig, Vectors
 from methods.models.weights import PRESETS
 from methods.registry import register
-from methods.retrieval.triples import TripleRetriever, TripleSearchConfig, triples_work
-from methods.work import needs_of
+from methods.retrieval.triples import TripleRetriever, TripleSearchConfig, open_towers, triples_work
 
 PUBLISHED = PRESETS["dpr-nq"]
 
@@ -27,8 +26,10 @@ class DprTriplesConfig(TripleSearchConfig):
     model: str = Field(PUBLISHED["model"], description="folder or hub id of the passage encoder")
     revision: str | None = Field(None, description="revision of a hub id")
     query_model: str = Field(PUBLISHED["query_model"], description="folder or hub id of the question encoder")
-    query_revision: str | None = Field(None, description="revision of query_model")
-    similarity: Literal["cosine", "dot"] = Field("dot", description="DPR was trained with the dot product")
+    query_revision: str | None = Field(None, description="commit, tag or branch of query_model on the hub")
+    similarity: Literal["cosine", "dot"] = Field(
+        "dot", description="similarity of a question and a triple; DPR was trained with the dot product"
+    )
     max_length: int = Field(256, ge=8, description="longest text in tokens")
     title: Literal["none", "head"] = Field(
         "none", description="what the passage encoder is given as a triple's title: nothing, or the triple's head"
@@ -37,7 +38,6 @@ class DprTriplesConfig(TripleSearchConfig):
 
     @property
     def encoder(self) -> EncoderConfig:
-        """The two towers as one encoder."""
         return EncoderConfig.preset(
             "dpr-nq",
             model=self.model,
@@ -49,10 +49,6 @@ class DprTriplesConfig(TripleSearchConfig):
             batch_size=self.batch_size,
             dtype=self.dtype,
         )
-
-    def preflight(self) -> None:
-        """Check the encoders."""
-        self.encoder.check()
 
 
 class DprEncoder(Encoder):
@@ -79,10 +75,7 @@ def _prepared(text: str) -> str:
     config=DprTriplesConfig,
     paper="Karpukhin et al. 2020, Dense Passage Retrieval (arXiv:2004.04906)",
     training_data=("nq:train",),
-    extra="models",
-    checkpoint_hash=lambda config: config.encoder.weights(),
     work=triples_work,
-    needs=needs_of,
 )
 class DprTriples(TripleRetriever):
     """Retriever of DPR's towers.
@@ -93,11 +86,9 @@ class DprTriples(TripleRetriever):
     """
 
     def __init__(self, config: DprTriplesConfig, services: Services) -> None:
-        encoder = DprEncoder(config.encoder, services.device, services.folder("embeddings"))
-        super().__init__(encoder, config.linearize, config.scope, "dpr_nq", titled=config.title == "head")
+        super().__init__(*open_towers(config, services, DprEncoder), "dpr_nq", titled=config.title == "head")
 
 
-# -- Two towers that nothing was trained on: what GPR's inference gives before any pretraining --
 # Both towers are copies of one encoder. First-token vectors of a language model that was never trained to compare texts
 # all lie close together, so `pooling: first`, which is GPR's own, is weak by construction; `mean` is the fairer row.
 
@@ -118,24 +109,8 @@ class TwoTowerConfig(TripleSearchConfig):
 
     @property
     def encoder(self) -> EncoderConfig:
-        """Both towers as one encoder."""
-        return EncoderConfig.model_validate(
-            {
-                "model": self.model,
-                "revision": self.revision,
-                "pooling": POOLINGS[self.pooling],
-                "max_length": self.max_length,
-                "query_prompt": "",
-                "passage_prompt": "",
-                "normalize": self.similarity == "cosine",
-                "batch_size": self.batch_size,
-                "dtype": self.dtype,
-            }
-        )
-
-    def preflight(self) -> None:
-        """Check the encoder."""
-        self.encoder.check()
+        pooling = POOLINGS[self.pooling]
+        return self.towers(model=self.model, revision=self.revision, pooling=pooling, max_length=self.max_length)
 
 
 @register(
@@ -145,10 +120,7 @@ class TwoTowerConfig(TripleSearchConfig):
     config=TwoTowerConfig,
     paper="Wang et al. 2025, GPR: Empowering Generation with Graph-Pretrained Retriever (baseline Two Tower)",
     presets={"mean": {"pooling": "mean"}, "minilm": {"model": "minilm", "pooling": "mean"}},
-    extra="models",
-    checkpoint_hash=lambda config: config.encoder.weights(),
     work=triples_work,
-    needs=needs_of,
 )
 class TwoTower(TripleRetriever):
     """Retriever of untrained towers.
@@ -159,5 +131,4 @@ class TwoTower(TripleRetriever):
     """
 
     def __init__(self, config: TwoTowerConfig, services: Services) -> None:
-        encoder = Encoder(config.encoder, services.device, services.folder("embeddings"))
-        super().__init__(encoder, config.linearize, config.scope, "two_tower")
+        super().__init__(*open_towers(config, services), "two_tower")

@@ -34,6 +34,7 @@ from methods.models.chat import ChatModel
 from methods.models.embeddings import exact_scores
 from methods.models.encoder import Encoder, EncoderConfig
 from methods.models.llm import LLM, ScriptedConfig, check_llm, defaults, llm_hash, llm_name, open_llm, reach_llm
+from methods.models.weights import check_models
 from methods.prompts import Prompt, shipped
 from methods.registry import MethodConfig
 from methods.retrieval.ranking import Rows, Scope, best_rows, built_once
@@ -80,7 +81,7 @@ class SystemConfig(MethodConfig):
 
     def preflight(self) -> None:
         """Check the model and the encoder."""
-        self.encoder.check()
+        check_models(self.encoder)
         if self.llm is not None:
             check_llm(self.llm)
 
@@ -105,7 +106,7 @@ class SystemConfig(MethodConfig):
 
     def made_of(self) -> str:
         """A hash of the weights and prompts that these options name."""
-        weights = self.encoder.weights(), llm_hash(self.llm) if self.llm is not None else ""
+        weights = self.encoder.checkpoint_hash(), llm_hash(self.llm) if self.llm is not None else ""
         return fingerprint(*weights, [prompt.hash for prompt in self.prompts()])
 
 
@@ -171,9 +172,6 @@ class AskedOnce:
         return reply.text, reply.usage, ""
 
 
-# -- A corpus of which each question uses some rows, and what is indexed of these --
-
-
 @dataclass(frozen=True)
 class Group:
     """The rows that are indexed as one.
@@ -234,8 +232,6 @@ class SystemIndex(ABC):
         self._groups: OrderedDict[bytes, Group] = OrderedDict()
         self._prepared: dict[bytes, asyncio.Task[Any]] = {}
 
-    # -- what a system says --
-
     @abstractmethod
     async def retrieve_one(self, query: Query, k: int) -> Ranking:
         """The passages that a question may use, best first."""
@@ -247,8 +243,6 @@ class SystemIndex(ABC):
     async def prepare(self, group: Group) -> tuple[Any, Usage]:
         """What a model says of a group as a whole, whatever is asked, and what that cost."""
         return None, Usage()
-
-    # -- what is the same for all --
 
     async def prepared(self, group: Group) -> Any:
         """What a model has said of a group, which is asked for once; what that cost is the index's, no question's."""
@@ -297,14 +291,14 @@ class SystemIndex(ABC):
         """What is computed in the worker thread of the encoder's device."""
         return await in_worker(work, self.encoder.device)
 
-    def rows(self, query: Query) -> Rows:
+    def rows_for(self, query: Query) -> Rows:
         """The rows that a question may use."""
-        rows = self._scope.rows(query)
+        rows = self._scope.rows_for(query)
         return np.arange(len(self.corpus), dtype=np.int64) if rows is None else rows
 
     def rows_indexed(self, query: Query) -> Rows:
         """The rows that are indexed for a question: those that it may use, or all."""
-        return np.arange(len(self.corpus), dtype=np.int64) if self.config.scope == "corpus" else self.rows(query)
+        return np.arange(len(self.corpus), dtype=np.int64) if self.config.scope == "corpus" else self.rows_for(query)
 
     def group(self, query: Query) -> Group:
         """What is indexed for a question."""
@@ -335,7 +329,7 @@ class SystemIndex(ABC):
         """Chunks of a group in an order as a ranking of those that the question may use, scored by their rank."""
         rows = group.rows[np.fromiter(dict.fromkeys(order), np.int64)] if len(order) else group.rows[:0]
         if self.config.scope == "corpus" and query.candidates is not None:
-            rows = rows[np.isin(rows, self.rows(query))]
+            rows = rows[np.isin(rows, self.rows_for(query))]
         ranking = self._scope.ranking(query, rows[:k], 1 / np.arange(1, len(rows[:k]) + 1))
         return replace(ranking, usage=usage or Usage(), notes={self.note: note, **self.label})
 
@@ -379,14 +373,7 @@ class System:
             return None
         own = self.config.llm.max_tokens
         llm = self.config.llm.model_copy(update={"max_tokens": own and min(longest, own)})
-        return open_llm(
-            llm,
-            role=role,
-            cache=self._services.cache,
-            device=self._services.device,
-            seed=self._services.seed,
-            replies=self._services.replies,
-        )
+        return open_llm(llm, self._services, role=role)
 
     def opened(self, corpus: Corpus, reads: Sequence[ChunkRead] | None, usage: Usage, folder: Path | None) -> Any:
         """The index over what was read."""
@@ -460,9 +447,6 @@ def reading_work(config: Any, lengths: Lengths, calls: int = 1) -> Work:
 def indexed_passages(config: SystemConfig, lengths: Lengths) -> float:
     """Passages that are indexed, each once for every group that it is in."""
     return lengths.corpus if config.scope == "corpus" else lengths.own
-
-
-# -- What systems do with scores and texts --
 
 
 def minmax(scores: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -46,10 +46,16 @@ from methods.models.chat import ChatModel
 from methods.models.chat import parse as parse_json
 from methods.pipeline import index_folder
 from methods.prompts import Prompt
-from methods.readers.extract import short
+from methods.readers.extract import short_answer
 from methods.registry import Component, require_extra
 from methods.work import Lengths, Work, ask, index, tokens
 
+REPORTS_SHARE = 0.15
+"""Share of the tokens of the native context that reports take."""
+GRAPH_SHARE = 0.35
+"""The same for entities and relations."""
+BATCH_TOKENS = 12_000
+"""Tokens of reports that are read at once, and of points that are answered from."""
 INSTRUCTIONS = 350
 REPORTS = "reports.jsonl"
 PER_COMMUNITY = 6
@@ -59,9 +65,11 @@ PER_COMMUNITY = 6
 class GraphRagConfig(GraphConfig):
     """Options of both searches."""
 
-    gleanings: int = Field(1, ge=0, description="times that the model is asked for what it left out")
-    max_community: int = Field(10, ge=2, description="entities beyond which a community is divided")
-    report_tokens: int = Field(8000, ge=100, description="of what the model reads about a community")
+    gleanings: int = Field(1, ge=0, description="times that the model is asked again for entities and relations that it left out")
+    max_community: int = Field(10, ge=2, description="largest community in entities; larger ones are divided")
+    report_tokens: int = Field(
+        8000, ge=100, description="tokens of entities and relations that the model reads to write a community's report"
+    )
     seed: int = Field(0xDEADBEEF, description="of the communities; released: the same")
 
     def preflight(self) -> None:
@@ -88,8 +96,6 @@ class LocalConfig(GraphRagConfig):
     entities: int = Field(10, ge=1, description="entities most like the question")
     relations: int = Field(10, ge=0, description="relations for each of them in the native context")
     tokens: int = Field(12_000, ge=1, description="of the native context, whose shares follow")
-    reports_share: float = Field(0.15, ge=0, le=1, description="of reports")
-    graph_share: float = Field(0.35, ge=0, le=1, description="of entities and relations")
 
 
 class GlobalConfig(GraphRagConfig):
@@ -98,7 +104,6 @@ class GlobalConfig(GraphRagConfig):
     needs_llm = True
 
     level: int | None = Field(None, ge=0, description="communities up to this level; null: all")
-    batch_tokens: int = Field(12_000, ge=100, description="of reports that are read at once, and of points that are answered from")
     answer: Literal["short", "paragraphs"] = Field("short", description="paragraphs: the released default, which ruins token F1")
     context: Literal["native"] = Field("native", description="always: answers come from reports")
 
@@ -175,7 +180,7 @@ class GraphRagIndex(SystemIndex):
         usage = Usage()
         for level in sorted({community.level for community in hierarchy}, reverse=True):
             here = [community for community in hierarchy if community.level == level]
-            contents = [self.shown(group, community, hierarchy, reports) for community in here]
+            contents = [self.show_community(group, community, hierarchy, reports) for community in here]
             calls = (
                 self.writer(prompt_of("report"), "report", text, Report, lambda reply: report_in(reply) is not None) for text in contents
             )
@@ -188,7 +193,7 @@ class GraphRagIndex(SystemIndex):
                     reports[community.id] = report
         return Reported(tuple(hierarchy), reports, dict(counts)), usage
 
-    def shown(self, group: Group, community: Community, hierarchy: Sequence[Community], reports: dict[int, Report]) -> str:
+    def show_community(self, group: Group, community: Community, hierarchy: Sequence[Community], reports: dict[int, Report]) -> str:
         """What the model reads: entities and relations; of what is too much, reports about the parts in their place."""
         edges = np.flatnonzero(np.isin(group.index.ends, community.entities).all(axis=1))
         edges = edges[np.argsort(-group.index.weights[edges], kind="stable")]
@@ -212,7 +217,7 @@ class GraphRagIndex(SystemIndex):
         if self.writer is None or not nearby:
             return context
         reported = await self.prepared(await self.compute(lambda: self.group(query)))
-        reports = within(report_passages(reported, nearby), self.config.tokens * self.config.reports_share)
+        reports = within(report_passages(reported, nearby), self.config.tokens * REPORTS_SHARE)
         return replace(context, passages=(*reports, *context.passages))
 
     def _ranked(self, query: Query, k: int) -> Ranking:
@@ -242,7 +247,7 @@ class GraphRagIndex(SystemIndex):
             own = np.flatnonzero((index.ends == node).any(axis=1))
             edges += own[np.argsort(-index.weights[own], kind="stable")][: config.relations].tolist()
         graph = [*entity_passages(group, nearby), *relation_passages(group, list(dict.fromkeys(edges)))]
-        return within(graph, config.tokens * config.graph_share)
+        return within(graph, config.tokens * GRAPH_SHARE)
 
 
 def report_passages(reported: Reported, nearby: Sequence[int]) -> list[Passage]:
@@ -251,9 +256,6 @@ def report_passages(reported: Reported, nearby: Sequence[int]) -> list[Passage]:
     matched = {c.id: len(set(c.entities) & set(nearby)) for c in reported.communities if c.id in reports}
     chosen = sorted((c for c, number in matched.items() if number), key=lambda c: (-matched[c], -reports[c].rating, c))
     return [Passage(f"report {c}", reports[c].title, reports[c].text) for c in chosen]
-
-
-# -- Global search --
 
 
 class _Point(BaseModel):
@@ -268,8 +270,8 @@ class _Points(BaseModel):
 
 def _global_work(config: GlobalConfig, lengths: Lengths) -> Work:
     reports = lengths.document / 20 / PER_COMMUNITY * 150
-    batches = max(1.0, reports / config.batch_tokens)
-    mapped = ask(config.llm, lengths.questions * batches, INSTRUCTIONS + min(reports, config.batch_tokens), LONG)
+    batches = max(1.0, reports / BATCH_TOKENS)
+    mapped = ask(config.llm, lengths.questions * batches, INSTRUCTIONS + min(reports, BATCH_TOKENS), LONG)
     return _building(config, lengths) + mapped + ask(config.llm, lengths.questions, INSTRUCTIONS + LONG, SHORT)
 
 
@@ -334,7 +336,7 @@ class GraphRagGlobal:
         note: dict[str, Any] = {"reports": sum(map(len, batches)), "points": len(points)}
         if lost := sum(bool(why) for *_, why in mapped):
             note["batches without points"] = lost
-        kept = within([Passage(str(n), "", point.description) for n, point in enumerate(points)], self.config.batch_tokens)
+        kept = within([Passage(str(n), "", point.description) for n, point in enumerate(points)], BATCH_TOKENS)
         evidence = _evidence(index, query, group, reported, points[: len(kept)])
         if not kept:
             return Prediction(query.id, "", evidence, usage, {"graphrag_global": {**note, "fallback": "no point"}, **index.label})
@@ -342,7 +344,7 @@ class GraphRagGlobal:
         text = "\n".join(f"- {passage.text}" for passage in kept)
         reply = await self._model.ask(prompt_of("reduce").messages(question=query.text, points=text, form=form), step="reduce")
         failed = {FAILED: reply.failed} if reply.failed is not None else {}
-        answer = short(reply.text) if self.config.answer == "short" else reply.text
+        answer = short_answer(reply.text) if self.config.answer == "short" else reply.text
         return Prediction(query.id, answer, evidence, usage + reply.usage, {"graphrag_global": note, **index.label, **failed})
 
     def batches(self, query: Query, reported: Reported) -> list[list[tuple[int, Report]]]:
@@ -356,7 +358,7 @@ class GraphRagGlobal:
             size = tokens(reports[number].title + reports[number].text)
             if not batches or room < size:
                 batches.append([])
-                room = self.config.batch_tokens
+                room = BATCH_TOKENS
             batches[-1].append((number, reports[number]))
             room -= size
         return batches

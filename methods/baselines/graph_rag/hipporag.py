@@ -35,6 +35,8 @@ from methods.prompts import Prompt
 from methods.retrieval.ranking import best_rows
 from methods.work import Lengths, Work, ask
 
+PASSAGE_WEIGHT = 0.05
+"""Weight of a passage's dense score, scaled to [0, 1], in the restart."""
 TELEPORT = 0.5
 EPS = 1e-6
 LINKS = 100
@@ -62,7 +64,6 @@ class Hippo2Config(HippoConfig):
 
     facts: int = Field(5, ge=1, description="facts most like the question that are looked at")
     entities: int = Field(5, ge=1, description="phrases of these facts at which the walk restarts, at most")
-    passage_weight: float = Field(0.05, ge=0, description="of a passage's dense score, scaled to [0, 1], in the restart")
     filter: bool = Field(True, description="have the model drop facts that do not help; without a model none is dropped")
 
 
@@ -170,7 +171,7 @@ class HippoIndex(SystemIndex):
 
         return group.index.once("walk", make)
 
-    async def named(self, query: Query) -> tuple[list[str], Usage]:
+    async def names_in(self, query: Query) -> tuple[list[str], Usage]:
         """What a question names."""
         if self.model is None:
             return list(NounPhrases(pipeline=self.config.pipeline).names(query.text)), Usage()
@@ -180,7 +181,7 @@ class HippoIndex(SystemIndex):
 
     async def retrieve_one(self, query: Query, k: int) -> Ranking:
         """Passages by what the walk from the question's names gives their phrases; where it names nothing, by dense score."""
-        names, usage = await self.named(query)
+        names, usage = await self.names_in(query)
         return await self.compute(lambda: self._ranked(query, names, k, usage))
 
     def _ranked(self, query: Query, names: Sequence[str], k: int, usage: Usage) -> Ranking:
@@ -229,9 +230,6 @@ def likenesses(phrases: Sequence[str], vectors: NDArray[np.float32], threshold: 
             taken.update((one, other))
             kept.append((able[one], able[other], cosine))
     return kept
-
-
-# -- Version 2 --
 
 
 class _Kept(BaseModel):
@@ -316,7 +314,7 @@ class Hippo2Index(HippoIndex):
         linked = sorted(weights, key=lambda place: (-weights[place], place))[: self.config.entities]
         chi = np.zeros(len(facts.phrases) + len(nearby.dense))
         chi[linked] = [weights[place] for place in linked]
-        chi[len(facts.phrases) :] = self.config.passage_weight * minmax(nearby.dense)
+        chi[len(facts.phrases) :] = PASSAGE_WEIGHT * minmax(nearby.dense)
         return chi, [facts.phrases[place] for place in linked]
 
 

@@ -41,6 +41,10 @@ from methods.retrieval.ranking import best_rows
 from methods.work import Lengths, Work, ask
 
 LOCAL, GLOBAL = ("local", "hybrid", "mix"), ("global", "hybrid", "mix")
+ENTITY_TOKENS = 4000
+"""Tokens of entities in the native context."""
+RELATION_TOKENS = 4000
+"""Tokens of relations in the native context."""
 INSTRUCTIONS = 250
 """Tokens of the prompt for keywords, beside the question."""
 
@@ -49,11 +53,9 @@ class LightConfig(GraphConfig):
     """Options of LightRAG."""
 
     mode: Literal["local", "global", "hybrid", "mix", "naive"] = Field("hybrid", description="what is searched; released script: hybrid")
-    gleanings: int = Field(1, ge=0, description="times that the model is asked for what it left out")
+    gleanings: int = Field(1, ge=0, description="times that the model is asked again for entities and relations that it left out")
     top_k: int = Field(60, ge=1, description="entities and relations found")
     threshold: float = Field(0.2, ge=-1, le=1, description="cosine above which they are found")
-    entity_tokens: int = Field(4000, ge=0, description="native context: of entities")
-    relation_tokens: int = Field(4000, ge=0, description="native context: of relations")
 
     def reading_by(self, model: ChatModel) -> LLMExtractor:
         """Records with keywords, gleaned."""
@@ -167,5 +169,5 @@ class LightIndex(SystemIndex):
     def native(self, group: Group, query: Query, ranking: Ranking) -> list[Passage]:
         """Entities, then relations, each as far as its tokens go."""
         note = ranking.notes.get(self.note, {})
-        entities = within(entity_passages(group, note.get("entities", ())), self.config.entity_tokens)
-        return [*entities, *within(relation_passages(group, note.get("relations", ())), self.config.relation_tokens)]
+        entities = within(entity_passages(group, note.get("entities", ())), ENTITY_TOKENS)
+        return [*entities, *within(relation_passages(group, note.get("relations", ())), RELATION_TOKENS)]

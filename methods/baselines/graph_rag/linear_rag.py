@@ -28,6 +28,8 @@ from methods.graphs.noun_phrases import NounPhrases
 from methods.graphs.pagerank import iterate, walk_over
 from methods.retrieval.ranking import best_rows
 
+PASSAGE_WEIGHT = 0.05
+"""Weight of passages in the restart."""
 TELEPORT = 0.5
 EPS = 1e-6
 
@@ -40,7 +42,6 @@ class LinearConfig(GraphConfig):
     sentences: int = Field(1, ge=1, description="sentences that an active entity takes in a round")
     rounds: int = Field(3, ge=1, description="of activation, the first included")
     ratio: float = Field(1.5, ge=0, description="weight of a passage's dense score, scaled to [0, 1]")
-    passage_weight: float = Field(0.05, ge=0, description="of passages in the restart")
 
 
 @dataclass(frozen=True)
@@ -159,4 +160,4 @@ class LinearIndex(SystemIndex):
         occurrences = bridges.counts.copy()
         occurrences.data = np.log1p(occurrences.data)
         bonus = np.log1p(occurrences.T @ (scores / rounds))
-        return self.config.passage_weight * (self.config.ratio * minmax(dense) + np.asarray(bonus))
+        return PASSAGE_WEIGHT * (self.config.ratio * minmax(dense) + np.asarray(bonus))

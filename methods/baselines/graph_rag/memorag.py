@@ -26,6 +26,10 @@ from methods.prompts import Prompt
 from methods.retrieval.ranking import best_rows
 from methods.work import WORDS_PER_TOKEN, Lengths, Work, ask, index
 
+PIECE_TOKENS = 4096
+"""Tokens of a piece that becomes a gist."""
+PER_LINE = 3
+"""Passages that each line finds."""
 GIST = 512
 WORDS = 3
 """Words that a line must have more than."""
@@ -39,9 +43,7 @@ class MemoConfig(SystemConfig):
     needs_llm = True
 
     memory: Literal["long_llm", "lite"] = Field("long_llm", description="the text itself, or the gists of its pieces; beacon is not here")
-    piece_tokens: int = Field(4096, ge=64, description="lite: tokens of a piece")
     memory_tokens: int = Field(120_000, ge=100, description="of the memory that are read; what is more loses its middle")
-    per_line: int = Field(3, ge=1, description="passages that each line finds")
     draft: bool = Field(False, description="also search with a drafted answer, and tell it in the native context; LongBench's script: yes")
 
     @property
@@ -57,9 +59,9 @@ def _work(config: MemoConfig, lengths: Lengths) -> Work:
     memory = min(lengths.document, config.memory_tokens)
     built = Work()
     if config.memory == "lite":
-        pieces = indexed_passages(config, lengths) * lengths.passage / config.piece_tokens
-        built = index(ask(config.llm, pieces, INSTRUCTIONS + config.piece_tokens, GIST))
-        memory = min(memory, lengths.document / config.piece_tokens * GIST)
+        pieces = indexed_passages(config, lengths) * lengths.passage / PIECE_TOKENS
+        built = index(ask(config.llm, pieces, INSTRUCTIONS + PIECE_TOKENS, GIST))
+        memory = min(memory, lengths.document / PIECE_TOKENS * GIST)
     calls = lengths.questions * (3 if config.draft else 2)
     return reading_work(config, lengths) + built + ask(config.llm, calls, INSTRUCTIONS + memory + lengths.question, SHORT)
 
@@ -79,7 +81,7 @@ class MemoIndex(SystemIndex):
         text = "\n\n".join(group.index.texts)
         usage = Usage()
         if self.writer is not None:
-            size = max(1, round(self.config.piece_tokens * WORDS_PER_TOKEN))
+            size = max(1, round(PIECE_TOKENS * WORDS_PER_TOKEN))
             pieces = chunk(text, ChunkConfig(unit="word", size=size, overlap=0, tokenizer="minilm"))
             written = await together(*(self.writer(prompt_of("gist"), "gist", piece.text) for piece in pieces))
             text = "\n\n".join(gist for gist, _, _ in written if gist)
@@ -109,14 +111,14 @@ class MemoIndex(SystemIndex):
         best = np.full(len(group.rows), -np.inf)
         for line in lines:
             scores = self.dense(group, self.query_vector(line))
-            best_of_line = best_rows(scores, self.config.per_line)
+            best_of_line = best_rows(scores, PER_LINE)
             best[best_of_line] = np.maximum(best[best_of_line], scores[best_of_line])
         order = best_rows(best, len(best), above=-np.inf)
         return self.ranking(query, group, order.tolist(), k, {**note, "found": len(order)}, usage)
 
     async def contexts_one(self, query: Query, ranking: Ranking) -> Context:
         """The passages in the order of the text; in the native context behind the draft."""
-        place = {self.corpus.ids[row]: number for number, row in enumerate(self.rows(query).tolist())}
+        place = {self.corpus.ids[row]: number for number, row in enumerate(self.rows_for(query).tolist())}
         passages = self.corpus.get(sorted(ranking.ids, key=place.__getitem__))
         draft = ranking.notes.get(self.note, {}).get("draft")
         if self.config.context == "native" and draft:

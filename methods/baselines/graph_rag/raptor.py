@@ -30,6 +30,10 @@ from methods.prompts import Prompt
 from methods.retrieval.ranking import best_rows
 from methods.work import Lengths, Work, ask, index, tokens
 
+CLUSTER_TOKENS = 3500
+"""Tokens of a cluster; a longer one is divided."""
+SUMMARY_TOKENS = 100
+"""Tokens of a summary."""
 FEW = 11
 """Nodes that are not clustered any more."""
 POSTERIOR = 0.1
@@ -48,8 +52,6 @@ class RaptorConfig(SystemConfig):
 
     reduction: Literal["svd", "umap"] = Field("svd", description="of the vectors before they are clustered; paper: umap (extra umap)")
     layers: int = Field(5, ge=1, description="of summaries, at most")
-    cluster_tokens: int = Field(3500, ge=100, description="of a cluster; a longer one is divided")
-    summary_tokens: int = Field(100, ge=16, description="of a summary")
     tokens: int = Field(2000, ge=1, description="native context: of all nodes; paper: 2000")
 
     def preflight(self) -> None:
@@ -59,7 +61,7 @@ class RaptorConfig(SystemConfig):
 
     @property
     def written_tokens(self) -> int:
-        return self.summary_tokens
+        return SUMMARY_TOKENS
 
     def prompts(self) -> list[Prompt]:
         return [prompt_of("summary")]
@@ -148,7 +150,7 @@ def _mixture(vectors: NDArray[np.float32], reduction: str, neighbors: int) -> li
 def _work(config: RaptorConfig, lengths: Lengths) -> Work:
     # About a sixth as many summaries as nodes below, layer upon layer.
     summaries = indexed_passages(config, lengths) / 5
-    return reading_work(config, lengths) + index(ask(config.llm, summaries, 60 + 6 * lengths.passage, config.summary_tokens))
+    return reading_work(config, lengths) + index(ask(config.llm, summaries, 60 + 6 * lengths.passage, SUMMARY_TOKENS))
 
 
 @register(
@@ -173,7 +175,7 @@ class RaptorIndex(SystemIndex):
             texts = [tree.texts[node] for node in layer]
             vectors = await self.compute(lambda: group.index.vectors(texts))  # noqa: B023
             sizes = [tokens(text) for text in texts]
-            grouped = await self.compute(lambda: clusters(vectors, sizes, self.config.cluster_tokens, self.config.reduction))  # noqa: B023
+            grouped = await self.compute(lambda: clusters(vectors, sizes, CLUSTER_TOKENS, self.config.reduction))  # noqa: B023
             joined = ["\n\n".join(texts[n] for n in rows) for rows in grouped]
             written = await together(*(self.writer(prompt_of("summary"), "summary", text) for text in joined))
             above = []

@@ -25,9 +25,9 @@ from methods.baselines.rerank.replies import UNUSABLE, Order, order_of
 from methods.baselines.rerank.strategies import bubblesort, bubblesort_calls, heapsort, heapsort_calls, window_calls, windows
 from methods.flow import together
 from methods.models.chat import ChatModel, Reply
-from methods.models.llm import AskingConfig, LabelModel, llm_hash, open_llm
+from methods.models.llm import LabelModel, llm_hash, open_llm
 from methods.prompts import Messages
-from methods.registry import MethodConfig
+from methods.registry import AskingMethodConfig
 from methods.work import WORDS_PER_TOKEN, Lengths, Work, ask
 
 FAILED, NO_ROOM = "failed", "no_room"
@@ -38,7 +38,7 @@ OVERHEAD = 120
 """Tokens of a prompt beside query and passages, about."""
 
 
-class AskingRerankerConfig(AskingConfig, MethodConfig):
+class AskingRerankerConfig(AskingMethodConfig):
     """Options that all have."""
 
     depth: int | None = Field(None, ge=1, description="candidates to rerank, the rest following in their order; null: all. SARK: 50")
@@ -108,9 +108,7 @@ class AskingReranker(ABC):
         thinks: bool = False,
     ) -> None:
         self.config, self.name = config, name
-        self.model: ChatModel | LabelModel = model or open_llm(
-            config.llm, role=name, cache=services.cache, device=services.device, seed=services.seed, replies=services.replies, thinks=thinks
-        )
+        self.model: ChatModel | LabelModel = model or open_llm(config.llm, services, role=name, thinks=thinks)
         self.in_flight = self.model.in_flight
         limits_of_room = (self.model.room, None if config.context is None else config.context - config.llm.longest)
         room = min((room for room in limits_of_room if room is not None), default=None)
@@ -148,9 +146,6 @@ class AskingReranker(ABC):
             state.fallbacks[FAILED] += 1
             return None
         return reply
-
-
-# -- Systems that are shown a window of passages and order it --
 
 
 class WindowConfig(AskingRerankerConfig):
@@ -204,9 +199,6 @@ class WindowReranker(AskingReranker):
         if order.fault:
             state.fallbacks[order.fault] += 1
         return [window[position] for position in order.positions]
-
-
-# -- Systems that are shown a few passages and name the best --
 
 
 class ChoiceConfig(AskingRerankerConfig):

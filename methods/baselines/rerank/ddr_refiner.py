@@ -19,7 +19,7 @@ from methods.baselines.rerank.replies import UNUSABLE, plain_digits
 from methods.flow import together
 from methods.models.llm import LLM, defaults
 from methods.registry import register
-from methods.work import Lengths, Work, ask, needs_of
+from methods.work import Lengths, Work, ask
 
 NAME = "ddr_refiner"
 RELEASED: Mapping[str, Any] = {
@@ -52,10 +52,8 @@ def _work(config: DdrRefinerConfig, lengths: Lengths) -> Work:
     config=DdrRefinerConfig,
     paper="Li et al. 2025, RAG-DDR (arXiv:2410.13509)",
     presets={"paper": {"keep": 5, "passage_tokens": 1024}, "released": {"llm": RELEASED}},
-    extra="llm",
     checkpoint_hash=made_of(lambda config: NAME),
     work=_work,
-    needs=lambda config: needs_of(config.llm),
 )
 class DdrRefiner(AskingReranker):
     """The reranker.

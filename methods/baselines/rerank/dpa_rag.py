@@ -10,12 +10,8 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from methods.api import Services
-from methods.models.cross_encoder import CrossEncoderModel
-from methods.models.weights import weights_hash
 from methods.registry import register
 from methods.retrieval.cross_encoder import CrossEncoderReranker, CrossEncoderRerankerConfig, pairs_work
-from methods.work import needs_of
 
 
 class DpaRagConfig(CrossEncoderRerankerConfig):
@@ -30,10 +26,7 @@ class DpaRagConfig(CrossEncoderRerankerConfig):
     summary="DPA-RAG's reranker: how much likelier it is that a passage helps the reader than that it does not",
     config=DpaRagConfig,
     paper="Dong et al. 2025, DPA-RAG (arXiv:2406.18676)",
-    extra="models",
-    checkpoint_hash=lambda config: weights_hash(config.model, config.revision),
     work=pairs_work,
-    needs=needs_of,
 )
 class DpaRag(CrossEncoderReranker):
     """Reranker by a classifier of one or two labels.
@@ -43,5 +36,4 @@ class DpaRag(CrossEncoderReranker):
         services: Provides the device.
     """
 
-    def __init__(self, config: DpaRagConfig, services: Services) -> None:
-        super().__init__(config, services, CrossEncoderModel(config, services.device, labels=(1, 2)))
+    labels = (1, 2)

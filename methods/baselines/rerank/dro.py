@@ -15,7 +15,6 @@ from methods.api import Services
 from methods.baselines.rerank.asking import WindowConfig, WindowReranker, made_of, windows_work
 from methods.models.llm import LLM, defaults
 from methods.registry import register
-from methods.work import needs_of
 
 
 class DroConfig(WindowConfig):
@@ -32,10 +31,8 @@ class DroConfig(WindowConfig):
     config=DroConfig,
     paper="Shi et al. 2025, Direct Retrieval-augmented Optimization (arXiv:2505.03075)",
     presets={"paper": {"window": 20, "named": 5}},
-    extra="llm",
     checkpoint_hash=made_of(lambda config: "dro"),
     work=windows_work,
-    needs=lambda config: needs_of(config.llm),
 )
 def dro(config: DroConfig, services: Services) -> WindowReranker:
     """The reranker."""

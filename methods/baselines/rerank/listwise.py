@@ -10,9 +10,6 @@ from methods.api import Services
 from methods.baselines.rerank.asking import WindowConfig, WindowReranker, made_of, windows_work
 from methods.models.llm import LLM, defaults
 from methods.registry import register
-from methods.work import needs_of
-
-# -- RankGPT: a chat model orders windows of passages, shown one a turn --
 
 
 class RankGptConfig(WindowConfig):
@@ -27,17 +24,12 @@ class RankGptConfig(WindowConfig):
     summary="a chat model orders windows of 20 passages, from the tail to the head",
     config=RankGptConfig,
     paper="Sun et al. 2023, Is ChatGPT Good at Search? (arXiv:2304.09542)",
-    extra="llm",
     checkpoint_hash=made_of(lambda config: "rankgpt"),
     work=windows_work,
-    needs=lambda config: needs_of(config.llm),
 )
 def rankgpt(config: RankGptConfig, services: Services) -> WindowReranker:
     """The reranker."""
     return WindowReranker(config, services, "rankgpt", passage_words=config.passage_words)
-
-
-# -- RankZephyr: a model of seven billion parameters that was trained to order windows of passages, shown in one message --
 
 
 class RankZephyrConfig(WindowConfig):
@@ -61,14 +53,10 @@ class RankZephyrConfig(WindowConfig):
     extra="models",
     checkpoint_hash=made_of(lambda config: "rankzephyr"),
     work=windows_work,
-    needs=lambda config: needs_of(config.llm),
 )
 def rankzephyr(config: RankZephyrConfig, services: Services) -> WindowReranker:
     """The reranker."""
     return WindowReranker(config, services, "rankzephyr", passage_words=config.passage_words)
-
-
-# -- ReasonRank: a model that was trained to reason about a window of passages before it orders it --
 
 
 class ReasonRankConfig(WindowConfig):
@@ -87,10 +75,8 @@ class ReasonRankConfig(WindowConfig):
     config=ReasonRankConfig,
     paper="Liu et al. 2025, ReasonRank (arXiv:2508.07050)",
     presets={size.lower(): {"llm": {"local": f"liuwenhan/reasonrank-{size}", "dtype": "bfloat16"}} for size in ("7B", "32B")},
-    extra="llm",
     checkpoint_hash=made_of(lambda config: "reasonrank"),
     work=windows_work,
-    needs=lambda config: needs_of(config.llm),
 )
 def reasonrank(config: ReasonRankConfig, services: Services) -> WindowReranker:
     """The reranker; a reply without an answer tag leaves a window as it stood, whatever its reasoning names."""

@@ -17,10 +17,9 @@ from benchmarks.core.errors import UserError
 from benchmarks.core.fingerprint import fingerprint
 from methods.api import Services
 from methods.baselines.rerank.pairs import PairConfig, PairReranker, pairs_work, token_log_odds
-from methods.models.weights import device_of, load_pretrained, locate, weights_hash
+from methods.models.weights import device_of, load_pretrained, weights_hash
 from methods.prompts import Prompt, shipped
 from methods.registry import register
-from methods.work import needs_of
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -45,7 +44,7 @@ class LogOddsConfig(PairConfig):
 
     def preflight(self) -> None:
         """Check the model's folder and the template."""
-        locate(self.model)
+        super().preflight()
         prompt_of(self)
 
 
@@ -125,10 +124,8 @@ def made_of(config: LogOddsConfig) -> str:
     config=Qwen3Config,
     paper="Zhang et al. 2025, Qwen3 Embedding (arXiv:2506.05176)",
     presets={size.lower(): {"model": f"Qwen/Qwen3-Reranker-{size}"} for size in ("0.6B", "4B", "8B")},
-    extra="models",
     checkpoint_hash=made_of,
     work=pairs_work,
-    needs=needs_of,
 )
 class Qwen3Reranker(LogOddsReranker):
     """Reranker of a Qwen3-Reranker checkpoint."""
@@ -141,10 +138,8 @@ class Qwen3Reranker(LogOddsReranker):
     config=MxbaiConfig,
     paper="mixedbread.ai 2025, mxbai-rerank-v2",
     presets={size: {"model": f"mixedbread-ai/mxbai-rerank-{size}-v2"} for size in ("base", "large")},
-    extra="models",
     checkpoint_hash=made_of,
     work=pairs_work,
-    needs=needs_of,
 )
 class MxbaiReranker(LogOddsReranker):
     """Reranker of a mxbai-rerank-v2 checkpoint."""

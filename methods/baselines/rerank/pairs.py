@@ -20,6 +20,8 @@ from benchmarks.core.errors import UserError
 from benchmarks.corpus import Corpus
 from benchmarks.schema import Query
 from methods.models.likelihood import batches, logits_only_at
+from methods.prompts import encoded
+from methods.registry import ModelMethodConfig
 from methods.retrieval.ranking import PointwiseConfig, PointwiseReranker
 from methods.work import Lengths, Work, encode
 
@@ -27,7 +29,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
-class PairConfig(PointwiseConfig):
+class PairConfig(PointwiseConfig, ModelMethodConfig):
     """Options of rerankers that read a pair with a language model."""
 
     dtype: Literal["float32", "bfloat16", "float16", "auto"] | None = Field(
@@ -93,11 +95,7 @@ class PairReranker(PointwiseReranker, ABC):
 
     def tokens(self, texts: Sequence[str], most: int | None = None) -> list[list[int]]:
         """Token ids of texts without special tokens, the first of them."""
-        if not texts:
-            return []
-        # Too long a text is meant to be cut; the library's warning about it would only worry people.
-        self.tokenizer.deprecation_warnings["sequence-length-is-longer-than-the-specified-maximum"] = True
-        return [list(ids[:most]) for ids in self.tokenizer(list(texts), add_special_tokens=False)["input_ids"]]
+        return [ids[:most] for ids in encoded(self.tokenizer, texts)]
 
 
 def ends(mask: Tensor) -> tuple[Tensor, Tensor]:

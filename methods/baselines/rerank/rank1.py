@@ -21,7 +21,7 @@ from methods.baselines.rerank.log_odds import LogOddsConfig, LogOddsReranker, ma
 from methods.models.causal import CausalConfig, CausalModel
 from methods.registry import register
 from methods.retrieval.ranking import reordered
-from methods.work import Lengths, Work, ask, needs_of
+from methods.work import Lengths, Work, ask
 
 NAME, END = "rank1", "</think>"
 BASES = ("0.5b", "1.5b", "3b", "7b", "14b", "32b", "llama3-8b", "mistral-2501-24b")
@@ -52,10 +52,8 @@ def _work(config: Rank1Config, lengths: Lengths) -> Work:
     paper="Weller et al. 2025, Rank1 (arXiv:2502.18418)",
     presets={base: {"model": f"jhu-clsp/rank1-{base}"} for base in BASES},
     training_data=("msmarco",),
-    extra="models",
     checkpoint_hash=made_of,
     work=_work,
-    needs=needs_of,
 )
 class Rank1(LogOddsReranker):
     """Reranker of a Rank1 checkpoint.

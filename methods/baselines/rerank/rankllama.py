@@ -103,10 +103,8 @@ class RankLlamaConfig(PairLengths, PairConfig):
     config=RankLlamaConfig,
     paper="Ma et al. 2024, Fine-Tuning LLaMA for Multi-Stage Text Retrieval (arXiv:2310.08319)",
     training_data=("msmarco",),
-    extra="models",
     checkpoint_hash=lambda config: fingerprint(weights_hash(config.model, config.revision), weights_hash(config.adapter)),
     work=pairs_work,
-    needs=needs_of,
 )
 class RankLlama(PairReranker):
     """Reranker of a merged adapter.

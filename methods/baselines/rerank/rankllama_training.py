@@ -8,7 +8,7 @@ Source: Ma et al. 2024, Fine-Tuning LLaMA for Multi-Stage Text Retrieval (arXiv:
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -20,13 +20,13 @@ from benchmarks.registry import Benchmark
 from methods.baselines.rerank.pairs import head_scores
 from methods.baselines.rerank.rankllama import BASE, HEAD, NAME, PairLengths, classifier, pair_ids
 from methods.models.likelihood import padded
-from methods.training import LengthsOf, TrainedStage, TrainingContext, register_training
+from methods.training import LengthsOf, TrainingContext, known_data, register_training
 from methods.training.adapters import LoraOptions
 from methods.training.candidates import mined
 from methods.training.contrast import ContrastConfig, GroupObjective, drawn, load_data, mrr, prepared
-from methods.training.loop import Figures, KeepBest, accelerator
+from methods.training.loop import Figures, KeepBest
 from methods.training.model_card import PATH, ModelKind, write_model_card
-from methods.training.stages import PreparedRun, train_stage
+from methods.training.stages import OneStageTraining, PreparedRun
 from methods.work import StageWork, learn, needs_of, steps, total
 
 if TYPE_CHECKING:
@@ -84,9 +84,7 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
 
 def _work(config: RankLlamaTrainingConfig, of: LengthsOf) -> list[StageWork]:
     """Positives, each with its negatives; a question is taken to have one."""
-    data = [of(item, config.data_options) for item in config.data]
-    for item in config.validation:
-        of(item, config.validation_options)
+    data = known_data(config, of)
     each = config.epochs * (1 + config.negatives)
     rows = sum(lengths.questions for lengths in data)
     work = total(
@@ -106,41 +104,27 @@ def _work(config: RankLlamaTrainingConfig, of: LengthsOf) -> list[StageWork]:
     work=_work,
     needs=needs_of,
 )
-class RankLlamaTraining:
-    """The training.
+class RankLlamaTraining(OneStageTraining):
+    """The training."""
 
-    Args:
-        config: Options.
-    """
+    stage = STAGE
 
-    def __init__(self, config: RankLlamaTrainingConfig) -> None:
-        self.config = config
+    def load(self) -> tuple[list[Benchmark], Sequence[str]]:
+        benchmarks = load_data(self.config.data, self.config.data_options)
+        return benchmarks, [benchmark.fingerprint for benchmark in benchmarks]
 
-    def run(self, context: TrainingContext) -> Iterator[TrainedStage]:
-        """Train one adapter.
-
-        Raises:
-            UserError: The data may not be trained on or have no positives, or the folders hold other work.
-        """
-        config = self.config
-        benchmarks = load_data(config.data, config.data_options)
-        process = accelerator(config.precision, context.services.device)
-        data = tuple(benchmark.fingerprint for benchmark in benchmarks)
-        begin = partial(self._begin, benchmarks, context, process)
-        yield from train_stage(STAGE, config, (config.base, config.revision), data, context, process, begin)
-
-    def _begin(self, benchmarks: list[Benchmark], context: TrainingContext, process: Any, identity: str) -> PreparedRun:
+    def begin(self, data: list[Benchmark], context: TrainingContext, process: Any, identity: str) -> PreparedRun:
         config = self.config
         rows_of = partial(mined, n=config.pool, own=config.own, answers=config.answers, services=context.services)
         with process.main_process_first():
-            rows = [row for benchmark in benchmarks for row in rows_of(benchmark)]
+            rows = [row for benchmark in data for row in rows_of(benchmark)]
         if not rows:
             raise UserError("no question has a positive in the corpus and passages beside it", where="data", try_this="nq:train")
         validation = load_data(config.validation, config.validation_options, train=False)
         held_out = [row for benchmark in validation for row in rows_of(benchmark)]
         objective = PairObjective(config, process)
         count = sum(len(row.positives) for row in rows)
-        left_out = sum(len(benchmark.questions) for benchmark in benchmarks) - len(rows)
+        left_out = sum(len(benchmark.questions) for benchmark in data) - len(rows)
         return prepared(
             NAME,
             config,

@@ -20,7 +20,6 @@ from methods.baselines.rerank.replies import LABELS, answer_of, label_of
 from methods.models.llm import LLM, LabelModel, LocalConfig, defaults
 from methods.models.weights import is_encoder_decoder
 from methods.registry import register
-from methods.work import needs_of
 
 NAME = "setwise"
 PRESETS: Mapping[str, Mapping[str, Any]] = {
@@ -51,10 +50,8 @@ class SetwiseConfig(ChoiceConfig):
     config=SetwiseConfig,
     paper="Zhuang et al. 2024, A Setwise Approach for Effective and Highly Efficient Zero-shot Ranking (arXiv:2310.09497)",
     presets=PRESETS,
-    extra="llm",
     checkpoint_hash=made_of(lambda config: NAME),
     work=choices_work,
-    needs=lambda config: needs_of(config.llm),
 )
 class Setwise(ChoiceReranker):
     """The reranker.
@@ -85,9 +82,6 @@ class Setwise(ChoiceReranker):
         state.calls += 1
         state.usage += usage
         return scores.labels.index(scores.best)
-
-
-# -- Rank-R1 --
 
 
 R1 = "rank_r1"
@@ -128,10 +122,8 @@ class RankR1Config(ChoiceConfig):
     paper="Zhuang et al. 2025, Rank-R1 (arXiv:2503.06034)",
     presets=R1_PRESETS,
     training_data=("msmarco",),
-    extra="llm",
     checkpoint_hash=made_of(lambda config: config.template),
     work=choices_work,
-    needs=lambda config: needs_of(config.llm),
 )
 def rank_r1(config: RankR1Config, services: Services) -> ChoiceReranker:
     """The reranker; documents are shown in another order in each comparison, as in the published code."""

@@ -70,7 +70,7 @@ def test_rows_are_streamed_as_training_reads_them(data_folder):
     path = data_folder / "clara" / "pretrain_data.100.jsonl"
     reference, _ = resolve(PRETRAINING)
     skipped = []
-    rows = clara.rows(reference, RowsConfig(path=str(path)), skipped)
+    rows = clara.read_rows(reference, RowsConfig(path=str(path)), skipped)
     natives = [json.loads(line) for line in path.read_text("utf-8").split("\n") if line]
     for native, row in zip(natives, rows, strict=True):
         assert (row.kind, list(row.docs), row.positives) == (native["data_type"], native["docs"], (0,))

@@ -1,10 +1,12 @@
 import json
 import zipfile
+from string import Template
 
 import pytest
 
 from benchmarks import settings
 from benchmarks.core.errors import UserError
+from benchmarks.datasets import longbench
 from benchmarks.datasets.long_document import document_text
 from benchmarks.datasets.longbench import CLASS, NUMBER, SIZES, set_of
 from benchmarks.registry import DATASETS, load
@@ -265,3 +267,37 @@ def test_a_world_loads_through_the_native_format_with_the_same_truth(tmp_path):
 def test_only_worlds_of_documents_can_be_written(tmp_path):
     with pytest.raises(UserError, match="no questions that longbench can express"):
         write_native(load("worlds/multihop:test", {"questions": 10}), "longbench", tmp_path / "records.jsonl")
+
+
+def test_published_prompts_are_used_where_they_are_and_only_unchanged(tmp_path, monkeypatch, data_folder):
+    monkeypatch.setenv("RAGMETER_DATA", str(tmp_path))
+    ours = longbench.reading("qasper", None)
+    assert ours == longbench.reading("qasper", "ours")
+    with pytest.raises(UserError, match="is not here"):
+        longbench.reading("qasper", "published")
+    source = data_folder / "prompts" / longbench.PUBLISHED
+    if not source.is_file():
+        pytest.skip("the published prompts are not here")
+    prompts = json.loads(source.read_text())
+    path = tmp_path / "prompts" / longbench.PUBLISHED
+    path.parent.mkdir(parents=True)
+    path.write_text(json.dumps(prompts))
+    for subset, a_set in longbench.SETS.items():
+        text = longbench.reading(subset, None)["prompt"]
+        if "{input}" in prompts[subset]:
+            filled = Template(text).substitute(passages="TEXT $x {y}", question="WHY?")
+            assert filled == prompts[subset].format(context="TEXT $x {y}", input="WHY?")
+        else:
+            assert text == a_set.prompt
+    with pytest.raises(UserError, match="in its own words"):
+        longbench.reading("gov_report", "published")
+    path.write_text(json.dumps({**prompts, "qasper": "Other {context} {input}"}))
+    with pytest.raises(UserError, match="not the published ones"):
+        longbench.reading("qasper", None)
+
+
+def test_even_sets_group_their_questions_by_length(tmp_path):
+    rows = [row | {"_id": str(length), "length": length} for row in [native()] for length in (0, 3999, 4000, 7999, 8000)]
+    (tmp_path / "qasper_e.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    questions = load("longbench/qasper_e:test", {"path": str(tmp_path / "qasper_e.jsonl")}).questions
+    assert [question.type for question in questions] == ["0-4k", "0-4k", "4-8k", "4-8k", "8k+"]

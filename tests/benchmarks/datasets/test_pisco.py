@@ -49,7 +49,7 @@ def test_shards_of_parquet_are_read_in_order_and_numbered_apart(tmp_path):
 def test_rows_are_streamed_without_reading_on(tmp_path):
     path = tmp_path / "records.jsonl"
     path.write_text(json.dumps(native()) + "\n" + "this is not JSON\n")
-    rows = pisco.rows(resolve("pisco")[0], RowsConfig(path=str(path)), [])
+    rows = pisco.read_rows(resolve("pisco")[0], RowsConfig(path=str(path)), [])
     row = next(rows)
     assert (row.pairs, row.docs) == ((("Who was number 0?", ("It was Ada 0.",)),), tuple(native()["docs"]))
     with pytest.raises(UserError, match="not JSON"):

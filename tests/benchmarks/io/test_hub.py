@@ -72,9 +72,6 @@ def test_a_missing_shard_is_not_read_over(tmp_path):
         fetch(NAME, ["plain/train-*.parquet"])
 
 
-# --- revisions ------------------------------------------------------------------------------------------------
-
-
 def test_without_a_pin_main_is_resolved_recorded_and_noted(server, repository):
     fetched = fetch(NAME, ["big.bin"])
     assert hub.source([fetched]) == {
@@ -157,9 +154,6 @@ def test_without_the_library_the_remedy_is_named(server, monkeypatch):
     assert "[hub]" in caught.value.try_this
 
 
-# --- access ---------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("token", [None, "hf_unknown"])
 def test_a_gated_repository_says_how_to_get_access(tmp_path, monkeypatch, token):
     gated = Repository(FILES, gated=True, granted=["hf_friend"])
@@ -183,8 +177,6 @@ def test_a_private_repository_is_not_distinguished_from_a_missing_one(tmp_path):
             fetch(NAME, ["big.bin"])
         assert "HF_TOKEN" in caught.value.try_this
 
-
-# --- what a repository says of itself -------------------------------------------------------------------------
 
 CARD = b"""---
 configs:
@@ -223,9 +215,6 @@ def test_a_readme_that_cannot_be_read_is_named(tmp_path):
         with pytest.raises(UserError, match="says of itself cannot be read") as caught:
             stated_sizes(NAME)
         assert caught.value.where.endswith("README.md")
-
-
-# --- what runs keep -------------------------------------------------------------------------------------------
 
 
 def test_everything_fetched_inside_is_recorded_once_per_repository(server, repository, tmp_path):

@@ -33,9 +33,6 @@ def sha256(content):
     return hashlib.sha256(content).hexdigest()
 
 
-# --- faults ---------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("fault", ["unavailable", "limited"])
 def test_a_hub_that_recovers_is_asked_again(server, fault):
     setattr(server.faults, fault, 2)
@@ -124,9 +121,6 @@ def test_a_hub_that_is_not_there_is_said(server, monkeypatch):
     with pytest.raises(Broke, match="cannot be reached") as caught:
         fetch(NAME, ["big.bin"])
     assert "HF_ENDPOINT" in caught.value.try_this
-
-
-# --- offline --------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture

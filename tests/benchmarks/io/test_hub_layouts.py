@@ -243,9 +243,6 @@ def test_offline_and_not_in_the_cache_names_both_ways(tmp_path, monkeypatch):
     assert "--offline" in caught.value.try_this
 
 
-# --- rows without ids, and faulty rows ------------------------------------------------------------------------
-
-
 def test_the_real_rows_without_ids_get_stable_ones_and_it_is_said(data_folder, tmp_path):
     path = data_folder / "hotpotqa" / "hf_rows_20.json"
     rows = json.loads(path.read_text())

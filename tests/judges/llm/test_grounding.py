@@ -83,9 +83,6 @@ def rule(**options: Any) -> Any:
     return judge_by_rule(RuleGroundingConfig(**options), Services())
 
 
-# -- controls --
-
-
 @pytest.mark.slow
 def test_controls_of_a_world_are_ranked_as_they_should_be(world: Benchmark, truth_url: str) -> None:
     dealt = deal(world.questions, 0)
@@ -141,9 +138,6 @@ def test_rules_rank_the_controls_of_a_world_as_they_should_be(world: Benchmark) 
     assert set(Judge.of("rule_grounding").metrics) == {FAITHFUL, CORRECT}
 
 
-# -- the definition: ragas --
-
-
 def partly_right(world: Benchmark, most: int = 6) -> list[Item]:
     """Answers of which something is right and something wrong, in prose and as lists."""
     results = []
@@ -162,7 +156,7 @@ def ragas_values(url: str, cache: Path, queries: Sequence[Item], options: Mappin
     from ragas.llms.base import InstructorBaseRagasLLM
     from ragas.metrics.collections import FactualCorrectness, Faithfulness
 
-    model = open_llm(judge(url).config.llm, role="ragas", cache=cache)
+    model = open_llm(judge(url).config.llm, Services(cache=cache), role="ragas")
 
     class InProcess(InstructorBaseRagasLLM):
         def generate(self, prompt: str, response_model: type[BaseModel]) -> Any:
@@ -226,9 +220,6 @@ def test_arithmetic_is_ragas_arithmetic(answer: list[int], reference: list[int])
     three = [from_counts(answer, reference, mode) for mode in ("precision", "f1", "recall")]
     assert all(0 <= value <= 1 for value in three)
     assert min(three[0], three[2]) - 1e-12 <= three[1] <= max(three[0], three[2]) + 1e-12
-
-
-# -- faults, replay --
 
 
 @pytest.mark.slow

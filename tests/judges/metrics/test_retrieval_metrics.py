@@ -253,7 +253,7 @@ def test_documents_are_ranked_by_their_first_passage():
     assert values == {"recall@2": 1 / 3, "recall@3(level=documents)": 2 / 3, "hit@1(level=documents)": 1.0}
     ideal = 2 + 1 / math.log2(3) + 1 / 2
     assert parse("ndcg@3(level=documents)").compute(batch)[0] == pytest.approx((1 + 2 / 2) / ideal)
-    with pytest.raises(UserError, match="level"):
+    with pytest.raises(UserError, match="documents"):
         parse("recall@3(level=documents)").compute(Batch([question], [Prediction("q", "")]))
 
 

@@ -118,9 +118,6 @@ def asked(prompt: str, truth: WorldTruth) -> re.Match[str] | None:
     return match if match and match[1] in truth.steps else None
 
 
-# -- Programs by hand --
-
-
 class Says:
     """A model that gives replies one after another, the last again and again; remembers what it was asked."""
 
@@ -226,9 +223,6 @@ def test_flare_searches_with_the_likelier_tokens_of_an_unsure_draft() -> None:
     assert query_of([("Ann ", 0.9), ("Lee ", 0.4), ("left", 0.41)], 0.8, 0.4) == "Ann left"
 
 
-# -- Self-RAG --
-
-
 def test_a_segment_is_scored_by_the_formula() -> None:
     config = WeightsConfig(relevance=1, support=2, usefulness=0.5, retriever="bm25")  # type: ignore[arg-type]
     segment = Segment("Ann", (0.6, 0.2), (0.1, 0.2, 0.2), (0.0, 0.1, 0.1, 0.0, 0.2), 0.25)
@@ -282,9 +276,6 @@ def test_a_model_without_the_tags_is_refused_before_the_first_question(tiny_llam
         Component.of("self_rag", {"model": tiny_llama, "retriever": "bm25"}).build(Services(device="cpu"))
 
 
-# -- Readers --
-
-
 def test_chatqa_is_asked_as_on_its_card(tiny_llama: str) -> None:
     expected = (
         "System: This is a chat between a user and an artificial intelligence assistant. The assistant gives helpful, detailed, and "
@@ -308,9 +299,6 @@ def test_demonstrations_come_from_training_data_alone(benchmark: Benchmark) -> N
     roles = [message["role"] for message in reader._messages("Who?", "[1] x")]
     assert roles == ["system", *["user", "assistant"] * 2, "user"]
     assert all(re.search(r"Question: (.*)\n", turn["content"])[1] in train for turn in reader._turns[::2])  # type: ignore[index]
-
-
-# -- Checkpoints' layouts, and the contract --
 
 
 @pytest.fixture(scope="module")

@@ -85,9 +85,6 @@ def test_overlap_and_words_belong_to_a_document_in_one_piece() -> None:
     assert released == FullContextConfig(whole=True, overlap=12, words=16_384)
 
 
-# --- the middle ---
-
-
 def spans(text: str) -> list[tuple[int, int]]:
     return [(position, position + 1) for position in range(len(text))]
 

@@ -91,9 +91,6 @@ def ranked(made: Any, query: Query = QUERY, k: int = 10) -> Any:
     return run(made.retrieve_one(query, k))
 
 
-# -- HippoRAG --
-
-
 def test_the_walk_is_the_linear_solve_and_specificity_halves_where_two_passages_hold_a_phrase() -> None:
     made = index(HippoIndex, HippoConfig(extractor="noun_phrases"))
     group = made.group(QUERY)
@@ -154,9 +151,6 @@ def test_facts_are_counted_and_no_relation_is_a_graph_without_any() -> None:
     assert facts.fact_chunks.shape == (len(facts.texts), 6)
     empty = Facts.of([ChunkRead()])
     assert adjacency(empty, [], True).shape == (1, 1)
-
-
-# -- extraction --
 
 
 def test_what_is_no_triple_is_counted() -> None:
@@ -221,9 +215,6 @@ def test_a_spacy_pipeline_may_find_the_names(tmp_path: Path) -> None:
     assert [(edge.source, edge.target) for edge in reader.records(chunks_of(TEXTS))[3].relations] == [("MILL", "REX")]
     options = {"extractor": "noun_phrases", "encoder": {"model": "minilm"}}
     assert HippoConfig(**options, pipeline=str(tmp_path)).made_of() != HippoConfig(**options).made_of()
-
-
-# -- communities and reports --
 
 
 def graph(pairs: Sequence[tuple[str, str, float]]) -> KnowledgeGraph:
@@ -304,9 +295,6 @@ def test_local_search_goes_by_the_order_of_entities_and_says_it_in_the_native_co
     assert any(passage.id.startswith("relation") for passage in context.passages)
 
 
-# -- LightRAG, MemoRAG --
-
-
 def test_low_level_keywords_find_entities_and_high_level_ones_relations() -> None:
     reply = json.dumps({"high_level_keywords": ["Rex kept Mill"], "low_level_keywords": ["Museum"]})
     by_mode = {}
@@ -342,9 +330,6 @@ def test_clues_of_three_words_are_none() -> None:
     assert lines_of(["1. one two three\n- one two three four\n* one two three four"]) == ["one two three four"]
 
 
-# -- all of them --
-
-
 @pytest.mark.parametrize("text", ["", "Ada kept the Tower.", "nothing is named here"])
 def test_one_passage_is_found_by_every_system_whatever_it_holds(text: str) -> None:
     corpus = Corpus.of([Passage("only", "", text)])
@@ -366,8 +351,6 @@ def test_one_passage_is_found_by_every_system_whatever_it_holds(text: str) -> No
         assert np.isfinite(ranking.scores).all()
         assert run(made.contexts_one(QUERY, ranking)).passages
 
-
-# -- played by a model that knows the answers --
 
 WORLD, OPTIONS = "worlds/long:validation", {"questions": 8, "worlds": 1}
 SYSTEMS: dict[str, dict[str, Any]] = {

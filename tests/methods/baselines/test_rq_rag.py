@@ -219,9 +219,6 @@ def test_the_native_answer_is_the_leafs(ground: Any, offline_options: dict[str, 
     assert prediction.usage == ranking.usage
 
 
-# --- by prompts ---
-
-
 def prompted(replies: dict[str, str], tmp_path: Path | None = None, **config: Any) -> tuple[Ranking, list[ChatRequest]]:
     """One ranking over CORPUS by BM25, with what the endpoint says to each of the three prompts."""
     requests: list[ChatRequest] = []

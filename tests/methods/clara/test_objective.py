@@ -49,9 +49,6 @@ def gradients(clara: Clara) -> dict[str, Any]:
     return {name: item.grad.clone() for name, item in clara.module.named_parameters() if item.grad is not None}
 
 
-# -- plain formulas ------------------------------------------------------------------------------------------------
-
-
 @given(st.data())
 def test_the_supervised_loss_is_minus_the_log_of_the_share_of_the_positives(data: Any) -> None:
     size = data.draw(st.integers(1, 6))
@@ -112,9 +109,6 @@ def test_recall_is_the_share_of_positives_that_were_chosen() -> None:
     result = recalls(torch.tensor([[2, 1], [0, 1]]), positive)
     assert float(result[0]) == 0.5
     assert bool(result[1].isnan())
-
-
-# -- compression ---------------------------------------------------------------------------------------------------
 
 
 def test_without_lambda_compression_is_cross_entropy_alone_and_with_it_their_sum(toy: ModuleType, clara: Clara) -> None:
@@ -213,9 +207,6 @@ def test_paraphrases_are_asked_for_in_all_wordings(toy: ModuleType) -> None:
     row = next(row for row in toy.scp_rows(2) if row.kind == "paraphrase")
     results = {scp_example(row, number).exchanges[0].prompt.wording for number in range(3 * PARAPHRASES)}
     assert results == set(range(PARAPHRASES))
-
-
-# -- retrieving ----------------------------------------------------------------------------------------------------
 
 
 def documents_of(clara: Clara) -> Any:

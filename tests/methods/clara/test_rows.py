@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from benchmarks import registry
 from benchmarks.core.errors import UserError
 from benchmarks.core.random import Draws
-from benchmarks.datasets.clara import Row
+from benchmarks.datasets.clara import StageRow
 from benchmarks.registry import DataReference
 from benchmarks.text import has_answer
 from benchmarks.worlds.dataset import WorldsConfig
@@ -27,9 +27,6 @@ from methods.clara.synthetic import documents, facts_of, rephrased, rows_about, 
 
 SMALL: dict[str, Any] = {"entities": 120, "community": 60}
 WORLDS = "worlds/multihop:train"
-
-
-# -- candidates --
 
 
 def test_the_place_of_a_positive_is_uniform_over_seeds() -> None:
@@ -66,9 +63,6 @@ def test_a_pool_holds_the_positives_first_and_no_text_twice(positives: list[str]
     assert pooled("q", positives, others, size, seed=seed) == (documents, positions)
 
 
-# -- rows of files --
-
-
 def test_rows_of_the_authors_sample_are_read(data_folder: Path) -> None:
     path = data_folder / "clara" / "pretrain_data.100.jsonl"
     natives = [json.loads(line) for line in path.read_text("utf-8").split("\n") if line]
@@ -90,14 +84,14 @@ def test_rows_of_pisco_teach_the_teachers_text(tmp_path: Path) -> None:
 
 def test_positives_that_the_authors_put_first_are_moved() -> None:
     texts = tuple(f"document {number}" for number in range(20))
-    rows = [joint_row(Row(f"r{n}", "answer", texts, (("q", ("a",)),), positives=(0, 1))) for n in range(200)]
+    rows = [joint_row(StageRow(f"r{n}", "answer", texts, (("q", ("a",)),), positives=(0, 1))) for n in range(200)]
     for row in rows:
         assert {row.documents[positive] for positive in row.positives} == {"document 0", "document 1"}
     assert sum(row.positives == (0, 1) for row in rows) < 8
 
 
 def test_what_is_taught_is_the_teachers_text_where_there_is_one() -> None:
-    row = Row("r", "answer", ("d",), (("q", ("short",)),), target="It is short.")
+    row = StageRow("r", "answer", ("d",), (("q", ("short",)),), target="It is short.")
     assert (instruction_row(row).answer, instruction_row(row).gold) == ("It is short.", "short")
     assert joint_row(row).answer == "It is short."
 
@@ -105,9 +99,9 @@ def test_what_is_taught_is_the_teachers_text_where_there_is_one() -> None:
 def test_a_row_of_another_stage_is_refused() -> None:
     pair = (("q", ("a",)),)
     with pytest.raises(UserError, match="not of pretraining"):
-        scp_row(Row("r", "answer", ("d",), pair))
+        scp_row(StageRow("r", "answer", ("d",), pair))
     with pytest.raises(UserError, match="not of joint training"):
-        joint_row(Row("r", "qa", ("d",), pair))
+        joint_row(StageRow("r", "qa", ("d",), pair))
     with pytest.raises(ValueError, match="1 questions, 2 answers"):
         ScpRow("qa", "d", ("q",), ("a", "b"))
 
@@ -130,9 +124,6 @@ def test_written_rows_of_all_stages_are_read_back(tmp_path: Path) -> None:
         assert gold[0] == gold[1]
     taught = instruction_rows("clara_stages/instruction_tuning:train", options={"path": str(kept["instruction_tuning"])})
     assert [(r.question, r.documents, r.answer) for r in taught] == [(r.question, r.documents, r.answer) for r in tuning]
-
-
-# -- rows of benchmarks --
 
 
 def test_positives_are_among_the_documents_in_the_oracle_setting() -> None:
@@ -190,9 +181,6 @@ def test_a_benchmark_without_candidates_needs_a_retriever() -> None:
     with pytest.raises(UserError, match="no candidates"):
         joint_rows_of(bare, PoolConfig())
     assert all(row.documents for row in joint_rows_of(bare, PoolConfig(source="retriever")))
-
-
-# -- worlds --
 
 
 def test_every_fact_of_a_document_is_asked_for_and_its_answer_stands_there() -> None:

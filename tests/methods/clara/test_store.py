@@ -52,14 +52,14 @@ def test_a_store_gives_back_what_was_compressed_rounded_to_its_type(dtype: str, 
     write(tmp_path / "s", corpus(20), identity(20, dtype), Drawn())
     opened = MemoryStore.open(tmp_path / "s")
     assert torch.equal(opened.memory(range(20)), expected(20, kept))
-    assert torch.equal(opened.memory(opened.rows(["doc 7", "doc 2"])), expected(20, kept)[[7, 2]])
+    assert torch.equal(opened.memory(opened.find_rows(["doc 7", "doc 2"])), expected(20, kept)[[7, 2]])
     assert opened.identity.bytes_per_document == 2 * M * H
     assert (tmp_path / "s" / "memory.bin").stat().st_size == opened.bytes == 20 * 2 * M * H
     assert list(opened.ids) == [f"doc {number}" for number in range(20)]
     assert "doc 3" in opened
     assert "doc 99" not in opened
     with pytest.raises(KeyError, match="doc 99"):
-        opened.rows(["doc 99"])
+        opened.find_rows(["doc 99"])
 
 
 def naive(query: np.ndarray, documents: np.ndarray) -> np.ndarray:

@@ -98,7 +98,7 @@ def made(folder: Path, script: Script, **more: Any) -> Iterator[Synthesis]:
 def test_every_document_gets_a_row_of_every_type(tmp_path: Path) -> None:
     with made(tmp_path, Script()) as synthesis:
         synthesis.run(DOCUMENTS)
-        rows = list(synthesis.rows(DOCUMENTS))
+        rows = list(synthesis.make_rows(DOCUMENTS))
         result = of_synthesis(synthesis, DOCUMENTS)
     assert [row.id for row in rows] == [f"{item.id}/{kind}" for item in DOCUMENTS for kind in TYPES]
     assert [item.documents for item in result.values()] == [5, 5, 5]
@@ -111,7 +111,7 @@ def test_written_rows_are_read_back_by_the_loader(tmp_path: Path) -> None:
     file = tmp_path / "rows.jsonl"
     with made(tmp_path, Script()) as synthesis:
         synthesis.run(DOCUMENTS)
-        rows = list(synthesis.rows(DOCUMENTS))
+        rows = list(synthesis.make_rows(DOCUMENTS))
     write_rows(file, rows)
     lines = [json.loads(line) for line in file.read_text("utf-8").splitlines()]
     assert all(list(line) == ["data_type", "question", "answers", "docs"] and len(line["docs"]) == 1 for line in lines)
@@ -139,7 +139,7 @@ def test_a_model_that_never_writes_json_is_asked_so_often_and_no_more(tmp_path: 
     with made(tmp_path, model, rounds=4, tries=2) as synthesis:
         synthesis.run(DOCUMENTS[:2], [kind])
         result = of_synthesis(synthesis, DOCUMENTS[:2], [kind])[kind]
-        assert not list(synthesis.rows(DOCUMENTS[:2], [kind]))
+        assert not list(synthesis.make_rows(DOCUMENTS[:2], [kind]))
     assert len(model.calls) == 2 * 5 * 2
     assert (result.documents, result.uncovered, result.counts["calls"]) == (0, 2, 20)
 
@@ -170,18 +170,18 @@ def test_a_run_that_was_cut_off_makes_no_call_twice(tmp_path: Path, after: int) 
     whole = Script()
     with made(tmp_path / "whole", whole, documents_at_once=1) as synthesis:
         synthesis.run(DOCUMENTS)
-        expected = list(synthesis.rows(DOCUMENTS))
+        expected = list(synthesis.make_rows(DOCUMENTS))
     first, second = Script(breaks_after=after), Script()
     with made(tmp_path / "cut", first, documents_at_once=1) as synthesis, pytest.raises(Broke):
         synthesis.run(DOCUMENTS)
     with made(tmp_path / "cut", second, documents_at_once=1) as synthesis:
         synthesis.run(DOCUMENTS)
-        assert list(synthesis.rows(DOCUMENTS)) == expected
+        assert list(synthesis.make_rows(DOCUMENTS)) == expected
     assert Counter(first.calls) + Counter(second.calls) == Counter(whole.calls)
     third = Script(breaks_after=0)
     with made(tmp_path / "cut", third) as synthesis:
         synthesis.run(DOCUMENTS)
-        assert list(synthesis.rows(DOCUMENTS)) == expected
+        assert list(synthesis.make_rows(DOCUMENTS)) == expected
 
 
 def test_a_changed_document_prompt_or_model_begins_anew(tmp_path: Path) -> None:
@@ -210,7 +210,7 @@ def test_a_call_that_failed_for_good_puts_its_document_aside(tmp_path: Path) -> 
     again = Script()
     with made(tmp_path, again) as synthesis:
         synthesis.run(DOCUMENTS)
-        assert len(list(synthesis.rows(DOCUMENTS))) == 15
+        assert len(list(synthesis.make_rows(DOCUMENTS))) == 15
     # Only the checks that were lost, equal in both, and what follows them.
     assert len(again.calls) == 2 + 2 * 1
 
@@ -222,9 +222,6 @@ def test_an_empty_reply_is_asked_for_again(tmp_path: Path) -> None:
     with made(tmp_path, Script(writes)) as synthesis:
         synthesis.run(DOCUMENTS[:1], ["paraphrase"])
         assert synthesis.made(DOCUMENTS[0], "paraphrase").counts == {"calls": 4, "unreadable": 2}
-
-
-# -- the scripted LLM --
 
 
 @pytest.fixture(scope="module")
@@ -249,7 +246,7 @@ def test_the_world_truth_llm_teaches_rows_that_are_true(world: Benchmark, tmp_pa
     documents = passages(world, 10)
     with taught(world, tmp_path) as (truth, synthesis):
         synthesis.run(documents)
-        rows = list(synthesis.rows(documents))
+        rows = list(synthesis.make_rows(documents))
         result = of_synthesis(synthesis, documents)
         known = {question: answer_of(fact) for fact in truth.worlds[0].facts if not fact.relation.many for question in paraphrases(fact)}
     simple = [pair for row in rows if row.id.endswith("simple") for pair in zip(row.questions, row.answers, strict=True)]
@@ -291,11 +288,11 @@ def test_a_second_run_of_the_world_truth_llm_makes_no_call(world: Benchmark, tmp
     documents = passages(world, 3)
     with taught(world, tmp_path) as (_, synthesis):
         synthesis.run(documents)
-        first = list(synthesis.rows(documents))
+        first = list(synthesis.make_rows(documents))
     with taught(world, tmp_path) as (truth, synthesis):
         truth.handlers.clear()
         synthesis.run(documents)
-        assert list(synthesis.rows(documents)) == first
+        assert list(synthesis.make_rows(documents)) == first
         assert truth.unrecognized == 0
 
 

@@ -195,9 +195,6 @@ def test_every_loop_ends_and_every_question_is_accounted_for(random, kind, round
     assert len({pair.question for pair in loop.pairs}) == len(loop.pairs)
 
 
-# -- prompts and replies --
-
-
 def test_a_supplement_that_contradicts_itself_is_no_reply() -> None:
     for count, questions in ((0, ["Why?"]), (2, [])):
         with pytest.raises(ValueError, match="count is"):

@@ -14,6 +14,7 @@ from methods.clara.objective import StageTrainer
 from methods.clara.rows import InstructionRow, JointRow, ScpRow
 from methods.clara.stages import prepare
 from methods.training import Silent
+from methods.training.loop import LoopPlace
 
 KEYS = [f"key{number}" for number in range(12)]
 VALUES = [f"value{number}" for number in range(12)]
@@ -110,7 +111,8 @@ def joint_rows(count: int = 8, documents: int = 4) -> list[JointRow]:
 def trainer(config: ClaraTrainingConfig, stage: Any, clara: Clara, rows: Sequence[Any], folder: Path) -> StageTrainer:
     """A stage that is ready to run."""
     ready = prepare(config, stage, clara, rows, folder / "documents", Silent())
-    return StageTrainer(stage, clara.module, ready.objective, ready.rows, ready.train, config, folder / "train", "same", Silent())
+    place = LoopPlace(folder / "train", "same", Silent())
+    return StageTrainer(stage, clara.module, ready.objective, ready.rows, ready.train, config, place)
 
 
 def rows_of(stage: str) -> list[Any]:

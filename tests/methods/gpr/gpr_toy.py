@@ -17,6 +17,7 @@ from methods.gpr.questions import TemplateQuestions, questions_of
 from methods.gpr.train import GprTrainer, Towers
 from methods.graphs.triples import PretrainingGraph
 from methods.training import TRAININGS, Silent
+from methods.training.loop import LoopPlace
 
 WORLD = {"entities": 120, "community": 60, "triples": 40, "questions": 12}
 OWNERS = ["painter", "river", "bridge", "north", "moss", "stone", "town"]
@@ -70,7 +71,7 @@ def material(config: GprTrainingConfig) -> Material:
 
 def trainer(config: GprTrainingConfig, folder: Path, process: Any = None) -> GprTrainer:
     towers = Towers.load(config, "cpu", process)
-    return GprTrainer(towers, material(config), config, folder, "same", Silent())
+    return GprTrainer(towers, material(config), config, LoopPlace(folder, "same", Silent(), process))
 
 
 def without_dropout(towers: Towers) -> Towers:

@@ -38,9 +38,6 @@ def greedy(loaded: CausalModel, ids: list[int], count: int) -> str:
     return loaded.tokenizer.decode(written, skip_special_tokens=True)
 
 
-# --- shared beginnings ---
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("share", [True, False])
 def test_a_shared_beginning_is_computed_once_and_changes_nothing(stories: str, share: bool) -> None:
@@ -123,9 +120,6 @@ def test_batches_hold_every_item_once_and_stay_within_their_budget(lengths: list
     assert flat == sorted(flat, reverse=True)
 
 
-# --- forced starts ---
-
-
 def test_an_answer_goes_on_from_its_forced_start(stories: str) -> None:
     loaded = model(stories, batch_size=3, max_new_tokens=12)
     starts = [" Lily", "", " The dog was", " a", " Tom"]
@@ -135,9 +129,6 @@ def test_an_answer_goes_on_from_its_forced_start(stories: str) -> None:
         assert generation.text == greedy(loaded, loaded.encode(prompt) + forced, 12)
         assert generation.prompt_tokens == len(loaded.encode(prompt)) + len(forced)
     assert [g.text for g in written] != [g.text for g in loaded.generate(PROMPTS)]
-
-
-# --- draws ---
 
 
 @pytest.mark.slow
@@ -196,8 +187,6 @@ def test_impossible_options_of_sampling_are_refused(tiny_llama: str) -> None:
     with pytest.raises(ValueError, match="one per prompt"):
         loaded.generate(["a"], sampling=Sampling(), seeds=[1, 2])
 
-
-# --- roles ---
 
 MARK = "{% for m in messages %}[{{ m.role }}]{{ m.content | trim }}{% endfor %}[assistant]"
 TURNS = [

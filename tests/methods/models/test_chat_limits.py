@@ -25,9 +25,6 @@ PRICES = {"usd_per_million_prompt_tokens": 1e6, "usd_per_million_completion_toke
 """A dollar a prompt token, two a token of the reply."""
 
 
-# --- limits ---
-
-
 @pytest.mark.slow
 def test_a_run_stops_at_its_limit_and_loses_nothing(endpoint: Any, busy: ModuleType, tmp_path: Path) -> None:
     """A call may need 6 + 10 tokens and uses 12: five fit into 64 as spent, the sixth might not."""
@@ -118,9 +115,6 @@ def test_limits_and_haste_are_no_part_of_the_fingerprint() -> None:
     assert Component.of("chat", {"llm": {**options, "max_tokens": 65}}).fingerprint != before
 
 
-# --- accounting ---
-
-
 def test_a_ledger_keeps_roles_apart(endpoint: Any, busy: ModuleType, tmp_path: Path) -> None:
     usage_by_role = UsageByRole()
     endpoint.refuse = lambda request: Refused(400, "no") if request.prompt == "judge 1" else None
@@ -133,9 +127,6 @@ def test_a_ledger_keeps_roles_apart(endpoint: Any, busy: ModuleType, tmp_path: P
         "reader": {"calls": 4, "cached": 3, "failed": 0, "prompt_tokens": 40, "completion_tokens": 8, "cost_usd": 56.0},
     }
     assert usage_by_role.total.calls == 6
-
-
-# --- estimates ---
 
 
 def test_an_estimate_counts_what_is_not_kept_and_sends_nothing(endpoint: Any, busy: ModuleType, tmp_path: Path) -> None:
@@ -172,9 +163,6 @@ def test_the_reader_estimates_its_prompts(endpoint: Any) -> None:
     few, many = (reader.estimate([query], [item]).prompt_tokens for item in (context, more))
     assert many - few == 100
     assert endpoint.starts == []
-
-
-# --- pre-flight ---
 
 
 def test_a_working_endpoint_passes_preflight_by_one_call(endpoint: Any) -> None:

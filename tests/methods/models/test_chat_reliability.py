@@ -156,9 +156,6 @@ def test_kill_9_loses_at_most_the_calls_in_flight(tmp_path: Path) -> None:
     assert {json.loads(reply)["text"] for _, reply in rows} == {f"Answer: {number}" for number in range(240)}
 
 
-# --- the cache inside the client ---
-
-
 def test_a_second_run_makes_no_call_even_with_nobody_there(tmp_path: Path) -> None:
     path = tmp_path / "cache.sqlite"
     with OpenAIServer("m", say).running() as url:

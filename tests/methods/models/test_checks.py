@@ -119,9 +119,6 @@ def test_damaged_weights_are_refused_by_every_part(part: str, kind: str, style: 
     assert "query.weight" in str(refused.value.where)
 
 
-# -- presets --
-
-
 def named(folder: Path, tiny: ModuleType, prompts: dict[str, str] | None = None, pool: str | None = None) -> Path:
     """A tiny BERT in a folder of this name; with prompts or pooling, in a SentenceTransformer's layout."""
     import transformers
@@ -195,9 +192,6 @@ def test_preset_hint_is_a_warning_and_kept_with_the_index(tmp_path: Path) -> Non
         warnings.simplefilter("error")
         _, cost = indexed(retriever, corpus("moss"), None)
     assert cost.notes["preset"]["name"] == "e5-base-v2"
-
-
-# -- truncation --
 
 
 def test_share_of_text_beyond_minilms_limit_is_counted(tmp_path: Path) -> None:

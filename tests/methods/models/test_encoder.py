@@ -340,7 +340,7 @@ def test_two_sentence_transformers_may_be_the_two_sides(tiny_models: ModuleType,
     assert encoder.queries(tiny_models.TEXTS) == pytest.approx(by_hand(sides[0], tiny_models.TEXTS, "mean", True), abs=2e-5)
     assert encoder.passages(tiny_models.TEXTS) == pytest.approx(by_hand(sides[1], tiny_models.TEXTS, "mean", True), abs=2e-5)
     alone = EncoderConfig(model=str(sides[1]))
-    assert EncoderConfig(query_model=str(sides[0]), model=str(sides[1])).weights() != alone.weights()
+    assert EncoderConfig(query_model=str(sides[0]), model=str(sides[1])).checkpoint_hash() != alone.checkpoint_hash()
 
 
 def test_options_that_do_not_fit_are_errors(dpr: dict[str, str]) -> None:

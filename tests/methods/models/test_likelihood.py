@@ -202,9 +202,6 @@ def test_a_chunk_that_speaks_of_the_answer_makes_it_likelier(stories: CausalMode
     assert (grid.argmax(axis=0) == np.arange(3)).all()
 
 
-# --- token ids ---
-
-
 @pytest.mark.parametrize("family", ["Llama", "GPT2", "stories260K"])
 def test_the_scored_positions_decode_to_the_target(family: str, request: pytest.FixtureRequest) -> None:
     real = family == "stories260K"
@@ -300,9 +297,6 @@ def test_a_chat_template_stands_around_the_prompt_and_the_chunk_is_found(tiny_ll
     assert text.endswith("\nQ: Who?[assistant]")
 
 
-# --- cost ---
-
-
 @contextmanager
 def watched(model: CausalModel) -> Iterator[dict[str, list[tuple[int, int]]]]:
     """Shapes (rows, columns) of passes' inputs, of their masks (or of the inputs, where they need none), and of the logits."""
@@ -373,9 +367,6 @@ def test_long_work_is_taken_in_slices(stories: CausalModel, monkeypatch: pytest.
     with pytest.raises(ValueError, match="pair 23: "):
         scorer.score([*queries, ScoredText(STORY * 20, " Lily")])
     assert len(queries) == 23
-
-
-# --- labels ---
 
 
 def test_labels_are_normalized_over_the_closed_set(stories: CausalModel) -> None:

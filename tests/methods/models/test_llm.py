@@ -18,7 +18,7 @@ from methods.registry import Component, laid_over
 
 
 def opened(config: LocalConfig, **options: Any) -> ChatModel:
-    return open_llm(config, **{"role": "r", "device": "cpu", **options})
+    return open_llm(config, Services(**{"device": "cpu", **options}), role="r")
 
 
 ASKED = [[{"role": "system", "content": "s"}, {"role": "user", "content": "word " * (3 * n + 1)}] for n in range(9)]

@@ -37,9 +37,6 @@ def root(server: deployment.Deployment) -> str:
     return server.url.removesuffix("/v1")
 
 
-# --- texts ---
-
-
 def test_variables_are_filled_in(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("APP_SHA", "3f2c1a7\n")
     assert Options(revision=" app-${APP_SHA} ").revision == "app-3f2c1a7"
@@ -78,9 +75,6 @@ def test_what_is_no_revision_is_refused(value: Any, problem: str) -> None:
     with pytest.raises(ValidationError, match=problem) as caught:
         Options(revision=value)
     assert len(caught.value.errors()) == 1
-
-
-# --- probes ---
 
 
 @pytest.mark.parametrize(
@@ -176,9 +170,6 @@ def test_options_without_a_revision_are_dumped_as_ever() -> None:
     assert ChatConfig(model="m", revision="r1").model_dump(mode="json")["revision"] == "r1"
 
 
-# --- the cache of replies ---
-
-
 def test_a_changed_revision_never_reuses_a_reply(server: deployment.Deployment, tmp_path: Path) -> None:
     def reply(revision: str | None, **options: Any) -> Any:
         config = ChatConfig(model="m", base_url=server.url, key_variable=None, revision=revision)
@@ -197,9 +188,6 @@ def test_a_changed_revision_never_reuses_a_reply(server: deployment.Deployment, 
     assert (fresh.text, fresh.cached) == ("Cat", False)
     newest = reply("r1")
     assert (newest.text, newest.key) == ("Cat", fresh.key)
-
-
-# --- `created` ---
 
 
 @pytest.fixture

@@ -65,9 +65,6 @@ def judges(url: str, cache: Path | None = None) -> list[Any]:
     ]
 
 
-# -- one passage --
-
-
 def test_a_good_reply_is_the_passage_in_the_other_style() -> None:
     with playing(lambda request, number: STYLED) as (url, query):
         (outcome,) = rewriter(url).outcomes([passage()], "informal")
@@ -227,9 +224,6 @@ def test_prompts_of_ones_own_add_styles_and_are_checked(tmp_path: Path) -> None:
         for style, what in (("broken", "unknown placeholder 'more'"), ("empty", "lacks"), ("informal", "unknown style")):
             with pytest.raises(UserError, match=what):
                 made.rewrite([passage()], style)
-
-
-# -- worlds --
 
 
 @pytest.mark.parametrize("output", ["text", pytest.param("json", marks=pytest.mark.slow)])

@@ -19,6 +19,7 @@ from methods.sark.rows import SarkRow
 from methods.sark.train import Objective, SarkTrainer
 from methods.sark.validation import validator
 from methods.training import TRAININGS, Silent
+from methods.training.loop import LoopPlace
 
 torch = pytest.importorskip("torch")
 
@@ -78,7 +79,8 @@ def trainer(
     config: SarkTrainingConfig, folder: Path, rows: Sequence[SarkRow] = ROWS, process: Any = None, validate: bool = False
 ) -> SarkTrainer:
     objective = Objective(new_reranker(config, "cpu"), config, process)
-    return SarkTrainer(objective, rows, config, folder, "same", Silent(), validator(objective, rows, config) if validate else None)
+    place = LoopPlace(folder, "same", Silent(), process, validator(objective, rows, config) if validate else None)
+    return SarkTrainer(objective, rows, config, place)
 
 
 def weights(item: SarkTrainer) -> dict[str, Any]:

@@ -17,10 +17,10 @@ from ragmeter import experiment as experiments
 from ragmeter.cli import demo
 from ragmeter.cli.demo import PARTS
 from ragmeter.runner.experiment import How, run_experiment
-from ragmeter.show.board_text import in_words
 from ragmeter.show.gains import APPROACHES, UNTESTED, gains
 from results.boards.board import boards
 from results.store.store import Store
+from results.store.variants import without_options
 from tools.measure import page
 
 
@@ -115,7 +115,7 @@ def test_a_gain_is_the_boards_difference_to_its_base_and_to_the_best_row_that_is
         assert gain.significant == (low > 0)
         assert gain.base.verdict.endswith("of") == (low > 0), (low, high)  # type: ignore[union-attr]
     assert "3 questions" not in results[0].asked
-    assert in_words(results[0].board.dataset) in results[0].asked
+    assert without_options(results[0].board.dataset) in results[0].asked
     assert gain.to_json()["strongest"]["method"] == gain.strongest.name
 
 
@@ -160,4 +160,4 @@ def test_lines_and_table_fit_two_screens_and_say_where_a_gain_is_not_warranted(
     ],
 )
 def test_the_table_names_datasets_briefly(dataset: str, expected: str) -> None:
-    assert in_words(dataset) == expected
+    assert without_options(dataset) == expected

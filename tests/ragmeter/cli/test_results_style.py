@@ -42,8 +42,6 @@ def ragmeter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: Command) -> 
     return call
 
 
-# -- a store whose scores are known --
-
 Scores = Mapping[tuple[str, str], np.ndarray]
 """By style and method, shape (questions,)."""
 
@@ -244,20 +242,18 @@ def test_content_loss_is_resultapart_and_the_parts_add_up(full: Store, scores: d
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("earlier", [False, True])
 def test_without_evidence_the_drop_is_split_by_whether_any_candidate_lost_its_answer(
-    tmp_path: Path, benchmarks: dict[str, Benchmark], scores: dict[tuple[str, str], np.ndarray], earlier: bool
+    tmp_path: Path, benchmarks: dict[str, Benchmark], scores: dict[tuple[str, str], np.ndarray]
 ) -> None:
-    """Also in a store of an earlier version, which recorded less; any candidate that is left would hide all losses."""
+    """Any candidate that is left would hide all losses."""
     before, after = np.arange(QUESTIONS) % 4, np.arange(QUESTIONS) % 4 - (np.arange(QUESTIONS) % 3 == 0)
     after = np.maximum(after, 0)
 
     def thinned(benchmark: Benchmark) -> Benchmark:
         results = []
         for item, had, has in zip(benchmark.questions, before.tolist(), after.tolist(), strict=True):
-            met = {"counts": {}, "with_answer_before": had, "with_answer": has, "survived": None if not had else True}
-            if not earlier:
-                met |= {"among": "candidates", "answers_kept": has}
+            met = {"counts": {}, "among": "candidates", "with_answer_before": had, "with_answer": has, "answers_kept": has}
+            met["survived"] = True if had else None
             results.append(replace(item, evidence=(), metadata={**item.metadata, STYLED: met}))
         return replace(benchmark, questions=results)
 
@@ -292,7 +288,7 @@ def test_a_store_that_was_never_resultwhat_survived_says_so(
         for style in method["styles"]:
             assert style["content_lost"] is style["answers_kept"] is None
             assert style["gap"]["n"]
-    assert "before ragmeter kept what restyling lost" in ragmeter("results", "style", "gap", "e").out
+    assert "unknown what restyling lost" in ragmeter("results", "style", "gap", "e").out
 
 
 @pytest.mark.slow
@@ -344,9 +340,6 @@ def test_a_curve_over_depth_joins_methods_that_differ_in_k_alone(tmp_path: Path,
     (curve,) = table.curves
     assert (curve.method, list(curve.points)) == ("SARK", [5, 20])
     assert curve.points[20].value == options["informal", "SARK, K=20"].mean()
-
-
-# -- as people and programs meet them --
 
 
 def columns(line: str) -> Sequence[str]:

@@ -142,7 +142,7 @@ def test_a_total_is_the_sum_and_forgets_nothing_unknown(several: list[Work], fac
 def test_what_is_done_once_stays_once() -> None:
     work = index(Work(bytes=5)) * 3 + unknown("x")
     assert (work.bytes, [item.work.bytes for item in work.once]) == (0, [5])
-    assert work.named("key", "part").once == (Once(Work(bytes=5), "key", "part"),)
+    assert work.keyed_by("key", "part").once == (Once(Work(bytes=5), "key", "part"),)
 
 
 @given(st.integers(0, 10_000), st.integers(1, 300), st.integers(1, 10))
@@ -165,9 +165,6 @@ def test_tokens_are_estimated_as_endpoints_estimate_them() -> None:
 
 def test_gpus_are_of_24_80_and_141_gb() -> None:
     assert [gpu.gigabytes for gpu in GPUS] == [24, 80, 141]
-
-
-# -- against what is built ------------------------------------------------------------------------------------------
 
 
 def words_of(number: int, each: int) -> list[Passage]:
@@ -198,9 +195,6 @@ def test_the_work_of_a_part_of_parts_is_the_sum_of_theirs() -> None:
     assert both.count("encoded") == total(parts).count("encoded") == 100
     assert [item.work for item in both.once] == [item.work for part in parts for item in part.once]
     assert Component.of("hybrid").needs == Component.of("dense").needs
-
-
-# -- needs ----------------------------------------------------------------------------------------------------------
 
 
 def refused(model: str) -> str | None:
@@ -235,9 +229,6 @@ def test_needs_add_up_and_keep_each_model_once() -> None:
     one = Needs((Checkpoint("a"),), gpu_gb=3)
     both: Any = one + Needs((Checkpoint("a"), Checkpoint("b")), ("chat",))
     assert both == Needs((Checkpoint("a"), Checkpoint("b")), ("chat",), gpu_gb=3)
-
-
-# -- sizes ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,118 @@
+"""Judged text is put between tags; here it is made unable to end them, or to pass for a verdict.
+
+Nothing is deleted: what looks like one of our tags, a chat template's mark, a verdict line or a key of our JSON stays
+readable, with `‹ ›` where the brackets or the colon were, and what cannot be seen becomes `�`.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+
+from methods.models.endpoint import Messages
+from methods.prompts import Prompt
+
+VERSION = 1
+"""Of these rules; part of every judge's identity, since a judge sees what they make of a text."""
+
+TAGS = ("question", "gold", "answer", "reference", "text", "source", "rewritten")
+"""Tags that our templates use; those of one's own templates are added to them."""
+_CHAT_TAGS = ("think", "system", "user", "assistant", "human", "start_of_turn", "end_of_turn", "bos", "eos", "tool")
+_KEYS = r"faithfulness|conciseness|overall(?:[\s_-]*winner)?|winner|(?:final[\s_-]*)?verdict|judge?ment|label|reasoning"
+_QUOTE = r"\\?[\"'`“”‘’]"
+
+# What cannot be seen, changes the direction of writing, or is no character at all.
+_UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ufff9-\ufffb\ud800-\udfff\U000e0000-\U000e007f]")
+_CHAT_MARK = re.compile(r"(<)(?=\s*(?:\||<\s*/?\s*sys))|(?:\||sys\s*>)\s*(>)|(<)\s*/?\s*s\s*(>)|(\[)\s*/?\s*inst\s*(\])")
+_SHOWN = {"<": "‹", ">": "›", "[": "⟦", "]": "⟧", ":": "‹:›", "=": "‹=›"}
+
+
+def neutralized(text: str, tags: Iterable[str] = (), keys: Iterable[str] = ()) -> str:
+    """A text that can stand between tags without ending them.
+
+    Look-alikes that a model reads as the same (other cases, full-width letters, invisible characters in between) count
+    as well.
+
+    Args:
+        text: Anything.
+        tags: Further tags, beside `TAGS`.
+        keys: Further keys of the JSON that is asked for.
+
+    Returns:
+        The text, of which no line, key or tag can be taken for one of ours.
+    """
+    text = _UNSEEN.sub("\ufffd", text.replace("\r\n", "\n").replace("\r", "\n"))
+    folded, origins = _folded(text)
+    marks: dict[int, str] = {}
+    for pattern in (_tag_pattern(frozenset(tags)), _CHAT_MARK, *_key_patterns(frozenset(keys))):
+        for match in pattern.finditer(folded):
+            for group, result in enumerate(match.groups(), start=1):
+                if result is not None:
+                    marks[origins[match.start(group)]] = _SHOWN[result]
+    return "".join(marks.get(at, char) for at, char in enumerate(text)) if marks else text
+
+
+def cut(text: str, most: int) -> str:
+    """The beginning of a text, which says where it was cut."""
+    if len(text) <= most:
+        return text
+    return f"{text[:most]}\n[… cut: {most:,} of {len(text):,} characters are shown]"
+
+
+@lru_cache(maxsize=64)
+def _tag_pattern(further: frozenset[str]) -> re.Pattern[str]:
+    """Opening and closing tags, complete or not, of names that begin as ours do."""
+    names = "|".join(re.escape(name.casefold()) for name in sorted({*TAGS, *_CHAT_TAGS, *further}))
+    return re.compile(rf"(<)[\s/\\⁄∕]*(?:{names})(?:[^<>\n]{{0,80}}(>))?")
+
+
+@lru_cache(maxsize=64)
+def _key_patterns(further: frozenset[str]) -> tuple[re.Pattern[str], re.Pattern[str]]:
+    """What looks like a key of our JSON, or like a line that states a verdict."""
+    names = f"(?:{'|'.join([_KEYS, *sorted(further)])})"
+    line = rf"^[^a-z0-9\n]{{0,20}}{names}[^a-z0-9\n:=‹]{{0,20}}([:=])"
+    return re.compile(rf"{_QUOTE}\s*{names}\s*{_QUOTE}\s*(:)"), re.compile(line, re.MULTILINE)
+
+
+def _folded(text: str) -> tuple[str, range | list[int]]:
+    """A text as a lenient reader sees it, with the place in the text that each character comes from."""
+    if text.isascii():
+        return text.lower(), range(len(text))
+    pieces: list[str] = []
+    origins: list[int] = []
+    for at, char in enumerate(text):
+        seen = _seen(char)
+        pieces.append(seen)
+        origins.extend([at] * len(seen))
+    return "".join(pieces), origins
+
+
+@lru_cache(maxsize=1 << 16)
+def _seen(char: str) -> str:
+    """A character without case and width; nothing where it has no width at all."""
+    return "" if unicodedata.category(char) == "Cf" else unicodedata.normalize("NFKC", char).casefold()
+
+
+EMPTY = "(empty)"
+"""What stands between the tags where there is nothing to judge."""
+_TAG = re.compile(r"</?([A-Za-z][\w-]*)>")
+
+
+@lru_cache(maxsize=64)
+def tags_of(template: str) -> frozenset[str]:
+    """Return the tags that a template uses."""
+    return frozenset(_TAG.findall(template))
+
+
+def fenced(prompt: Prompt, texts: Mapping[str, str], keys: Iterable[str] = ()) -> Messages:
+    """Return the conversation; what is put in is neutralized, so that it can end no tag.
+
+    Args:
+        prompt: The template.
+        texts: What is put in.
+        keys: Keys of the JSON that it asks for, which judged text cannot hold then.
+    """
+    tags = tags_of(prompt.source)
+    return prompt.messages(**{name: neutralized(text, tags, keys).strip() or EMPTY for name, text in texts.items()})

@@ -1,0 +1,149 @@
+"""Trainings side by side on a CPU, each in a process of its own: a small model gains little from a second core."""
+
+from __future__ import annotations
+
+import math
+import os
+import signal
+import sys
+import threading
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import suppress
+from importlib import import_module
+from multiprocessing import active_children, get_context, parent_process
+from pathlib import Path
+from typing import Any
+
+from benchmarks.core.errors import Broke, UserError
+from methods.training import TRAININGS
+from ragmeter.runner.progress import TrainingProgress
+from ragmeter.runner.sizes import size_of
+from ragmeter.trainings import TrainingPlan
+from results.store.store import Store
+
+PROCESS, LEARNED = 4e9, 16
+"""Bytes that a training takes besides its models, and bytes per parameter: weight, gradient and two means of AdamW."""
+THREADS = "OMP_NUM_THREADS"
+Train = Callable[[str, Mapping[str, Any], Path, str | None], None]  # id, options, store, device
+
+
+def cores() -> int:
+    """Return the processor cores that this process may use."""
+    result = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    with suppress(OSError, ValueError):  # a container's; ValueError: it has no limit
+        quota, period = map(int, Path("/sys/fs/cgroup/cpu.max").read_text("utf-8").split())
+        result = min(result, max(1, quota // period))
+    return result
+
+
+def memory(device: str | None) -> float:
+    """Return the bytes of memory for trainings on this CPU; 0 if they use another device or come in several processes already."""
+    try:
+        import psutil
+        import torch
+    except ImportError:
+        return 0.0
+    if device not in (None, "cpu") or (device is None and torch.accelerator.is_available()) or "RANK" in os.environ:
+        return 0.0
+    with suppress(OSError, ValueError):
+        return min(float(psutil.virtual_memory().total), float(Path("/sys/fs/cgroup/memory.max").read_text("utf-8")))
+    return float(psutil.virtual_memory().total)
+
+
+def at_once(plans: Sequence[TrainingPlan], cores: int, memory: float, store: Path) -> int:
+    """Return how many trainings may run at once: they must not need one another, fit into memory, and have their cores.
+    A model of unknown size fits only alone, and so does what asks an endpoint: its limit on calls holds for one process."""
+    independent, largest = max(Counter(map(_depth, plans)).values()), max(_memory(plan, store) for plan in plans)
+    threads = os.environ.get(THREADS, "")
+    free = cores // max(1, int(threads)) if threads.isdigit() else cores
+    return max(1, min(independent, free, int(memory // largest)))
+
+
+def _depth(plan: TrainingPlan) -> int:
+    return 1 + max(map(_depth, plan.needs), default=0)
+
+
+def _memory(plan: TrainingPlan, store: Path) -> float:
+    alone = plan.models is None or plan.models.endpoints or plan.config.wanted_judge is not None
+    return math.inf if alone else PROCESS + LEARNED * sum(_parameters(plan, store).values())
+
+
+def _parameters(plan: TrainingPlan, store: Path) -> dict[tuple[str, str | None], float]:
+    """Return the parameters of each model of a training; a checkpoint counts with the models of its own training."""
+    if plan.models is None:
+        return {(plan.name, None): math.inf}
+    trained = tuple(str(need.folder(store)) for need in plan.needs)
+    results = {key: value for need in plan.needs for key, value in _parameters(need, store).items()}
+    for item in plan.models.checkpoints:
+        if not item.adapter and not item.model.startswith(trained):
+            size = size_of(item.model, item.revision).parameters
+            results[item.model, item.revision] = math.inf if size is None else size
+    return results
+
+
+def train_side_by_side(
+    left: list[TrainingPlan], workers: int, train: Train, store: Store, device: str | None, progress: TrainingProgress
+) -> None:
+    """Train so many at once, each when those that it needs are trained; the first that fails ends the others."""
+    progress.begin("trainings", len(left))
+    running: dict[Future[None], tuple[ProcessPoolExecutor, str]] = {}
+    threads = os.environ.get(THREADS)
+    try:
+        # Libraries read it when a process imports them.
+        os.environ.setdefault(THREADS, str(max(1, cores() // workers)))
+        while left or running:
+            ready = [plan for plan in left if all(need.trained(store.folder) == need.stages for need in plan.needs)]
+            for plan in ready[: workers - len(running)]:
+                left.remove(plan)
+                pool = ProcessPoolExecutor(1, get_context("spawn"), initializer=_begin)
+                what = (TRAININGS.source(plan.entry.id), plan.entry.id, plan.options, store.folder, device)
+                running[pool.submit(_work, train, *what)] = pool, plan.name_and_seed
+                progress.begin("", name=plan.name_and_seed)
+            for future in wait(running, return_when=FIRST_COMPLETED).done:
+                pool, name = running.pop(future)
+                pool.shutdown()
+                _conclude(future, name)
+                progress.end(name)
+                progress.advance()
+    finally:
+        if threads is None:
+            del os.environ[THREADS]
+        for process in active_children() if running else ():
+            process.terminate()
+        for pool, _ in running.values():
+            pool.shutdown()
+
+
+def _conclude(future: Future[None], name: str) -> None:
+    try:
+        future.result()
+    except BrokenProcessPool:
+        hint = f"run the same command again; if memory ran out, with {THREADS}={cores()}: trainings run one after another"
+        raise Broke(f"the process of the training {name} was killed", try_this=hint) from None
+    except UserError as error:
+        error.also_at(f"training {name}")
+        raise
+
+
+def _begin() -> None:
+    # A terminal interrupts all processes of a command; the first one ends the others.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    if (parent := parent_process()) is not None:
+        parent.join()
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def _work(train: Train, module: str, training: str, options: Mapping[str, Any], store: Path, device: str | None) -> None:
+    try:
+        import_module(module)  # it alone, and not all that register something
+        train(training, options, store, device)
+    except SystemExit:
+        os._exit(1)  # what was half written is removed by now; the pool would keep the process

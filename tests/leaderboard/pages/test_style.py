@@ -1,0 +1,180 @@
+"""The style page: drops and curves are those of the results, in the direction that the metric has."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from benchmarks.registry import load
+from benchmarks.styles.mix import styled
+from judges.metric import parse
+from leaderboard.elements import charts
+from leaderboard.elements.charts import Point
+from leaderboard.elements.nodes import TAGS
+from leaderboard.report import behind
+from leaderboard.views import style
+from methods.api import Prediction
+from results.boards.style import GapTable, style_curves, style_gaps
+from results.store import queries
+from results.store.store import FINISHED, Run, Store
+
+Start = Callable[[Path], Any]
+METRIC = "em(rules=squad)"
+SHARES = (0.0, 0.5, 1.0)
+N = 60
+HOSTILE = "</script><img src=x onerror=alert(1)>"
+
+
+def words(node: Any) -> str:
+    return " ".join(node.texts())
+
+
+@pytest.fixture(scope="module")
+def styles_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two methods and a control over one base in three styles; the second method at two depths."""
+    folder = tmp_path_factory.mktemp("styles") / "store"
+    store, base = Store(folder), load("worlds/multihop:test", {"questions": N})
+    metric = parse(METRIC)
+    store.put_cards([], [metric])
+    draw = np.random.default_rng(5)
+    runs, names = [], []
+    for position, share in enumerate(SHARES):
+        benchmark = styled(base, mix={"informal": share})
+        store.put_benchmark(benchmark, benchmark.fingerprint)
+        for number, (name, k) in enumerate([(HOSTILE, 5), ("steady, k = 2", 2), ("steady, k = 8", 8), ("gold", 5)]):
+            values = (draw.random(N) < 0.9 - (0.8 * share if name == HOSTILE else 0)) * 1.0
+            described = {"method": {"id": "m"}, "rerankers": [{"id": name.partition(",")[0]}], "k": k, "depth": None}
+            kind = "control" if name == "gold" else "retriever"
+            run = Run(
+                f"run{position}{number:04d}", name, "m", kind, described, benchmark.name, benchmark.fingerprint, "distractor", 0, N, {}
+            )
+            store.start(run)
+            requests = [question.id for question in benchmark.questions]
+            store.append(run.run, [Prediction(item, "x") for item in requests], {str(metric): values})
+            store.end(run.run, FINISHED)
+            runs.append(run.run)
+            names.append(name)
+    store.put_experiment("restyled", "name: restyled", None, None, None, runs, names=names)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def table(styles_store: Path) -> GapTable:
+    (result,) = style_gaps(Store(styles_store), "restyled")
+    return result
+
+
+def row_of(node: Any, *responses: str) -> list[str]:
+    row = next(row for row in node.find(tag="tr") if all(item in list(row.texts()) for item in responses))
+    return [words(cell) for cell in row.find(tag="td")]
+
+
+@pytest.mark.slow
+def test_the_table_says_what_the_statistics_say(table: GapTable) -> None:
+    node = style.gaps(table)
+    for row in table.rows:
+        for gap in row.gaps:
+            result = gap.result.gap
+            name, formal, shown, _, moved, *_ = row_of(node, row.method, gap.styled.name)
+            assert name == gap.styled.name
+            assert formal.startswith(f"{100 * row.formal.value:.1f}")
+            assert f"{100 * result.value:+.1f}".replace("-", "−").replace("+0.0", "0.0") in shown
+            assert moved == f"{result.wins} · {result.losses}"
+            kept, lost = row_of(node, row.method, gap.styled.name)[-4:-2]
+            assert kept == f"{100 * gap.answers_kept.value:.1f}"
+            assert lost == f"{100 * gap.result.content_lost.value:.1f}"
+
+
+def test_a_sure_loss_is_marked_and_turns_round_where_less_is_better(table: GapTable) -> None:
+    shown = row_of(style.gaps(table), HOSTILE, "informal")[2]
+    assert shown.startswith("▼ +")
+    turned = row_of(style.gaps(table, higher_is_better=False), HOSTILE, "informal")
+    assert turned[2].startswith("▲ +")
+    gap = next(gap for gap in table.rows[0].gaps if gap.styled.name == "informal").result.gap
+    assert turned[4] == f"{gap.losses} · {gap.wins}"
+
+
+def test_controls_are_badged_and_not_in_the_mean(table: GapTable) -> None:
+    node = style.gaps(table)
+    assert len([row for row in node.find(cls="control") if row.tag == "tr"]) == 2
+    ranked = [d.result.gap.value for row in table.rows[:3] for d in row.gaps if d.styled.name == "informal"]
+    assert f"informal {100 * np.mean(ranked):+.1f}" in words(style.average(table))
+
+
+def test_what_is_not_known_of_content_is_said(table: GapTable) -> None:
+    forgotten = replace(
+        table, rows=tuple(replace(row, gaps=tuple(replace(d, content_known=False) for d in row.gaps)) for row in table.rows)
+    )
+    assert row_of(style.gaps(forgotten), HOSTILE, "informal")[-4:] == ["–"] * 4
+    assert "unknown what restyling lost" in style.gaps_note(forgotten)
+    assert "unknown what restyling lost" not in style.gaps_note(table)
+
+
+def test_the_chart_of_drops_has_each_drop_once(table: GapTable) -> None:
+    chart = style.gap_chart(table).to_dict()
+    data = chart["layer"][1].get("data", chart.get("data"))["values"]
+    assert len(data) == sum(len(row.gaps) for row in table.rows)
+    assert {entry["method"] for entry in data} == {row.method for row in table.rows}
+    values = [100 * gap.result.gap.value for row in table.rows for gap in row.gaps]
+    assert [entry["value"] for entry in data] == pytest.approx(values)
+
+
+def test_curves_go_through_the_values(styles_store: Path) -> None:
+    (curves,) = style_curves(Store(styles_store), "restyled", "formal")
+    points = style.curve_points(curves)
+    hostile = [point for point in points if point.series == HOSTILE]
+    assert [point.x for point in hostile] == [0, 50, 100]
+    assert [point.value for point in hostile] == pytest.approx([100 * item.value for _, item in sorted(curves.curves[0].points.items())])
+    shown = row_of(style.curve_table(curves, "k"), HOSTILE)
+    assert [cell.split()[0].strip("†") for cell in shown[:3]] == [f"{point.value:.1f}" for point in hostile]
+
+
+def test_points_without_a_value_are_not_drawn() -> None:
+    nan = float("nan")
+    points = [Point("a", 1, 2.0, nan, nan, "a", "2"), Point("a", 2, nan, nan, nan, "a", "–")]
+    (row,) = charts.rows_of(points)
+    assert (row["x"], row["low"], row["high"]) == (1, None, None)
+
+
+def test_curves_are_distinguished_by_shape_and_color() -> None:
+    points = [Point(f"m{number}", 1.0, 2.0, 1.0, 3.0, "", "") for number in range(14)]
+    encoding = charts.curves(points, "x", "y").to_dict()["layer"][-1]["encoding"]
+    pairs = list(zip(encoding["color"]["scale"]["range"], encoding["shape"]["scale"]["range"], strict=True))
+    assert len(set(pairs)) == 14
+
+
+def test_the_page_shows_drops_and_both_kinds_of_curves(app: Start, styles_store: Path) -> None:
+    page = app(styles_store).open("styles")
+    assert not page.test.exception
+    assert HOSTILE in words(page.part("gaps-0"))
+    assert page.has("curve-formal-0")
+    assert page.has("curve-k-0")
+    assert {node.tag for node in page.part("gaps-0").find()} <= TAGS
+    assert page.part("sensitivity").find(cls="command")
+    assert "worlds/multihop:test --experiment restyled" in words(page.part("sensitivity"))
+
+
+def test_a_store_without_styles_says_what_to_run(app: Start, filled: Path) -> None:
+    page = app(filled).open("styles")
+    assert not page.test.exception
+    assert "ragmeter list experiments" in words(page.part("message"))
+
+
+@pytest.mark.slow
+def test_a_report_says_what_style_costs(styles_store: Path, table: GapTable) -> None:
+    store = Store(styles_store)
+    (node,) = behind(store, "restyled", [], queries.definitions(store), {})
+    assert "What style costs" in words(node)
+    drawn = next(node.find(tag="table"))
+    assert words(drawn) == words(next(style.gaps(table).find(tag="table")))
+
+
+def test_one_style_in_two_settings_is_no_style_gap(app: Start, several: Path) -> None:
+    page = app(several).open("styles")
+    assert not page.test.exception
+    assert "No experiment asks in another style" in words(page.part("message"))

@@ -1,0 +1,62 @@
+"""Replies reduced to the answer."""
+
+from __future__ import annotations
+
+import pytest
+
+from methods.readers.extract import short_answer
+
+
+@pytest.mark.parametrize(
+    ("reply", "answer"),
+    [
+        ("Rome", "Rome"),
+        ("  Answer: Rome.\nBecause it is.", "Rome"),
+        ("The answer is: Rome", "Rome"),
+        ("The final answer is Rome", "Rome"),
+        ('"Salt Road"', "Salt Road"),
+        ("\n\nyes\n", "yes"),
+        ("Robert Downey Jr.", "Robert Downey Jr."),
+        ("Washington D.C.", "Washington D.C."),
+        ("The Answering Machine", "The Answering Machine"),
+        ("3.5", "3.5"),
+        (".", "."),
+        ("", ""),
+        ("Answer:", ""),
+        ("I read them.\nThe works stand in Rome.\nSo the answer is: Rome", "Rome"),
+        ("The works stand in Rome.\n\n#### Rome", "Rome"),
+        ("Therefore, the final answer is Rome.", "Rome"),
+        ("Of course! The answer is Rome.", "Rome"),
+        ("Certainly!\n\nRome", "Rome"),
+        ("Answer\n======\nRome", "Rome"),
+        ("答案：Rome", "Rome"),
+        ("Réponse : Rome", "Rome"),
+        ("$\\text{Rome}$", "Rome"),
+        ("\\(\\boxed{Rome}\\)", "Rome"),
+        ("\\textbf{Rome}", "Rome"),
+        ("| Answer |\n|---|\n| Rome |", "Rome"),
+        ("| Question | Answer |\n|:--|--:|\n| Where? | Rome |", "Rome"),
+        ("<final>Rome</final>", "Rome"),
+        ("<b>Rome</b>", "Rome"),
+        ("{'answer': 'Rome'}", "Rome"),
+        ("«Rome»", "Rome"),
+        ("<|start_header_id|>assistant<|end_header_id|>\n\nRome<|eot_id|>", "Rome"),
+        ("assistant\n\nRome", "Rome"),
+        # What these steps must leave alone.
+        ('"Salt" and "Road"', '"Salt" and "Road"'),
+        ("The answer island", "The answer island"),
+        ("Rome\nThe answer is found in passage 1.", "Rome"),
+        ("1. FC Rome", "1. FC Rome"),
+        ("$5 million", "$5 million"),
+        ("Sure", "Sure"),
+        ("So It Goes", "So It Goes"),
+        ("罗马。", "罗马。"),
+    ],
+)
+def test_only_the_answer_is_left(reply: str, answer: str) -> None:
+    assert short_answer(reply) == answer
+
+
+@pytest.mark.parametrize("reply", ["Rome [1], [2]", "Rome – [1]", "According to passage [1], Rome", "Rome. [1]; [2]"])
+def test_separated_citation_marks_go_with_what_separates_them(reply: str) -> None:
+    assert short_answer(reply, lambda number: number <= 2) == "Rome"

@@ -10,7 +10,6 @@ how often 0 lies outside the interval that is shown: the error among shown resul
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -19,6 +18,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from perf.measuring import record
 from results.statistics.difference import Differences, Range, Side, compared, paired
 from results.statistics.gate import clusters_needed, decided
 
@@ -275,7 +275,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--sets", type=int, default=10_000, help="samples per situation")
-    parser.add_argument("--output", type=Path, help="JSON file to write")
+    parser.add_argument("--folder", type=Path, default=Path(__file__).parent / "measured", help="where verdicts.json is written")
     options = parser.parse_args(argv)
     sets: int = options.sets
     rows: list[dict[str, object]] = []
@@ -309,8 +309,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         star, ignored = unread(fewer, questions, seed=questions)
         add("unread", f"{questions} questions, 10 % of the wrong unread", {"star": star, "left_out": ignored}, bool(star > 0.05 + slack))
     missed = sum(bool(row["missed"]) for row in rows)
-    if options.output:
-        options.output.write_text(json.dumps({"sets": sets, "rows": rows}, indent=1) + "\n", "utf-8")
+    parts = {str(row["kind"]): {"sets": sets, "situations": [item for item in rows if item["kind"] == row["kind"]]} for row in rows}
+    record("verdicts", parts, options.folder)
     print(f"\n{len(rows)} situations, {sets:,} sets each; {missed} beyond what is promised")
     return int(missed > 0)
 

@@ -24,16 +24,15 @@ from results.statistics.core import Estimate
 from results.statistics.judges import (
     Agreement,
     LengthPreference,
-    PredictionPowered,
     RepetitionVariance,
     battle_repetition_variance,
     cohen_kappa,
     first_shown_preference,
     length_preference,
     order_flip_rate,
-    prediction_powered_mean,
     repetition_variance,
 )
+from results.statistics.prediction_powered import PredictionPowered, prediction_powered_mean
 from results.store import queries
 from results.store.redaction import without_secrets
 from results.store.store import Store

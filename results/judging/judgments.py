@@ -6,7 +6,6 @@ it was, and no aggregate ever counts a reply that is not there to be read again.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
@@ -388,38 +387,6 @@ def _nan(value: float | None) -> float:
 
 def _storable(text: str | None) -> str | None:
     return None if text is None else storable(text)
-
-
-# -- What a person's label is bound to: the question and the answer, or two, that they read --
-# A label counts for its item as long as the runs say just that. Where they say something else, or are gone, it rests: it
-# is kept, and counts again as soon as a run of the same fingerprint gives the same answer. To other runs that give it a
-# label does not pass: those of their answers that were given before too are no random sample of them.
-
-
-DIGITS = 16
-_SEPARATOR = 31
-"""ASCII's unit separator."""
-
-
-def digest(question: str, answer: str, other: str | None = None) -> str:
-    """The hash of what was labeled, by text; of two answers that of the run with the smaller fingerprint first."""
-    texts = [question, answer] if other is None else [question, answer, other]
-    return hashlib.sha256(chr(_SEPARATOR).join(texts).encode()).hexdigest()[:DIGITS]
-
-
-def with_present(items: str = "annotations", questions: str = "questions", predictions: str = "predictions") -> str:
-    """SQL of items with a column `present`: the hash of what they say now, NULL where they say nothing.
-
-    Args:
-        items: A table with the columns dataset_fingerprint, question, one and other.
-        questions, predictions: Tables like the store's.
-    """
-    return f"""SELECT i.*, CASE WHEN p.answer IS NOT NULL AND (i.other IS NULL OR o.answer IS NOT NULL) THEN
-            left(sha256(concat_ws(chr({_SEPARATOR}), q.text, p.answer, o.answer)), {DIGITS}) END AS present
-        FROM {items} i
-        LEFT JOIN {questions} q ON q.dataset_fingerprint = i.dataset_fingerprint AND q.question = i.question
-        LEFT JOIN {predictions} p ON p.run = i.one AND p.question = i.question AND q.text IS NOT NULL
-        LEFT JOIN {predictions} o ON o.run = i.other AND o.question = i.question"""
 
 
 # -- What judges said about one question, call by call, and the stored conversations that it can be read in --

@@ -605,6 +605,11 @@ def _named(text: Any, options: Mapping[str, Any]) -> str | None:
     return f"{reference}({base or StyledConfig.model_fields['base'].default})"
 
 
+def trained_here(run: RunRow, known: Checkpoints) -> bool:
+    """Return whether a part of a run is a registered checkpoint."""
+    return bool(_lineage(run, known))
+
+
 def _lineage(run: RunRow, known: Checkpoints) -> list[Checkpoint]:
     """The registered checkpoints that a run's parts are made of, and those that these began from."""
     results: dict[str, Checkpoint] = {}

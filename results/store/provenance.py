@@ -15,7 +15,8 @@ from benchmarks.core.errors import UserError
 from benchmarks.settings import Setting
 from methods.api import WAIT
 from results.statistics.core import Estimate
-from results.statistics.intervals import StageLosses, estimates, stage_losses
+from results.statistics.intervals import estimates
+from results.statistics.stages import StageLosses, stage_losses
 from results.store import queries
 from results.store.queries import Cost, Passage, QuestionRow, RunRow
 from results.store.redaction import shareable

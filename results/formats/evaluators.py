@@ -26,11 +26,9 @@ from methods.api import ANSWERABLE, FAILED, SUPPORT, TRIPLES
 from results.formats.official import EMPTY_LIST
 from results.formats.reading import At, Document, Record, field_of, lenient_decoder, note, row_of, whole
 from results.offered import Limits
-from results.submission import Findings, shown
+from results.submission import NO_ANSWER, Findings, shown
 from results.submission.rows import Bad, Row, RowReader, check_value, lines, prediction_of, wrong
 
-NO_ANSWER = "the file has no answer to this question"
-"""Why a question failed of which a file has other parts."""
 Make = Callable[[Record], Mapping[str, Any] | None]
 """From a record to the row that it says, None if the script ignores it."""
 

@@ -24,8 +24,6 @@ from benchmarks.registry import Benchmark
 from benchmarks.schema import Passage, Question, Triple
 from methods.api import Prediction
 
-# -- What metrics may know of the graphs that questions are asked over: their nodes, and what ranked triples say --
-
 
 @dataclass(frozen=True)
 class QuestionGraphs:
@@ -297,9 +295,6 @@ def require_language(metric: Metric, languages: Collection[str], *, where: str |
 def written(value: Any) -> str:
     """A parameter's value as ids write it."""
     return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-# -- How a metric is declared, and how its id prints and parses back to itself --
 
 
 METRICS: Registry[MetricEntry] = Registry("metric", "judges", "ragmeter.judges")

@@ -39,9 +39,6 @@ from judges.metrics.generation import bertscore_of_pairs, perplexity_of_texts
 from methods.api import Prediction, Services
 from methods.flow import each, one
 
-# -- Polarity of texts by a list of English words: enough to see a shift from one set of texts to another --
-
-
 _POSITIVE = """
 adorable adore adored affection affectionate amazing amused amusing applause ardour awesome beautiful beloved best
 better blessed bless bliss brave bright brilliant celebrate celebrated charm charming cheer cheerful cherish cherished
@@ -103,9 +100,6 @@ def polarity(text: str) -> float:
 def polarities(texts: Sequence[str]) -> Scores:
     """`polarity` of every text. Shape (texts,)."""
     return np.array([polarity(text) for text in texts], dtype=np.float64)
-
-
-# -- What a rewriter may be held to: judges of style and of content, and a count of names and numbers --
 
 
 def text_item(text: str, source: str = "") -> Item:

@@ -25,7 +25,7 @@ from results.errors import MissingPackage, UserError
 from results.offered import LIMITS, MIB
 from results.store.redaction import variable_is_secret
 
-# -- Hands what visitors send in to `ragmeter submit`, in a process of its own: bounded, timed, and without any key --
+# Hands what visitors send in to `ragmeter submit`, in a process of its own: bounded, timed, and without any key.
 # Nothing that was sent is executed, unpacked to disk or used as a name: the files lie under names of ours in a private
 # folder that goes when the visitor does. How to start the command is said by whoever started the server; where it said
 # nothing, the server is read-only.

@@ -44,9 +44,6 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 
-# -- What the functions of the Python API are given: checked by name, and named as Python does in what is said of it --
-
-
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -427,9 +424,6 @@ def _near(folder: Path) -> Path:
     """A folder as it is seen from here, where it lies below."""
     here = Path.cwd()
     return folder.relative_to(here) if folder.is_relative_to(here) else folder
-
-
-# -- Two runs on one metric, question by question: is the second better than the first, and significantly so? --
 
 
 QUESTION_COLUMNS = ("question", "text", "first", "second", "difference")

@@ -27,7 +27,7 @@ from benchmarks.corpus_build import kept_corpus, open_documents
 from benchmarks.datasets import QuestionIds, said
 from benchmarks.dumps import BEIR
 from benchmarks.io import hub
-from benchmarks.io.files import is_sharded, matching
+from benchmarks.io.files import is_sharded, is_zip, matching
 from benchmarks.io.judged import read_table
 from benchmarks.registry import Benchmark, DataReference, DatasetCard, DatasetConfig, SkippedRecord, register
 from benchmarks.schema import Question
@@ -124,11 +124,12 @@ class _Place:
         split = self.reference.split or "test"
         names = _names(role, split, self.config.part)
         if self.config.hub is not None:
-            owner = self.config.hub.partition("/")[0].lower()
-            repository = f"{self.config.hub}-qrels" if role == "qrels" and owner == "beir" else self.config.hub
-            return hub.fetch(repository, names, self.config.revision).paths
+            if role == "qrels" and self.config.hub.lower().startswith("beir/"):
+                # A repository of its own, in which a revision of the other says nothing.
+                return hub.fetch(f"{self.config.hub}-qrels", names).paths
+            return hub.fetch(self.config.hub, names, self.config.revision).paths
         position = own_path(self.reference, self.config)
-        if not (position.is_dir() or position.is_file()):
+        if not (position.is_dir() or is_zip(position)):
             raise UserError("a folder or a zip archive is needed", where=str(position), try_this="path: the folder that holds corpus.jsonl")
         files = _in_place(position, names)
         if not files:

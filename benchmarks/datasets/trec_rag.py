@@ -35,7 +35,7 @@ CARD = DatasetCard(
     citation='@article{pradeep2024ragnarok, title={Ragnar{\\"o}k: A Reusable {RAG} Framework and Baselines for {TREC} 2024 '
     "Retrieval-Augmented Generation Track}, author={Pradeep, Ronak and Thakur, Nandan and Sharifymoghaddam, Sahel and Zhang, Eric and "
     "Nguyen, Ryan and Campos, Daniel and Craswell, Nick and Lin, Jimmy}, journal={arXiv:2406.16828}, year={2024}}",
-    languages=(),
+    languages=("en",),
     splits={"test": None},
     metrics=("ndcg@20", "ndcg@100", "recall@100", "judged@20"),
     cluster="question",

@@ -62,7 +62,7 @@ class Entry:
         line: 1-based line, or row of a Parquet file.
         question, document: Their ids.
         value: The grade, or the score; of a run that has only ranks, minus the rank.
-        rank: The rank column, None where the layout has none.
+        rank: The rank column; None if the layout has none, or it holds no whole number. TREC tools do not read it.
     """
 
     line: int
@@ -252,14 +252,12 @@ def _columns(names: Iterable[str], kind: Kind) -> dict[str, int]:
 
 
 def _entry(line: int, question: str, document: str, value: str, rank: str | None, kind: Kind, reading: Reading) -> Entry:
-    if kind == "run" and rank is not None and not _RANKED.fullmatch(rank):
-        raise _Unreadable(f"the rank {rank!r} is not a whole number", "not_trec_number", "a whole rank and a finite score")
     largest, what = (_LARGEST_GRADE, "grade") if kind == "qrels" else (_LARGEST, "score")
     if not _NUMBER.fullmatch(value) or not abs(number := float(value)) <= largest:
         raise _Unreadable(f"the {what} {value!r} is not a finite number", "not_trec_number", FORMS[kind])
     if not question or not document:
         raise _Unreadable("a line has no question id or no document id", "not_trec", FORMS[kind])
-    return Entry(line, question, document, number, None if rank is None else int(rank))
+    return Entry(line, question, document, number, int(rank) if rank is not None and _RANKED.fullmatch(rank) else None)
 
 
 def _json(number: int, line: str, rest: Iterator[tuple[int, str]], kind: Kind, reading: Reading) -> Iterator[Entry | Fault]:

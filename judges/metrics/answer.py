@@ -28,7 +28,7 @@ from benchmarks.text import COVER_MATCHES, covers, is_abstention, overlap_scores
 from benchmarks.text_batch import AnswerPairs
 from judges.metric import Batch, Parameter, Scores, english, register
 
-# -- Scores of an answer that must name a whole set, against `Question.answers` with `answer_set=True` --
+# Scores of an answer that must name a whole set, against `Question.answers` with `answer_set=True`.
 # The maximum over the golds, right where any of them suffices, would call one name out of five complete. Here the
 # prediction is compared with all of them, in any order and with any separators: punctuation is gone after
 # normalization, and "and" between items is not counted.
@@ -108,9 +108,6 @@ def set_cover(prediction: str, groups: Sequence[Wordings], match: str) -> float:
     """1 if the normalized prediction contains every answer in some wording, else 0."""
     named = (any(covers(prediction, " ".join(wording), match) for wording in wordings) for wordings in groups)
     return float(all(named))
-
-
-# -- Which gold strings an answer is held against, and every answer beside each of them --
 
 
 GOLDS = Parameter("golds", str, "all", ("all", "first"), "the best of all accepted answers, or the first alone", quiet=True)

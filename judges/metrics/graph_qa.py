@@ -324,7 +324,7 @@ def _table(batch: Batch, width: int, score: Callable[[Question, str], tuple[floa
     return table
 
 
-# -- What a retriever of triples found: of the answers that lie in a question's graph, those that it ranks high --
+# What a retriever of triples found: of the answers that lie in a question's graph, those that it ranks high.
 # Of reference triples the same is asked by `recall@k`: the positives of a question over a graph are ids of triples, and
 # a question without any is unscorable.
 

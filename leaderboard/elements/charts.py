@@ -17,9 +17,6 @@ if TYPE_CHECKING:
     import altair
 
 
-# -- Rows of data in a chart, handed through Altair as they are --
-
-
 class _Rows:
     """What Altair takes for one of its own objects: it neither copies it with every layer nor looks into every number.
 
@@ -152,7 +149,7 @@ def _kind(row: Row, metric: str) -> str:
     return APART if row.cells[metric].apart else METHOD
 
 
-# -- Charts of several methods over one quantity: curves with intervals, and dots that a front runs through --
+# Charts of several methods over one quantity: curves with intervals, and dots that a front runs through.
 # Methods are distinguished by color (Okabe–Ito) and by shape; the numbers are always in a table beside the chart.
 
 
@@ -247,9 +244,6 @@ def front(points: Sequence[Point]) -> altair.Chart:
     )
 
 
-# -- Where the names of points stand on a chart, so that near points do not write over each other --
-
-
 LEFT, RIGHT = "left", "right"
 _WIDE, _HIGH = 0.16, 0.045
 """What a name takes of the chart's width and height."""
@@ -312,9 +306,6 @@ def _side(row: dict[str, Any], share: float, shares: Sequence[float], rows: Sequ
 
 def _end(row: dict[str, Any], side: str) -> float:
     return float(row["value"] if row[side] is None else row[side])
-
-
-# -- Values and their intervals as small pictures in the cells of a table, all of a column on one axis --
 
 
 MEAN = "mean"

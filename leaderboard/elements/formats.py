@@ -167,9 +167,6 @@ def parameters(number: int | None) -> str:
     return f"{number:,}"
 
 
-# -- Which runs, metrics and experiments a page may choose between, and in which words --
-
-
 ALL_RUNS = "*"
 """Stands for "every run in the store" where an experiment can be chosen."""
 MAIN = "main"

@@ -185,9 +185,6 @@ def _from_list(row: list[Any]) -> Node:
     return el(tag, *below, cls=classes, tip=tip, action=action, numbers=numbers, **attributes)
 
 
-# -- Tables of the pages that compare few things: a head that explains itself on hover, and aligned numbers --
-
-
 @dataclass(frozen=True, slots=True)
 class Head:
     """A column.

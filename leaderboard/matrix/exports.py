@@ -250,9 +250,6 @@ def _paper(shown: Shown, item: Printed) -> list[str]:
     return [f"{item.method} ({item.setting})", *cells, *empty, "published"]
 
 
-# -- The matrix as a picture: what a paper or a slide shows of it --
-
-
 _NAME, _CELL, _FACT, _LINE, _HEAD, _TOP = 230.0, 148.0, 96.0, 44.0, 52.0, 73.0
 _NAMED, _HEADED, _BELOW = 34, 18, 22
 """Letters that fit."""
@@ -388,9 +385,6 @@ def _rule(y: float, width: float) -> Drawing:
 
 def _short(text: str, most: int) -> str:
     return text if len(text) <= most else text[: most - 1] + "…"
-
-
-# -- The matrix of a whole experiment as it first stands on the board, for files that no server stands behind --
 
 
 def still_matrix(store: Store, experiment: str, title: str) -> Export | None:

@@ -420,7 +420,7 @@ def _or_inf(value: float | None, sign: int) -> float:
     return math.inf if formats.missing(value) else sign * value  # type: ignore[operator]
 
 
-# -- Charts as plain SVG, for pages that have no chart library: trees of elements, drawn by `assets/report.js` --
+# Charts as plain SVG, for pages that have no chart library: trees of elements, drawn by `assets/report.js`.
 # As in `leaderboard.elements.nodes` text is only ever a leaf, and elements and attributes come from short lists.
 
 
@@ -641,9 +641,6 @@ def _picture(parts: list[Drawing], height: float, label: str) -> Drawing:
     return shape("svg", *parts, viewBox=f"0 0 {WIDTH} {height:.0f}", role="img", aria_label=label)
 
 
-# -- The papers' figures beside ours: for each of our cells and each paper the figure whose setting is the closest --
-
-
 _TIPS = {
     "reproduced": "The published value lies within our 95 % interval, in the same setting",
     "not reproduced": "The same setting, and the published value lies outside our 95 % interval",
@@ -691,9 +688,6 @@ def _published_line(names: dict[str, str], run: str, metric: str, item: Comparis
         el("td", "; ".join(map(str, item.differs)) or "nothing"),
         el("td", f"{item.figure.paper.upper()}, {position}{note}"),
     )
-
-
-# -- Drawings as SVG files of their own: text only ever as escaped text, look in the file itself --
 
 
 STYLE = """svg { background: #ffffff; font: 12px system-ui, -apple-system, "Segoe UI", Roboto, sans-serif; }

@@ -237,9 +237,6 @@ def _incomplete(store: Store, judging: Judging) -> str:
     return ""
 
 
-# -- again, without a call -----------------------------------------------------------------------------------------
-
-
 def with_policy(card: Mapping[str, Any], settings: Mapping[str, Any]) -> Judge:
     """A stored judge with other options, none of which decides what the model is asked."""
     old = judge_of(card["judge"], card["config"])

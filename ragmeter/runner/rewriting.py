@@ -21,9 +21,6 @@ from methods.models.llm import LLMConfig
 from methods.models.rewriter import LLMRewriter, RewriterConfig, Validator, load_prompt, styles_of
 from results.store.redaction import without_secrets
 
-# -- Options given as `--set KEY=VALUE`: read, and explained where they are not right --
-
-
 SET = "--set"
 
 

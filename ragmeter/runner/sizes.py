@@ -16,7 +16,7 @@ from methods.models.weights import files_of
 from methods.registry import Component
 from methods.work import Needs
 
-# -- Published sizes of models that presets and shipped experiments name, rounded to three digits or better --
+# Published sizes of models that presets and shipped experiments name, rounded to three digits or better.
 # Read where a model's `config.json` is not here. Sources: the models' cards and `config.json` files on the hub.
 
 
@@ -278,9 +278,6 @@ def _width(config: Mapping[str, Any]) -> int | None:
 def _first(config: Mapping[str, Any], *names: str) -> int | None:
     results = (config.get(name) for name in names)
     return next((item for item in results if isinstance(item, int)), None)
-
-
-# -- What a method's models come to: how many parameters, and whether their weights are here --
 
 
 def models_of(components: Iterable[Component]) -> dict[str, Any]:

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-# -- Columns that people add to an experiment's boards (`score --add`, `judge run`): they stay until they are removed --
+# Columns that people add to an experiment's boards (`score --add`, `judge run`): they stay until they are removed.
 # A column belongs to a board, not to its runs: with more questions, another seed or a new version of a method the runs
 # are others and the board is the same.
 
@@ -131,7 +131,7 @@ def _meant(name: str, known: Sequence[AddedColumn]) -> list[AddedColumn]:
     raise unknown_name("added column", name, {column.metric for column in known}, where="--remove")
 
 
-# -- Metrics and judges that rank a control wrongly: flagged on the board that shows it --
+# Metrics and judges that rank a control wrongly: flagged on the board that shows it.
 # A control's place is known beforehand. Nothing can answer better than the gold answer; nothing that says nothing, or the
 # wrong thing, may be worth as much as the best method; a whole passage is not an answer. A metric that sees it otherwise
 # on these very questions measures something else than the rightness of answers.
@@ -677,9 +677,6 @@ def _row_json(row: Row) -> dict[str, Any]:
         "reuse": row.reuse.to_json() if row.reuse is not None and (row.reuse.replies or row.reuse.unknown) else None,
         "metrics": cells,
     }
-
-
-# -- A board's ranks by one metric, and which ranks tests of all pairs leave open --
 
 
 _KEY = "board"

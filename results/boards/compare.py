@@ -29,8 +29,6 @@ from results.store.drift import drift
 from results.store.queries import AnswerRow, QuestionRow, RunRow
 from results.store.store import Store
 
-# -- Several runs held against each other on the same questions: values, paired differences, values by kind --
-
 
 @dataclass(frozen=True, slots=True)
 class Pair:

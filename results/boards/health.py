@@ -118,9 +118,6 @@ def _names(runs: Sequence[RunRow]) -> dict[str, str]:
     return {run.run: run.method for run in runs}
 
 
-# -- Replies: thoughts, cuts, refusals, prompts that were not read whole, other models --
-
-
 def replies(store: Store, runs: Sequence[RunRow]) -> Iterator[HealthLine]:
     """Report replies that contain a thought, were cut at `max_tokens`, or are refusals."""
     counts = _rows(
@@ -198,9 +195,6 @@ def is_same_model(requested: str, served: str) -> bool:
     bare = {name: _DATE.sub("", name) for name in (one, other)}
     # Only the served name may add a date: a request for one date that is answered by another is not the same model.
     return bare[other] == one or (one.endswith("-latest") and bare[one] == bare[other])
-
-
-# -- Answers: the same everywhere, or right but for their form --
 
 
 def answers(store: Store, runs: Sequence[RunRow]) -> Iterator[HealthLine]:
@@ -294,9 +288,6 @@ def _is_official_match(metric: str) -> bool:
     return False
 
 
-# -- Encoders: passages that are not read whole, and a preset that fits --
-
-
 def encoders(store: Store, runs: Sequence[RunRow]) -> Iterator[HealthLine]:
     """Report encoders that truncate passages, or lack the options of their family's preset."""
     names = _names(runs)
@@ -311,9 +302,6 @@ def encoders(store: Store, runs: Sequence[RunRow]) -> Iterator[HealthLine]:
         if preset := notes.get("preset"):
             what = f"{preset['model']} looks like {preset['name']} but is used without {preset['options']}; set preset: {preset['name']}"
             yield HealthLine("preset", run, what, preset, names[run])
-
-
-# -- Judges: verdicts that are missing, and controls that a judge places wrongly --
 
 
 def verdicts(store: Store, runs: Sequence[RunRow]) -> Iterator[HealthLine]:

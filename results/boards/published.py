@@ -291,7 +291,7 @@ def options_of(text: str) -> dict[str, str]:
     return {name.strip(): value.strip() for name, _, value in parts}
 
 
-# -- Comparison with published results: value, gap, and whether it is reproduced --
+# Comparison with published results: value, gap, and whether it is reproduced.
 # A published figure is compared with ours only where everything that the paper says of how it came about holds for ours
 # too; otherwise the comparison says which keys differ, and decides nothing.
 
@@ -576,9 +576,6 @@ def _shown(part: Mapping[str, Any]) -> str:
 
 def _missing(*values: float) -> bool:
     return any(value != value for value in values)
-
-
-# -- Comparison of whole boards with published figures: a row for each of our values and each figure --
 
 
 HEADS = ("method", "metric", "ours", "published", "gap", "status", "what differs", "source")

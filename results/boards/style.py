@@ -29,8 +29,6 @@ from results.store.queries import Columns, RunRow
 from results.store.store import Store
 from results.store.variants import StyledRun
 
-# -- Runs of an experiment by the style of their benchmark's passages, and what survived the rewriting --
-
 
 @dataclass(frozen=True, slots=True)
 class Side:
@@ -77,7 +75,7 @@ def aligned(ids: Sequence[str], values: NDArray[np.float64], wanted: Sequence[st
     return np.array([values[positions[item]] if item in positions else np.nan for item in wanted], dtype=np.float64)
 
 
-# -- Curves: a method's value by the share of formal candidates, or by how many it hands to its reader --
+# Curves: a method's value by the share of formal candidates, or by how many it hands to its reader.
 # SARK's figure 5 is the first, its figure 4 the second.
 
 
@@ -500,9 +498,6 @@ class _Scored:
             relative = gap / before if before else float("nan")
             gaps.append(Gap(side.styled, value, robust.gaps[name], relative, known[name] is not None, share))
         return MethodGaps(run.method, run.kind, result[0], tuple(gaps))
-
-
-# -- How far rerankers are moved by style --
 
 
 MEASURES = ("tau", "shift", "relative_shift", "signed_shift")

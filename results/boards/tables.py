@@ -246,9 +246,6 @@ def render(boards: Sequence[Board], form: str) -> str:
     return "\n".join(write(board) for board in boards)
 
 
-# -- CSV -----------------------------------------------------------------------------------------------------------
-
-
 def to_csv(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
     """Rows as CSV (RFC 4180, line feeds): numbers as they are, no value as an empty cell, texts safe for spreadsheets.
 
@@ -297,9 +294,6 @@ def tidy(board: Board) -> Iterable[list[Any]]:
             ]  # fmt: skip
 
 
-# -- Markdown ------------------------------------------------------------------------------------------------------
-
-
 def markdown_text(text: str) -> str:
     """A text that Markdown shows as it is, on one line: no markup, links, HTML, or end of a cell."""
     text = " ".join(text.split()).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
@@ -340,9 +334,6 @@ def _cell(cell: Cell | None, between: str = " ") -> str:
         return text
     below = plus_minus(result.value, result.low, result.high, "{:+.1f}", cell.scale)
     return f"{text}{between}({below}{mark(cell)})"
-
-
-# -- LaTeX ---------------------------------------------------------------------------------------------------------
 
 
 def latex_text(text: str) -> str:
@@ -403,7 +394,7 @@ def _latex_cell(cell: Cell | None) -> str:
     return f"${text}$"
 
 
-# -- Boards and other tables as pieces of HTML for notebooks: no script, no style sheet, every text escaped --
+# Boards and other tables as pieces of HTML for notebooks: no script, no style sheet, every text escaped.
 # Leaderboard and report build their own pages (`leaderboard/elements/nodes.py`); this is for a cell of a notebook, which
 # puts what it is given into its page as it is.
 
@@ -444,9 +435,6 @@ def _cells(tag: str, texts: Sequence[str]) -> str:
 
 def _text(text: str) -> str:
     return "<br>".join(map(escape, text.splitlines()))
-
-
-# -- Results as JSON has them --
 
 
 def plain(value: Any) -> Any:

@@ -319,9 +319,6 @@ def _separate(connection: duckdb.DuckDBPyConnection, source: dict[str, str]) -> 
             source[table] = f"(SELECT * REPLACE ({ids}) FROM {rows} t)"
 
 
-# -- Keeping a store small: what may go, letting it go, and giving the room back to the disk --
-
-
 @dataclass(frozen=True, slots=True)
 class Pruned:
     """What went: runs, data sets that no run is about any more, passages that nothing names, and bytes of artifacts.

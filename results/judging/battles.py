@@ -260,7 +260,7 @@ def _strengths(
     return tuple(sorted(results, key=lambda row: -row[1].logit.value))
 
 
-# -- Where a pair judge places the controls of a board, by the tests of all pairs that its win rates are marked with --
+# Where a pair judge places the controls of a board, by the tests of all pairs that its win rates are marked with.
 # What is expected of a control is what `flags` expects of it: nothing stands above the gold answer, and what says nothing
 # or the wrong thing stands below the methods.
 

@@ -193,9 +193,6 @@ def _pair_card(store: Store, card: Mapping[str, Any], cards: Mapping[str, Mappin
     )
 
 
-# -- point judges --------------------------------------------------------------------------------------------------
-
-
 def _point_values(store: Store, judge: str, runs: Sequence[str], names: Sequence[str]) -> dict[str, dict[Item, float]]:
     """By measure, the value of every item that has one."""
     results: dict[str, dict[Item, float]] = {name: {} for name in names}
@@ -261,9 +258,6 @@ def _clusters(store: Store, runs: Sequence[str]) -> dict[str, str]:
     return results
 
 
-# -- pair judges ---------------------------------------------------------------------------------------------------
-
-
 def _battles(store: Store, judge: str) -> list[Battle]:
     boards = dict.fromkeys((m.dataset_fingerprint, m.setting) for _, m in judgments.matches(store, judge))
     return [battle for data, setting in boards for battle in judgments.battles(store, data, setting, judge) if not battle.unscorable]
@@ -325,9 +319,6 @@ def _of_questions(battles: Sequence[Battle], cluster_of: Mapping[str, str]) -> l
 
 def _lengths(store: Store, runs: set[str]) -> dict[tuple[str, str], int]:
     return queries.answer_lengths(store, sorted(runs))
-
-
-# -- both ----------------------------------------------------------------------------------------------------------
 
 
 def _work(calls: Sequence[JudgeCall]) -> Work:

@@ -18,9 +18,6 @@ if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
 
-# -- Which of many strengths differ significantly: tests of all pairs from their resamples, and the ranks they leave open --
-
-
 _EQUAL = 1e-9
 """Strengths, and sums of scores, nearer than this are equal: the fit is no more exact."""
 Codes = NDArray[np.int64]
@@ -92,7 +89,7 @@ def standings(values: Floats, corrected: Floats, component: Codes, level: float)
     ]
 
 
-# -- The fit behind Bradley–Terry: many weighted logistic regressions of the same battles at once, by Newton's method --
+# The fit behind Bradley–Terry: many weighted logistic regressions of the same battles at once, by Newton's method.
 # The model is logit P(i beats j) = θ_i - θ_j + β·x. Battles that agree in both methods and in every covariate are one
 # *cell* with a number of battles n and of wins w of its lower method; that loses nothing. Resamples of the same battles
 # differ in n and w alone, so their fits share every index and go through each step together, as columns.

@@ -238,7 +238,7 @@ def _alpha_interval(sums: Floats) -> Floats:
     return _corrected((n - 1) * within, np.where(between > 1e-12 * n * square, between, 0.0))
 
 
-# -- The habits of a judge, each with its denominator: does it repeat itself, does place or length sway it? --
+# The habits of a judge, each with its denominator: does it repeat itself, does place or length sway it?
 # Intervals resample questions (or the documents they share), never single verdicts: ten verdicts on one question are
 # not ten independent observations.
 

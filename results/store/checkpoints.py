@@ -72,9 +72,6 @@ class Checkpoint:
         return asdict(self) | {"name": self.name, "path": str(self.path), "added_at": self.added_at.isoformat() if self.added_at else None}
 
 
-# -- the folder ----------------------------------------------------------------------------------------------------
-
-
 def describe(
     folder: Path | str,
     *,
@@ -200,9 +197,6 @@ def _texts(value: Any) -> bool:
     return isinstance(value, list) and all(isinstance(item, str) and item for item in value)
 
 
-# -- the registry --------------------------------------------------------------------------------------------------
-
-
 def register(store: Store, folder: Path | str) -> Checkpoint:
     """Check a checkpoint folder and enter it; entering it again from another place remembers the new place.
 
@@ -284,7 +278,7 @@ def uses(description: Any, sha256: str) -> bool:
     return False
 
 
-# -- Tags, and what a RUN or CHECKPOINT argument means --
+# Tags, and what a RUN or CHECKPOINT argument means.
 # A tag points to a run or to a checkpoint: `main`, the baseline that candidates are compared with. It can be
 # moved, and it goes before everything else that the same text might mean.
 
@@ -355,9 +349,6 @@ def tags(store: Store) -> list[Tag]:
 def tag_named(store: Store, name: str) -> Tag | None:
     """The tag of this name, None where there is none."""
     return next((item for item in tags(store) if item.name == name), None)
-
-
-# -- what an argument means ----------------------------------------------------------------------------------------
 
 
 def resolve(store: Store, text: str) -> RunRow | Checkpoint:

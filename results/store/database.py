@@ -261,8 +261,6 @@ class _Shared:
             finally:
                 self._turn.release()
 
-    # -- for each thread ---------------------------------------------------------------------------------------
-
     @contextmanager
     def _cursor(self, *, read_only: bool) -> Iterator[duckdb.DuckDBPyConnection]:
         with self._turn:
@@ -317,8 +315,6 @@ class _Shared:
                         raise
                 self._open(waiting, read_only=read_only)
         return True
-
-    # -- while `_turn` is held ---------------------------------------------------------------------------------
 
     @contextmanager
     def _queue(self, waiting: _Waiting) -> Iterator[None]:
@@ -442,8 +438,6 @@ class _Shared:
                         self._close()
                         self._turn.notify_all()
 
-    # -- around a fork -----------------------------------------------------------------------------------------
-
     def before_fork(self) -> None:
         """Threads and locks of a database do not survive a fork: the child is to find the file closed."""
         self._turn.acquire()
@@ -517,9 +511,6 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(before=_before_fork, after_in_parent=lambda: _after_fork(False), after_in_child=lambda: _after_fork(True))
 
 
-# -- the schema ----------------------------------------------------------------------------------------------------
-
-
 def now() -> datetime:
     """The present moment, UTC without a zone, as the store keeps it."""
     return datetime.now(UTC).replace(tzinfo=None)
@@ -573,9 +564,6 @@ def _ragmeter_version() -> str:
         return version("ragmeter")
     except PackageNotFoundError:
         return "source"
-
-
-# -- what went wrong -----------------------------------------------------------------------------------------------
 
 
 def busy(error: duckdb.Error) -> bool:

@@ -21,8 +21,6 @@ from results.store.queries import Cost, Passage, QuestionRow, RunRow
 from results.store.redaction import shareable
 from results.store.store import FINISHED, Store
 
-# -- Which stage of a run's pipeline loses what it does not get, read off the same pipeline's runs in other settings --
-
 
 @dataclass(frozen=True, slots=True)
 class Attribution:
@@ -109,9 +107,6 @@ def _wanted(run: RunRow) -> dict[str, Setting]:
 def _first(runs: Iterable[RunRow], setting: Setting, description: Mapping[str, Any]) -> RunRow | None:
     """The first run of a pipeline in a setting."""
     return next((row for row in runs if row.setting == str(setting) and row.description == description), None)
-
-
-# -- What the store knows of each dataset: its card, counts, samples of its questions, and who has trained on it --
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,9 +243,6 @@ def samples(store: Store, fingerprint: str, number: int = 5, start: int = 0) -> 
     chosen = [requests[(position + start) % len(requests)] for position in positions]
     owned = queries.passages(store, list(dict.fromkeys(item for row in chosen for item in row.evidence)))
     return [Sample(row, {item: owned[item] for item in row.evidence if item in owned}) for row in chosen]
-
-
-# -- All that the store knows of one method: cards, runs, what they took, checkpoints with their curves --
 
 
 CURVE = "curve.jsonl"

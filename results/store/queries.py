@@ -29,9 +29,6 @@ from results.store.redaction import shareable, without_secrets
 from results.store.store import FINGERPRINT, FINISHED, RUNNING, Store, fingerprint_of, shortened, token_of
 from results.store.variants import StyledRun
 
-# -- Runs that are being written at this moment, read with no more than counts --
-
-
 _RUNNING = """
 WITH running AS (SELECT * FROM runs WHERE status = ?),
      answered AS (SELECT run, count(*) AS done, count(failed) AS failed FROM predictions
@@ -88,7 +85,7 @@ def running(store: Store) -> list[Running]:
     return [Running(*row) for row in rows]
 
 
-# -- What the senders of submissions say that their answers took; what they do not say is unknown, and not nothing --
+# What the senders of submissions say that their answers took; what they do not say is unknown, and not nothing.
 # A run made here measures itself, so its zeros are zeros. The predictions of a submission are stored with zeros where
 # nothing was said (`usage` is optional), and anybody can leave out what others pay for.
 
@@ -123,9 +120,6 @@ def unstated(connection: DuckDBPyConnection, run_ids: Sequence[str]) -> Mapping[
         run: frozenset(name for names, nothing in zip(_FIELDS, nothings, strict=True) if silent or nothing for name in names)
         for run, silent, *nothings in rows
     }
-
-
-# -- The store as a whole: runs, experiments, datasets, metrics, scores, costs --
 
 
 @dataclass(frozen=True, slots=True)
@@ -633,9 +627,6 @@ def datasets(store: Store) -> dict[str, dict[str, Any]]:
         row[0]: {"reference": row[1], "card": json.loads(row[2]), "questions": row[3], "passages": row[4], "notes": json.loads(row[5])}
         for row in rows
     }
-
-
-# -- Single questions: gold, passages, answers with evidence and scores --
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,9 +18,6 @@ from results.store import queries
 from results.store.queries import RunRow
 from results.store.store import Store
 
-# -- Which accepted answers are worth looking for in a text, and where they stand there; for pages that mark them --
-
-
 _VERDICTS = frozenset(("yes", "no", "true", "false"))
 _MOST = 300
 """Golds of one question that are looked for: some graph questions accept a thousand."""

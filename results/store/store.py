@@ -31,8 +31,6 @@ from methods.api import CAUSE, CODE, FAILED, KEPT_CALLS, MODEL, Call, Evidence, 
 from results.store.database import Database, now
 from results.store.variants import style_of_name
 
-# -- Rows on their way into the store: Python values and arrays to Arrow, Arrow to DuckDB --
-
 
 def storable(text: str) -> str:
     """The text with what UTF-8 cannot say (half a surrogate pair, from a model's cut output) replaced by `?`."""
@@ -261,8 +259,6 @@ class Store:
     def cache(self) -> Path:
         """Kept model replies."""
         return self.folder / CACHE
-
-    # -- writing ---------------------------------------------------------------------------------------------
 
     def put_experiment(
         self,
@@ -599,8 +595,6 @@ class Store:
             for table in BETWEEN_RUNS:
                 connection.execute(f"DELETE FROM {table} WHERE one = ? OR other = ?", [run, run])
 
-    # -- reading what a resumed run needs ----------------------------------------------------------------------
-
     def finished_questions(self, run: str, *, retry_failed: bool = False) -> set[str]:
         """Return the ids of the questions that a run does not ask again.
 
@@ -693,9 +687,6 @@ def _moment(seconds: float | None) -> datetime | None:
 def _oldest(calls: Sequence[Call]) -> datetime | None:
     """Return when the oldest cached reply among calls was received."""
     return _moment(min((call.created for call in calls if call.cached and call.created is not None), default=None))
-
-
-# -- What an experiment leaves behind when another text takes its name in a store --
 
 
 def left_behind(store: Store, name: str, source: str, path: str | None, runs: Collection[str]) -> str | None:

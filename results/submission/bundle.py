@@ -32,9 +32,6 @@ from results.submission.card import Card, card_yaml, parse_card
 from results.submission.rows import PROMPT
 from results.submission.validate import Target
 
-# -- A folder to begin with: a card with comments, the questions without gold, an empty predictions file --
-
-
 CARD, PREDICTIONS, QUESTIONS = "card.yaml", "predictions.jsonl", "questions.jsonl"
 PASSAGES, CANDIDATES = "passages.jsonl", "candidates.jsonl"
 

@@ -18,7 +18,7 @@ from benchmarks.settings import Setting
 from results.offered import LIMITS
 from results.store.redaction import echoed, without_secrets
 
-# -- YAML reduced to what a card needs: mappings, lists and text, read without making anything else --
+# YAML reduced to what a card needs: mappings, lists and text, read without making anything else.
 # Aliases, anchors, tags, several documents and deep nesting are refused while the text is scanned, before a single
 # value exists. Every scalar stays the text that was written (`version: 1.10` is "1.10", `no` is "no"); the card's types
 # say what is a number.

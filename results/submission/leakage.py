@@ -40,8 +40,6 @@ from results.submission import Findings, Severity, shown
 from results.submission.card import Card, TrainingPart
 from results.submission.rows import PROMPT
 
-# -- Do the declared training data cover what is evaluated? What they do is stored and shown, not refused --
-
 
 class TrainingQuestion(Protocol):
     """A question of training data."""
@@ -425,9 +423,6 @@ def _severity(count: int, of: int) -> Severity:
 def _share(results: Sequence[object], of: Iterable[object]) -> str:
     total = sum(1 for _ in of)
     return f"{len(results)} of {total} prompts ({100 * len(results) / total:.1f} %)"
-
-
-# -- Declared training data as far as a store has their questions: nothing is loaded because a card says so --
 
 
 @dataclass(frozen=True, slots=True)

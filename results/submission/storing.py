@@ -29,7 +29,7 @@ from results.submission.card import Card
 from results.submission.plausible import SIGNS, LoadRuns, StoredRun
 from results.submission.validate import Target
 
-# -- What a server accepts from anyone: submissions for the boards that its store has, and for nothing else --
+# What a server accepts from anyone: submissions for the boards that its store has, and for nothing else.
 # A card names what is loaded, generated and retrieved to check it; that is work which only the keeper of a machine
 # should be able to ask for.
 
@@ -118,9 +118,6 @@ def answers(store: Store, run: str) -> dict[str, str]:
     with store.database.reading() as connection:
         rows = connection.execute("SELECT question, answer FROM predictions WHERE run = ? AND failed IS NULL", [run]).fetchall()
     return dict(rows)
-
-
-# -- What a submission would show on its board, before anything of it is stored --
 
 
 def preview(report: Report, target: Target) -> dict[str, Estimate]:
@@ -274,9 +271,6 @@ def _batches(predictions: Sequence[Prediction]) -> list[tuple[int, int]]:
 
 def _passages(predictions: Iterable[Prediction], corpus: Corpus) -> list[Passage]:
     return corpus.get(dict.fromkeys(item.id for prediction in predictions for item in prediction.evidence))
-
-
-# -- A maintainer's re-run: does a submission's run agree with a run of the same method made here? --
 
 
 TOLERANCE = 0.005

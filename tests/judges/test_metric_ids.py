@@ -114,9 +114,6 @@ def test_a_first_answer_that_normalizes_to_nothing_is_unscorable_whatever_follow
     assert [float(values[0]) for values in result.values()] == pytest.approx([1, np.nan, np.nan], nan_ok=True)
 
 
-# --- needs -----------------------------------------------------------------------------------------------------
-
-
 def test_every_metric_needs_something_that_is_declared():
     for entry in METRICS:
         assert entry.needs
@@ -142,9 +139,6 @@ def test_a_default_that_is_not_a_choice_would_never_parse_back():
                 assert parameter.default in parameter.choices
             if parameter.quiet:
                 assert parameter.default is not None
-
-
-# --- what several metrics share is computed once ---------------------------------------------------------------
 
 
 def counted(monkeypatch, module, name):
@@ -210,9 +204,6 @@ def test_once_makes_once_even_what_is_nothing():
     for _ in range(3):
         assert batch.once("key", lambda: made.append("made")) is None
     assert made == ["made"]
-
-
-# --- what a missing answer counts ------------------------------------------------------------------------------
 
 
 def test_a_missing_answer_scores_what_its_metric_declares():

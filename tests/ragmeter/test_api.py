@@ -71,9 +71,6 @@ class Cells(HTMLParser):
             self.rows[-1][-1] += data
 
 
-# -- import --------------------------------------------------------------------------------------------------------
-
-
 def test_import_is_fast_and_brings_nothing_heavy() -> None:
     code = (
         "import sys, time; before = set(sys.modules); start = time.perf_counter(); import ragmeter\n"
@@ -97,9 +94,6 @@ def test_what_is_offered_is_there_and_nothing_else() -> None:
     # The module of the run loop must not take the function's name away.
     assert execute.__module__ == "ragmeter.runner.loop"
     assert callable(ragmeter.run)
-
-
-# -- run -----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.slow
@@ -201,9 +195,6 @@ def test_a_mistake_is_a_user_error_and_makes_no_store(value: Any, options: dict[
     assert not (tmp_path / "none").exists()
 
 
-# -- load_results --------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.slow
 def test_what_was_run_is_loaded_again(results: Results) -> None:
     loaded = load_results(results.store.folder, "small")
@@ -257,9 +248,6 @@ def test_the_store_of_the_environment_is_the_default(results: Results, monkeypat
     monkeypatch.setenv("RAGMETER_STORE", str(results.store.folder))
     assert load_results().experiment == "small"
     assert compare("random", "bm25", metric="em").n == 12
-
-
-# -- compare -------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -334,9 +322,6 @@ def test_a_limit_asks_only_the_first_questions_and_runs_about_different_ones_are
         compare("small/random", "fewer/bm25", metric="f1", store=results.store.folder)
 
 
-# -- what is shown -------------------------------------------------------------------------------------------------
-
-
 def test_a_notebook_shows_every_method_with_value_and_difference(results: Results) -> None:
     shown = Cells(results._repr_html_())
     assert shown.rows[0] == ["method", "em", "f1", "recall@5"]
@@ -378,9 +363,6 @@ def test_nothing_scored_yet_is_nan_not_zero(results: Results) -> None:
     empty = Results(results.store, None, ())
     assert len(empty.table()) == len(empty.scores()) == len(empty.answers()) == 0
     assert empty._repr_html_() == "<p>no run yet</p>"
-
-
-# -- the page ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.slow

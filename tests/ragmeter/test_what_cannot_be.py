@@ -24,9 +24,6 @@ from results.store.store import Store
 Command = Callable[..., tuple[int, str, str]]
 
 
-# -- places --------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(("number", "kind"), [(errno.ENOTDIR, UserError), (errno.EACCES, UserError), (errno.ENOSPC, Broke)])
 def test_a_wrong_place_is_wrong_input_and_a_full_disk_broke(number: int, kind: type[UserError]) -> None:
     response = unwritable(OSError(number, "no", "x/y"), try_this="another")
@@ -136,9 +133,6 @@ def test_what_the_system_refuses_is_not_called_ragmeters_fault(monkeypatch: pyte
     assert "ragmeter broke" in capsys.readouterr().err
 
 
-# -- tags -------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.slow
 def test_a_tag_is_a_run_wherever_a_run_is_asked_for(ragmeter: Command, tmp_path: Path) -> None:
     assert ragmeter("results", "tag", "main", "bm25")[0] == 0
@@ -157,9 +151,6 @@ def test_a_tag_is_a_run_wherever_a_run_is_asked_for(ragmeter: Command, tmp_path:
         assert "unknown" not in response, "these refuse the run for what it is, and not its name"
 
 
-# -- doctor --------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("damage", ["trash", "cut"])
 def test_doctor_calls_a_damaged_store_a_problem(damage: str, store: Store) -> None:
     path = store.database.path
@@ -171,9 +162,6 @@ def test_doctor_calls_a_damaged_store_a_problem(damage: str, store: Store) -> No
     assert results[0].remedy
 
 
-# -- plan ----------------------------------------------------------------------------------------------------------
-
-
 def test_a_plan_without_gpu_hours_says_nothing_of_gpus(tmp_path: Path, call: Command, experiment_text: str) -> None:
     (tmp_path / "x.yaml").write_text(experiment_text.replace("{id: random, name: random}, {id: gold_answer}", ""))
     code, out, _ = call("run", str(tmp_path / "x.yaml"), "--dry-run", "--store", str(tmp_path / "store"))
@@ -181,9 +169,6 @@ def test_a_plan_without_gpu_hours_says_nothing_of_gpus(tmp_path: Path, call: Com
     assert "1 task, 8 questions to answer" in out
     assert "GPU" not in out
     assert "utilization" not in out
-
-
-# -- values --------------------------------------------------------------------------------------------------------
 
 
 class Inner(BaseModel):
@@ -233,9 +218,6 @@ def test_values_that_do_not_fit_are_refused_in_our_words(options: dict[str, obje
 
 def test_a_kind_that_is_not_known_keeps_its_words() -> None:
     assert in_words({"type": "date_type", "msg": "Input should be a valid date"}) == "must be a valid date"
-
-
-# -- values of SARK's data -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

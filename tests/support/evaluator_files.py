@@ -2,7 +2,8 @@
 
     python -m tests.support.evaluator_files FOLDER [SEEDS]
 
-writes them, so that the official scripts can be run on the same files; `tests/results/recorded_evaluators.json` keeps what they printed.
+writes them, so that the official scripts can be run on the same files; `tests/results/formats/recorded_evaluators.json` keeps what
+they printed.
 """
 
 from __future__ import annotations

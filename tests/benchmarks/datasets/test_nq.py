@@ -16,8 +16,6 @@ from benchmarks.text import has_answer as holds_answer
 from ragmeter.conformance import check_dataset
 from tests.support.worlds_native import NQ_FORMATS, write_dump, write_native
 
-# --- the real samples, against counts made another way
-
 
 def test_nq_open_has_the_lines_of_the_file(data_folder):
     path = data_folder / "nq" / "NQ-open.dev.300.jsonl"
@@ -125,9 +123,6 @@ def test_the_card_says_what_the_papers_count():
     assert CARD.splits_of("open")["train"] == CARD.splits["train"] + CARD.splits["dev"]
     for text in ("3,610", "6,489", "21,015,324"):
         assert text in CARD.notes
-
-
-# --- worlds, written and read again
 
 
 @pytest.fixture(scope="module")

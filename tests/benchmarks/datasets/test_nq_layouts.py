@@ -68,9 +68,6 @@ def load_records(folder, *records, reference="nq:dev", **options):
     return load(reference, {"path": str(write(folder / "records.jsonl", *records)), **options})
 
 
-# --- layouts
-
-
 @pytest.mark.parametrize("layout", MADE)
 def test_a_layout_is_recognized_by_content(tmp_path, layout):
     path = write(tmp_path / "misleading.csv", MADE[layout]())
@@ -130,9 +127,6 @@ def test_settings_over_flagged_contexts(tmp_path):
     assert closed.candidates == ()
 
 
-# --- ids
-
-
 def test_ids_are_stable_and_follow_the_text_alone(tmp_path):
     first = load_records(tmp_path, open_record(), open_record(question="who else")).questions
     (again,) = load_records(tmp_path, contexts_record()).questions
@@ -152,9 +146,6 @@ def test_a_repeated_native_id_is_an_error_with_both_places(tmp_path):
     with pytest.raises(UserError, match="occurs twice") as caught:
         load_records(tmp_path, kilt_record(), kilt_record(id="7"), kilt_record(), reference="nq/kilt:dev")
     assert "line 1 and line 3" in caught.value.where
-
-
-# --- a corpus of its own
 
 
 def psgs(folder, *rows):
@@ -199,9 +190,6 @@ def test_a_corpus_that_is_not_there_is_named(tmp_path):
     with pytest.raises(UserError, match="no such corpus") as caught:
         load_records(tmp_path, open_record(), corpus=str(tmp_path / "none"))
     assert "none" in caught.value.where
-
-
-# --- files as they come
 
 
 def dpr_lines(folder, raw, **options):

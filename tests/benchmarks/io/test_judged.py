@@ -45,6 +45,7 @@ QRELS = {
 }
 RUNS = {
     "TREC": "".join(f"{q} Q0 {d} 1 {g} tag\n" for q, d, g in ROWS),
+    "TREC with ranks that are none": "".join(f"{q} Q0 {d} - {g} tag\n" for q, d, g in ROWS),
     "TREC with a tag of several words": "".join(f"{q} Q0 {d} 1 {g} my own tag\n" for q, d, g in ROWS),
     "scores without ranks": joined("\t", form="{:.1f}"),
     "JSON object": json.dumps(GRADES),
@@ -115,7 +116,6 @@ def test_comments_are_counted(tmp_path: Path) -> None:
         ("run", "q\td\t1\nq\te\t0.5\n", 2, "rank"),
         ("run", "q\td\t12\nq\te\t7\n", None, "score"),
         ("run", "q Q0 d 1 1 t\nq Q0 e 1 1\n", 2, "TREC run"),
-        ("run", "q Q0 d one 1 t\n", 1, "one"),
         ("run", "q Q0 d 1 1 t\nq Q0 e\0 1 1 t\n", 2, "NUL"),
         ("run", "hello\n", 1, "1 columns"),
         ("run", "# nothing\n", None, "no line"),

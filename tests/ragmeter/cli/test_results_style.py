@@ -42,8 +42,6 @@ def ragmeter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: Command) -> 
     return call
 
 
-# -- a store whose scores are known --
-
 Scores = Mapping[tuple[str, str], np.ndarray]
 """By style and method, shape (questions,)."""
 
@@ -342,9 +340,6 @@ def test_a_curve_over_depth_joins_methods_that_differ_in_k_alone(tmp_path: Path,
     (curve,) = table.curves
     assert (curve.method, list(curve.points)) == ("SARK", [5, 20])
     assert curve.points[20].value == options["informal", "SARK, K=20"].mean()
-
-
-# -- as people and programs meet them --
 
 
 def columns(line: str) -> Sequence[str]:

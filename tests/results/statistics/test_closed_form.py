@@ -208,9 +208,6 @@ def test_the_smallest_difference_that_could_be_shown_is_shown_four_times_in_five
     assert np.mean(paired(draws, 0 * draws).p <= 0.05) == pytest.approx(0.8, abs=0.04)
 
 
-# --- ranks and corrections ----------------------------------------------------------------------------------------
-
-
 def test_bands_are_those_of_the_corrected_tests() -> None:
     scores = methods(300, 6, seed=2)
     together = all_pairs(scores)

@@ -210,7 +210,11 @@ def _multihop(benchmark: Benchmark, sections: tuple[str, ...]) -> RowReader:
     questions = {question.id: question for question in benchmark.questions}
 
     def read(document: Document, findings: Findings, limits: Limits) -> Iterator[Row]:
-        starts = {key: (at, start) for key, _, at, start in document.members(decoder=json.JSONDecoder())}
+        starts: dict[str, tuple[int, int]] = {}
+        for key, _, at, start in document.members(decoder=json.JSONDecoder()):
+            if key in starts:
+                findings.lenient("duplicate_key", "a key occurs twice; the script takes the last", shown(key), line=document.line(at))
+            starts[key] = at, start
         for name in sorted(starts.keys() - set(sections)):
             detail = f"{shown(name)}; read: {', '.join(sections)}"
             findings.lenient("unknown_key", "the script does not read a key of the file", detail, line=document.line(starts[name][0]))

@@ -162,7 +162,7 @@ def _point_card(store: Store, card: Mapping[str, Any], cards: Mapping[str, Mappi
 
 def _pair_card(store: Store, card: Mapping[str, Any], cards: Mapping[str, Mapping[str, Any]], people: Sequence[Label]) -> JudgeCard:
     fought = [match for _, match in judgments.matches(store, card["id"])]
-    every = [call for match in fought for made in judgments.battle_calls(store, match, card["id"]).values() for call in made]
+    every = [call for match in fought for made in judgments.calls(store, match, card["id"]).values() for call in made]
     battles = _battles(store, card["id"])
     criteria = [name for name in card["criteria"] if any(battle.criterion == name for battle in battles)]
     by = {name: [battle for battle in battles if battle.criterion == name] for name in criteria}

@@ -610,8 +610,7 @@ class Store:
             return set()
         accepted = "run IN (SELECT run FROM runs WHERE accepted_at IS NOT NULL)"
         condition = " AND failed IS NULL" if retry_failed else f" AND (cause IS DISTINCT FROM '{CODE}' OR {accepted})"
-        with self.database.reading() as connection:
-            rows = connection.execute(f"SELECT question FROM predictions WHERE run = ?{condition}", [run]).fetchall()
+        rows = self.database.rows(f"SELECT question FROM predictions WHERE run = ?{condition}", [run])
         return {row[0] for row in rows}
 
     def accept(self, run: str, accepted: bool) -> None:
@@ -633,12 +632,11 @@ class Store:
         """Return the stored executions of tasks by fingerprint, in the order in which they were started."""
         if not self.database.exists or not fingerprints:
             return {}
-        with self.database.reading() as connection:
-            rows = connection.execute(
-                f"""SELECT r.run, status, (SELECT count(failed) FROM predictions p WHERE p.run = r.run), replies, started_at FROM runs r
+        rows = self.database.rows(
+            f"""SELECT r.run, status, (SELECT count(failed) FROM predictions p WHERE p.run = r.run), replies, started_at FROM runs r
                     WHERE list_contains(?, {FINGERPRINT}) ORDER BY started_at, run""",
-                [list(fingerprints)],
-            ).fetchall()
+            [list(fingerprints)],
+        )
         results: dict[str, list[Execution]] = {}
         for row in rows:
             results.setdefault(fingerprint_of(row[0]), []).append(Execution(*row))
@@ -646,18 +644,12 @@ class Store:
 
     def runs_of(self, experiment: str) -> list[str]:
         """Return the ids of the runs that an experiment shows; none if the store does not know it."""
-        if not self.database.exists:
-            return []
-        with self.database.reading() as connection:
-            rows = connection.execute("SELECT run FROM experiment_runs WHERE experiment = ? ORDER BY position", [experiment]).fetchall()
+        rows = self.database.rows("SELECT run FROM experiment_runs WHERE experiment = ? ORDER BY position", [experiment], lenient=True)
         return [run for (run,) in rows]
 
     def scored(self, run: str) -> dict[str, int]:
         """For each metric id, how many questions of a run have a row."""
-        if not self.database.exists:
-            return {}
-        with self.database.reading() as connection:
-            rows = connection.execute("SELECT metric, count(*) FROM scores WHERE run = ? GROUP BY 1", [run]).fetchall()
+        rows = self.database.rows("SELECT metric, count(*) FROM scores WHERE run = ? GROUP BY 1", [run], lenient=True)
         return dict(rows)
 
     def predictions(self, run: str) -> list[Prediction]:

@@ -12,7 +12,7 @@ import threading
 import time
 from asyncio import CancelledError
 from collections.abc import Generator, Iterable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -50,6 +50,15 @@ class Interrupted(Exception):
 
     def __init__(self, how: str = "`ragmeter run --resume` continues") -> None:
         super().__init__(f"interrupted; everything finished is kept: {how}")
+
+
+@contextmanager
+def stoppable(how: str = "`ragmeter run --resume` continues") -> Iterator[None]:
+    """Let Ctrl-C end a block whose finished part is kept; `how` says what goes on with it."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise Interrupted(how) from None
 
 
 class Progress(Protocol):

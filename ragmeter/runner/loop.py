@@ -370,7 +370,7 @@ def _answer(
             question = by_query.pop(prediction.question_id, None)
             if question is None:
                 raise _broken(task, f"answered {prediction.question_id!r}, which was not asked or answered already")
-            recorder.add((question, _native(prediction, question)))
+            recorder.add((question, replace(prediction, question_id=question.id)))
             watch.see(prediction)
             progress.advance(task, 1)
             if streak.stops(failed := prediction.notes.get(FAILED)):
@@ -389,11 +389,6 @@ def _passages(corpus: Corpus, predictions: Iterable[Prediction]) -> list[Passage
     """Those that predictions name as their evidence."""
     named = (item.id for prediction in predictions for item in prediction.evidence)
     return corpus.get([identifier for identifier in dict.fromkeys(named) if identifier in corpus])
-
-
-def _native(prediction: Prediction, question: Question) -> Prediction:
-    """The prediction under the dataset's own question id."""
-    return replace(prediction, question_id=question.id)
 
 
 def _broken(task: Task, what: str) -> Broke:

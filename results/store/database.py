@@ -529,9 +529,6 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(before=_before_fork, after_in_parent=lambda: _after_fork(False), after_in_child=lambda: _after_fork(True))
 
 
-# -- the schema ----------------------------------------------------------------------------------------------------
-
-
 def now() -> datetime:
     """The present moment, UTC without a zone, as the store keeps it."""
     return datetime.now(UTC).replace(tzinfo=None)
@@ -585,9 +582,6 @@ def _ragmeter_version() -> str:
         return version("ragmeter")
     except PackageNotFoundError:
         return "source"
-
-
-# -- what went wrong -----------------------------------------------------------------------------------------------
 
 
 def busy(error: duckdb.Error) -> bool:

@@ -606,11 +606,9 @@ class Store:
 
         Those that our code failed are asked again unless the user accepted them; with `retry_failed`, all that failed are.
         """
-        if not self.database.exists:
-            return set()
         accepted = "run IN (SELECT run FROM runs WHERE accepted_at IS NOT NULL)"
         condition = " AND failed IS NULL" if retry_failed else f" AND (cause IS DISTINCT FROM '{CODE}' OR {accepted})"
-        rows = self.database.rows(f"SELECT question FROM predictions WHERE run = ?{condition}", [run])
+        rows = self.database.rows(f"SELECT question FROM predictions WHERE run = ?{condition}", [run], lenient=True)
         return {row[0] for row in rows}
 
     def accept(self, run: str, accepted: bool) -> None:
@@ -622,11 +620,7 @@ class Store:
 
     def status(self, run: str) -> str | None:
         """The status of a run, None where it was never started."""
-        if not self.database.exists:
-            return None
-        with self.database.reading() as connection:
-            row = connection.execute("SELECT status FROM runs WHERE run = ?", [run]).fetchone()
-        return row[0] if row else None
+        return next((status for (status,) in self.database.rows("SELECT status FROM runs WHERE run = ?", [run], lenient=True)), None)
 
     def executions(self, fingerprints: Collection[str]) -> dict[str, list[Execution]]:
         """Return the stored executions of tasks by fingerprint, in the order in which they were started."""

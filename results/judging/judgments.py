@@ -143,9 +143,9 @@ def put_battles(
     questions, calls, verdicts = _unread(store, match, judge, questions, calls, verdicts)
     key = _key(match, str(judge))
     battles: list[tuple[object, ...]] = []
-    for question, made, said in zip(questions, calls, verdicts, strict=True):
+    for question, made, responses in zip(questions, calls, verdicts, strict=True):
         count = {id(call) for call in counting(made)}
-        for call, parsed in zip(made, said, strict=True):
+        for call, parsed in zip(made, responses, strict=True):
             for criterion, verdict in parsed.items() if id(call) in count else ():
                 reason = None if verdict is not None else _storable(_why(call.parsed, criterion))
                 battles.append((question, criterion, call.part, call.repetition, undone(call.part, verdict), reason))
@@ -424,9 +424,11 @@ def verdicts(store: Store, question: str, dataset_fingerprint: str, setting: str
     for *which, criterion, verdict in won:
         by_criterion.setdefault(tuple(which), {})[criterion] = verdict
     # Rows as of `Verdict`.
-    said: list[tuple[Any, ...]] = [(*row[:2], None, *row[2:5], redacted(json.loads(row[5])) if row[5] else {}, *row[6:]) for row in alone]
-    said += [(*row[:6], by_criterion.get(row[:5], {}), *row[6:]) for row in paired]
-    return [replace(item, unscored=item.unscored and without_secrets(item.unscored)) for item in (Verdict(*row) for row in said)]
+    results: list[tuple[Any, ...]] = [
+        (*row[:2], None, *row[2:5], redacted(json.loads(row[5])) if row[5] else {}, *row[6:]) for row in alone
+    ]
+    results += [(*row[:6], by_criterion.get(row[:5], {}), *row[6:]) for row in paired]
+    return [replace(item, unscored=item.unscored and without_secrets(item.unscored)) for item in (Verdict(*row) for row in results)]
 
 
 def conversations(store: Store, keys: Iterable[str]) -> dict[str, Conversation]:

@@ -274,15 +274,13 @@ def _write(store: Store, annotator: str, results: Mapping[_Key, tuple[RunRow, st
 
 def labels(store: Store, criterion: str | None = None) -> list[Label]:
     """Labels of what runs say at present, by criterion, question and annotator; those that rest are left out."""
-    if not store.database.exists:
-        return []
-    with store.database.reading() as connection:
-        rows = connection.execute(
-            f"""SELECT question, one, other, criterion, annotator, label FROM ({with_present()})
+    rows = store.database.rows(
+        f"""SELECT question, one, other, criterion, annotator, label FROM ({with_present()})
                WHERE labeled = present AND (? IS NULL OR criterion = ?)
                ORDER BY criterion, dataset_fingerprint, question, one, other, annotator""",
-            [criterion, criterion],
-        ).fetchall()
+        [criterion, criterion],
+        lenient=True,
+    )
     return [Label(*row) for row in rows]
 
 

@@ -33,7 +33,7 @@ from results.judging import judgments as judged
 from results.judging.battles import BattleBoard
 from results.judging.judge_card import JudgeCard
 from results.judging.judgments import Conversation, Verdict
-from results.statistics.closed_form import Band
+from results.statistics.places import Band
 from results.store import checkpoints, invariants, provenance, queries
 from results.store import provenance as attributions
 from results.store.checkpoints import Checkpoint, Checkpoints

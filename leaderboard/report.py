@@ -29,7 +29,7 @@ from results.boards.health import health_text
 from results.boards.style import style_gaps
 from results.boards.tables import plain
 from results.judging.battles import battle_boards
-from results.statistics.closed_form import Band
+from results.statistics.places import Band
 from results.store import queries
 from results.store.queries import UserError
 from results.store.store import Store

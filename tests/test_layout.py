@@ -11,6 +11,7 @@ TESTS = ROOT / "tests"
 FLOWS = {
     "benchmarks/datasets/test_document_files.py": "damaged and packed files, through all loaders of long documents",
     "benchmarks/datasets/test_loaders_read_worlds.py": "worlds in each native format, through its loader",
+    "benchmarks/test_silent_faults.py": "data that would be scored wrongly, through several loaders",
     "judges/test_known_traps.py": "traps of other tools' metrics",
     "leaderboard/test_browser.py": "pages in a browser",
     "leaderboard/test_security.py": "a hostile store on all pages and in the report",
@@ -21,6 +22,7 @@ FLOWS = {
     "methods/retrieval/test_first_stages.py": "SPLADE and ColBERT side by side",
     "methods/test_every_method.py": "all registered methods",
     "ragmeter/cli/test_every_command.py": "all commands",
+    "ragmeter/cli/test_malformed_files.py": "broken data files and predictions, by two commands",
     "ragmeter/plan/test_arithmetic.py": "tokens, sizes and memory of a plan",
     "ragmeter/test_docs_commands.py": "commands in docs/",
     "ragmeter/test_docs_site.py": "the site of docs/",

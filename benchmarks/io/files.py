@@ -198,9 +198,6 @@ def _reading(path: Path) -> Iterator[None]:
         raise UserError(f"this file cannot be read: {error.strerror or error}", code="unreadable-file", where=str(path)) from error
 
 
-# -- Recorded hashes of files: what `sha256sum * > SHA256SUMS` writes beside them is held against what is read --
-
-
 SUMS = "SHA256SUMS"
 _LINE = re.compile(r"([0-9a-fA-F]{64}) [ *](.+)")
 
@@ -250,16 +247,15 @@ def check_recorded(paths: Iterable[Path]) -> None:
             )
 
 
-# -- File name patterns as loaders write them, over the names in a folder, an archive or a repository --
-# `*` stays within a folder, letter case does not matter, `.gz` may follow, and `archive.zip!member` looks inside.
-
-
 # The hub's older shards have a hash of their own behind their number.
 _SHARD = re.compile(r"(.*-)(\d{3,})-of-(\d{3,})(?:-[0-9a-f]{16})?(.*)")
 
 
 def fits(name: str, pattern: str) -> bool:
-    """Whether a name (`folder/file.json.gz`) is what a pattern (`folder/*.json`) means."""
+    """Whether a name (`folder/file.json.gz`) is what a pattern (`folder/*.json`) means.
+
+    `*` stays within a folder, letter case does not matter, and `.gz` may follow.
+    """
     name, pattern = name.lower(), pattern.lower()
     if name.count("/") != pattern.count("/"):
         return False

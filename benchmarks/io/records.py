@@ -334,9 +334,6 @@ def _fault(window: _Window, error: json.JSONDecodeError, number: int, path: Path
     )
 
 
-# -- Rows of a Parquet file one after another, a row group at a time, so that memory does not grow with the file --
-
-
 MAGIC = b"PAR1"
 BATCH_ROWS = 256
 """Rows made into Python objects at a time, at most."""
@@ -418,10 +415,6 @@ def _types(stated: Any) -> set[str]:
     return set()
 
 
-# -- Tab-separated lines as DPR writes them: one record a line, a field that holds a double quote in doubled quotes --
-# Lines are independent: a quote that is not closed spoils its own line and never swallows those that follow.
-
-
 # Quoted, with quotes inside doubled; or plain, where a quote that is not the first character is one like any other.
 _FIELD = re.compile(r'(?:"([^"]*(?:""[^"]*)*)"|([^\t"][^\t]*|))(?=\t|\Z)')
 
@@ -448,7 +441,10 @@ def numbered_lines(path: Path, skip: int = 0) -> Iterator[tuple[int, bytes]]:
 
 
 def stream_tabs(path: Path, names: Sequence[str]) -> Iterator[Item]:
-    """The fields of each line (`Item.value`, a list of strings), or what is wrong with it.
+    """Yield the fields of each line (`Item.value`, a list of strings) as DPR writes them, or what is wrong with it.
+
+    A field that holds a double quote stands in doubled quotes. Lines are independent: a quote that is not closed spoils its
+    own line and never swallows those that follow.
 
     Args:
         path: A file, gzip or not, or a member of an archive.

@@ -38,16 +38,11 @@ def list_all(
     ] = None,
 ) -> None:
     """List datasets: task, splits with sizes, license, hub id, and what of them is on this machine; or show one."""
-    if reference is None:
-        list_datasets(common)
-    else:
-        show_dataset(reference, common)
-
-
-def list_datasets(common: Common) -> None:
-    """List datasets: task, splits with sizes, license, hub id, and what of them is on this machine."""
     from benchmarks.registry import DATASETS
 
+    if reference is not None:
+        show_dataset(reference, common)
+        return
     positions = {entry.id: _positions(entry) for entry in DATASETS}
     value = [_card_json(entry, positions[entry.id]) for entry in DATASETS]
 
@@ -280,8 +275,6 @@ def synthesize(
     dry_run: Annotated[bool, option("Say what it would take, and call no model.", "--dry-run")] = False,
 ) -> int:
     """Write rows for CLaRa's pretraining: questions with answers, checked, and paraphrases; interrupted, it goes on."""
-    from pydantic import ValidationError
-
     from benchmarks import corpus_build, registry
     from benchmarks.worlds.dataset import WorldsConfig
     from methods.clara.config import MIXES, Mix, ScpDataConfig
@@ -289,9 +282,9 @@ def synthesize(
     from methods.clara.rows import write_rows
     from methods.clara.synthesis import Passages, Synthesis, SynthesisConfig, of_rows, of_synthesis, outlook
     from methods.training.journal import Journal
-    from ragmeter.runner.loop import Interrupted
+    from ragmeter.runner.loop import stoppable
     from ragmeter.runner.progress import TrainingProgress
-    from ragmeter.runner.rewriting import refusal
+    from ragmeter.runner.rewriting import options_of
 
     if output.is_dir():
         raise UserError("this is a folder", code="folder", where=str(output), try_this="name a file")
@@ -318,10 +311,8 @@ def synthesize(
             return 0
         write_rows(output, rows)
         return _report(output, value, of_rows(rows), {}, common)
-    try:
+    with options_of("the model", SynthesisConfig):
         model = SynthesisConfig.model_validate(of_model)
-    except ValidationError as error:
-        raise refusal(error, "the model", SynthesisConfig) from None
     is_path = data.startswith(("/", ".", "~"))
     if not is_path:
         require_no_test(data, "DATA")
@@ -340,11 +331,8 @@ def synthesize(
             err.print(Text(str(wanted)))
         if wanted.done < wanted.loops:
             model.reach(services.cache)
-        with TrainingProgress(quiet=not common.talk) as progress:
-            try:
-                synthesis.run(documents, types, progress)
-            except KeyboardInterrupt:
-                raise Interrupted(_AGAIN) from None
+        with TrainingProgress(quiet=not common.talk) as progress, stoppable(_AGAIN):
+            synthesis.run(documents, types, progress)
         write_rows(output, synthesis.make_rows(documents, types))
         return _report(output, value, of_synthesis(synthesis, documents, types), dict(synthesis.put_aside), common)
 

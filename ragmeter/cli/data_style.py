@@ -68,7 +68,7 @@ def restyle(
     """Rewrite every candidate of every question in other styles; what was interrupted goes on where it was."""
     from benchmarks.registry import resolve
     from benchmarks.styles import rewrite
-    from ragmeter.runner.loop import Interrupted
+    from ragmeter.runner.loop import stoppable
     from ragmeter.runner.progress import CountingProgress
     from ragmeter.runner.rewriting import chosen
 
@@ -91,13 +91,11 @@ def restyle(
             err.print(Text(f"one try for each: about {estimate}{judges}; {again}"))
     if work.count:
         by.reach(common.store.cache)
-    with CountingProgress("rewriting", quiet=not common.talk) as progress:
+    with CountingProgress("rewriting", quiet=not common.talk) as progress, stoppable(_AGAIN):
         try:
             summary = rewrite.rewrite_candidates(
                 benchmark, by.rewriter, styles, output, retry_failed=retry_failed, progress=progress.reached
             )
-        except KeyboardInterrupt:
-            raise Interrupted(_AGAIN) from None
         except OSError as error:
             raise unwritable(error, output, try_this=_AGAIN) from error
     rows, reasons = rewrite.tally(output)
@@ -318,7 +316,7 @@ def style_quality(
     from benchmarks.styles.pairs import ANY, load_pairs
     from judges.style import style_quality as measure
     from judges.style import texts_of
-    from ragmeter.runner.loop import Interrupted
+    from ragmeter.runner.loop import stoppable
     from ragmeter.runner.rewriting import judge_measuring
 
     services = common.services(device)
@@ -341,19 +339,10 @@ def style_quality(
             )
     if judge is not None:
         judge.config.reach(common.store.cache)
-    with common.status("measuring"):
-        try:
-            report = measure(
-                texts_of(restyled, query),
-                strength=judge.build(services) if judge else None,
-                bertscore=bertscore,
-                layer=layer,
-                perplexity=perplexity,
-                failed=restyled.failed,
-                device=device,
-            )
-        except KeyboardInterrupt:
-            raise Interrupted(_AGAIN) from None
+    models: dict[str, Any] = {"bertscore": bertscore, "layer": layer, "perplexity": perplexity, "device": device}
+    with common.status("measuring"), stoppable(_AGAIN):
+        strong = judge.build(services) if judge else None
+        report = measure(texts_of(restyled, query), strength=strong, failed=restyled.failed, **models)
     rows = [row for item in report for row in _estimated(item, restyled)]
 
     def number(value: float | None) -> str:

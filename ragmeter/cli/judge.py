@@ -32,11 +32,6 @@ StoredJudge = Annotated[str, argument("A judge in the store: its id, or the begi
 @app.command("list")
 def list_all(common: Common, name: Annotated[str | None, argument("Show this judge with its options.", completion.judges)] = None) -> None:
     """List judges, and those that have judged something in the store; or show one with its options."""
-    list_judges(name, common)
-
-
-def list_judges(name: str | None, common: Common) -> None:
-    """List judges, or show one."""
     from judges.judge import JUDGES
     from results.judging import judgments
 
@@ -89,7 +84,7 @@ def run(
     from ragmeter.cli.config_options import given_options
     from ragmeter.experiment import JudgePlan
     from ragmeter.runner import judging, revisions
-    from ragmeter.runner.loop import Interrupted
+    from ragmeter.runner.loop import stoppable
     from ragmeter.runner.progress import JudgingProgress
     from ragmeter.runner.rewriting import judge_of
     from results.boards.board import add_columns
@@ -113,11 +108,8 @@ def run(
         what = "no two of these runs answered the same questions in the same setting"
         raise UserError(what, code="judge-arguments", where=str(store.folder), try_this="name runs of one benchmark")
     chosen_judge.config.reach(store.cache)
-    with JudgingProgress(len(work), quiet=not common.talk) as progress:
-        try:
-            judging.execute(work, store, Services(cache=store.cache), progress, retry_unscored=retry)
-        except KeyboardInterrupt:
-            raise Interrupted("the same command continues") from None
+    with JudgingProgress(len(work), quiet=not common.talk) as progress, stoppable("the same command continues"):
+        judging.execute(work, store, Services(cache=store.cache), progress, retry_unscored=retry)
     metrics = list(chosen_judge.metrics.values())
     for row in chosen:
         add_columns(store, row.run, metrics)

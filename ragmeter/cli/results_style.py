@@ -183,20 +183,15 @@ def _rerankers(names: Sequence[str], value: Any, experiment: str | None, profile
 
 
 def _reranker(name: str, settings: Mapping[str, Any]) -> Component:
-    from pydantic import ValidationError
-
     from methods.registry import METHODS, Component
+    from ragmeter.runner.rewriting import options_of
 
     entry = METHODS.get(name, where="--reranker")
     if entry.kind != "reranker":
         hint = "`ragmeter list methods --kind reranker` lists what fits"
-        raise UserError(f"{name!r} is a {entry.kind}, not a reranker", code="not-reranker", where="--reranker", try_this=hint)
-    try:
+        raise UserError(f"{name!r} is a {entry.kind}, not a reranker", where="--reranker", try_this=hint)
+    with options_of(name, entry.config, "reranker."):
         return Component(entry, entry.validate(settings))
-    except ValidationError as error:
-        from ragmeter.runner.rewriting import refusal
-
-        raise refusal(error, name, entry.config, "reranker.") from None
 
 
 def _shown(item: Estimate) -> str:

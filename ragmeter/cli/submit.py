@@ -222,21 +222,17 @@ def template(
     passages: Annotated[bool, option("Write the passages and what each question may use, too.", "--passages")] = False,
 ) -> None:
     """Write a card with comments, the questions (ids and texts) and an empty predictions file."""
-    from pydantic import ValidationError
-
     from benchmarks import registry
     from benchmarks.settings import Setting
     from ragmeter.cli.config_options import given_options
-    from ragmeter.runner.rewriting import refusal
+    from ragmeter.runner.rewriting import options_of
     from ragmeter.runner.submissions import target_of
     from results.submission.bundle import write_template
 
     resolved, entry = registry.resolve(reference)
     supplied = given_options(config, settings)
-    try:
+    with options_of(entry.id, entry.config):
         data = entry.config.model_validate(supplied)
-    except ValidationError as error:
-        raise refusal(error, entry.id, entry.config) from None
     # A card names no file of this machine.
     supplied.pop("path", None)
     parsed = Setting.parse(setting or entry.card.settings_of(resolved.subset)[0], where="--setting")

@@ -49,14 +49,14 @@ def run(
     from methods.registry import require_extra
     from methods.training import TRAININGS
     from ragmeter.cli.config_options import given_options
-    from ragmeter.runner.loop import Interrupted
+    from ragmeter.runner.loop import stoppable
     from ragmeter.runner.progress import TrainingProgress
     from ragmeter.runner.tasks import require_device
     from ragmeter.runner.trainings import TrainingJob
     from ragmeter.trainings import TrainingPlan
 
     if name is None:
-        list_trainings(None, common)
+        list_trainings(common)
         return 0
     entry = TRAININGS.get(name)
     if stage is not None and stage not in entry.stages:
@@ -87,11 +87,8 @@ def run(
     job = TrainingJob(entry, training, common.store, output, device)
     # Of several processes (`accelerate launch`, `torchrun`) the first alone speaks and reports stages.
     first = os.environ.get("WORLD_SIZE", "1") == "1" or os.environ.get("RANK", "0") == "0"
-    with TrainingProgress(quiet=not (common.talk and first)) as progress:
-        try:
-            trained = job.run(progress, until=stage)
-        except KeyboardInterrupt:
-            raise Interrupted(f"the same command continues: {job.work}") from None
+    with TrainingProgress(quiet=not (common.talk and first)) as progress, stoppable(f"the same command continues: {job.work}"):
+        trained = job.run(progress, until=stage)
     if not first:
         return 0
     lines = [
@@ -113,7 +110,9 @@ def run(
     return 0
 
 
-def list_trainings(name: str | None, common: Common) -> None:
+def list_trainings(
+    common: Common, name: Annotated[str | None, argument("Show the options of this one.", completion.trainings)] = None
+) -> None:
     """List what can be trained, or the options of one training."""
     from methods.training import TRAININGS
     from ragmeter.cli.config_options import option_rows

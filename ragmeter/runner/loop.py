@@ -12,7 +12,7 @@ import threading
 import time
 from asyncio import CancelledError
 from collections.abc import Generator, Iterable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -50,6 +50,15 @@ class Interrupted(Exception):
 
     def __init__(self, how: str = "`ragmeter run --resume` continues") -> None:
         super().__init__(f"interrupted; everything finished is kept: {how}")
+
+
+@contextmanager
+def stoppable(how: str = "`ragmeter run --resume` continues") -> Iterator[None]:
+    """Let Ctrl-C end a block whose finished part is kept; `how` says what goes on with it."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise Interrupted(how) from None
 
 
 class Progress(Protocol):
@@ -368,7 +377,7 @@ def _answer(
             question = by_query.pop(prediction.question_id, None)
             if question is None:
                 raise _broken(task, f"answered {prediction.question_id!r}, which was not asked or answered already")
-            recorder.add((question, _native(prediction, question)))
+            recorder.add((question, replace(prediction, question_id=question.id)))
             watch.see(prediction)
             progress.advance(task, 1)
             if streak.stops(failed := prediction.notes.get(FAILED)):
@@ -387,11 +396,6 @@ def _passages(corpus: Corpus, predictions: Iterable[Prediction]) -> list[Passage
     """Those that predictions name as their evidence."""
     named = (item.id for prediction in predictions for item in prediction.evidence)
     return corpus.get([identifier for identifier in dict.fromkeys(named) if identifier in corpus])
-
-
-def _native(prediction: Prediction, question: Question) -> Prediction:
-    """The prediction under the dataset's own question id."""
-    return replace(prediction, question_id=question.id)
 
 
 def _broken(task: Task, what: str) -> Broke:

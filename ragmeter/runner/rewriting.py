@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
@@ -36,29 +37,36 @@ def judge_of(name: str, options: Mapping[str, Any], where: str = "JUDGE", *, pre
     Raises:
         UserError: There is no such judge, or an option is not right.
     """
-    try:
+    with options_of(name, JUDGES.get(name, where=where).config, prefix):
         return Judge.of(name, options, where=where)
+
+
+@contextmanager
+def options_of(name: str, config: type[BaseModel], prefix: str = "") -> Iterator[None]:
+    """Explain options that a block validates, where they are not right; arguments as of `refusal`."""
+    try:
+        yield
     except ValidationError as error:
-        raise refusal(error, name, JUDGES.get(name).config, prefix) from None
+        raise refusal(error, name, config, prefix) from None
 
 
-def refusal(error: ValidationError, name: str, config: type[BaseModel], prefix: str = "", *, where: str = SET) -> UserError:
-    """What is wrong with the first option that is; `where` is the flag that gave the options."""
+def refusal(error: ValidationError, name: str, config: type[BaseModel], prefix: str = "") -> UserError:
+    """What is wrong with the first option that is; `prefix` stands before each key on the command line."""
     first = first_error(error)
     option = ".".join(map(str, first["loc"]))
     if not option:
-        return UserError(f"{name}: {without_secrets(in_words(first))}", code="refused-model", where=where)
+        return UserError(f"{name}: {without_secrets(in_words(first))}", where=SET)
     if first["type"] == "extra_forbidden":
         of_model = [f"llm.{field}" for kind in get_args(LLMConfig) for field in kind.model_fields]
         known = of_model if first["loc"][0] == "llm" else config.model_fields
-        return unknown_name(f"option of {name}", without_secrets(option), known, where=where)
+        return unknown_name(f"option of {name}", without_secrets(option), known, where=SET)
     if first["type"] == "missing":
-        hint = f"{SET} {prefix}{option}{'.model' if option == 'llm' else ''}=…" if where == SET else f"{where} '{{\"{option}\": …}}'"
-        return UserError(f"{name} needs {option}", code="needs", where=where, try_this=hint)
+        hint = f"{SET} {prefix}{option}{'.model' if option == 'llm' else ''}=…"
+        return UserError(f"{name} needs {option}", where=SET, try_this=hint)
     if first["type"] == "literal_error":
         offered = re.findall("'([^']*)'", first["ctx"]["expected"])
-        return unknown_name(f"value of {option}", without_secrets(str(first["input"])), offered, where=where)
-    return UserError(f"option {option} of {name}: {without_secrets(in_words(first))}", code="bad-option", where=where)
+        return unknown_name(f"value of {option}", without_secrets(str(first["input"])), offered, where=SET)
+    return UserError(f"option {option} of {name}: {without_secrets(in_words(first))}", where=SET)
 
 
 KINDS = ("llm", "rule")
@@ -157,10 +165,8 @@ def chosen(kind: str, options: Mapping[str, Any], validators: Sequence[str], spl
                 try_this="--rewriter llm; or ragmeter data style-quality, which measures texts of any origin",
             )
         return Chosen(_by_rules(own, split))
-    try:
+    with options_of("the rewriter", RewriterConfig):
         config = RewriterConfig.model_validate(own)
-    except ValidationError as error:
-        raise refusal(error, "the rewriter", RewriterConfig) from None
     judges = {role: _judge(role, name, of_roles.get(role, {})) for role, name in roles.items() if role in MEASURES}
     made = [_validator(role, name, judges.get(role), services) for role, name in roles.items()]
     return Chosen(LLMRewriter(config, validators=made, services=services), tuple(judges.values()))

@@ -23,7 +23,8 @@ from benchmarks.styles.mix import STYLED, Survival, survival
 from results.boards.board import folded_columns, folded_runs, is_called
 from results.boards.tables import plain
 from results.statistics.core import Difference, Estimate
-from results.statistics.intervals import StyleGap, difference, differences_together, estimates, style_robustness
+from results.statistics.intervals import difference, differences_together, estimates
+from results.statistics.style_gaps import StyleGap, style_robustness
 from results.store import queries
 from results.store.queries import Columns, RunRow
 from results.store.store import Store

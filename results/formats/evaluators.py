@@ -26,11 +26,9 @@ from methods.api import ANSWERABLE, FAILED, SUPPORT, TRIPLES
 from results.formats.official import EMPTY_LIST
 from results.formats.reading import At, Document, Record, field_of, lenient_decoder, note, row_of, whole
 from results.offered import Limits
-from results.submission import Findings, shown
+from results.submission import NO_ANSWER, Findings, shown
 from results.submission.rows import Bad, Row, RowReader, check_value, lines, prediction_of, wrong
 
-NO_ANSWER = "the file has no answer to this question"
-"""Why a question failed of which a file has other parts."""
 Make = Callable[[Record], Mapping[str, Any] | None]
 """From a record to the row that it says, None if the script ignores it."""
 
@@ -212,7 +210,11 @@ def _multihop(benchmark: Benchmark, sections: tuple[str, ...]) -> RowReader:
     questions = {question.id: question for question in benchmark.questions}
 
     def read(document: Document, findings: Findings, limits: Limits) -> Iterator[Row]:
-        starts = {key: (at, start) for key, _, at, start in document.members(decoder=json.JSONDecoder())}
+        starts: dict[str, tuple[int, int]] = {}
+        for key, _, at, start in document.members(decoder=json.JSONDecoder()):
+            if key in starts:
+                findings.lenient("duplicate_key", "a key occurs twice; the script takes the last", shown(key), line=document.line(at))
+            starts[key] = at, start
         for name in sorted(starts.keys() - set(sections)):
             detail = f"{shown(name)}; read: {', '.join(sections)}"
             findings.lenient("unknown_key", "the script does not read a key of the file", detail, line=document.line(starts[name][0]))

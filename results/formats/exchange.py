@@ -23,7 +23,7 @@ import pyarrow as pa
 
 from benchmarks.core.errors import UserError, make_folder
 from results.judging import labels as labeling
-from results.judging.judgments import with_present
+from results.store.annotations import with_present
 from results.store.database import FILE, SCHEMA, Database, now
 from results.store.invariants import check_run
 from results.store.queries import RunRow

@@ -21,7 +21,7 @@ from results.statistics import bradley_terry
 from results.statistics.battles import TieRule, Verdict, WinRate, win_rates
 from results.statistics.bradley_terry import BradleyTerry, Strength
 from results.statistics.core import LEVEL
-from results.statistics.intervals import holm
+from results.statistics.holm import holm
 from results.store import queries
 from results.store.queries import RunRow
 from results.store.store import Store

@@ -24,9 +24,10 @@ from benchmarks.core.errors import UserError
 from benchmarks.core.fingerprint import content_hash
 from judges.judge import NONE, TIE
 from results.boards.tables import to_csv
-from results.judging.judgments import ONE, OTHER, digest, with_present
+from results.judging.judgments import ONE, OTHER
 from results.statistics.judges import Agreement, krippendorff_alpha
 from results.store import queries, records
+from results.store.annotations import VALUES, digest, with_present, worth
 from results.store.database import now
 from results.store.queries import RunRow
 from results.store.store import Store, insert, storable
@@ -35,8 +36,6 @@ COLUMNS = ("item", "criterion", "question", "gold", "answer_1", "answer_2", "pas
 FIRST, SECOND = "1", "2"
 """Labels of a pair item: which answer is better, as shown; beside `TIE` and `NONE`."""
 PAIR_LABELS = (FIRST, SECOND, TIE, NONE)
-VALUES = {"match": 1.0, "partial": 0.0, "mismatch": 0.0, "yes": 1.0, "no": 0.0, "right": 1.0, "wrong": 0.0, "formal": 0.0, "informal": 1.0}
-"""Labels of single answers that are words, and what they are worth; any number from 0 to 1 is a label too."""
 _LONGEST = 1 << 30
 """Characters of a cell."""
 CODES = {ONE: 0.0, OTHER: 1.0, TIE: 2.0, NONE: 3.0}
@@ -78,20 +77,6 @@ class Imported:
     blank: int
     replaced: int
     resting: int = 0
-
-
-def worth(label: str) -> float:
-    """What a label of a single answer is worth, 0 to 1.
-
-    Raises:
-        ValueError: It is no label.
-    """
-    if label in VALUES:
-        return VALUES[label]
-    value = float(label.replace(",", "."))
-    if not 0 <= value <= 1:
-        raise ValueError(label)
-    return value
 
 
 def export_items(store: Store, runs: Sequence[RunRow], criterion: str, number: int, *, pairs: bool, seed: int = 0) -> str:
@@ -297,15 +282,13 @@ def _write(store: Store, annotator: str, results: Mapping[_Key, tuple[RunRow, st
 
 def labels(store: Store, criterion: str | None = None) -> list[Label]:
     """Labels of what runs say at present, by criterion, question and annotator; those that rest are left out."""
-    if not store.database.exists:
-        return []
-    with store.database.reading() as connection:
-        rows = connection.execute(
-            f"""SELECT question, one, other, criterion, annotator, label FROM ({with_present()})
+    rows = store.database.rows(
+        f"""SELECT question, one, other, criterion, annotator, label FROM ({with_present()})
                WHERE labeled = present AND (? IS NULL OR criterion = ?)
                ORDER BY criterion, dataset_fingerprint, question, one, other, annotator""",
-            [criterion, criterion],
-        ).fetchall()
+        [criterion, criterion],
+        lenient=True,
+    )
     return [Label(*row) for row in rows]
 
 

@@ -11,8 +11,9 @@ import scipy
 from numpy.typing import ArrayLike, NDArray
 
 from results.statistics.bootstrap import bootstrap_weights, estimate_of
-from results.statistics.closed_form import Band, holm_array
 from results.statistics.core import Clusters, Estimate, Floats, Resampling, Support, cluster_positions
+from results.statistics.holm import holm_array
+from results.statistics.places import Band, standing
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
@@ -83,8 +84,14 @@ def standings(values: Floats, corrected: Floats, component: Codes, level: float)
     linked = component[:, None] == component
     behind = linked & (values[:, None] - values < -_EQUAL)
     worse = behind & (corrected <= 1 - level)
+    first = np.asarray(~behind.any(axis=1))
     return [
-        Band(1 + int(behind[row].sum()), 1 + int(worse[row].sum()), int(linked[row].sum() - worse[:, row].sum()), not worse[row].any())
+        Band(
+            1 + int(behind[row].sum()),
+            1 + int(worse[row].sum()),
+            int(linked[row].sum() - worse[:, row].sum()),
+            standing(bool(first[row]), bool(worse[row, first].any()), True),
+        )
         for row in range(len(values))
     ]
 

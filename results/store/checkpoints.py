@@ -228,13 +228,11 @@ def register(store: Store, folder: Path | str) -> Checkpoint:
 
 def checkpoints(store: Store) -> list[Checkpoint]:
     """Registered checkpoints, newest first; none where there is no store yet."""
-    if not store.database.exists:
-        return []
-    with store.database.reading() as connection:
-        rows = connection.execute(
-            """SELECT method, version, stage, config, parents, data, sha256, path, added_at FROM checkpoints
-               ORDER BY added_at DESC, sha256"""
-        ).fetchall()
+    rows = store.database.rows(
+        """SELECT method, version, stage, config, parents, data, sha256, path, added_at FROM checkpoints
+               ORDER BY added_at DESC, sha256""",
+        lenient=True,
+    )
     return [
         Checkpoint(m, v, stage, json.loads(config), tuple(parents), tuple(data), sha, Path(path), added)
         for m, v, stage, config, parents, data, sha, path, added in rows
@@ -351,10 +349,7 @@ def untag(store: Store, name: str) -> Tag:
 
 def tags(store: Store) -> list[Tag]:
     """Tags in the order of their names; none where there is no store yet."""
-    if not store.database.exists:
-        return []
-    with store.database.reading() as connection:
-        rows = connection.execute("SELECT name, run, checkpoint, note, tagged_at FROM tags ORDER BY name").fetchall()
+    rows = store.database.rows("SELECT name, run, checkpoint, note, tagged_at FROM tags ORDER BY name", lenient=True)
     return [Tag(*row) for row in rows]
 
 
@@ -624,6 +619,11 @@ def _named(text: Any, options: Mapping[str, Any]) -> str | None:
     value = options.get(STYLED)
     base = value.get("base") if isinstance(value, Mapping) else None
     return f"{reference}({base or StyledConfig.model_fields['base'].default})"
+
+
+def trained_here(run: RunRow, known: Checkpoints) -> bool:
+    """Return whether a part of a run is a registered checkpoint."""
+    return bool(_lineage(run, known))
 
 
 def _lineage(run: RunRow, known: Checkpoints) -> list[Checkpoint]:

@@ -15,11 +15,12 @@ import random
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import duckdb
 from filelock import FileLock, Timeout
@@ -113,6 +114,17 @@ class Database:
         self._require_file()
         with self._explaining(), self._shared.reading() as connection:
             yield connection
+
+    def rows(self, query: str, values: Sequence[object] = (), *, lenient: bool = False) -> list[tuple[Any, ...]]:
+        """Return the rows of one query; with `lenient`, none if there is no store yet.
+
+        Raises:
+            UserError: As `reading`.
+        """
+        if lenient and not self.exists:
+            return []
+        with self.reading() as connection:
+            return connection.execute(query, values).fetchall()
 
     @contextmanager
     def alone(self) -> Iterator[Path]:

@@ -147,14 +147,12 @@ class Failures:
 
 def failures(store: Store, runs: Sequence[str]) -> dict[str, Failures]:
     """How the questions of runs ended; runs of which nothing is stored are not among them."""
-    if not store.database.exists:
-        return {}
-    with store.database.reading() as connection:
-        rows = connection.execute(
-            "SELECT run, left(failed, ?) AS why, count(*), count(*) FILTER (cause = 'code'), bool_or(accepted_at IS NOT NULL) "
-            "FROM predictions LEFT JOIN runs USING (run) WHERE list_contains(?, run) GROUP BY run, why ORDER BY ALL",
-            [REASON_CHARACTERS, list(runs)],
-        ).fetchall()
+    rows = store.database.rows(
+        "SELECT run, left(failed, ?) AS why, count(*), count(*) FILTER (cause = 'code'), bool_or(accepted_at IS NOT NULL) "
+        "FROM predictions LEFT JOIN runs USING (run) WHERE list_contains(?, run) GROUP BY run, why ORDER BY ALL",
+        [REASON_CHARACTERS, list(runs)],
+        lenient=True,
+    )
     counts: Counter[str] = Counter()
     code: Counter[str] = Counter()
     reasons: dict[str, list[tuple[str, int]]] = {}

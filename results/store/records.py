@@ -47,12 +47,11 @@ def positions(text: str, golds: tuple[str, ...]) -> tuple[tuple[int, int], ...]:
 
 def gold_questions(store: Store, dataset_fingerprint: str) -> dict[str, Question]:
     """Return the questions of a stored dataset with their gold, by id, in the dataset's order."""
-    with store.database.reading() as connection:
-        rows = connection.execute(
-            """SELECT question, text, answers, evidence, supporting_facts, type, document_id, record FROM questions
+    rows = store.database.rows(
+        """SELECT question, text, answers, evidence, supporting_facts, type, document_id, record FROM questions
                WHERE dataset_fingerprint = ? ORDER BY position""",
-            [dataset_fingerprint],
-        ).fetchall()
+        [dataset_fingerprint],
+    )
     results = {}
     for identifier, text, answers, evidence, facts, kind, document, kept in rows:
         gold: dict[str, Any] = json.loads(kept)

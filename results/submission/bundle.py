@@ -8,6 +8,7 @@ are counted and hashed against the manifest.
 from __future__ import annotations
 
 import hashlib
+import importlib.resources
 import json
 import os
 import stat
@@ -34,39 +35,6 @@ from results.submission.validate import Target
 
 CARD, PREDICTIONS, QUESTIONS = "card.yaml", "predictions.jsonl", "questions.jsonl"
 PASSAGES, CANDIDATES = "passages.jsonl", "candidates.jsonl"
-
-_CARD = """\
-# The card of a submission; docs/submit.md explains every key. Scores are not part of it: they are computed from the
-# predictions by whoever takes the submission.
-format: 1
-method:
-  name: my-method            # letters, digits and . _ + -
-  version: "1"               # change it whenever answers change
-  description: ""            # what it does, in a few sentences
-  authors: []                # [A. Author, B. Author]
-  url: null                  # code or home page, http(s)
-  paper: ""
-  license: ""
-  parameters: null           # of all models together
-  open_weights: null         # true or false
-
-{data}
-# retrieval_only: true       # for rankings without answers
-
-models: []                   # every model used:
-#  - {{role: reader, id: organization/model, revision: abc123}}
-
-# Everything that the method, or a model in it, was trained or tuned on; [] says that nothing was.
-training_data: []
-#  - {{reference: "{name}:train"}}                  # data that ragmeter knows: name[/subset]:split
-#  - {{name: "another corpus", url: "https://…"}}   # other data, in words
-#  - {{reference: "worlds/multihop:train", seeds: 0-99}}
-
-settings: {{}}                 # hyper-parameters and prompts, in any form
-hardware: ""
-contact: ""
-notes: ""
-"""
 
 
 def write_template(
@@ -102,7 +70,8 @@ def write_template(
     data["dataset_fingerprint"] = target.loaded.fingerprint
     questions = target.in_setting.questions
     queries = [question.query() for question in questions]
-    card = _CARD.format(data=yaml.safe_dump(data, sort_keys=False), name=target.loaded.reference.name)
+    template = importlib.resources.files("results.submission").joinpath("card_template.yaml").read_text("utf-8")
+    card = template.format(data=yaml.safe_dump(data, sort_keys=False), name=target.loaded.reference.name)
     files: dict[str, Callable[[], Iterable[str]]] = {
         CARD: lambda: [card],
         PREDICTIONS: list,

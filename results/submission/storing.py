@@ -118,8 +118,7 @@ def other_runs(store: Store, card: Card, dataset_fingerprint: str) -> LoadRuns:
 
 def answers(store: Store, run: str) -> dict[str, str]:
     """Return the answers of a stored run by question id, without those that failed."""
-    with store.database.reading() as connection:
-        rows = connection.execute("SELECT question, answer FROM predictions WHERE run = ? AND failed IS NULL", [run]).fetchall()
+    rows = store.database.rows("SELECT question, answer FROM predictions WHERE run = ? AND failed IS NULL", [run])
     return dict(rows)
 
 

@@ -19,7 +19,7 @@ from judges.metric import parse as parse_metric
 from judges.score import check_invariants, score
 from methods.api import FAILED, SUPPORT, Prediction, support_claims
 from results.offered import LIMITS, Limits
-from results.submission import NOT_IN_FILE, Findings, Report, shown
+from results.submission import NO_ANSWER, NOT_IN_FILE, Findings, Report, shown
 from results.submission.card import Card
 from results.submission.leakage import WORLDS, LoadTraining, Prompted, check_prompts, contamination
 from results.submission.plausible import Answered, LoadRuns, check_plausible
@@ -93,7 +93,7 @@ def validate(
         before = findings.errors
         checker.add(row)
         others += findings.errors - before
-    refused = findings.errors - others
+    refused = findings.errors - others - (findings.tolerated if strict else 0)
     checker.finish(card, metrics, runs, partial, refused=refused if rows or not refused else most)
     result = contamination(card, target.loaded, training, findings)
     predictions: tuple[Prediction, ...] = ()
@@ -234,7 +234,7 @@ class _Checker:
         """What can be said only when every row was seen."""
         self._missing(partial, refused)
         kept = list(self._kept.values())
-        failed = [item for item in kept if item.notes.get(FAILED)]
+        failed = [item for item in kept if item.notes.get(FAILED) not in (None, "", NO_ANSWER)]
         for item in failed:
             self._findings.add(
                 "failed",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -185,10 +186,11 @@ def rows_of(response: str) -> list[list[str]]:
 
 
 @pytest.fixture
-def cross_encoder(tiny_models: ModuleType, tmp_path: Path) -> str:
+def cross_encoder(module_at: Callable[[Path], ModuleType], tmp_path: Path) -> str:
     import torch
     import transformers
 
+    tiny_models = module_at(Path(__file__).parents[1] / "methods" / "tiny_models.py")
     torch.manual_seed(0)
     model = transformers.BertForSequenceClassification(tiny_models.config("Bert", 200, num_labels=1))
     return str(tiny_models.save(tmp_path / "hash" / "reranker", "bert", model))

@@ -5,13 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from perf.verdicts import decided_as_often, measured, situations
-from results.statistics.closed_form import all_differences, bands
+from perf.verdicts import decided_as_often, judges, measured, situations, trainings, unread
+from results.statistics.difference import all_pairs
 from results.statistics.gate import decide_all
+from results.statistics.places import Standing, bands
 
 SOAK = [pytest.mark.soak, pytest.mark.timeout(3600)]
 EVERY = list(situations())
-FEW = ("50 questions, em, 30", "200 questions, f1, 90", "100 questions, 1 % lose", "30 clusters of 10, f1", "100 clusters of 2")
+FEW = ("50 questions, em, 30", "200 questions, f1, 90", "100 questions, 10 % gain", "30 clusters of 10, f1", "100 clusters of 2")
 
 
 def slack(rate: float, sets: int) -> float:
@@ -26,8 +27,24 @@ def test_stars_and_passes_are_false_as_rarely_as_stated(names: tuple[str, ...], 
     assert len(EVERY) >= 50
     for number, situation in enumerate(chosen):
         result = measured(situation, sets, number)
-        assert result.star <= 0.05 + slack(0.05, sets), (situation.name, result)
+        # Every result has an interval, so the error among shown results is that of all.
+        shown = result.outside if situation.metric.bounded else result.star
+        assert shown <= 0.05 + slack(0.05, sets), (situation.name, result)
+        assert result.star <= shown
         assert result.passed <= 0.025 + slack(0.025, sets), (situation.name, result)
+
+
+@pytest.mark.parametrize("sets", [pytest.param(300, marks=pytest.mark.slow), pytest.param(4000, marks=SOAK)])
+def test_trainings_judges_and_unread_verdicts_give_no_false_stars(sets: int) -> None:
+    # Three seeds cannot tell 6 % from 5 % and find a gain of 6 pp in half of the cases: see `tested.SEEDS_UNSURE`.
+    for questions, deviation in ((900, 0.0), (900, 0.01), (900, 0.03), (3000, 0.03)):
+        star, ignored = trainings(sets, questions, deviation, seed=questions)
+        assert star <= 0.065 + slack(0.05, sets), (questions, deviation, star)
+        assert deviation < 0.03 or ignored > 0.12
+    assert trainings(sets, 900, 0.03, gain=0.06, seed=1)[0] >= 0.48 - slack(0.5, sets)
+    for star, ignored in (judges(sets, 500), unread(sets, 1000)):
+        assert star <= 0.05 + slack(0.05, sets)
+        assert ignored > 0.1
 
 
 @pytest.mark.parametrize("sets", [pytest.param(500, marks=pytest.mark.slow), pytest.param(5000, marks=SOAK)])
@@ -38,7 +55,7 @@ def test_with_a_hundred_clusters_and_more_it_decides_as_often_as_the_exact_test(
         assert ours >= exact - 0.02 - slack(0.2, sets), (name, clusters, ours, exact)
 
 
-@pytest.mark.parametrize("sets", [pytest.param(120, marks=pytest.mark.slow), pytest.param(4000, marks=SOAK)])
+@pytest.mark.parametrize("sets", [pytest.param(60, marks=pytest.mark.slow), pytest.param(4000, marks=SOAK)])
 def test_several_metrics_raise_no_more_false_alarms_than_one(sets: int) -> None:
     rng = np.random.default_rng(8)
     corrected = uncorrected = passed = 0
@@ -67,8 +84,8 @@ def test_equal_methods_are_rarely_significantly_below_the_best(sets: int) -> Non
     below = missed = 0
     for _ in range(sets):
         # Ten methods, equal in truth, that share the difficulty of the questions.
-        results = bands(all_differences((rng.random((10, 200)) < rng.beta(1, 1, 200)).astype(float)))
-        below += any(not item.best for item in results)
+        results = bands(all_pairs((rng.random((10, 200)) < rng.beta(1, 1, 200)).astype(float)))
+        below += any(item.standing is Standing.BEHIND for item in results)
         missed += any(item.low > 1 or item.high < 10 for item in results)
     print(f"ten equal methods: one significantly below the best in {below / sets:.3f} of all boards; wrong ranks {missed / sets:.3f}")
     assert below / sets <= 0.05 + slack(0.05, sets)

@@ -273,7 +273,7 @@ def musique(draws: random.Random, *, full: bool) -> Case:
         )
     if draws.random() < 0.05:
         claimed_rows.pop()
-    if draws.random() < 0.05:
+    if draws.random() < 0.05 and claimed_rows:
         claimed_rows.append(claimed_rows[0])
     if draws.random() < 0.03 and claimed_rows:
         del claimed_rows[0]["predicted_support_idxs"]

@@ -14,12 +14,12 @@ from types import ModuleType
 import pytest
 
 from leaderboard.elements import formats
-from leaderboard.elements.formats import MAIN
+from leaderboard.elements.formats import MAIN, PERCENT
 from leaderboard.elements.nodes import TAGS, Node
 from leaderboard.matrix import exports
 from leaderboard.matrix.exports import CSV_COLUMNS, Export, picture
 from leaderboard.matrix.rows import OWN, Order, columns_of, drawn, labels, papers_of, wanted_of
-from leaderboard.matrix.table import Shown, explained, legend, pager, rank, table
+from leaderboard.matrix.table import Shown, explained, legend, pager, rank, table, value
 from leaderboard.views.board import svg_file
 from results.boards import systems as column_figures
 from results.boards.board import groups
@@ -28,6 +28,7 @@ from results.boards.published import Comparison, beside
 from results.boards.systems import COSTS, systems
 from results.boards.tables import to_csv
 from results.statistics.core import Estimate
+from results.statistics.places import Standing
 from results.store import invariants, provenance, queries
 from results.store.store import Store
 
@@ -90,10 +91,10 @@ def test_every_cell_says_value_interval_and_rank(shown: Shown, tree: Node) -> No
                 assert text(node) == "–"
                 continue
             assert f"{100 * cell.value:.1f}" in text(node)
-            assert f"±{100 * cell.half:.1f}" in text(node)
+            assert PERCENT.around(cell.value, cell.low, cell.high) in text(node)
             assert (cell.band is None) == ("rank" not in text(node))
             assert ("apart" in node.classes.split()) == (bool(cell.apart) and row.name != "gold answer")
-            assert (cell.band is not None and cell.band.best) == bool(list(node.find(cls="best")))
+            assert (cell.band is not None and cell.band.standing is Standing.BEST) == bool(list(node.find(cls="best")))
             assert column.first.dataset.partition(":")[0] in "".join(shown.names[column.key])
 
 
@@ -275,9 +276,10 @@ def test_markdown_and_latex_show_what_is_shown(shown: Shown, export: Export) -> 
     assert "▲" not in latex
     assert r"$\bullet$" in latex
     for cell in shown.board.cells.values():
-        assert f"{100 * cell.value:.1f} ± {100 * cell.half:.1f}" in markdown
+        interval = PERCENT.around(cell.value, cell.low, cell.high).replace("±", "± ").replace("[", "\\[").replace("]", "\\]")
+        assert f"{100 * cell.value:.1f} {interval}" in markdown
     # What is not comparable stands in brackets, with the reason.
-    assert re.search(r"\| \\\([\d.]+ ± [\d.]+, [a-z ]+\\\) \|", markdown)
+    assert re.search(r"\| \\\([\d.]+ (± [\d.]+|\\\[[\d., ]+\\\]), [a-z ]+\\\) \|", markdown)
     bands = [cell.band for cell in shown.board.cells.values() if cell.band is not None and cell.band.low < cell.band.high]
     assert bands
     assert all(f"rank {band.rank} \\({band.low}–{band.high}\\)" in markdown for band in bands)
@@ -299,7 +301,7 @@ def test_the_picture_is_xml_whose_text_is_what_is_shown(shown: Shown, export: Ex
         assert any(row.name.startswith(word.rstrip("…")) for word in words)
         for column, cell in zip(shown.board.columns, shown.board.line(row), strict=True):
             if cell is not None:
-                assert any(f"{100 * cell.value:.1f} ± {100 * cell.half:.1f}" in word for word in words), column.key
+                assert any(value(shown, column, cell) in word for word in words), column.key
                 assert cell.band is None or any(rank(cell) in word for word in words)
 
 

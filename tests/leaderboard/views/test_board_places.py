@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 from results.boards.board import Board, board, positions
-from results.statistics.closed_form import all_differences
-from results.statistics.intervals import holm
+from results.statistics.difference import all_pairs
+from results.statistics.holm import holm
+from results.statistics.places import Standing
 from results.store import queries
 from results.store.store import Store
 
@@ -35,7 +36,7 @@ def test_a_rank_counts_who_is_better_and_its_range_who_is_significantly_better_o
     read = queries.score_columns(store, result.dataset_fingerprint, [row.run.run for row in able], [EM])
     scores = np.stack([read.values[row.run.run, EM] for row in able])
     clusters = read.sampled.labels
-    tests = all_differences(scores, clusters=clusters)
+    tests = all_pairs(scores, clusters=clusters)
     pairs = list(combinations(range(len(able)), 2))
     sure = dict(zip(pairs, holm([float(tests.p[pair]) for pair in pairs]), strict=True))
     for position, row in enumerate(able):
@@ -49,7 +50,8 @@ def test_a_rank_counts_who_is_better_and_its_range_who_is_significantly_better_o
             significantly_ahead += certain and gap > 0
             significantly_behind += certain and gap < 0
         assert (band.rank, band.low, band.high) == (1 + ahead, 1 + significantly_ahead, len(able) - significantly_behind)
-        assert band.best == (significantly_ahead == 0)
+        assert (band.standing is Standing.BEST) == (ahead == 0)
+        assert band.standing is not Standing.BEHIND or significantly_ahead > 0
         assert band.low <= band.rank <= band.high
 
 

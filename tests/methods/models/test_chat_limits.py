@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+import json
+import time
 import traceback
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from hypothesis import given
@@ -221,6 +225,42 @@ def test_key_that_an_endpoint_repeats_is_stored_nowhere(endpoint: Any, monkeypat
     )
     assert reply.text == "Your key is ***, ***."
     assert key.encode() not in (tmp_path / "cache.sqlite").read_bytes() + (tmp_path / "cache.sqlite-wal").read_bytes()
+
+
+KEY = "sk-proj+Abc/9xYz=QW12er34TY56ui78OP"
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        quote(KEY, safe=""),
+        quote(KEY, safe="").replace("%2B", "%2b").replace("%2F", "%2f").replace("%3D", "%3d"),
+        "".join(f"%{ord(letter):02X}" for letter in KEY),
+        json.dumps({"Authorization": f"Bearer {KEY}"}),
+        json.dumps(KEY).replace("/", "\\/"),
+        KEY.encode().hex(),
+        KEY.encode().hex().upper(),
+        *(base64.b64encode(f"{before}{KEY}:x".encode()).decode() for before in ("", "u", "u:", "user:", "Bearer ")),
+        base64.urlsafe_b64encode(KEY.encode()).decode(),
+        KEY[:10] + " " + KEY[10:],
+        "\u200b".join(KEY),
+        "-".join(KEY),
+        KEY.upper(),
+    ],
+)
+def test_encoded_and_split_keys_are_hidden(form: str) -> None:
+    secrets.use(KEY)
+    shown = secrets.hidden(f"it is {form}.")
+    assert secrets.HIDDEN in shown
+    assert len(shown) < 40, "what is left of it tells nothing"
+
+
+def test_hiding_keys_takes_linear_time() -> None:
+    secrets.use(KEY)
+    for text in ("s" * 100_000, "sk-" * 33_000, KEY[:-1] * 3000, "-" * 100_000):
+        started = time.process_time()
+        assert secrets.hidden(text) == text
+        assert time.process_time() - started < 1
 
 
 @pytest.mark.parametrize(("secret", "counts"), [("EMPTY", False), ("not-needed", False), ("a1b2c3d4", True), ("k" * 16, True), ("", False)])

@@ -289,11 +289,11 @@ def test_questions_that_failed_are_answered_and_judged_again(small: ModuleType, 
         """Run the experiment and return what the rules say of the question: the value, and who wins against the gold."""
         assert not run_experiment(file, store=store.folder, **options).failed
         shown = {row.method: row for row in small.runs(store)}
-        match = judgings([JudgePlan(pairwise)], [shown["bm25"], shown["gold_answer"]])[0].match
+        match = judgings([JudgePlan(pairwise)], [shown["bm25"], shown["gold_answer"]])[0].about
         battles = judgments.battles(store, match.dataset_fingerprint, match.setting, str(pairwise), match)
         (verdict,) = {b.verdict for b in battles if b.question == question and b.criterion == "overall"}
         winner = {"one": match.one, "other": match.other}.get(str(verdict), verdict)
-        assert len(judgments.calls(store, shown["bm25"].run, str(rule))) == len(judgments.fought(store, match, pairwise)) == small.QUESTIONS
+        assert len(judgments.calls(store, shown["bm25"].run, str(rule))) == len(judgments.judged(store, match, pairwise)) == small.QUESTIONS
         return judgments.scores(store, shown["bm25"].run, str(rule))[question]["accuracy"].value, winner
 
     good = executed()

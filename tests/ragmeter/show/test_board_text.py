@@ -54,9 +54,9 @@ def test_long_name_is_broken_only_if_the_table_does_not_fit(board: Board) -> Non
 
 def test_more_is_said_where_it_is_asked_for(board: Board) -> None:
     brief, whole = (" ".join(printed(board, 80, verbose=verbose)) for verbose in (False, True))
-    for words in ("em(rules=squad)#v1", "Student's t over worlds", "Holm per column"):
+    for words in ("em(rules=squad)#v1", "(over worlds)", "Holm per column"):
         assert (words in brief, words in whole) == (False, True)
-    assert "below: difference to bm25, * p < .05" in brief
+    assert "below: difference from bm25, * p < .05" in brief
 
 
 def moved(board: Board, values: Mapping[str, tuple[float, float]]) -> Board:
@@ -68,7 +68,7 @@ def moved(board: Board, values: Mapping[str, tuple[float, float]]) -> Board:
         if cell.difference is None:
             return old
         value, p = values[old.run.method]
-        return replace(old, cells={metric: replace(cell, difference=replace(cell.difference, value=value, insufficient_data=""), p_holm=p)})
+        return replace(old, cells={metric: replace(cell, difference=replace(cell.difference, value=value, clusters=30), p_holm=p)})
 
     return replace(board, rows=tuple(map(row, board.rows)))
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,8 @@ from benchmarks.schema import Passage, Question, passage_id
 from methods.api import Prediction, Usage
 from results.boards.board import base_name, boards, seeded_name
 from results.boards.tables import remarks
-from results.statistics.intervals import difference
+from results.statistics.difference import Side
+from results.statistics.intervals import compared_together
 from results.store.store import FINISHED, Run, Store
 from tests.support.errors import raises
 from tests.support.toy import CARD
@@ -63,8 +63,12 @@ def test_seeds_are_averaged_question_by_question(filled: Store) -> None:
     assert cell.estimate.value == pytest.approx(np.nanmean(mean))
     assert (cell.estimate.n, cell.estimate.unscorable) == (3, 1)
     assert cell.by_seed == pytest.approx((2 / 3, 2 / 3, 0.5))
-    expected = difference(list(mean), SCORES["base"], clusters=["d0", "d0", "d1", "d1"])
-    np.testing.assert_equal(asdict(cell.difference), asdict(expected))
+    tuned = Side.of([SCORES[f"tuned #{seed}"] for seed in range(3)], trainings=range(3))
+    (expected,) = compared_together([tuned], [Side.of(SCORES["base"])], clusters=["d0", "d0", "d1", "d1"]).differences
+    other = result["other (2 seeds)"].cells["em#v1"].difference
+    assert other is None or other.generalizes == "new questions, this checkpoint only"
+    assert (cell.difference.value, cell.difference.p) == (expected.value, expected.p)
+    assert cell.difference.generalizes == expected.generalizes == "new questions and new trainings"
 
 
 def test_a_row_of_seeds_is_as_finished_as_the_least_of_them(filled: Store) -> None:

@@ -14,7 +14,8 @@ from benchmarks.registry import Benchmark, DataReference
 from benchmarks.schema import Passage, Question, passage_id
 from methods.api import Evidence, Prediction, Usage
 from results.boards.compare import compare
-from results.statistics.intervals import difference, holm
+from results.statistics.holm import holm
+from results.statistics.intervals import difference
 from results.store import queries
 from results.store.provenance import attribution
 from results.store.queries import RunRow

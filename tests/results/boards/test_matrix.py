@@ -20,8 +20,8 @@ from results.boards.matrix import Cell, Column, Matrix, _kin, matrix, ranked_cel
 from results.boards.published import beside, printed
 from results.boards.systems import COSTS, Figures, Wanted, key_of, systems, why_not_ranked
 from results.boards.tables import remarks
-from results.statistics.closed_form import FEWEST_CHANGED
-from results.statistics.intervals import benjamini_hochberg, estimate, holm
+from results.statistics.holm import benjamini_hochberg, holm
+from results.statistics.intervals import estimate
 from results.store import invariants, provenance, queries
 from results.store.store import Store
 
@@ -134,11 +134,9 @@ def test_differences_are_exact_sign_tests_corrected_over_their_family(store: Sto
         base = next(c.run for (r, key), c in board.cells.items() if key == column and c.run.method == "bm25")
         delta = scores[item.run.run] - scores[base.run]
         wins, losses = int((delta > 0).sum()), int((delta < 0).sum())
-        tested = wins + losses >= FEWEST_CHANGED
-        # A pair with insufficient data counts as tested.
-        plain[row, column] = binomtest(wins, wins + losses).pvalue if tested else 1.0
+        plain[row, column] = binomtest(wins, wins + losses).pvalue if wins + losses else 1.0
         assert item.paired.value == pytest.approx(np.nanmean(delta))
-        assert item.paired.p == pytest.approx(plain[row, column] if tested else math.nan, nan_ok=True)
+        assert item.paired.p == pytest.approx(plain[row, column])
         assert (item.paired.corrected <= 0.05) == (item.paired.low > 0 or item.paired.high < 0)
         families.setdefault(column if correction == "column" else "", []).append((row, column))
     assert len(families) == (3 if correction == "column" else 1)

@@ -19,7 +19,7 @@ from benchmarks.registry import Benchmark, DataReference
 from benchmarks.schema import Question
 from methods.api import Prediction
 from results.boards.board import Board, boards
-from results.boards.tables import CSV_COLUMNS, latex_text, markdown_text, render, to_csv, to_latex, to_markdown
+from results.boards.tables import CSV_COLUMNS, latex_text, markdown_text, plus_minus, render, to_csv, to_latex, to_markdown
 from results.store.store import FINISHED, INTERRUPTED, Run, Store
 from tests.support.toy import CARD
 
@@ -83,9 +83,9 @@ def test_csv_reads_back_as_what_was_written(rows: list[tuple[str, float]]) -> No
 def test_markdown_marks_badges_and_explains(board: Board) -> None:
     text = render([board], "markdown")
     assert "| bm25 \\(reference\\) | 50.0 ± " in text
-    assert "+45.0 ± " in text
+    assert "+45.0 \\[" in text
     assert "\\*\\*\\)" in text
-    assert "| gold \\(control\\) | 100.0 ± " in text
+    assert "| gold \\(control\\) | 100.0 \\[" in text
     assert "Holm's correction" in text
     assert "controls show what a metric does" in text
     assert "half: interrupted, 30 of 40 questions answered" in text
@@ -184,3 +184,31 @@ def test_insufficient_data_has_one_line_below_and_no_mark_in_a_cell(board: Board
     assert (shown.count(line), shown.count(seen)) == (1, 1)
     assert "†" not in shown + render([few], "markdown") + render([few], "latex")
     assert re.search(r"\| 50\.0 \|", render([few], "markdown"))
+
+
+def read(text: str) -> tuple[float, float]:
+    """Return the interval that a printed value states."""
+    value = float(text.split(" ")[0])
+    if " ± " in text:
+        half = float(text.split(" ± ")[1])
+        return value - half, value + half
+    low, high = (float(end) for end in text.partition("[")[2].rstrip("]").split(", "))
+    return low, high
+
+
+@given(st.floats(-1, 1), st.floats(0, 1), st.floats(0, 1))
+def test_printed_interval_holds_zero_exactly_if_the_interval_does(value: float, below: float, above: float) -> None:
+    low, high = max(value - below, -1.0), min(value + above, 1.0)
+    text = plus_minus(value, low, high, "{:+.1f}")
+    stated = read(text)
+    if min(abs(low), abs(high)) > 1e-9:  # nearer ends are 0 up to rounding of the sums
+        assert (stated[0] <= 1e-9 and stated[1] >= -1e-9) == (low <= 0 <= high), text
+    assert stated == pytest.approx((100 * low, 100 * high), abs=0.16)
+    assert " ± " not in text or abs((high - value) - (value - low)) < 0.001
+
+
+def test_interval_with_unequal_sides_is_printed_with_its_bounds() -> None:
+    assert plus_minus(1.0, 0.735, 1.0) == "100.0 [73.5, 100.0]"
+    assert plus_minus(0.634, 0.592, 0.676) == "63.4 ± 4.2"
+    assert plus_minus(0.02, 0.0001, 0.04, "{:+.1f}") == "+2.0 [+0.01, +4.0]"
+    assert plus_minus(0.99, 0.946, 1.0, sides=True) == "99.0 −4.4/+1.0"

@@ -20,10 +20,12 @@ from results.boards.board import Board, add_columns, boards, positions
 from results.boards.matrix import Column, Matrix, matrix, ranked_cells
 from results.boards.systems import Wanted, figures, systems
 from results.boards.tables import render
-from results.boards.unread import Ends, Missing, at_both_ends, bounds_of, why_incomplete
+from results.boards.unread import Missing, bounds_of, why_incomplete
 from results.judging import judgments
 from results.judging.battles import battle_boards
 from results.statistics.battles import Verdict, win_rates
+from results.statistics.difference import Range, Side
+from results.statistics.intervals import difference
 from results.store.queries import RunRow
 from results.store.store import Store
 
@@ -86,11 +88,9 @@ def test_bounds_hold_the_value_that_all_verdicts_would_give(rows: list[tuple[flo
 
 
 def p_of(candidate: Sequence[float | None], reference: Sequence[float | None]) -> tuple[float, float, float]:
-    scores = np.array([candidate, reference], dtype=np.float64)
-    ends = Ends.of(scores, np.isnan(scores), RISING)
-    result = at_both_ends(ends[[0]], ends[[1]], None)
-    low, high = result.interval(np.array([0.95]))
-    return float(result.p[0]), float(low[0]), float(high[0])
+    sides = [np.array([math.nan if v is None else v for v in side]) for side in (candidate, reference)]
+    result = difference(*(Side.of(side, open=np.isnan(side)) for side in sides), metric=Range())
+    return result.p, result.low, result.high
 
 
 def test_difference_is_significant_only_if_it_is_at_both_ends() -> None:

@@ -18,9 +18,10 @@ from judges.judge import AS_GIVEN, FIRST, SECOND, SWAPPED, TIE, Judge, JudgeCall
 from methods.api import FAILED, Call, Evidence, Prediction, Usage
 from results.formats import exchange
 from results.judging import judgments
-from results.judging.judgments import Match, with_present
+from results.judging.judgments import Match
 from results.judging.labels import labels, standing
 from results.store import queries
+from results.store.annotations import with_present
 from results.store.invariants import check_run, violations
 from results.store.store import BY_RUN, FINISHED, RUNNING, Run, Store, insert
 from tests.support.errors import raises

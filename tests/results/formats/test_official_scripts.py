@@ -51,17 +51,22 @@ def restated(case: Case) -> Result | None:
         return None
 
 
-def close(left: float | None, right: float | None) -> bool:
-    missing = [value is None or math.isnan(value) for value in (left, right)]
-    return all(missing) or (not any(missing) and abs(left - right) < 1e-9)  # type: ignore[operator]
+LAST_DIGIT = {"2wiki": 0.01, "musique": 0.001, "musique full": 0.001, "longbench": 0.01}
+"""What the scripts round to: a mean on the edge may fall to either side if two values differ in their sixteenth digit."""
 
 
-def require_printed(result: Checked, printed: Mapping[str, float | None]) -> None:
+def close(left: float | None, right: float | None, slack: float = 0.0) -> bool:
+    if left is None or right is None or math.isnan(left) or math.isnan(right):
+        return all(value is None or math.isnan(value) for value in (left, right))
+    return abs(left - right) < slack + 1e-9
+
+
+def require_printed(result: Checked, printed: Mapping[str, float | None], slack: float = 0.0) -> None:
     values: dict[str, Any] = dict(result.report.official)
     if "all" in printed:
         values = dict(zip(printed, values.values(), strict=True))
     assert values.keys() == printed.keys()
-    assert {name: (values[name], value) for name, value in printed.items() if not close(values[name], value)} == {}
+    assert {name: (values[name], value) for name, value in printed.items() if not close(values[name], value, slack)} == {}
 
 
 def require_same(name: str, seed: int, folder: Path) -> None:
@@ -71,10 +76,10 @@ def require_same(name: str, seed: int, folder: Path) -> None:
     assert result.report.ok == (theirs is not None), (seed, result.report.lines())
     if theirs is None:
         return
-    require_printed(result, theirs.printed)
     table = TABLES[CASES[name][0]](result.target.loaded, result.report.predictions)
     for column, values in zip(table.values(), (theirs.questions[key if key in theirs.questions else "all"] for key in table), strict=True):
         assert all(map(close, column.tolist(), values)), (seed, values, column)
+    require_printed(result, theirs.printed, LAST_DIGIT.get(name, 0.0))
 
 
 @pytest.mark.parametrize(("name", "seed"), [(name, seed) for name in RECORDED for seed in range(len(RECORDED[name]))])

@@ -18,7 +18,7 @@ from results.judging import judgments
 from results.judging.battles import BattleBoard, Pairing, battle_boards
 from results.judging.judgments import Match
 from results.statistics import bradley_terry
-from results.statistics.intervals import holm
+from results.statistics.holm import holm
 from results.store.queries import RunRow
 from results.store.store import Store
 

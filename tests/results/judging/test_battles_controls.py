@@ -12,7 +12,7 @@ from results.judging import judgments
 from results.judging.battles import BattleBoard, Pairing, Placed, battle_boards, misplaced, not_placed, placed
 from results.judging.judgments import Match
 from results.statistics.battles import Verdict, win_rates
-from results.statistics.intervals import holm
+from results.statistics.holm import holm
 from results.store.queries import RunRow
 from results.store.store import Store
 

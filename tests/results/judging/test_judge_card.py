@@ -16,7 +16,9 @@ from results.boards.tables import to_csv
 from results.judging import judgments, labels
 from results.judging.judge_card import judge_card
 from results.judging.judgments import Match
-from results.statistics.judges import cohen_kappa, prediction_powered_mean
+from results.statistics.judges import cohen_kappa
+from results.statistics.prediction_powered import prediction_powered_mean
+from results.store.annotations import worth
 from results.store.queries import RunRow
 from results.store.store import Store
 
@@ -137,7 +139,7 @@ def test_a_corrected_mean_is_the_statistic_on_judged_values_and_labels(store: St
     judged(store, run, OTHER, values)
     label(store, tmp_path / "a.csv", run, "ann", responses)
     (result,) = judge_card(store, str(OTHER)).corrected
-    human = [labels.worth(responses[n]) if n in responses else math.nan for n in range(N)]
+    human = [worth(responses[n]) if n in responses else math.nan for n in range(N)]
     assert (result.run, result.measure) == (run.run, "accuracy")
     expected = prediction_powered_mean(values, human)
     assert result.mean.corrected.value == pytest.approx(expected.corrected.value)

@@ -249,8 +249,8 @@ def test_pairs_without_a_verdict_are_judged_again_only_when_asked(store: Store, 
     put_pair(store, runs, "q1", (AS_GIVEN, FIRST), (SWAPPED, SECOND))
     put_pair(store, runs, "q2", (AS_GIVEN, FIRST), (SWAPPED, None))
     match = put_pair(store, runs, "q4")
-    assert judgments.fought(store, match, PAIRWISE) == {"q1", "q2", "q4"}
-    assert judgments.fought(store, match, PAIRWISE, retry_unscored=True) == {"q1", "q4"}
+    assert judgments.judged(store, match, PAIRWISE) == {"q1", "q2", "q4"}
+    assert judgments.judged(store, match, PAIRWISE, retry_unscored=True) == {"q1", "q4"}
 
 
 def test_a_pair_with_nothing_to_judge_by_is_neither_a_verdict_nor_a_failure(store: Store, fill: Any) -> None:
@@ -273,7 +273,7 @@ def test_another_answer_takes_what_was_said_of_the_old_one_with_it(store: Store,
     assert set(judgments.calls(store, runs["bm25"].run, str(MATCH))) == {"q0"}
     assert judgments.judged(store, runs["bm25"].run, MATCH) == {"q0"}
     assert judgments.judged(store, runs["dense"].run, MATCH) == {"q0", "q1"}
-    assert judgments.fought(store, match_of(runs), PAIRWISE) == {"q0"}
+    assert judgments.judged(store, match_of(runs), PAIRWISE) == {"q0"}
     assert {row[3] for row in rows(store, "battle_calls")} == {"q0"}
 
 
@@ -289,7 +289,7 @@ def test_pruning_a_run_takes_its_judgments_and_its_battles(store: Store, fill: A
 
 def test_nothing_is_judged_where_nothing_was_written(store: Store) -> None:
     assert judgments.judges(store) == {}
-    assert judgments.judged(store, "any", MATCH) == judgments.fought(store, Match("d", "s", "a", "b"), PAIRWISE) == set()
+    assert judgments.judged(store, "any", MATCH) == judgments.judged(store, Match("d", "s", "a", "b"), PAIRWISE) == set()
 
 
 def test_a_judge_that_was_served_otherwise_is_named(store: Store, fill: Any) -> None:

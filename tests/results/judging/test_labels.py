@@ -15,9 +15,10 @@ from benchmarks.core.errors import UserError
 from methods.api import Prediction
 from results.formats import exchange
 from results.judging import labels as labeling
-from results.judging.judgments import ONE, OTHER, digest, with_present
+from results.judging.judgments import ONE, OTHER
 from results.judging.labels import COLUMNS, Imported, Label, export_items, import_labels, labels
 from results.statistics.judges import krippendorff_alpha
+from results.store.annotations import digest, with_present
 from results.store.store import Store, storable
 from tests.support.errors import raises
 from tests.support.stores import change_answer, reopen

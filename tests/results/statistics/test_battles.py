@@ -228,4 +228,4 @@ def test_questions_of_one_document_are_one_cluster() -> None:
     won = [[WIN]] * 8
     assert judged(*won, *[[LOSS]] * 4).p == pytest.approx(binomtest(8, 12).pvalue)
     # Two documents won and one lost, each whole: three coins say nothing.
-    assert math.isnan(judged(*won, *[[LOSS]] * 4, clusters=[f"d{question // 4}" for question in range(12)]).p)
+    assert (judged(*won, *[[LOSS]] * 4, clusters=[f"d{question // 4}" for question in range(12)]).p) == 1.0

@@ -14,7 +14,8 @@ from scipy.stats import binomtest
 from results.statistics import bradley_terry
 from results.statistics.bradley_terry import ROUNDS, BradleyTerry
 from results.statistics.core import Resampling
-from results.statistics.intervals import holm
+from results.statistics.holm import holm
+from results.statistics.places import Standing
 
 Rows = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 
@@ -148,7 +149,7 @@ def test_the_correction_is_holms_and_a_thousand_rounds_resolve_it() -> None:
         stronger = [other for other in significant if result.strengths[other].logit.value > value]
         assert item.band.low == 1 + len(stronger)
         assert item.band.high == 10 - (len(significant) - len(stronger))
-        assert item.band.best is not bool(stronger)
+        assert (item.band.standing is Standing.BEST) == (item.band.rank == 1)
         assert item.band.rank == 1 + sum(other.logit.value > value for other in result.strengths)
 
 

@@ -7,7 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from results.statistics.intervals import difference, pareto_front, stage_losses, style_robustness
+from results.statistics.intervals import difference
+from results.statistics.pareto import pareto_front
+from results.statistics.stages import stage_losses
+from results.statistics.style_gaps import style_robustness
 
 # --- styles -------------------------------------------------------------------------------------------------------
 

@@ -61,8 +61,8 @@ def test_stored_data_that_hold_more_than_a_reference_say_nothing_of_it(store: St
     keep(store, world, "hotpotqa/distractor:train+dev", [replace(world.questions[0], id="elsewhere")])
     with raises("store-no-question"):
         stored_training(store)("hotpotqa:train")
-    assert len(stored_training(store)("hotpotqa:dev+train").questions) == 1
-    assert len(stored_training(store)("hotpotqa").questions) == 1
+    assert len(stored_training(store)("hotpotqa:dev+train")) == 1
+    assert len(stored_training(store)("hotpotqa")) == 1
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""LongBench v2 and ∞Bench: what a record becomes, and what is refused."""
+"""LongBench v2: what a record becomes, and what is refused."""
 
 from __future__ import annotations
 
@@ -22,7 +22,6 @@ V2 = {
     "answer": "C",
     "context": "The works is in Metz. " * 700,
 }
-CHOICE = {"id": 3, "context": "Ada left.", "input": "Who left?", "answer": ["Ada"], "options": ["Zoe", "Ada", "Bob", "Cai"]}
 
 
 def loaded(reference: str, folder: Path, *rows: dict[str, Any], array: bool = False) -> Benchmark:
@@ -41,27 +40,12 @@ def test_longbench_v2_asks_with_its_choices_and_keeps_what_its_table_needs(array
     assert len(benchmark.corpus) > 1
 
 
-def test_infinitebench_choice_has_the_letter_as_an_alias(tmp_path: Path) -> None:
-    (question,) = loaded("infinitebench/longbook_choice_eng:test", tmp_path, CHOICE).questions
-    assert (question.id, question.answers, question.golds) == ("3", ("Ada",), ("Ada", "B"))
-
-
-def test_infinitebench_free_answers_are_kept_as_listed(tmp_path: Path) -> None:
-    row = {"id": 0, "context": "甲走了。", "input": "谁走了？", "answer": ["甲", "甲"], "options": []}
-    assert loaded("infinitebench/longbook_qa_chn:test", tmp_path, row).questions[0].answers == ("甲", "甲")
-    script = {"id": 1, "context": "$$MASK$$: Hello.", "input": "", "answer": ["ADA", "ADA LOVE"], "options": []}
-    assert "$$MASK$$" in loaded("infinitebench/longdialogue_qa_eng:test", tmp_path, script).questions[0].text
-
-
 @pytest.mark.parametrize(
     ("reference", "row", "field"),
     [
         ("longbench_v2", V2 | {"answer": "E"}, "answer"),
         ("longbench_v2", V2 | {"length": 12}, "length"),
         ("longbench_v2", {name: value for name, value in V2.items() if name != "choice_D"}, "choice_D"),
-        ("infinitebench/longbook_choice_eng:test", CHOICE | {"answer": ["Eve"]}, "answer"),
-        ("infinitebench/longbook_choice_eng:test", CHOICE | {"options": ["Ada"]}, "options"),
-        ("infinitebench/longbook_qa_eng:test", CHOICE | {"id": None}, "id"),
         ("longbench/qasper:test", V2, "longbench_v2"),
     ],
 )

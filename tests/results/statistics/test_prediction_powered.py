@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from results.statistics.judges import prediction_powered_mean
+from results.statistics.prediction_powered import prediction_powered_mean
 
 
 def judged_and_labeled(

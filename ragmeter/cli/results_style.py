@@ -189,7 +189,7 @@ def _reranker(name: str, settings: Mapping[str, Any]) -> Component:
     entry = METHODS.get(name, where="--reranker")
     if entry.kind != "reranker":
         hint = "`ragmeter list methods --kind reranker` lists what fits"
-        raise UserError(f"{name!r} is a {entry.kind}, not a reranker", where="--reranker", try_this=hint)
+        raise UserError(f"{name!r} is a {entry.kind}, not a reranker", code="not-reranker", where="--reranker", try_this=hint)
     with options_of(name, entry.config, "reranker."):
         return Component(entry, entry.validate(settings))
 

@@ -55,18 +55,18 @@ def refusal(error: ValidationError, name: str, config: type[BaseModel], prefix: 
     first = first_error(error)
     option = ".".join(map(str, first["loc"]))
     if not option:
-        return UserError(f"{name}: {without_secrets(in_words(first))}", where=SET)
+        return UserError(f"{name}: {without_secrets(in_words(first))}", code="refused-model", where=SET)
     if first["type"] == "extra_forbidden":
         of_model = [f"llm.{field}" for kind in get_args(LLMConfig) for field in kind.model_fields]
         known = of_model if first["loc"][0] == "llm" else config.model_fields
         return unknown_name(f"option of {name}", without_secrets(option), known, where=SET)
     if first["type"] == "missing":
         hint = f"{SET} {prefix}{option}{'.model' if option == 'llm' else ''}=…"
-        return UserError(f"{name} needs {option}", where=SET, try_this=hint)
+        return UserError(f"{name} needs {option}", code="needs", where=SET, try_this=hint)
     if first["type"] == "literal_error":
         offered = re.findall("'([^']*)'", first["ctx"]["expected"])
         return unknown_name(f"value of {option}", without_secrets(str(first["input"])), offered, where=SET)
-    return UserError(f"option {option} of {name}: {without_secrets(in_words(first))}", where=SET)
+    return UserError(f"option {option} of {name}: {without_secrets(in_words(first))}", code="bad-option", where=SET)
 
 
 KINDS = ("llm", "rule")

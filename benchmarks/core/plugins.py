@@ -18,8 +18,8 @@ from typing import Generic, Protocol, TypeVar
 
 from benchmarks.core.errors import UserError, message_of, unknown_name
 
-MARK = b"\n@register"
-_WRITTEN = re.compile(r'^@(register\w*)\(\s*"([^"\n]+)"', re.MULTILINE)
+MARK = re.compile(rb"\n@_?register")
+_WRITTEN = re.compile(r'^@_?(register\w*)\(\s*"([^"\n]+)"', re.MULTILINE)
 _ALSO = {"register": ("register_program", "register_system"), "register_training": ("register_system",)}
 """Decorators that do what another does, among other things."""
 
@@ -168,6 +168,6 @@ def _registering_modules(package: str) -> Iterator[tuple[str, Path]]:
     root = importlib.import_module(package)
     for folder in root.__path__:
         for path in sorted(Path(folder).rglob("*.py")):
-            if MARK in path.read_bytes():
+            if MARK.search(path.read_bytes()):
                 parts = (package, *path.relative_to(folder).with_suffix("").parts)
                 yield ".".join(parts[:-1] if parts[-1] == "__init__" else parts), path

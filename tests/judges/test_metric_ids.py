@@ -216,7 +216,7 @@ def test_a_missing_answer_scores_what_its_metric_declares():
         absent = score(questions, [None, None], [name])[name]
         failed = [Prediction(q.id, "Rome\nMilan", notes={FAILED: "broke"}) for q in questions]
         empty = score(questions, [Prediction(q.id, "") for q in questions], [name])[name]
-        expected = empty if entry.missing == "empty" else np.full(2, entry.missing)
+        expected = empty if entry.missing == "empty" else np.where(np.isnan(empty), np.nan, entry.missing)
         np.testing.assert_array_equal(absent, expected, err_msg=name)
         np.testing.assert_array_equal(score(questions, failed, [name])[name], expected, err_msg=name)
 

@@ -202,7 +202,7 @@ def test_corpus_folder_must_keep_documents_of_equal_text(tmp_path: Path) -> None
     merged, kept = tmp_path / "merged", tmp_path / "kept"
     build_corpus(path / "corpus.jsonl", merged)
     build_corpus(path / "corpus.jsonl", kept, layout="beir")
-    with raises("beir-corpus"):
+    with raises("unreadable-documents"):
         load("beir:test", {"path": str(path), "corpus": str(merged)})
     require_read(load("beir:test", {"path": str(path), "corpus": str(kept)}))
 

@@ -247,7 +247,7 @@ def test_a_task_that_is_missing_unknown_or_out_of_place_is_said_so(tasks: Path, 
     trusted = {"model": str(tasks), "trust_remote_code": True}
     with raises("encoder-adapter-each-task"):
         Encoder(EncoderConfig(**trusted), "cpu")
-    with raises("unknown-query_task-of-/tmp/pytest-of-root/pytest-528/test_a_task_that_is_missing_un0/model"):
+    with raises("unknown-query_task"):
         Encoder(EncoderConfig(**trusted, query_task="retrieval.qery", passage_task="retrieval.passage"), "cpu")
     plain = make(tmp_path / "plain", tiny_models, "Bert", "bert")
     with raises("encoder-no-adapters"):

@@ -169,7 +169,7 @@ def test_programs_get_wrong_usage_as_json(say: Say) -> None:
     for name in COMMANDS:
         code, shown, response = say(*name.split(), "--json", "--nonsense")
         assert (code, shown) == (2, ""), name
-        assert set(json.loads(response)["error"]) == {"what", "where", "try"}
+        assert set(json.loads(response)["error"]) == {"code", "what", "where", "try"}
 
 
 @pytest.mark.parametrize(

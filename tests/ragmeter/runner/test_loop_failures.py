@@ -224,10 +224,10 @@ def test_remedy_for_raised_failures_is_a_plain_rerun(tmp_path: Path, scratch: No
     remedies = []
     for limit in (IN_A_ROW - 1, IN_A_ROW + 5):
         file.write_text(FILE.replace("LIMIT", str(limit)).replace("test_raising", "test_broken"))
-        with warnings.catch_warnings(record=True) as said:
+        with warnings.catch_warnings(record=True) as warned:
             warnings.simplefilter("always")
             run_experiment(file, store=tmp_path / f"store{limit}")
-        remedies += [str(item.message) for item in said if "ragmeter run" in str(item.message)]
+        remedies += [str(item.message) for item in warned if "ragmeter run" in str(item.message)]
     assert len(remedies) == 2
     assert all("--resume" in remedy and "--retry-failed" not in remedy for remedy in remedies)
 

@@ -20,7 +20,10 @@ from benchmarks.core.errors import UserError, message_of, unknown_name
 
 MARK = re.compile(rb"\n@_?register")
 _WRITTEN = re.compile(r'^@_?(register\w*)\(\s*"([^"\n]+)"', re.MULTILINE)
-_ALSO = {"register": ("register_program", "register_system", "register_answer", "register_joint"), "register_training": ("register_system",)}
+_ALSO = {
+    "register": ("register_program", "register_system", "register_answer", "register_joint"),
+    "register_training": ("register_system",),
+}
 """Decorators that do what another does, among other things."""
 
 

@@ -123,7 +123,7 @@ def list_trainings(
         return
     lines = [(entry.id, ", ".join(entry.stages), ", ".join(entry.presets), entry.summary) for entry in TRAININGS]
     value = [{"id": e.id, "stages": list(e.stages), "presets": list(e.presets), "summary": e.summary, "paper": e.paper} for e in TRAININGS]
-    common.emit(value, lambda: listing(("training", "stages", "presets", "summary"), lines, empty="none"))
+    common.emit(value, lambda: listing(("training", "stages", "presets", "summary"), lines, empty="none", whole=True))
 
 
 _EXAMPLES = {

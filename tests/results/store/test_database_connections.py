@@ -89,7 +89,9 @@ def test_the_file_is_closed_after_a_moment_without_use_and_read_again(folder: Pa
     for _ in range(2):
         assert names(store) == set()
         assert until(lambda: not shared(store).is_open)
-        duckdb.connect(str(store.database.path)).close()  # refused, were it still open to read
+        with shared(store)._turn:  # the thread that closes holds it until the file is closed
+            pass
+        duckdb.connect(str(store.database.path)).close()  # refused if it were still open to read
 
 
 @pytest.mark.usefixtures("patient")

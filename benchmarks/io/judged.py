@@ -128,7 +128,7 @@ def entries(lines: Iterable[tuple[int, str]], kind: Kind, reading: Reading) -> I
         if stripped.startswith("#"):
             reading.comments += 1
             continue
-        if parse is None and stripped[0] in "{[":
+        if parse is None and stripped[0] in "{[" and not _has_columns(stripped):
             yield from _json(number, line, numbered, kind, reading)
             return
         try:
@@ -145,6 +145,18 @@ def entries(lines: Iterable[tuple[int, str]], kind: Kind, reading: Reading) -> I
 
 def _of(reading: Reading) -> str:
     return f" (read as {reading.layout})" if reading.layout else ""
+
+
+def _has_columns(line: str) -> bool:
+    """Tell a line of columns whose first id begins with a bracket from JSON: it is not JSON, and its number column holds a number."""
+    with suppress(ValueError, RecursionError):
+        json.loads(line)
+        return False
+    words = _WORDS.findall(line)
+    value = {3: 2, 4: 3}.get(len(words), 4 if len(words) >= 6 else None)
+    numbers = [line.rsplit("\t", 1)[-1].strip()] if "\t" in line else []
+    numbers += [words[value]] if value is not None else []
+    return any(_NUMBER.fullmatch(number) for number in numbers)
 
 
 def _layout(line: str, kind: Kind, reading: Reading) -> tuple[Parse, bool]:

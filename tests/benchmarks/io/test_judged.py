@@ -93,6 +93,14 @@ def test_ids_keep_their_bytes_and_blanks(tmp_path: Path) -> None:
     assert read_table(tmp_path / "plain", "qrels").values["q"] == {"my document": 1.0}
 
 
+@pytest.mark.parametrize("question", ["[", "{", "[1]", '{"a"', "[]", "{}"])
+@pytest.mark.parametrize("layout", ["{} Q0 d1 1 0.5 tag", "{}\td1\t0.5"])
+def test_ids_that_begin_with_a_bracket_are_no_json(question: str, layout: str, tmp_path: Path) -> None:
+    path = tmp_path / "run.txt"
+    path.write_text(layout.format(question) + "\n")
+    assert read_table(path, "run").values == {question: {"d1": 0.5}}
+
+
 def test_comments_are_counted(tmp_path: Path) -> None:
     (tmp_path / "qrels").write_text("# one\n" + TREC + "#q9 0 d 1\n")
     assert read_table(tmp_path / "qrels", "qrels").notes == ("qrels: 2 lines that begin with # were skipped as comments",)

@@ -245,9 +245,8 @@ def serve(
     Raises:
         UserError: Streamlit is not installed, or the address cannot be listened on.
     """
-    for package in ("streamlit", "altair"):
-        if importlib.util.find_spec(package) is None:
-            raise MissingPackage(package, "leaderboard", "the leaderboard")
+    if importlib.util.find_spec("streamlit") is None:
+        raise MissingPackage("streamlit", "leaderboard", "the leaderboard")
     require_free(host, port)
     child = subprocess.Popen(
         command(port, host, open_browser, uploads=submit is not None),

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from leaderboard.elements import formats
-from leaderboard.elements.charts import MEAN, Axis, axes
 from leaderboard.elements.formats import Scale, board_key, explanation, scale_of
 from leaderboard.elements.nodes import Node, badge, el, spent_cell
+from leaderboard.elements.whiskers import MEAN, Axis, axes
 from leaderboard.matrix.rows import Drawn, Order, Printed, cost_of, first_direction
 from results.boards.matrix import Cell, Column, Correction, Matrix
 from results.boards.published import Comparison

@@ -9,12 +9,12 @@ from typing import Any
 from leaderboard import read, state, widgets
 from leaderboard.elements.formats import ALL_RUNS
 from leaderboard.elements.nodes import Node, el
+from leaderboard.elements.pictures import svg_file
 from leaderboard.matrix import exports
 from leaderboard.matrix.exports import Export, picture
 from leaderboard.matrix.rows import PAGE, Order, Printed, default_order, drawn, first_direction, papers_of, sort_columns
 from leaderboard.matrix.table import Shown, compared_with, legend, pager, table, unstated
 from leaderboard.read import Source
-from leaderboard.views.board import svg_file
 from leaderboard.widgets import NO_REFERENCE, bar, experiment_box, offer, refresh_while_running, show, tell
 from results.boards.board import is_called
 from results.boards.matrix import Correction, Matrix

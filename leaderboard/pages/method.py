@@ -6,9 +6,10 @@ import streamlit as st
 
 from leaderboard import read as source
 from leaderboard import state
-from leaderboard.elements import charts, formats
+from leaderboard.elements import formats
 from leaderboard.elements.formats import MAIN, families, scale_of
 from leaderboard.elements.nodes import el
+from leaderboard.elements.pictures import plot
 from leaderboard.read import Source, store_of
 from leaderboard.views import method as history_view
 from leaderboard.views import submission
@@ -137,14 +138,13 @@ def _show_history(at: Source, own: list[Checkpoint], used: dict[str, list[RunRow
     rows = history_view.stands(own, used, values, metric, _decisions(at))
     drawn = history_view.points(rows, metric, definitions)
     if len({point.x for point in drawn}) > 1:
-        draw(
-            charts.curves(
-                drawn,
-                "checkpoint, in the order in which they were registered",
-                f"{formats.metric_label(metric)}, {scale_of(metric, definitions).unit}",
-            ),
-            alt="The metric over the method's checkpoints, a curve for each board; its values are in the table below",
+        chart = plot(
+            drawn,
+            "checkpoint, in the order in which they were registered",
+            f"{formats.metric_label(metric)}, {scale_of(metric, definitions).unit}",
+            "The metric over the method's checkpoints, a curve for each board; its values are in the table",
         )
+        draw(chart, "history-chart", "ragmeter-checkpoints")
     show(history_view.history(rows, metric, definitions), "history")
 
 
@@ -159,10 +159,7 @@ def _show_curves(own: list[Checkpoint]) -> None:
     first = next((name for name in _FIRST if name in names), names[0])
     figure = state.select("Figure", "figure", names, first, show=lambda name: name.replace("_", " "))
     curves = {name: figures[figure] for name, figures in read.items() if figure in figures}
-    draw(
-        history_view.curve_chart(curves, figure),
-        alt="The figure over the steps of each training; first, least, largest and last values are in the table below",
-    )
+    draw(history_view.curve_chart(curves, figure), "curve-chart", "ragmeter-training")
     show(history_view.curve_ends(curves), "curves")
     if len(own) > _CURVES:
         show(el("p", f"Of the {_CURVES} newest of {len(own):,} checkpoints.", cls="note"), "curves-note")

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from leaderboard.elements import formats
 from leaderboard.elements.formats import Scale
 from leaderboard.elements.nodes import Node, badge, el
-from leaderboard.views.board import ticks
+from leaderboard.elements.pictures import ticks
 from results.boards.compare import Comparison, Slice
 from results.statistics.core import Difference, Estimate
 from results.store.provenance import Attribution

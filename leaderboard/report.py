@@ -18,12 +18,12 @@ from typing import Any
 from leaderboard import server
 from leaderboard.elements import formats
 from leaderboard.elements.formats import MAIN, board_label, families, higher_is_better, scale_of
-from leaderboard.elements.nodes import Node, el
+from leaderboard.elements.nodes import Node, Order, el, line_of_facts
 from leaderboard.elements.pictures import framed
 from leaderboard.matrix.exports import Export, lines, picture, still_matrix
 from leaderboard.views import battles, budget, run, style
 from leaderboard.views import board as board_table
-from leaderboard.views.board import Order, published_table
+from leaderboard.views.board import published_table
 from results.boards.board import Board, boards, positions
 from results.boards.budget import Axis, budget_curves, quality_budget, read_in_full
 from results.boards.health import health_text
@@ -223,7 +223,7 @@ def _hash(text: str) -> str:
 def _head(experiment: str, results: Sequence[Board], now: datetime) -> Node:
     runs = sum(len(board.rows) for board in results)
     parts = [f"{len(results):,} board{'s' * (len(results) != 1)}", f"{runs:,} run{'s' * (runs != 1)}", f"made {now:%Y-%m-%d %H:%M} UTC"]
-    return el("div", el("h1", experiment, cls="page"), el("p", *(el("span", part, cls="fact") for part in parts), cls="facts"), cls="stack")
+    return el("div", el("h1", experiment, cls="page"), line_of_facts(parts), cls="stack")
 
 
 def _section(store: Store, board: Board, definitions: Definitions, card: Mapping[str, Any]) -> Iterator[Any]:

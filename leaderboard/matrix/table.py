@@ -8,9 +8,9 @@ from typing import Any
 
 from leaderboard.elements import formats
 from leaderboard.elements.formats import Scale, board_key, explanation, scale_of
-from leaderboard.elements.nodes import Node, badge, el, spent_cell
+from leaderboard.elements.nodes import CONTROLS, Node, Order, badge, divider, el, grid, sorter, spent_cell
 from leaderboard.elements.whiskers import MEAN, Axis, axes
-from leaderboard.matrix.rows import Drawn, Order, Printed, cost_of, first_direction
+from leaderboard.matrix.rows import Drawn, Printed, best_first, cost_of
 from results.boards.matrix import Cell, Column, Correction, Matrix
 from results.boards.published import Comparison
 from results.boards.systems import WHOLE, System
@@ -253,22 +253,13 @@ def table(shown: Shown, rows: Drawn, order: Order, papers: Sequence[Printed] = (
     heads = _heads(shown, order, layout)
     body = [_line(shown, row, layout) for row in (*rows.pinned, *rows.rows)]
     if rows.controls:
-        body.append(
-            _divider("Controls: they see the gold answers or evidence, so they bound what is attainable and are not ranked", len(heads))
-        )
+        body.append(divider(CONTROLS, len(heads)))
         body += [_line(shown, row, layout) for row in rows.controls]
     if papers:
-        body.append(_divider("Printed in papers: other readers, data or settings, so they are not comparable and never ranked", len(heads)))
+        body.append(divider("Printed in papers: other readers, data or settings, so they are not comparable and never ranked", len(heads)))
         body += [_paper(shown, paper, layout) for paper in papers]
     caption = "Methods against benchmarks: value, half its 95 % interval, rank, and what papers print"
-    return el(
-        "div",
-        el("table", el("caption", caption, cls="unseen"), el("thead", el("tr", *heads)), el("tbody", *body), cls="board matrix"),
-        cls="scroll",
-        key="matrix-scroll",
-        role="region",
-        label="Results matrix",
-    )
+    return grid(caption, heads, body, "matrix-scroll", "board matrix", "Results matrix")
 
 
 def compared_with(board: Matrix) -> str:
@@ -305,10 +296,6 @@ def legend(shown: Shown) -> Node:
     lines.append("; ".join(f"{name}: {count}" for name, count in counts.items()) + ".")
     lines.append("Student's t over these clusters. Who is filtered out does not compete; who is hidden still does.")
     return el("div", *(el("p", line, cls="note") for line in lines))
-
-
-def _divider(text: str, columns: int) -> Node:
-    return el("tr", el("th", el("span", text, cls="divider-text"), colspan=str(columns), scope="colgroup"), cls="divider")
 
 
 def _heads(shown: Shown, order: Order, layout: _Layout) -> list[Node]:
@@ -349,47 +336,13 @@ def _benchmark(shown: Shown, column: Column, order: Order) -> Node:
         )
     unit = f"{shown.metric(column)} · {shown.scale(column).unit}"
     opened = {"view": "benchmark", "board": board_key(column.first), "metric": column.metric, "sort": None, "order": None}
-    return el(
-        "th",
-        _sorter(shown.board, column.key, name, explanation(column.metric, shown.definitions), order),
-        el("span", unit, cls="unit"),
-        el("span", below, cls="unit") if below else None,
-        el("button", "open board", cls="turn", key=f"open-{column.key}", action=opened, label=f"Open the board of {name}"),
-        scope="col",
-        sort=_direction(order, column.key),
-        cls="number",
-    )
+    more = [el("span", below, cls="unit")] if below else []
+    more.append(el("button", "open board", cls="turn", key=f"open-{column.key}", action=opened, label=f"Open the board of {name}"))
+    return _head(shown.board, column.key, name, unit, explanation(column.metric, shown.definitions), order, "number", more)
 
 
-def _head(board: Matrix, column: str, name: str, unit: str, tip: str, order: Order, cls: str) -> Node:
-    return el(
-        "th",
-        _sorter(board, column, name, tip, order),
-        el("span", unit, cls="unit") if unit else None,
-        scope="col",
-        sort=_direction(order, column),
-        cls=cls,
-    )
-
-
-def _direction(order: Order, column: str) -> str:
-    if order.column != column:
-        return "none"
-    return "descending" if order.descending else "ascending"
-
-
-def _sorter(board: Matrix, column: str, name: str, tip: str, order: Order) -> Node:
-    active = order.column == column
-    turned = "asc" if order.descending else "desc"
-    arrow = ("↓" if order.descending else "↑") if active else ""
-    return el(
-        "button",
-        el("span", name, cls="name"),
-        el("span", arrow, cls="arrow") if arrow else None,
-        tip=tip,
-        key=f"sort-{column}",
-        action={"sort": column, "order": turned if active else first_direction(board, column), "first": None},
-    )
+def _head(board: Matrix, column: str, name: str, unit: str, tip: str, order: Order, cls: str, more: Sequence[Node] = ()) -> Node:
+    return sorter(column, name, unit, tip, order, cls, descending=best_first(board, column), more=more, first=None)
 
 
 def _line(shown: Shown, row: System, layout: _Layout) -> Node:

@@ -10,12 +10,12 @@ import streamlit as st
 from leaderboard import read, state
 from leaderboard.elements import formats
 from leaderboard.elements.formats import MAIN, higher_is_better
-from leaderboard.elements.nodes import Node, el
+from leaderboard.elements.nodes import Node, Order, el, line_of_facts
 from leaderboard.elements.pictures import Drawing, svg_file
 from leaderboard.pages import matrix
 from leaderboard.read import Source
 from leaderboard.views import board as board_table
-from leaderboard.views.board import Order, published_table
+from leaderboard.views.board import published_table
 from leaderboard.widgets import (
     NO_REFERENCE,
     bar,
@@ -122,7 +122,7 @@ def _summary(board: Board) -> Node:
         f"{running} still running" if running else "",
         f"differences to {board.reference}" if board.reference is not None else "no reference chosen",
     ]
-    return el("p", *(el("span", part, cls="fact") for part in parts if part), cls="facts")
+    return line_of_facts(parts)
 
 
 def _legend(board: Board, *, ranked: bool) -> Node:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from leaderboard.elements import formats
-from leaderboard.elements.formats import explanation, higher_is_better, scale_of
-from leaderboard.elements.nodes import Node, badge, el, spent_cell
+from leaderboard.elements.formats import higher_is_better, scale_of
+from leaderboard.elements.nodes import CONTROLS, Node, Order, badge, divider, el, grid, metric_head, sorter, spent_cell
 from leaderboard.elements.pictures import APART, CONTROL, KINDS, METHOD, PARTIAL, Drawing, forest, point_of
 from results.boards.board import Board, Cell, Row
 from results.boards.published import Comparison, on_board
@@ -30,14 +30,6 @@ ORIGINS = {"submitted": "Predictions that were sent in; scored here, not run her
 Place = tuple[int, Band | None]
 """A rank, and what tests leave open of it, as far as that was asked for."""
 _PLAIN_COLUMNS = ("questions", "seconds", "tokens", "cost")
-
-
-@dataclass(frozen=True, slots=True)
-class Order:
-    """By which column the table is sorted: `rank`, `method`, a metric id, `difference` or a cost column."""
-
-    column: str
-    descending: bool
 
 
 def sort_columns(board: Board) -> list[str]:
@@ -116,21 +108,10 @@ def table(
     controls = [row for row in rows if row.control]
     body += [_line(row, board, focus, positions, definitions, milliseconds, opens) for row in methods]
     if controls:
-        note = "Controls: they see the gold answers or evidence, so they bound what is attainable and are not ranked"
-        body.append(el("tr", el("th", el("span", note, cls="divider-text"), colspan=str(len(heads)), scope="colgroup"), cls="divider"))
+        body.append(divider(CONTROLS, len(heads)))
         body += [_line(row, board, focus, positions, definitions, milliseconds, opens) for row in controls]
-    return el(
-        "div",
-        el("table", el("caption", _caption(board, focus), cls="unseen"), el("thead", el("tr", *heads)), el("tbody", *body), cls="board"),
-        cls="scroll",
-        key="board-scroll",
-        role="region",
-        label="Results table",
-    )
-
-
-def _caption(board: Board, focus: str) -> str:
-    return f"Results on {board.dataset}, {board.setting}, seed {board.seed}, ranked by {formats.metric_label(focus)}"
+    caption = f"Results on {board.dataset}, {board.setting}, seed {board.seed}, ranked by {formats.metric_label(focus)}"
+    return grid(caption, heads, body, "board-scroll", label="Results table")
 
 
 def _heads(board: Board, focus: str, order: Order, definitions: Mapping[str, Mapping[str, Any]], milliseconds: bool) -> list[Node]:
@@ -150,22 +131,11 @@ def _heads(board: Board, focus: str, order: Order, definitions: Mapping[str, Map
         _head("method", "Method", "", "The name in the experiment", order, False, "stick"),
     ]
     for metric in board.metrics:
-        name, details = formats.metric_name(metric)
-        unit = scale_of(metric, definitions).unit
+        head = metric_head(metric, definitions)
         flags = f" ⚑ It {'; '.join(board.flags[metric])}." if metric in board.flags else ""
-        help_text = f"{explanation(metric, definitions)} Shown {unit}: mean over scorable questions, 95 % interval.{flags}"
-        name += " ⚑" if flags else ""
-        heads.append(
-            _head(
-                metric,
-                name,
-                f"{details + ' · ' if details else ''}{unit}",
-                help_text,
-                order,
-                best[metric],
-                "number focus" if metric == focus else "number",
-            )
-        )
+        tip = f"{head.tip} Shown {scale_of(metric, definitions).unit}: mean over scorable questions, 95 % interval.{flags}"
+        name = head.name + (" ⚑" if flags else "")
+        heads.append(_head(metric, name, head.unit, tip, order, best[metric], "number focus" if metric == focus else "number"))
         if metric == focus and board.reference is not None:
             heads.append(
                 _head(
@@ -205,27 +175,8 @@ def indexes(board: Board) -> bool:
     return any(row.indexing is not None and row.indexing.tokens for row in board.rows)
 
 
-def _head(column: str, name: str, unit: str, help_text: str, order: Order, descending_first: bool, cls: str) -> Node:
-    """A column's head: a button that sorts by it, and the other way round when it already does."""
-    active = order.column == column
-    descending = not order.descending if active else descending_first
-    state = ("descending" if order.descending else "ascending") if active else "none"
-    arrow = ("↓" if order.descending else "↑") if active else ""
-    return el(
-        "th",
-        el(
-            "button",
-            el("span", name, cls="name"),
-            el("span", arrow, cls="arrow") if arrow else None,
-            tip=help_text,
-            key=f"sort-{column}",
-            action={"sort": column, "order": "desc" if descending else "asc"},
-        ),
-        el("span", unit, cls="unit") if unit else None,
-        scope="col",
-        sort=state,
-        cls=cls,
-    )
+def _head(column: str, name: str, unit: str, tip: str, order: Order, descending: bool, cls: str) -> Node:
+    return sorter(column, name, unit, tip, order, cls, descending=descending)
 
 
 def _line(
@@ -464,8 +415,8 @@ def published_table(board: Board) -> Node | None:
     ]
     if not lines:
         return None
-    head = el("tr", *(el("th", text, scope="col") for text in _HEADS))
-    return el("div", el("table", el("thead", head), el("tbody", *lines), cls="board"), cls="scroll")
+    heads = [el("th", text, scope="col") for text in _HEADS]
+    return grid("Published figures beside ours", heads, lines, "published-scroll")
 
 
 def _closest(results: list[Comparison]) -> list[Comparison]:

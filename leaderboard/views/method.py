@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from leaderboard.elements import formats
-from leaderboard.elements.formats import explanation, scale_of
-from leaderboard.elements.nodes import Cell, Head, Line, Node, badge, el, facts, flat, link, plain_table, prose, shown
+from leaderboard.elements.formats import scale_of
+from leaderboard.elements.nodes import Cell, Head, Line, Node, badge, el, facts, flat, link, metric_head, plain_table, prose, shown
 from leaderboard.elements.pictures import Drawing, Point, plot, point_of
 from results.boards.systems import CONTAMINATED, IMPLAUSIBLE, implausible
 from results.gate.history import Decided
@@ -194,10 +194,7 @@ def results(rows: Sequence[Result], metrics: Sequence[str], definitions: Definit
         contaminated: By run, which of its training data cover what it is asked (`systems.contaminated_by`).
     """
     heads = [Head("Dataset · setting · seed"), Head("Run as", wide=True)]
-    for metric in metrics:
-        name, details = formats.metric_name(metric)
-        unit = scale_of(metric, definitions).unit
-        heads.append(Head(name, f"{details + ' · ' if details else ''}{unit}", explanation(metric, definitions), True))
+    heads += [metric_head(metric, definitions) for metric in metrics]
     heads.append(Head("Questions", "answered", number=True))
     lines = []
     for row in rows:

@@ -19,10 +19,10 @@ from hypothesis import strategies as st
 
 from leaderboard.elements import pictures
 from leaderboard.elements.formats import PERCENT
-from leaderboard.elements.nodes import from_json
+from leaderboard.elements.nodes import Order, from_json
 from leaderboard.report import as_json, page, report, sortable
 from leaderboard.views import board as drawings
-from leaderboard.views.board import Order, ordered
+from leaderboard.views.board import ordered
 from leaderboard.views.budget import pareto_chart
 from ragmeter.cli import main
 from results.boards.board import Board, boards

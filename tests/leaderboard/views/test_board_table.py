@@ -12,9 +12,9 @@ import pytest
 
 from leaderboard.elements import pictures
 from leaderboard.elements.formats import MAIN, families
-from leaderboard.elements.nodes import Node
+from leaderboard.elements.nodes import Node, Order
 from leaderboard.views import board as drawings
-from leaderboard.views.board import Order, ordered, ranks, sort_columns, table
+from leaderboard.views.board import ordered, ranks, sort_columns, table
 from results.boards.board import Board, boards
 from results.statistics.closed_form import Band
 from results.store import queries

@@ -6,6 +6,7 @@ import errno
 import importlib.util
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -201,15 +202,8 @@ def theme_options() -> list[str]:
 
 def custom_properties() -> str:
     """The same look as CSS, by the names that Streamlit gives its properties; for pages without it."""
-    names = {
-        "primaryColor": "primary-color",
-        "backgroundColor": "background-color",
-        "textColor": "text-color",
-        "secondaryBackgroundColor": "secondary-background-color",
-        "borderColor": "border-color",
-        "linkColor": "link-color",
-    }
     both = "--st-font: system-ui, sans-serif; --st-code-font: ui-monospace, monospace; --st-base-radius: 6px;"
+    names = {name: re.sub("[A-Z]", lambda letter: f"-{letter[0].lower()}", name) for name in _LIGHT}
     colors = [f"--st-{css}: light-dark({_LIGHT[name]}, {_DARK[name]});" for name, css in names.items()]
     return f":root {{ color-scheme: light dark; {both} {' '.join(colors)} }}"
 

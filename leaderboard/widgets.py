@@ -34,9 +34,6 @@ from leaderboard.state import Miss
 from results.boards.matrix import Correction
 from results.store.queries import RunRow, UserError
 
-# -- Rows of widgets above what they choose: side by side where there is room, two in a row on a phone --
-
-
 _PREFIX = "bar-"
 STYLE = (
     f"@media (max-width: 640px) {{ [class*='st-key-{_PREFIX}'] [data-testid='stHorizontalBlock'] {{ gap: 0.6rem; }}"
@@ -64,9 +61,6 @@ def bar(key: str, shares: int | Sequence[float], *, align: Literal["top", "cente
 def style() -> None:
     """What the page needs once for all of its bars."""
     st.html(f"<style>{STYLE}</style>")
-
-
-# -- Mounts trees of `nodes` and charts in a Streamlit page, and hands clicks back as changes of the URL --
 
 
 NAME = "ragmeter_view"
@@ -117,9 +111,6 @@ def asset(name: str) -> str:
     return importlib.resources.files("leaderboard").joinpath("assets", name).read_text("utf-8")
 
 
-# -- How a page about the whole store begins, and what it says when there is nothing to show --
-
-
 def enter(page: str, title: str) -> Source | None:
     """Start a page; None where there is no store, which has then been said.
 
@@ -156,9 +147,6 @@ def explain(error: UserError, title: str) -> None:
     position = f" ({error.where})" if error.where else ""
     text = f"{error.what[:1].upper()}{error.what[1:]}{position}."
     tell(title, text, (error.try_this,) if error.try_this else ())
-
-
-# -- The choices that pages share (experiment, board, reference), and what pages say when there is nothing to choose --
 
 
 NO_REFERENCE = "-"
@@ -225,9 +213,13 @@ def choose() -> Chosen | None:
 
 def experiment_of(at: Source) -> str | None:
     """The experiment that the URL names, None for all runs; nothing is drawn."""
-    options = [*(row.name for row in read.experiments(at)), ALL_RUNS]
-    name = state.pick("experiment", options, read.opens_with(at) or ALL_RUNS)
+    name = state.pick("experiment", *_experiments(at))
     return None if name == ALL_RUNS else name
+
+
+def _experiments(at: Source) -> tuple[list[str], str]:
+    """What can be chosen, and what pages open with."""
+    return [*(row.name for row in read.experiments(at)), ALL_RUNS], read.opens_with(at) or ALL_RUNS
 
 
 def experiment_box(at: Source) -> str | None:
@@ -236,15 +228,8 @@ def experiment_box(at: Source) -> str | None:
     Args:
         at: A store that is not empty.
     """
-    options = [*(row.name for row in read.experiments(at)), ALL_RUNS]
-    name = state.select(
-        "Experiment",
-        "experiment",
-        options,
-        read.opens_with(at) or ALL_RUNS,
-        resets=_OF_EXPERIMENT,
-        show=lambda value: "All runs in the store" if value == ALL_RUNS else value,
-    )
+    words = {ALL_RUNS: "All runs in the store"}
+    name = state.select("Experiment", "experiment", *_experiments(at), resets=_OF_EXPERIMENT, show=lambda name: words.get(name, name))
     return None if name == ALL_RUNS else name
 
 
@@ -315,9 +300,6 @@ def default_reference(chosen: Chosen) -> str:
     return NO_REFERENCE
 
 
-# -- What a page shows, as files to download: made when they are asked for, never before --
-
-
 _MIMES = {"csv": "text/csv", "md": "text/markdown", "tex": "application/x-tex", "svg": "image/svg+xml"}
 _LABELS = {"csv": "CSV", "md": "Markdown", "tex": "LaTeX", "svg": "SVG"}
 
@@ -366,9 +348,6 @@ def _png(name: str, svg: Callable[[], str], key: str) -> None:
     component(key=key, data=data, on_asked_change=asked)
 
 
-# -- A choice of several values that is kept in the URL, comma-separated --
-
-
 def several(
     label: str,
     name: str,
@@ -396,22 +375,17 @@ def several(
     queries = [value for value in named if value in options][:most]
     if unknown := [value for value in named if value not in options]:
         state.miss(name, ", ".join(unknown))
-    key = f"choose-{name}"
     unfinished = st.session_state.get(f"unfinished-{name}")
     # While the reader takes one away to put another in, the box must not snap back.
     value = queries if len(queries) >= least or (queries and unfinished == queries) else [*default][:most]
     state.settle(name, ",".join(value))
-    st.session_state[key] = value
 
-    def changed() -> None:
-        st.session_state[f"unfinished-{name}"] = list(st.session_state[key])
-        state.write(**{name: ",".join(st.session_state[key])}, **dict.fromkeys(resets))
+    def written(chosen: list[str]) -> str:
+        st.session_state[f"unfinished-{name}"] = list(chosen)
+        return ",".join(chosen)
 
-    st.multiselect(label, options, key=key, format_func=show, max_selections=most, on_change=changed)
+    st.multiselect(label, options, format_func=show, max_selections=most, **state.bound(name, value, resets, written))
     return list(value)
-
-
-# -- The matrix's widgets: what is shown, who competes. All of it is in the URL --
 
 
 _MOST = 50
@@ -550,17 +524,8 @@ def _several(label: str, name: str, known: Mapping[str, str]) -> None:
 
 
 def _date(label: str, name: str) -> None:
-    key = f"choose-{name}"
-    st.session_state[key] = _day(name)
-
-    def changed() -> None:
-        day = st.session_state[key]
-        state.write(**{name: day.isoformat() if day else None}, **dict.fromkeys(_ROWS))
-
-    st.date_input(label, value=None, key=key, format="YYYY-MM-DD", on_change=changed)
-
-
-# -- What a page says at its top where the link that led there names what is not here --
+    bound = state.bound(name, _day(name), _ROWS, lambda day: day.isoformat() if day else None)
+    st.date_input(label, value=None, format="YYYY-MM-DD", **bound)
 
 
 _LONGEST = 60
@@ -590,9 +555,6 @@ def _shortened(text: str) -> str:
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
 
 
-# -- Pages over runs in progress draw themselves anew when something has been written --
-
-
 _REFRESH_S = 15.0
 
 
@@ -609,9 +571,6 @@ def refresh_while_running(at: Source, runs: Iterable[RunRow]) -> None:
     watch()
 
 
-# -- A choice of a few words side by side that is kept in the URL --
-
-
 def segments(label: str, name: str, options: Mapping[str, str], default: str, *, resets: Sequence[str] = ()) -> str:
     """Draw it.
 
@@ -623,14 +582,7 @@ def segments(label: str, name: str, options: Mapping[str, str], default: str, *,
         resets: Parameters that lose their meaning when this one changes.
     """
     value = state.pick(name, list(options), default, lambda item: options[item])
-    key = f"choose-{name}"
-    st.session_state[key] = value
-
-    def changed() -> None:
-        # A second click on what is chosen asks for nothing; it stays chosen.
-        state.write(**{name: st.session_state[key] or value}, **dict.fromkeys(resets))
-
-    st.segmented_control(
-        label, list(options), key=key, format_func=lambda item: options[item], on_change=changed, label_visibility="collapsed"
-    )
+    # A second click on what is chosen asks for nothing; it stays chosen.
+    bound = state.bound(name, value, resets, lambda chosen: chosen or value)
+    st.segmented_control(label, list(options), format_func=lambda item: options[item], label_visibility="collapsed", **bound)
     return value

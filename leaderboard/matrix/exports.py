@@ -72,18 +72,10 @@ def tidy(export: Export) -> Iterator[list[Any]]:
             figure = paper.figures.get(column.key)
             if figure is not None:
                 first = column.first
-                known = {
-                    "dataset": first.dataset,
-                    "dataset_fingerprint": first.dataset_fingerprint,
-                    "setting": first.setting,
-                    "seed": first.seed,
-                    "method": paper.method,
-                    "source": "published",
-                    "metric": column.metric,
-                    "published": figure.fraction,
-                    "published_in": f"{figure.source}: {figure.setting}",
-                    "not_comparable": "printed in a paper",
-                }
+                run = {name: getattr(first, name) for name in ("dataset", "dataset_fingerprint", "setting", "seed")}
+                printed = {"published": figure.fraction, "published_in": f"{figure.source}: {figure.setting}"}
+                why = {"source": "published", "not_comparable": "printed in a paper"}
+                known = {**run, "method": paper.method, "metric": column.metric, **printed, **why}
                 yield [known.get(name) for name in CSV_COLUMNS]
 
 
@@ -91,16 +83,8 @@ def _line(shown: Shown, row: System, column: Column, cell: Cell) -> list[Any]:
     run, band, paired, cost = cell.run, cell.band, cell.paired, shown.board.costs.get(cell.run.run)
     compared: list[Any] = [None] * 8
     if paired is not None:
-        compared = [
-            shown.board.reference,
-            paired.value,
-            paired.low,
-            paired.high,
-            paired.n,
-            paired.p,
-            paired.corrected,
-            shown.board.correction,
-        ]
+        tested = (paired.value, paired.low, paired.high, paired.n, paired.p, paired.corrected)
+        compared = [shown.board.reference, *tested, shown.board.correction]
     known = shown.comparison(column, cell)
     beside: list[Any] = [None] * 4
     if known is not None:

@@ -17,9 +17,9 @@ from leaderboard.read import Source
 from leaderboard.views import board as board_table
 from leaderboard.views.board import published_table
 from leaderboard.widgets import (
-    NO_REFERENCE,
     bar,
     choose,
+    choose_reference,
     default_reference,
     draw,
     experiment_of,
@@ -77,16 +77,9 @@ def _benchmark() -> None:
             "Ranked by", "metric", chosen.metrics, chosen.families[MAIN][0], show=formats.metric_label, resets=("sort", "order")
         )
     with reference_column:
-        reference = state.select(
-            "Compared with",
-            "reference",
-            [*chosen.methods, NO_REFERENCE],
-            default_reference(chosen),
-            show=lambda name: "nothing" if name == NO_REFERENCE else name,
-        )
+        base = choose_reference(chosen.methods, default_reference(chosen))
     metrics = chosen.families[family]
     shown = (focus, *(metric for metric in metrics if metric != focus))
-    base = None if reference == NO_REFERENCE else reference
     board = read.board_of(chosen.at, chosen.experiment, chosen.group, base, shown)
     column = state.pick("sort", board_table.sort_columns(board), "rank")
     first = "desc" if column in board.metrics and higher_is_better(column, chosen.definitions) else "asc"

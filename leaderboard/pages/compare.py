@@ -135,9 +135,7 @@ def _apart(result: Comparison, shown: Scale) -> None:
         same = el("p", "They score the same on every question that two of them were scored on.", cls="note")
         show(el("div", title, same, cls="stack"), "apart")
         return
-    text = state.read("from", "0")
-    start = int(text) if text.isdecimal() and len(text) < 9 else 0
-    start = min(start, len(positions) - 1) // PAGE * PAGE
+    start = min(state.number("from"), len(positions) - 1) // PAGE * PAGE
     state.settle("from", str(start) if start else "")
     listed = positions[start : start + PAGE]
     position = el(

@@ -90,8 +90,8 @@ def _below(query: Request, reference: str | None, correction: Correction, bar: S
     shown = Shown(board, names, definitions, read.published(*query.scope))
     order = _order(board)
     pinned, hidden = _keys("pin"), _keys("hide")
-    first = state.settle("first", state.read("first"))
-    part = drawn(board, order, pinned, hidden, words, int(first) if first.isdecimal() and len(first) < 9 else 0)
+    state.settle("first", state.read("first"))
+    part = drawn(board, order, pinned, hidden, words, state.number("first"))
     printed = papers_of(board.columns) if papers else []
     whole = drawn(board, order, pinned, hidden, words, 0, page=len(board.rows) or 1)
     export = Export(shown, (*whole.pinned, *whole.rows, *whole.controls), printed, _title(query.experiment, shown))

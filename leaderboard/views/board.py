@@ -29,12 +29,27 @@ PLACES = (
 ORIGINS = {"submitted": "Predictions that were sent in; scored here, not run here", "verified": "Sent in, and confirmed by a run made here"}
 Place = tuple[int, Band | None]
 """A rank, and what tests leave open of it, as far as that was asked for."""
-_PLAIN_COLUMNS = ("questions", "seconds", "tokens", "cost")
+_PLAIN = {
+    "questions": (
+        "Questions",
+        "scored",
+        "Questions that the focus metric is a mean of; the unscorable have no usable gold, the failed had no answer and count as zero",
+    ),
+    "seconds": ("Time", "", "Mean wall time over all stages but waiting for a slot; below it p50 to p95"),
+    "tokens": ("Tokens", "per question", "Mean of prompt, completion and memory tokens"),
+    "cost": ("Cost", "US$ total", "Price of all calls; local models cost nothing"),
+    "indexing": (
+        "Indexing",
+        "tokens",
+        "Tokens of models that were asked while the index was built: once, whatever the number of questions",
+    ),
+}
+"""Name, unit and help of the columns that are no metrics; a time's unit depends on the times."""
 
 
 def sort_columns(board: Board) -> list[str]:
     """What a board can be sorted by."""
-    return ["rank", "method", *board.metrics, "difference", *_PLAIN_COLUMNS, *(["indexing"] if indexes(board) else [])]
+    return ["rank", "method", *board.metrics, "difference", *(name for name in _PLAIN if name != "indexing" or indexes(board))]
 
 
 def ranks(board: Board, focus: str, definitions: Mapping[str, Mapping[str, Any]]) -> dict[str, int]:
@@ -43,9 +58,6 @@ def ranks(board: Board, focus: str, definitions: Mapping[str, Mapping[str, Any]]
     sign = 1 if higher_is_better(focus, definitions) else -1
     scored = {run: sign * value for run, value in values.items() if not math.isnan(value)}
     return {run: 1 + sum(other > value for other in scored.values()) for run, value in scored.items()}
-
-
-INDEXING = "Tokens of models that were asked while the index was built: once, whatever the number of questions"
 
 
 def tokens(row: Row) -> float | None:
@@ -116,18 +128,12 @@ def table(
 
 def _heads(board: Board, focus: str, order: Order, definitions: Mapping[str, Mapping[str, Any]], milliseconds: bool) -> list[Node]:
     best = {metric: higher_is_better(metric, definitions) for metric in board.metrics}
+    tip = (
+        f"Rank by {formats.metric_label(focus)}, and below it the ranks that tests of all pairs leave open (Holm-corrected, 5 %): "
+        "not of controls, nor of runs that are unfinished, contaminated or inconsistent"
+    )
     heads = [
-        _head(
-            "rank",
-            "#",
-            "",
-            f"Rank by {formats.metric_label(focus)}, and below it the ranks that tests of "
-            "all pairs leave open (Holm-corrected, 5 %): not of controls, nor of runs that are unfinished, "
-            "contaminated or inconsistent",
-            order,
-            False,
-            "narrow",
-        ),
+        _head("rank", "#", "", tip, order, False, "narrow"),
         _head("method", "Method", "", "The name in the experiment", order, False, "stick"),
     ]
     for metric in board.metrics:
@@ -137,36 +143,21 @@ def _heads(board: Board, focus: str, order: Order, definitions: Mapping[str, Map
         name = head.name + (" ⚑" if flags else "")
         heads.append(_head(metric, name, head.unit, tip, order, best[metric], "number focus" if metric == focus else "number"))
         if metric == focus and board.reference is not None:
-            heads.append(
-                _head(
-                    "difference",
-                    f"Δ {name}",
-                    scale_of(metric, definitions).difference_unit,
-                    f"Paired difference to {board.reference} on the same questions, 95 % interval, and the p-value of a "
-                    f"paired test, Holm-corrected within the column. ▲ better, ▼ worse at {ALPHA:.0%}.",
-                    order,
-                    best[metric],
-                    "number",
-                )
+            tip = (
+                f"Paired difference to {board.reference} on the same questions, 95 % interval, and the p-value of a "
+                f"paired test, Holm-corrected within the column. ▲ better, ▼ worse at {ALPHA:.0%}."
             )
+            unit = scale_of(metric, definitions).difference_unit
+            heads.append(_head("difference", f"Δ {name}", unit, tip, order, best[metric], "number"))
     time = "ms / question" if milliseconds else "s / question"
+    shown = [name for name in _PLAIN if name != "indexing" or indexes(board)]
     return [
         *heads,
-        _head(
-            "questions",
-            "Questions",
-            "scored",
-            "Questions that the focus metric is a mean of; the unscorable have no usable gold, the failed had no answer and count as zero",
-            order,
-            True,
-            "number",
+        *(
+            _head(name, label, unit or time, tip, order, name == "questions", "number")
+            for name in shown
+            for label, unit, tip in [_PLAIN[name]]
         ),
-        _head(
-            "seconds", "Time", time, "Mean wall time over all stages but waiting for a slot; below it p50 to p95", order, False, "number"
-        ),
-        _head("tokens", "Tokens", "per question", "Mean of prompt, completion and memory tokens", order, False, "number"),
-        _head("cost", "Cost", "US$ total", "Price of all calls; local models cost nothing", order, False, "number"),
-        *([_head("indexing", "Indexing", "tokens", INDEXING, order, False, "number")] if indexes(board) else []),
     ]
 
 

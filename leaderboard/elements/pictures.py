@@ -131,7 +131,7 @@ class _Line:
         if not self.log:
             return [tick for tick in ticks(self.low, self.high) if self.low <= tick <= self.high + 1e-9]
         powers = range(math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)) + 1)
-        steps = (1, 2, 5) if len(powers) < 4 else (1,)
+        steps = (1, 2, 5) if len(powers) < 5 else (1,)
         return [at for power in powers for step in steps if self.low <= (at := step * 10.0**power) <= self.high]
 
 

@@ -27,7 +27,7 @@ from benchmarks.io.records import cut_off, fields, is_parquet, numbered_lines
 from benchmarks.sources import BadRecord, Record
 
 BEIR = "beir"
-"""The layout whose passages are told apart by their ids, also where their texts are equal."""
+"""The layout whose passages are distinguished by their ids, also where their texts are equal."""
 
 SUFFIXES = (".tsv", ".jsonl", ".parquet")
 """Names of files that are taken from a folder; `.gz` may follow."""
@@ -43,9 +43,10 @@ _REPAIR = "repair the file, or skip bad records (each is counted and named)"
 _NAMES: Mapping[str, tuple[str, ...]] = {
     "id": ("_id", "id", "docid", "doc_id"),
     "text": ("text", "content", "contents", "segment", "passage"),
+    "title": ("title", "wikipedia_title"),
     "document": ("document_id", "wikipedia_id"),
 }
-"""Names of fields in the layout `beir`: those of BEIR and MTEB, then of BRIGHT, FlashRAG's corpora and TREC RAG's segments."""
+"""Names of fields in the layout `beir`: those of BEIR and MTEB, then of BRIGHT, FlashRAG's corpora, TREC RAG's segments and KILT."""
 
 
 class Entry(NamedTuple):
@@ -89,6 +90,7 @@ def layout_of(path: Path) -> str:
     except ValueError as error:
         raise UserError(
             "this is no dump of passages that is known here",
+            code="no-dump-passages-known",
             where=f"{path}, line 1",
             try_this="DPR's tab-separated lines, JSON Lines {id, title, text}, or Parquet with the column text",
         ) from error
@@ -103,11 +105,19 @@ def dump_files(source: Path) -> list[Path]:
     """
     if not source.is_dir():
         if not source.exists():
-            raise UserError("there is no such file or folder", where=str(source))
+            raise UserError("there is no such file or folder", code="missing-file", where=str(source))
         return [source]
-    results = sorted(f for f in source.iterdir() if f.is_file() and f.name.removesuffix(".gz").endswith(SUFFIXES))
+    files = sorted(file for file in source.iterdir() if file.is_file())
+    results = [file for file in files if file.name.removesuffix(".gz").endswith(SUFFIXES)]
+    # MS MARCO's segments are JSON Lines named .json; a card may be named so too.
+    results = results or [file for file in files if file.name.removesuffix(".gz").endswith(".json")]
     if not results:
-        raise UserError("this folder holds no dump of passages", where=str(source), try_this=f"files that end in {', '.join(SUFFIXES)}")
+        raise UserError(
+            "this folder holds no dump of passages",
+            code="folder-holds-no-dump",
+            where=str(source),
+            try_this=f"files that end in {', '.join(SUFFIXES)}",
+        )
     return results
 
 
@@ -154,7 +164,7 @@ def _require_columns(raw: bytes, path: Path) -> None:
     lacking = [name for name in _DPR if name not in names]
     if 0 < len(lacking) < len(_DPR) and all(name.isidentifier() for name in names):
         what = f"this table has no column {' and no column '.join(lacking)}, only {', '.join(names)}"
-        raise UserError(what, where=f"{path}, line 1", try_this=f"name its columns {', '.join(_DPR)}")
+        raise UserError(what, code="missing-columns", where=f"{path}, line 1", try_this=f"name its columns {', '.join(_DPR)}")
 
 
 def _record_columns(names: list[str]) -> list[int] | None:
@@ -217,13 +227,15 @@ def _own_entry(record: Record) -> Entry:
     """
     fields = record.fields
     native, title, text = fields.get("_id"), fields.get("title", ""), fields.get("text")
-    if type(native) is type(title) is type(text) is str and "document_id" not in fields:
+    if type(native) is type(title) is type(text) is str and fields.keys().isdisjoint(_NAMES["document"]):
         return Entry(native, title, text)
     held = {meaning: next((name for name in names if fields.get(name) is not None), None) for meaning, names in _NAMES.items()}
     if held["id"] is None or held["text"] is None:
         lacking, names = next((meaning, _NAMES[meaning]) for meaning in ("id", "text") if held[meaning] is None)
         raise record.problem(f"there is no {lacking}", names[0], f"one of the fields {', '.join(names)}")
-    native, title, text = _identifier(record, held["id"]), record.text("title", ""), record.text(held["text"])
+    native, title = _identifier(record, held["id"]), record.text(held["title"] or "title", "")
+    # KILT's pages are lists of paragraphs.
+    text = "".join(record.texts(held["text"])) if type(fields[held["text"]]) is list else record.text(held["text"])
     if held["text"] == "contents" and not title:
         # FlashRAG writes the title as the first line.
         title, _, text = text.partition("\n")
@@ -244,10 +256,11 @@ def _parquet(path: Path, skip: int, entry: Callable[[Record], Entry] | None = No
 
     with open_bytes(path) as source, _damage(path), pq.ParquetFile(source, pre_buffer=False) as file:
         names = set(file.schema_arrow.names)
-        wanted = [name for name in dict.fromkeys(("title", *chain(*_NAMES.values()))) if name in names]
+        wanted = [name for name in dict.fromkeys(chain(*_NAMES.values())) if name in names]
         if entry is None and "text" not in names:
             raise UserError(
                 f"this Parquet file has no column text, only {', '.join(sorted(names))}",
+                code="parquet-file-no-column",
                 where=str(path),
                 try_this="rename the column that holds the passages",
             )
@@ -285,12 +298,15 @@ def _damage(path: Path) -> Iterator[None]:
         yield
     except pa.ArrowInvalid as error:
         raise UserError(
-            f"this Parquet file is damaged or cut off: {str(error).splitlines()[0]}", where=str(path), try_this="fetch it again"
+            f"this Parquet file is damaged or cut off: {str(error).splitlines()[0]}",
+            code="damaged-parquet",
+            where=str(path),
+            try_this="fetch it again",
         ) from error
 
 
 def _bad(path: Path, position: str, what: str) -> BadRecord:
-    return BadRecord(what, where=f"{path}, {position}", try_this=_REPAIR)
+    return BadRecord(what, code="missing-columns", where=f"{path}, {position}", try_this=_REPAIR)
 
 
 LAYOUTS: dict[str, Callable[[Path, int], Iterator[Read]]] = {

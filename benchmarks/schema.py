@@ -86,9 +86,11 @@ class Query:
     topic_entities: tuple[str, ...] = ()
 
 
-SCORED = ("triple_aliases", "parses")
+PAGES = "pages"
+"""Key of `Question.metadata` and of a prediction's notes: ids of Wikipedia pages (KILT)."""
+SCORED = ("triple_aliases", "parses", PAGES)
 """Keys of `Question.metadata` that a metric reads, so that they are stored with the gold: other names of heads and tails of
-the gold triples (2Wiki), and the answers of each semantic parse (WebQSP)."""
+the gold triples (2Wiki), the answers of each semantic parse (WebQSP), and the pages of each provenance (KILT)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,9 +165,6 @@ class GoldQuery(Query):
     """A query that carries its gold; handed to controls alone."""
 
     question: Question = field(kw_only=True)
-
-
-# -- Sequences that stand for tuples in a fraction of their memory: equal to them, hashed and pickled as they are --
 
 
 T = TypeVar("T")

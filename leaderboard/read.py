@@ -31,7 +31,7 @@ from results.judging import judge_card as judge_cards
 from results.judging import judgments
 from results.judging.battles import BattleBoard
 from results.judging.judgments import Conversation, Verdict
-from results.statistics.closed_form import Band
+from results.statistics.places import Band
 from results.store import checkpoints, invariants, provenance, queries
 from results.store.provenance import Attribution
 from results.store.queries import AnswerRow, IndexCost, QuestionRow, RunRow, UserError

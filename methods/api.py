@@ -213,14 +213,6 @@ def reason(text: str, end: str = "") -> str:
     return (flat if len(flat) <= room else f"{flat[: room - 1]}…") + end
 
 
-def message_of(error: BaseException) -> str:
-    """Return the message of an error, "" if a plug-in's `__str__` raises."""
-    try:
-        return str(error)
-    except (Exception, SystemExit):
-        return ""
-
-
 @dataclass(frozen=True, slots=True)
 class Prediction:
     """A method's answer to one question; as JSON, one row of a submission.
@@ -270,7 +262,7 @@ class Prediction:
             return cls(row["question_id"], row["answer"], evidence, Usage(**row.get("usage", {})), dict(row.get("notes", {})))
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             problem = f"field {error} is missing" if isinstance(error, KeyError) else str(error)
-            raise UserError(f"this is not a prediction: {problem}", where=where) from error
+            raise UserError(f"this is not a prediction: {problem}", code="not-prediction", where=where) from error
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,11 +40,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         write(benchmark, tenth, (megabytes << 20) // 10)
         turns = 1 if query.quick else 3
         sides = (lambda: touched(benchmark, tenth), lambda: plainly(benchmark, tenth))
-        (ours, plain), found = medians(turns, *sides, clock=time.perf_counter)
+        (ours, plain), matched = medians(turns, *sides, clock=time.perf_counter)
         before = peak_megabytes()
         seconds, report = timed(lambda: contamination([benchmark], [whole]), time.perf_counter)
         growth = peak_megabytes() - before
-    bench.ratio(f"{megabytes / 10:.0f} MB against a plain loop", ours, plain, FASTER, equal=found[0] == found[1])
+    bench.ratio(f"{megabytes / 10:.0f} MB against a plain loop", ours, plain, FASTER, equal=matched[0] == matched[1])
     bench.figure(f"{megabytes} MB", megabytes / seconds, "MB/s", remark=f" ({report.words / seconds / 1e6:.2f} million words/s)")
     bench.figure("memory from a tenth of the file to the whole", growth, "MB", at_most=GROWTH_MB)
     measure_near_duplicates(bench, benchmark)
@@ -92,7 +92,7 @@ def measure_near_duplicates(bench: Bench, benchmark: Benchmark) -> None:
     first = [question.text for question in benchmark.questions]
     second = [q.text for q in load("worlds/multihop:train", {"questions": 20_000, "worlds": 40}).questions]
     seconds, pairs = timed(lambda: near_duplicates(first, second), time.perf_counter)
-    bench.figure(f"near-duplicates of {len(first):,} and {len(second):,} questions", seconds, "s", remark=f" ({len(pairs)} found)")
+    bench.figure(f"near-duplicates of {len(first):,} and {len(second):,} questions", seconds, "s", remark=f" ({len(pairs)} matched)")
 
 
 if __name__ == "__main__":

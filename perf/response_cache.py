@@ -101,10 +101,10 @@ def main(argv: Sequence[str] | None = None) -> int:
                 bench.figure(f"{kind}, {processes} process{'es' if processes > 1 else ''}", rate, "1/s", at_least=target, remark=remark)
         cache = ResponseCache(Path(folder) / "cache2.sqlite")
         keys = [_call(number).key for number in range(query.replies // 2 * 2)]
-        seconds, found = timed(lambda: cache.get(keys), time.perf_counter)
+        seconds, cached = timed(lambda: cache.get(keys), time.perf_counter)
         cache.close()
         remark = f" (bare SQLite one by one {plain['get']:,.0f}/s)"
-        bench.figure("get many", len(keys) / seconds, "1/s", equal=len(found) == len(keys), remark=remark)
+        bench.figure("get many", len(keys) / seconds, "1/s", equal=len(cached) == len(keys), remark=remark)
     return bench.finish()
 
 

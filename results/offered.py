@@ -6,15 +6,30 @@ from dataclasses import dataclass
 
 JSONL = "jsonl"
 """The format of submissions' rows, which predictions have unless a command names another."""
-PREDICTIONS = (JSONL, "hotpotqa", "2wiki", "musique", "longbench", "rog", "squad", "dpr", "dpr-reader", "trec")
-"""Formats that predictions may come in; `results.formats.predictions` reads them."""
+PREDICTIONS = (
+    JSONL,
+    "hotpotqa",
+    "2wiki",
+    "musique",
+    "longbench",
+    "rog",
+    "squad",
+    "dpr",
+    "dpr-reader",
+    "trec",
+    "efficientqa",
+    "kilt",
+    "beir",
+    "flashrag",
+    "lm-eval",
+    "ragas",
+    "promptfoo",
+)
+"""Formats that predictions may come in; `results.formats.outputs` reads them."""
 TABLES = ("csv", "markdown", "latex")
 """Formats that tables are written in, beside text and JSON."""
 POWER = 0.8
 """Probability of showing a difference that is there, unless a command names another."""
-
-
-# -- How much a submission may be; what is beyond is refused before it is held --
 
 
 MIB = 2**20

@@ -36,7 +36,7 @@ from methods.sark import lists
 from ragmeter import experiment
 from ragmeter.show import console
 from results.formats import trec
-from results.formats.predictions import FORMATS
+from results.formats.outputs import FORMATS
 from results.offered import LIMITS
 from results.store import failures, redaction
 from results.submission import Findings
@@ -87,7 +87,7 @@ def _from_file(read: Callable[[Path], Any], folder: Path) -> Callable[[str], Any
 
 MODEL_REPLIES: Mapping[str, Callable[[str], Any]] = {
     "JSON of a shape": lambda text: chat.parse(text, _Shape),
-    "bare answer": extract.short,
+    "bare answer": extract.short_answer,
     "tagged answer": lambda text: program.tagged(text, "answer"),
     "answer behind a mark": lambda text: program.behind(f"So the answer is{text}", "So the answer is"),
     "text between tags": lambda text: bounded.between(text, "<search>", "</search>"),

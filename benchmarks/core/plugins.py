@@ -16,11 +16,14 @@ from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Generic, Protocol, TypeVar
 
-from benchmarks.core.errors import UserError, unknown_name
+from benchmarks.core.errors import UserError, message_of, unknown_name
 
-MARK = b"\n@register"
-_WRITTEN = re.compile(r'^@(register\w*)\(\s*"([^"\n]+)"', re.MULTILINE)
-_ALSO = {"register": ("register_program", "register_system"), "register_training": ("register_system",)}
+MARK = re.compile(rb"\n@_?register")
+_WRITTEN = re.compile(r'^@_?(register\w*)\(\s*"([^"\n]+)"', re.MULTILINE)
+_ALSO = {
+    "register": ("register_program", "register_system", "register_answer", "register_joint"),
+    "register_training": ("register_system",),
+}
 """Decorators that do what another does, among other things."""
 
 
@@ -66,7 +69,12 @@ class Registry(Generic[E]):
         """
         taken = self._sources.get(entry.id)
         if taken is not None and taken != source:
-            raise UserError(f"two {self.noun}s are called {entry.id!r}", where=f"{taken} and {source}", try_this="rename one of them")
+            raise UserError(
+                f"two {self.noun}s are called {entry.id!r}",
+                code="duplicate-name",
+                where=f"{taken} and {source}",
+                try_this="rename one of them",
+            )
         self._entries[entry.id] = entry
         self._sources[entry.id] = source
 
@@ -116,8 +124,8 @@ class Registry(Generic[E]):
             # A broken third-party package must not stop the whole command; doctor names it.
             try:
                 point.load()
-            except Exception as error:
-                self.broken[point.name] = f"{type(error).__name__}: {error}"
+            except (Exception, SystemExit) as error:
+                self.broken[point.name] = f"{type(error).__name__}: {message_of(error)}"
 
 
 def written_ids(package: str, decorator: str) -> dict[str, str]:
@@ -163,6 +171,6 @@ def _registering_modules(package: str) -> Iterator[tuple[str, Path]]:
     root = importlib.import_module(package)
     for folder in root.__path__:
         for path in sorted(Path(folder).rglob("*.py")):
-            if MARK in path.read_bytes():
+            if MARK.search(path.read_bytes()):
                 parts = (package, *path.relative_to(folder).with_suffix("").parts)
                 yield ".".join(parts[:-1] if parts[-1] == "__init__" else parts), path

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +23,11 @@ from pydantic import Field
 from benchmarks.core.errors import UserError
 from benchmarks.core.fingerprint import content_id
 from benchmarks.corpus import Corpus, read_card
-from benchmarks.corpus_build import kept_corpus, open_corpus
+from benchmarks.corpus_build import kept_corpus, open_documents
 from benchmarks.datasets import QuestionIds, said
 from benchmarks.dumps import BEIR
 from benchmarks.io import hub
-from benchmarks.io.files import is_sharded, matching
+from benchmarks.io.files import is_sharded, is_zip, matching
 from benchmarks.io.judged import read_table
 from benchmarks.registry import Benchmark, DataReference, DatasetCard, DatasetConfig, SkippedRecord, register
 from benchmarks.schema import Question
@@ -46,7 +46,7 @@ CARD = DatasetCard(
     citation="@inproceedings{thakur2021beir, title={{BEIR}: A Heterogeneous Benchmark for Zero-shot Evaluation of Information "
     "Retrieval Models}, author={Thakur, Nandan and Reimers, Nils and R{\\\"u}ckl{\\'e}, Andreas and Srivastava, Abhishek and "
     "Gurevych, Iryna}, booktitle={NeurIPS Datasets and Benchmarks}, year={2021}}",
-    languages=(),
+    languages=("en",),
     splits={"train": None, "dev": None, "test": None},
     metrics=("ndcg@10", "recall@100", "map@100", "mrr@10", "judged@10"),
     cluster="question",
@@ -124,30 +124,40 @@ class _Place:
         split = self.reference.split or "test"
         names = _names(role, split, self.config.part)
         if self.config.hub is not None:
-            owner = self.config.hub.partition("/")[0].lower()
-            repository = f"{self.config.hub}-qrels" if role == "qrels" and owner == "beir" else self.config.hub
-            return hub.fetch(repository, names, self.config.revision).paths
+            if role == "qrels" and self.config.hub.lower().startswith("beir/"):
+                # A repository of its own, in which a revision of the other says nothing.
+                return hub.fetch(f"{self.config.hub}-qrels", names).paths
+            return hub.fetch(self.config.hub, names, self.config.revision).paths
         position = own_path(self.reference, self.config)
-        if not (position.is_dir() or position.is_file()):
-            raise UserError("a folder or a zip archive is needed", where=str(position), try_this="path: the folder that holds corpus.jsonl")
-        found = _in_place(position, names)
-        if not found:
+        if not (position.is_dir() or is_zip(position)):
+            raise UserError(
+                "a folder or a zip archive is needed",
+                code="folder-zip-archive-needed",
+                where=str(position),
+                try_this="path: the folder that holds corpus.jsonl",
+            )
+        files = _in_place(position, names)
+        if not files:
             what = {"corpus": "documents", "queries": "questions", "qrels": f"judgments of the split {split}"}[role]
             raise UserError(
                 f"the {what} of {self.reference} are not there",
+                code="missing-file",
                 where=f"{position} (looked for {', '.join(names[:3])} …)",
                 try_this="lay the files out as BEIR does: corpus.jsonl, queries.jsonl and qrels/SPLIT.tsv",
             )
-        if len(found) > 1 and not is_sharded([str(path) for path in found]):
+        if len(files) > 1 and not is_sharded([str(path) for path in files]):
             raise UserError(
-                f"several files could be the {role}", where=", ".join(map(str, found)), try_this="name the folder of one dataset"
+                f"several files could be the {role}",
+                code="several-files-could",
+                where=", ".join(map(str, files)),
+                try_this="name the folder of one dataset",
             )
-        return found
+        return files
 
 
 def _in_place(position: Path, names: Iterable[str]) -> tuple[Path, ...]:
     # A pattern without a folder fits anywhere in an archive, so that an archive's one folder need not be named.
-    return next((found for name in names if (found := matching(position, name))), ())
+    return next((files for name in names if (files := matching(position, name))), ())
 
 
 def qrels_of(position: Path) -> Path:
@@ -176,27 +186,31 @@ def load(reference: DataReference, config: BeirConfig) -> Benchmark:
     """Read the questions that a split judges; positives are the documents of a grade above 0.
 
     Raises:
-        UserError: A file is not there, or cannot be read; nothing of what is judged can be asked.
+        UserError: A file is not there or cannot be read, or no question is judged.
     """
     only_asked(reference)
     if config.hub is not None and config.path is not None:
-        raise UserError("path and hub exclude each other", where="hub", try_this="leave out one of them")
+        raise UserError("path and hub exclude each other", code="path-hub-exclude-each", where="hub", try_this="leave out one of them")
     place, skipped = _Place(reference, config), list[SkippedRecord]()
     paths = place.files("queries")
-    ids, asked = QuestionIds(paths), list[_Asked]()
+    ids, stated = QuestionIds(paths), list[_Asked]()
     for item in read_records(paths, _question, skip_bad=config.skip_bad, skipped=skipped):
         ids.add(item.id, item.record)
-        asked.append(item)
+        stated.append(item)
     counts: Counter[str] = Counter()
-    judged = _judgments(place, asked, counts)
+    judged = _judgments(place, stated, counts)
     corpus = _corpus(place, skipped)
     questions = []
-    for item in asked:
+    for item in stated:
         if item.id in judged:
-            questions.append(_resolved(item, judged[item.id], corpus, config.ignore_identical_ids, counts))
+            question = resolved(Question(item.id, item.text, ()), judged[item.id], corpus, counts)
+            questions.append(_excluding(question, item.excluded, corpus, config.ignore_identical_ids, counts))
     if not questions:
         raise UserError(
-            f"no question of {reference} is judged", where=str(paths[0]), try_this="check that queries and qrels share their ids"
+            f"no question of {reference} is judged",
+            code="no-question-judged",
+            where=str(paths[0]),
+            try_this="check that queries and qrels share their ids",
         )
     return Benchmark(reference, VERSION, CARD, questions, corpus, tuple(skipped), {**said(counts, NOTES), "variant": place.name})
 
@@ -215,13 +229,14 @@ def _identifier(record: Record, name: str) -> str:
     return str(value) if type(value) is int else record.worded(name)
 
 
-def _judgments(place: _Place, asked: Sequence[_Asked], counts: Counter[str]) -> Mapping[str, Mapping[str, float]]:
-    if any(item.grades is not None for item in asked):
-        return {item.id: item.grades for item in asked if item.grades is not None}
-    judged: dict[str, Mapping[str, float]] = {}
+def _judgments(place: _Place, stated: Sequence[_Asked], counts: Counter[str]) -> Mapping[str, Mapping[str, float]]:
+    if any(item.grades is not None for item in stated):
+        return {item.id: item.grades for item in stated if item.grades is not None}
+    judged: dict[str, dict[str, float]] = {}
     for path in place.files("qrels"):
-        judged |= read_table(path, "qrels").values
-    known = {item.id for item in asked}
+        for question, grades in read_table(path, "qrels").values.items():
+            judged.setdefault(question, {}).update(grades)
+    known = {item.id for item in stated}
     counts["questions_without_judgments"] = len(known - judged.keys())
     counts["judged_questions_without_text"] = len(judged.keys() - known)
     return judged
@@ -230,13 +245,7 @@ def _judgments(place: _Place, asked: Sequence[_Asked], counts: Counter[str]) -> 
 def _corpus(place: _Place, skipped: list[SkippedRecord]) -> Corpus:
     config = place.config
     if config.corpus is not None:
-        corpus = open_corpus(Path(config.corpus).expanduser())
-        if corpus.folder is None or read_card(corpus.folder)["layout"] != BEIR:
-            what = "this corpus was not built with --layout beir, so documents of equal text are one document in it"
-            raise UserError(
-                what, where=f"corpus: {config.corpus}", try_this="ragmeter data build-corpus corpus.jsonl -o FOLDER --layout beir"
-            )
-        return corpus
+        return open_documents(Path(config.corpus).expanduser())
     corpus = kept_corpus(place.files("corpus"), BEIR, skip_bad=config.skip_bad)
     for listed in read_card(corpus.folder)["bad_listed"] if corpus.folder else ():
         where, _, reason = listed.partition(": ")
@@ -244,7 +253,15 @@ def _corpus(place: _Place, skipped: list[SkippedRecord]) -> Corpus:
     return corpus
 
 
-def _resolved(item: _Asked, judged: Mapping[str, float], corpus: Corpus, ignored: bool, counts: Counter[str]) -> Question:
+def resolved(question: Question, judged: Mapping[str, float], corpus: Corpus, counts: Counter[str]) -> Question:
+    """A question with its judgments, by the ids that its documents have here.
+
+    Args:
+        question: Without judgments.
+        judged: Grades by the documents' own ids.
+        corpus: Where documents are looked up; one that is not there keeps a place in the gold, and no method can find it.
+        counts: Receives what was met (keys of `NOTES`).
+    """
     grades: dict[str, float] = {}
     for native, grade in judged.items():
         held = corpus.by_native_id(native)
@@ -252,9 +269,13 @@ def _resolved(item: _Asked, judged: Mapping[str, float], corpus: Corpus, ignored
         grades[held or content_id("p", "not in the corpus", native)] = grade
     evidence = tuple(name for name, grade in grades.items() if grade > 0)
     counts["questions_without_positives"] += not evidence
-    excluded = [held for native in item.excluded if (held := corpus.by_native_id(native))]
+    return replace(question, evidence=evidence, grades=grades)
+
+
+def _excluding(question: Question, named: Sequence[str], corpus: Corpus, ignored: bool, counts: Counter[str]) -> Question:
+    excluded = [held for native in named if (held := corpus.by_native_id(native))]
     counts["excluded_documents"] += len(excluded)
-    if own := corpus.by_native_id(item.id):
+    if own := corpus.by_native_id(question.id):
         counts["identical_ids_ignored" if ignored else "questions_with_own_document"] += 1
         excluded += [own] if ignored else []
-    return Question(item.id, item.text, (), evidence=evidence, grades=grades, excluded=tuple(excluded))
+    return replace(question, excluded=tuple(excluded))

@@ -43,7 +43,7 @@ def _find(batch: Batch, level: str) -> Positions:
     grades = [{name: question.grades.get(name, 1.0) for name in question.evidence} for question in batch.questions]
     rankings = batch.rankings
     if level == DOCUMENTS:
-        document = _documents(batch)
+        document = documents_of(batch)
         rankings = [list(dict.fromkeys(map(document, ranking))) for ranking in rankings]
         grades = [_highest((document(name), grade) for name, grade in row.items()) for row in grades]
     graded = any(question.grades for question in batch.questions)
@@ -57,10 +57,14 @@ def _highest(graded: Iterable[tuple[str, float]]) -> dict[str, float]:
     return result
 
 
-def _documents(batch: Batch) -> Callable[[str], str]:
+def documents_of(batch: Batch) -> Callable[[str], str]:
     """From a passage to the document that it was cut from; a passage that is not in the corpus stands for itself."""
     if batch.passage is None:
-        raise UserError("level=documents needs the passages", try_this="score with the benchmark's corpus, or leave this metric out")
+        raise UserError(
+            "documents are ranked, which needs the passages",
+            code="documents-ranked-needs-passages",
+            try_this="score with the benchmark's corpus, or leave this metric out",
+        )
     lookup, known = batch.passage, batch.memo.setdefault("documents", {})
 
     def document(identifier: str) -> str:
@@ -133,7 +137,12 @@ def _require_scale(at: Positions, largest: float, what: str, hint: str) -> None:
         UserError: One does.
     """
     if (highest := float(at.ideal.max(initial=0.0))) > largest:
-        raise UserError(f"a grade of {highest:g} is above {largest:g}, the largest for {what}", where="grades", try_this=hint)
+        raise UserError(
+            f"a grade of {highest:g} is above {largest:g}, the largest for {what}",
+            code="grade-above-largest",
+            where="grades",
+            try_this=hint,
+        )
 
 
 def _of_scale(value: Any) -> str | None:
@@ -239,6 +248,7 @@ def _answer_ranks(batch: Batch, k: int, searched: str) -> Scores:
     if batch.passage is None:
         raise UserError(
             "has_answer and has_answer_mrr need the texts of the passages",
+            code="answer-answer-mrr-need",
             try_this="score with the benchmark's corpus at hand, or leave these metrics out",
         )
     known: dict[str, str] = batch.memo.setdefault(("padded_texts", searched), {})
@@ -269,6 +279,7 @@ def _passage(batch: Batch, identifier: str) -> Passage:
     except KeyError:
         raise UserError(
             f"the corpus has no passage {identifier!r}",
+            code="corpus-no-passage",
             where="evidence of a prediction",
             try_this="check that the predictions were made on this corpus",
         ) from None

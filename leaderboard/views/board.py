@@ -10,21 +10,21 @@ from typing import Any
 
 from leaderboard.elements import formats
 from leaderboard.elements.formats import higher_is_better, scale_of
-from leaderboard.elements.nodes import CONTROLS, Node, Order, badge, divider, el, grid, metric_head, sorter, spent_cell
+from leaderboard.elements.nodes import CONTROLS, Node, Order, badge, divider, el, grid, metric_head, sorter, spent_cell, standing_sign
 from leaderboard.elements.pictures import APART, CONTROL, KINDS, METHOD, PARTIAL, Drawing, forest, point_of, short
 from results.boards.board import Board, Cell, Row
 from results.boards.published import Comparison, on_board
 from results.boards.systems import CONTAMINATED, IMPLAUSIBLE, implausible
 from results.boards.tables import bracketed
-from results.statistics.closed_form import Band
 from results.statistics.core import Difference
+from results.statistics.places import SIGNS, Band
 from results.store.queries import AS_STATED, OURS
 
 ALPHA = 0.05
 FINISHED = "finished"
 PLACES = (
-    "Below a rank: the ranks that tests of all pairs leave open (Holm-corrected, 5 %). ● not separable from the "
-    "best: no test finds a difference, which is not the same as equal."
+    f"Below a rank: the ranks that tests of all pairs leave open (Holm-corrected, 5 %). {SIGNS}. No significant difference "
+    "is not the same as equal."
 )
 ORIGINS = {"submitted": "Predictions that were sent in; scored here, not run here", "verified": "Sent in, and confirmed by a run made here"}
 Place = tuple[int, Band | None]
@@ -180,11 +180,13 @@ def _line(
     opens: bool,
 ) -> Node:
     position = positions.get(row.run.run)
-    best = position is not None and position[1] is not None and position[1].best
+    band = position[1] if position is not None else None
     cells = [_position(position), _name(row, board, opens=opens)]
     for metric in board.metrics:
         cells.append(
-            _value_cell(row.cells.get(metric), metric, focus, board, definitions, control=row.control, best=best and metric == focus)
+            _value_cell(
+                row.cells.get(metric), metric, focus, board, definitions, control=row.control, band=band if metric == focus else None
+            )
         )
         if metric == focus and board.reference is not None:
             cells.append(_difference_cell(row, board, metric, definitions))
@@ -217,7 +219,7 @@ def _position(position: Place | None) -> Node:
     rank, band = position
     if band is None or band.low == band.high == rank:
         return el("td", str(rank), cls="narrow")
-    tip = f"Between {band.low} and {band.high}: as far as tests of all pairs go" + ("; not separable from the best" if band.best else "")
+    tip = f"Between {band.low} and {band.high}: as far as tests of all pairs go" + f"; {band.standing}"
     return el("td", str(rank), el("span", f"{band.low}–{band.high}", cls="interval"), cls="narrow", tip=tip)
 
 
@@ -260,7 +262,7 @@ def _value_cell(
     definitions: Mapping[str, Mapping[str, Any]],
     *,
     control: bool,
-    best: bool = False,
+    band: Band | None = None,
 ) -> Node:
     cls = "number focus" if metric == focus else "number"
     if cell is not None and cell.apart and not control:
@@ -282,13 +284,7 @@ def _value_cell(
         whisker = el("span", cls="whisker", numbers={"low": result.low, "high": result.high, "value": result.value})
     return el(
         "td",
-        el(
-            "span",
-            mark,
-            el("span", shown.value(result.value), cls="value"),
-            el("span", "●", cls="best", role="img", label="not separable from the best") if best else None,
-            cls="top",
-        ),
+        el("span", mark, el("span", shown.value(result.value), cls="value"), standing_sign(band), cls="top"),
         el("span", shown.interval(result.low, result.high), cls="interval"),
         whisker,
         gap,
@@ -381,9 +377,6 @@ def intervals(board: Board, rows: Sequence[Row], metric: str, definitions: Mappi
     title = f"{formats.metric_name(metric)[0]}, {scale.unit}" + ("" if baseline is None else f"  ┆ {short(board.reference or '')}")
     label = f"{formats.metric_label(metric)} of each run with its 95 % interval; the numbers are in the table"
     return forest(drawn, title, label, reference=baseline, looks=KINDS)
-
-
-# -- The papers' figures beside ours: for each of our cells and each paper the figure whose setting is the closest --
 
 
 _TIPS = {

@@ -20,9 +20,6 @@ from results.store.provenance import Result, thinned
 from results.store.queries import RunRow
 from results.store.store import shortened
 
-# -- A method over its checkpoints, oldest first: what each was worth on each board, and what the gate said of it --
-
-
 Definitions = Mapping[str, Mapping[str, Any]]
 OUTCOMES = {"pass": "verified", "regressed": "failed"}
 """How a decision looks."""

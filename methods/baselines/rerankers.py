@@ -52,6 +52,7 @@ class BiEncoderReranker(ModelReranker):
 
     def __init__(self, config: BiEncoderConfig, services: Services) -> None:
         super().__init__(config, Encoder(config, services.device))
+        self.encoder: Encoder = self.model
 
     def scores(self, query: Query, ids: Sequence[str], corpus: Corpus) -> NDArray[np.floating]:
         """Cosines, or inner products where the encoder does not normalize."""
@@ -59,9 +60,9 @@ class BiEncoderReranker(ModelReranker):
         # depend neither on other queries nor on the order of the candidates, to the last bit.
         passages = sorted(set(corpus.get(ids)), key=_content)
         rows = {_content(passage): row for row, passage in enumerate(passages)}
-        vectors = self.model.passages([passage.text for passage in passages], [passage.title for passage in passages])
+        vectors = self.encoder.passages([passage.text for passage in passages], [passage.title for passage in passages])
         wanted = np.array([rows[_content(passage)] for passage in corpus.get(ids)], dtype=np.int64)
-        return exact_scores(vectors, self.model.queries([query.text])[0], wanted)
+        return exact_scores(vectors, self.encoder.queries([query.text])[0], wanted)
 
 
 def _content(passage: Passage) -> tuple[str, str]:

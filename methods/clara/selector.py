@@ -119,6 +119,7 @@ def _require_enough(s: Tensor, k: int) -> None:
     if k > fewest:
         raise UserError(
             f"{k} documents are to be chosen where a question has {fewest} candidates",
+            code="documents-chosen-question-candidates",
             where="k",
             try_this=f"k of at most {fewest}, or more candidates",
         )

@@ -12,18 +12,18 @@ import threading
 import time
 from asyncio import CancelledError
 from collections.abc import Generator, Iterable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from benchmarks.core.errors import Broke, Incomplete, UserError, counted
+from benchmarks.core.errors import Broke, Incomplete, UserError, counted, message_of
 from benchmarks.corpus import Corpus
 from benchmarks.registry import Benchmark
 from benchmarks.schema import Passage, Query, Question
 from judges.metric import Metric, QuestionGraphs
 from judges.metric import parse as parse_metric
 from judges.score import score
-from methods.api import FAILED, Control, Indexed, Prediction, Services, message_of
+from methods.api import FAILED, Control, Indexed, Prediction, Services
 from methods.flow import interrupt
 from methods.models.limits import execution
 from ragmeter.experiment import in_setting
@@ -52,6 +52,15 @@ class Interrupted(Exception):
         super().__init__(f"interrupted; everything finished is kept: {how}")
 
 
+@contextmanager
+def stoppable(how: str = "`ragmeter run --resume` continues") -> Iterator[None]:
+    """Let Ctrl-C end a block whose finished part is kept; `how` says what goes on with it."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise Interrupted(how) from None
+
+
 class Progress(Protocol):
     """What the run loop reports to whoever shows it."""
 
@@ -76,7 +85,7 @@ class Outcome:
 
     task: Task
     status: str
-    error: Exception | None
+    error: BaseException | None
     answered: int
     seconds: float
     overhead_s: float
@@ -184,7 +193,7 @@ class Stopped(Incomplete):
     """
 
     def __init__(self, error: Incomplete, endpoints: frozenset[str]) -> None:
-        super().__init__(error.what, where=error.where, try_this=error.try_this)
+        super().__init__(error.what, code=error.code, where=error.where, try_this=error.try_this)
         self.endpoints = endpoints
 
 
@@ -222,13 +231,18 @@ def _incomplete(task: Task, store: Store, what: str) -> Incomplete:
     """What is said of a task, by the failures that are stored of it."""
     failed = failures(store, [task.run.run]).get(task.run.run, Failures())
     counts = f"{failed.in_words()} of {counted(failed.rows, 'question')} asked"
-    options = () if what == RAISED else ("--retry-failed",)
+    # Without an option, a rerun asks again what our code failed, and only that.
+    options = () if what == RAISED or failed.code == failed.failed else ("--retry-failed",)
     return failed.error(f"{what}: {counts}" if what else counts, going_on(task.experiment, store, *options))
 
 
 def _not_started(task: Task, store: Store, dead: frozenset[str], progress: Progress) -> Outcome:
     command = going_on(task.experiment, store, "--retry-failed")
-    error = Incomplete(f"not started: {', '.join(sorted(dead))} stopped answering in an earlier task", try_this=f"`{command}`")
+    error = Incomplete(
+        f"not started: {', '.join(sorted(dead))} stopped answering in an earlier task",
+        code="not-started-stopped-answering",
+        try_this=f"`{command}`",
+    )
     progress.end(task, INCOMPLETE, error.what)
     return Outcome(task, INCOMPLETE, error, 0, 0.0, 0.0)
 
@@ -274,7 +288,9 @@ def _execute(
         _close(store, run.run, INCOMPLETE, message)
         progress.end(task, INCOMPLETE, message)
         return Outcome(task, INCOMPLETE, error, answered, time.perf_counter() - started, overhead)
-    except Exception as error:
+    except GeneratorExit:
+        raise
+    except BaseException as error:  # a plug-in may call sys.exit
         # One method's fault must not cost the others their results; the caller shows it and exits non-zero.
         message = message_of(error) or type(error).__name__
         if not isinstance(error, DiskFull):
@@ -361,7 +377,7 @@ def _answer(
             question = by_query.pop(prediction.question_id, None)
             if question is None:
                 raise _broken(task, f"answered {prediction.question_id!r}, which was not asked or answered already")
-            recorder.add((question, _native(prediction, question)))
+            recorder.add((question, replace(prediction, question_id=question.id)))
             watch.see(prediction)
             progress.advance(task, 1)
             if streak.stops(failed := prediction.notes.get(FAILED)):
@@ -382,13 +398,12 @@ def _passages(corpus: Corpus, predictions: Iterable[Prediction]) -> list[Passage
     return corpus.get([identifier for identifier in dict.fromkeys(named) if identifier in corpus])
 
 
-def _native(prediction: Prediction, question: Question) -> Prediction:
-    """The prediction under the dataset's own question id."""
-    return replace(prediction, question_id=question.id)
-
-
 def _broken(task: Task, what: str) -> Broke:
-    return Broke(f"method {task.method.name!r} broke the contract: it {what}", try_this=f"ragmeter method check {task.run.method_id}")
+    return Broke(
+        f"method {task.method.name!r} broke the contract: it {what}",
+        code="method-broke-contract",
+        try_this=f"ragmeter method check {task.run.method_id}",
+    )
 
 
 def _metrics(task: Task, store: Store) -> list[Metric]:

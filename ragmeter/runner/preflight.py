@@ -95,6 +95,7 @@ def require_disk(store: Store, needed: float = 0.0) -> None:
     if free < wanted:
         raise MissingSpace(
             f"{wanted / 1e9:,.1f} GB may be needed on the store's disk, and {free / 1e9:,.1f} GB are free",
+            code="gb-needed-store-disk",
             where=str(store.folder),
             try_this="free some space, or choose another disk with --store FOLDER",
         )
@@ -149,7 +150,7 @@ def all_missing(
         absent: Data files that are not here, by who needs them.
         disk: Bytes that may be needed.
     """
-    found: list[tuple[str, str, UserError]] = [("data", who, error) for who, errors in absent.items() for error in errors]
+    absences: list[tuple[str, str, UserError]] = [("data", who, error) for who, errors in absent.items() for error in errors]
     homes = homes_of(trainings, store)
     needs = list(needs_of(experiment, to_train(trainings, store)))
     required: list[tuple[str, Callable[[], object]]] = [(who, chat.key) for who, need in needs for chat in need.endpoints]
@@ -160,13 +161,13 @@ def all_missing(
         except MissingWeights:
             pass  # listed below, for each model
         except UserError as refusal:
-            found.append((_kind(refusal), who, refusal))
+            absences.append((_kind(refusal), who, refusal))
     local = [(who, item) for who, need in needs for item in need.checkpoints if training_of(item.model, homes) is None]
     for who, item in local:
         if (absence := missing_weights(item)) is not None:
-            found.append(("model", who, absence))
+            absences.append(("model", who, absence))
     merged: dict[tuple[str, str, str | None], Missing] = {}
-    for kind, who, error in found:
+    for kind, who, error in absences:
         key = (kind, error.what, error.try_this)
         before = merged[key].needed_by if key in merged else ()
         merged[key] = Missing(kind, error.what, error.where, error.try_this, tuple(dict.fromkeys((*before, who))))

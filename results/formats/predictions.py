@@ -6,24 +6,22 @@ alone gets no ranking metric. A file's own golds, flags and scores are not read,
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from benchmarks.registry import Benchmark
-from benchmarks.schema import Question, passage_id
+from benchmarks.schema import passage_id
 from judges.metric import Metric
 from results.formats import evaluators, official
-from results.formats.reading import Document, field_of, row_of, rows_of, whole
+from results.formats.reading import Make, Questions, each_record, field_of, row_of
 from results.formats.trec import run_rows
-from results.offered import Limits
-from results.submission import Findings, shown
-from results.submission.rows import Bad, Row, RowReader, jsonl_rows, wrong
+from results.submission import shown
+from results.submission.rows import Bad, RowReader, jsonl_rows, wrong
 
-SAYABLE = frozenset(("answer", "ranking", "texts", "graph", "support", "triples", "answerable", "group"))
+SAYABLE = frozenset(("answer", "ranking", "texts", "graph", "pages", "support", "triples", "answerable", "group"))
 """What metrics need of a prediction; a format says some of it."""
-_RANKING = frozenset(("ranking", "texts", "graph"))
+RANKING = frozenset(("ranking", "texts", "graph", "pages"))
 
 
 @dataclass(frozen=True)
@@ -49,26 +47,8 @@ class Format:
         return [metric for metric in metrics if SAYABLE.intersection(metric.entry.needs) <= self.says]
 
 
-class _Texts:
-    """The questions by their texts; of those with equal text, each in its turn."""
-
-    def __init__(self, questions: Sequence[Question]) -> None:
-        self._ids: dict[str, list[str]] = {}
-        for question in questions:
-            self._ids.setdefault(question.text, []).append(question.id)
-        self._met: Counter[str] = Counter()
-
-    def next(self, record: Any) -> str:
-        text = field_of(record, "question", str, "a text")
-        ids = self._ids.get(text)
-        if ids is None:
-            raise Bad("extra", "a row is for no question of the benchmark", shown(text), "questions are matched by their whole text")
-        self._met[text] += 1
-        return ids[min(self._met[text], len(ids)) - 1]
-
-
 def dpr(benchmark: Benchmark) -> RowReader:
-    """DPR's retriever results: [{question, answers, ctxs: [{id, title, text, score, has_answer}]}], a ranking a question.
+    """DPR's retriever results: {question, answers, ctxs: [{id, title, text, score, has_answer}]}, an array or lines.
 
     A context is the passage with its title and text, or else the one that has its id in the corpus or in the dump.
     """
@@ -87,11 +67,11 @@ def dpr(benchmark: Benchmark) -> RowReader:
             )
         return held
 
-    def rows(document: Document, findings: Findings, limits: Limits) -> Iterator[Row]:
-        texts = _Texts(benchmark.questions)
+    def start() -> Make:
+        questions = Questions(benchmark.questions)
 
         def make(record: Any) -> dict[str, Any]:
-            identifier = texts.next(record)
+            identifier = questions.of(record)
             evidence: dict[str, Any] = {}
             for item in field_of(record, "ctxs", list, "a list of contexts"):
                 if not isinstance(item, dict):
@@ -99,9 +79,9 @@ def dpr(benchmark: Benchmark) -> RowReader:
                 evidence.setdefault(context(item), _score(item.get("score", 0.0)))
             return row_of(identifier, "", evidence=[{"id": name, "score": score} for name, score in evidence.items()])
 
-        yield from rows_of(document.elements(), make, findings, limits)
+        return make
 
-    return whole(rows)
+    return each_record(start)
 
 
 def _score(value: Any) -> Any:
@@ -115,20 +95,20 @@ def _score(value: Any) -> Any:
 def dpr_reader(benchmark: Benchmark) -> RowReader:
     """DPR's reader results: [{question, gold_answers, predictions: [{top_k, prediction: {text}}]}]; the largest top_k counts."""
 
-    def rows(document: Document, findings: Findings, limits: Limits) -> Iterator[Row]:
-        texts = _Texts(benchmark.questions)
+    def start() -> Make:
+        questions = Questions(benchmark.questions)
 
         def make(record: Any) -> dict[str, Any]:
-            identifier = texts.next(record)
+            identifier = questions.of(record)
             predictions = field_of(record, "predictions", list, "a list of predictions")
             if not predictions:
                 return row_of(identifier, "")
             best = max(predictions, key=lambda item: field_of(item, "top_k", int, "a whole number"))
             return row_of(identifier, field_of(field_of(best, "prediction", dict, "an object"), "text", str, "a text"))
 
-        yield from rows_of(document.elements(), make, findings, limits)
+        return make
 
-    return whole(rows)
+    return each_record(start)
 
 
 _ANSWER = frozenset(("answer",))
@@ -139,15 +119,15 @@ FORMATS: Mapping[str, Format] = {
     "2wiki": Format('as hotpotqa, and "evidence": {id: [[head, relation, tail]]}', _MULTIHOP, evaluators.two_wiki, True, official.two_wiki),
     "musique": Format(
         "{id, predicted_answer, predicted_support_idxs, predicted_answerable} a line",
-        SAYABLE - _RANKING,
+        SAYABLE - RANKING,
         evaluators.musique,
         official=official.musique,
     ),
     "longbench": Format("{pred, answers, all_classes, length} a line", _ANSWER, evaluators.longbench, True, official.longbench),
     "rog": Format("{id, prediction, …} a line, of RoG and GNN-RAG", _ANSWER, evaluators.rog, True, official.rog),
     "squad": Format("{id: text}", _ANSWER, evaluators.squad, True, official.squad),
-    "dpr": Format("DPR's retriever results, [{question, answers, ctxs}]: rankings without answers", _RANKING, dpr),
+    "dpr": Format("DPR's retriever results, [{question, answers, ctxs}]: rankings without answers", RANKING, dpr),
     "dpr-reader": Format("DPR's reader results, [{question, predictions}]", _ANSWER, dpr_reader),
-    "trec": Format("qid Q0 docid rank score tag: rankings without answers", _RANKING, run_rows),
+    "trec": Format("qid Q0 docid rank score tag: rankings without answers", RANKING, run_rows),
 }
 """By name, the formats that predictions may come in."""

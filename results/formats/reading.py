@@ -5,19 +5,30 @@ What is no record becomes a finding. A format (`results.formats.evaluators`, `re
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from itertools import accumulate
 from typing import Any, BinaryIO
 
+from benchmarks.schema import Question
 from results.offered import Limits
 from results.submission import Findings, shown
 from results.submission.rows import DECODER, Bad, Row, RowReader, check_value, lines, prediction_of, read_json, too_deep, wrong
 
 Record = tuple[int, Any]
 """A line and the JSON value that begins there."""
+Make = Callable[[Any], Mapping[str, Any] | None]
+"""From a record to a row of a submission; None for a record that is not about a question."""
+Unwrap = Callable[[Any], list[Any] | None]
+"""From a file's one JSON object to the records in it, None if it is a record itself."""
+_LENIENT = json.JSONDecoder(strict=False)
+"""Tools write NaN, and some write a key twice; only known fields are read."""
 
 
 def rows_of(records: Iterable[Record], make: Callable[[Any], Mapping[str, Any]], findings: Findings, limits: Limits) -> Iterator[Row]:
@@ -92,7 +103,7 @@ class Document:
         if not begun:
             self._ended(at + 1)
 
-    def elements(self) -> Iterator[Record]:
+    def elements(self, decoder: json.JSONDecoder = DECODER) -> Iterator[Record]:
         """Line and value of each element of the array that the file is.
 
         Raises:
@@ -100,7 +111,7 @@ class Document:
         """
         at, more = self._opened(0, "[]")
         while more:
-            value, end = self._value(at, DECODER)
+            value, end = self._value(at, decoder)
             yield self.line(at), value
             at, more = self._next(end, "]")
         self._ended(at + 1)
@@ -191,3 +202,111 @@ def row_of(
 ) -> dict[str, Any]:
     """Return a row of a submission as a JSON object."""
     return {"question_id": identifier, "answer": answer, "notes": dict(notes or {}), "evidence": list(evidence)}
+
+
+_QUESTION_IDS = ("id", "_id", "question_id", "qid", "query_id")
+QUESTION_TEXTS = ("question", "user_input", "query", "input")
+
+
+class Questions:
+    """The questions by id and by text; of those with equal text, each in its turn."""
+
+    def __init__(self, questions: Sequence[Question]) -> None:
+        self._known = {name: question.text.strip() for question in questions for name in (question.id, question.query_id)}
+        self._by_text: dict[str, list[str]] = {}
+        for question in questions:
+            self._by_text.setdefault(question.text.strip(), []).append(question.id)
+        self._met: Counter[str] = Counter()
+
+    def of(self, record: Any) -> str:
+        """The id of the question that a record is about.
+
+        Raises:
+            Bad: It is about none, or does not say.
+        """
+        if not isinstance(record, dict):
+            raise wrong("a row", "an object", record)
+        identifier = next((str(record[name]) for name in _QUESTION_IDS if isinstance(record.get(name), str | int)), None)
+        text = next((record[name].strip() for name in QUESTION_TEXTS if isinstance(record.get(name), str)), None)
+        if identifier is not None and identifier in self._known:
+            known = self._known[identifier]
+            # Sets of one collection share their ids; choices may stand below a question.
+            if text is not None and text != known and not known.startswith(f"{text}\n"):
+                what = "a row has the text of another question than the one with its id"
+                raise Bad(
+                    "other_question", what, f"{shown(text, 60)}, id {shown(identifier)}", "score it against the data that it was made on"
+                )
+            return identifier
+        if text is None and identifier is None:
+            raise Bad(
+                "missing_field",
+                "a row names no question",
+                ", ".join(map(str, record))[:120],
+                f"one of {', '.join((*_QUESTION_IDS, *QUESTION_TEXTS))}",
+            )
+        ids = self._by_text.get(text or "")
+        if not ids:
+            hint = "questions are matched by id, or else by their whole text"
+            raise Bad("extra", "a row is for no question of the benchmark", shown(text or identifier or ""), hint)
+        number = self._met[text or ""] = self._met[text or ""] + 1
+        return ids[min(number, len(ids)) - 1]
+
+
+def each_record(start: Callable[[], Make], unwrap: Unwrap | None = None) -> RowReader:
+    """Return a reader of records in JSON Lines, in an array, in an object (`unwrap`), or in a CSV with a header.
+
+    Args:
+        start: Called once per file, for what makes rows of its records.
+        unwrap: Finds the records in a file that is one object.
+    """
+
+    def rows(source: BinaryIO, findings: Findings, limits: Limits) -> Iterator[Row]:
+        document = Document(source, findings, limits)
+        make = start()
+        try:
+            for line, value in _records(document, unwrap, findings):
+                try:
+                    row = make(value)
+                except Bad as bad:
+                    note(bad, line, findings)
+                    continue
+                if row is None:
+                    findings.add("left_out", "a record repeats a question in another form and is left out", line=line, severity="note")
+                else:
+                    yield from rows_of([(line, row)], lambda made: made, findings, limits)
+        except At as end:
+            note(end.bad, end.line, findings)
+
+    return rows
+
+
+def _records(document: Document, unwrap: Unwrap | None, findings: Findings) -> Iterator[Record]:
+    text = document.text
+    begins = text.lstrip()[:1]
+    if begins == "[":
+        yield from document.elements(_LENIENT)
+    elif begins != "{":
+        yield from _table(text)
+    else:
+        with suppress(ValueError, RecursionError):
+            value = _LENIENT.decode(text)
+            inner = unwrap(value) if unwrap is not None else None
+            yield from ((1, item) for item in ([value] if inner is None else inner))
+            return
+        for number, line in enumerate(text.split("\n"), 1):
+            if line.strip():
+                try:
+                    yield number, _LENIENT.decode(line)
+                except (ValueError, RecursionError) as error:
+                    note(Bad("not_json", "a line is not JSON", shown(str(error), 120)), number, findings)
+
+
+def _table(text: str) -> Iterator[Record]:
+    if not text.strip():
+        return
+    reader = csv.DictReader(io.StringIO(text, newline=""), strict=True)
+    try:
+        for row in reader:
+            yield reader.line_num, {name: value for name, value in row.items() if name}
+    except csv.Error as error:
+        raise At(reader.line_num, Bad("not_csv", "the file is neither JSON nor a CSV with a header", str(error))) from None

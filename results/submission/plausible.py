@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from math import comb
 
 from benchmarks.corpus import Corpus
 from benchmarks.schema import Question
@@ -101,7 +102,9 @@ LoadRuns = Callable[[], Iterable[StoredRun]]
 
 
 _ARTICLES = frozenset(("a", "an", "the"))
-_HIDDEN = re.compile("[\xad\u034f\u061c\u115f\u1160\u180e\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufe00-\ufe0f\ufeff\U000e0000-\U000e01ef]")
+_HIDDEN = re.compile(
+    "[\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u2800\u3164\ufe00-\ufe0f\ufeff\uffa0\U000e0000-\U000e0fff]"
+)
 
 
 def folded(text: str) -> str:
@@ -143,11 +146,9 @@ def check_plausible(
     impossible_usage(rows, findings, retrieval_only)
 
 
-# -- Answers that nothing listed says --
-
 _WRAPPING = 12
 """Words around a gold answer that are a wrapping; a longer answer may hold it by chance."""
-SYNTHETIC_SHARE, KNOWN_SHARE, CLOSED_BOOK_SHARE, UNLISTED_SHARE = 0.05, 0.5, 0.8, 0.95
+SYNTHETIC_SHARE, KNOWN_SHARE, CLOSED_BOOK_SHARE, UNLISTED_SHARE, PRECISE = 0.05, 0.5, 0.8, 0.95, 0.95
 
 
 def right_without_evidence(rows: Sequence[Answered], findings: Findings, synthetic: bool, closed_book: bool) -> None:
@@ -163,16 +164,23 @@ def right_without_evidence(rows: Sequence[Answered], findings: Findings, synthet
     A submission may list no evidence at all, as most official formats do, and its method may have read every passage that
     the setting allows. The best published answers then are right for 91 % (WebQSP, any of several answers), so 95 % are a
     sign; in the closed book the limits above hold.
+
+    Fewer than ten such answers are a sign if memory that knows this share would give as many in fewer than one of 100 runs.
+
+    A copy of few answers shows by their precision. A model that answers from memory is also wrong from memory: if 95 % of the
+    answers that stand in no listed evidence are right, and at least ten are, the share of questions does not matter.
     """
     unsupported = [row for row in rows if row.answer and _must_be_read(row) and not _supported(row)]
     right = [row for row in unsupported if _gives_gold(row)]
-    if not closed_book and not any(row.prediction.evidence or row.evidence for row in rows):
+    listed = any(row.prediction.evidence or row.evidence for row in rows)
+    if not closed_book and not listed:
         share, fewest = UNLISTED_SHARE, FEWEST
     elif synthetic:
         share, fewest = SYNTHETIC_SHARE, 2
     else:
         share, fewest = CLOSED_BOOK_SHARE if closed_book else KNOWN_SHARE, FEWEST
-    if len(right) < max(fewest, share * len(unsupported)):
+    often = len(right) >= share * len(unsupported) and (len(right) >= fewest or _beyond_chance(len(right), len(unsupported), share))
+    if not often and not (listed and len(right) >= FEWEST and len(right) >= PRECISE * _unread(unsupported)):
         return
     for row in right:
         findings.add(
@@ -183,6 +191,21 @@ def right_without_evidence(rows: Sequence[Answered], findings: Findings, synthet
             severity="warning",
             try_this=f"list what the method reads as evidence; a maintainer: {_ASK}",
         )
+
+
+def _beyond_chance(count: int, total: int, share: float) -> bool:
+    """Return whether as many of a total are unlikely (1 %) if each has this chance."""
+    return total > 0 and sum(comb(total, k) * share**k * (1 - share) ** (total - k) for k in range(count, total + 1)) < 0.01
+
+
+def _unread(rows: Sequence[Answered]) -> int:
+    """Return how many answers the evidence and the question do not contain; yes/no answers and abstentions do not count."""
+    count = 0
+    for row in rows:
+        if not _is_guess(row.prediction.answer):
+            read = " | ".join(f" {folded(text)} " for text in (row.question.text, *row.texts()))
+            count += f" {row.answer} " not in read
+    return count
 
 
 def _must_be_read(row: Answered) -> bool:
@@ -196,7 +219,19 @@ def _must_be_read(row: Answered) -> bool:
 def _gives_gold(row: Answered) -> bool:
     """Return whether an answer is a gold answer, perhaps wrapped in a few words."""
     brief = len(row.answer.split()) <= _WRAPPING + max(len(gold.split()) for gold in row.golds)
-    return brief and any(f" {gold} " in f" {row.answer} " for gold in row.golds)
+    if brief and any(f" {gold} " in f" {row.answer} " for gold in row.golds):
+        return True
+    letters = _letters(row.prediction.answer)
+    return any(letters == (gold := _letters(text)) or (_LONG <= len(gold) > len(letters) / 3 and gold in letters) for text in row.golds)
+
+
+_LONG = 8
+"""Letters of a gold answer that other words do not contain by chance."""
+
+
+def _letters(text: str) -> str:
+    """Return the letters and digits of a text without marks: what is left however they are spaced."""
+    return "".join(letter for letter in unicodedata.normalize("NFKD", _HIDDEN.sub("", text)).casefold() if letter.isalnum())
 
 
 def _supported(row: Answered) -> bool:
@@ -211,31 +246,44 @@ def _supported(row: Answered) -> bool:
     return any(f" {gold} " in read for gold in row.golds)
 
 
-# -- Evidence that is the gold evidence --
-
-FIXED_SHARE, SET_SHARE, SYNTHETIC_SET_SHARE = 0.98, 0.8, 0.5
+FIXED_SHARE, SET_SHARE, SYNTHETIC_SET_SHARE, SHORT_SHARE = 0.98, 0.8, 0.5, 0.95
 
 
 def evidence_is_gold(rows: Sequence[Answered], findings: Findings, synthetic: bool) -> None:
-    """Flag evidence that is exactly the set of positives for most questions.
+    """Flag evidence that is exactly the set of positives, or begins with it.
 
     A ranking has one length for all questions, so it is exact only if every question has as many positives: HotpotQA has
-    two, and the best published pair of passages is right for 97 %. Such lists are a sign from 98 % on. Lists whose length
-    follows the number of positives need a method that predicts sets. The best published one is exact for 79 % of MuSiQue's
-    questions, so 80 % is a sign. On synthetic data half is; a filter that is as good as that has to say how.
+    two, and the best published pair of passages is right for 97 %. Such lists are a sign from 98 % on, and so are longer
+    rankings that begin with all positives. Lists whose length follows the number of positives need a method that predicts
+    sets. The best published one is exact for 79 % of MuSiQue's questions, so 80 % is a sign. On synthetic data half is; a
+    filter that is as good as that has to say how.
+
+    Rankings that are longer than any set of positives, among which some lists are not, and 95 % of these exact, at least ten,
+    are a sign as well.
     """
     able = [row for row in rows if row.question.evidence and row.prediction.evidence and not row.given]
     if len(able) < FEWEST:
         return
-    exact = [row for row in able if {item.id for item in row.prediction.evidence} == set(row.question.evidence)]
-    _, usual = Counter(len(row.prediction.evidence) for row in able).most_common(1)[0]
-    share = FIXED_SHARE if usual >= 0.95 * len(able) else SYNTHETIC_SET_SHARE if synthetic else SET_SHARE
-    if len(exact) <= share * len(able):
+    first = [row for row in able if _begins_with_gold(row)]
+    exact = [row for row in first if len(_listed(row)) == len(set(row.question.evidence))]
+    lengths = Counter(len(row.prediction.evidence) for row in able)
+    usual, most = sorted(lengths.elements())[3 * len(able) // 4], max(len(row.question.evidence) for row in able)
+    shorter = [row for row in able if len(row.prediction.evidence) <= most < usual]
+    exact_shorter = [row for row in exact if len(row.prediction.evidence) <= most < usual]
+    share = FIXED_SHARE if max(lengths.values()) >= 0.95 * len(able) else SYNTHETIC_SET_SHARE if synthetic else SET_SHARE
+    if len(exact) > share * len(able):
+        what, signs = f"the evidence is exactly the gold evidence for {len(exact)} of {len(able)} questions", exact
+    elif len(first) > FIXED_SHARE * len(able):
+        what, signs = f"the evidence begins with all of the gold evidence for {len(first)} of {len(able)} questions", first
+    elif len(exact_shorter) >= max(FEWEST, SHORT_SHARE * len(shorter)):
+        what = f"of {len(shorter)} lists of evidence that are shorter than the others, {len(exact_shorter)} are exactly the gold evidence"
+        signs = exact_shorter
+    else:
         return
-    for row in exact:
+    for row in signs:
         findings.add(
             GOLD_EVIDENCE,
-            f"the evidence is exactly the gold evidence for {len(exact)} of {len(able)} questions",
+            what,
             f"{row.place}: {len(row.question.evidence)} items, all of them positives",
             line=row.line,
             severity="warning",
@@ -243,7 +291,14 @@ def evidence_is_gold(rows: Sequence[Answered], findings: Findings, synthetic: bo
         )
 
 
-# -- Answers of another run --
+def _listed(row: Answered) -> list[str]:
+    return list(dict.fromkeys(item.id for item in row.prediction.evidence))
+
+
+def _begins_with_gold(row: Answered) -> bool:
+    gold = set(row.question.evidence)
+    return set(_listed(row)[: len(gold)]) == gold
+
 
 EQUAL_SHARE = 0.95
 _ENOUGH_WRONG = 3
@@ -261,9 +316,9 @@ def equals_stored_run(rows: Sequence[Answered], findings: Findings, runs: Iterab
     for run in runs:
         theirs = {question: folded(text) for question, text in run.answers.items() if question in own and not _is_guess(text)}
         both = {question: text for question, text in theirs.items() if text}
-        equal = [question for question, text in both.items() if own[question].answer == text]
+        equal = [question for question, text in both.items() if _same(own[question], run.answers[question], text)]
         wrong = [question for question, text in both.items() if text not in own[question].golds]
-        same_mistakes = sum(own[question].answer == both[question] for question in wrong)
+        same_mistakes = sum(_same(own[question], run.answers[question], both[question]) for question in wrong)
         if len(both) < FEWEST or len(equal) <= EQUAL_SHARE * len(both):
             continue
         if len(wrong) < _ENOUGH_WRONG or same_mistakes < EQUAL_SHARE * len(wrong):
@@ -277,11 +332,17 @@ def equals_stored_run(rows: Sequence[Answered], findings: Findings, runs: Iterab
         )
 
 
+def _same(row: Answered, other: str, folded_other: str) -> bool:
+    """Return whether an answer is another one, perhaps spaced or wrapped in a few words."""
+    if row.answer == folded_other or _letters(row.prediction.answer) == _letters(other):
+        return True
+    brief = len(row.answer.split()) <= _WRAPPING + len(folded_other.split())
+    return brief and f" {folded_other} " in f" {row.answer} "
+
+
 def _is_guess(answer: str) -> bool:
     return folded(answer) in ("yes", "no", "true", "false") or is_abstention(answer)
 
-
-# -- Usage that the texts contradict --
 
 USAGE_SHARE = 0.05
 _FASTEST, _DEAREST_USD, _LONGEST_S, _LARGEST_BYTES = 1e6, 0.002, 86_400.0, 10**14
@@ -350,19 +411,22 @@ def _impossible(row: Answered, retrieval_only: bool) -> str:
     return ""
 
 
-# -- One answer to everything --
-
 SAME_SHARE = 0.5
 
 
 def same_answer(rows: Sequence[Answered], findings: Findings) -> None:
     """Flag one answer to more than half of the questions.
 
-    Yes, no and abstentions do not count: yes/no datasets and careful systems give these honestly. Nor does an answer that
-    is right for a third of the questions, as in classification.
+    Abstentions do not count, since careful systems give them honestly, nor do yes and no if they are the gold answer of a third
+    of the questions. Nor does an answer that is right for a third of the questions, as in classification.
     """
-    answers = Counter(row.answer for row in rows if row.answer and not _is_guess(row.prediction.answer))
     total = len(rows)
+    closed = 3 * sum(bool({"yes", "no", "true", "false"} & {*row.golds}) for row in rows) >= total
+    answers = Counter(
+        row.answer
+        for row in rows
+        if row.answer and not (_is_guess(row.prediction.answer) if closed else is_abstention(row.prediction.answer))
+    )
     if total < FEWEST or not answers:
         return
     answer, count = answers.most_common(1)[0]

@@ -18,12 +18,13 @@ ESTIMATES = st.lists(st.tuples(VALUES, st.floats(0, 1e6)), min_size=1, max_size=
 
 @given(ESTIMATES)
 def test_every_interval_of_a_column_has_room_and_keeps_its_order(estimates: list[tuple[float, float]]) -> None:
-    result = axis(estimates)
-    ends = {end for value, half in estimates for end in (value - half, value + half)}
+    intervals = [(value - half, value + half) for value, half in estimates]
+    result = axis(intervals)
+    ends = {end for interval in intervals for end in interval}
     assert (result is None) == (len(ends) == 1)
     if result is None:
         return
-    drawn = [result.whisker(value, half) for value, half in estimates]
+    drawn = [result.whisker(value, *interval) for (value, _), interval in zip(estimates, intervals, strict=True)]
     positions = [node.numbers for node in drawn if node is not None]
     assert len(positions) == len(estimates)
     for position in positions:
@@ -35,22 +36,22 @@ def test_every_interval_of_a_column_has_room_and_keeps_its_order(estimates: list
 
 
 def test_places_are_linear() -> None:
-    node = Axis(10.0, 30.0).whisker(15.0, 5.0, best=True)
+    node = Axis(10.0, 30.0).whisker(15.0, 10.0, 20.0, best=True)
     assert node is not None
     assert node.numbers == {"low": 0.0, "value": 0.25, "high": 0.5}
     assert "leading" in node.classes.split()
 
 
-@pytest.mark.parametrize(("value", "half"), [(math.nan, 0.1), (0.5, math.nan)])
-def test_what_has_no_interval_is_not_drawn_and_takes_no_room(value: float, half: float) -> None:
-    assert Axis(0.0, 1.0).whisker(value, half) is None
-    assert axis([(value, half), (0.4, 0.1), (0.6, 0.1)]) == axis([(0.4, 0.1), (0.6, 0.1)])
-    assert axis([(value, half)]) is None
+@pytest.mark.parametrize(("low", "high"), [(math.nan, 0.1), (0.5, math.nan)])
+def test_what_has_no_interval_is_not_drawn_and_takes_no_room(low: float, high: float) -> None:
+    assert Axis(0.0, 1.0).whisker(0.3, low, high) is None
+    assert axis([(low, high), (0.4, 0.5), (0.6, 0.7)]) == axis([(0.4, 0.5), (0.6, 0.7)])
+    assert axis([(low, high)]) is None
 
 
 def test_controls_and_what_may_not_be_compared_take_no_room() -> None:
     def cell(value: float, apart: str = "") -> SimpleNamespace:
-        return SimpleNamespace(value=value, half=0.05, apart=apart)
+        return SimpleNamespace(value=value, half=0.05, low=value - 0.05, high=value + 0.05, apart=apart)
 
     rows = [SimpleNamespace(key=key, control=key == "gold") for key in ("a", "b", "cheat", "gold")]
     columns = [SimpleNamespace(key="c", ranked=True), SimpleNamespace(key="cost", ranked=False)]

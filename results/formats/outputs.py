@@ -1,0 +1,200 @@
+"""Predictions as other tools write them: KILT, EfficientQA, FlashRAG, BEIR, lm-evaluation-harness, ragas and promptfoo.
+
+A record is matched to a question by its id, or else by the whole text of the question. Tools that show their model passages name
+them by texts, not by ids of a corpus: those stay in `notes["contexts"]`, and no metric of ranking is scored. `FORMATS` holds every
+format by name, the official evaluators' too.
+"""
+
+from __future__ import annotations
+
+import json
+from ast import literal_eval
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Any
+
+from benchmarks.registry import Benchmark
+from benchmarks.schema import PAGES
+from methods.api import FAILED
+from results.formats import predictions
+from results.formats.predictions import Format
+from results.formats.reading import QUESTION_TEXTS, Make, Questions, Unwrap, each_record, field_of, row_of
+from results.formats.trec import run_rows
+from results.submission import shown
+from results.submission.rows import Bad, RowReader, wrong
+
+CONTEXTS = "contexts"
+"""Key of a prediction's notes: texts that the system showed its model."""
+_CONTEXT_CHARS = 60_000
+"""Characters of contexts that are kept per question; a row's notes are bounded."""
+
+
+def _noted(contexts: Any) -> dict[str, Any]:
+    """Notes with the texts of contexts: the first ones, as many as the notes of a row hold."""
+    if isinstance(contexts, str):
+        with suppress(ValueError, SyntaxError, RecursionError, MemoryError):
+            contexts = literal_eval(contexts)
+    if not isinstance(contexts, list):
+        return {}
+    kept: list[str] = []
+    room = _CONTEXT_CHARS
+    for context in contexts:
+        text = context if isinstance(context, str) else _passage(context)
+        room -= 0 if text is None else len(json.dumps(text, ensure_ascii=False)) + 2
+        if room < 0:
+            break
+        if text is not None:
+            kept.append(text)
+    return {CONTEXTS: kept} if kept else {}
+
+
+def _passage(context: Any) -> str | None:
+    if not isinstance(context, dict):
+        return None
+    return next((context[name] for name in ("contents", "text", "content", "page_content") if isinstance(context.get(name), str)), None)
+
+
+def efficientqa(benchmark: Benchmark) -> Make:
+    """EfficientQA's predictions: {question, prediction} a line."""
+    questions = Questions(benchmark.questions)
+    return lambda record: row_of(questions.of(record), field_of(record, "prediction", str, "a text"))
+
+
+def kilt(benchmark: Benchmark) -> Make:
+    """KILT's predictions: {id, output: [{answer, provenance: [{wikipedia_id}]}]} a line, pages in the order of their rank."""
+    questions = Questions(benchmark.questions)
+
+    def make(record: Any) -> dict[str, Any]:
+        identifier = questions.of(record)
+        outputs = field_of(record, "output", list, "a list of one output")
+        if len(outputs) != 1:
+            raise Bad("several_outputs", "a row has not exactly one output", f"{len(outputs)}, question {shown(identifier)}")
+        provenance = outputs[0].get("provenance") or [] if isinstance(outputs[0], dict) else []
+        if not isinstance(provenance, list) or not all(isinstance(item, dict) for item in provenance):
+            raise wrong("provenance", "a list of {wikipedia_id}", provenance)
+        pages = [str(item["wikipedia_id"]).strip() for item in provenance if item.get("wikipedia_id") is not None]
+        answer = outputs[0].get("answer", "") if isinstance(outputs[0], dict) else None
+        if not isinstance(answer, str):
+            raise wrong("answer", "a text", answer)
+        return row_of(identifier, answer, {PAGES: pages})
+
+    return make
+
+
+def flashrag(benchmark: Benchmark) -> Make:
+    """FlashRAG's `intermediate_data.json`: [{id, question, output: {pred, retrieval_result: [{id, contents}]}}]."""
+    questions = Questions(benchmark.questions)
+
+    def make(record: Any) -> dict[str, Any]:
+        output = field_of(record, "output", dict, "an object")
+        return row_of(questions.of(record), field_of(output, "pred", str, "a text"), _noted(output.get("retrieval_result")))
+
+    return make
+
+
+def lm_eval(benchmark: Benchmark) -> Make:
+    """Samples of lm-evaluation-harness (`--log_samples`): {doc, filtered_resps, filter} a line; of several filters the first."""
+    questions = Questions(benchmark.questions)
+    first: list[Any] = []
+
+    def make(record: Any) -> dict[str, Any] | None:
+        doc = field_of(record, "doc", dict, "an object")
+        if not first:
+            first.append(record.get("filter"))
+        if record.get("filter") != first[0]:
+            return None
+        answers = field_of(record, "filtered_resps", list, "a list of one text")
+        answer = answers[0] if answers else None
+        answer = answer[0] if isinstance(answer, list) and answer else answer
+        if not isinstance(answer, str):
+            what = "a sample holds no text: the task scores log-likelihoods, and generates nothing"
+            raise Bad("no_text", what, shown(json.dumps(answers)[:80]), "a task with output_type: generate_until")
+        return row_of(questions.of(doc), answer)
+
+    return make
+
+
+def ragas(benchmark: Benchmark) -> Make:
+    """ragas' rows: {user_input, response, retrieved_contexts}, formerly {question, answer, contexts}."""
+    questions = Questions(benchmark.questions)
+
+    def make(record: Any) -> dict[str, Any]:
+        identifier = questions.of(record)
+        name = "response" if "response" in record else "answer"
+        contexts = record.get("retrieved_contexts", record.get("contexts"))
+        return row_of(identifier, field_of(record, name, str, "a text"), _noted(contexts))
+
+    return make
+
+
+def _columns(value: Any) -> list[Any] | None:
+    """The rows of an object of columns, as pandas writes a table: each a list, or an object by row number."""
+    columns = {name: list(cells.values()) if isinstance(cells, dict) else cells for name, cells in value.items()}
+    lists = [cells for cells in columns.values() if isinstance(cells, list)]
+    named = any(isinstance(columns.get(name), list) for name in QUESTION_TEXTS)
+    if not named or len(lists) < len(columns) or len({len(cells) for cells in lists}) != 1:
+        return None
+    return [dict(zip(columns, cells, strict=True)) for cells in zip(*lists, strict=True)]
+
+
+def promptfoo(benchmark: Benchmark) -> Make:
+    """promptfoo's results (`eval --output`): {vars, response: {output, tokenUsage}, provider, cost} each, of one provider and prompt."""
+    questions = Questions(benchmark.questions)
+    first: list[tuple[Any, Any]] = []
+
+    def make(record: Any) -> dict[str, Any]:
+        variables = field_of(record, "vars", dict, "an object")
+        provider = record.get("provider")
+        system = (provider.get("id") if isinstance(provider, dict) else provider, record.get("promptIdx"))
+        if not first:
+            first.append(system)
+        if system != first[0]:
+            what = "the file holds the results of several providers or prompts"
+            raise Bad("several_systems", what, shown(f"{system[0]}, prompt {system[1]}"), "promptfoo eval --filter-providers, one prompt")
+        identifier = questions.of(variables)
+        contexts = next((variables[name] for name in ("contexts", "context") if name in variables), None)
+        notes = _noted([contexts] if isinstance(contexts, str) else contexts)
+        response = record.get("response")
+        output = response.get("output") if isinstance(response, dict) else None
+        if output is None:
+            return row_of(identifier, "", {**notes, FAILED: str(record.get("error") or "no output")[:1000]})
+        answer = output if isinstance(output, str) else json.dumps(output, ensure_ascii=False)
+        return {**row_of(identifier, answer, notes), "usage": _usage(record, response)}
+
+    return make
+
+
+def _usage(record: Mapping[str, Any], response: Mapping[str, Any]) -> dict[str, Any]:
+    stated = response.get("tokenUsage")
+    tokens = stated if isinstance(stated, dict) else {}
+    counts = {"prompt_tokens": tokens.get("prompt"), "completion_tokens": tokens.get("completion")}
+    usage: dict[str, Any] = {name: value for name, value in counts.items() if type(value) is int and value >= 0}
+    cost = record.get("cost")
+    known = isinstance(cost, int | float) and not isinstance(cost, bool) and 0 <= cost < 1e9
+    return usage | ({"cost_usd": cost} if known else {})
+
+
+def _results(value: Any) -> list[Any] | None:
+    """The records of promptfoo's JSON: `results.results`, in some versions `results.outputs` or `results` itself."""
+    inner = value.get("results")
+    if isinstance(inner, dict):
+        inner = next((inner[name] for name in ("results", "outputs") if isinstance(inner.get(name), list)), None)
+    return inner if isinstance(inner, list) else None
+
+
+def _reader(start: Callable[[Benchmark], Make], unwrap: Unwrap | None = None) -> Callable[[Benchmark], RowReader]:
+    return lambda benchmark: each_record(lambda: start(benchmark), unwrap)
+
+
+_ANSWER = frozenset(("answer",))
+FORMATS: Mapping[str, Format] = {
+    **predictions.FORMATS,
+    "efficientqa": Format("EfficientQA's {question, prediction} a line", _ANSWER, _reader(efficientqa)),
+    "kilt": Format("KILT's {id, output: [{answer, provenance}]} a line", _ANSWER | {"pages"}, _reader(kilt)),
+    "beir": Format("a run in BEIR's, MS MARCO's or any other layout, by the dataset's own ids", predictions.RANKING, run_rows),
+    "flashrag": Format("FlashRAG's intermediate_data.json, [{question, output: {pred}}]", _ANSWER, _reader(flashrag)),
+    "lm-eval": Format("samples of lm-evaluation-harness, {doc, filtered_resps} a line", _ANSWER, _reader(lm_eval)),
+    "ragas": Format("ragas' {user_input, response, retrieved_contexts}, lines, array, columns or CSV", _ANSWER, _reader(ragas, _columns)),
+    "promptfoo": Format("promptfoo's results, {vars, response: {output}} each", _ANSWER, _reader(promptfoo, _results)),
+}
+"""By name, the formats that predictions may come in."""

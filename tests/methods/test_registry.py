@@ -1,0 +1,56 @@
+"""What a registration takes over from the options of a method."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import Field
+
+from benchmarks.core.errors import UserError
+from methods.models.weights import weights_hash
+from methods.registry import METHODS, Component, ModelMethodConfig, register
+from methods.work import Checkpoint, Needs
+
+
+class NamingConfig(ModelMethodConfig):
+    model: str = Field("minilm", description="a model")
+    revision: str | None = Field(None, description="of it")
+
+
+@pytest.fixture(autouse=True)
+def restored() -> Iterator[None]:
+    """Methods of these tests are known to them alone."""
+    list(METHODS)
+    before = dict(METHODS._entries)
+    yield
+    METHODS._entries.clear()
+    METHODS._entries.update(before)
+
+
+def registered(name: str, **stated: Any) -> Component:
+    register(name, kind="retriever", summary="", config=NamingConfig, work=lambda config, lengths: None, **stated)(object)  # type: ignore[arg-type,return-value]
+    return Component.of(name)
+
+
+def test_options_that_name_a_model_state_extra_weights_and_needs() -> None:
+    component = registered("naming_test")
+    assert component.entry.extra == "models"
+    assert component.describe()["weights"] == weights_hash("minilm")
+    assert component.needs == Needs((Checkpoint("minilm"),))
+
+
+def test_a_registration_replaces_what_the_options_state() -> None:
+    component = registered("stated_test", extra="llm", checkpoint_hash=lambda config: "own", needs=lambda config: Needs())
+    assert component.entry.extra == "llm"
+    assert component.describe()["weights"] == "own"
+    assert component.needs == Needs()
+
+
+def test_a_folder_that_is_not_there_is_refused_before_loading(tmp_path: Path) -> None:
+    registered("naming_test")
+    with pytest.raises(UserError) as caught:
+        Component.of("naming_test", {"model": str(tmp_path / "none")}).config.preflight()
+    assert str(tmp_path / "none") in str(caught.value)

@@ -3,7 +3,7 @@
 Gold is `Question.metadata["pages"]`: for each output that states its provenance, the Wikipedia pages that it needs together. A
 prediction's pages are `notes["pages"]`, if it has them; else the documents of its ranked passages, each at its first passage.
 
-Source: Petroni et al., 2021, https://github.com/facebookresearch/KILT (`eval_downstream.py`, `eval_retrieval.py`).
+Source: Petroni et al., 2021, https://github.com/facebookresearch/KILT (its scripts for downstream and retrieval evaluation).
 """
 
 from __future__ import annotations

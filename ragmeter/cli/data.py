@@ -54,7 +54,7 @@ def list_all(
             task = f"{entry.card.task}\n{few}" if names else entry.card.task
             yield entry.id, task, "\n".join(_sizes(entry)), entry.card.license, f"{entry.card.hub_id or '–'}\n{here}"
 
-    common.emit(value, lambda: listing(("dataset", "", "splits", "license", "hub id; here"), rows(), empty="none"))
+    common.emit(value, lambda: listing(("dataset", "", "splits", "license", "hub id; here"), rows(), empty="none", whole=True))
 
 
 def show_dataset(reference: str, common: Common) -> None:

@@ -175,7 +175,7 @@ def _usage(record: Mapping[str, Any], response: Mapping[str, Any]) -> dict[str, 
 
 
 def _results(value: Any) -> list[Any] | None:
-    """The records of promptfoo's JSON: `results.results`, in some versions `results.outputs` or `results` itself."""
+    """The records of promptfoo's JSON: the list under the key results, in some versions its key outputs, or the key itself."""
     inner = value.get("results")
     if isinstance(inner, dict):
         inner = next((inner[name] for name in ("results", "outputs") if isinstance(inner.get(name), list)), None)

@@ -94,7 +94,7 @@ def test_a_full_disk_behind_the_output_is_nobodys_fault(line: str, unbuffered: s
     assert "Traceback" not in response
     assert "Exception ignored" not in response
     if "--json" in line:
-        assert set(json.loads(response)["error"]) == {"what", "where", "try"}
+        assert set(json.loads(response)["error"]) == {"code", "what", "where", "try"}
 
 
 @pytest.fixture

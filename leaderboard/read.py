@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import wraps
 from pathlib import Path
-from typing import Any
+from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
 import numpy as np
 import streamlit as st
@@ -17,34 +18,31 @@ from leaderboard.matrix.exports import closest_printed
 from leaderboard.matrix.rows import ALL_SETTINGS, Choices, Filters, columns_of, labels, metrics_of, settings_of, wanted_of
 from results.boards import board as boards
 from results.boards import compare, style
-from results.boards import style as curves_of
-from results.boards import style as gaps_of
 from results.boards import systems as column_figures
 from results.boards.board import Board, board, folded_costs, folded_runs, groups, positions, series_of
 from results.boards.compare import Comparison
 from results.boards.matrix import Cell, Column, Correction, Key, Matrix, matrix, ranked_cells
 from results.boards.published import Comparison as PublishedComparison
-from results.boards.style import CurveTable, GapTable, Over
+from results.boards.style import CurveTable, Over
 from results.boards.systems import Figures, System, systems
+from results.gate import history as gate_history
 from results.judging import battles as battle_board
 from results.judging import judge_card as judge_cards
 from results.judging import judgments
-from results.judging import judgments as judged
 from results.judging.battles import BattleBoard
-from results.judging.judge_card import JudgeCard
 from results.judging.judgments import Conversation, Verdict
 from results.statistics.places import Band
 from results.store import checkpoints, invariants, provenance, queries
-from results.store import provenance as attributions
-from results.store.checkpoints import Checkpoint, Checkpoints
-from results.store.provenance import Attribution, DatasetFacts, Sample
-from results.store.queries import AnswerRow, Call, ExperimentRow, IndexCost, Passage, QuestionRow, RunRow, UserError
+from results.store.provenance import Attribution
+from results.store.queries import AnswerRow, IndexCost, QuestionRow, RunRow, UserError
 from results.store.store import Store
 
 # Small results (one metric's board column) are cached by value; lists of runs and of questions are shared between readers
 # and must not be changed. The store's folder comes from whoever started the server, never from a URL.
 
 
+P = ParamSpec("P")
+R = TypeVar("R")
 STORE_VARIABLE = "RAGMETER_STORE"
 EXPERIMENT_VARIABLE = "RAGMETER_EXPERIMENT"
 """Environment variable: the experiment that pages open with (`ragmeter leaderboard --experiment NAME`)."""
@@ -80,10 +78,48 @@ def store_of(at: Source) -> Store:
     return Store(Path(at.folder))
 
 
-@st.cache_data(show_spinner=False, max_entries=8)
-def experiments(at: Source) -> list[ExperimentRow]:
-    """Stored experiments, newest first."""
-    return queries.experiments(store_of(at))
+def _kept(
+    query: Callable[Concatenate[Store, P], R], most: int = 8, *, shared: bool = False, wait: str = ""
+) -> Callable[Concatenate[Source, P], R]:
+    """A question to the store whose answers are remembered.
+
+    Args:
+        query: What asks the store.
+        most: How many answers are remembered.
+        shared: Whether readers share one answer, which must not be changed, rather than have a copy each.
+        wait: What a page says while the store is asked.
+    """
+
+    @wraps(query)
+    def ask(at: Source, *args: P.args, **options: P.kwargs) -> R:
+        return query(store_of(at), *args, **options)
+
+    cache: Any = st.cache_resource if shared else st.cache_data
+    return cast(Callable[Concatenate[Source, P], R], cache(show_spinner=wait or False, max_entries=most)(ask))
+
+
+_JUDGED = "Reading what the judge said …"
+experiments = _kept(queries.experiments)
+"""Stored experiments, newest first."""
+has_runs = _kept(queries.has_runs)
+definitions = _kept(queries.definitions)
+datasets = _kept(queries.datasets)
+metric_ids = _kept(queries.metric_ids, 32)
+method_cards = _kept(provenance.cards, 4, shared=True)
+checkpoints_by_hash = _kept(checkpoints.known_checkpoints, 4, shared=True)
+known_checkpoints = _kept(checkpoints.checkpoints, 4)
+questions = _kept(queries.questions, shared=True)
+calls = _kept(queries.calls, 16)
+passages = _kept(queries.passages, 128)
+dataset_facts = _kept(provenance.dataset_facts)
+samples = _kept(provenance.samples, 64)
+judges = _kept(judgments.judges)
+judge_card = _kept(judge_cards.judge_card, 16, wait=_JUDGED)
+style_gaps = _kept(style.style_gaps, 16, wait="Comparing …")
+method_ids = _kept(provenance.method_ids, 4)
+runs_of = _kept(provenance.runs_of, 32)
+decisions = _kept(gate_history.history, 4)
+_all_runs = _kept(queries.runs, shared=True)
 
 
 def opens_with(at: Source) -> str | None:
@@ -96,12 +132,6 @@ def opens_with(at: Source) -> str | None:
     if any(row.name == pinned for row in known):
         return pinned
     return max(known, key=lambda row: row.finished).name if known else None
-
-
-@st.cache_data(show_spinner=False, max_entries=8)
-def has_runs(at: Source) -> bool:
-    """Whether anything has started there."""
-    return queries.has_runs(store_of(at))
 
 
 @st.cache_resource(show_spinner=False, max_entries=16)
@@ -122,24 +152,6 @@ def index_cost(at: Source, run: str) -> IndexCost | None:
     return queries.index_costs(store_of(at), [run]).get(run)
 
 
-@st.cache_data(show_spinner=False, max_entries=8)
-def definitions(at: Source) -> dict[str, dict[str, Any]]:
-    """Metric definitions by id."""
-    return queries.definitions(store_of(at))
-
-
-@st.cache_data(show_spinner=False, max_entries=8)
-def datasets(at: Source) -> dict[str, dict[str, Any]]:
-    """Stored datasets by fingerprint."""
-    return queries.datasets(store_of(at))
-
-
-@st.cache_data(show_spinner=False, max_entries=32)
-def metric_ids(at: Source, runs: tuple[str, ...]) -> list[str]:
-    """Metrics that any of these runs was scored on."""
-    return queries.metric_ids(store_of(at), runs)
-
-
 @st.cache_data(show_spinner=False, max_entries=512)
 def _column(at: Source, experiment: str | None, group: int, reference: str | None, metric: str) -> Board:
     return board(
@@ -149,18 +161,6 @@ def _column(at: Source, experiment: str | None, group: int, reference: str | Non
         metrics=[metric],
         learned=(method_cards(at), checkpoints_by_hash(at)),
     )
-
-
-@st.cache_resource(show_spinner=False, max_entries=4)
-def method_cards(at: Source) -> dict[str, dict[str, Any]]:
-    """Cards of methods and their parts by id; shared, not to be changed."""
-    return provenance.cards(store_of(at))
-
-
-@st.cache_resource(show_spinner=False, max_entries=4)
-def checkpoints_by_hash(at: Source) -> Checkpoints:
-    """Registered checkpoints by their hash; shared, not to be changed."""
-    return checkpoints.known_checkpoints(store_of(at))
 
 
 def board_of(at: Source, experiment: str | None, group: int, reference: str | None, metrics: tuple[str, ...]) -> Board:
@@ -189,12 +189,6 @@ def places_of(
     return positions(store_of(at), _column(at, experiment, group, reference, metric), metric, higher_is_better=higher_is_better)
 
 
-@st.cache_resource(show_spinner=False, max_entries=8)
-def questions(at: Source, dataset_fingerprint: str) -> list[QuestionRow]:
-    """A dataset's questions; shared, not to be changed."""
-    return queries.questions(store_of(at), dataset_fingerprint)
-
-
 @st.cache_resource(show_spinner=False, max_entries=64)
 def scores(at: Source, dataset_fingerprint: str, runs: tuple[str, ...], metric: str) -> dict[str, NDArray[np.float64]]:
     """One metric's score of every question by run, shape (questions,), NaN without score; shared, not to be changed."""
@@ -208,67 +202,25 @@ def answers(at: Source, question: QuestionRow, runs: tuple[str, ...]) -> list[An
     return queries.answers(store_of(at), question, runs, depth=DEPTH)
 
 
-@st.cache_data(show_spinner=False, max_entries=16)
-def calls(at: Source, run: str, question: str) -> list[Call]:
-    """The calls of models that a run made for a question."""
-    return queries.calls(store_of(at), run, question)
-
-
 @st.cache_data(show_spinner=False, max_entries=128)
 def verdicts(at: Source, question: str, first: RunRow, runs: tuple[str, ...]) -> list[Verdict]:
     """What judges said about one question of the board that `first` is on."""
-    return judged.verdicts(store_of(at), question, first.dataset_fingerprint, first.setting, runs)
+    return judgments.verdicts(store_of(at), question, first.dataset_fingerprint, first.setting, runs)
 
 
 def conversation(at: Source, call: str) -> Conversation | None:
     """A kept call of a model."""
-    return judged.conversations(store_of(at), [call]).get(call)
+    return judgments.conversations(store_of(at), [call]).get(call)
 
 
-@st.cache_data(show_spinner=False, max_entries=128)
-def gold_passages(at: Source, question: QuestionRow) -> dict[str, Passage]:
-    """The positive passages of a question by id."""
-    return queries.passages(store_of(at), question.evidence)
-
-
-@st.cache_data(show_spinner=False, max_entries=4)
-def known_checkpoints(at: Source) -> list[Checkpoint]:
-    """Registered checkpoints, newest first."""
-    return checkpoints.checkpoints(store_of(at))
-
-
-@st.cache_data(show_spinner=False, max_entries=8)
-def dataset_facts(at: Source) -> list[DatasetFacts]:
-    """Stored datasets with what is known of them."""
-    return provenance.dataset_facts(store_of(at))
-
-
-@st.cache_data(show_spinner=False, max_entries=64)
-def samples(at: Source, fingerprint: str, number: int, start: int) -> list[Sample]:
-    """Some of a dataset's questions."""
-    return provenance.samples(store_of(at), fingerprint, number, start)
-
-
-@st.cache_data(show_spinner=False, max_entries=8)
-def judges(at: Source) -> dict[str, dict[str, Any]]:
-    """Cards of judges by id."""
-    return judgments.judges(store_of(at))
-
-
-@st.cache_data(show_spinner="Reading what the judge said …", max_entries=16)
-def judge_card(at: Source, judge: str) -> JudgeCard:
-    """What is known of a judge that the store knows."""
-    return judge_cards.judge_card(store_of(at), judge)
-
-
-@st.cache_data(show_spinner="Reading what the judge said …", max_entries=16)
+@st.cache_data(show_spinner=_JUDGED, max_entries=16)
 def battles(at: Source, judge: str, length: bool) -> list[BattleBoard]:
     """A pair judge's boards; `length`: strengths with what a longer answer gains taken off."""
     store = store_of(at)
     return battle_board.battle_boards(store, queries.runs(store), length=length, judge=judge)
 
 
-@st.cache_data(show_spinner="Reading what the judge said …", max_entries=16)
+@st.cache_data(show_spinner=_JUDGED, max_entries=16)
 def judged_boards(at: Source, judge: str) -> list[Board]:
     """Boards of the runs that a point judge has judged, with its measures as columns."""
     store = store_of(at)
@@ -291,20 +243,10 @@ def styled_experiments(at: Source) -> list[str]:
 
 
 @st.cache_data(show_spinner="Comparing …", max_entries=16)
-def style_gaps(at: Source, experiment: str) -> list[GapTable]:
-    """The style gap of each method in each style.
-
-    Raises:
-        UserError: No base is asked about both in formal style and in another one.
-    """
-    return gaps_of.style_gaps(store_of(at), experiment)
-
-
-@st.cache_data(show_spinner="Comparing …", max_entries=16)
 def style_curves(at: Source, experiment: str, over: Over) -> list[CurveTable]:
     """Curves of an experiment's methods; none where nothing has two points."""
     try:
-        return curves_of.style_curves(store_of(at), experiment, over)
+        return style.style_curves(store_of(at), experiment, over)
     except UserError:
         return []
 
@@ -318,13 +260,8 @@ def compared(at: Source, ids: tuple[str, ...], metric: str, _runs: tuple[RunRow,
 @st.cache_resource(show_spinner=False, max_entries=128)
 def attributed(at: Source, run: str, metric: str, ceiling: float, _row: RunRow) -> Attribution:
     """What a run's stages lose; shared, not to be changed. `run` is the row's id, the row itself is not hashed."""
-    among = _runs_on(at, _row.dataset_fingerprint)
-    return attributions.attribution(store_of(at), _row, metric, ceiling=ceiling, among=among)
-
-
-@st.cache_resource(show_spinner=False, max_entries=8)
-def _runs_on(at: Source, data: str) -> list[RunRow]:
-    return queries.runs(store_of(at), dataset_fingerprint=data)
+    among = _all_runs(at, dataset_fingerprint=_row.dataset_fingerprint)
+    return provenance.attribution(store_of(at), _row, metric, ceiling=ceiling, among=among)
 
 
 PAIRS = 1_600_000

@@ -16,13 +16,14 @@ from datetime import datetime
 from typing import Any
 
 from leaderboard import server
-from leaderboard.elements import charts, formats
+from leaderboard.elements import formats
 from leaderboard.elements.formats import MAIN, board_label, families, higher_is_better, scale_of
-from leaderboard.elements.nodes import Node, el
+from leaderboard.elements.nodes import Node, Order, el, line_of_facts
+from leaderboard.elements.pictures import framed
 from leaderboard.matrix.exports import Export, lines, picture, still_matrix
 from leaderboard.views import battles, budget, run, style
 from leaderboard.views import board as board_table
-from leaderboard.views.board import Order, published_table
+from leaderboard.views.board import published_table
 from results.boards.board import Board, boards, positions
 from results.boards.budget import Axis, budget_curves, quality_budget, read_in_full
 from results.boards.health import health_text
@@ -171,15 +172,12 @@ def report(store: Store, experiment: str, now: datetime) -> str:
     definitions, cards = queries.definitions(store), queries.datasets(store)
     results = boards(store, experiment)
     whole = still_matrix(store, experiment, "Methods against benchmarks, each by its own metric")
-    sections = [_section(store, board, definitions, cards.get(board.dataset_fingerprint, {}).get("card", {})) for board in results]
-    data = {
-        "title": f"{experiment} · ragmeter",
-        "head": _head(experiment, results, now).to_json(),
-        "matrix": picture(whole) if whole is not None else None,
-        "sections": [section for section in sections if section is not None],
-        "behind": [node.to_json() for node in behind(store, experiment, results, definitions, cards)],
-        "board": document_of(results, definitions, experiment, now, whole),
-    }
+    parts = [_head(experiment, results, now).to_json()]
+    parts += [] if whole is None else [framed(picture(whole), "chart whole")]
+    for board in results:
+        parts += _section(store, board, definitions, cards.get(board.dataset_fingerprint, {}).get("card", {}))
+    parts += [node.to_json() for node in behind(store, experiment, results, definitions, cards)]
+    data = {"title": f"{experiment} · ragmeter", "parts": parts, "board": document_of(results, definitions, experiment, now, whole)}
     return page(data)
 
 
@@ -219,41 +217,32 @@ def _hash(text: str) -> str:
 def _head(experiment: str, results: Sequence[Board], now: datetime) -> Node:
     runs = sum(len(board.rows) for board in results)
     parts = [f"{len(results):,} board{'s' * (len(results) != 1)}", f"{runs:,} run{'s' * (runs != 1)}", f"made {now:%Y-%m-%d %H:%M} UTC"]
-    return el("div", el("h1", experiment, cls="page"), el("p", *(el("span", part, cls="fact") for part in parts), cls="facts"), cls="stack")
+    return el("div", el("h1", experiment, cls="page"), line_of_facts(parts), cls="stack")
 
 
-def _section(store: Store, board: Board, definitions: Definitions, card: Mapping[str, Any]) -> dict[str, Any] | None:
+def _section(store: Store, board: Board, definitions: Definitions, card: Mapping[str, Any]) -> Iterator[Any]:
+    """What is said of a board: trees that a page draws too, and one table that can be sorted."""
     if not board.metrics:
-        return None
+        return
     focus = families(board.metrics, definitions, card.get("metrics", ()))[MAIN][0]
-    first = Order("rank", False)
-    rows = board_table.ordered(board, focus, first, definitions)
-    scale = scale_of(focus, definitions)
-    bands = positions(store, board, focus, higher_is_better=higher_is_better(focus, definitions))
-    charts_of = [
-        (
-            f"{formats.metric_label(focus)} with 95 % intervals",
-            charts.key(board, rows, focus),
-            board_table.intervals(board, rows, focus, definitions),
-        )
-    ]
+    rows = board_table.ordered(board, focus, Order("rank", False), definitions)
+    better = higher_is_better(focus, definitions)
+    yield _section_head(board).to_json()
+    yield sortable(board, focus, definitions, positions(store, board, focus, higher_is_better=better))
+    if (drawing := board_table.intervals(board, rows, focus, definitions)) is not None:
+        yield el("h3", f"{formats.metric_label(focus)} with 95 % intervals").to_json()
+        yield framed(drawing)
     for axis, cost in _AXES.items():
-        points = quality_budget(board, focus, axis, higher_is_better=higher_is_better(focus, definitions))
-        if len({point.x for point in points if point.x == point.x}) > 1:
+        points = quality_budget(board, focus, axis, higher_is_better=better)
+        drawing = budget.pareto_chart(points, axis, focus, scale_of(focus, definitions))
+        if drawing is not None and len({point.x for point in points if point.x == point.x}) > 1:
             note = el("p", "▲ on the Pareto front: no finished method is at least as good and as cheap", cls="note")
-            charts_of.append((f"Quality against {cost}", note, board_table.pareto(points, axis, focus, scale)))
+            yield el("div", el("h3", f"Quality against {cost}"), note).to_json()
+            yield framed(drawing)
     published = published_table(board)
-    return {
-        "head": _section_head(board).to_json(),
-        "table": sortable(board, focus, definitions, bands),
-        "charts": [
-            {"head": el("div", el("h3", title), key).to_json(), "drawing": drawing}
-            for title, key, drawing in charts_of
-            if drawing is not None
-        ],
-        "published": None if published is None else el("div", el("h3", "Published figures beside ours"), published, cls="stack").to_json(),
-        "sources": run.sources([row.run for row in board.rows]).to_json(),
-    }
+    if published is not None:
+        yield el("div", el("h3", "Published figures beside ours"), published, cls="stack").to_json()
+    yield run.sources([row.run for row in board.rows]).to_json()
 
 
 def _section_head(board: Board) -> Node:

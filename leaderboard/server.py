@@ -6,6 +6,7 @@ import errno
 import importlib.util
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -166,9 +167,6 @@ def _verdict(done: subprocess.CompletedProcess[bytes]) -> Verdict:
     raise UserError(error["what"], code="refused-submission", where=error["where"], try_this=error["try"])
 
 
-# -- The look: colors for light and dark, as command-line options: no file of ours lies where the server is started --
-
-
 _BOTH = {
     "font": "sans-serif",
     "baseFontSize": "15",
@@ -206,15 +204,8 @@ def theme_options() -> list[str]:
 
 def custom_properties() -> str:
     """The same look as CSS, by the names that Streamlit gives its properties; for pages without it."""
-    names = {
-        "primaryColor": "primary-color",
-        "backgroundColor": "background-color",
-        "textColor": "text-color",
-        "secondaryBackgroundColor": "secondary-background-color",
-        "borderColor": "border-color",
-        "linkColor": "link-color",
-    }
     both = "--st-font: system-ui, sans-serif; --st-code-font: ui-monospace, monospace; --st-base-radius: 6px;"
+    names = {name: re.sub("[A-Z]", lambda letter: f"-{letter[0].lower()}", name) for name in _LIGHT}
     colors = [f"--st-{css}: light-dark({_LIGHT[name]}, {_DARK[name]});" for name, css in names.items()]
     return f":root {{ color-scheme: light dark; {both} {' '.join(colors)} }}"
 
@@ -250,9 +241,8 @@ def serve(
     Raises:
         UserError: Streamlit is not installed, or the address cannot be listened on.
     """
-    for package in ("streamlit", "altair"):
-        if importlib.util.find_spec(package) is None:
-            raise MissingPackage(package, "leaderboard", "the leaderboard")
+    if importlib.util.find_spec("streamlit") is None:
+        raise MissingPackage("streamlit", "leaderboard", "the leaderboard")
     require_free(host, port)
     child = subprocess.Popen(
         command(port, host, open_browser, uploads=submit is not None),

@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import Any
 from urllib.parse import urlencode
 
 import streamlit as st
@@ -182,38 +183,41 @@ def select(
         help: Shown on hover; our own words only, it is read as Markdown.
     """
     value = pick(name, options, default, show)
+    st.selectbox(label, options, format_func=show, help=help, **bound(name, value, resets))
+    return value
+
+
+def bound(
+    name: str, value: Any, resets: Sequence[str] = (), write_as: Callable[[Any], str | None] = lambda chosen: chosen
+) -> dict[str, Any]:
+    """Options that bind a widget to a parameter: its key, which holds the value, and what a change writes.
+
+    Args:
+        name: The parameter.
+        value: As the widget shows it.
+        resets: Parameters that lose their meaning when this one changes.
+        write_as: From what is chosen to the parameter's text.
+    """
     key = f"choose-{name}"
     st.session_state[key] = value
-    st.selectbox(
-        label,
-        options,
-        key=key,
-        format_func=show,
-        help=help,
-        on_change=lambda: write(**{name: st.session_state[key]}, **dict.fromkeys(resets)),
-    )
-    return value
+    return {"key": key, "on_change": lambda: write(**{name: write_as(st.session_state[key])}, **dict.fromkeys(resets))}
 
 
 def switch(label: str, name: str, *, resets: Sequence[str] = (), help: str | None = None) -> bool:
     """A toggle bound to a parameter that is "1" or absent."""
     value = settle(name, "1" if read(name) == "1" else "") == "1"
-    key = f"choose-{name}"
-    st.session_state[key] = value
-    st.toggle(label, key=key, help=help, on_change=lambda: write(**{name: "1" if st.session_state[key] else None}, **dict.fromkeys(resets)))
+    st.toggle(label, help=help, **bound(name, value, resets, lambda chosen: "1" if chosen else None))
     return value
+
+
+def number(name: str, default: int = 0) -> int:
+    """A parameter that is a whole number of at most eight digits; anything else is the default."""
+    text = read(name)
+    return int(text) if text.isascii() and text.isdecimal() and len(text) < 9 else default
 
 
 def search(label: str, name: str, *, placeholder: str, resets: Sequence[str] = ()) -> str:
     """A text field bound to a parameter."""
     value = settle(name, read(name)[:200])
-    key = f"choose-{name}"
-    st.session_state[key] = value
-    st.text_input(
-        label,
-        key=key,
-        max_chars=200,
-        placeholder=placeholder,
-        on_change=lambda: write(**{name: st.session_state[key].strip()}, **dict.fromkeys(resets)),
-    )
+    st.text_input(label, max_chars=200, placeholder=placeholder, **bound(name, value, resets, str.strip))
     return value

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from functools import cache
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import streamlit as st
 
@@ -15,6 +15,7 @@ from leaderboard import read, state
 from leaderboard.elements import formats
 from leaderboard.elements.formats import ALL_RUNS, board_key, board_label, families
 from leaderboard.elements.nodes import Node, el, link, message
+from leaderboard.elements.pictures import Drawing, framed, svg_file
 from leaderboard.matrix.rows import (
     ALL_SETTINGS,
     ANY,
@@ -32,10 +33,6 @@ from leaderboard.read import Source
 from leaderboard.state import Miss
 from results.boards.matrix import Correction
 from results.store.queries import RunRow, UserError
-
-if TYPE_CHECKING:
-    import altair
-
 
 _PREFIX = "bar-"
 STYLE = (
@@ -87,19 +84,20 @@ def show(node: Node, key: str, act: Callable[[Mapping[str, str | None]], None] |
     _page_component()(key=key, data=node.to_json(), on_action_change=clicked)
 
 
-def draw(chart: altair.TopLevelMixin, *, alt: str, key: str | None = None) -> None:
-    """Draw a chart as wide as there is room.
+def draw(drawing: Drawing | None, key: str, name: str = "") -> None:
+    """Draw a picture as wide as there is room; nothing where there is none.
 
     Args:
-        chart: What to draw, with its data in it.
-        alt: What it shows, and where its numbers stand, for readers who do not see it.
-        key: Unique within the page; needed where equal charts may stand on it.
+        drawing: What to draw.
+        key: Unique within the page.
+        name: Of its files without what follows the point, our own words; empty where they are offered elsewhere.
     """
-    # As `st.altair_chart`, but without the schema's check in every rerun, which took half of a page's time.
-    spec = chart.to_dict(validate=False)
-    for side in ("continuousWidth", "continuousHeight"):
-        spec.get("config", {}).get("view", {}).pop(side, None)
-    st.vega_lite_chart(spec=spec, width="stretch", key=key, alt=alt)
+    if drawing is None:
+        return
+    _page_component()(key=key, data=framed(drawing), on_action_change=lambda: None)
+    if name:
+        with st.container(horizontal=True, horizontal_alignment="right"):
+            offer(name, {"svg": lambda: svg_file(drawing)}, f"save-{key}")
 
 
 def _page_component():  # type: ignore[no-untyped-def]  # Streamlit's ComponentRenderer, whose module is imported lazily
@@ -215,9 +213,13 @@ def choose() -> Chosen | None:
 
 def experiment_of(at: Source) -> str | None:
     """The experiment that the URL names, None for all runs; nothing is drawn."""
-    options = [*(row.name for row in read.experiments(at)), ALL_RUNS]
-    name = state.pick("experiment", options, read.opens_with(at) or ALL_RUNS)
+    name = state.pick("experiment", *_experiments(at))
     return None if name == ALL_RUNS else name
+
+
+def _experiments(at: Source) -> tuple[list[str], str]:
+    """What can be chosen, and what pages open with."""
+    return [*(row.name for row in read.experiments(at)), ALL_RUNS], read.opens_with(at) or ALL_RUNS
 
 
 def experiment_box(at: Source) -> str | None:
@@ -226,15 +228,8 @@ def experiment_box(at: Source) -> str | None:
     Args:
         at: A store that is not empty.
     """
-    options = [*(row.name for row in read.experiments(at)), ALL_RUNS]
-    name = state.select(
-        "Experiment",
-        "experiment",
-        options,
-        read.opens_with(at) or ALL_RUNS,
-        resets=_OF_EXPERIMENT,
-        show=lambda value: "All runs in the store" if value == ALL_RUNS else value,
-    )
+    words = {ALL_RUNS: "All runs in the store"}
+    name = state.select("Experiment", "experiment", *_experiments(at), resets=_OF_EXPERIMENT, show=lambda name: words.get(name, name))
     return None if name == ALL_RUNS else name
 
 
@@ -309,27 +304,29 @@ _MIMES = {"csv": "text/csv", "md": "text/markdown", "tex": "application/x-tex", 
 _LABELS = {"csv": "CSV", "md": "Markdown", "tex": "LaTeX", "svg": "SVG"}
 
 
-def offer(name: str, texts: dict[str, Callable[[], str]]) -> None:
+def offer(name: str, texts: dict[str, Callable[[], str]], key: str = "export") -> None:
     """Draw the menu of files, and the address of the view.
 
     Args:
         name: Of the files, without what follows the point; our own words.
         texts: By the files' ending (csv, md, tex, svg), what writes them. An SVG can be had as PNG too.
+        key: Unique within the page.
     """
-    with st.popover("Export", icon=":material/download:", width="stretch"):
+    whole = key == "export"
+    with st.popover("Export" if whole else "Save picture", icon=":material/download:", width="stretch" if whole else "content"):
         for ending, text in texts.items():
             st.download_button(
                 _LABELS[ending],
                 _encoded(text),
                 f"{name}.{ending}",
                 _MIMES[ending],
-                key=f"export-{ending}",
+                key=f"{key}-{ending}",
                 on_click="ignore",
                 width="stretch",
             )
         if "svg" in texts:
-            _png(f"{name}.png", texts["svg"])
-        address = state.permalink()
+            _png(f"{name}.png", texts["svg"], f"{key}-png")
+        address = state.permalink() if whole else None
         if address:
             st.caption("Link to this view")
             st.code(address, language=None, wrap_lines=True)
@@ -339,22 +336,16 @@ def _encoded(text: Callable[[], str]) -> Callable[[], bytes]:
     return lambda: text().encode("utf-8", "replace")
 
 
-def _png(name: str, svg: Callable[[], str]) -> None:
+def _png(name: str, svg: Callable[[], str], key: str) -> None:
     """A button that has the browser draw the picture: it has the fonts of whatever a method is called."""
 
     def asked() -> None:
-        st.session_state["png-asked"] = True
+        st.session_state[f"asked-{key}"] = True
 
-    wanted = st.session_state.pop("png-asked", False)
+    wanted = st.session_state.pop(f"asked-{key}", False)
     data = {"label": "PNG", "name": name, "svg": svg() if wanted else None}
-    _component()(key="export-png", data=data, on_asked_change=asked)
-
-
-def _component():  # type: ignore[no-untyped-def]  # as in `leaderboard.widgets`
-    assets = importlib.resources.files("leaderboard").joinpath("assets")
-    return st.components.v2.component(
-        "ragmeter_picture", css=assets.joinpath("picture.css").read_text("utf-8"), js=assets.joinpath("picture.js").read_text("utf-8")
-    )
+    component = st.components.v2.component("ragmeter_picture", css=asset("picture.css"), js=asset("picture.js"))
+    component(key=key, data=data, on_asked_change=asked)
 
 
 def several(
@@ -384,18 +375,16 @@ def several(
     queries = [value for value in named if value in options][:most]
     if unknown := [value for value in named if value not in options]:
         state.miss(name, ", ".join(unknown))
-    key = f"choose-{name}"
     unfinished = st.session_state.get(f"unfinished-{name}")
     # While the reader takes one away to put another in, the box must not snap back.
     value = queries if len(queries) >= least or (queries and unfinished == queries) else [*default][:most]
     state.settle(name, ",".join(value))
-    st.session_state[key] = value
 
-    def changed() -> None:
-        st.session_state[f"unfinished-{name}"] = list(st.session_state[key])
-        state.write(**{name: ",".join(st.session_state[key])}, **dict.fromkeys(resets))
+    def written(chosen: list[str]) -> str:
+        st.session_state[f"unfinished-{name}"] = list(chosen)
+        return ",".join(chosen)
 
-    st.multiselect(label, options, key=key, format_func=show, max_selections=most, on_change=changed)
+    st.multiselect(label, options, format_func=show, max_selections=most, **state.bound(name, value, resets, written))
     return list(value)
 
 
@@ -535,14 +524,8 @@ def _several(label: str, name: str, known: Mapping[str, str]) -> None:
 
 
 def _date(label: str, name: str) -> None:
-    key = f"choose-{name}"
-    st.session_state[key] = _day(name)
-
-    def changed() -> None:
-        day = st.session_state[key]
-        state.write(**{name: day.isoformat() if day else None}, **dict.fromkeys(_ROWS))
-
-    st.date_input(label, value=None, key=key, format="YYYY-MM-DD", on_change=changed)
+    bound = state.bound(name, _day(name), _ROWS, lambda day: day.isoformat() if day else None)
+    st.date_input(label, value=None, format="YYYY-MM-DD", **bound)
 
 
 _LONGEST = 60
@@ -599,14 +582,7 @@ def segments(label: str, name: str, options: Mapping[str, str], default: str, *,
         resets: Parameters that lose their meaning when this one changes.
     """
     value = state.pick(name, list(options), default, lambda item: options[item])
-    key = f"choose-{name}"
-    st.session_state[key] = value
-
-    def changed() -> None:
-        # A second click on what is chosen asks for nothing; it stays chosen.
-        state.write(**{name: st.session_state[key] or value}, **dict.fromkeys(resets))
-
-    st.segmented_control(
-        label, list(options), key=key, format_func=lambda item: options[item], on_change=changed, label_visibility="collapsed"
-    )
+    # A second click on what is chosen asks for nothing; it stays chosen.
+    bound = state.bound(name, value, resets, lambda chosen: chosen or value)
+    st.segmented_control(label, list(options), format_func=lambda item: options[item], label_visibility="collapsed", **bound)
     return value

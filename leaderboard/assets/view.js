@@ -5,7 +5,25 @@ const LONG = 60, STEP = 40;
 const NAMES = { colspan: "colspan", label: "aria-label", pressed: "aria-pressed", role: "role", scope: "scope",
   sort: "aria-sort", title: "title" };
 
+// Pictures of leaderboard/elements/pictures.py; what a mark says on hover is its title.
+const SVG = "http://www.w3.org/2000/svg";
+const SHAPES = new Set("svg g line circle path text title".split(" "));
+const PLACES = new Set("viewBox x y x1 x2 y1 y2 cx cy r d class text-anchor role aria-label".split(" "));
+
+function drawing([tag, attributes, children]) {
+  if (!SHAPES.has(tag)) return document.createTextNode("");
+  const made = document.createElementNS(SVG, tag);
+  for (const [name, value] of Object.entries(attributes)) if (PLACES.has(name)) made.setAttribute(name, value);
+  if (tag === "svg") made.style.setProperty("--wide", Number(attributes.viewBox.split(" ")[2]) + "px");
+  for (const child of children) {
+    if (child[0] === "title" && typeof child !== "string") made.dataset.tip = child[2].join("");
+    else made.append(typeof child === "string" ? child : drawing(child));
+  }
+  return made;
+}
+
 function element(row, send) {
+  if (row[0] === "svg") return drawing(row);
   const [tag, classes, attributes, tip, action, numbers, children] = row;
   if (!TAGS.has(tag)) return document.createTextNode("");
   const made = document.createElement(tag);

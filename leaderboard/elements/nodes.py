@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
@@ -18,9 +18,6 @@ from urllib.parse import urlsplit
 from leaderboard.elements import formats
 from results.statistics.places import Band, Standing
 from results.store.queries import NOT_STATED
-
-# -- Stored JSON as lines of a table: one a leaf, by its dotted key --
-
 
 _LONGEST = 200
 _PLACE = re.compile(r"(?:/|[A-Za-z]:[\\/])[^\s\"']+")
@@ -229,7 +226,7 @@ class Line:
     cls: str = ""
 
 
-def plain_table(caption: str, heads: Sequence[Head], lines: Sequence[Line], key: str) -> Node:
+def plain_table(caption: str, heads: Sequence[Head], lines: Sequence[Line], key: str, label: str = "") -> Node:
     """A table.
 
     Args:
@@ -237,25 +234,75 @@ def plain_table(caption: str, heads: Sequence[Head], lines: Sequence[Line], key:
         heads: The first is of the rows' names.
         lines: One cell less than there are heads.
         key: Unique within the page; keeps where it was scrolled to.
+        label: What its region is called, where that is not the caption.
 
     Raises:
         ValueError: A row has too many or too few cells.
     """
-    body = [_line(line, heads) for line in lines]
+    return grid(caption, list(map(_head, heads)), [_line(line, heads) for line in lines], key, "board answers", label)
+
+
+def grid(caption: str, heads: Sequence[Node], rows: Sequence[Node], key: str, cls: str = "board", label: str = "") -> Node:
+    """A table of finished heads and rows that scrolls by itself; `label` where its region is called otherwise."""
+    table = el("table", el("caption", caption, cls="unseen"), el("thead", el("tr", *heads)), el("tbody", *rows), cls=cls)
+    return el("div", table, cls="scroll", key=key, role="region", label=label or caption)
+
+
+CONTROLS = "Controls: they see the gold answers or evidence, so they bound what is attainable and are not ranked"
+
+
+def divider(text: str, columns: int) -> Node:
+    """A row that says what the rows below it are."""
+    return el("tr", el("th", el("span", text, cls="divider-text"), colspan=str(columns), scope="colgroup"), cls="divider")
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """By which column a table is sorted."""
+
+    column: str
+    descending: bool
+
+
+def sorter(
+    column: str, name: str, unit: str, tip: str, order: Order, cls: str, *, descending: bool, more: Sequence[Node] = (), **resets: None
+) -> Node:
+    """A column's head: a button that sorts by it, and the other way round when it already does.
+
+    Args:
+        column: By which it sorts.
+        name, unit, tip: What is in it.
+        order: The sorting now.
+        cls: Style classes.
+        descending: Whether the first click sorts so.
+        more: What stands below.
+        resets: Parameters that lose their meaning.
+    """
+    active = order.column == column
+    arrow = el("span", "↓" if order.descending else "↑", cls="arrow") if active else None
+    turned = (not order.descending) if active else descending
+    action = {"sort": column, "order": "desc" if turned else "asc", **resets}
     return el(
-        "div",
-        el(
-            "table",
-            el("caption", caption, cls="unseen"),
-            el("thead", el("tr", *map(_head, heads))),
-            el("tbody", *body),
-            cls="board answers",
-        ),
-        cls="scroll",
-        key=key,
-        role="region",
-        label=caption,
+        "th",
+        el("button", el("span", name, cls="name"), arrow, tip=tip, key=f"sort-{column}", action=action),
+        el("span", unit, cls="unit") if unit else None,
+        *more,
+        scope="col",
+        sort=("descending" if order.descending else "ascending") if active else "none",
+        cls=cls,
     )
+
+
+def metric_head(metric: str, definitions: Mapping[str, Mapping[str, Any]]) -> Head:
+    """The head of a metric's column."""
+    name, details = formats.metric_name(metric)
+    unit = formats.scale_of(metric, definitions).unit
+    return Head(name, f"{details + ' · ' if details else ''}{unit}", formats.explanation(metric, definitions), True)
+
+
+def line_of_facts(parts: Iterable[str], cls: str = "facts") -> Node:
+    """Short facts in a line; what is empty is left out."""
+    return el("p", *(el("span", part, cls="fact") for part in parts if part), cls=cls)
 
 
 def _head(head: Head) -> Node:
@@ -269,13 +316,16 @@ def _head(head: Head) -> Node:
 
 
 def _line(line: Line, heads: Sequence[Head]) -> Node:
-    if len(line.cells) != len(heads) - 1:
+    spanned = [cell.attributes.get("colspan", 1) if isinstance(cell, Node) else 1 for cell in line.cells]
+    if sum(map(int, spanned)) != len(heads) - 1:
         raise ValueError(f"{len(line.cells)} cells under {len(heads) - 1} heads")
-    cells = [_cell(cell, head) for cell, head in zip(line.cells, heads[1:], strict=True)]
+    cells = [_cell(cell, head) for cell, head in zip(line.cells, heads[1:], strict=False)]
     return el("tr", el("th", line.name, scope="row", cls="stick"), *cells, cls=line.cls)
 
 
 def _cell(cell: Cell | Node | str, head: Head) -> Node:
+    if isinstance(cell, Node) and cell.tag == "td":
+        return cell
     if not isinstance(cell, Cell):
         return el("td", cell, cls=head.cls)
     below = el("span", cell.below, cls="interval") if cell.below else None

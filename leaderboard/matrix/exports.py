@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from leaderboard.elements import formats
-from leaderboard.elements.charts import MEAN, Axis, axes
 from leaderboard.elements.formats import MAIN
+from leaderboard.elements.pictures import KINDS, METHOD, PARTIAL, Drawing, shape, short
+from leaderboard.elements.whiskers import MEAN, Axis, axes
 from leaderboard.matrix.rows import ALL_SETTINGS, OWN, Printed, columns_of, cost_of, default_order, drawn, labels, papers_of, wanted_of
 from leaderboard.matrix.table import CORRECTED, SOURCES, Shown, better, gaps, not_compared, rank, value, why_apart
-from leaderboard.views.board import METHOD, PARTIAL, Drawing, shape
 from results.boards import systems as column_figures
 from results.boards.board import folded_costs, folded_runs, groups, is_called, series_of
 from results.boards.matrix import Cell, Column, matrix, ranked_cells
@@ -73,18 +73,10 @@ def tidy(export: Export) -> Iterator[list[Any]]:
             figure = paper.figures.get(column.key)
             if figure is not None:
                 first = column.first
-                known = {
-                    "dataset": first.dataset,
-                    "dataset_fingerprint": first.dataset_fingerprint,
-                    "setting": first.setting,
-                    "seed": first.seed,
-                    "method": paper.method,
-                    "source": "published",
-                    "metric": column.metric,
-                    "published": figure.fraction,
-                    "published_in": f"{figure.source}: {figure.setting}",
-                    "not_comparable": "printed in a paper",
-                }
+                run = {name: getattr(first, name) for name in ("dataset", "dataset_fingerprint", "setting", "seed")}
+                printed = {"published": figure.fraction, "published_in": f"{figure.source}: {figure.setting}"}
+                why = {"source": "published", "not_comparable": "printed in a paper"}
+                known = {**run, "method": paper.method, "metric": column.metric, **printed, **why}
                 yield [known.get(name) for name in CSV_COLUMNS]
 
 
@@ -92,16 +84,8 @@ def _line(shown: Shown, row: System, column: Column, cell: Cell) -> list[Any]:
     run, band, paired, cost = cell.run, cell.band, cell.paired, shown.board.costs.get(cell.run.run)
     compared: list[Any] = [None] * 8
     if paired is not None:
-        compared = [
-            shown.board.reference,
-            paired.value,
-            paired.low,
-            paired.high,
-            paired.n,
-            paired.p,
-            paired.corrected,
-            shown.board.correction,
-        ]
+        tested = (paired.value, paired.low, paired.high, paired.n, paired.p, paired.corrected)
+        compared = [shown.board.reference, *tested, shown.board.correction]
     known = shown.comparison(column, cell)
     beside: list[Any] = [None] * 4
     if known is not None:
@@ -286,8 +270,8 @@ def picture(export: Export) -> Drawing:
     for paper in export.papers:
         parts.append(_rule(y, width))
         parts += [
-            _text("apart", 12.0, y + 16, _short(paper.method, _NAMED), "start"),
-            _text("small", 12.0, y + 29, _short(paper.setting, _NAMED + 10), "start"),
+            _text("apart", 12.0, y + 16, short(paper.method, _NAMED), "start"),
+            _text("small", 12.0, y + 29, short(paper.setting, _NAMED + 10), "start"),
         ]
         for number, column in enumerate(columns):
             figure = paper.figures.get(column.key)
@@ -308,7 +292,7 @@ def picture(export: Export) -> Drawing:
 
 def _row(shown: Shown, row: System, y: float, known: Mapping[str, Axis]) -> list[Drawing]:
     badge = "control" if row.control else "reference" if row.name == shown.board.reference else ""
-    parts = [_text("name", 12.0, y + 16, _short(row.name, _NAMED), "start")]
+    parts = [_text("name", 12.0, y + 16, short(row.name, _NAMED), "start")]
     if badge:
         parts.append(_text("small", 12.0, y + 29, badge, "start"))
     for number, (column, cell) in enumerate(zip(shown.board.columns, shown.board.line(row), strict=True)):
@@ -333,7 +317,7 @@ def _whisker(axis: Axis, estimate: tuple[float, float, float], number: int, y: f
         return []
     middle, low, high = (_at(number) - _SPAN * (1 - axis.position(item)) for item in estimate)
     line = shape("line", x1=low, x2=high, y1=y + 24, y2=y + 24)
-    return [shape("g", line, shape("circle", cls="dot", cx=middle, cy=y + 24, r=_DOT), cls=f"mark {METHOD if best else PARTIAL}")]
+    return [shape("g", line, shape("circle", cls="dot", cx=middle, cy=y + 24, r=_DOT), cls=f"mark {KINDS[METHOD if best else PARTIAL][0]}")]
 
 
 def _cell(shown: Shown, row: System, column: Column, cell: Cell | None, number: int, y: float) -> list[Drawing]:
@@ -342,7 +326,7 @@ def _cell(shown: Shown, row: System, column: Column, cell: Cell | None, number: 
     if cell.apart and not row.control:
         return [
             _text("apart", _at(number), y + 16, value(shown, column, cell)),
-            _text("small", _at(number), y + 29, _short(cell.apart.partition(":")[0], _BELOW)),
+            _text("small", _at(number), y + 29, short(cell.apart.partition(":")[0], _BELOW)),
         ]
     won = better(column, cell)
     standing = cell.band.standing if cell.band is not None else None
@@ -360,7 +344,7 @@ def _head(number: int, name: str, unit: str) -> list[Drawing]:
         shape("text", shape("title", name), line, cls="head", x=_at(number), y=_TOP + 18 - 15 * above, text_anchor="end")
         for above, line in enumerate(reversed(lines))
     ]
-    return [*results, _text("small", _at(number), _TOP + 34, _short(unit, _BELOW))]
+    return [*results, _text("small", _at(number), _TOP + 34, short(unit, _BELOW))]
 
 
 def _broken(name: str, most: int) -> list[str]:
@@ -371,7 +355,7 @@ def _broken(name: str, most: int) -> list[str]:
         at = joints[-1] if joints else most
         lines.append(name[:at])
         name = name[at:]
-    return [*lines, _short(name, most)]
+    return [*lines, short(name, most)]
 
 
 def _at(number: int) -> float:
@@ -385,10 +369,6 @@ def _text(cls: str, x: float, y: float, text: str, anchor: str = "end") -> Drawi
 
 def _rule(y: float, width: float) -> Drawing:
     return shape("line", cls="grid", x1=8.0, x2=width - 8, y1=y, y2=y)
-
-
-def _short(text: str, most: int) -> str:
-    return text if len(text) <= most else text[: most - 1] + "…"
 
 
 def still_matrix(store: Store, experiment: str, title: str) -> Export | None:

@@ -9,6 +9,7 @@ from datetime import date
 from typing import Any
 
 from leaderboard.elements.formats import MAIN, families, higher_is_better
+from leaderboard.elements.nodes import Order
 from results.boards.matrix import Column, Matrix
 from results.boards.published import Figure, printed
 from results.boards.systems import COST, COSTS, System, Wanted, key_of
@@ -285,14 +286,6 @@ FIXED = ("method", "mean", "tokens", "seconds", "cost", "parameters")
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
-    """By which column rows are sorted: a column's key or one of `FIXED`."""
-
-    column: str
-    descending: bool
-
-
-@dataclass(frozen=True, slots=True)
 class Drawn:
     """The rows to draw.
 
@@ -321,21 +314,16 @@ def sort_columns(board: Matrix) -> list[str]:
 def default_order(board: Matrix) -> Order:
     """By the mean where rows have one, else by the first column that has values; the best first."""
     if any(board.mean(row) is not None for row in board.rows):
-        return Order("mean", _best_first(board, "mean"))
+        return Order("mean", best_first(board, "mean"))
     first = next((column.key for column in board.columns if any((row.key, column.key) in board.cells for row in board.rows)), "method")
-    return Order(first, _best_first(board, first))
+    return Order(first, best_first(board, first))
 
 
-def _best_first(board: Matrix, column: str) -> bool:
+def best_first(board: Matrix, column: str) -> bool:
     """Whether the best comes first when a column's values descend."""
     if column == "mean":
         return bool(board.columns) and board.columns[0].higher_is_better
     return any(item.key == column and item.higher_is_better for item in board.columns)
-
-
-def first_direction(board: Matrix, column: str) -> str:
-    """How a column is sorted at its first click."""
-    return "desc" if _best_first(board, column) else "asc"
 
 
 def ordered(board: Matrix, order: Order) -> list[System]:

@@ -7,18 +7,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from leaderboard.elements import formats
-from leaderboard.elements.charts import MEAN, Axis, axes
 from leaderboard.elements.formats import Scale, board_key, explanation, scale_of
-from leaderboard.elements.nodes import Node, badge, el, spent_cell, standing_sign
-from leaderboard.matrix.rows import Drawn, Order, Printed, cost_of, first_direction
+from leaderboard.elements.nodes import CONTROLS, Node, Order, badge, divider, el, grid, sorter, spent_cell, standing_sign
+from leaderboard.elements.whiskers import MEAN, Axis, axes
+from leaderboard.matrix.rows import Drawn, Printed, best_first, cost_of
 from results.boards.matrix import Cell, Column, Correction, Matrix
 from results.boards.published import Comparison
 from results.boards.systems import WHOLE, System
 from results.statistics.places import SIGNS, Standing
 from results.store.queries import AS_STATED, OURS
-
-# -- What a cell of the matrix says, in words: shared by the table, its hover help and the exports --
-
 
 ALPHA = 0.05
 CORRECTIONS: dict[Correction, str] = {
@@ -254,22 +251,13 @@ def table(shown: Shown, rows: Drawn, order: Order, papers: Sequence[Printed] = (
     heads = _heads(shown, order, layout)
     body = [_line(shown, row, layout) for row in (*rows.pinned, *rows.rows)]
     if rows.controls:
-        body.append(
-            _divider("Controls: they see the gold answers or evidence, so they bound what is attainable and are not ranked", len(heads))
-        )
+        body.append(divider(CONTROLS, len(heads)))
         body += [_line(shown, row, layout) for row in rows.controls]
     if papers:
-        body.append(_divider("Printed in papers: other readers, data or settings, so they are not comparable and never ranked", len(heads)))
+        body.append(divider("Printed in papers: other readers, data or settings, so they are not comparable and never ranked", len(heads)))
         body += [_paper(shown, paper, layout) for paper in papers]
     caption = "Methods against benchmarks: value, half its 95 % interval, rank, and what papers print"
-    return el(
-        "div",
-        el("table", el("caption", caption, cls="unseen"), el("thead", el("tr", *heads)), el("tbody", *body), cls="board matrix"),
-        cls="scroll",
-        key="matrix-scroll",
-        role="region",
-        label="Results matrix",
-    )
+    return grid(caption, heads, body, "matrix-scroll", "board matrix", "Results matrix")
 
 
 def compared_with(board: Matrix) -> str:
@@ -304,28 +292,16 @@ def legend(shown: Shown) -> Node:
     return el("div", *(el("p", line, cls="note") for line in lines))
 
 
-def _divider(text: str, columns: int) -> Node:
-    return el("tr", el("th", el("span", text, cls="divider-text"), colspan=str(columns), scope="colgroup"), cls="divider")
-
-
 def _heads(shown: Shown, order: Order, layout: _Layout) -> list[Node]:
     board = shown.board
     heads = [_head(board, "method", "Method", "", "The name in the experiment", order, "stick")]
     heads += [_benchmark(shown, column, order) for column in board.columns]
     if len(board.columns) > 1:
-        heads.append(
-            _head(
-                board,
-                MEAN,
-                "Mean",
-                "of benchmarks",
-                "Mean over the benchmarks shown, each weighing the "
-                "same; only where a method has a comparable value on all of them and they share a metric. "
-                "Benchmarks that ask the same questions are taken to err alike",
-                order,
-                "number",
-            )
+        tip = (
+            "Mean over the benchmarks shown, each weighing the same; only where a method has a comparable value on all of them "
+            "and they share a metric. Benchmarks that ask the same questions are taken to err alike"
         )
+        heads.append(_head(board, MEAN, "Mean", "of benchmarks", tip, order, "number"))
     time = "ms / question" if layout.milliseconds else "s / question"
     heads += [
         _head(board, column, name, unit or time, tip, order, "number") for column, name, unit, tip in _COSTS if column in layout.costs
@@ -337,56 +313,17 @@ def _benchmark(shown: Shown, column: Column, order: Order) -> Node:
     """A benchmark's head: one button sorts by it, another opens its own board."""
     name, below = shown.names[column.key]
     if column.metric is None:
-        return el(
-            "th",
-            el("span", name, cls="name", tip="Nothing of this family was scored here"),
-            el("span", below, cls="unit") if below else None,
-            scope="col",
-            cls="number",
-        )
+        title = el("span", name, cls="name", tip="Nothing of this family was scored here")
+        return el("th", title, el("span", below, cls="unit") if below else None, scope="col", cls="number")
     unit = f"{shown.metric(column)} · {shown.scale(column).unit}"
     opened = {"view": "benchmark", "board": board_key(column.first), "metric": column.metric, "sort": None, "order": None}
-    return el(
-        "th",
-        _sorter(shown.board, column.key, name, explanation(column.metric, shown.definitions), order),
-        el("span", unit, cls="unit"),
-        el("span", below, cls="unit") if below else None,
-        el("button", "open board", cls="turn", key=f"open-{column.key}", action=opened, label=f"Open the board of {name}"),
-        scope="col",
-        sort=_direction(order, column.key),
-        cls="number",
-    )
+    more = [el("span", below, cls="unit")] if below else []
+    more.append(_act("open board", f"open-{column.key}", opened, f"Open the board of {name}"))
+    return _head(shown.board, column.key, name, unit, explanation(column.metric, shown.definitions), order, "number", more)
 
 
-def _head(board: Matrix, column: str, name: str, unit: str, tip: str, order: Order, cls: str) -> Node:
-    return el(
-        "th",
-        _sorter(board, column, name, tip, order),
-        el("span", unit, cls="unit") if unit else None,
-        scope="col",
-        sort=_direction(order, column),
-        cls=cls,
-    )
-
-
-def _direction(order: Order, column: str) -> str:
-    if order.column != column:
-        return "none"
-    return "descending" if order.descending else "ascending"
-
-
-def _sorter(board: Matrix, column: str, name: str, tip: str, order: Order) -> Node:
-    active = order.column == column
-    turned = "asc" if order.descending else "desc"
-    arrow = ("↓" if order.descending else "↑") if active else ""
-    return el(
-        "button",
-        el("span", name, cls="name"),
-        el("span", arrow, cls="arrow") if arrow else None,
-        tip=tip,
-        key=f"sort-{column}",
-        action={"sort": column, "order": turned if active else first_direction(board, column), "first": None},
-    )
+def _head(board: Matrix, column: str, name: str, unit: str, tip: str, order: Order, cls: str, more: Sequence[Node] = ()) -> Node:
+    return sorter(column, name, unit, tip, order, cls, descending=best_first(board, column), more=more, first=None)
 
 
 def _line(shown: Shown, row: System, layout: _Layout) -> Node:
@@ -414,18 +351,14 @@ def _line(shown: Shown, row: System, layout: _Layout) -> Node:
 
 
 def _name(board: Matrix, row: System, layout: _Layout) -> Node:
-    pins, hides = layout.pins, layout.hides
-    pinned = row.key in pins
-    kept = [key for key in pins if key != row.key]
-    marks = (
-        [badge("reference", "reference", "Differences are taken to this method")]
-        if (row.name == board.reference and not row.control)
-        else []
-    )
-    small = aside(row)
-    ours = tuple(row.origins) == (OURS,)
+    pinned, kept = row.key in layout.pins, [key for key in layout.pins if key != row.key]
+    named = row.name == board.reference and not row.control
+    marks = [badge("reference", "reference", "Differences are taken to this method")] if named else []
+    small, ours = aside(row), tuple(row.origins) == (OURS,)
     if layout.sources and not ours:
         marks += _sources(row)
+    pin = {"pin": ",".join(kept if pinned else [*kept, row.key])}
+    hide = {"hide": ",".join([*layout.hides, row.key])}
     return el(
         "th",
         el("span", _opener(row), *marks, cls="top"),
@@ -433,25 +366,17 @@ def _name(board: Matrix, row: System, layout: _Layout) -> Node:
         el("span", small, cls="aside") if small else None,
         el(
             "span",
-            el(
-                "button",
-                "unpin" if pinned else "pin",
-                cls="turn",
-                key=f"pin-{row.key}",
-                pressed=str(pinned).lower(),
-                action={"pin": ",".join(kept if pinned else [*kept, row.key])},
-                label=f"Keep {row.name} on top",
-            ),
-            None
-            if pinned
-            else el(
-                "button", "hide", cls="turn", key=f"hide-{row.key}", action={"hide": ",".join([*hides, row.key])}, label=f"Hide {row.name}"
-            ),
+            _act("unpin" if pinned else "pin", f"pin-{row.key}", pin, f"Keep {row.name} on top", str(pinned).lower()),
+            None if pinned else _act("hide", f"hide-{row.key}", hide, f"Hide {row.name}"),
             cls="acts",
         ),
         scope="row",
         cls="stick",
     )
+
+
+def _act(name: str, key: str, action: Mapping[str, str | None], label: str | None = None, pressed: str | None = None) -> Node:
+    return el("button", name, cls="turn", key=key, pressed=pressed, action=action, label=label)
 
 
 def _opener(row: System) -> Node:
@@ -544,34 +469,12 @@ def _paper(shown: Shown, item: Printed, layout: _Layout) -> Node:
             cells.append(el("td", formats.NOTHING, cls="number"))
             continue
         tip = f"{figure.source} prints {figure.value} {figure.unit} for {figure.method}: {figure.setting}. {figure.note}"
-        cells.append(
-            el(
-                "td",
-                el("span", shown.scale(column).value(figure.fraction), cls="top"),
-                el("span", "incomparable", cls="interval"),
-                cls="number apart",
-                tip=tip,
-            )
-        )
+        written = el("span", shown.scale(column).value(figure.fraction), cls="top")
+        cells.append(el("td", written, el("span", "incomparable", cls="interval"), cls="number apart", tip=tip))
     empty = [el("td", formats.NOTHING, cls="number")] * (len(layout.costs) + (len(shown.board.columns) > 1))
-    return el(
-        "tr",
-        el(
-            "th",
-            el(
-                "span",
-                el("span", item.method, cls="method", title=item.method),
-                badge("published", "", "As a paper prints it"),
-                badge("paper", "", item.source),
-                cls="top",
-            ),
-            el("span", item.setting, cls="aside"),
-            scope="row",
-            cls="stick",
-        ),
-        *cells,
-        *empty,
-    )
+    marks = badge("published", "", "As a paper prints it"), badge("paper", "", item.source)
+    name = el("span", el("span", item.method, cls="method", title=item.method), *marks, cls="top")
+    return el("tr", el("th", name, el("span", item.setting, cls="aside"), scope="row", cls="stick"), *cells, *empty)
 
 
 def pager(rows: Drawn, page: int) -> Node | None:
@@ -584,12 +487,8 @@ def pager(rows: Drawn, page: int) -> Node | None:
             "previous": rows.first - page if rows.first else None,
             "next": last if last < rows.total else None,
         }
-        parts += [
-            el("button", name, cls="turn", key=f"rows-{name}", action={"first": str(at) if at else None})
-            for name, at in turns.items()
-            if at is not None
-        ]
+        parts += [_act(name, f"rows-{name}", {"first": str(at) if at else None}) for name, at in turns.items() if at is not None]
     if rows.hidden_keys:
         parts.append(el("span", f"{len(rows.hidden_keys):,} hidden", cls="fact"))
-        parts.append(el("button", "show them", cls="turn", key="unhide", action={"hide": None}))
+        parts.append(_act("show them", "unhide", {"hide": None}))
     return el("p", *parts, cls="facts") if parts else None

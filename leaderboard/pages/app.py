@@ -16,7 +16,7 @@ from leaderboard.pages import PAGES
 from leaderboard.server import submit_command
 from leaderboard.widgets import style, tell_missing
 
-_LIBRARIES = ("altair", "pandas", "pyarrow", "scipy.stats")
+_LIBRARIES = ("pandas", "pyarrow", "scipy.stats")
 
 
 def main() -> None:
@@ -54,9 +54,6 @@ def preload() -> threading.Thread:
 def _import_all() -> None:
     for name in (*_LIBRARIES, *(f"leaderboard.pages.{file}" for file, *_ in PAGES[:-1])):
         importlib.import_module(name)
-    # Altair checks every mark against its schema when it is made: a third of the Budget page's time. Tests check
-    # whole charts.
-    importlib.import_module("altair.utils.schemapi").disable_debug_mode()
     # What was imported stays: looking through it again and again for garbage stops a page for up to 0.3 s.
     gc.collect()
     gc.freeze()

@@ -8,18 +8,18 @@ from collections.abc import Callable
 import streamlit as st
 
 from leaderboard import read, state
-from leaderboard.elements import charts, formats
+from leaderboard.elements import formats
 from leaderboard.elements.formats import MAIN, higher_is_better
-from leaderboard.elements.nodes import Node, el
+from leaderboard.elements.nodes import Node, Order, el, line_of_facts
+from leaderboard.elements.pictures import Drawing, svg_file
 from leaderboard.pages import matrix
 from leaderboard.read import Source
 from leaderboard.views import board as board_table
-from leaderboard.views.board import Order, published_table, svg_file
+from leaderboard.views.board import published_table
 from leaderboard.widgets import (
-    NO_REFERENCE,
-    Chosen,
     bar,
     choose,
+    choose_reference,
     default_reference,
     draw,
     experiment_of,
@@ -29,7 +29,7 @@ from leaderboard.widgets import (
     segments,
     show,
 )
-from results.boards.board import Board, Row
+from results.boards.board import Board
 from results.boards.health import health_text
 from results.boards.tables import could_have_shown, insufficient_data_notes
 from results.boards.tables import render as render_boards
@@ -77,16 +77,9 @@ def _benchmark() -> None:
             "Ranked by", "metric", chosen.metrics, chosen.families[MAIN][0], show=formats.metric_label, resets=("sort", "order")
         )
     with reference_column:
-        reference = state.select(
-            "Compared with",
-            "reference",
-            [*chosen.methods, NO_REFERENCE],
-            default_reference(chosen),
-            show=lambda name: "nothing" if name == NO_REFERENCE else name,
-        )
+        base = choose_reference(chosen.methods, default_reference(chosen))
     metrics = chosen.families[family]
     shown = (focus, *(metric for metric in metrics if metric != focus))
-    base = None if reference == NO_REFERENCE else reference
     board = read.board_of(chosen.at, chosen.experiment, chosen.group, base, shown)
     column = state.pick("sort", board_table.sort_columns(board), "rank")
     first = "desc" if column in board.metrics and higher_is_better(column, chosen.definitions) else "asc"
@@ -102,16 +95,13 @@ def _benchmark() -> None:
     )
     show(_legend(board, ranked=bool(bands)), "legend")
     show(el("h2", f"{formats.metric_label(focus)} with 95 % intervals", cls="section"), "chart-title")
-    show(charts.key(board, rows, focus), "chart-key")
-    draw(
-        charts.intervals(board, rows, focus, chosen.definitions),
-        alt=f"{formats.metric_label(focus)} of each run with its 95 % interval; the numbers are in the table above",
-    )
+    drawing = board_table.intervals(board, rows, focus, chosen.definitions)
+    draw(drawing, "chart")
     beside = published_table(board)
     if beside is not None:
         show(el("h2", "Published figures beside ours", cls="section"), "published-title")
         show(beside, "published")
-    _links(chosen, board, rows, focus)
+    _links(board, drawing)
     refresh_while_running(chosen.at, chosen.runs)
 
 
@@ -125,7 +115,7 @@ def _summary(board: Board) -> Node:
         f"{running} still running" if running else "",
         f"differences to {board.reference}" if board.reference is not None else "no reference chosen",
     ]
-    return el("p", *(el("span", part, cls="fact") for part in parts if part), cls="facts")
+    return line_of_facts(parts)
 
 
 def _legend(board: Board, *, ranked: bool) -> Node:
@@ -141,8 +131,7 @@ def _legend(board: Board, *, ranked: bool) -> Node:
     return el("div", *(el("p", line, cls="note") for line in lines))
 
 
-def _links(chosen: Chosen, board: Board, rows: list[Row], focus: str) -> None:
-    drawing = board_table.intervals(board, rows, focus, chosen.definitions)
+def _links(board: Board, drawing: Drawing | None) -> None:
     texts: dict[str, Callable[[], str]] = {
         ending: lambda form=form: render_boards([board], form)  # type: ignore[misc]
         for ending, form in (("csv", "csv"), ("md", "markdown"), ("tex", "latex"))

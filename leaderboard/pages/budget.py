@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from leaderboard import read, state
-from leaderboard.elements import charts, formats
+from leaderboard.elements import formats
 from leaderboard.elements.formats import MAIN, higher_is_better, scale_of
 from leaderboard.elements.nodes import el, message
+from leaderboard.elements.pictures import plot
 from leaderboard.views import budget
 from leaderboard.views.budget import CURVE_AXES
 from leaderboard.widgets import Chosen, bar, choose, draw, permalink, show, tell
@@ -39,10 +40,7 @@ def _front(chosen: Chosen, board: Board, metric: str, axis: Axis) -> None:
         tell("No run has a value", "Choose another metric.")
         return
     show(el("h2", "What quality costs", cls="section"), "pareto-title")
-    draw(
-        budget.pareto_chart(rows, axis, metric, scale),
-        alt="Quality of each run against its cost, with the Pareto front; the numbers are in the table below",
-    )
+    draw(budget.pareto_chart(rows, axis, metric, scale), "pareto-chart", "ragmeter-cost")
     show(budget.pareto_table(rows, axis, metric, scale), "pareto")
     note = (
         "The front is what can be had at each price: whoever is not on it is beaten by a method that is at least as "
@@ -70,15 +68,14 @@ def _curves(chosen: Chosen, board: Board, metric: str) -> None:
     axis = state.select("Over", "over", able, able[0], show=lambda name: CURVE_AXES[name])
     scale = scale_of(metric, chosen.definitions)
     points = budget.curve_points(curves, axis, scale)
-    chart = charts.curves(
+    chart = plot(
         points,
         CURVE_AXES[axis],
         f"{formats.metric_name(metric)[0]}, {scale.unit}",
+        "Quality against delivered tokens, a curve for each method; the numbers are in the table",
         logarithmic=budget.logarithmic([point.x for point in points]),
     )
-    draw(
-        chart, key="compression-chart", alt="Quality against delivered tokens, a curve for each method; the numbers are in the table below"
-    )
+    draw(chart, "compression-chart", "ragmeter-compression")
     show(budget.curve_table(curves, metric, scale, full.run.method if full else None), "compression")
 
 

@@ -7,7 +7,7 @@ import streamlit as st
 from leaderboard import read, state
 from leaderboard.elements import formats
 from leaderboard.elements.formats import MAIN, Scale, higher_is_better, scale_of
-from leaderboard.elements.nodes import el
+from leaderboard.elements.nodes import el, line_of_facts
 from leaderboard.views import compare
 from leaderboard.widgets import Chosen, bar, choose, permalink, several, show, tell
 from results.boards.compare import Comparison
@@ -117,7 +117,7 @@ def _scatter(result: Comparison, shown: Scale) -> None:
         f"▼ {sides['below']:,} below it, where {called[x]} scores more",
         "area: number of questions",
     )
-    note = el("p", *(el("span", part, cls="fact") for part in parts), cls="facts note")
+    note = line_of_facts(parts, "facts note")
     show(el("div", compare.scatter(drawn, called[x], called[y], shown), note, cls="stack"), "scatter")
 
 
@@ -135,9 +135,7 @@ def _apart(result: Comparison, shown: Scale) -> None:
         same = el("p", "They score the same on every question that two of them were scored on.", cls="note")
         show(el("div", title, same, cls="stack"), "apart")
         return
-    text = state.read("from", "0")
-    start = int(text) if text.isdecimal() and len(text) < 9 else 0
-    start = min(start, len(positions) - 1) // PAGE * PAGE
+    start = min(state.number("from"), len(positions) - 1) // PAGE * PAGE
     state.settle("from", str(start) if start else "")
     listed = positions[start : start + PAGE]
     position = el(

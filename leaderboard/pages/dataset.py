@@ -39,8 +39,7 @@ def render() -> None:
 
 
 def _samples(at: Source, dataset: DatasetFacts) -> None:
-    queries = state.read("start", "0")
-    start = int(queries) % max(1, dataset.questions) if queries.isascii() and queries.isdecimal() and len(queries) < 9 else 0
+    start = state.number("start") % max(1, dataset.questions)
     state.settle("start", str(start) if start else "")
     show(el("h2", "Some of its questions", cls="section"), "samples-title")
     rows = read.samples(at, dataset.fingerprint, SAMPLES, start)

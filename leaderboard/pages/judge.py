@@ -148,7 +148,7 @@ def _strengths(board: BattleBoard, criterion: str) -> None:
         show(el("p", "Strengths say more than win rates from three methods on; fewer have met here.", cls="note"), "strengths-none")
         return
     state.switch("Without what length gains", "length", help="Strengths with the effect of a longer answer taken off")
-    draw(battles.strength_chart(rows), alt="Elo of each method with its 95 % interval; the numbers are in the table below")
+    draw(battles.strength_chart(rows), "strength-chart", "ragmeter-strengths")
     show(battles.strengths(rows, board.controls), "strengths")
     show(el("p", battles.STRENGTHS_NOTE, cls="note"), "strengths-note")
 

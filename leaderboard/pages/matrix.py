@@ -8,13 +8,13 @@ from typing import Any
 
 from leaderboard import read, state, widgets
 from leaderboard.elements.formats import ALL_RUNS
-from leaderboard.elements.nodes import Node, el
+from leaderboard.elements.nodes import Node, Order, el, line_of_facts
+from leaderboard.elements.pictures import svg_file
 from leaderboard.matrix import exports
 from leaderboard.matrix.exports import Export, picture
-from leaderboard.matrix.rows import PAGE, Order, Printed, default_order, drawn, first_direction, papers_of, sort_columns
+from leaderboard.matrix.rows import PAGE, Printed, best_first, default_order, drawn, papers_of, sort_columns
 from leaderboard.matrix.table import Shown, compared_with, legend, pager, table, unstated
 from leaderboard.read import Source
-from leaderboard.views.board import svg_file
 from leaderboard.widgets import NO_REFERENCE, bar, experiment_box, offer, refresh_while_running, show, tell
 from results.boards.board import is_called
 from results.boards.matrix import Correction, Matrix
@@ -90,8 +90,8 @@ def _below(query: Request, reference: str | None, correction: Correction, bar: S
     shown = Shown(board, names, definitions, read.published(*query.scope))
     order = _order(board)
     pinned, hidden = _keys("pin"), _keys("hide")
-    first = state.settle("first", state.read("first"))
-    part = drawn(board, order, pinned, hidden, words, int(first) if first.isdecimal() and len(first) < 9 else 0)
+    state.settle("first", state.read("first"))
+    part = drawn(board, order, pinned, hidden, words, state.number("first"))
     printed = papers_of(board.columns) if papers else []
     whole = drawn(board, order, pinned, hidden, words, 0, page=len(board.rows) or 1)
     export = Export(shown, (*whole.pinned, *whole.rows, *whole.controls), printed, _title(query.experiment, shown))
@@ -129,7 +129,7 @@ def _below(query: Request, reference: str | None, correction: Correction, bar: S
 def _order(board: Matrix) -> Order:
     usual = default_order(board)
     column = state.pick("sort", sort_columns(board), usual.column)
-    first = first_direction(board, column)
+    first = "desc" if best_first(board, column) else "asc"
     return Order(column, state.pick("order", ("asc", "desc"), first) == "desc")
 
 
@@ -155,7 +155,7 @@ def _summary(board: Matrix, left_out: int, papers: Sequence[Printed]) -> Node:
         compared_with(board),
         *unstated(board, papers),
     ]
-    return el("p", *(el("span", part, cls="fact") for part in parts if part), cls="facts")
+    return line_of_facts(parts)
 
 
 def _nobody() -> None:

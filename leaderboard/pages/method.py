@@ -6,16 +6,15 @@ import streamlit as st
 
 from leaderboard import read as source
 from leaderboard import state
-from leaderboard.elements import charts, formats
+from leaderboard.elements import formats
 from leaderboard.elements.formats import MAIN, families, scale_of
 from leaderboard.elements.nodes import el
+from leaderboard.elements.pictures import plot
 from leaderboard.read import Source, store_of
 from leaderboard.views import method as history_view
 from leaderboard.views import submission
 from leaderboard.widgets import draw, enter, explain, permalink, show, tell
 from results.boards.systems import contaminated_by
-from results.gate import history as gate_history
-from results.gate.history import Decided
 from results.store import checkpoints, provenance
 from results.store.checkpoints import Checkpoint
 from results.store.provenance import Result
@@ -27,24 +26,9 @@ _CURVES = 6
 _FIRST = ("loss",)
 
 
-@st.cache_data(show_spinner=False, max_entries=4)
-def _methods(at: Source) -> list[str]:
-    return provenance.method_ids(store_of(at))
-
-
-@st.cache_data(show_spinner=False, max_entries=32)
-def _runs(at: Source, method: str) -> list[RunRow]:
-    return provenance.runs_of(store_of(at), method)
-
-
 @st.cache_data(show_spinner=False, max_entries=32)
 def _results(at: Source, method: str, metrics: tuple[str, ...]) -> list[Result]:
-    return provenance.results_of(store_of(at), _runs(at, method), metrics)
-
-
-@st.cache_data(show_spinner=False, max_entries=4)
-def _decisions(at: Source) -> list[Decided]:
-    return gate_history.history(store_of(at))
+    return provenance.results_of(store_of(at), source.runs_of(at, method), metrics)
 
 
 def render() -> None:
@@ -59,7 +43,7 @@ def render() -> None:
 
 
 def _render(at: Source) -> None:
-    known = _methods(at)
+    known = source.method_ids(at)
     if not known:
         tell("No method has run yet", f"{at.folder} has no runs and no checkpoints.", ("ragmeter demo", "ragmeter run EXPERIMENT.yaml"))
         return
@@ -67,7 +51,7 @@ def _render(at: Source) -> None:
     left, right = st.columns([1, 2])
     with left:
         method = state.select("Method", "method", known, known[0], resets=("family", "figure"))
-    runs = _runs(at, method)
+    runs = source.runs_of(at, method)
     if method not in cards and any(run.card for run in runs):
         show(submission.cards(method, runs), "card")
     else:
@@ -117,7 +101,7 @@ def _show_checkpoints(at: Source, method: str, runs: list[RunRow]) -> None:
         _show_history(at, own, used)
         _show_curves(own)
     mine = {run.run for run in runs}
-    decided = [decision for decision in _decisions(at) if mine & {decision.baseline, decision.candidate}]
+    decided = [decision for decision in source.decisions(at) if mine & {decision.baseline, decision.candidate}]
     if decided:
         show(el("h2", "Decisions of the gate", cls="section"), "gate-title")
         named = {run.run: run for group in source.run_groups(at, None) for run in group}
@@ -134,17 +118,16 @@ def _show_history(at: Source, own: list[Checkpoint], used: dict[str, list[RunRow
     show(el("h2", "Over its checkpoints", cls="section"), "history-title")
     metric = state.select("Measured by", "over", metrics, families(metrics, definitions, ())[MAIN][0], show=formats.metric_label)
     values = {result.run.run: result.values for result in provenance.results_of(store_of(at), runs, [metric])}
-    rows = history_view.stands(own, used, values, metric, _decisions(at))
+    rows = history_view.stands(own, used, values, metric, source.decisions(at))
     drawn = history_view.points(rows, metric, definitions)
     if len({point.x for point in drawn}) > 1:
-        draw(
-            charts.curves(
-                drawn,
-                "checkpoint, in the order in which they were registered",
-                f"{formats.metric_label(metric)}, {scale_of(metric, definitions).unit}",
-            ),
-            alt="The metric over the method's checkpoints, a curve for each board; its values are in the table below",
+        chart = plot(
+            drawn,
+            "checkpoint, in the order in which they were registered",
+            f"{formats.metric_label(metric)}, {scale_of(metric, definitions).unit}",
+            "The metric over the method's checkpoints, a curve for each board; its values are in the table",
         )
+        draw(chart, "history-chart", "ragmeter-checkpoints")
     show(history_view.history(rows, metric, definitions), "history")
 
 
@@ -159,10 +142,7 @@ def _show_curves(own: list[Checkpoint]) -> None:
     first = next((name for name in _FIRST if name in names), names[0])
     figure = state.select("Figure", "figure", names, first, show=lambda name: name.replace("_", " "))
     curves = {name: figures[figure] for name, figures in read.items() if figure in figures}
-    draw(
-        history_view.curve_chart(curves, figure),
-        alt="The figure over the steps of each training; first, least, largest and last values are in the table below",
-    )
+    draw(history_view.curve_chart(curves, figure), "curve-chart", "ragmeter-training")
     show(history_view.curve_ends(curves), "curves")
     if len(own) > _CURVES:
         show(el("p", f"Of the {_CURVES} newest of {len(own):,} checkpoints.", cls="note"), "curves-note")

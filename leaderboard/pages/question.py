@@ -130,7 +130,7 @@ def _list(chosen: Chosen, rows: Sequence[QuestionRow], results: Sequence[int], p
 def _detail(chosen: Chosen, row: QuestionRow) -> None:
     runs = tuple(run.run for run in chosen.runs)
     answers = read.answers(chosen.at, row, runs)
-    passages = read.gold_passages(chosen.at, row)
+    passages = read.passages(chosen.at, row.evidence)
     metrics = list(dict.fromkeys([state.view()["metric"], *chosen.families[MAIN]]))
     verdicts = read.verdicts(chosen.at, row.question, chosen.runs[0], runs)
     here = judge.answered_here(answers, chosen.runs)

@@ -146,9 +146,7 @@ def _list(at: Source, every: Sequence[RunRow]) -> RunRow | None:
 
 def _start(count: int, chosen: int) -> int:
     """Where the listed page begins: as the URL says, else where the chosen run is."""
-    text = state.read("from")
-    start = int(text) if text.isdecimal() and len(text) < 9 else chosen
-    start = min(start, count - 1) // PAGE * PAGE
+    start = min(state.number("from", chosen), count - 1) // PAGE * PAGE
     state.settle("from", str(start))
     return start
 

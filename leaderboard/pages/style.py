@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from leaderboard import read, state
-from leaderboard.elements import charts, formats
+from leaderboard.elements import formats
 from leaderboard.elements.formats import higher_is_better
 from leaderboard.elements.nodes import el
+from leaderboard.elements.pictures import plot
 from leaderboard.read import Source
 from leaderboard.views import style
 from leaderboard.widgets import bar, draw, enter, explain, permalink, show, tell
@@ -63,11 +64,7 @@ def _gaps(tables: Sequence[GapTable], upwards: bool) -> None:
         seed = f" · seed {table.seed}" if table.seed else ""
         show(el("h2", f"Style gaps on {table.base} · {table.setting}{seed}", cls="section"), f"gap-title-{number}")
         show(style.average(table), f"average-{number}")
-        draw(
-            style.gap_chart(table),
-            key=f"gap-chart-{number}",
-            alt="Style gap of each method in each style with its 95 % interval; the numbers are in the table below",
-        )
+        draw(style.gap_chart(table), f"gap-chart-{number}", "ragmeter-style")
         show(style.gaps(table, higher_is_better=upwards), f"gaps-{number}")
         show(el("p", style.gaps_note(table), cls="note"), f"gap-note-{number}")
 
@@ -78,11 +75,9 @@ def _curves(tables: Sequence[CurveTable], metric: str, over: Over) -> None:
         show(el("h2", OVER[over], cls="section"), f"curve-title-{over}")
     for number, table in enumerate(shown):
         show(el("p", table.title, cls="note"), f"curve-name-{over}-{number}")
-        draw(
-            charts.curves(style.curve_points(table), *style.curve_titles(table)),
-            key=f"curve-chart-{over}-{number}",
-            alt=f"{OVER[over]}, a curve for each method with 95 % intervals; the numbers are in the table below",
-        )
+        label = f"{OVER[over]}, a curve for each method with 95 % intervals; the numbers are in the table"
+        chart = plot(style.curve_points(table), *style.curve_titles(table), label)
+        draw(chart, f"curve-chart-{over}-{number}", "ragmeter-style")
         show(style.curve_table(table, f"curve-scroll-{over}-{number}"), f"curve-{over}-{number}")
 
 

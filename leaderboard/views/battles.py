@@ -4,20 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from leaderboard.elements import formats
-from leaderboard.elements.charts import data_of
 from leaderboard.elements.formats import PERCENT
 from leaderboard.elements.nodes import Cell, Head, Line, Node, badge, el, plain_table
+from leaderboard.elements.pictures import KINDS, METHOD, Drawing, Point, forest
 from results.boards.board import BEST, WORTHLESS
 from results.judging import battles
 from results.judging.battles import BattleBoard, Pairing, Placed
 from results.statistics.bradley_terry import Strength
-
-if TYPE_CHECKING:
-    import altair
-
 
 MATRIX_NOTE = (
     "A tie counts half, 50 is even; where both answers are disqualified neither gets anything. Brackets: 95 % "
@@ -36,7 +31,6 @@ CONTROLS_NOTE = (
 )
 CONTROL_TIP = "Sees the gold; it is here to check the judge"
 _PLACED = (Head("Belongs", "beside whom it met"), Head("Placed"), Head("Found", wide=True))
-_ROW_PIXELS = 32
 
 
 def criteria(board: BattleBoard) -> list[str]:
@@ -292,33 +286,12 @@ def _elo(item: Strength) -> Cell:
     return Cell(f"{value:,.0f}" + ("*" if item.separated else ""), bounds, tip)
 
 
-def strength_chart(rows: Sequence[tuple[str, Strength]]) -> altair.LayerChart:
+def strength_chart(rows: Sequence[tuple[str, Strength]]) -> Drawing | None:
     """Elo with its interval per method, strongest on top; a dashed line at the mean."""
-    import altair as alt
-
-    data = [
-        {
-            "method": name,
-            "line": f"{number}\x1f{name}",
-            "value": value,
-            "low": low,
-            "high": high,
-            "shown": f"{value:,.0f}" + ("" if math.isnan(low) else f" [{low:,.0f}, {high:,.0f}]"),
-        }
-        for number, (name, item) in enumerate(rows)
-        for value, low, high in [item.elo]
-        if not math.isnan(value)
-    ]
-    axis = alt.Axis(title=None, labelLimit=150, labelExpr=r"split(datum.label, '\u001f')[1]", ticks=False, domain=False, labelPadding=8)
-    base = alt.Chart().encode(
-        y=alt.Y("line:N", sort=None, axis=axis), tooltip=[alt.Tooltip("method:N", title="Method"), alt.Tooltip("shown:N", title="Elo")]
-    )
-    scale = alt.Scale(zero=False, nice=True)
-    x_axis = alt.Axis(title="Elo (1500: the mean)", tickCount=6, domain=False)
-    rule = base.mark_rule(strokeWidth=2.5, opacity=0.75, color="#2a87c8").encode(
-        x=alt.X("low:Q", scale=scale, axis=x_axis), x2=alt.X2("high:Q")
-    )
-    dots = base.mark_point(filled=True, size=90, opacity=1, color="#2a87c8").encode(x=alt.X("value:Q", scale=scale, axis=x_axis))
-    mean = alt.Chart(data_of([{"value": 1500}])).mark_rule(strokeDash=[4, 4], color="#8a8f98")
-    layers = alt.layer(mean.encode(x=alt.X("value:Q")), rule, dots, data=data_of(data))
-    return layers.properties(height=max(2, len(data)) * _ROW_PIXELS).configure_view(strokeWidth=0)
+    lines = []
+    for name, item in rows:
+        value, low, high = item.elo
+        shown = f"{value:,.0f}" + ("" if math.isnan(low) else f" [{low:,.0f}, {high:,.0f}]")
+        lines.append((name, [Point(METHOD, math.nan, value, low, high, name, shown)]))
+    label = "Elo of each method with its 95 % interval; the numbers are in the table"
+    return forest(lines, "Elo (1500: the mean)", label, reference=1500.0, looks=KINDS)

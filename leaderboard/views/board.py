@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from functools import partial
 from typing import Any
-from xml.sax.saxutils import escape, quoteattr
 
 from leaderboard.elements import formats
-from leaderboard.elements.formats import Scale, explanation, higher_is_better, scale_of
-from leaderboard.elements.nodes import Node, badge, el, spent_cell, standing_sign
-from leaderboard.views import budget
-from leaderboard.views.budget import AXES, kind, logarithmic, written
+from leaderboard.elements.formats import higher_is_better, scale_of
+from leaderboard.elements.nodes import CONTROLS, Node, Order, badge, divider, el, grid, metric_head, sorter, spent_cell, standing_sign
+from leaderboard.elements.pictures import APART, CONTROL, KINDS, METHOD, PARTIAL, Drawing, forest, point_of, short
 from results.boards.board import Board, Cell, Row
-from results.boards.budget import Axis, UsageCost
 from results.boards.published import Comparison, on_board
 from results.boards.systems import CONTAMINATED, IMPLAUSIBLE, implausible
 from results.boards.tables import bracketed
@@ -33,20 +29,27 @@ PLACES = (
 ORIGINS = {"submitted": "Predictions that were sent in; scored here, not run here", "verified": "Sent in, and confirmed by a run made here"}
 Place = tuple[int, Band | None]
 """A rank, and what tests leave open of it, as far as that was asked for."""
-_PLAIN_COLUMNS = ("questions", "seconds", "tokens", "cost")
-
-
-@dataclass(frozen=True, slots=True)
-class Order:
-    """By which column the table is sorted: `rank`, `method`, a metric id, `difference` or a cost column."""
-
-    column: str
-    descending: bool
+_PLAIN = {
+    "questions": (
+        "Questions",
+        "scored",
+        "Questions that the focus metric is a mean of; the unscorable have no usable gold, the failed had no answer and count as zero",
+    ),
+    "seconds": ("Time", "", "Mean wall time over all stages but waiting for a slot; below it p50 to p95"),
+    "tokens": ("Tokens", "per question", "Mean of prompt, completion and memory tokens"),
+    "cost": ("Cost", "US$ total", "Price of all calls; local models cost nothing"),
+    "indexing": (
+        "Indexing",
+        "tokens",
+        "Tokens of models that were asked while the index was built: once, whatever the number of questions",
+    ),
+}
+"""Name, unit and help of the columns that are no metrics; a time's unit depends on the times."""
 
 
 def sort_columns(board: Board) -> list[str]:
     """What a board can be sorted by."""
-    return ["rank", "method", *board.metrics, "difference", *_PLAIN_COLUMNS, *(["indexing"] if indexes(board) else [])]
+    return ["rank", "method", *board.metrics, "difference", *(name for name in _PLAIN if name != "indexing" or indexes(board))]
 
 
 def ranks(board: Board, focus: str, definitions: Mapping[str, Mapping[str, Any]]) -> dict[str, int]:
@@ -55,9 +58,6 @@ def ranks(board: Board, focus: str, definitions: Mapping[str, Mapping[str, Any]]
     sign = 1 if higher_is_better(focus, definitions) else -1
     scored = {run: sign * value for run, value in values.items() if not math.isnan(value)}
     return {run: 1 + sum(other > value for other in scored.values()) for run, value in scored.items()}
-
-
-INDEXING = "Tokens of models that were asked while the index was built: once, whatever the number of questions"
 
 
 def tokens(row: Row) -> float | None:
@@ -120,87 +120,44 @@ def table(
     controls = [row for row in rows if row.control]
     body += [_line(row, board, focus, positions, definitions, milliseconds, opens) for row in methods]
     if controls:
-        note = "Controls: they see the gold answers or evidence, so they bound what is attainable and are not ranked"
-        body.append(el("tr", el("th", el("span", note, cls="divider-text"), colspan=str(len(heads)), scope="colgroup"), cls="divider"))
+        body.append(divider(CONTROLS, len(heads)))
         body += [_line(row, board, focus, positions, definitions, milliseconds, opens) for row in controls]
-    return el(
-        "div",
-        el("table", el("caption", _caption(board, focus), cls="unseen"), el("thead", el("tr", *heads)), el("tbody", *body), cls="board"),
-        cls="scroll",
-        key="board-scroll",
-        role="region",
-        label="Results table",
-    )
-
-
-def _caption(board: Board, focus: str) -> str:
-    return f"Results on {board.dataset}, {board.setting}, seed {board.seed}, ranked by {formats.metric_label(focus)}"
+    caption = f"Results on {board.dataset}, {board.setting}, seed {board.seed}, ranked by {formats.metric_label(focus)}"
+    return grid(caption, heads, body, "board-scroll", label="Results table")
 
 
 def _heads(board: Board, focus: str, order: Order, definitions: Mapping[str, Mapping[str, Any]], milliseconds: bool) -> list[Node]:
     best = {metric: higher_is_better(metric, definitions) for metric in board.metrics}
+    tip = (
+        f"Rank by {formats.metric_label(focus)}, and below it the ranks that tests of all pairs leave open (Holm-corrected, 5 %): "
+        "not of controls, nor of runs that are unfinished, contaminated or inconsistent"
+    )
     heads = [
-        _head(
-            "rank",
-            "#",
-            "",
-            f"Rank by {formats.metric_label(focus)}, and below it the ranks that tests of "
-            "all pairs leave open (Holm-corrected, 5 %): not of controls, nor of runs that are unfinished, "
-            "contaminated or inconsistent",
-            order,
-            False,
-            "narrow",
-        ),
+        _head("rank", "#", "", tip, order, False, "narrow"),
         _head("method", "Method", "", "The name in the experiment", order, False, "stick"),
     ]
     for metric in board.metrics:
-        name, details = formats.metric_name(metric)
-        unit = scale_of(metric, definitions).unit
+        head = metric_head(metric, definitions)
         flags = f" ⚑ It {'; '.join(board.flags[metric])}." if metric in board.flags else ""
-        help_text = f"{explanation(metric, definitions)} Shown {unit}: mean over scorable questions, 95 % interval.{flags}"
-        name += " ⚑" if flags else ""
-        heads.append(
-            _head(
-                metric,
-                name,
-                f"{details + ' · ' if details else ''}{unit}",
-                help_text,
-                order,
-                best[metric],
-                "number focus" if metric == focus else "number",
-            )
-        )
+        tip = f"{head.tip} Shown {scale_of(metric, definitions).unit}: mean over scorable questions, 95 % interval.{flags}"
+        name = head.name + (" ⚑" if flags else "")
+        heads.append(_head(metric, name, head.unit, tip, order, best[metric], "number focus" if metric == focus else "number"))
         if metric == focus and board.reference is not None:
-            heads.append(
-                _head(
-                    "difference",
-                    f"Δ {name}",
-                    scale_of(metric, definitions).difference_unit,
-                    f"Paired difference to {board.reference} on the same questions, 95 % interval, and the p-value of a "
-                    f"paired test, Holm-corrected within the column. ▲ better, ▼ worse at {ALPHA:.0%}.",
-                    order,
-                    best[metric],
-                    "number",
-                )
+            tip = (
+                f"Paired difference to {board.reference} on the same questions, 95 % interval, and the p-value of a "
+                f"paired test, Holm-corrected within the column. ▲ better, ▼ worse at {ALPHA:.0%}."
             )
+            unit = scale_of(metric, definitions).difference_unit
+            heads.append(_head("difference", f"Δ {name}", unit, tip, order, best[metric], "number"))
     time = "ms / question" if milliseconds else "s / question"
+    shown = [name for name in _PLAIN if name != "indexing" or indexes(board)]
     return [
         *heads,
-        _head(
-            "questions",
-            "Questions",
-            "scored",
-            "Questions that the focus metric is a mean of; the unscorable have no usable gold, the failed had no answer and count as zero",
-            order,
-            True,
-            "number",
+        *(
+            _head(name, label, unit or time, tip, order, name == "questions", "number")
+            for name in shown
+            for label, unit, tip in [_PLAIN[name]]
         ),
-        _head(
-            "seconds", "Time", time, "Mean wall time over all stages but waiting for a slot; below it p50 to p95", order, False, "number"
-        ),
-        _head("tokens", "Tokens", "per question", "Mean of prompt, completion and memory tokens", order, False, "number"),
-        _head("cost", "Cost", "US$ total", "Price of all calls; local models cost nothing", order, False, "number"),
-        *([_head("indexing", "Indexing", "tokens", INDEXING, order, False, "number")] if indexes(board) else []),
     ]
 
 
@@ -209,27 +166,8 @@ def indexes(board: Board) -> bool:
     return any(row.indexing is not None and row.indexing.tokens for row in board.rows)
 
 
-def _head(column: str, name: str, unit: str, help_text: str, order: Order, descending_first: bool, cls: str) -> Node:
-    """A column's head: a button that sorts by it, and the other way round when it already does."""
-    active = order.column == column
-    descending = not order.descending if active else descending_first
-    state = ("descending" if order.descending else "ascending") if active else "none"
-    arrow = ("↓" if order.descending else "↑") if active else ""
-    return el(
-        "th",
-        el(
-            "button",
-            el("span", name, cls="name"),
-            el("span", arrow, cls="arrow") if arrow else None,
-            tip=help_text,
-            key=f"sort-{column}",
-            action={"sort": column, "order": "desc" if descending else "asc"},
-        ),
-        el("span", unit, cls="unit") if unit else None,
-        scope="col",
-        sort=state,
-        cls=cls,
-    )
+def _head(column: str, name: str, unit: str, tip: str, order: Order, descending: bool, cls: str) -> Node:
+    return sorter(column, name, unit, tip, order, cls, descending=descending)
 
 
 def _line(
@@ -416,84 +354,6 @@ def _or_inf(value: float | None, sign: int) -> float:
     return math.inf if formats.missing(value) else sign * value  # type: ignore[operator]
 
 
-# Charts as plain SVG, for pages that have no chart library: trees of elements, drawn by `assets/report.js`.
-# As in `leaderboard.elements.nodes` text is only ever a leaf, and elements and attributes come from short lists.
-
-
-Drawing = list[Any]
-"""`[tag, attributes, children]`; a child is a drawing or a text."""
-TAGS = frozenset({"svg", "g", "line", "circle", "path", "text", "title"})
-ATTRIBUTES = frozenset({"viewBox", "x", "y", "x1", "x2", "y1", "y2", "cx", "cy", "r", "d", "class", "text-anchor", "role", "aria-label"})
-WIDTH = 860
-_NAME = 190
-_ROW = 30
-_LONGEST = 26
-_LETTER, _LETTERS_HIGH = 6.6, 14.0
-"""Pixels of a letter of a name, generously, and of a line."""
-METHOD, CONTROL, PARTIAL, APART, FRONT = "of-method", "of-control", "of-partial", "of-apart", "of-front"
-_CLASSES = {budget.ON: FRONT, budget.BEATEN: METHOD, budget.CONTROL: CONTROL, budget.PARTIAL: PARTIAL}
-
-
-def shape(tag: str, *children: Drawing | str, **attributes: str | float) -> Drawing:
-    """An element; `cls` is its class, underscores in names stand for hyphens.
-
-    Raises:
-        ValueError: A tag or attribute that drawings do not use.
-    """
-    options = {"class" if name == "cls" else name.replace("_", "-"): value for name, value in attributes.items()}
-    if tag not in TAGS or not options.keys() <= ATTRIBUTES:
-        raise ValueError(f"drawings have no <{tag}> with {sorted(options)}")
-    return [tag, {name: _number(value) for name, value in options.items()}, list(children)]
-
-
-def _number(value: str | float) -> str:
-    return value if isinstance(value, str) else f"{value:.1f}"
-
-
-def ticks(low: float, high: float, most: int = 7) -> list[float]:
-    """Round numbers from low to high, a step of 1, 2 or 5 times a power of ten apart.
-
-    Args:
-        low, high: The range; they may be equal.
-        most: How many at most.
-    """
-    width = (high - low) or abs(high) or 1.0
-    power = 10.0 ** math.floor(math.log10(width / most))
-    step = next(power * by for by in (1, 2, 5, 10, 20) if width / (power * by) <= most - 1)
-    first = math.ceil(low / step - 1e-9)
-    return [(first + number) * step for number in range(int(math.floor(high / step + 1e-9) - first) + 1)]
-
-
-@dataclass(frozen=True, slots=True)
-class _Line:
-    """From values to places: linear, or logarithmic."""
-
-    low: float
-    high: float
-    start: float
-    end: float
-    log: bool = False
-
-    def __call__(self, value: float) -> float:
-        low, high, at = (math.log10(v) if self.log else v for v in (self.low, self.high, value))
-        share = (min(max(at, low), high) - low) / ((high - low) or 1.0)
-        return self.start + share * (self.end - self.start)
-
-    def marks(self) -> list[float]:
-        """Where to put grid lines."""
-        if not self.log:
-            return [tick for tick in ticks(self.low, self.high) if self.low <= tick <= self.high + 1e-9]
-        powers = range(math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)) + 1)
-        return [10.0**power for power in powers if self.low <= 10.0**power <= self.high]
-
-
-def _range(values: Sequence[float]) -> tuple[float, float]:
-    known = [value for value in values if not math.isnan(value)]
-    low, high = min(known), max(known)
-    room = 0.04 * ((high - low) or abs(high) or 1.0)
-    return low - room, high + room
-
-
 def intervals(board: Board, rows: Sequence[Row], metric: str, definitions: Mapping[str, Mapping[str, Any]]) -> Drawing | None:
     """A dot with its 95 % interval per run; a dashed line at the reference; None where no run has a value.
 
@@ -503,138 +363,20 @@ def intervals(board: Board, rows: Sequence[Row], metric: str, definitions: Mappi
         metric: What is drawn.
         definitions: Metric definitions by id.
     """
-    scale = scale_of(metric, definitions)
-    drawn = [row for row in rows if metric in row.cells and not formats.missing(row.cells[metric].estimate.value)]
-    if not drawn:
-        return None
-    results = [row.cells[metric].estimate for row in drawn]
-    low, high = _range([scale.factor * bound for item in results for bound in (item.value, item.low, item.high)])
-    x = _Line(low, high, _NAME, WIDTH - 20)
-    bottom = len(drawn) * _ROW + 8
-    parts = [_grid_x(x, 4, bottom), _drawing_caption(x, bottom, f"{formats.metric_name(metric)[0]}, {scale.unit}")]
-    for row, item in zip(drawn, results, strict=True):
+    scale, baseline, drawn = scale_of(metric, definitions), None, []
+    for row in rows:
+        cell = row.cells.get(metric)
+        if cell is None or formats.missing(cell.estimate.value):
+            continue
+        kind = CONTROL if row.control else PARTIAL if row.run.status != FINISHED else APART if cell.apart else METHOD
+        point = point_of(kind, math.nan, cell.estimate, scale, row.run.method)
+        why = f"; {cell.apart}" if kind == APART else ""
+        drawn.append((row.run.method, [replace(point, shown=f"{point.shown}, n = {cell.estimate.n:,}{why}")]))
         if row.run.method == board.reference and not row.control:
-            at = x(item.value * scale.factor)
-            parts.append(shape("line", cls="reference", x1=at, x2=at, y1=4.0, y2=float(bottom)))
-    for number, (row, item) in enumerate(zip(drawn, results, strict=True)):
-        y = number * _ROW + _ROW / 2 + 4
-        words = f"{row.run.method}: {scale.value(item.value)} {scale.interval(item.low, item.high)}, n = {item.n:,}"
-        why = row.cells[metric].apart
-        cls = CONTROL if row.control else PARTIAL if row.run.status != "finished" else APART if why else METHOD
-        if cls == APART:
-            words += f"; not comparable: {why}"
-        mark = [shape("title", words), shape("text", _short(row.run.method), cls="name", x=float(_NAME - 12), y=y + 4, text_anchor="end")]
-        if not math.isnan(item.low):
-            mark.append(shape("line", x1=x(item.low * scale.factor), x2=x(item.high * scale.factor), y1=y, y2=y))
-        mark.append(_drawn_mark(cls, x(item.value * scale.factor), y))
-        parts.append(shape("g", *mark, cls=f"mark {cls}"))
-    return _picture(parts, bottom + 46, f"{formats.metric_label(metric)} with 95 % intervals")
-
-
-def pareto(rows: Sequence[UsageCost], axis: Axis, metric: str, scale: Scale) -> Drawing | None:
-    """Runs by cost and quality, with the step line of the front; None where no run has both.
-
-    Controls are left out: what the gold answer costs says nothing, and would stretch the axis.
-
-    Args:
-        rows: As `results.boards.budget.quality_budget` gives them.
-        axis: What cost is.
-        metric: What quality is.
-        scale: How it is written.
-    """
-    drawn = [row for row in rows if not math.isnan(row.x) and not row.row.control]
-    if not drawn:
-        return None
-    log = logarithmic([item.x for item in drawn])
-    xs = [item.x for item in drawn]
-    low, high = (min(xs) / 1.3, max(xs) * 1.3) if log else _range(xs)
-    x = _Line(low, high, 60, WIDTH - 120, log)
-    bottom = 320.0
-    bounds = [scale.factor * bound for item in drawn for bound in (item.value.value, item.value.low, item.value.high)]
-    y = _Line(*_range(bounds), bottom, 12.0)
-    parts = [_grid_x(x, 12, bottom), _drawing_caption(x, bottom, AXES[axis])]
-    for tick in y.marks():
-        parts.append(shape("line", cls="grid", x1=60.0, x2=float(WIDTH - 120), y1=y(tick), y2=y(tick)))
-        parts.append(shape("text", f"{tick:g}", cls="tick", x=52.0, y=y(tick) + 4, text_anchor="end"))
-    at = [(x(item.x), y(item.value.value * scale.factor)) for item in drawn]
-    front = [position for item, position in zip(drawn, at, strict=True) if item.front]
-    if len(front) > 1:
-        path = f"M {front[0][0]:.1f} {front[0][1]:.1f}" + "".join(f" H {a:.1f} V {b:.1f}" for a, b in front[1:])
-        parts.append(shape("path", cls="front", d=path))
-    parts += [_spent(item, position, y, axis, scale) for item, position in zip(drawn, at, strict=True)]
-    parts += _names([(_short(item.row.run.method), item.front, *position) for item, position in zip(drawn, at, strict=True)])
-    return _picture(parts, int(bottom) + 46, f"{formats.metric_name(metric)[0]} ({scale.unit}); {AXES[axis]}")
-
-
-def _spent(item: UsageCost, at: tuple[float, float], y: _Line, axis: Axis, scale: Scale) -> Drawing:
-    value = item.value
-    cls = _CLASSES[kind(item)]
-    shown = f"{scale.value(value.value)} {scale.interval(value.low, value.high)}"
-    words = f"{item.row.run.method}: {shown} at {written(item.x, axis)} ({kind(item)})"
-    parts = [shape("title", words)]
-    if not math.isnan(value.low):
-        ends = y(value.low * scale.factor), y(value.high * scale.factor)
-        parts.append(shape("line", x1=at[0], x2=at[0], y1=ends[0], y2=ends[1]))
-    return shape("g", *parts, _drawn_mark(cls, *at), cls=f"mark {cls}")
-
-
-def _names(points: Sequence[tuple[str, bool, float, float]]) -> list[Drawing]:
-    """Names beside points (name, whether on the front, x, y), the front's first; those without room are left out.
-
-    Every point says its name on hover, and stands in the table.
-    """
-    taken: list[tuple[float, float]] = []
-    spans: list[tuple[float, float]] = []
-    drawn = []
-    for name, _, x, y in sorted(points, key=lambda point: (not point[1], point[3])):
-        width = _LETTER * len(name)
-        for left, anchor in ((x + 9, "start"), (x - 9 - width, "end")):
-            span = (left, left + width)
-            crossed = any(
-                abs(y - other) < _LETTERS_HIGH and span[0] < end and start < span[1]
-                for (_, other), (start, end) in zip(taken, spans, strict=True)
-            )
-            if span[0] >= 0 and span[1] <= WIDTH and not crossed:
-                taken.append((x, y))
-                spans.append(span)
-                position = x + 9 if anchor == "start" else x - 9
-                drawn.append(shape("text", name, cls="name", x=position, y=y - 6, text_anchor=anchor))
-                break
-    return drawn
-
-
-def _drawn_mark(cls: str, x: float, y: float) -> Drawing:
-    """A circle, and for what is not a plain method another shape: color is never all."""
-    if cls == CONTROL:
-        return shape("path", cls="dot", d=f"M {x:.1f} {y - 6:.1f} l 6 6 l -6 6 l -6 -6 Z")
-    if cls == PARTIAL:
-        return shape("path", cls="dot", d=f"M {x - 5:.1f} {y - 5:.1f} h 10 v 10 h -10 Z")
-    if cls == APART:
-        cross = "h 4 v 4 h 4 v 4 h -4 v 4 h -4 v -4 h -4 v -4 h 4 Z"
-        return shape("path", cls="dot", d=f"M {x - 2:.1f} {y - 6:.1f} {cross}")
-    if cls == FRONT:
-        return shape("path", cls="dot", d=f"M {x:.1f} {y - 6:.1f} l 6 11 h -12 Z")
-    return shape("circle", cls="dot", cx=x, cy=y, r=5.0)
-
-
-def _grid_x(x: _Line, top: float, bottom: float) -> Drawing:
-    lines: list[Drawing] = []
-    for tick in x.marks():
-        lines.append(shape("line", cls="grid", x1=x(tick), x2=x(tick), y1=float(top), y2=float(bottom)))
-        lines.append(shape("text", f"{tick:,.10g}", cls="tick", x=x(tick), y=bottom + 16, text_anchor="middle"))
-    return shape("g", *lines)
-
-
-def _drawing_caption(x: _Line, bottom: float, text: str) -> Drawing:
-    return shape("text", text, cls="tick", x=(x.start + x.end) / 2, y=bottom + 36, text_anchor="middle")
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"
-
-
-def _picture(parts: list[Drawing], height: float, label: str) -> Drawing:
-    return shape("svg", *parts, viewBox=f"0 0 {WIDTH} {height:.0f}", role="img", aria_label=label)
+            baseline = point.value
+    title = f"{formats.metric_name(metric)[0]}, {scale.unit}" + ("" if baseline is None else f"  ┆ {short(board.reference or '')}")
+    label = f"{formats.metric_label(metric)} of each run with its 95 % interval; the numbers are in the table"
+    return forest(drawn, title, label, reference=baseline, looks=KINDS)
 
 
 _TIPS = {
@@ -657,8 +399,8 @@ def published_table(board: Board) -> Node | None:
     ]
     if not lines:
         return None
-    head = el("tr", *(el("th", text, scope="col") for text in _HEADS))
-    return el("div", el("table", el("thead", head), el("tbody", *lines), cls="board"), cls="scroll")
+    heads = [el("th", text, scope="col") for text in _HEADS]
+    return grid("Published figures beside ours", heads, lines, "published-scroll")
 
 
 def _closest(results: list[Comparison]) -> list[Comparison]:
@@ -684,40 +426,3 @@ def _published_line(names: dict[str, str], run: str, metric: str, item: Comparis
         el("td", "; ".join(map(str, item.differs)) or "nothing"),
         el("td", f"{item.figure.paper.upper()}, {position}{note}"),
     )
-
-
-STYLE = """svg { background: #ffffff; font: 12px system-ui, -apple-system, "Segoe UI", Roboto, sans-serif; }
-.paper { fill: #ffffff; } .name { fill: #1a1f26; stroke: none; } .head { fill: #1a1f26; font-weight: 650; }
-.tick, .small { fill: #5b6470; } .small { font-size: 10px; } .grid { stroke: #dfe4ea; }
-.value { fill: #1a1f26; } .apart { fill: #6b7380; } .best { fill: #1d64a8; font-weight: 650; }
-.better { fill: #00644d; } .worse { fill: #b04a00; } .title { fill: #1a1f26; font-size: 15px; font-weight: 650; }
-.reference, .front { stroke: #8a8f98; stroke-dasharray: 5 4; stroke-width: 1.5; fill: none; }
-.mark { stroke-width: 2.5; } .mark .dot { stroke: none; }
-.of-method { stroke: #2a87c8; fill: #2a87c8; } .of-control { stroke: #d55e00; fill: #d55e00; }
-.of-apart, .of-partial { stroke: #8a8f98; fill: #8a8f98; } .of-front { stroke: #009e73; fill: #009e73; }"""
-
-
-def svg_file(drawing: Drawing) -> str:
-    """A drawing as the text of an SVG file."""
-    tag, attributes, children = drawing
-    _, _, width, height = attributes["viewBox"].split()
-    options = {"xmlns": "http://www.w3.org/2000/svg", "width": width, "height": height, **attributes}
-    style = f"<style>{escape(STYLE)}</style>"
-    paper = f'<rect class="paper" width={quoteattr(width)} height={quoteattr(height)}/>'
-    return f"<{tag}{_written(options)}>{style}{paper}{''.join(map(_element, children))}</{tag}>\n"
-
-
-def _element(part: Drawing | str) -> str:
-    if isinstance(part, str):
-        return escape(_allowed(part))
-    tag, attributes, children = part
-    return f"<{tag}{_written(attributes)}>{''.join(map(_element, children))}</{tag}>"
-
-
-def _written(attributes: dict[str, str]) -> str:
-    return "".join(f" {name}={quoteattr(_allowed(value))}" for name, value in attributes.items())
-
-
-def _allowed(text: str) -> str:
-    """Text without the characters that XML cannot hold."""
-    return re.sub("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]", "", text)

@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from dataclasses import replace
 
 from leaderboard.elements import formats
-from leaderboard.elements.charts import LEFT, RIGHT, Point, data_of, front, placed, rows_of
 from leaderboard.elements.formats import Scale
 from leaderboard.elements.nodes import Cell, Head, Line, Node, badge, el, plain_table
+from leaderboard.elements.pictures import BEATEN, CONTROL, KINDS, ON, PARTIAL, Drawing, Point, plot, point_of
 from results.boards.budget import Axis, BudgetCurve, UsageCost
 from results.statistics.core import Estimate
 from results.store.queries import AS_STATED, OURS
-
-if TYPE_CHECKING:
-    import altair
-
 
 AXES: dict[Axis, str] = {
     "tokens": "Tokens per question, all",
@@ -41,11 +37,6 @@ COUNTED: dict[Axis, str] = {
 }
 DELIVERED, MEMORY, RATIO = "delivered", "memory", "ratio"
 CURVE_AXES = {DELIVERED: "Delivered tokens per question", MEMORY: "Memory tokens per question", RATIO: "Compression ratio"}
-ON, BEATEN, CONTROL, PARTIAL = "on the front", "beaten", "control", "unfinished"
-_COLORS = {ON: "#009e73", BEATEN: "#2a87c8", CONTROL: "#d55e00", PARTIAL: "#8a8f98"}
-_SHAPES = {ON: "triangle-up", BEATEN: "circle", CONTROL: "diamond", PARTIAL: "square"}
-_NAMED, _NEAR = 8, 2.0
-"""Of more runs than these some go unnamed; lines that a name may then stand below its point."""
 _CURVES = 14
 """Colors and shapes tell so many curves apart: two rounds of seven."""
 ALONE = "one budget alone"
@@ -120,60 +111,23 @@ def logarithmic(xs: Sequence[float]) -> bool:
     return bool(known) and min(known) > 0 and max(known) / min(known) > _SPREAD
 
 
-def pareto_chart(rows: Sequence[UsageCost], axis: Axis, metric: str, scale: Scale) -> altair.LayerChart:
-    """Runs by cost and quality with intervals, and the step line of the front.
+def pareto_chart(rows: Sequence[UsageCost], axis: Axis, metric: str, scale: Scale) -> Drawing | None:
+    """Runs by cost and quality with intervals, and the step line of the front; None where no run has both.
 
-    Controls are left out: what the gold answer costs says nothing, and would stretch the axis. Where there are many
-    runs only those on the front bear their names, as far as there is room beside them; all say them on hover.
+    Controls are left out: what the gold answer costs says nothing, and would stretch the axis.
     """
-    import altair as alt
-
-    rows = [row for row in rows if not row.row.control]
+    rows = [row for row in rows if not (row.row.control or math.isnan(row.x))]
     points = [_point(row, axis, scale) for row in rows]
-    known = [name for name in _COLORS if any(point.series == name for point in points)]
-    legend = alt.Legend(title=None, orient="bottom", columns=2, symbolOpacity=1)
-    color = alt.Color("series:N", legend=legend, scale=alt.Scale(domain=known, range=[_COLORS[name] for name in known]))
-    shape = alt.Shape("series:N", legend=legend, scale=alt.Scale(domain=known, range=[_SHAPES[name] for name in known]))
-    x_scale = alt.Scale(type="log", nice=True) if logarithmic([row.x for row in rows]) else alt.Scale(nice=True)
-    y_title = f"{formats.metric_name(metric)[0]}, {scale.unit}"
-    base = alt.Chart().encode(
-        x=alt.X("x:Q", scale=x_scale, axis=alt.Axis(title=AXES[axis], tickCount=6, domain=False)),
-        color=color,
-        tooltip=[
-            alt.Tooltip("name:N", title="Method"),
-            alt.Tooltip("shown:N", title=y_title),
-            alt.Tooltip("x:Q", title=AXES[axis], format=",.4~r"),
-            alt.Tooltip("series:N", title="Kind"),
-        ],
-    )
-    y_scale, y_axis = alt.Scale(zero=False, nice=True), alt.Axis(title=y_title, tickCount=6, domain=False)
-    value = alt.Y("value:Q", scale=y_scale, axis=y_axis)
-    bars = base.mark_rule(strokeWidth=2, opacity=0.5).encode(y=alt.Y("low:Q", scale=y_scale, axis=y_axis), y2=alt.Y2("high:Q"))
-    dots = base.mark_point(filled=True, size=90, opacity=1).encode(y=value, shape=shape)
-    crowd = len(points) > _NAMED
-    named = [point for point in points if point.series == ON] if crowd else points
-    labels = placed(named, logarithmic=logarithmic([row.x for row in rows]), within=_NEAR if crowd else math.inf)
-    names = [
-        base.mark_text(align=side, dx=dx, dy=-7, fontSize=11, limit=170)
-        .encode(y=alt.Y("label:Q", scale=y_scale, axis=y_axis), text=alt.Text("name:N"))
-        .properties(data=data_of([row for row in labels if row["align"] == side]))
-        for side, dx in ((LEFT, 9), (RIGHT, -9))
-    ]
-    step = front([_point(row, axis, scale) for row in rows if row.front])
-    return alt.layer(step, bars, dots, *names, data=data_of(rows_of(points))).properties(height=420).configure_view(strokeWidth=0)
+    front = [point for point, row in zip(points, rows, strict=True) if row.front]
+    title = f"{formats.metric_name(metric)[0]}, {scale.unit}"
+    label = f"{title} of each run against {AXES[axis]}, with the Pareto front; the numbers are in the table"
+    log = logarithmic([row.x for row in rows])
+    return plot(points, AXES[axis], title, label, logarithmic=log, lines=False, named=True, front=front, looks=KINDS)
 
 
 def _point(item: UsageCost, axis: Axis, scale: Scale) -> Point:
-    value = item.value
-    return Point(
-        kind(item),
-        item.x,
-        value.value * scale.factor,
-        value.low * scale.factor,
-        value.high * scale.factor,
-        item.row.run.method,
-        f"{scale.value(value.value)} {scale.interval(value.low, value.high)}",
-    )
+    point = point_of(kind(item), item.x, item.value, scale, item.row.run.method)
+    return replace(point, shown=f"{point.shown} at {written(item.x, axis)}")
 
 
 def curve_points(curves: Sequence[BudgetCurve], axis: str, scale: Scale) -> list[Point]:
@@ -183,15 +137,7 @@ def curve_points(curves: Sequence[BudgetCurve], axis: str, scale: Scale) -> list
     """
     crowd = len(curves) > _CURVES
     return [
-        Point(
-            ALONE if crowd and len(curve.points) == 1 else curve.name,
-            x,
-            point.value.value * scale.factor,
-            point.value.low * scale.factor,
-            point.value.high * scale.factor,
-            point.row.run.method,
-            f"{scale.value(point.value.value)} {scale.interval(point.value.low, point.value.high)}",
-        )
+        point_of(ALONE if crowd and len(curve.points) == 1 else curve.name, x, point.value, scale, point.row.run.method)
         for curve in curves
         for point in curve.points
         if (x := float(getattr(point, axis))) > 0

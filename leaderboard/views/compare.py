@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 from leaderboard.elements import formats
 from leaderboard.elements.formats import Scale
-from leaderboard.elements.nodes import Node, badge, el
-from leaderboard.views.board import ticks
+from leaderboard.elements.nodes import Cell, Head, Line, Node, badge, el, plain_table
+from leaderboard.elements.pictures import ticks
 from results.boards.compare import Comparison, Slice
 from results.statistics.core import Difference, Estimate
 from results.store.provenance import Attribution
@@ -41,21 +41,10 @@ def values(result: Comparison, shown: Scale) -> Node:
                 f"{run.status} {run.done:,}/{run.questions:,}", run.status if run.status in ("running", "failed", "incomplete") else ""
             )
         )
-        notes = [f"{item.unscorable:,} unscorable"] if item.unscorable else []
-        lines.append(
-            el(
-                "tr",
-                el("th", el("span", name, cls="method"), state, scope="row", cls="stick"),
-                value_cell(item, shown),
-                el("td", f"{item.n:,}", *(el("span", note, cls="interval") for note in notes), cls="number"),
-            )
-        )
-    heads = [
-        head("Run", cls="stick"),
-        head("Value", f"{shown.unit}, 95 % interval", cls="number"),
-        head("Questions", "scored", cls="number"),
-    ]
-    return table("Values of the runs compared", heads, lines, "values")
+        notes = f"{item.unscorable:,} unscorable" if item.unscorable else ""
+        lines.append(Line(el("span", el("span", name, cls="method"), state), [value_cell(item, shown), Cell(f"{item.n:,}", notes)]))
+    heads = [Head("Run"), Head("Value", f"{shown.unit}, 95 % interval", number=True), Head("Questions", "scored", number=True)]
+    return plain_table("Values of the runs compared", heads, lines, "values-scroll")
 
 
 def pairs(result: Comparison, shown: Scale, *, higher_is_better: bool) -> Node:
@@ -65,38 +54,27 @@ def pairs(result: Comparison, shown: Scale, *, higher_is_better: bool) -> Node:
     for pair in result.pairs:
         item = pair.difference
         won, lost = (item.wins, item.losses) if higher_is_better else (item.losses, item.wins)
-        lines.append(
-            el(
-                "tr",
-                el(
-                    "th",
-                    el("span", called[pair.first], cls="method"),
-                    el("span", f"against {called[pair.second]}", cls="aside"),
-                    scope="row",
-                    cls="stick",
-                ),
-                difference_cell(item, shown, pair.p_holm, higher_is_better=higher_is_better),
-                el("td", formats.p_value(pair.p_holm), el("span", f"{formats.p_value(item.p)} alone", cls="interval"), cls="number"),
-                *(
-                    el("td", f"{count:,}", el("span", f"{count / item.n:.0%}", cls="interval"), cls="number")
-                    for count in (won, item.ties, lost)
-                ),
-            )
-        )
+        name = el("span", el("span", called[pair.first], cls="method"), el("span", f"against {called[pair.second]}", cls="aside"))
+        cells: list[Cell | Node | str] = [
+            difference_cell(item, shown, pair.p_holm, higher_is_better=higher_is_better),
+            Cell(formats.p_value(pair.p_holm), f"{formats.p_value(item.p)} alone"),
+            *(Cell(f"{count:,}", f"{count / item.n:.0%}") for count in (won, item.ties, lost)),
+        ]
+        lines.append(Line(name, cells))
     heads = [
-        head("Pair", cls="stick"),
-        head(
+        Head("Pair"),
+        Head(
             "Difference",
             shown.difference_unit,
-            cls="number",
+            number=True,
             tip="First minus second on the questions that both have a value on, with its 95 % interval",
         ),
-        head("p", "Holm-corrected", cls="number", tip="Sign-flip permutation test, corrected over all pairs shown"),
-        head("Better", "questions", cls="number", tip="The first scores better"),
-        head("Equal", "questions", cls="number"),
-        head("Worse", "questions", cls="number", tip="The first scores worse"),
+        Head("p", "Holm-corrected", number=True, tip="Sign-flip permutation test, corrected over all pairs shown"),
+        Head("Better", "questions", number=True, tip="The first scores better"),
+        Head("Equal", "questions", number=True),
+        Head("Worse", "questions", number=True, tip="The first scores worse"),
     ]
-    return table("Paired differences", heads, lines, "pairs")
+    return plain_table("Paired differences", heads, lines, "pairs-scroll")
 
 
 def slices(result: Comparison, parts: Sequence[Slice], what: str, shown: Scale, *, zeros: bool) -> Node:
@@ -116,16 +94,9 @@ def slices(result: Comparison, parts: Sequence[Slice], what: str, shown: Scale, 
             for item, zero in zip(part.estimates, part.zeros, strict=True)
         ]
         name = part.name or "no type given"
-        lines.append(
-            el(
-                "tr",
-                el("th", el("span", name, cls="method"), scope="row", cls="stick"),
-                el("td", f"{part.questions:,}", cls="number"),
-                *cells,
-            )
-        )
-    heads = [head(what, cls="stick"), head("Questions", cls="number"), *(head(name, shown.unit, cls="number") for name in names(result))]
-    return table(f"Values by {what.lower()}", heads, lines, f"by-{what.lower().replace(' ', '-')}")
+        lines.append(Line(el("span", name, cls="method"), [f"{part.questions:,}", *cells]))
+    heads = [Head(what), Head("Questions", number=True), *(Head(name, shown.unit, number=True) for name in names(result))]
+    return plain_table(f"Values by {what.lower()}", heads, lines, f"by-{what.lower().replace(' ', '-')}-scroll")
 
 
 def apart(result: Comparison, positions: Sequence[int], shown: Scale) -> Node:
@@ -141,15 +112,10 @@ def apart(result: Comparison, positions: Sequence[int], shown: Scale) -> Node:
         row = result.questions[position]
         opener = el("button", row.text, cls="turn", action={"open": row.question}, key=f"open-{position}")
         gold = " · ".join(dict.fromkeys(row.answers)) or "none"
-        lines.append(
-            el(
-                "tr",
-                el("th", opener, el("span", f"gold: {gold}", cls="aside"), scope="row", cls="wide"),
-                *(el("td", shown.value(float(value)), cls="number") for value in result.values[:, position]),
-            )
-        )
-    heads = [head("Question", "opens its page", cls="wide"), *(head(name, shown.unit, cls="number") for name in names(result))]
-    return table("Questions on which the runs differ", heads, lines, "apart", cls="board answers")
+        name = el("span", opener, el("span", f"gold: {gold}", cls="aside"))
+        lines.append(Line(name, [shown.value(float(value)) for value in result.values[:, position]]))
+    heads = [Head("Question", "opens its page", wide=True), *(Head(name, shown.unit, number=True) for name in names(result))]
+    return plain_table("Questions on which the runs differ", heads, lines, "apart-scroll")
 
 
 def stages(results: Sequence[Attribution], called: Sequence[str], shown: Scale) -> Node | None:
@@ -168,16 +134,16 @@ def stages(results: Sequence[Attribution], called: Sequence[str], shown: Scale) 
             share = shares.get(stage)
             note = "" if formats.missing(share) else f"{share:.0%} of the loss"
             cells.append(loss_cell(part, shown, note))
-        cells += [loss_cell(losses.evidence_gain, shown, ""), el("td", f"{item.questions:,}", cls="number")]
-        lines.append(el("tr", el("th", el("span", name, cls="method"), scope="row", cls="stick"), *cells))
+        cells.append(loss_cell(losses.evidence_gain, shown, ""))
+        lines.append(Line(el("span", name, cls="method"), [*cells, f"{item.questions:,}"]))
     heads = [
-        head("Run", cls="stick"),
-        head("As it is", shown.unit, cls="number"),
-        *(head(f"Lost in {stage}", shown.difference_unit, cls="number", tip=_STAGES[stage]) for stage in columns),
-        head("Gained by evidence", shown.difference_unit, cls="number", tip="The run as it is minus closed book"),
-        head("Questions", cls="number", tip="Scored in all of the settings"),
+        Head("Run"),
+        Head("As it is", shown.unit, number=True),
+        *(Head(f"Lost in {stage}", shown.difference_unit, number=True, tip=_STAGES[stage]) for stage in columns),
+        Head("Gained by evidence", shown.difference_unit, number=True, tip="The run as it is minus closed book"),
+        Head("Questions", number=True, tip="Scored in all of the settings"),
     ]
-    return table("Losses by stage", heads, lines, "stages")
+    return plain_table("Losses by stage", heads, lines, "stages-scroll")
 
 
 def unattributed(results: Sequence[Attribution], called: Sequence[str]) -> Node | None:
@@ -201,17 +167,6 @@ def outcomes() -> Node:
     kinds = (("method", "left: the first is better"), ("unfinished", "middle: equal"), ("control", "right: the first is worse"))
     parts = (el("span", el("span", "■", cls=f"key-{kind}"), f" {text}", cls="fact") for kind, text in kinds)
     return el("p", *parts, cls="facts note")
-
-
-def head(name: str, unit: str = "", *, cls: str = "", tip: str = "") -> Node:
-    """A column's head with its unit beneath."""
-    return el("th", el("span", name, cls="name", tip=tip), el("span", unit, cls="unit") if unit else None, scope="col", cls=cls)
-
-
-def table(caption: str, heads: Sequence[Node], lines: Sequence[Node], key: str, cls: str = "board") -> Node:
-    """A table that scrolls sideways by itself, with a caption for those who cannot see it."""
-    inner = el("table", el("caption", caption, cls="unseen"), el("thead", el("tr", *heads)), el("tbody", *lines), cls=cls)
-    return el("div", inner, cls="scroll", key=f"{key}-scroll", role="region", label=caption)
 
 
 def value_cell(item: Estimate, shown: Scale, note: str = "") -> Node:
@@ -262,10 +217,6 @@ def difference_cell(item: Difference, shown: Scale, p_holm: float, *, higher_is_
         cls="number",
         tip=item.insufficient_data,
     )
-
-
-# Charts of the comparison page: questions won, tied and lost, and one run's scores against another's.
-# Drawn as page elements: loading a chart library took longer than all else that the page does before it stands there.
 
 
 OUTCOMES = ("won", "tied", "lost")

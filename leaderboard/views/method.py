@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, replace
+from typing import Any
 
 from leaderboard.elements import formats
-from leaderboard.elements.charts import Point, data_of
-from leaderboard.elements.formats import explanation, scale_of
-from leaderboard.elements.nodes import Cell, Head, Line, Node, badge, el, facts, flat, link, plain_table, prose, shown
+from leaderboard.elements.formats import scale_of
+from leaderboard.elements.nodes import Cell, Head, Line, Node, badge, el, facts, flat, link, metric_head, plain_table, prose, shown
+from leaderboard.elements.pictures import Drawing, Point, plot, point_of
 from results.boards.systems import CONTAMINATED, IMPLAUSIBLE, implausible
 from results.gate.history import Decided
 from results.statistics.core import Estimate
@@ -18,10 +19,6 @@ from results.store.checkpoints import Checkpoint
 from results.store.provenance import Result, thinned
 from results.store.queries import RunRow
 from results.store.store import shortened
-
-if TYPE_CHECKING:
-    import altair
-
 
 Definitions = Mapping[str, Mapping[str, Any]]
 OUTCOMES = {"pass": "verified", "regressed": "failed"}
@@ -118,10 +115,8 @@ def points(rows: Sequence[Stand], metric: str, definitions: Definitions) -> list
     scale = scale_of(metric, definitions)
     matches = []
     for row in rows:
-        value, low, high = (number * scale.factor for number in (row.value.value, row.value.low, row.value.high))
-        gate = f"; gate: {row.decided[0].outcome}" if row.decided else ""
-        shown = f"{scale.value(row.value.value)} {scale.interval(row.value.low, row.value.high)}{gate}"
-        matches.append(Point(row.board, float(row.number), value, low, high, row.checkpoint.sha256[:8], shown))
+        point = point_of(row.board, float(row.number), row.value, scale, row.checkpoint.sha256[:8])
+        matches.append(replace(point, shown=f"{point.shown}; gate: {row.decided[0].outcome}") if row.decided else point)
     return sorted(matches, key=lambda point: (point.series, point.x))
 
 
@@ -196,10 +191,7 @@ def results(rows: Sequence[Result], metrics: Sequence[str], definitions: Definit
         contaminated: By run, which of its training data cover what it is asked (`systems.contaminated_by`).
     """
     heads = [Head("Dataset · setting · seed"), Head("Run as", wide=True)]
-    for metric in metrics:
-        name, details = formats.metric_name(metric)
-        unit = scale_of(metric, definitions).unit
-        heads.append(Head(name, f"{details + ' · ' if details else ''}{unit}", explanation(metric, definitions), True))
+    heads += [metric_head(metric, definitions) for metric in metrics]
     heads.append(Head("Questions", "answered", number=True))
     lines = []
     for row in rows:
@@ -310,29 +302,21 @@ def checkpoints(matches: Sequence[Checkpoint], runs: Mapping[str, Sequence[RunRo
     return plain_table("Checkpoints", heads, lines, "checkpoints")
 
 
-def curve_chart(curves: Mapping[str, Sequence[tuple[float, float]]], figure: str) -> altair.Chart:
-    """One figure over the steps of a training, one line a checkpoint, distinguished by dashes as well as by color.
+def curve_chart(curves: Mapping[str, Sequence[tuple[float, float]]], figure: str) -> Drawing | None:
+    """One figure over the steps of a training, one line a checkpoint.
 
     Args:
         curves: By checkpoint's label, the points.
         figure: What is drawn.
     """
-    import altair as alt
-
-    data = [{"checkpoint": name, "step": step, "value": value} for name, points in curves.items() for step, value in thinned(points)]
-    colors = alt.Scale(range=["#2a87c8", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#8a8f98"])
-    lines = alt.Chart(data_of(data)).mark_line(strokeWidth=2)
-    return (
-        lines.encode(
-            x=alt.X("step:Q", axis=alt.Axis(title="step", tickCount=6, domain=False)),
-            y=alt.Y("value:Q", axis=alt.Axis(title=figure.replace("_", " "), domain=False), scale=alt.Scale(zero=False)),
-            color=alt.Color("checkpoint:N", scale=colors, legend=alt.Legend(title=None, orient="top")),
-            strokeDash=alt.StrokeDash("checkpoint:N", legend=None),
-            tooltip=[alt.Tooltip("checkpoint:N"), alt.Tooltip("step:Q"), alt.Tooltip("value:Q", format=".4g")],
-        )
-        .properties(height=300)
-        .configure_view(strokeWidth=0)
-    )
+    nan = math.nan
+    points = [
+        Point(name, step, value, nan, nan, name, f"{value:.4g} at step {step:,.0f}")
+        for name, each in curves.items()
+        for step, value in thinned(each)
+    ]
+    label = "The figure over the steps of each training; first, least, largest and last values are in the table"
+    return plot(points, "step", figure.replace("_", " "), label)
 
 
 def curve_ends(curves: Mapping[str, Sequence[tuple[float, float]]]) -> Node:

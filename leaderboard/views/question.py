@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from leaderboard.elements import formats
-from leaderboard.elements.formats import explanation, scale_of
-from leaderboard.elements.nodes import Node, badge, el
+from leaderboard.elements.formats import scale_of
+from leaderboard.elements.nodes import Cell, Head, Line, Node, badge, el, metric_head, plain_table
 from leaderboard.elements.passage import PassageText, key, marked, passage_text
 from results.store import records
 from results.store.queries import OURS, AnswerRow, Call, EvidenceRow, Passage, QuestionRow, RunRow, gold_sentences
@@ -56,58 +56,30 @@ def answer_table(
         definitions: Metric definitions by id.
         depth: How many ranks were read.
     """
-    heads = [el("th", "Method", scope="col", cls="stick"), el("th", "Answer", scope="col", cls="wide")]
-    for metric in metrics:
-        name, details = formats.metric_name(metric)
-        unit = scale_of(metric, definitions).unit
-        heads.append(
-            el(
-                "th",
-                el("span", name, cls="name", tip=explanation(metric, definitions)),
-                el("span", f"{details + ' · ' if details else ''}{unit}", cls="unit"),
-                scope="col",
-                cls="number",
-            )
-        )
+    heads = [Head("Method"), Head("Answer", wide=True), *(metric_head(metric, definitions) for metric in metrics)]
     if row.evidence:
         titles = "; ".join(passages[e].title or passages[e].text[:80] if e in passages else e for e in row.evidence)
         tip = f"Ranks of the gold passages within the first {depth}, in this order: {titles}. – is not among them."
-        heads.append(el("th", el("span", "Gold at rank", cls="name", tip=tip), scope="col", cls="number"))
+        heads.append(Head("Gold at rank", tip=tip, number=True))
     heads += [
-        el("th", el("span", "Time", cls="name", tip="Wall time by stage, without waiting for a slot"), scope="col", cls="number"),
-        el("th", el("span", "Tokens", cls="name", tip="Prompt, completion and memory tokens"), scope="col", cls="number"),
+        Head("Time", tip="Wall time by stage, without waiting for a slot", number=True),
+        Head("Tokens", tip="Prompt, completion and memory tokens", number=True),
     ]
     by_run = {answer.run: answer for answer in answers}
     lines = [_answer_line(row, run, by_run.get(run.run), metrics, definitions) for run in runs]
-    return el(
-        "div",
-        el(
-            "table",
-            el("caption", "Answers and scores", cls="unseen"),
-            el("thead", el("tr", *heads)),
-            el("tbody", *lines),
-            cls="board answers",
-        ),
-        cls="scroll",
-        key="answers-scroll",
-        role="region",
-        label="Answers table",
-    )
+    return plain_table("Answers and scores", heads, lines, "answers-scroll", label="Answers table")
 
 
-def _answer_line(row: QuestionRow, run: RunRow, answer: AnswerRow | None, metrics: Sequence[str], definitions: Definitions) -> Node:
+def _answer_line(row: QuestionRow, run: RunRow, answer: AnswerRow | None, metrics: Sequence[str], definitions: Definitions) -> Line:
     control = badge("control", "control", "Sees the gold; never ranked") if run.kind == "control" else None
-    name = el("th", el("span", run.method, cls="method", title=run.method), control, scope="row", cls="stick")
+    name = el("span", el("span", run.method, cls="method", title=run.method), control)
     if answer is None:
-        waiting = el("td", "not answered yet", colspan=str(len(metrics) + 3 + bool(row.evidence)), cls="aside")
-        return el("tr", name, waiting)
-    cells = [_answer_text(answer)]
-    for metric in metrics:
-        cells.append(_score(answer, metric, definitions))
+        return Line(name, [el("td", "not answered yet", colspan=str(len(metrics) + 3 + bool(row.evidence)), cls="aside")])
+    cells: list[Cell | Node | str] = [_answer_text(answer), *(_score(answer, metric, definitions) for metric in metrics)]
     if row.evidence:
         ranks = [_rank(answer, identifier) for identifier in row.evidence]
         shown = ", ".join(str(rank or formats.NOTHING) for rank in ranks) if answer.evidence else formats.NOTHING
-        cells.append(el("td", shown, cls="number full" if all(ranks) else "number"))
+        cells.append(Cell(shown, cls="full" if all(ranks) else ""))
     spent = sum(answer.stages.values())
     stages = ", ".join(f"{stage} {formats.duration(seconds)}" for stage, seconds in answer.stages.items())
     stages += f"; not counted: {formats.duration(answer.waited_s)} of waiting for a slot" if answer.waited_s else ""
@@ -118,11 +90,9 @@ def _answer_line(row: QuestionRow, run: RunRow, answer: AnswerRow | None, metric
         f"prompt {answer.prompt_tokens:,}, completion {answer.completion_tokens:,}, memory {answer.memory_tokens:,} "
         f"tokens; {answer.model_calls:,} model calls; US$ {formats.dollars(answer.cost_usd)}"
     )
-    cells += [
-        el("td", formats.duration(spent) if answer.stages else formats.NOTHING, cls="number", tip=stages),
-        el("td", tokens, cls="number", tip=parts if total or answer.model_calls else ""),
-    ]
-    return el("tr", name, *cells, cls="control" if run.kind == "control" else "")
+    cells.append(Cell(formats.duration(spent) if answer.stages else formats.NOTHING, tip=stages))
+    cells.append(Cell(tokens, tip=parts if total or answer.model_calls else ""))
+    return Line(name, cells, "control" if run.kind == "control" else "")
 
 
 def _rank(answer: AnswerRow, passage: str) -> int | None:
@@ -130,36 +100,25 @@ def _rank(answer: AnswerRow, passage: str) -> int | None:
     return next((item.rank for item in answer.evidence if item.id == passage), None)
 
 
-def _answer_text(answer: AnswerRow) -> Node:
+def _answer_text(answer: AnswerRow) -> Node | str:
     if answer.failed is not None:
         return el("td", badge("failed", "failed", "Counts as zero"), el("span", answer.failed, cls="aside"), cls="wide")
-    if not answer.answer:
-        return el("td", el("span", "empty answer", cls="aside"), cls="wide")
-    return el("td", answer.answer, cls="wide")
+    return answer.answer or el("span", "empty answer", cls="aside")
 
 
-def _score(answer: AnswerRow, metric: str, definitions: Definitions) -> Node:
+def _score(answer: AnswerRow, metric: str, definitions: Definitions) -> Cell | Node | str:
     if metric not in answer.scores:
-        return el("td", formats.NOTHING, cls="number")
+        return formats.NOTHING
     value, reason = answer.scores[metric], answer.unscored.get(metric)
     if reason is not None:
-        return el("td", el("span", "not scored", cls="aside", tip=f"The judge gave no value: {reason}"), cls="number")
+        return el("span", "not scored", cls="aside", tip=f"The judge gave no value: {reason}")
     if value is None:
-        return el(
-            "td",
-            el(
-                "span",
-                "unscorable",
-                cls="aside",
-                tip="The gold gives this metric nothing to compare with; the question is left out of its mean",
-            ),
-            cls="number",
-        )
+        tip = "The gold gives this metric nothing to compare with; the question is left out of its mean"
+        return el("span", "unscorable", cls="aside", tip=tip)
     known = definitions.get(metric, {})
-    cls = "number"
-    if known.get("low") == 0 and known.get("high") == 1:
-        cls = "number full" if value == 1 else "number zero" if value == 0 else "number"
-    return el("td", scale_of(metric, definitions).value(value), cls=cls)
+    bounded = known.get("low") == 0 and known.get("high") == 1
+    cls = "full" if bounded and value == 1 else "zero" if bounded and value == 0 else ""
+    return Cell(scale_of(metric, definitions).value(value), cls=cls)
 
 
 def gold_passages(row: QuestionRow, passages: Mapping[str, Passage]) -> Node | None:

@@ -5,23 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from shlex import quote
-from typing import TYPE_CHECKING
 
 from leaderboard.elements import formats
-from leaderboard.elements.charts import COLORS, SHAPES, Point, data_of
 from leaderboard.elements.formats import PERCENT, PLAIN, Scale
 from leaderboard.elements.nodes import Cell, Head, Line, Node, badge, el, plain_table
+from leaderboard.elements.pictures import Drawing, Point, forest, point_of
 from results.boards.style import CurveTable, Gap, GapTable, MethodGaps
 from results.statistics.core import Difference, Estimate
 
-if TYPE_CHECKING:
-    import altair
-
-
 ALPHA = 0.05
-_ROW_PIXELS = 34
-_AROUND = 110
-"""Pixels that axis and legend take of a chart's height."""
 
 
 def scale_of(factor: float) -> Scale:
@@ -127,50 +119,18 @@ def average(table: GapTable) -> Node:
     return el("p", el("span", "Mean style gap of the methods", cls="fact"), *parts, cls="facts")
 
 
-def gap_chart(table: GapTable) -> altair.LayerChart:
+def gap_chart(table: GapTable) -> Drawing | None:
     """Style gaps with intervals: a line for each method, a mark for each style; a dashed line at no gap."""
-    import altair as alt
-
     scale = scale_of(table.scale)
-    data = []
-    for number, row in enumerate(table.rows):
-        for gap in row.gaps:
-            item = gap.result.gap
-            if not math.isnan(item.value):
-                low, high = (None if math.isnan(bound) else bound * scale.factor for bound in (item.low, item.high))
-                data.append(
-                    {
-                        "line": f"{number}\x1f{row.method}",
-                        "method": row.method,
-                        "style": gap.styled.name,
-                        "value": item.value * scale.factor,
-                        "low": low,
-                        "high": high,
-                        "shown": f"{scale.difference(item.value)} {scale.differences(item.low, item.high)}",
-                    }
-                )
-    styles = list(dict.fromkeys(str(entry["style"]) for entry in data))
-    legend = alt.Legend(title=None, orient="bottom", columns=3, labelLimit=200)
-    color = alt.Color(
-        "style:N", legend=legend, scale=alt.Scale(domain=styles, range=[COLORS[number % len(COLORS)] for number in range(len(styles))])
-    )
-    shape = alt.Shape(
-        "style:N", legend=legend, scale=alt.Scale(domain=styles, range=[SHAPES[number % len(SHAPES)] for number in range(len(styles))])
-    )
-    axis = alt.Axis(title=None, labelLimit=150, labelExpr=r"split(datum.label, '\u001f')[1]", ticks=False, domain=False, labelPadding=8)
-    x_axis = alt.Axis(title=f"Style gap in {formats.metric_name(table.metric)[0]}, {scale.difference_unit}", tickCount=6, domain=False)
-    base = alt.Chart().encode(
-        y=alt.Y("line:N", sort=None, axis=axis),
-        yOffset=alt.YOffset("style:N", sort=styles),
-        color=color,
-        tooltip=[alt.Tooltip("method:N", title="Method"), alt.Tooltip("style:N", title="Style"), alt.Tooltip("shown:N", title="Style gap")],
-    )
-    x_scale = alt.Scale(nice=True)
-    rule = base.mark_rule(strokeWidth=2.5, opacity=0.75).encode(x=alt.X("low:Q", scale=x_scale, axis=x_axis), x2=alt.X2("high:Q"))
-    dots = base.mark_point(filled=True, size=80, opacity=1).encode(x=alt.X("value:Q", scale=x_scale, axis=x_axis), shape=shape)
-    zero = alt.Chart(data_of([{"value": 0}])).mark_rule(strokeDash=[4, 4], color="#8a8f98").encode(x=alt.X("value:Q"))
-    height = max(2, len(table.rows)) * max(_ROW_PIXELS, 16 * len(styles)) + _AROUND
-    return alt.layer(zero, rule, dots, data=data_of(data)).properties(height=height).configure_view(strokeWidth=0)
+    lines = []
+    for row in table.rows:
+        gaps = [(gap.styled.name, gap.result.gap) for gap in row.gaps]
+        words = [f"{scale.difference(item.value)} {scale.differences(item.low, item.high)}" for _, item in gaps]
+        points = [point_of(name, math.nan, item, scale, row.method, text) for (name, item), text in zip(gaps, words, strict=True)]
+        lines.append((row.method, points))
+    title = f"Style gap in {formats.metric_name(table.metric)[0]}, {scale.difference_unit}"
+    label = "Style gap of each method in each style with its 95 % interval; the numbers are in the table"
+    return forest(lines, title, label, reference=0.0)
 
 
 def curve_points(table: CurveTable) -> list[Point]:
@@ -178,15 +138,7 @@ def curve_points(table: CurveTable) -> list[Point]:
     scale = scale_of(table.scale)
     shares = table.over == "formal"
     return [
-        Point(
-            curve.method,
-            x * 100 if shares else x,
-            item.value * scale.factor,
-            item.low * scale.factor,
-            item.high * scale.factor,
-            curve.method,
-            f"{scale.value(item.value)} {scale.interval(item.low, item.high)}",
-        )
+        point_of(curve.method, x * 100 if shares else x, item, scale, curve.method)
         for curve in table.curves
         for x, item in sorted(curve.points.items())
     ]

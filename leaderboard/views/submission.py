@@ -8,8 +8,24 @@ from dataclasses import dataclass
 from typing import Any
 
 from leaderboard.elements import formats
-from leaderboard.elements.formats import explanation, higher_is_better, scale_of
-from leaderboard.elements.nodes import Cell, Head, Line, Node, badge, el, facts, flat, is_web_address, link, plain_table, prose, shown
+from leaderboard.elements.formats import higher_is_better, scale_of
+from leaderboard.elements.nodes import (
+    Cell,
+    Head,
+    Line,
+    Node,
+    badge,
+    el,
+    facts,
+    flat,
+    is_web_address,
+    line_of_facts,
+    link,
+    metric_head,
+    plain_table,
+    prose,
+    shown,
+)
 from leaderboard.server import UPLOAD_MIB
 from leaderboard.views.board import FINISHED
 from leaderboard.views.method import paper
@@ -174,9 +190,7 @@ def verdict(report: Mapping[str, Any]) -> Node:
         ", ".join(counts),
     )
     verdict = "Nothing keeps it out" if report["ok"] else "It cannot be stored: mend the errors and send it again"
-    return el(
-        "section", el("h2", verdict, cls="section"), el("p", *(el("span", fact, cls="fact") for fact in facts), cls="facts"), cls="stack"
-    )
+    return el("section", el("h2", verdict, cls="section"), line_of_facts(facts), cls="stack")
 
 
 def findings(report: Mapping[str, Any]) -> Node | None:
@@ -240,7 +254,7 @@ def preview(name: str, worth: Worth, board: Board, metrics: Sequence[str], defin
     heads = [
         Head("Method"),
         Head("#", tip=f"Rank by {formats.metric_label(first)}: finished runs, controls never", number=True),
-        *(_head(metric, definitions) for metric in metrics),
+        *(metric_head(metric, definitions) for metric in metrics),
     ]
     return plain_table("The board with the submission on it", heads, lines, "preview-scroll")
 
@@ -280,9 +294,3 @@ def _cell(worth: Mapping[str, Any] | None, scale: formats.Scale) -> Cell | Node 
     if worth is None or worth["value"] is None:
         return formats.NOTHING
     return Cell(scale.value(worth["value"]), scale.interval(worth["low"], worth["high"]), worth["insufficient_data"])
-
-
-def _head(metric: str, definitions: Definitions) -> Head:
-    name, details = formats.metric_name(metric)
-    unit = scale_of(metric, definitions).unit
-    return Head(name, f"{details + ' · ' if details else ''}{unit}", explanation(metric, definitions), True)

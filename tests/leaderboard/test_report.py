@@ -17,10 +17,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leaderboard.elements.nodes import from_json
+from leaderboard.elements import pictures
+from leaderboard.elements.formats import PERCENT
+from leaderboard.elements.nodes import Order, from_json
 from leaderboard.report import as_json, page, report, sortable
 from leaderboard.views import board as drawings
-from leaderboard.views.board import Order, ordered
+from leaderboard.views.board import ordered
+from leaderboard.views.budget import pareto_chart
 from ragmeter.cli import main
 from results.boards.board import Board, boards
 from results.boards.budget import quality_budget
@@ -76,7 +79,7 @@ def parts(drawing: Any, tag: str) -> list[Any]:
 
 @pytest.mark.slow
 def test_a_report_is_the_same_page_whatever_is_stored(html: str) -> None:
-    result, empty = Elements(html), Elements(page({"title": "", "head": [], "sections": []}))
+    result, empty = Elements(html), Elements(page({"title": "", "parts": []}))
     assert result.tags == empty.tags
     assert result.outside == empty.outside
     assert [tag for tag, _ in result.tags].count("script") == 2
@@ -147,8 +150,8 @@ def test_dots_stand_where_their_values_are(made_up: Board, filled: Path) -> None
     placed = []
     for mark, row in zip(marks, made_up.rows, strict=True):
         assert mark[2][0][2][0].startswith(row.run.method)
-        for dot in parts(mark, "circle"):
-            placed.append((row.cells[F1].estimate.value, float(dot[1]["cx"])))
+        dot = parts(mark, "path")[-1]
+        placed.append((row.cells[F1].estimate.value, float(dot[1]["d"].split()[1])))
     placed.sort()
     (low, left), *_, (high, right) = placed
     for value, at in placed:
@@ -157,28 +160,28 @@ def test_dots_stand_where_their_values_are(made_up: Board, filled: Path) -> None
 
 def test_the_front_is_drawn_through_those_on_it(made_up: Board) -> None:
     rows = quality_budget(made_up, F1, "seconds")
-    drawing = drawings.pareto(rows, "seconds", F1, drawings.scale_of(F1, {}))
+    drawing = pareto_chart(rows, "seconds", F1, PERCENT)
     (front,) = [path for path in parts(drawing, "path") if path[1].get("class") == "front"]
     assert front[1]["d"].count("V") == sum(row.front for row in rows) - 1
-    marks = [mark for mark in parts(drawing, "g") if drawings.FRONT in str(mark[1].get("class", ""))]
+    marks = [mark for mark in parts(drawing, "g") if len(mark[2]) > 1 and pictures.KINDS[pictures.ON][1] in str(mark)]
     assert len(marks) == sum(row.front for row in rows)
 
 
 def test_names_do_not_overlap_and_those_on_the_front_come_first() -> None:
     close = [("beaten", False, 100.0, 100.0), ("front", True, 104.0, 102.0), ("far", False, 400.0, 300.0)]
-    assert [text[2][0] for text in drawings._names(close)] == ["front", "beaten", "far"]
-    assert [text[1]["text-anchor"] for text in drawings._names(close)] == ["start", "end", "start"]
+    assert [text[2][0] for text in pictures._names(close)] == ["front", "beaten", "far"]
+    assert [text[1]["text-anchor"] for text in pictures._names(close)] == ["start", "end", "start"]
     crowd = [("n" * 20, number == 7, 400.0 + number, 100.0) for number in range(20)]
-    assert len(drawings._names(crowd)) == 2
-    edge = drawings._names([("n" * 20, True, drawings.WIDTH - 5.0, 100.0)])
+    assert len(pictures._names(crowd)) == 2
+    edge = pictures._names([("n" * 20, True, pictures.WIDTH - 5.0, 100.0)])
     assert edge[0][1]["text-anchor"] == "end"
 
 
 def test_drawings_use_listed_elements_alone() -> None:
     with pytest.raises(ValueError, match="script"):
-        drawings.shape("script", "x")
+        pictures.shape("script", "x")
     with pytest.raises(ValueError, match="onload"):
-        drawings.shape("svg", onload="x")
+        pictures.shape("svg", onload="x")
 
 
 @given(st.floats(-1e6, 1e6), st.floats(1e-6, 1e6))
@@ -186,7 +189,7 @@ def test_ticks_are_few_round_and_within_the_range(low: float, width: float) -> N
     high = low + width
     if high - low < 1e-9 * max(1.0, abs(low)):
         return
-    results = drawings.ticks(low, high)
+    results = pictures.ticks(low, high)
     assert 1 <= len(results) <= 8
     assert results == sorted(set(results))
     slack = 1e-6 * max(abs(low), abs(high), width)
@@ -255,8 +258,9 @@ def test_a_browser_draws_sorts_and_runs_nothing_of_the_store(html: str, tmp_path
 
 
 def test_a_report_says_where_each_runs_numbers_come_from(html: str, filled: Path, synthetic: ModuleType) -> None:
-    (section,) = json.loads(Elements(html).blocks["script application/json"])["sections"]
-    response = " ".join(from_json(json.dumps(section["sources"])).texts())
+    parts = json.loads(Elements(html).blocks["script application/json"])["parts"]
+    sources = parts[-1]
+    response = " ".join(from_json(json.dumps(sources)).texts())
     for run in queries.runs(Store(filled), synthetic.EXPERIMENT):
         assert run.run in response
         assert run.dataset_fingerprint in response
@@ -268,7 +272,7 @@ def test_the_report_has_the_matrix_with_every_cell_and_a_table_for_every_judge_a
     name = queries.experiments(store)[0].name
     text = report(store, name, NOW)
     data = json.loads(re.search(r'<script type="application/json" id="report">(.*?)</script>', text, re.DOTALL)[1])
-    response = " ".join(text for part in parts(data["matrix"], "text") for text in part[2] if isinstance(text, str))
+    response = " ".join(text for part in parts(data["parts"][1][6][0], "text") for text in part[2] if isinstance(text, str))
     document = data["board"]
     assert document["matrix"]
     scored = {(item["dataset"], item["setting"]) for item in document["matrix"] if item["source"] == "measured"}

@@ -16,11 +16,11 @@ import pytest
 from leaderboard.elements import formats
 from leaderboard.elements.formats import MAIN, PERCENT
 from leaderboard.elements.nodes import TAGS, Node
+from leaderboard.elements.pictures import svg_file
 from leaderboard.matrix import exports
 from leaderboard.matrix.exports import CSV_COLUMNS, Export, picture
 from leaderboard.matrix.rows import OWN, Order, columns_of, drawn, labels, papers_of, wanted_of
 from leaderboard.matrix.table import Shown, explained, legend, pager, rank, table, value
-from leaderboard.views.board import svg_file
 from results.boards import systems as column_figures
 from results.boards.board import groups
 from results.boards.matrix import matrix, ranked_cells

@@ -13,9 +13,9 @@ import pytest
 from benchmarks.registry import load
 from benchmarks.styles.mix import styled
 from judges.metric import parse
-from leaderboard.elements import charts
-from leaderboard.elements.charts import Point
+from leaderboard.elements.formats import PERCENT
 from leaderboard.elements.nodes import TAGS
+from leaderboard.elements.pictures import Point, plot
 from leaderboard.report import behind
 from leaderboard.views import style
 from methods.api import Prediction
@@ -116,12 +116,11 @@ def test_what_is_not_known_of_content_is_said(table: GapTable) -> None:
 
 
 def test_the_chart_of_drops_has_each_drop_once(table: GapTable) -> None:
-    chart = style.gap_chart(table).to_dict()
-    data = chart["layer"][1].get("data", chart.get("data"))["values"]
-    assert len(data) == sum(len(row.gaps) for row in table.rows)
-    assert {entry["method"] for entry in data} == {row.method for row in table.rows}
-    values = [100 * gap.result.gap.value for row in table.rows for gap in row.gaps]
-    assert [entry["value"] for entry in data] == pytest.approx(values)
+    drawing = style.gap_chart(table)
+    titles = [part[2][0][2][0] for part in drawing[2] if part[2] and part[2][0][0] == "title"]
+    expected = [f"{row.method}: {PERCENT.difference(gap.result.gap.value)} " for row in table.rows for gap in row.gaps]
+    assert len(titles) == len(expected)
+    assert all(title.startswith(start) for title, start in zip(titles, expected, strict=True))
 
 
 def test_curves_go_through_the_values(styles_store: Path) -> None:
@@ -137,15 +136,16 @@ def test_curves_go_through_the_values(styles_store: Path) -> None:
 def test_points_without_a_value_are_not_drawn() -> None:
     nan = float("nan")
     points = [Point("a", 1, 2.0, nan, nan, "a", "2"), Point("a", 2, nan, nan, nan, "a", "–")]
-    (row,) = charts.rows_of(points)
-    assert (row["x"], row["low"], row["high"]) == (1, None, None)
+    drawing = plot(points, "x", "y", "label")
+    (mark,) = [part for part in drawing[2] if part[1].get("class", "").startswith("mark")]
+    assert [part[0] for part in mark[2]] == ["title", "path"]
+    assert plot(points[1:], "x", "y", "label") is None
 
 
 def test_curves_are_distinguished_by_shape_and_color() -> None:
     points = [Point(f"m{number}", 1.0, 2.0, 1.0, 3.0, "", "") for number in range(14)]
-    encoding = charts.curves(points, "x", "y").to_dict()["layer"][-1]["encoding"]
-    pairs = list(zip(encoding["color"]["scale"]["range"], encoding["shape"]["scale"]["range"], strict=True))
-    assert len(set(pairs)) == 14
+    marks = [part for part in plot(points, "x", "y", "label")[2] if part[2] and part[2][0][0] == "title"]
+    assert len({(mark[1]["class"], mark[2][-1][1]["d"]) for mark in marks}) == 14
 
 
 def test_the_page_shows_drops_and_both_kinds_of_curves(app: Start, styles_store: Path) -> None:

@@ -10,11 +10,11 @@ from types import ModuleType
 
 import pytest
 
-from leaderboard.elements import charts
+from leaderboard.elements import pictures
 from leaderboard.elements.formats import MAIN, families
-from leaderboard.elements.nodes import Node
+from leaderboard.elements.nodes import Node, Order
 from leaderboard.views import board as drawings
-from leaderboard.views.board import Order, ordered, ranks, sort_columns, table
+from leaderboard.views.board import ordered, ranks, sort_columns, table
 from results.boards.board import Board, boards
 from results.statistics.places import Band, Standing
 from results.store import queries
@@ -162,36 +162,16 @@ def test_running_failed_and_unscorable_are_shown(made_up: Board) -> None:
     assert "control" in shown(tree, "gold answer")
 
 
-def test_the_chart_draws_the_same_numbers(made_up: Board) -> None:
-    rows = ordered(made_up, F1, Order("rank", False), DEFINITIONS)
-    spec = charts.intervals(made_up, rows, F1, DEFINITIONS).to_dict()
-    drawn = {e["method"]: e for e in spec["data"]["values"]}
-    assert list(drawn) == [row.run.method for row in rows]
-    for row in made_up.rows:
-        entry, result = drawn[row.run.method], row.cells[F1].estimate
-        assert entry["value"] == pytest.approx(100 * result.value)
-        known = not math.isnan(result.low)
-        assert (entry["low"], entry["high"]) == (pytest.approx((100 * result.low, 100 * result.high)) if known else (None, None))
-        assert (entry["kind"] == "control") is row.control
-    line = next(layer for layer in spec["layer"] if "data" in layer)
-    assert math.isclose(line["data"]["values"][0]["value"], drawn["bm25"]["value"])
-
-
-def test_the_chart_sets_apart_what_must_not_be_compared(made_up: Board) -> None:
+def test_the_picture_sets_apart_what_must_not_be_compared(made_up: Board) -> None:
     chosen = next(row for row in made_up.rows if not row.control and row.run.status == "finished" and not row.cells[F1].apart)
     why = "contaminated: madeup:test was trained on"
     cells = {metric: replace(cell, apart=why) for metric, cell in chosen.cells.items()}
     rows = [replace(row, cells=cells) if row is chosen else row for row in made_up.rows]
-    board = replace(made_up, rows=tuple(rows))
-    drawn = charts.intervals(board, rows, F1, DEFINITIONS).to_dict()["data"]["values"]
-    (entry,) = (item for item in drawn if item["run"] == chosen.run.run)
-    assert (entry["kind"], entry["why"]) == ("not comparable", why)
-    assert not any(item["why"] for item in drawn if item["run"] != chosen.run.run and item["kind"] == "method")
-    assert "not comparable" in "".join(charts.key(board, rows, F1).texts())
-    assert "not comparable" not in "".join(charts.key(made_up, [chosen], F1).texts())
-    drawing = json.dumps(drawings.intervals(board, rows, F1, DEFINITIONS))
-    assert f"; not comparable: {why}" in drawing
-    assert drawings.APART in drawing
+    drawing = json.dumps(drawings.intervals(replace(made_up, rows=tuple(rows)), rows, F1, DEFINITIONS))
+    assert f"; {why} (not comparable)" in drawing
+    assert pictures.KINDS[pictures.APART][1] in drawing
+    before = json.dumps(drawings.intervals(made_up, [chosen], F1, DEFINITIONS))
+    assert "not comparable" not in before
 
 
 def test_main_metrics_are_the_datasets_own_first(filled: Path) -> None:

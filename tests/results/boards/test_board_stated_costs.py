@@ -15,7 +15,8 @@ from benchmarks.registry import Benchmark, DataReference
 from benchmarks.schema import Question
 from judges.metric import parse
 from leaderboard.elements.formats import PERCENT
-from leaderboard.views.board import Order, ordered, table
+from leaderboard.elements.nodes import Order
+from leaderboard.views.board import ordered, table
 from leaderboard.views.budget import pareto_table
 from methods.api import FAILED, Prediction, Usage
 from results.boards.board import Board, boards

@@ -1,0 +1,341 @@
+"""Pictures as SVG: one tree serves the page, the report and the file to download.
+
+Values with intervals stand in lines (`forest`) or against a quantity (`plot`). As in `leaderboard.elements.nodes`, text
+is only ever a leaf, and elements and attributes come from short lists, which the browser checks once more
+(`assets/view.js`). Colors are from the Okabe–Ito palette, and no difference is shown by color alone.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+from xml.sax.saxutils import escape, quoteattr
+
+from leaderboard.elements.formats import Scale
+from results.statistics.core import Difference, Estimate
+
+Drawing = list[Any]
+"""`[tag, attributes, children]`; a child is a drawing or a text."""
+TAGS = frozenset({"svg", "g", "line", "circle", "path", "text", "title"})
+ATTRIBUTES = frozenset({"viewBox", "x", "y", "x1", "x2", "y1", "y2", "cx", "cy", "r", "d", "class", "text-anchor", "role", "aria-label"})
+WIDTH = 860
+_NAME, _AXIS = 190, 60
+"""Pixels that the names of lines, and the numbers at the y axis, take."""
+_ROW, _LEAST_ROW = 30, 16
+_BOTTOM = 330.0
+_LONGEST = 26
+_LETTER, _LETTERS_HIGH = 6.6, 14.0
+"""Pixels of a letter of a name, generously, and of a line."""
+_LEGEND = 4
+"""Columns of a legend."""
+_MARKED = 24
+"""Of a longer curve only about so many points are marked."""
+_GLYPHS = (
+    "m -5 0 a 5 5 0 1 0 10 0 a 5 5 0 1 0 -10 0 Z",
+    "m 0 -6 l 6 6 l -6 6 l -6 -6 Z",
+    "m -5 -5 h 10 v 10 h -10 Z",
+    "m 0 -6 l 6 11 h -12 Z",
+    "m -2 -6 h 4 v 4 h 4 v 4 h -4 v 4 h -4 v -4 h -4 v -4 h 4 Z",
+    "m 0 6 l 6 -11 h -12 Z",
+    "m 6 0 l -11 6 v -12 Z",
+)
+"""Circle, diamond, square, triangle up, cross, triangle down, triangle right."""
+_COLORS = ("#2a87c8", "#d55e00", "#009e73", "#cc79a7", "#c79500", "#56b4e9", "#8a8f98")
+Look = tuple[str, str]
+"""Style class and shape of a mark."""
+METHOD, CONTROL, PARTIAL, APART, ON, BEATEN = "method", "control", "unfinished", "not comparable", "on the front", "beaten"
+KINDS: dict[str, Look] = {
+    METHOD: ("of-0", _GLYPHS[0]),
+    CONTROL: ("of-1", _GLYPHS[1]),
+    PARTIAL: ("of-6", _GLYPHS[2]),
+    APART: ("of-6", _GLYPHS[4]),
+    ON: ("of-2", _GLYPHS[3]),
+    BEATEN: ("of-0", _GLYPHS[0]),
+}
+"""How runs look that are distinguished by their kind."""
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """A point of a picture, in the units shown.
+
+    Attributes:
+        series: Which curve it is on, or of which kind it is; what the legend says.
+        x, value: Where; lines of a `forest` have no x.
+        low, high: Of the interval; NaN without one.
+        name: What it is, for its hover text.
+        shown: Its value and interval in words.
+    """
+
+    series: str
+    x: float
+    value: float
+    low: float
+    high: float
+    name: str
+    shown: str
+
+
+def point_of(series: str, x: float, item: Estimate | Difference, scale: Scale, name: str, shown: str = "") -> Point:
+    """A value with its interval as a point; `shown` where its words are not those of a plain value."""
+    value, low, high = (number * scale.factor for number in (item.value, item.low, item.high))
+    return Point(series, x, value, low, high, name, shown or f"{scale.value(item.value)} {scale.interval(item.low, item.high)}")
+
+
+def shape(tag: str, *children: Drawing | str, **attributes: str | float) -> Drawing:
+    """An element; `cls` is its class, underscores in names stand for hyphens.
+
+    Raises:
+        ValueError: A tag or attribute that drawings do not use.
+    """
+    options = {"class" if name == "cls" else name.replace("_", "-"): value for name, value in attributes.items()}
+    if tag not in TAGS or not options.keys() <= ATTRIBUTES:
+        raise ValueError(f"drawings have no <{tag}> with {sorted(options)}")
+    return [tag, {name: value if isinstance(value, str) else f"{value:.1f}" for name, value in options.items()}, list(children)]
+
+
+def ticks(low: float, high: float, most: int = 7) -> list[float]:
+    """Round numbers from low to high, a step of 1, 2 or 5 times a power of ten apart.
+
+    Args:
+        low, high: The range; they may be equal.
+        most: How many at most.
+    """
+    width = (high - low) or abs(high) or 1.0
+    power = 10.0 ** math.floor(math.log10(width / most))
+    step = next(power * by for by in (1, 2, 5, 10, 20) if width / (power * by) <= most - 1)
+    first = math.ceil(low / step - 1e-9)
+    return [(first + number) * step for number in range(int(math.floor(high / step + 1e-9) - first) + 1)]
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    """From values to places: linear, or logarithmic."""
+
+    low: float
+    high: float
+    start: float
+    end: float
+    log: bool = False
+
+    def __call__(self, value: float) -> float:
+        low, high, at = (math.log10(v) if self.log else v for v in (self.low, self.high, value))
+        share = (min(max(at, low), high) - low) / ((high - low) or 1.0)
+        return self.start + share * (self.end - self.start)
+
+    def marks(self) -> list[float]:
+        """Where to put grid lines."""
+        if not self.log:
+            return [tick for tick in ticks(self.low, self.high) if self.low <= tick <= self.high + 1e-9]
+        powers = range(math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)) + 1)
+        steps = (1, 2, 5) if len(powers) < 5 else (1,)
+        return [at for power in powers for step in steps if self.low <= (at := step * 10.0**power) <= self.high]
+
+
+def _range(values: Iterable[float]) -> tuple[float, float]:
+    known = [value for value in values if not math.isnan(value)]
+    low, high = min(known), max(known)
+    room = 0.04 * ((high - low) or abs(high) or 1.0)
+    return low - room, high + room
+
+
+def _bounds(points: Iterable[Point]) -> Iterable[float]:
+    return (bound for point in points for bound in (point.value, point.low, point.high))
+
+
+def _looks(points: Sequence[Point], known: Mapping[str, Look] | None) -> dict[str, Look]:
+    """How each series looks; the second round of seven has the colors again, with other shapes."""
+    names = list(dict.fromkeys(point.series for point in points))
+    if known is not None:
+        return {name: look for name, look in known.items() if name in names}
+    number = len(_GLYPHS)
+    return {name: (f"of-{at % number}", _GLYPHS[(at + at // number) % number]) for at, name in enumerate(names)}
+
+
+def forest(
+    lines: Sequence[tuple[str, Sequence[Point]]],
+    title: str,
+    label: str,
+    *,
+    reference: float | None = None,
+    looks: Mapping[str, Look] | None = None,
+) -> Drawing | None:
+    """A line for each name with a dot and its interval for each of its points; None where nothing has a value.
+
+    Args:
+        lines: Names and their points, top first.
+        title: Of the x axis, with its unit.
+        label: What the picture shows, read aloud.
+        reference: Where a dashed line stands.
+        looks: How series look; None numbers them.
+    """
+    lines = [(name, drawn) for name, points in lines if (drawn := [point for point in points if not math.isnan(point.value)])]
+    if not lines:
+        return None
+    every = [point for _, points in lines for point in points]
+    known, parts, y = _looks(every, looks), [], 4.0
+    x = _Line(*_range([*_bounds(every), *([] if reference is None else [reference])]), _NAME, WIDTH - 20)
+    for name, points in lines:
+        height = max(_ROW, _LEAST_ROW * len(points))
+        parts.append(shape("text", short(name), cls="name", x=float(_NAME - 12), y=y + height / 2 + 4, text_anchor="end"))
+        for number, point in enumerate(points):
+            at = y + height * (number + 0.5) / len(points)
+            parts.append(_mark(point, known[point.series], (x(point.value), at), (x(point.low), at), (x(point.high), at)))
+        y += height
+    line = [] if reference is None else [shape("line", cls="reference", x1=x(reference), x2=x(reference), y1=4.0, y2=y)]
+    return _picture([_grid(x, 4, y, title), *line, *parts], y, known, label)
+
+
+def plot(
+    points: Sequence[Point],
+    x_title: str,
+    y_title: str,
+    label: str,
+    *,
+    logarithmic: bool = False,
+    lines: bool = True,
+    named: bool = False,
+    front: Sequence[Point] = (),
+    looks: Mapping[str, Look] | None = None,
+) -> Drawing | None:
+    """Points with their intervals against a quantity; None where no point has both.
+
+    Args:
+        points: In the order of the legend.
+        x_title, y_title: With units.
+        label: What the picture shows, read aloud.
+        logarithmic: Whether x is drawn so; points at 0 have no place then.
+        lines: Whether points of one series are joined, in the order given.
+        named: Whether points bear their names, those of the front first, as far as there is room.
+        front: Through these a step line runs: what can be had for at most so much.
+        looks: How series look; None numbers them.
+    """
+    drawn = [point for point in points if not (math.isnan(point.value) or math.isnan(point.x) or (logarithmic and point.x <= 0))]
+    if not drawn:
+        return None
+    known, xs = _looks(drawn, looks), [point.x for point in drawn]
+    low, high = (min(xs) / 1.3, max(xs) * 1.3) if logarithmic else _range(xs)
+    x = _Line(low, high, _AXIS, WIDTH - (120 if named else 20), logarithmic)
+    y = _Line(*_range(_bounds(drawn)), _BOTTOM, 26.0)
+    parts = [_grid(x, 26, _BOTTOM, x_title), shape("text", y_title, cls="tick", x=0.0, y=12.0)]
+    for tick in y.marks():
+        parts.append(shape("line", cls="grid", x1=x.start, x2=x.end, y1=y(tick), y2=y(tick)))
+        parts.append(shape("text", _written(tick), cls="tick", x=_AXIS - 8.0, y=y(tick) + 4, text_anchor="end"))
+    steps = [(x(point.x), y(point.value)) for point in sorted(front, key=lambda point: point.x)]
+    if len(steps) > 1:
+        path = "".join(f" H {across:.1f} V {up:.1f}" for across, up in steps[1:])
+        parts.append(shape("path", cls="front", d=f"M {steps[0][0]:.1f} {steps[0][1]:.1f}{path}"))
+    for name, look in known.items():
+        own = [point for point in drawn if point.series == name]
+        if lines and len(own) > 1:
+            path = " L ".join(f"{x(point.x):.1f} {y(point.value):.1f}" for point in own)
+            parts.append(shape("path", cls=f"curve {look[0]}", d=f"M {path}"))
+        for point in own[:: -(-len(own) // _MARKED)]:
+            at = x(point.x)
+            parts.append(_mark(point, look, (at, y(point.value)), (at, y(point.low)), (at, y(point.high))))
+    if named:
+        parts += _names([(short(point.name), point in front, x(point.x), y(point.value)) for point in drawn])
+    return _picture(parts, _BOTTOM, known, label)
+
+
+def _mark(point: Point, look: Look, at: tuple[float, float], low: tuple[float, float], high: tuple[float, float]) -> Drawing:
+    """A dot, its interval, and what it says on hover; what is not a plain method has another shape than a circle."""
+    interval = [] if math.isnan(point.low) else [shape("line", x1=low[0], x2=high[0], y1=low[1], y2=high[1])]
+    series = "" if point.series in (point.name, METHOD) else f" ({point.series})"
+    title = shape("title", f"{point.name}: {point.shown}{series}")
+    return shape("g", title, *interval, _dot(look, *at), cls=f"mark {look[0]}")
+
+
+def _dot(look: Look, x: float, y: float) -> Drawing:
+    return shape("path", cls="dot", d=f"M {x:.1f} {y:.1f} {look[1]}")
+
+
+def _names(points: Sequence[tuple[str, bool, float, float]]) -> list[Drawing]:
+    """Names beside points (name, whether on the front, x, y), the front's first; those without room are left out.
+
+    Every point says its name on hover, and stands in the table.
+    """
+    taken: list[tuple[float, float, float]] = []
+    drawn = []
+    for name, _, x, y in sorted(points, key=lambda point: (not point[1], point[3])):
+        width = _LETTER * len(name)
+        for left, anchor, at in ((x + 9, "start", x + 9), (x - 9 - width, "end", x - 9)):
+            crossed = any(abs(y - other) < _LETTERS_HIGH and left < end and start < left + width for other, start, end in taken)
+            if left >= 0 and left + width <= WIDTH and not crossed:
+                taken.append((y, left, left + width))
+                drawn.append(shape("text", name, cls="name", x=at, y=y - 6, text_anchor=anchor))
+                break
+    return drawn
+
+
+def _grid(x: _Line, top: float, bottom: float, title: str) -> Drawing:
+    lines: list[Drawing] = []
+    for tick in x.marks():
+        lines.append(shape("line", cls="grid", x1=x(tick), x2=x(tick), y1=float(top), y2=float(bottom)))
+        lines.append(shape("text", _written(tick), cls="tick", x=x(tick), y=bottom + 16, text_anchor="middle"))
+    caption = shape("text", title, cls="tick", x=(x.start + x.end) / 2, y=bottom + 36, text_anchor="middle")
+    return shape("g", *lines, caption)
+
+
+def _written(tick: float) -> str:
+    return f"{tick:,.10g}".replace("-", "−")
+
+
+def short(text: str, most: int = _LONGEST) -> str:
+    """A text, cut where it is longer than there is room for."""
+    return text if len(text) <= most else text[: most - 1] + "…"
+
+
+def _picture(parts: list[Drawing], bottom: float, looks: Mapping[str, Look], label: str) -> Drawing:
+    """All parts, and below them what marks mean where they mean several things."""
+    height = bottom + 46
+    for number, (name, look) in enumerate(looks.items() if len(looks) > 1 else ()):
+        x, y = 20.0 + number % _LEGEND * (WIDTH / _LEGEND), height + 14 + 18 * (number // _LEGEND)
+        parts += [shape("g", _dot(look, x, y - 4), cls=f"key {look[0]}"), shape("text", short(name), cls="name", x=x + 12, y=y)]
+    height += 18 * -(-len(looks) // _LEGEND) if len(looks) > 1 else 0
+    return shape("svg", *parts, viewBox=f"0 0 {WIDTH} {height:.0f}", role="img", aria_label=label)
+
+
+def framed(drawing: Drawing, cls: str = "chart") -> list[Any]:
+    """A picture as `Node.to_json` writes elements; `view.js` draws both."""
+    return ["div", cls, {}, "", None, {}, [drawing]]
+
+
+STYLE = """svg { background: #ffffff; font: 12px system-ui, -apple-system, "Segoe UI", Roboto, sans-serif; }
+.paper { fill: #ffffff; } .name { fill: #1a1f26; stroke: none; } .head { fill: #1a1f26; font-weight: 650; }
+.tick, .small { fill: #5b6470; } .small { font-size: 10px; } .grid { stroke: #dfe4ea; }
+.value { fill: #1a1f26; } .apart { fill: #6b7380; } .best { fill: #1d64a8; font-weight: 650; }
+.better { fill: #00644d; } .worse { fill: #b04a00; } .title { fill: #1a1f26; font-size: 15px; font-weight: 650; }
+""" + "\n".join(f".of-{number} {{ stroke: {color}; fill: {color}; }}" for number, color in enumerate(_COLORS))
+STYLE += """
+.reference, .front { stroke: #8a8f98; stroke-dasharray: 5 4; stroke-width: 1.5; fill: none; }
+.curve { fill: none; stroke-width: 2; } .mark { stroke-width: 2.5; } .dot { stroke: none; }"""
+
+
+def svg_file(drawing: Drawing) -> str:
+    """A drawing as the text of an SVG file: text only ever as escaped text, its look in the file itself."""
+    tag, attributes, children = drawing
+    _, _, width, height = attributes["viewBox"].split()
+    options = {"xmlns": "http://www.w3.org/2000/svg", "width": width, "height": height, **attributes}
+    style = f"<style>{escape(STYLE)}</style>"
+    paper = f'<rect class="paper" width={quoteattr(width)} height={quoteattr(height)}/>'
+    return f"<{tag}{_attributes(options)}>{style}{paper}{''.join(map(_element, children))}</{tag}>\n"
+
+
+def _element(part: Drawing | str) -> str:
+    if isinstance(part, str):
+        return escape(_allowed(part))
+    tag, attributes, children = part
+    return f"<{tag}{_attributes(attributes)}>{''.join(map(_element, children))}</{tag}>"
+
+
+def _attributes(attributes: dict[str, str]) -> str:
+    return "".join(f" {name}={quoteattr(_allowed(value))}" for name, value in attributes.items())
+
+
+def _allowed(text: str) -> str:
+    """Text without the characters that XML cannot hold."""
+    return re.sub("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]", "", text)

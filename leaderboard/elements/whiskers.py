@@ -1,0 +1,63 @@
+"""Values and their intervals as small pictures in the cells of a table, all of a column on one axis."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from leaderboard.elements import formats
+from leaderboard.elements.nodes import Node, el
+from results.boards.matrix import Matrix
+
+MEAN = "mean"
+"""The means' key among the axes of a matrix."""
+_DIGITS = 3
+"""Of a place on an axis of 0 to 1: a thousandth of a column's width cannot be seen."""
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """From the lowest end of any interval to the highest: places of points are compared, not lengths of bars, so that
+    the axis need not begin at 0."""
+
+    low: float
+    high: float
+
+    def whisker(self, value: float, low: float, high: float, *, best: bool = False) -> Node | None:
+        """Draw a dot at the value on a line as long as its interval; None if there is no interval.
+
+        Args:
+            value, low, high: Mean and interval.
+            best: Whether it stands out, as the best does.
+        """
+        if formats.missing(value) or formats.missing(low) or formats.missing(high):
+            return None
+        positions = {"low": self.position(low), "high": self.position(high), "value": self.position(value)}
+        return el("span", cls="whisker leading" if best else "whisker", numbers=positions)
+
+    def position(self, value: float) -> float:
+        """Where a value stands, from 0 to 1."""
+        return round(min(max((value - self.low) / (self.high - self.low), 0.0), 1.0), _DIGITS)
+
+
+def axis(intervals: Iterable[tuple[float, float]]) -> Axis | None:
+    """Return the axis on which all of a column's intervals have room; None if there is nothing to tell apart.
+
+    Args:
+        intervals: Their ends, NaN for none.
+    """
+    ends = [end for low, high in intervals if not (formats.missing(low) or formats.missing(high)) for end in (low, high)]
+    return Axis(min(ends), max(ends)) if ends and min(ends) < max(ends) else None
+
+
+def axes(board: Matrix) -> dict[str, Axis]:
+    """Axes of the columns whose values may be compared, by their keys, and of the means by `MEAN`; the same on every
+    page of a long table. Controls are left out: what sees the gold would leave no room for the others."""
+    rows = [row for row in board.rows if not row.control]
+    results: dict[str, Axis | None] = {}
+    for column in board.columns:
+        cells = [cell for row in rows if (cell := board.cells.get((row.key, column.key))) and not cell.apart]
+        results[column.key] = axis((cell.low, cell.high) for cell in cells) if column.ranked else None
+    means = [mean for row in rows if (mean := board.mean(row)) is not None]
+    results[MEAN] = axis((mean.value - mean.half, mean.value + mean.half) for mean in means)
+    return {key: item for key, item in results.items() if item is not None}

@@ -12,8 +12,8 @@ import torch
 
 from benchmarks.core.errors import UserError
 from methods.clara.config import ADAPTERS
+from methods.clara.generator import select
 from methods.clara.prompts import answer, qa_pairs
-from methods.clara.selector import select
 from methods.training.adapters import LoraOptions
 
 TEXTS = ["Ana was born in 1850 .", "Bor lived by the river .", "moss grows on the old stone bridge ."]

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.core.errors import UserError
-from methods.clara.selector import EPSILON, Selection, Variant, select
+from methods.clara.generator import EPSILON, Selection, Variant, select
 
 VARIANTS: tuple[Variant, ...] = ("minus_infinity", "equation", "algorithm")
 

@@ -13,20 +13,9 @@ from pydantic import BaseModel
 
 from benchmarks.core.errors import UserError
 from methods.clara.config import Type
+from methods.clara.prompts import ABSENT, Answer, Judgment, Preserved, Prompts, Questions, Rephrasing, Supplement, read_pairs, shown_pairs
 from methods.clara.rows import Pair
 from methods.clara.synthesis import MOST_QUESTIONS, ROUNDS, Made, ask_paraphrase, ask_questions, row_of
-from methods.clara.synthesis_prompts import (
-    ABSENT,
-    Answer,
-    Judgment,
-    Preserved,
-    Prompts,
-    Questions,
-    Rephrasing,
-    Supplement,
-    read_pairs,
-    shown_pairs,
-)
 from methods.flow import run
 
 PROMPTS = Prompts()

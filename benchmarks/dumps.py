@@ -90,6 +90,7 @@ def layout_of(path: Path) -> str:
     except ValueError as error:
         raise UserError(
             "this is no dump of passages that is known here",
+            code="no-dump-passages-known",
             where=f"{path}, line 1",
             try_this="DPR's tab-separated lines, JSON Lines {id, title, text}, or Parquet with the column text",
         ) from error
@@ -104,14 +105,19 @@ def dump_files(source: Path) -> list[Path]:
     """
     if not source.is_dir():
         if not source.exists():
-            raise UserError("there is no such file or folder", where=str(source))
+            raise UserError("there is no such file or folder", code="missing-file", where=str(source))
         return [source]
     files = sorted(file for file in source.iterdir() if file.is_file())
     results = [file for file in files if file.name.removesuffix(".gz").endswith(SUFFIXES)]
     # MS MARCO's segments are JSON Lines named .json; a card may be named so too.
     results = results or [file for file in files if file.name.removesuffix(".gz").endswith(".json")]
     if not results:
-        raise UserError("this folder holds no dump of passages", where=str(source), try_this=f"files that end in {', '.join(SUFFIXES)}")
+        raise UserError(
+            "this folder holds no dump of passages",
+            code="folder-holds-no-dump",
+            where=str(source),
+            try_this=f"files that end in {', '.join(SUFFIXES)}",
+        )
     return results
 
 
@@ -158,7 +164,7 @@ def _require_columns(raw: bytes, path: Path) -> None:
     lacking = [name for name in _DPR if name not in names]
     if 0 < len(lacking) < len(_DPR) and all(name.isidentifier() for name in names):
         what = f"this table has no column {' and no column '.join(lacking)}, only {', '.join(names)}"
-        raise UserError(what, where=f"{path}, line 1", try_this=f"name its columns {', '.join(_DPR)}")
+        raise UserError(what, code="missing-columns", where=f"{path}, line 1", try_this=f"name its columns {', '.join(_DPR)}")
 
 
 def _record_columns(names: list[str]) -> list[int] | None:
@@ -254,6 +260,7 @@ def _parquet(path: Path, skip: int, entry: Callable[[Record], Entry] | None = No
         if entry is None and "text" not in names:
             raise UserError(
                 f"this Parquet file has no column text, only {', '.join(sorted(names))}",
+                code="parquet-file-no-column",
                 where=str(path),
                 try_this="rename the column that holds the passages",
             )
@@ -291,12 +298,15 @@ def _damage(path: Path) -> Iterator[None]:
         yield
     except pa.ArrowInvalid as error:
         raise UserError(
-            f"this Parquet file is damaged or cut off: {str(error).splitlines()[0]}", where=str(path), try_this="fetch it again"
+            f"this Parquet file is damaged or cut off: {str(error).splitlines()[0]}",
+            code="damaged-parquet",
+            where=str(path),
+            try_this="fetch it again",
         ) from error
 
 
 def _bad(path: Path, position: str, what: str) -> BadRecord:
-    return BadRecord(what, where=f"{path}, {position}", try_this=_REPAIR)
+    return BadRecord(what, code="missing-columns", where=f"{path}, {position}", try_this=_REPAIR)
 
 
 LAYOUTS: dict[str, Callable[[Path, int], Iterator[Read]]] = {

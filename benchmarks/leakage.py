@@ -244,11 +244,16 @@ def training_files(value: Path) -> list[Path]:
     """
     if not value.is_dir():
         if archive_of(value) is None and not value.exists():
-            raise UserError("there is no such training file or folder", where=str(value))
+            raise UserError("there is no such training file or folder", code="missing-file", where=str(value))
         return [value]
     results = sorted(f for f in value.rglob("*") if f.is_file() and f.name.lower().removesuffix(".gz").endswith(SUFFIXES))
     if not results:
-        raise UserError("this folder holds no training file", where=str(value), try_this=f"files that end in {', '.join(SUFFIXES)}")
+        raise UserError(
+            "this folder holds no training file",
+            code="folder-holds-no-training",
+            where=str(value),
+            try_this=f"files that end in {', '.join(SUFFIXES)}",
+        )
     return results
 
 
@@ -285,7 +290,10 @@ def texts(path: Path, *, skip_bad: bool = False, skipped: list[str] | None = Non
                 yield from _strings(item.value, item.line if item.number is None else item.number)
             elif not skip_bad:
                 raise UserError(
-                    item.problem, where=f"{path}, {item.position}", try_this="repair the file, or skip bad records (each is counted)"
+                    item.problem,
+                    code="bad-record",
+                    where=f"{path}, {item.position}",
+                    try_this="repair the file, or skip bad records (each is counted)",
                 )
             elif skipped is not None:
                 skipped.append(f"{path}, {item.position}")
@@ -330,7 +338,7 @@ def _read_table(path: Path, delimiter: str) -> Iterator[Text]:
                 for cell in cells:
                     yield Text(cell, reader.line_num, False)
         except csv.Error as error:
-            raise UserError(f"this is no table: {error}", where=f"{path}, line {reader.line_num}") from error
+            raise UserError(f"this is no table: {error}", code="no-table", where=f"{path}, line {reader.line_num}") from error
 
 
 N = 13

@@ -128,7 +128,9 @@ class DataReference:
         match = re.fullmatch(r"([\w.-]+)(?:/([\w.-]+))?(?::([\w.-]+(?:\+[\w.-]+)*))?", text)
         if not match:
             raise UserError(
-                f"{text!r} is not a data reference", try_this="write name[/subset][:split], e.g. hotpotqa:dev or worlds/long:test"
+                f"{text!r} is not a data reference",
+                code="not-data-reference",
+                try_this="write name[/subset][:split], e.g. hotpotqa:dev or worlds/long:test",
             )
         return cls(*match.groups())
 
@@ -343,7 +345,8 @@ def load(reference: str | DataReference, config: DatasetConfig | Mapping[str, An
     with hub.recording() as fetched:
         parts = [_loaded(entry, replace(ref, split=split), options) for split in (ref.split or "").split("+")]
     benchmark = parts[0] if len(parts) == 1 else _concatenate(ref, parts)
-    _check_questions(benchmark)
+    if notes := _check_questions(benchmark):
+        benchmark = replace(benchmark, extra={**benchmark.extra, "notes": (*benchmark.extra.get("notes", ()), *notes)})
     return _sourced(benchmark, fetched) if fetched else benchmark
 
 
@@ -362,6 +365,7 @@ def _loaded(entry: DatasetEntry, reference: DataReference, config: DatasetConfig
         whose = "" if source.startswith("benchmarks.") else f", which is not ragmeter's (module {source})"
         raise UserError(
             f"{reference} cannot be loaded: {type(error).__name__}: {error}",
+            code="cannot-loaded",
             where=", ".join(filter(None, (config.path, _line_in(source, error)))) or None,
             try_this=f"check what the file says; if that is right, it is a fault of the loader{whose}",
         ) from error
@@ -396,7 +400,9 @@ def options_of(entry: DatasetEntry, options: Mapping[str, Any]) -> DatasetConfig
     except ValidationError as error:
         first = first_error(error)
         option = ".".join(map(str, first["loc"]))
-        raise UserError(f"option {option} of {entry.id}: {in_words(first)}", where=f"{option}: {first['input']!r}") from error
+        raise UserError(
+            f"option {option} of {entry.id}: {in_words(first)}", code="bad-option", where=f"{option}: {first['input']!r}"
+        ) from error
 
 
 def _concatenate(reference: DataReference, parts: Sequence[Benchmark]) -> Benchmark:
@@ -428,20 +434,40 @@ def _merged(extras: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return merged
 
 
-def _check_questions(benchmark: Benchmark) -> None:
+def _check_questions(benchmark: Benchmark) -> list[str]:
+    """Return what is odd about the questions, a sentence each.
+
+    Raises:
+        UserError: A question has no text or an id that occurs twice, or questions and answers are swapped.
+    """
     seen: set[str] = set()
+    with_nul, swapped = 0, True
     for question in benchmark.questions:
         if not question.text.strip():
             raise UserError(
-                f"question {question.id!r} has no text", where=str(benchmark.reference), try_this="correct or remove the record"
+                f"question {question.id!r} has no text",
+                code="question-no-text",
+                where=str(benchmark.reference),
+                try_this="correct or remove the record",
             )
         if question.id in seen:
             raise UserError(
                 f"question id {question.id!r} occurs twice",
+                code="duplicate-question",
                 where=str(benchmark.reference),
                 try_this="remove one of the records: scores are kept per question id",
             )
         seen.add(question.id)
+        with_nul += "\0" in question.text or "\0" in question.id or "\0" in "".join(question.answers)
+        swapped = swapped and not question.text.rstrip().endswith("?") and "".join(question.answers[:1]).rstrip().endswith("?")
+    if swapped and len(seen) >= 3:
+        raise UserError(
+            "every answer ends with a question mark and no question does: they stand in each other's field",
+            code="every-answer-ends-question",
+            where=str(benchmark.reference),
+            try_this="swap the two columns",
+        )
+    return [f"{with_nul} questions have a NUL character in id, question or answer"] if with_nul else []
 
 
 # Subsets may differ in passages alone (HotpotQA's distractor and fullwiki), one split may lie within another

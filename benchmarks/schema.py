@@ -167,9 +167,6 @@ class GoldQuery(Query):
     question: Question = field(kw_only=True)
 
 
-# -- Sequences that stand for tuples in a fraction of their memory: equal to them, hashed and pickled as they are --
-
-
 T = TypeVar("T")
 
 _LETTER = "p"

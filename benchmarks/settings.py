@@ -94,7 +94,9 @@ class Setting:
         """
         match = _FORM.fullmatch(text)
         if not match:
-            raise UserError(f"{text!r} is not a setting", where=where, try_this="write e.g. corpus(retriever=bm25,n=20)")
+            raise UserError(
+                f"{text!r} is not a setting", code="not-setting", where=where, try_this="write e.g. corpus(retriever=bm25,n=20)"
+            )
         name = _ALIASES.get(match[1], match[1])
         if name not in _PARAMETERS:
             raise unknown_name("setting", match[1], (*_PARAMETERS, *_ALIASES), where=where)
@@ -117,12 +119,13 @@ class Setting:
             if "n" in options:
                 raise UserError(
                     "corpus takes n only with a retriever",
+                    code="corpus-takes-n-retriever",
                     where=where,
                     try_this="corpus(retriever=bm25,n=20), or corpus alone to let each method search for itself",
                 )
             return cls("corpus")
         if not re.fullmatch(r"[\w.\[\]-]+", retriever):
-            raise UserError(f"{retriever!r} is not the name of a retriever", where=where)
+            raise UserError(f"{retriever!r} is not the name of a retriever", code="not-name-retriever", where=where)
         return cls("corpus", retriever=retriever, n=_count("corpus", options.get("n", str(DEFAULT_N)), where))
 
     @classmethod
@@ -131,6 +134,7 @@ class Setting:
         if base.name not in ("distractor", "corpus") or (base.name == "corpus" and base.retriever is None):
             raise UserError(
                 f"oracle cannot insert positives into {base}: it has no candidate list",
+                code="oracle-cannot-insert-positives",
                 where=where,
                 try_this="base=distractor, or base=corpus(retriever=bm25,n=20)",
             )
@@ -138,6 +142,7 @@ class Setting:
         if n is not None and base.n is not None and n > base.n:
             raise UserError(
                 f"oracle wants {n} candidates, its base retrieves {base.n}",
+                code="oracle-wants-candidates-base",
                 where=where,
                 try_this=f"base=corpus(retriever={base.retriever},n={n})",
             )
@@ -152,15 +157,17 @@ def _arguments(name: str, text: str, where: str | None) -> dict[str, str]:
         # In `oracle(corpus(retriever=x))` the first = belongs to the nested setting.
         if not separator or "(" in key:
             if position >= len(known):
-                raise UserError(f"{name} takes {len(known) or 'no'} parameters: {part!r} is too many", where=where)
+                raise UserError(
+                    f"{name} takes {len(known) or 'no'} parameters: {part!r} is too many", code="takes-parameters-too-many", where=where
+                )
             key, value = known[position], part
         key, value = key.strip(), value.strip()
         if key not in known:
             raise unknown_name(f"parameter of {name}", key, known, where=where)
         if key in options:
-            raise UserError(f"{key} is given twice to {name}", where=where)
+            raise UserError(f"{key} is given twice to {name}", code="given-twice", where=where)
         if not value:
-            raise UserError(f"{key} of {name} lacks its value", where=where, try_this=f"{name}({key}=…)")
+            raise UserError(f"{key} of {name} lacks its value", code="lacks-value", where=where, try_this=f"{name}({key}=…)")
         options[key] = value
     return options
 
@@ -176,13 +183,13 @@ def _split(text: str, where: str | None) -> list[str]:
             parts.append(text[start:position])
             start = position + 1
     if depth:
-        raise UserError(f"the parentheses in {text!r} do not match", where=where)
+        raise UserError(f"the parentheses in {text!r} do not match", code="parentheses-not-match", where=where)
     return [*parts, text[start:]] if text.strip() else []
 
 
 def _count(name: str, text: str, where: str | None) -> int:
     if not re.fullmatch(r"[0-9]{1,9}", text) or int(text) < 1:
-        raise UserError(f"n={text} of {name} is not a number from 1 on", where=where)
+        raise UserError(f"n={text} of {name} is not a number from 1 on", code="n-not-number", where=where)
     return int(text)
 
 
@@ -217,6 +224,7 @@ def check(setting: Setting, benchmark: Benchmark, *, where: str | None = None) -
             reason = ": its texts are read as a whole" if "settings" in benchmark.extra else _LACKS.get(needed.name, "")
             raise UserError(
                 f"{benchmark.reference} cannot be asked in the setting {setting}{reason}",
+                code="cannot-asked-setting",
                 where=where,
                 try_this=f"one of: {', '.join(possible)}",
             )
@@ -329,6 +337,7 @@ def _own(question: Question, benchmark: Benchmark) -> Sequence[str]:
     if question.candidates is None:
         raise UserError(
             f"question {question.id!r} brings no passages of its own, as others do",
+            code="question-brings-no-passages",
             where=str(benchmark.reference),
             try_this="corpus, or repair the record",
         )
@@ -338,7 +347,9 @@ def _own(question: Question, benchmark: Benchmark) -> Sequence[str]:
 def _document(question: Question, benchmark: Benchmark) -> tuple[str, ...]:
     if question.document_id not in benchmark.corpus.by_document:
         raise UserError(
-            f"the document {question.document_id!r} of question {question.id!r} is not in the corpus", where=str(benchmark.reference)
+            f"the document {question.document_id!r} of question {question.id!r} is not in the corpus",
+            code="document-question-not-corpus",
+            where=str(benchmark.reference),
         )
     return benchmark.corpus.by_document[question.document_id]
 
@@ -382,6 +393,7 @@ def insert_positives(base: Sequence[str], positives: Sequence[str], n: int | Non
     if len(positives) > size:
         raise UserError(
             f"question {question_id!r} has {len(positives)} positives: they do not fit into {size} candidates",
+            code="question-positives-not-fit",
             try_this=f"oracle with n={len(positives)} or more",
         )
     gold = set(positives)

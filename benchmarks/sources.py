@@ -6,6 +6,7 @@ and takes the fields through `Record`, so that every fault is reported with file
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -16,7 +17,18 @@ from typing import Any, TypeVar
 
 from benchmarks.core.errors import Broke, UserError
 from benchmarks.io import hub
-from benchmarks.io.files import archive_of, check_recorded, fits, is_sharded, is_zip, matching, missing_shards, require_readable
+from benchmarks.io.files import (
+    MEMBER_MARK,
+    archive_of,
+    check_recorded,
+    fits,
+    is_sharded,
+    is_zip,
+    matching,
+    members,
+    missing_shards,
+    require_readable,
+)
 from benchmarks.io.hub import fetch as fetch_from_hub
 from benchmarks.io.records import is_parquet, rows, stream_json
 from benchmarks.registry import DATASETS, DataReference, DatasetCard, DatasetConfig, DatasetEntry, SkippedRecord, options_of, resolve
@@ -39,6 +51,7 @@ def no_such_path(reference: DataReference, path: Path) -> UserError:
     """The error for a `path` at which nothing lies."""
     return UserError(
         f"there is no such file or folder, and {reference} was to be read from it",
+        code="missing-file",
         where=str(path),
         try_this=f"correct the option path (in an experiment config: {{path: FILE}}, relative to {Path.cwd()}); "
         f"`ragmeter list datasets {reference.name}` says where else it is looked for",
@@ -80,6 +93,15 @@ def found_locally(
             return (path,)
         if not path.exists():
             raise no_such_path(reference, path)
+        if path.is_file() and len(members(path)) == 1:
+            return found_locally(
+                reference,
+                config.model_copy(update={"path": f"{path}{MEMBER_MARK}{members(path)[0]}"}),
+                folders,
+                patterns,
+                hub,
+                sharded=sharded,
+            )
         looked = [path]
     else:
         looked = _data_folders(reference, folders)
@@ -90,8 +112,17 @@ def found_locally(
             files = _one_or_shards(reference, results, looked, sharded)
             check_recorded(files)
             return files
+    if config.path is not None and path.is_file():
+        held = members(path)
+        raise NotThere(
+            f"this zip archive has no file that is called like one of {reference}",
+            code="zip-archive-no-file",
+            where=f"{path}, which holds {', '.join(held[:12]) or 'nothing'}",
+            try_this=f"name the file in it: {path}{MEMBER_MARK}{held[0]}" if held else "fetch it again",
+        )
     raise NotThere(
         f"no file of {reference} found",
+        code="no-file-found",
         where=f"{', '.join(map(str, looked))} (looked for {', '.join(names) or 'nothing: it has no known file name'})",
         try_this=_alternatives(reference, looked, patterns) or "set path to the file",
     )
@@ -102,15 +133,17 @@ def _data_folders(reference: DataReference, folders: Sequence[str]) -> list[Path
     if root is None:
         raise NotThere(
             f"no file is named for {reference}, and {DATA_VARIABLE} is not set",
+            code="no-file-named-not",
             try_this=f"set path to the file, or {DATA_VARIABLE} to the folder that holds {folders[0]}/",
         )
     if not root.is_dir():
-        raise UserError(f"{DATA_VARIABLE} names no folder", where=str(root), try_this=f"correct {DATA_VARIABLE}")
+        raise UserError(f"{DATA_VARIABLE} names no folder", code="names-no-folder", where=str(root), try_this=f"correct {DATA_VARIABLE}")
     known = {name.lower() for name in folders}
     looked = sorted(child for child in root.iterdir() if child.is_dir() and child.name.lower() in known)
     if not looked:
         raise NotThere(
             f"no data of {reference.name} found",
+            code="no-data-found",
             where=f"{root} (looked for {', '.join(f'{name}/' for name in folders)})",
             try_this="put the authors' files there, or set path to the file",
         )
@@ -121,10 +154,11 @@ def _one_or_shards(reference: DataReference, results: Sequence[Path], looked: Se
     names = [str(path) for path in results]
     missing = missing_shards(names) if sharded else ""
     if missing:
-        raise UserError(f"{reference} lacks {missing}", where=names[0], try_this="fetch them too")
+        raise UserError(f"{reference} lacks {missing}", code="lacks", where=names[0], try_this="fetch them too")
     if len(results) > 1 and not (sharded and is_sharded(names)):
         raise UserError(
             f"several files could be {reference}: {', '.join(file.name for file in results)}",
+            code="several-files-could",
             where=", ".join(map(str, looked)),
             try_this=f"set path to the one that is meant, e.g. {results[0]}",
         )
@@ -141,6 +175,7 @@ def _check_name(path: Path, reference: DataReference, wanted: str, patterns: Map
                 other = _name(reference, split)
                 raise UserError(
                     f"by its name this file is {other}, not {reference}",
+                    code="name-file-not",
                     where=str(path),
                     try_this=f"ask for {other}, or rename the file if its name misleads",
                 )
@@ -165,6 +200,8 @@ def _name(reference: DataReference, wanted: str) -> str:
 T = TypeVar("T")
 
 _WORDS = {str: "a string", list: "a list", dict: "an object", bool: "true or false", int: "an integer", float: "a number"}
+QUESTION_CHARS = 1_000_000
+"""Longest question: what is longer is a document, a whole file, or damaged."""
 _REPAIR = "repair the file, or set skip_bad to leave such records out (each is counted and named)"
 
 
@@ -204,7 +241,9 @@ class Record:
         missing = [repr(path) for path in paths if path not in self.fields and not _reached(self.fields, path)]
         if missing:
             what = f"field {missing[0]} is missing" if len(missing) == 1 else f"fields {', '.join(missing)} are missing"
-            raise BadRecord(what, where=self.where, try_this=f"the record has {', '.join(self.fields) or 'none'}; {_REPAIR}")
+            raise BadRecord(
+                what, code="bad-record", where=self.where, try_this=f"the record has {', '.join(self.fields) or 'none'}; {_REPAIR}"
+            )
 
     def text(self, name: str, default: str | None = None) -> str:
         """A string field; `default` stands for a missing or null one.
@@ -215,15 +254,19 @@ class Record:
         value = self.fields.get(name)
         return value if type(value) is str else self.field(name, str, default)
 
-    def worded(self, name: str) -> str:
-        """A string field that must say something: a question, a document.
+    def worded(self, name: str, most: int | None = QUESTION_CHARS) -> str:
+        """A string field that must say something: a question, or with `most=None` a document.
 
         Raises:
-            BadRecord: It is missing, no string, or holds no word.
+            BadRecord: It is missing, no string, holds no word, or is longer than `most` characters.
         """
         text = self.text(name)
         if not text.strip():
             raise self.problem(f"field {name!r} holds no word", name)
+        if most is not None and len(text) > most:
+            raise self.problem(
+                f"field {name!r} has {len(text):,} characters, too many for a question", name, f"at most {most:,} characters"
+            )
         return text
 
     def field(self, name: str, kind: type[T], default: T | None = None) -> T:
@@ -257,9 +300,8 @@ class Record:
         value = self.fields.get(name)
         if isinstance(value, str):
             if value.lstrip().startswith("["):
-                try:
-                    value = json.loads(value)
-                except ValueError:
+                value = _listed(value)
+                if isinstance(value, str):
                     return (value,)
             else:
                 return (value,)
@@ -288,7 +330,19 @@ class Record:
         """The error for a faulty field of this record."""
         wanted = _WORDS.get(expected, expected.__name__) if isinstance(expected, type) else expected
         suffix = f"; it must be {wanted}" if wanted else ""
-        return BadRecord(what + suffix, where=f"{self.where}, field {field}", try_this=_REPAIR)
+        return BadRecord(what + suffix, code="bad-record", where=f"{self.where}, field {field}", try_this=_REPAIR)
+
+
+def _listed(text: str) -> Any:
+    """The list that a text writes in JSON or as Python prints it, else the text."""
+    for read in (json.loads, ast.literal_eval):
+        try:
+            value = read(text.strip())
+        except (ValueError, SyntaxError, RecursionError, MemoryError):
+            continue
+        if isinstance(value, list):
+            return value
+    return text
 
 
 def _reached(value: Any, path: str) -> bool:
@@ -322,10 +376,10 @@ def records(path: Path, *, whole: bool = False) -> Iterator[Record | BadRecord]:
         return
     for item in stream_json(path, whole=whole):
         if item.problem is not None:
-            yield BadRecord(item.problem, where=f"{path}, {item.position}", try_this=_REPAIR)
+            yield BadRecord(item.problem, code="bad-record", where=f"{path}, {item.position}", try_this=_REPAIR)
         elif not isinstance(item.value, dict):
             what = f"a record must be an object, not {_word(item.value)}"
-            yield BadRecord(what, where=f"{path}, {item.position}", try_this=_REPAIR)
+            yield BadRecord(what, code="bad-record", where=f"{path}, {item.position}", try_this=_REPAIR)
         else:
             yield Record(item.value, path, item.position)
 
@@ -370,7 +424,7 @@ def read_records(
         if not good:
             bad = skipped[before:]
             first = f": {bad[0].reason} ({bad[0].where})" if bad else ""
-            raise UserError(f"the file holds no record that can be read{first}", where=str(file))
+            raise UserError(f"the file holds no record that can be read{first}", code="file-holds-no-record", where=str(file))
 
 
 # Fields that only one dataset's records have, most specific first. Each entry: all of these fields, what it then is.
@@ -381,6 +435,8 @@ _TELLTALES: tuple[tuple[frozenset[str], str], ...] = (
     (frozenset({"paragraphs", "question"}), "musique"),
     (frozenset({"context_id"}), "ultradomain"),
     (frozenset({"all_classes"}), "longbench"),
+    (frozenset({"choice_A", "choice_B"}), "longbench_v2"),
+    (frozenset({"input", "context", "options"}), "infinitebench"),
     (frozenset({"id", "golden_answers"}), "flashrag"),
     (frozenset({"ctxs"}), "a reader's file with contexts (nq)"),
     (frozenset({"positive_ctxs"}), "a DPR reader file (nq)"),
@@ -411,6 +467,7 @@ def refuse_other_dataset(record: Record, dataset: str) -> None:
     if looks not in (None, dataset):
         raise UserError(
             f"this is not a record of {dataset}: by its fields it looks like {looks}",
+            code="not-record-fields-looks",
             where=record.where,
             try_this=(f"load it as {looks}, or " if looks in DATASETS else "") + f"give {dataset} the authors' own file",
         )
@@ -505,9 +562,13 @@ def find_files(
     names = hub.get(key(reference), ())
     if config.revision is not None:
         if config.path is not None:
-            raise UserError("path and revision exclude each other", try_this="revision means the hub: leave out path")
+            raise UserError(
+                "path and revision exclude each other", code="path-revision-exclude-each", try_this="revision means the hub: leave out path"
+            )
         if card.hub_id is None or not names:
-            raise UserError(f"{reference} is not on the hub, so it has no revision", try_this="leave out revision")
+            raise UserError(
+                f"{reference} is not on the hub, so it has no revision", code="not-hub-no-revision", try_this="leave out revision"
+            )
         return fetch_from_hub(card.hub_id, names, config.revision).paths
     try:
         return found_locally(reference, config, folders, patterns, hub, sharded=True)
@@ -520,6 +581,7 @@ def find_files(
             kind = Broke if isinstance(there, Broke) else UserError
             raise kind(
                 f"{here.what}; from the hub: {there.what}",
+                code=there.code,
                 where=" and ".join(filter(None, (here.where, there.where))),
                 try_this="; or ".join(filter(None, (here.try_this, there.try_this))),
             ) from there
@@ -642,7 +704,7 @@ def absences(reference: DataReference, config: DatasetConfig) -> Iterator[UserEr
     for option, remedy in FILES.items():
         path = getattr(config, option, None)
         if isinstance(path, str) and not Path(path).expanduser().exists():
-            yield UserError(f"{reference} needs a file that is not here", where=f"{option}: {path}", try_this=remedy)
+            yield UserError(f"{reference} needs a file that is not here", code="needs-file-not", where=f"{option}: {path}", try_this=remedy)
     if (base := base_of(reference, config)) is not None:
         yield from absences(*base)
         return
@@ -658,6 +720,7 @@ def absences(reference: DataReference, config: DatasetConfig) -> Iterator[UserEr
             problem = result.problem
             yield UserError(
                 f"the data {result.reference} are not here" if result.state == ABSENT else str(problem and problem.what),
+                code="missing-data",
                 where=problem.where if problem else None,
                 try_this="; or ".join(filter(None, (problem.try_this if problem else None, fetch))) or None,
             )
@@ -676,14 +739,15 @@ def fetch(reference: DataReference, revision: str | None = None) -> hub.Fetched:
     reference, entry = resolve(reference)
     sought, repository = _sought(reference, entry, {}), entry.card.hub_id
     if isinstance(sought, OwnFile):
-        raise UserError(f"{sought.what}: there is nothing to fetch", try_this=sought.try_this)
+        raise UserError(f"{sought.what}: there is nothing to fetch", code="nothing-fetch", try_this=sought.try_this)
     if sought is None:
-        raise UserError(f"{reference} is made here: there is nothing to fetch")
+        raise UserError(f"{reference} is made here: there is nothing to fetch", code="made-nothing-fetch")
     names = sought.hub.get(key(reference), ())
     if repository is None or not names:
         held = [str(split) for split in splits(entry) if key(split) in sought.hub] if repository else []
         raise UserError(
             f"{reference} is not on the hub",
+            code="not-hub",
             where=str(repository or reference),
             try_this=f"of {entry.id} the hub has {', '.join(held[:12])}" if held else "set path to the authors' file",
         )
@@ -720,7 +784,7 @@ class OwnFile(UserError):
 
     def __init__(self, reference: DataReference) -> None:
         hint = "name it: --set path=FILE, in an experiment config: {path: FILE}"
-        super().__init__(f"{reference} is read from a file of your own", try_this=hint)
+        super().__init__(f"{reference} is read from a file of your own", code="own-file", try_this=hint)
 
 
 def _own(reference: DataReference, named: str | None, problem: OwnFile) -> Availability:

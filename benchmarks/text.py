@@ -9,6 +9,7 @@ many pairs at once and is tested to agree. Rules are named by their owners:
 - **clara**: squad, after mapping the exact strings "True" and "False" to yes and no.
 - **dpr**: NFD; runs of letters, digits and marks are tokens, any other visible character is one; lower-case.
 - **longbench_zh**: LongBench's for Chinese: words by jieba, then lower case, ASCII and Chinese punctuation deleted from each.
+- **infinitebench_zh**: ∞Bench's for Chinese: as longbench_zh, but every character is a token.
 - **lenient**: nobody's evaluator: only differences of form are forgiven, see `benchmarks.lenient`.
 - **strict**: the string as it is.
 
@@ -77,6 +78,10 @@ _CHINESE_MARKS = str.maketrans("", "", string.punctuation + CHINESE_PUNCTUATION)
 def _longbench_zh(text: str) -> str:
     words = ("".join(word.lower().translate(_CHINESE_MARKS).split()) for word in chinese_words(text))
     return " ".join(filter(None, words))
+
+
+def _infinitebench_zh(text: str) -> str:
+    return " ".join("".join(text.lower().translate(_CHINESE_MARKS).split()))
 
 
 def chinese_words(text: str) -> list[str]:
@@ -151,6 +156,7 @@ RULES: dict[str, Rules] = {
     "musique": Rules(_squad, both_empty=1.0),
     "longbench": Rules(_squad),
     "longbench_zh": Rules(_longbench_zh, language="zh"),
+    "infinitebench_zh": Rules(_infinitebench_zh, language="zh"),
     "rog": Rules(_squad),
     "clara": Rules(_clara, verdict_words=_YES_NO),
     "dpr": Rules(_dpr),

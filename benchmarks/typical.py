@@ -55,6 +55,9 @@ _PLAIN: Mapping[str, Typical] = {
     # million within two hops of the entities of WebQSP).
     "webqsp": Typical(9, 2000, 20, shared=2.0, answer=4),
     "cwq": Typical(20, 3500, 20, shared=20.0, answer=4),
+    # Their authors' mean lengths, in passages of 512 words.
+    "longbench_v2": Typical(90, 250, CHUNK_TOKENS, shared=1.2, answer=8),
+    "infinitebench": Typical(25, 300, CHUNK_TOKENS, shared=5.0, answer=6),
     "sark": Typical(12, 50, 160, questions=3000),
     "pisco": Typical(15, 5, 140, answer=60, questions=INSTRUCTION_ROWS),
     "parallel_style": Typical(40, 10, 45),

@@ -379,10 +379,13 @@ def read_records(path: Path) -> dict[str, Recorded]:
         value: Mapping[str, Any] = json.loads(path.read_text("utf-8"))
         return {name: Recorded(**item) for name, item in value.items()}
     except OSError as error:
-        raise UserError(f"this file cannot be read: {error.strerror}", where=str(path)) from error
+        raise UserError(f"this file cannot be read: {error.strerror}", code="unreadable-file", where=str(path)) from error
     except (ValueError, TypeError, AttributeError) as error:
         raise UserError(
-            f"this is no file of recorded hashes: {error}", where=str(path), try_this="write one: ragmeter data check REF -o FILE"
+            f"this is no file of recorded hashes: {error}",
+            code="no-file-recorded-hashes",
+            where=str(path),
+            try_this="write one: ragmeter data check REF -o FILE",
         ) from error
 
 

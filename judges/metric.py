@@ -24,8 +24,6 @@ from benchmarks.registry import Benchmark
 from benchmarks.schema import Passage, Question, Triple
 from methods.api import Prediction
 
-# -- What metrics may know of the graphs that questions are asked over: their nodes, and what ranked triples say --
-
 
 @dataclass(frozen=True)
 class QuestionGraphs:
@@ -65,6 +63,7 @@ class QuestionGraphs:
         except KeyError as error:
             raise UserError(
                 f"the corpus has no triple {error.args[0]!r}",
+                code="corpus-no-triple",
                 where="evidence of a prediction",
                 try_this="check that the predictions were made on this corpus",
             ) from None
@@ -291,15 +290,17 @@ def require_language(metric: Metric, languages: Collection[str], *, where: str |
     if needed is None or not known or needed in known or not (known <= UNSPACED or needed in UNSPACED):
         return
     hint = "f1(rules=longbench_zh), longbench_rouge(words=jieba)" if "zh" in known else "leave metrics out: each dataset then has its own"
-    raise UserError(f"{metric} knows words of {needed}, and the answers are in {', '.join(sorted(known))}", where=where, try_this=hint)
+    raise UserError(
+        f"{metric} knows words of {needed}, and the answers are in {', '.join(sorted(known))}",
+        code="knows-words-answers",
+        where=where,
+        try_this=hint,
+    )
 
 
 def written(value: Any) -> str:
     """A parameter's value as ids write it."""
     return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-# -- How a metric is declared, and how its id prints and parses back to itself --
 
 
 METRICS: Registry[MetricEntry] = Registry("metric", "judges", "ragmeter.judges")
@@ -379,6 +380,7 @@ def parse(text: str, *, where: str | None = None) -> Metric:
     if not match:
         raise UserError(
             f"{text!r} is not a metric id",
+            code="not-metric-id",
             where=where,
             try_this="write name[@k][(param=value,…)][#v1], e.g. recall@5 or f1(rules=hotpotqa)",
         )
@@ -386,12 +388,14 @@ def parse(text: str, *, where: str | None = None) -> Metric:
     if match["version"] and int(match["version"]) != entry.version:
         raise UserError(
             f"{entry.id} is at version {entry.version}, not {match['version']}",
+            code="version-not",
             where=where,
             try_this=f"{entry.id}#{entry.edition}, or the ragmeter release that had version {match['version']}",
         )
     if match["code"] and match["edition"] != entry.edition:
         raise UserError(
             f"the code of {entry.id} is not {match['code']}: it changed, or is identified by its version",
+            code="code-not-changed-identified",
             where=where,
             try_this=f"{entry.id}#{entry.edition}, or restore the code that was {match['code']}",
         )
@@ -399,9 +403,9 @@ def parse(text: str, *, where: str | None = None) -> Metric:
     for part in filter(None, (match["parameters"] or "").split(",")):
         name, separator, value = map(str.strip, part.partition("="))
         if not separator:
-            raise UserError(f"{part!r} in {text!r} lacks its value", where=where, try_this="write param=value")
+            raise UserError(f"{part!r} in {text!r} lacks its value", code="lacks-value", where=where, try_this="write param=value")
         if name in options:
-            raise UserError(f"{text!r} gives {name} twice", where=where, try_this="write each parameter once")
+            raise UserError(f"{text!r} gives {name} twice", code="gives-twice", where=where, try_this="write each parameter once")
         options[name] = value
     known = {parameter.name: parameter for parameter in entry.parameters}
     for name in options:
@@ -414,20 +418,20 @@ def _value(entry: MetricEntry, parameter: Parameter, raw: str | None, where: str
     if raw is None:
         if parameter.default is None:
             example = f"{entry.id}@5" if parameter.name == "k" else f"{entry.id}({parameter.name}=…)"
-            raise UserError(f"{entry.id} needs {parameter.name}", where=where, try_this=f"write {example}")
+            raise UserError(f"{entry.id} needs {parameter.name}", code="needs", where=where, try_this=f"write {example}")
         return parameter.default
     try:
         value = _READ.get(parameter.kind, parameter.kind)(raw)
     except ValueError:
         expected = parameter.kind.__name__
-        raise UserError(f"{parameter.name}={raw!r} of {entry.id} is not of type {expected}", where=where) from None
+        raise UserError(f"{parameter.name}={raw!r} of {entry.id} is not of type {expected}", code="not-type", where=where) from None
     if parameter.choices and value not in parameter.choices:
         raise unknown_name(f"{parameter.name} of {entry.id}", str(value), map(str, parameter.choices), where=where)
     if parameter.name == "k" and value < 1:
-        raise UserError(f"k of {entry.id} must be at least 1", where=where)
+        raise UserError(f"k of {entry.id} must be at least 1", code="k-least", where=where)
     wrong = parameter.check(value) if parameter.check else None
     if wrong:
-        raise UserError(f"{parameter.name}={raw!r} of {entry.id} {wrong}", where=where)
+        raise UserError(f"{parameter.name}={raw!r} of {entry.id} {wrong}", code="bad-option", where=where)
     return value
 
 

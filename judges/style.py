@@ -22,6 +22,7 @@ import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from importlib.resources import files
 from typing import Any
 
 import numpy as np
@@ -39,40 +40,10 @@ from judges.metrics.generation import bertscore_of_pairs, perplexity_of_texts
 from methods.api import Prediction, Services
 from methods.flow import each, one
 
-# -- Polarity of texts by a list of English words: enough to see a shift from one set of texts to another --
-
-
-_POSITIVE = """
-adorable adore adored affection affectionate amazing amused amusing applause ardour awesome beautiful beloved best
-better blessed bless bliss brave bright brilliant celebrate celebrated charm charming cheer cheerful cherish cherished
-comfort cool dear dearest delight delighted delightful devoted devotedly dream dreaming eager easy elegant embrace
-embraced enchant enchanted enchanting enchants enjoy enjoyed enjoys excellent excited exciting fabulous famous fantastic
-favorite favorite fine fond fondly friend friendly fun funny gallant gentle gently glad glorious glory good gorgeous
-grace graceful grand grateful great grinning happily happy heart hearts heartfelt hero honor honor hope hopeful
-impressive incredible joy joyful kind kindly kiss laugh laughed laughter love loved lovely lover lovers loves loving
-lovingly lucky magic magical magnificent marvellous marvelous merry nice passion passionate peace perfect pleasant
-pleased pleasure praise praised precious pretty prize promise proud rapture remarkable rich romance romantic rose roses
-smile smiled smiling splendid stunning success successful super sweet sweetest sweethearts sweetness tender tenderly
-terrific thrilled thrilling treasure triumph triumphant warm warmly warmth welcome win winner winning wise won wonder
-wonderful wondrous wow yay
-"""
-_NEGATIVE = """
-abandoned abuse accident afraid aggressive agony alas angry annoyance annoyed annoying anxious awful bad banned battle
-bitter bitterly blame blamed bleak boring broken brutal burden clumsy collapse complain cruel crime crisis cry crying
-damage damaged danger dangerous dead deadly death defeat defeated despair despised destroyed destruction devastating
-die died dies difficult dire disappointed disappointing disaster disease disgrace disgusting dismal distress dreadful
-dull embarrassing enemy evil fail failed fails failure false fear feared fearful fight foul fraud furious gloomy goner
-grave greed grief grim guilty harm harmful harsh hate hated hates hatred horrible horrific horror hostile hurt ill
-illness infamous injured jealous kill killed lonely lose loses losing loss lost mad mean mess miserable misery mistake
-mourn murder murdered nasty negative nightmare odd pain painful panic plague poor prison problem punished rage regret
-reject rejected ridiculous rude ruin ruined sad sadly sadness scandal scared serious shame shameful shock sick sigh
-sinister sorrow sorry startled stupid suffer suffered suffering terrible terrified terror threat tragedy tragic trouble
-ugly unfortunate unfortunately unhappy upset victim violence violent war wars weak weary weep wept worse worst wound
-wounded wretched wrong
-"""
 _NEGATIONS = frozenset(["not", "no", "never", "neither", "nor", "nobody", "nothing", "without", "hardly", "cannot"])
 
-_SIGN = {**dict.fromkeys(_POSITIVE.split(), 1), **dict.fromkeys(_NEGATIVE.split(), -1)}
+_LISTED = [line.split() for line in files("judges").joinpath("polarity.txt").read_text("utf-8").splitlines()]
+_SIGN = {word: 1 if sign == "+" else -1 for sign, *words in _LISTED if sign in "+-" for word in words}
 _WORD = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)?")
 REACH = 2
 """How many words after a negation are turned round by it."""
@@ -103,9 +74,6 @@ def polarity(text: str) -> float:
 def polarities(texts: Sequence[str]) -> Scores:
     """`polarity` of every text. Shape (texts,)."""
     return np.array([polarity(text) for text in texts], dtype=np.float64)
-
-
-# -- What a rewriter may be held to: judges of style and of content, and a count of names and numbers --
 
 
 def text_item(text: str, source: str = "") -> Item:
@@ -198,7 +166,11 @@ def _objection(what: str, calls: Sequence[JudgeCall], wanted: str) -> str | None
 
 def _texts(judge: Judge, services: Services) -> Any:
     if judge.entry.kind != "point" or "gold" in judge.entry.needs:
-        raise UserError(f"the judge {judge.entry.id!r} judges answers, not texts", try_this="style, rule_style or content")
+        raise UserError(
+            f"the judge {judge.entry.id!r} judges answers, not texts",
+            code="judge-judges-answers-not",
+            try_this="style, rule_style or content",
+        )
     return judge.build(services)
 
 

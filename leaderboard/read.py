@@ -33,7 +33,7 @@ from results.judging import judgments as judged
 from results.judging.battles import BattleBoard
 from results.judging.judge_card import JudgeCard
 from results.judging.judgments import Conversation, Verdict
-from results.statistics.closed_form import Band
+from results.statistics.places import Band
 from results.store import checkpoints, invariants, provenance, queries
 from results.store import provenance as attributions
 from results.store.checkpoints import Checkpoint, Checkpoints
@@ -237,9 +237,6 @@ def known_checkpoints(at: Source) -> list[Checkpoint]:
     return checkpoints.checkpoints(store_of(at))
 
 
-# -- What the pages about datasets, judges, styles and budgets read --
-
-
 @st.cache_data(show_spinner=False, max_entries=8)
 def dataset_facts(at: Source) -> list[DatasetFacts]:
     """Stored datasets with what is known of them."""
@@ -312,9 +309,6 @@ def style_curves(at: Source, experiment: str, over: Over) -> list[CurveTable]:
         return []
 
 
-# -- What the comparison page reads --
-
-
 @st.cache_resource(show_spinner=False, max_entries=32)
 def compared(at: Source, ids: tuple[str, ...], metric: str, _runs: tuple[RunRow, ...]) -> Comparison:
     """A comparison; shared between readers, not to be changed. `ids` are those of the runs, which are not hashed."""
@@ -331,9 +325,6 @@ def attributed(at: Source, run: str, metric: str, ceiling: float, _row: RunRow) 
 @st.cache_resource(show_spinner=False, max_entries=8)
 def _runs_on(at: Source, data: str) -> list[RunRow]:
     return queries.runs(store_of(at), dataset_fingerprint=data)
-
-
-# -- What the matrix reads --
 
 
 PAIRS = 1_600_000

@@ -29,13 +29,10 @@ from results.boards.health import health_text
 from results.boards.style import style_gaps
 from results.boards.tables import plain
 from results.judging.battles import battle_boards
-from results.statistics.closed_form import Band
+from results.statistics.places import Band
 from results.store import queries
 from results.store.queries import UserError
 from results.store.store import Store
-
-# -- The boards of an experiment as one JSON document, for other pages and programs to show --
-
 
 FORMAT = "ragmeter-board"
 VERSION = 2
@@ -85,9 +82,6 @@ def as_json(document: Any, *, indent: int | None = None) -> str:
     for character in "<>&\u2028\u2029":
         text = text.replace(character, f"\\u{ord(character):04x}")
     return text
-
-
-# -- What a report says behind its boards: style, compression, pairwise verdicts; only what the experiment has --
 
 
 Definitions = Mapping[str, Mapping[str, Any]]

@@ -25,7 +25,7 @@ from results.errors import MissingPackage, UserError
 from results.offered import LIMITS, MIB
 from results.store.redaction import variable_is_secret
 
-# -- Hands what visitors send in to `ragmeter submit`, in a process of its own: bounded, timed, and without any key --
+# Hands what visitors send in to `ragmeter submit`, in a process of its own: bounded, timed, and without any key.
 # Nothing that was sent is executed, unpacked to disk or used as a name: the files lie under names of ours in a private
 # folder that goes when the visitor does. How to start the command is said by whoever started the server; where it said
 # nothing, the server is read-only.
@@ -68,13 +68,18 @@ class Draft:
     def __init__(self, predictions: bytes, card: bytes | None) -> None:
         bundled = predictions.startswith(_ZIP)
         if len(predictions) > UPLOAD_MIB * MIB:
-            raise UserError(f"the file is larger than {UPLOAD_MIB} MiB", where="predictions", try_this=_ELSEWHERE)
+            raise UserError(f"the file is larger than {UPLOAD_MIB} MiB", code="file-larger-mib", where="predictions", try_this=_ELSEWHERE)
         if card is not None and len(card) > LIMITS.card_bytes:
-            raise UserError(f"the card is larger than {LIMITS.card_bytes // 1024} KiB", where="card")
+            raise UserError(f"the card is larger than {LIMITS.card_bytes // 1024} KiB", code="card-larger-kib", where="card")
         if bundled and card is not None:
-            raise UserError("a bundle brings its own card", where="card", try_this="leave the card out")
+            raise UserError("a bundle brings its own card", code="bundle-brings-own-card", where="card", try_this="leave the card out")
         if not bundled and card is None:
-            raise UserError("predictions need a card that says what they are", where="card", try_this="ragmeter submit template")
+            raise UserError(
+                "predictions need a card that says what they are",
+                code="predictions-need-card-says",
+                where="card",
+                try_this="ragmeter submit template",
+            )
         self.folder = Path(tempfile.mkdtemp(prefix="ragmeter-submission-"))
         self._remove = weakref.finalize(self, shutil.rmtree, self.folder, ignore_errors=True)
         self.arguments = [_BUNDLE] if bundled else [_PREDICTIONS, "--card", _CARD]
@@ -125,9 +130,9 @@ def hand_over(draft: Draft, store_folder: Path, *, keep: bool) -> Verdict:
     """
     start = submit_command()
     if start is None:
-        raise UserError("this server is read-only", try_this="ragmeter leaderboard --allow-submissions")
+        raise UserError("this server is read-only", code="server-read", try_this="ragmeter leaderboard --allow-submissions")
     if not _turn.acquire(blocking=False):
-        raise UserError("another submission is being checked", try_this="try again in a moment")
+        raise UserError("another submission is being checked", code="another-submission-checked", try_this="try again in a moment")
     try:
         options = ["--known-boards", "--json", "--quiet", "--store", str(store_folder)]
         done = subprocess.run(
@@ -140,7 +145,7 @@ def hand_over(draft: Draft, store_folder: Path, *, keep: bool) -> Verdict:
             check=False,
         )
     except subprocess.TimeoutExpired:
-        raise UserError(f"the check took more than {TIME_S / 60:.0f} minutes", try_this=_ELSEWHERE) from None
+        raise UserError(f"the check took more than {TIME_S / 60:.0f} minutes", code="check-took-minutes", try_this=_ELSEWHERE) from None
     finally:
         _turn.release()
     return _verdict(done)
@@ -157,8 +162,8 @@ def _verdict(done: subprocess.CompletedProcess[bytes]) -> Verdict:
     if error is None:
         # What went wrong is for who keeps the server, not for visitors.
         sys.stderr.write(done.stderr.decode("utf-8", "replace"))
-        raise UserError("the check broke off", try_this="tell who keeps this board: its log says why")
-    raise UserError(error["what"], where=error["where"], try_this=error["try"])
+        raise UserError("the check broke off", code="check-broke-off", try_this="tell who keeps this board: its log says why")
+    raise UserError(error["what"], code="refused-submission", where=error["where"], try_this=error["try"])
 
 
 # -- The look: colors for light and dark, as command-line options: no file of ours lies where the server is started --
@@ -296,7 +301,7 @@ def require_free(host: str, port: int) -> None:
     """
     position = f"{host}:{port}"
     if not 1 <= port <= 65535:
-        raise UserError(f"{port} is not a port", where="--port", try_this="a number from 1 to 65535, e.g. 8501")
+        raise UserError(f"{port} is not a port", code="not-port", where="--port", try_this="a number from 1 to 65535, e.g. 8501")
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
         with socket.socket(family, socket.SOCK_STREAM) as probe:
@@ -305,13 +310,27 @@ def require_free(host: str, port: int) -> None:
                 probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind((host, port))
     except socket.gaierror:
-        raise UserError(f"{host!r} is not an address of this machine", where="--host", try_this="127.0.0.1") from None
+        raise UserError(
+            f"{host!r} is not an address of this machine", code="not-address-machine", where="--host", try_this="127.0.0.1"
+        ) from None
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
-            raise UserError(f"port {port} is taken by another program", where=position, try_this=f"--port {port % 65535 + 1}") from None
+            raise UserError(
+                f"port {port} is taken by another program",
+                code="port-taken-another-program",
+                where=position,
+                try_this=f"--port {port % 65535 + 1}",
+            ) from None
         if error.errno == errno.EACCES:
-            raise UserError(f"port {port} is reserved for the system", where=position, try_this="--port 8501, or any above 1023") from None
-        raise UserError(f"cannot listen there: {error.strerror}", where=position, try_this="--host 127.0.0.1") from None
+            raise UserError(
+                f"port {port} is reserved for the system",
+                code="port-reserved-system",
+                where=position,
+                try_this="--port 8501, or any above 1023",
+            ) from None
+        raise UserError(
+            f"cannot listen there: {error.strerror}", code="cannot-listen", where=position, try_this="--host 127.0.0.1"
+        ) from None
 
 
 def _environment(store_folder: Path, submit: Sequence[str] | None = None, experiment: str | None = None) -> dict[str, str]:

@@ -37,9 +37,6 @@ if TYPE_CHECKING:
     import altair
 
 
-# -- Rows of widgets above what they choose: side by side where there is room, two in a row on a phone --
-
-
 _PREFIX = "bar-"
 STYLE = (
     f"@media (max-width: 640px) {{ [class*='st-key-{_PREFIX}'] [data-testid='stHorizontalBlock'] {{ gap: 0.6rem; }}"
@@ -67,9 +64,6 @@ def bar(key: str, shares: int | Sequence[float], *, align: Literal["top", "cente
 def style() -> None:
     """What the page needs once for all of its bars."""
     st.html(f"<style>{STYLE}</style>")
-
-
-# -- Mounts trees of `nodes` and charts in a Streamlit page, and hands clicks back as changes of the URL --
 
 
 NAME = "ragmeter_view"
@@ -119,9 +113,6 @@ def asset(name: str) -> str:
     return importlib.resources.files("leaderboard").joinpath("assets", name).read_text("utf-8")
 
 
-# -- How a page about the whole store begins, and what it says when there is nothing to show --
-
-
 def enter(page: str, title: str) -> Source | None:
     """Start a page; None where there is no store, which has then been said.
 
@@ -158,9 +149,6 @@ def explain(error: UserError, title: str) -> None:
     position = f" ({error.where})" if error.where else ""
     text = f"{error.what[:1].upper()}{error.what[1:]}{position}."
     tell(title, text, (error.try_this,) if error.try_this else ())
-
-
-# -- The choices that pages share (experiment, board, reference), and what pages say when there is nothing to choose --
 
 
 NO_REFERENCE = "-"
@@ -317,9 +305,6 @@ def default_reference(chosen: Chosen) -> str:
     return NO_REFERENCE
 
 
-# -- What a page shows, as files to download: made when they are asked for, never before --
-
-
 _MIMES = {"csv": "text/csv", "md": "text/markdown", "tex": "application/x-tex", "svg": "image/svg+xml"}
 _LABELS = {"csv": "CSV", "md": "Markdown", "tex": "LaTeX", "svg": "SVG"}
 
@@ -372,9 +357,6 @@ def _component():  # type: ignore[no-untyped-def]  # as in `leaderboard.widgets`
     )
 
 
-# -- A choice of several values that is kept in the URL, comma-separated --
-
-
 def several(
     label: str,
     name: str,
@@ -415,9 +397,6 @@ def several(
 
     st.multiselect(label, options, key=key, format_func=show, max_selections=most, on_change=changed)
     return list(value)
-
-
-# -- The matrix's widgets: what is shown, who competes. All of it is in the URL --
 
 
 _MOST = 50
@@ -566,9 +545,6 @@ def _date(label: str, name: str) -> None:
     st.date_input(label, value=None, key=key, format="YYYY-MM-DD", on_change=changed)
 
 
-# -- What a page says at its top where the link that led there names what is not here --
-
-
 _LONGEST = 60
 _NOUNS = {
     "board": "a benchmark", "criterion": "a criterion", "dataset": "a dataset", "datasets": "a dataset",
@@ -596,9 +572,6 @@ def _shortened(text: str) -> str:
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
 
 
-# -- Pages over runs in progress draw themselves anew when something has been written --
-
-
 _REFRESH_S = 15.0
 
 
@@ -613,9 +586,6 @@ def refresh_while_running(at: Source, runs: Iterable[RunRow]) -> None:
             st.rerun()
 
     watch()
-
-
-# -- A choice of a few words side by side that is kept in the URL --
 
 
 def segments(label: str, name: str, options: Mapping[str, str], default: str, *, resets: Sequence[str] = ()) -> str:

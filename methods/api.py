@@ -262,7 +262,7 @@ class Prediction:
             return cls(row["question_id"], row["answer"], evidence, Usage(**row.get("usage", {})), dict(row.get("notes", {})))
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             problem = f"field {error} is missing" if isinstance(error, KeyError) else str(error)
-            raise UserError(f"this is not a prediction: {problem}", where=where) from error
+            raise UserError(f"this is not a prediction: {problem}", code="not-prediction", where=where) from error
 
 
 @dataclass(frozen=True, slots=True)

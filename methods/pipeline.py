@@ -137,21 +137,23 @@ class Composition:
         wanted = [("reader", self.reader), ("compressor", self.compressor)]
         for kind, part in [*wanted, *(("reranker", reranker) for reranker in self.rerankers)]:
             if part is not None and part.entry.kind != kind:
-                raise UserError(f"{part.id!r} is a {part.entry.kind}, not a {kind}", where=f"method {self.method.id}")
+                raise UserError(f"{part.id!r} is a {part.entry.kind}, not a {kind}", code="wrong-kind", where=f"method {self.method.id}")
         if self.method.entry.kind not in {"retriever", "method", "control"}:
             raise UserError(
                 f"{self.method.id!r} is a {self.method.entry.kind} and cannot answer alone",
+                code="cannot-answer-alone",
                 try_this="name a retriever as the method and this as its part",
             )
         self._refuse_memory()
         for name, value in (("k", self.k), ("depth", self.depth), ("budget", self.budget)):
             if value is not None and value < 1:
-                raise UserError(f"{name} must be at least 1, not {value}", where=f"method {self.method.id}")
+                raise UserError(f"{name} must be at least 1, not {value}", code="least-not", where=f"method {self.method.id}")
         if self.method.entry.whole:
             self._refuse_parts()
         if self.budget is not None and self.compressor is None:
             raise UserError(
                 "budget is what a compressor may deliver, and there is no compressor",
+                code="budget-compressor-deliver-no",
                 where=f"method {self.method.id}",
                 try_this="add `compressor`, or remove `budget`",
             )
@@ -167,6 +169,7 @@ class Composition:
         fitting = ", ".join(entry.id for entry in METHODS if memory in entry.reads_memory)
         raise UserError(
             f"{reader.id!r} reads passages, and {self.compressor.id!r} delivers memory of {memory}",  # type: ignore[union-attr]
+            code="reads-passages-delivers-memory",
             where=f"method {self.method.id}",
             try_this=f"reader: {fitting}" if fitting else "a compressor that delivers passages",
         )
@@ -177,6 +180,7 @@ class Composition:
         if getattr(reader.entry.factory, "same_model", False) and theirs != own:
             raise UserError(
                 f"{reader.id!r} is to read memory by {theirs!r} with the model {own!r}",
+                code="read-memory-model",
                 where=f"method {self.method.id}",
                 try_this="the same model for compressor and reader",
             )
@@ -193,7 +197,9 @@ class Composition:
         }
         for name, value in options.items():
             if value:
-                raise UserError(f"{self.method.id!r} answers by itself and takes no {name}", try_this=f"remove `{name}`")
+                raise UserError(
+                    f"{self.method.id!r} answers by itself and takes no {name}", code="answers-itself-takes-no", try_this=f"remove `{name}`"
+                )
 
     @property
     def answering(self) -> Component | None:

@@ -233,14 +233,24 @@ def parse(text: str, where: str) -> Prompt:
     heads = [_head(block) for block in blocks]
     if not any(heads):
         if len(blocks) > 2:
-            raise UserError(f"the prompt template has {len(blocks)} parts, of which none states its role", where=where, try_this=_FORMAT)
+            raise UserError(
+                f"the prompt template has {len(blocks)} parts, of which none states its role",
+                code="prompt-template-parts-none",
+                where=where,
+                try_this=_FORMAT,
+            )
         parts = [Part(role, block) for role, block in zip(("system", "user")[-len(blocks) :], blocks, strict=True)]
         return _checked(Prompt(text, tuple(parts)), where)
     options, parts = BY_DEFAULT, []
     for number, (head, block) in enumerate(zip(heads, blocks, strict=True)):
         body = block.partition("\n")[2]
         if head is None or (head[0] == OPTIONS and number) or (head[0] == OR and not parts):
-            raise UserError(f"part {number + 1} of the prompt template begins with {block[:40].strip()!r}", where=where, try_this=_FORMAT)
+            raise UserError(
+                f"part {number + 1} of the prompt template begins with {block[:40].strip()!r}",
+                code="part-prompt-template-begins",
+                where=where,
+                try_this=_FORMAT,
+            )
         if head[0] == OPTIONS:
             options = _options(body, where)
         elif head[0] == OR:
@@ -262,19 +272,36 @@ def _options(text: str, where: str) -> Options:
         return Options.model_validate(yaml.safe_load(text) or {})
     except (yaml.YAMLError, ValidationError) as error:
         known = ", ".join(Options.model_fields)
-        raise UserError(f"the options of the prompt template cannot be read: {error}", where=where, try_this=f"known are {known}") from None
+        raise UserError(
+            f"the options of the prompt template cannot be read: {error}",
+            code="options-prompt-template-cannot",
+            where=where,
+            try_this=f"known are {known}",
+        ) from None
 
 
 def _checked(prompt: Prompt, where: str) -> Prompt:
     texts = [text for part in prompt.parts for text in (part.text, *part.others)]
     if not all(Template(text).is_valid() for text in texts):
-        raise UserError("the prompt template holds a lone dollar sign", where=where, try_this="write it $$")
+        raise UserError(
+            "the prompt template holds a lone dollar sign", code="prompt-template-holds-lone", where=where, try_this="write it $$"
+        )
     if not any(text.strip() for text in texts):
-        raise UserError("the prompt template holds no text", where=where, try_this=_FORMAT)
+        raise UserError("the prompt template holds no text", code="prompt-template-holds-no", where=where, try_this=_FORMAT)
     if len({part.role == "text" for part in prompt.parts}) > 1:
-        raise UserError("the prompt template has both messages and parts `text`", where=where, try_this="parts of one kind")
+        raise UserError(
+            "the prompt template has both messages and parts `text`",
+            code="prompt-template-both-messages",
+            where=where,
+            try_this="parts of one kind",
+        )
     if len({len(part.others) for part in prompt.parts if part.others}) > 1:
-        raise UserError("parts of the prompt template have different numbers of wordings", where=where, try_this="as many for each")
+        raise UserError(
+            "parts of the prompt template have different numbers of wordings",
+            code="parts-prompt-template-different",
+            where=where,
+            try_this="as many for each",
+        )
     return prompt
 
 
@@ -316,21 +343,39 @@ class Shipped:
         known = ours.placeholders | self.optional
         try_this = f"use {', '.join(f'${name}' for name in sorted(known)) or 'no placeholder'}, and $$ for a dollar sign"
         if unknown := prompt.placeholders - known:
-            raise UserError(f"the prompt template holds the unknown placeholder {min(unknown)!r}", where=where, try_this=try_this)
+            raise UserError(
+                f"the prompt template holds the unknown placeholder {min(unknown)!r}",
+                code="prompt-template-holds-unknown",
+                where=where,
+                try_this=try_this,
+            )
         if missing := ours.placeholders - self.optional - prompt.placeholders:
-            raise UserError(f"the prompt template lacks ${min(missing)}", where=where, try_this=try_this)
+            raise UserError(f"the prompt template lacks ${min(missing)}", code="prompt-template-lacks", where=where, try_this=try_this)
         if outside := frozenset().union(*(part.placeholders for part in prompt.parts if not part.each)) & self.each:
             raise UserError(
-                f"${min(outside)} stands in a part that is not repeated for every passage", where=where, try_this="user each, for example"
+                f"${min(outside)} stands in a part that is not repeated for every passage",
+                code="stands-part-not-repeated",
+                where=where,
+                try_this="user each, for example",
             )
         for kind, has in _KINDS.items():
             if has(prompt) and not has(ours):
-                raise UserError(f"the prompt template has {kind}, which have no effect here", where=where, try_this="leave them out")
+                raise UserError(
+                    f"the prompt template has {kind}, which have no effect here",
+                    code="prompt-template-no-effect",
+                    where=where,
+                    try_this="leave them out",
+                )
         if ignored := prompt.options.model_fields_set - {"whitespace"} - self.follows:
-            raise UserError(f"the option {min(ignored)!r} of the template has no effect here", where=where, try_this="leave it out")
+            raise UserError(
+                f"the option {min(ignored)!r} of the template has no effect here",
+                code="option-template-no-effect",
+                where=where,
+                try_this="leave it out",
+            )
         if (ours.parts[0].role == "text") != (prompt.parts[0].role == "text"):
             wanted = "parts `text`" if ours.parts[0].role == "text" else "messages"
-            raise UserError(f"the prompt template must be made of {wanted}", where=where, try_this=_FORMAT)
+            raise UserError(f"the prompt template must be made of {wanted}", code="prompt-template-made", where=where, try_this=_FORMAT)
         return prompt
 
     def load_from(self, folder: str | Path | None) -> Prompt:
@@ -343,7 +388,7 @@ class Shipped:
             return self.load()
         own = Path(folder).expanduser()
         if not own.is_dir():
-            raise UserError("there is no such folder of prompts", where=str(own))
+            raise UserError("there is no such folder of prompts", code="missing-folder", where=str(own))
         file = own / f"{self.name.rpartition('/')[2]}.txt"
         return self.load(file if file.exists() else None)
 
@@ -376,5 +421,5 @@ def read(path: str | Path) -> Prompt:
     try:
         text = Path(path).expanduser().read_text("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"the prompt template cannot be read: {error}", where=str(path)) from None
+        raise UserError(f"the prompt template cannot be read: {error}", code="prompt-template-cannot-read", where=str(path)) from None
     return parse(text, str(path))

@@ -28,7 +28,7 @@ from typing import Any
 
 from benchmarks.registry import load
 from perf._plain_loaders import PLAIN
-from perf.measuring import peak_megabytes
+from perf.measuring import peak_megabytes, record
 from tests.support.worlds_native import FORMATS, write_native
 
 CACHE = tempfile.TemporaryDirectory()
@@ -115,6 +115,8 @@ def _speed(name: str, case: Case, folder: Path, worlds: int, rounds: int) -> boo
         f"(target: at most {MOST:g} x){late}; {other}",
         flush=True,
     )
+    figures = {"records_per_s": round(count / best["ours"]), "mb_per_s": round(size / best["ours"], 1), "times_plain": round(times, 2)}
+    record("loaders", {name: figures | {"target_times_plain": MOST}})
     return times <= MOST
 
 

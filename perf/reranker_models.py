@@ -23,9 +23,6 @@ from perf.measuring import made_as, synchronizer
 Family = Literal["encoder", "sark", "llm_pointwise", "llm_listwise"]
 
 
-# -- the clock -----------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, slots=True)
 class Timing:
     """Seconds of each query. ms/query is their mean, so that ms/query × queries/s = 1000."""
@@ -81,9 +78,6 @@ def measure_reranker(reranker: Reranker, queries: Sequence[Query], rankings: Seq
     return measure(
         lambda number: reranker.rerank([queries[number]], [rankings[number]], corpus), len(queries), synchronize=synchronizer(device)
     )
-
-
-# -- architectures of random weights -------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)

@@ -66,9 +66,6 @@ def heads(work: Workload, device: str) -> bool:
     return met
 
 
-# -- rows of the figure --------------------------------------------------------------------------------------------
-
-
 def head(width: int) -> str:
     """What stands above the rows."""
     return f"{'reranker':<{width}}{'type':<10}{'batch':>6}{'ms/query':>12}{'queries/s':>12}{'p50 ms':>12}{'p95 ms':>12}"
@@ -102,9 +99,6 @@ def _forget(device: str) -> None:
         import torch
 
         torch.cuda.empty_cache()
-
-
-# -- real rerankers ------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)

@@ -37,9 +37,6 @@ from perf.measuring import Bench, medians, parser
 ROOT = Path(__file__).resolve().parent.parent
 
 
-# --- the straightforward way, as the SQuAD 1.1 script does it -------------------------------------------------
-
-
 def normalize_answer(s: str) -> str:
     """Lower text and remove punctuation, articles and extra whitespace."""
 
@@ -113,9 +110,6 @@ def script_once(predictions: Sequence[str], golds: Sequence[Sequence[str]]) -> t
 def our_way(predictions: Sequence[str], golds: Sequence[Sequence[str]]) -> tuple[Any, ...]:
     pairs = AnswerPairs(predictions, golds)
     return pairs.em(), pairs.f1(), pairs.cover_em()
-
-
-# --- what is scored -------------------------------------------------------------------------------------------
 
 
 def real_texts() -> tuple[list[str], list[str]]:

@@ -1,6 +1,6 @@
 """All pairs of many methods at once, against SciPy pair by pair, in one process, the sides taking turns.
 
-Ours is `all_differences`: for every pair the interval and the p-value in closed form. SciPy has the interval, corrected
+Ours is `all_pairs`: for every pair the interval and the p-value in closed form. SciPy has the interval, corrected
 for skewness as ours is, in `scipy.stats.bootstrap(method="BCa")`; it takes minutes for all pairs, so a few are timed and
 their mean is multiplied by the number of pairs. Seconds are the processor's, one thread (`OMP_NUM_THREADS=1`).
 """
@@ -16,7 +16,7 @@ import numpy as np
 from scipy import stats
 
 from perf.measuring import Bench, parser, say, timed
-from results.statistics.closed_form import all_differences
+from results.statistics.difference import all_pairs
 
 TARGET = 50.0
 METHODS = 20
@@ -43,7 +43,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     columns, pairs = scores(METHODS, 500 if quick else QUESTIONS), METHODS * (METHODS - 1) // 2
 
     def ours() -> tuple[np.ndarray, np.ndarray]:
-        moments = all_differences(columns)
+        moments = all_pairs(columns)
         _ = moments.p
         return moments.interval()
 

@@ -44,9 +44,6 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 
-# -- What the functions of the Python API are given: checked by name, and named as Python does in what is said of it --
-
-
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -107,7 +104,7 @@ def at_least_one(value: Any, name: str) -> int | None:
     if not isinstance(value, numbers.Integral) or isinstance(value, bool):
         raise _wanted("a whole number", value, name)
     if value < 1:
-        raise UserError(f"must be at least 1, got {value}", where=name, try_this=f"{name}=1 or more")
+        raise UserError(f"must be at least 1, got {value}", code="least-got", where=name, try_this=f"{name}=1 or more")
     return int(value)
 
 
@@ -119,7 +116,7 @@ def flag(value: Any, name: str) -> bool:
 
 
 def _wanted(what: str, value: Any, name: str) -> UserError:
-    return UserError(f"{what} is wanted, got {value!r}", where=name)
+    return UserError(f"{what} is wanted, got {value!r}", code="wrong-type", where=name)
 
 
 # -- Results as pandas data frames: one row per run and metric, per score, per answer; values are fractions --
@@ -342,7 +339,7 @@ def run(
     )
     how = How(at_least_one(limit, "limit"), *again, device=text(device, "device"), calls=flag(calls, "calls"))
     if how.reuse_replies and not how.fresh:
-        raise UserError("this is for fresh=True alone", where="reuse_replies", try_this="add fresh=True")
+        raise UserError("this is for fresh=True alone", code="fresh-true-alone", where="reuse_replies", try_this="add fresh=True")
     talk = flag(progress, "progress")
     if revisions is not None and not (isinstance(revisions, Mapping) and all(isinstance(value, str) for value in revisions.values())):
         raise _wanted("a dictionary of texts", revisions, "revisions")
@@ -399,22 +396,32 @@ def _experiment(value: str | os.PathLike[str] | Mapping[str, Any] | Experiment, 
     if isinstance(value, Experiment):
         if profile is not None and profile != value.profile:
             raise UserError(
-                "this experiment was read without that profile", where="profile", try_this="ragmeter.experiment.load(FILE, profile=…)"
+                "this experiment was read without that profile",
+                code="experiment-read-without-profile",
+                where="profile",
+                try_this="ragmeter.experiment.load(FILE, profile=…)",
             )
         return value
     if isinstance(value, Mapping):
         try:
             text = yaml.safe_dump(dict(value), sort_keys=False, allow_unicode=True)
         except yaml.YAMLError as error:
-            raise UserError(f"an experiment is made of texts, numbers, lists and dictionaries: {error}", where=DICTIONARY) from None
+            raise UserError(
+                f"an experiment is made of texts, numbers, lists and dictionaries: {error}",
+                code="experiment-made-texts-numbers",
+                where=DICTIONARY,
+            ) from None
         try:
             return experiments.parse(text, DICTIONARY, profile=profile, store=store)
         except UserError as error:
-            raise UserError(error.what, where=_without_line(error.where), try_this=error.try_this) from None
+            raise UserError(error.what, code=error.code, where=_without_line(error.where), try_this=error.try_this) from None
     if isinstance(value, str | os.PathLike):
         return experiments.load(os.fspath(value), profile=profile, store=store)
     raise UserError(
-        f"{value!r} is no experiment", where="experiment", try_this="a YAML file, a dictionary, or the name of a shipped experiment"
+        f"{value!r} is no experiment",
+        code="no-experiment",
+        where="experiment",
+        try_this="a YAML file, a dictionary, or the name of a shipped experiment",
     )
 
 
@@ -427,9 +434,6 @@ def _near(folder: Path) -> Path:
     """A folder as it is seen from here, where it lies below."""
     here = Path.cwd()
     return folder.relative_to(here) if folder.is_relative_to(here) else folder
-
-
-# -- Two runs on one metric, question by question: is the second better than the first, and significantly so? --
 
 
 QUESTION_COLUMNS = ("question", "text", "first", "second", "difference")
@@ -555,17 +559,20 @@ def compare(a: str | RunRow, b: str | RunRow, *, metric: str | None = None, stor
     opened = Store(store_folder(folder(store, "store")))
     for name, value in (("a", a), ("b", b)):
         if not isinstance(value, str | RunRow):
-            raise UserError(f"{value!r} is no run", where=name, try_this="a text that names one, or one of `runs`")
+            raise UserError(f"{value!r} is no run", code="no-run", where=name, try_this="a text that names one, or one of `runs`")
     metric = text(metric, "metric")
     first, second = (item if isinstance(item, RunRow) else checkpoints.find_run(opened, item) for item in (a, b))
     result = diff(opened, first, second, metrics=[metric] if metric else None, questions=0)
     if result.unpaired:
-        raise UserError(result.unpaired, where=f"{first.path} and {second.path}", try_this="compare runs of one board")
+        raise UserError(
+            result.unpaired, code="unpaired-runs", where=f"{first.path} and {second.path}", try_this="compare runs of one board"
+        )
     where = f"{first.path} and {second.path}"
     number = _chosen(result.numbers, metric, where)
     if number.first is None or number.second is None or number.difference is None:
         raise UserError(
             f"the two have no question with a value on {number.metric} in common",
+            code="two-no-question-value",
             where=where,
             try_this="ragmeter run --resume, or another metric",
         )
@@ -586,8 +593,8 @@ def compare(a: str | RunRow, b: str | RunRow, *, metric: str | None = None, stor
 def _chosen(numbers: tuple[Number, ...], metric: str | None, where: str) -> Number:
     """The number that was asked for; without a name, the first that both runs have."""
     if not numbers:
-        raise UserError("neither run has been scored yet", where=where, try_this="ragmeter run --resume")
+        raise UserError("neither run has been scored yet", code="neither-run-scored-yet", where=where, try_this="ragmeter run --resume")
     if metric is not None and len(numbers) > 1:
         ids = ", ".join(number.metric for number in numbers)
-        raise UserError(f"{metric!r} means {len(numbers)} metrics", where="metric", try_this=f"name one: {ids}")
+        raise UserError(f"{metric!r} means {len(numbers)} metrics", code="means-metrics", where="metric", try_this=f"name one: {ids}")
     return numbers[0]

@@ -71,7 +71,10 @@ def read_setting(text: str, where: str | None) -> Setting:
     name = _retriever_of(setting)
     if name is not None and (entry := _named(name, where).entry).kind != "retriever":
         raise UserError(
-            f"{name!r} is a {entry.kind}, not a retriever", where=where, try_this="`ragmeter list methods --kind retriever` lists what fits"
+            f"{name!r} is a {entry.kind}, not a retriever",
+            code="not-retriever",
+            where=where,
+            try_this="`ragmeter list methods --kind retriever` lists what fits",
         )
     return setting
 
@@ -279,7 +282,7 @@ def load(argument: str, *, profile: str | None = None, store: Path | None = None
             text = path.read_text("utf-8-sig")
         except UnicodeDecodeError:
             raise UserError(
-                "this is no text in UTF-8", where=argument, try_this="name an experiment file (YAML), or save it as UTF-8"
+                "this is no text in UTF-8", code="not-utf8", where=argument, try_this="name an experiment file (YAML), or save it as UTF-8"
             ) from None
         except OSError as error:
             raise refused(error, argument, what="this file cannot be read", try_this="name a file that you may read") from None
@@ -291,13 +294,14 @@ def load(argument: str, *, profile: str | None = None, store: Path | None = None
         what = "this is a folder" if path.is_dir() else "this is no file"
         raise UserError(
             f"{what}, and an experiment is a YAML file or a shipped name",
+            code="experiment-yaml-file-shipped",
             where=argument,
             try_this="name the file; `ragmeter list experiments` lists shipped ones",
         )
     if argument.endswith((SUFFIX, ".yml")) or "/" in argument:
         guess = nearest(argument, known)
         hint = f"did you mean the shipped experiment {guess!r}?" if guess else "`ragmeter list experiments` lists shipped ones"
-        raise UserError("there is no such experiment file", where=argument, try_this=hint)
+        raise UserError("there is no such experiment file", code="missing-file", where=argument, try_this=hint)
     raise unknown_name("experiment", argument, known)
 
 
@@ -318,6 +322,7 @@ def parse(text: str, name: str, *, path: str | None = None, profile: str | None 
     if not isinstance(source.value, Mapping):
         raise UserError(
             "an experiment file is a mapping of keys",
+            code="experiment-file-mapping-keys",
             where=f"{name}:1",
             try_this="begin with `name: …`, `benchmarks: […]` and `methods: […]`; the documentation's page “Experiments” has every key",
         )
@@ -363,7 +368,12 @@ def _resolve(spec: ExperimentSpec, source: Source, path: str | None, profile: st
         if name in names[:index]:
             first, second = (methods[position].revision for position in (names.index(name), index))
             what = "" if first == second else ", with different revisions"
-            raise UserError(f"two methods are called {name!r}{what}", where=source.where(methods[index].at), try_this="give one a `name`")
+            raise UserError(
+                f"two methods are called {name!r}{what}",
+                code="two-methods-called",
+                where=source.where(methods[index].at),
+                try_this="give one a `name`",
+            )
     if spec.reference is not None and spec.reference not in {*names, *map(base_name, names)}:
         raise unknown_name("method", spec.reference, names, where=source.where(("reference",)))
     rankable = [method.name for method in methods if method.kind != "control"]
@@ -373,7 +383,10 @@ def _resolve(spec: ExperimentSpec, source: Source, path: str | None, profile: st
         for index, metric in enumerate(metrics):
             if metric in metrics[:index]:
                 raise UserError(
-                    f"the metric {metric} is named twice", where=source.where(("metrics", index)), try_this="remove one of them"
+                    f"the metric {metric} is named twice",
+                    code="metric-named-twice",
+                    where=source.where(("metrics", index)),
+                    try_this="remove one of them",
                 )
     return Experiment(
         spec.name,
@@ -398,7 +411,9 @@ def _benchmark(spec: BenchmarkSpec, index: int, source: Source, limit: int | Non
     try:
         reference, entry = datasets.resolve(name, where=source.where((*at, "id")))
     except UserError as error:
-        raise (error if error.where else UserError(error.what, where=source.where((*at, "id")), try_this=error.try_this)) from None
+        raise (
+            error if error.where else UserError(error.what, code=error.code, where=source.where((*at, "id")), try_this=error.try_this)
+        ) from None
     try:
         config = entry.config.model_validate(spec.config)
     except ValidationError as error:
@@ -432,7 +447,7 @@ def _method(spec: MethodSpec, at: tuple[str | int, ...], source: Source) -> Meth
     try:
         composition = Composition(method, reader, tuple(rerankers), compressor, k=spec.k, depth=spec.depth, budget=spec.budget)
     except UserError as error:
-        raise UserError(error.what, where=source.where(at), try_this=error.try_this) from None
+        raise UserError(error.what, code=error.code, where=source.where(at), try_this=error.try_this) from None
     parts = [method, *rerankers, *filter(None, (compressor, reader))]
     return MethodPlan(spec.name or " + ".join(part.id for part in parts), composition)
 
@@ -447,7 +462,10 @@ def _judge(spec: str | JudgeSpec, index: int, source: Source) -> JudgePlan:
         raise yaml_source.explain(error, entry.config, source, (*at, "config")) from None
     if spec.opponents is not None and entry.kind != "pair":
         raise UserError(
-            f"{spec.id!r} judges single answers, it compares nobody", where=source.where((*at, "opponents")), try_this="remove `opponents`"
+            f"{spec.id!r} judges single answers, it compares nobody",
+            code="judges-single-answers-compares",
+            where=source.where((*at, "opponents")),
+            try_this="remove `opponents`",
         )
     return JudgePlan(Judge(entry, config), spec.opponents == "all")
 
@@ -457,6 +475,7 @@ def _part(spec: str | ComponentSpec, kind: str, at: tuple[str | int, ...], sourc
     if component.entry.kind != kind:
         raise UserError(
             f"{component.id!r} is a {component.entry.kind}, not a {kind}",
+            code="wrong-kind",
             where=source.where(at),
             try_this=f"`ragmeter list methods --kind {kind}` lists what fits",
         )
@@ -470,4 +489,4 @@ def _component(spec: ComponentSpec, at: tuple[str | int, ...], source: Source) -
     except ValidationError as error:
         raise yaml_source.explain(error, entry.config, source, (*at, "config")) from None
     except UserError as error:
-        raise UserError(error.what, where=source.where((*at, "config")), try_this=error.try_this) from None
+        raise UserError(error.what, code=error.code, where=source.where((*at, "config")), try_this=error.try_this) from None

@@ -78,7 +78,10 @@ def _rows(source: Source, at: Path, row: Any, shared: Axes) -> Iterator[tuple[st
     values = {name: _at(source.value, path) for name, path in axes.items()}
     if (number := math.prod(map(len, values.values()))) > MOST_ROWS:
         raise UserError(
-            f"this grid makes {number:,} rows, more than {MOST_ROWS:,}", where=source.where((*at, GRID)), try_this="fewer values"
+            f"this grid makes {number:,} rows, more than {MOST_ROWS:,}",
+            code="grid-makes-rows",
+            where=source.where((*at, GRID)),
+            try_this="fewer values",
         )
     rest = {key: item for key, item in row.items() if key != GRID}
     for indices in itertools.product(*map(range, map(len, values.values()))):
@@ -88,7 +91,10 @@ def _rows(source: Source, at: Path, row: Any, shared: Axes) -> Iterator[tuple[st
         if unused := axes.keys() - filling.used:
             name = next(name for name in axes if name in unused)
             raise UserError(
-                f"the row does not use the axis {name!r}", where=source.where((*at, GRID, name)), try_this=f"write ${name} in it"
+                f"the row does not use the axis {name!r}",
+                code="row-not-use-axis",
+                where=source.where((*at, GRID, name)),
+                try_this=f"write ${name} in it",
             )
         shown = (f"{name}={_short(values[name][index], index)}" for name, index in chosen.items())
         yield f"[{', '.join(shown)}]", filled, filling.lines
@@ -102,10 +108,12 @@ def _chosen(source: Source, at: Path, row: Mapping[str, Any], shared: Axes) -> A
         if not isinstance(name, str) or name not in shared:
             where = source.where((*at, GRID, index))
             if not shared:
-                raise UserError(f"the file has no axis {echoed(name)}", where=where, try_this=f"{_EXAMPLE}, or `grid:` in the file")
+                raise UserError(
+                    f"the file has no axis {echoed(name)}", code="file-no-axis", where=where, try_this=f"{_EXAMPLE}, or `grid:` in the file"
+                )
             raise unknown_name("axis", str(name), shared, where=where)
     if not grid:
-        raise UserError("this grid has no axis", where=source.where((*at, GRID)), try_this=_EXAMPLE)
+        raise UserError("this grid has no axis", code="grid-no-axis", where=source.where((*at, GRID)), try_this=_EXAMPLE)
     return {name: shared[name] for name in grid}
 
 
@@ -113,14 +121,26 @@ def _axes(source: Source, at: Path) -> Axes:
     """Return where the values of each axis of a grid are, checked."""
     grid = _at(source.value, at)
     if not isinstance(grid, Mapping) or not grid:
-        raise UserError(f"a grid maps axes to lists of values, got {echoed(grid)}", where=source.where(at), try_this=_EXAMPLE)
+        raise UserError(
+            f"a grid maps axes to lists of values, got {echoed(grid)}",
+            code="grid-maps-axes-lists",
+            where=source.where(at),
+            try_this=_EXAMPLE,
+        )
     for name, values in grid.items():
         where = source.where((*at, str(name)))
         if not isinstance(name, str) or not (name.isidentifier() and name.isascii()):
-            raise UserError(f"an axis cannot be called {echoed(name)}", where=where, try_this="a name of letters, digits and _")
+            raise UserError(
+                f"an axis cannot be called {echoed(name)}",
+                code="axis-cannot-called",
+                where=where,
+                try_this="a name of letters, digits and _",
+            )
         if not isinstance(values, list) or not values:
             hint = f"{name}: [{values}]" if isinstance(values, str | int | float) else f"{name}: [5, 10]"
-            raise UserError(f"the axis {name!r} needs a list of values, got {echoed(values)}", where=where, try_this=hint)
+            raise UserError(
+                f"the axis {name!r} needs a list of values, got {echoed(values)}", code="axis-needs-list-values", where=where, try_this=hint
+            )
     return {name: (*at, name) for name in grid}
 
 
@@ -150,7 +170,12 @@ class _Filling:
         end = 0
         for match in _Placeholders.pattern.finditer(text):
             if match["invalid"] is not None:
-                raise UserError(f"`$` in {echoed(text)} names no axis", where=self._source.where(at), try_this="write $$ for a dollar sign")
+                raise UserError(
+                    f"`$` in {echoed(text)} names no axis",
+                    code="names-no-axis",
+                    where=self._source.where(at),
+                    try_this="write $$ for a dollar sign",
+                )
             parts.append(text[end : match.start()])
             end = match.end()
             if match["escaped"] is not None:
@@ -163,7 +188,7 @@ class _Filling:
                 return value
             if isinstance(value, Mapping | list):
                 what = f"${match['named'] or match['braced']} is {'a mapping' if isinstance(value, Mapping) else 'a list'} inside a text"
-                raise UserError(what, where=self._source.where(at), try_this="take a key of it: ${axis.key}")
+                raise UserError(what, code="bad-grid", where=self._source.where(at), try_this="take a key of it: ${axis.key}")
             parts.append(value if isinstance(value, str) else json.dumps(value, default=str).strip('"'))
         return "".join((*parts, text[end:]))
 
@@ -177,7 +202,7 @@ class _Filling:
         for key in keys:
             if not isinstance(value, Mapping) or key not in value:
                 what = f"the value {echoed(value)} of the axis {name!r} has no key {key!r}"
-                raise UserError(what, where=self._source.where(path), try_this=f"add {key}: …")
+                raise UserError(what, code="bad-grid", where=self._source.where(path), try_this=f"add {key}: …")
             value, path = value[key], (*path, key)
         return value, path
 

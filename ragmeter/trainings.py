@@ -119,6 +119,7 @@ class Trainings:
             if name in self._plans or "/" in name:
                 raise UserError(
                     f"a training cannot be called {name!r}" + (" twice" if name in self._plans else ""),
+                    code="training-cannot-called",
                     where=source.where(at),
                     try_this="give it a `name` of its own, without /",
                 )
@@ -133,7 +134,12 @@ class Trainings:
         where = self._source.where
         entry = TRAININGS.get(spec.id, where=where((*at, "id")))
         if "seed" in spec.config:
-            raise UserError("a training's seed is given beside its options", where=where((*at, "config", "seed")), try_this="seeds: [0]")
+            raise UserError(
+                "a training's seed is given beside its options",
+                code="training-seed-given-beside",
+                where=where((*at, "config", "seed")),
+                try_this="seeds: [0]",
+            )
         value, needs = self.filled(spec.config, seed, (*at, "config"))
         options = {**value, "seed": seed}
         try:
@@ -141,7 +147,7 @@ class Trainings:
         except ValidationError as error:
             raise yaml_source.explain(error, entry.config, self._source, (*at, "config")) from None
         except UserError as error:
-            raise UserError(error.what, where=where((*at, "config")), try_this=error.try_this) from None
+            raise UserError(error.what, code=error.code, where=where((*at, "config")), try_this=error.try_this) from None
         return TrainingPlan(name, entry, config, options, needs, where(at))
 
     def seeds(self, options: Any, at: tuple[str | int, ...]) -> tuple[int, ...]:
@@ -155,6 +161,7 @@ class Trainings:
         if len(set(several)) > 1:
             raise UserError(
                 f"the trainings {' and '.join(results)} have different seeds",
+                code="trainings-different-seeds",
                 where=self._source.where(at),
                 try_this="the same `seeds` for both",
             )
@@ -185,12 +192,16 @@ class Trainings:
     def _known(self, name: str, at: tuple[str | int, ...]) -> dict[int, TrainingPlan]:
         if name in self._names and name not in self._plans:
             raise UserError(
-                f"the training {name!r} stands behind what refers to it", where=self._source.where(at), try_this="put it before that one"
+                f"the training {name!r} stands behind what refers to it",
+                code="training-stands-behind-refers",
+                where=self._source.where(at),
+                try_this="put it before that one",
             )
         if not self._names:
             sample = f"{{id: {name}, config: {{…}}}}" if name in TRAININGS else f"{{id: …, name: {name}, config: {{…}}}}"
             raise UserError(
                 f"the training {name!r} is not declared: there is no `trainings` in this file",
+                code="training-not-declared-no",
                 where=self._source.where(at),
                 try_this=f"add trainings: [{sample}] (`ragmeter list trainings` lists what there is), or name the folder of a "
                 "checkpoint that is trained",
@@ -204,7 +215,12 @@ class Trainings:
         plans = self._known(name, at)
         plan = next(iter(plans.values())) if len(plans) == 1 else plans.get(seed)
         if plan is None:
-            raise UserError(f"the training {name!r} has no seed {seed}", where=self._source.where(at), try_this="the same `seeds` for both")
+            raise UserError(
+                f"the training {name!r} has no seed {seed}",
+                code="training-no-seed",
+                where=self._source.where(at),
+                try_this="the same `seeds` for both",
+            )
         if stage is not None and stage not in plan.stages:
             raise unknown_name(f"stage of {name}", stage, plan.stages, where=self._source.where(at))
         return plan

@@ -73,13 +73,13 @@ def explain(error: ValidationError, model: type[BaseModel], source: Source, pref
         known = _keys(model, path[:-1])
         guess = nearest(str(path[-1]), known)
         hint = f"did you mean {guess!r}?" if guess else "known keys: " + (", ".join(sorted(known)) or "none")
-        return UserError(f"unknown key {echoed(path[-1])}{also}", where=where, try_this=hint)
+        return UserError(f"unknown key {echoed(path[-1])}{also}", code="unknown-key", where=where, try_this=hint)
     if first["type"] == "missing":
         hint = f"add {path[-1]}: …{_meaning(model, path)}"
-        return UserError(f"key {path[-1]!r} is missing{also}", where=where, try_this=hint)
+        return UserError(f"key {path[-1]!r} is missing{also}", code="key-missing", where=where, try_this=hint)
     value = echoed(first.get("input"), path)
     what = f"{_last(path)}: {without_secrets(in_words(first))}, got {value}{also}"
-    return UserError(what, where=where, try_this=_remedy(first, model, path, value))
+    return UserError(what, code="not-yaml", where=where, try_this=_remedy(first, model, path, value))
 
 
 def _most_specific(error: ValidationError) -> Any:

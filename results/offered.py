@@ -32,9 +32,6 @@ POWER = 0.8
 """Probability of showing a difference that is there, unless a command names another."""
 
 
-# -- How much a submission may be; what is beyond is refused before it is held --
-
-
 MIB = 2**20
 
 

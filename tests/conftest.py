@@ -42,13 +42,13 @@ SLOW_S = 1.5
 LONG = {
     "tests/leaderboard/test_security.py::test_untrusted_text": "walks all pages once",
     "tests/methods/models/test_rewriter.py::test_with_a_truthful_model": "a world, rewritten whole",
-    "tests/methods/ark/test_ark_training.py::test_from_documents_to_a_checkpoint": "the one short training of ARK, whole",
-    "tests/methods/baselines/test_graph_hybrid.py": "the one short training of a cross-encoder over triples",
-    "tests/results/test_records.py::test_any_question_comes_back": "one store an example",
+    "tests/methods/ark/test_train.py::test_from_documents_to_a_checkpoint": "the one short training of ARK, whole",
+    "tests/methods/baselines/graph/test_cross_encoder_training.py": "the one short training of a cross-encoder over triples",
+    "tests/results/store/test_records.py::test_any_question_comes_back": "one store an example",
     "tests/test_repository.py": "starts commands as a user does",
     "tests/test_words.py": "reads every file",
     "tests/judges/metrics/test_retrieval_metrics.py::test_every_metric_equals_the_naive_loop": "every metric, many rankings",
-    "tests/judges/test_scoring.py": "every metric, many runs",
+    "tests/judges/test_score.py": "every metric, many runs",
     "tests/benchmarks/test_text_batch.py": "many texts, one by one",
 }
 """Tests that may take longer than `--cpu-limit`: how their ids begin, and why."""

@@ -38,9 +38,6 @@ def harmonic(precision: float, recall: float) -> float:
     return 2 * precision * recall / (precision + recall) if precision + recall else 0.0
 
 
-# -- RoG's evaluate_results.py, on the rows that it reads its golds from --
-
-
 def rog(golds: Sequence[str], text: str) -> Scores:
     lines = text.strip().split("\n") if text.strip() else []
     if not any(map(squad, golds)):
@@ -49,9 +46,6 @@ def rog(golds: Sequence[str], text: str) -> Scores:
     matched = sum(squad(gold) in joined for gold in golds) if lines else 0
     precision, recall = matched / max(len(lines), 1), matched / len(golds)
     return {"rog_f1": harmonic(precision, recall), "rog_precision": precision, "rog_recall": recall, "rog_hit": float(matched > 0)}
-
-
-# -- WebQSP's eval.py, on the official JSON: by Freebase ids --
 
 
 def webqsp(row: Row, text: str) -> Scores:
@@ -68,9 +62,6 @@ def webqsp(row: Row, text: str) -> Scores:
         tp, fp = sum(gold in lines for gold in golds), sum(line not in golds for line in lines)
         best = max(best, harmonic(tp / (tp + fp) if tp else 0.0, tp / len(golds)))
     return {"webqsp_f1": best, "webqsp_accuracy": float(best == 1)}
-
-
-# -- HotpotQA's and 2Wiki's v1.1 scripts --
 
 
 def answer(golds: Sequence[str], text: str) -> tuple[float, float, float, float]:
@@ -118,9 +109,6 @@ def two_wiki(row: Row, prediction: Prediction, names: dict[str, list[str]]) -> S
         "joint_em(rules=2wiki)": joint[0],
         "joint_f1(rules=2wiki)": harmonic(joint[1], joint[2]),
     }
-
-
-# -- Predictions made of the gold --
 
 
 def spoilt(golds: Sequence[str], draw: random.Random) -> str:

@@ -87,7 +87,7 @@ def _from_file(read: Callable[[Path], Any], folder: Path) -> Callable[[str], Any
 
 MODEL_REPLIES: Mapping[str, Callable[[str], Any]] = {
     "JSON of a shape": lambda text: chat.parse(text, _Shape),
-    "bare answer": extract.short,
+    "bare answer": extract.short_answer,
     "tagged answer": lambda text: program.tagged(text, "answer"),
     "answer behind a mark": lambda text: program.behind(f"So the answer is{text}", "So the answer is"),
     "text between tags": lambda text: bounded.between(text, "<search>", "</search>"),

@@ -53,7 +53,7 @@ BOUND = re.compile(rf"(?<![\w.])({'|'.join(sorted(VALUES))})(?:: [A-Z\[a-z]|\)?,
 EXEMPT = {
     "tests/test_words.py", "CHANGELOG.md", "benchmarks/worlds/text.py", "benchmarks/worlds/names.py",
     "benchmarks/worlds/world.py", "benchmarks/worlds/questions.py", "benchmarks/styles/rules.py", "judges/style.py",
-    "methods/graphs/augmented_queries.py", "tests/benchmarks/worlds/test_worlds_relations.py", "tests/support/faults.py",
+    "methods/graphs/augmented_queries.py", "tests/benchmarks/worlds/test_world_relations.py", "tests/support/faults.py",
 }  # fmt: skip
 """The list itself, history, files of words of a world's texts or of a word list, and one with SO_LINGER."""
 

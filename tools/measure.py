@@ -38,7 +38,8 @@ several training seeds, hours in all; stopped, the same command goes on. What th
 
 Values and differences × 100 ± half the 95 % interval over what was sampled; differences are paired, tested against all
 methods of the table (Holm; \\* p < .05, \\*\\* p < .01). The strongest baseline is the best row that is no control and that no
-approach trained. Significant: significantly ahead of its base. Several training seeds count as one row, the mean over them.
+approach trained. Beats its base: significantly ahead, over at least 30 clusters and three trainings.
+Several training seeds count as one row, the mean over them.
 
 {table}"""
 
@@ -57,9 +58,9 @@ def page(results: Sequence[tuple[str, Gain]], when: date, commit: str, machine: 
         same = {(other.board.dataset, other.board.setting) for _, other in results if other.asked == gain.asked}
         whole = [gain.board.dataset, *([gain.board.setting] if len({setting for _, setting in same}) > 1 else [])]
         dataset = gain.asked if len(same) == 1 else ", ".join([*whole, gain.board.sampled.in_words(gain.board.questions)])
-        texts = [gain.approach, dataset, gain.metric, gain.value, *differences, "yes" if gain.significant else f"no: {gain.why_not()}"]
+        texts = [gain.approach, dataset, gain.metric, gain.value, *differences, "yes" if gain.beats else f"no: {gain.why_not()}"]
         rows.append([*map(markdown_text, texts), f"`ragmeter run {name}`"])
-    heads = ("approach", "asked", "metric", "value", "over its base", "over the strongest baseline", "significant", "command")
+    heads = ("approach", "asked", "metric", "value", "over its base", "over the strongest baseline", "beats its base", "command")
     return _TEXT.format(when=when, commit=commit, machine=machine, table=to_markdown(heads, rows, left=3))
 
 

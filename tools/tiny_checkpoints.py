@@ -147,9 +147,6 @@ def adapter(base: Path, folder: Path, task: str, labels: int = 1, seed: int = 1,
     made.save_pretrained(str(folder))
 
 
-# -- Layouts in which compressors into vectors are published --
-
-
 LAYERS = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
 MEMORY = [*(f"<MEM{number}>" for number in range(8)), "<AE>", "<ENC>", "<SEP>"]
 

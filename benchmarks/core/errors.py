@@ -20,6 +20,7 @@ class UserError(Exception):
 
     Args:
         what: One sentence that says what is wrong.
+        code: Name of the kind of mistake ("unknown-key", "output-exists"). It stays when the wording changes.
         where: The place: a file with its line, a field, a flag.
         try_this: What to do about it.
     """
@@ -27,8 +28,9 @@ class UserError(Exception):
     exit_code = 2
     """What the command exits with: 2 for wrong usage or input."""
 
-    def __init__(self, what: str, *, where: str | None = None, try_this: str | None = None) -> None:
+    def __init__(self, what: str, *, code: str = "other", where: str | None = None, try_this: str | None = None) -> None:
         self.what = what
+        self.code = code
         self.where = where
         self.try_this = try_this
         super().__init__("\n".join(self.lines()))
@@ -87,7 +89,9 @@ class MissingPackage(UserError):
     """An optional package that this piece of work needs is not installed."""
 
     def __init__(self, package: str, extra: str, purpose: str) -> None:
-        super().__init__(f"{purpose} needs the package {package!r}, which is not installed", try_this=how_to_install(extra))
+        super().__init__(
+            f"{purpose} needs the package {package!r}, which is not installed", code="missing-package", try_this=how_to_install(extra)
+        )
 
 
 HOME = Path(__file__).resolve().parents[2]
@@ -139,7 +143,12 @@ def refused(error: OSError, where: object = None, *, what: str, try_this: str | 
     kind = Broke if error.errno in _DISK else UserError
     position = error.filename if where is None else where
     message = f"{what}: {error.strerror or error}"
-    return kind(message, where=None if position is None else str(position), try_this=try_this)
+    return kind(
+        message,
+        code=f"system-{(error.strerror or 'error').lower().replace(' ', '-')}",
+        where=None if position is None else str(position),
+        try_this=try_this,
+    )
 
 
 def make_folder(folder: Path, where: object = None) -> None:
@@ -188,7 +197,9 @@ def unknown_name(noun: str, wrong: str, known: Iterable[str], *, where: str | No
     more = f", … ({len(names)} in all)" if len(names) > _LISTED else ""
     listed = f"known: {', '.join(names[:_LISTED])}{more}" if names else f"there is no {noun} yet"
     hint = f"did you mean {guess!r}?" if guess else listed
-    return UserError(f"unknown {noun} {wrong!r}", where=where, try_this=hint)
+    return UserError(
+        f"unknown {noun} {wrong!r}", code="unknown-" + noun.split(" of ")[0].split(" in ")[0].replace(" ", "-"), where=where, try_this=hint
+    )
 
 
 def counted(number: int, noun: str, several: str | None = None) -> str:

@@ -66,7 +66,12 @@ class Registry(Generic[E]):
         """
         taken = self._sources.get(entry.id)
         if taken is not None and taken != source:
-            raise UserError(f"two {self.noun}s are called {entry.id!r}", where=f"{taken} and {source}", try_this="rename one of them")
+            raise UserError(
+                f"two {self.noun}s are called {entry.id!r}",
+                code="duplicate-name",
+                where=f"{taken} and {source}",
+                try_this="rename one of them",
+            )
         self._entries[entry.id] = entry
         self._sources[entry.id] = source
 

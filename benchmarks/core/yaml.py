@@ -48,12 +48,12 @@ def not_yaml(error: yaml.YAMLError, name: str) -> UserError:
     if isinstance(error, yaml.reader.ReaderError):
         sign = error.character if isinstance(error.character, int) else ord(error.character[:1])
         message = f"this is not YAML: character {error.position + 1:,} of it is U+{sign:04X}, which no text has"
-        return UserError(message, where=name, try_this="name a text file, or remove the character")
+        return UserError(message, code="not-yaml", where=name, try_this="name a text file, or remove the character")
     if not isinstance(error, yaml.MarkedYAMLError):
-        return UserError(f"this is not YAML: {error}", where=name, try_this=_WRITTEN)
+        return UserError(f"this is not YAML: {error}", code="not-yaml", where=name, try_this=_WRITTEN)
     mark = error.problem_mark or error.context_mark
     where = f"{name}:{mark.line + 1 if mark else 1}"
-    return UserError(f"this is not YAML: {error.problem}", where=where, try_this=_WRITTEN)
+    return UserError(f"this is not YAML: {error.problem}", code="not-yaml", where=where, try_this=_WRITTEN)
 
 
 DEEPEST = 64
@@ -73,7 +73,12 @@ def require_shallow(text: str, name: str) -> None:
         level -= isinstance(event, yaml.CollectionEndEvent)
         if level > DEEPEST:
             where = f"{name}:{event.start_mark.line + 1 if event.start_mark else 1}"
-            raise UserError(f"the file has more than {DEEPEST} nested lists and mappings", where=where, try_this=_WRITTEN)
+            raise UserError(
+                f"the file has more than {DEEPEST} nested lists and mappings",
+                code="file-nested-lists-mappings",
+                where=where,
+                try_this=_WRITTEN,
+            )
 
 
 def line_numbers(node: yaml.Node | None, name: str) -> dict[Path, int]:
@@ -99,7 +104,9 @@ def _collect(node: yaml.Node, path: Path, lines: dict[Path, int], name: str) -> 
             child = (*path, key.value)
             line = key.start_mark.line + 1
             if child in lines:
-                raise UserError(f"key {key.value!r} occurs twice", where=f"{name}:{line}", try_this="keep one of them")
+                raise UserError(
+                    f"key {key.value!r} occurs twice", code="key-occurs-twice", where=f"{name}:{line}", try_this="keep one of them"
+                )
             lines[child] = line
             _collect(value, child, lines, name)
     elif isinstance(node, yaml.SequenceNode):

@@ -34,6 +34,7 @@ class QuestionIds:
         if identifier in self._positions:
             raise UserError(
                 f"question id {identifier!r} occurs twice",
+                code="duplicate-question",
                 where=(f"{self._only}, " if self._only else "") + f"{self._positions[identifier]} and {position}",
                 try_this="remove one of the records: scores are kept per question id",
             )

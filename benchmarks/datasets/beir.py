@@ -27,7 +27,7 @@ from benchmarks.corpus_build import kept_corpus, open_documents
 from benchmarks.datasets import QuestionIds, said
 from benchmarks.dumps import BEIR
 from benchmarks.io import hub
-from benchmarks.io.files import is_sharded, matching
+from benchmarks.io.files import is_sharded, is_zip, matching
 from benchmarks.io.judged import read_table
 from benchmarks.registry import Benchmark, DataReference, DatasetCard, DatasetConfig, SkippedRecord, register
 from benchmarks.schema import Question
@@ -124,23 +124,33 @@ class _Place:
         split = self.reference.split or "test"
         names = _names(role, split, self.config.part)
         if self.config.hub is not None:
-            owner = self.config.hub.partition("/")[0].lower()
-            repository = f"{self.config.hub}-qrels" if role == "qrels" and owner == "beir" else self.config.hub
-            return hub.fetch(repository, names, self.config.revision).paths
+            if role == "qrels" and self.config.hub.lower().startswith("beir/"):
+                # A repository of its own, in which a revision of the other says nothing.
+                return hub.fetch(f"{self.config.hub}-qrels", names).paths
+            return hub.fetch(self.config.hub, names, self.config.revision).paths
         position = own_path(self.reference, self.config)
-        if not (position.is_dir() or position.is_file()):
-            raise UserError("a folder or a zip archive is needed", where=str(position), try_this="path: the folder that holds corpus.jsonl")
+        if not (position.is_dir() or is_zip(position)):
+            raise UserError(
+                "a folder or a zip archive is needed",
+                code="folder-zip-archive-needed",
+                where=str(position),
+                try_this="path: the folder that holds corpus.jsonl",
+            )
         files = _in_place(position, names)
         if not files:
             what = {"corpus": "documents", "queries": "questions", "qrels": f"judgments of the split {split}"}[role]
             raise UserError(
                 f"the {what} of {self.reference} are not there",
+                code="missing-file",
                 where=f"{position} (looked for {', '.join(names[:3])} …)",
                 try_this="lay the files out as BEIR does: corpus.jsonl, queries.jsonl and qrels/SPLIT.tsv",
             )
         if len(files) > 1 and not is_sharded([str(path) for path in files]):
             raise UserError(
-                f"several files could be the {role}", where=", ".join(map(str, files)), try_this="name the folder of one dataset"
+                f"several files could be the {role}",
+                code="several-files-could",
+                where=", ".join(map(str, files)),
+                try_this="name the folder of one dataset",
             )
         return files
 
@@ -180,7 +190,7 @@ def load(reference: DataReference, config: BeirConfig) -> Benchmark:
     """
     only_asked(reference)
     if config.hub is not None and config.path is not None:
-        raise UserError("path and hub exclude each other", where="hub", try_this="leave out one of them")
+        raise UserError("path and hub exclude each other", code="path-hub-exclude-each", where="hub", try_this="leave out one of them")
     place, skipped = _Place(reference, config), list[SkippedRecord]()
     paths = place.files("queries")
     ids, stated = QuestionIds(paths), list[_Asked]()
@@ -197,7 +207,10 @@ def load(reference: DataReference, config: BeirConfig) -> Benchmark:
             questions.append(_excluding(question, item.excluded, corpus, config.ignore_identical_ids, counts))
     if not questions:
         raise UserError(
-            f"no question of {reference} is judged", where=str(paths[0]), try_this="check that queries and qrels share their ids"
+            f"no question of {reference} is judged",
+            code="no-question-judged",
+            where=str(paths[0]),
+            try_this="check that queries and qrels share their ids",
         )
     return Benchmark(reference, VERSION, CARD, questions, corpus, tuple(skipped), {**said(counts, NOTES), "variant": place.name})
 

@@ -144,6 +144,7 @@ def gather(
         if len(questions) > MOST_QUESTIONS:
             raise UserError(
                 f"{reference} has more than {MOST_QUESTIONS:,} questions, too many to hold at once",
+                code="questions-too-many-hold",
                 where=str(reference),
                 try_this="set first to a number of rows; training streams the rows and needs no limit",
             )
@@ -318,7 +319,10 @@ def _answered(record: Record, identifier: str) -> StageRow:
     refuse_other_dataset(record, "clara_stages")
     if record.has("data_type"):
         raise UserError(
-            "this row is of pretraining: it has a data_type", where=record.where, try_this="ask for clara_stages/pretraining:train"
+            "this row is of pretraining: it has a data_type",
+            code="row-pretraining-data-type",
+            where=record.where,
+            try_this="ask for clara_stages/pretraining:train",
         )
     question = record.worded("question")
     name = next((name for name in ("gold_answer", "golden_answers", "answers", "answer") if record.has(name)), "answer")

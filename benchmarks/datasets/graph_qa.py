@@ -83,7 +83,7 @@ def answered(record: Record, name: str) -> tuple[tuple[str, ...], Counter[str]]:
     """A field of answers that may be absent or empty: as listed, nulls left out, and how many stand again or are null."""
     listed = record.fields.get(name)
     if not isinstance(listed, list):
-        return (record.answers(name) if record.has(name) else ()), Counter()
+        return (record.answers(name), Counter(answers_as_text=1)) if record.has(name) else ((), Counter())
     answers = tuple(record.expect(item, f"{name}[{i}]", str) for i, item in enumerate(listed) if item is not None)
     return answers, Counter(repeated_answers=len(answers) - len(set(answers)), null_answers=len(listed) - len(answers))
 
@@ -254,6 +254,7 @@ def vocabulary_files(path: Path) -> tuple[Path, ...]:
     if lacking:
         raise UserError(
             f"the numbers in this file stand for lines of {lacking}, which is not there",
+            code="numbers-file-stand-lines",
             where=str(folder),
             try_this=f"put {lacking} beside {path.name}, as it comes with the data",
         )
@@ -268,7 +269,7 @@ def _lines(path: Path) -> Iterator[tuple[int, str]]:
                 text = raw.decode("utf-8-sig" if number == 1 else "utf-8")
             except UnicodeDecodeError as error:
                 byte = raw[error.start]
-                raise UserError(f"byte 0x{byte:02x} is not UTF-8", where=f"{path}, line {number}") from error
+                raise UserError(f"byte 0x{byte:02x} is not UTF-8", code="not-utf8", where=f"{path}, line {number}") from error
             yield number, text.rstrip("\r\n")
 
 
@@ -279,16 +280,16 @@ def _names(path: Path) -> dict[str, str]:
             try:
                 listed = json.loads(source.read().decode("utf-8-sig"))
             except ValueError as error:
-                raise UserError(f"this is not JSON: {error}", where=str(path)) from error
+                raise UserError(f"this is not JSON: {error}", code="not-json", where=str(path)) from error
         if not isinstance(listed, dict):
-            raise UserError("this must be one object, from entity id to name", where=str(path))
+            raise UserError("this must be one object, from entity id to name", code="object-entity-id-name", where=str(path))
         return {str(key): name if isinstance(name, str) else "" for key, name in listed.items()}
     names: dict[str, str] = {}
     for number, line in _lines(path):
         identifier, tab, name = line.partition("\t")
         if not tab or identifier in names:
             what = "an entity stands here twice" if tab else "there is no tab between an entity and its name"
-            raise UserError(what, where=f"{path}, line {number}", try_this="a line is: id, tab, name")
+            raise UserError(what, code="bad-names", where=f"{path}, line {number}", try_this="a line is: id, tab, name")
         names[identifier] = "" if name == "None" else name
     return names
 
@@ -366,6 +367,7 @@ NOTES = {
     "questions_without_topic": "{n} questions name no topic entity",
     "repeated_topics": "{n} topic entities have the name of another one of their question; each counts once",
     "repeated_answers": "{n} answers stand again at their question; RoG's evaluator counts each, all other metrics once",
+    "answers_as_text": "{n} questions have a string instead of a list of answers",
     "null_answers": "{n} answers are null in the file; they are left out",
     "unnamed_answers": "{n} answers have no name in the file: their id is the answer",
     "empty_graphs": "{n} questions have an empty graph",
@@ -383,7 +385,7 @@ NOTES = {
 WITHOUT_GRAPHS = ("closed_book",)
 """The settings that are left where a layout has no graphs."""
 
-_VERSION = 2
+_VERSION = 3
 _QUESTIONS, _CARD = "questions.jsonl", "card.json"
 
 
@@ -478,10 +480,11 @@ def _layout(config: GraphConfig, path: Path, source: Source) -> str:
         refuse_other_dataset(record, source.name)
         raise UserError(
             f"by its fields this is in no layout of {source.name} that is known: {', '.join(list(record.fields)[:8])}",
+            code="fields-no-layout-known",
             where=record.where,
             try_this=f"set layout to one of {', '.join(source.layouts)} to see what is missing",
         )
-    raise first or UserError("the file holds no record", where=str(path))
+    raise first or UserError("the file holds no record", code="file-holds-no-record", where=str(path))
 
 
 def _is_one_object(path: Path) -> bool:
@@ -514,7 +517,7 @@ class _Reader:
             ids.add(query.question.id, query.record)
             yield query
         if not ids:
-            raise UserError("the file holds no question that can be read", where=str(paths[0]))
+            raise UserError("the file holds no question that can be read", code="file-holds-no-question", where=str(paths[0]))
 
     def _each(self, record: Record, parse: Callable[[Record], GraphRow]) -> list[GraphRow]:
         """What a record yields: one question, or where it is the whole file all of them."""
@@ -580,6 +583,7 @@ def _compile(reader: _Reader, paths: Sequence[Path], folder: Path) -> None:
     except OSError as error:
         raise Broke(
             f"the graphs of {paths[0].name} cannot be kept: {error.strerror or error}",
+            code="graphs-cannot-kept",
             where=str(folder.parent),
             try_this=f"make room there, or set {CACHE_VARIABLE} to another folder",
         ) from error

@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 
 from pydantic import Field, ValidationInfo, field_validator
 
+from benchmarks.core.errors import UserError
 from benchmarks.core.fingerprint import content_id
 from benchmarks.corpus import Corpus, CorpusBuilder
 from benchmarks.datasets import QuestionIds, said
@@ -36,6 +37,7 @@ LISTED = "listed"
 
 NOTES = {
     "questions_without_gold": "{n} questions have no gold answer in the file and cannot be scored",
+    "answers_as_text": "{n} questions have a string instead of a list of answers: each is taken as one answer",
     "blank_answers": "{n} blank answers beside others were left out of the gold",
     "questions_with_empty_normal_form": "{n} questions have gold answers that all normalize to nothing: under "
     "LongBench's rules no answer can score on them",
@@ -223,9 +225,11 @@ def gold(record: Record, name: str = "answers", *, words: bool = True) -> tuple[
     """
     options = record.answers(name)
     answers = tuple(answer for answer in options if answer.strip())
+    listed = not isinstance(record.fields.get(name), str) or options != (record.fields[name],)
     empty = words and bool(answers) and not any(normalize(answer, "longbench") for answer in answers)
     return answers, Counter(
         questions_without_gold=int(not answers),
+        answers_as_text=int(not listed and bool(answers)),
         blank_answers=len(options) - len(answers) if answers else 0,
         questions_with_empty_normal_form=int(empty),
     )
@@ -273,10 +277,27 @@ def assemble(
     records = read_records(paths, parse, skip_bad=config.skip_bad, skipped=skipped)
     for query in islice(records, first):
         ids.add(query.question.id, query.record)
+        _refuse_swapped(query, whole=cut is not None)
         questions.append(replace(query.question, document_id=shelf.add(query.context)))
         counts.update(query.counts)
     counts["documents_of_one_context_id"] = _divided(questions)
     return Benchmark(reference, version, card, questions, shelf.corpus(), tuple(skipped), {**said(counts, NOTES), **(extra or {})})
+
+
+def _refuse_swapped(row: LongDocumentRow, *, whole: bool) -> None:
+    """Stop at a question that is longer than its document, if documents are cut into passages.
+
+    Raises:
+        UserError: Question and document stand in each other's field.
+    """
+    question, document = len(row.question.text), len(row.context)
+    if not whole and question > max(document, 2000):
+        raise UserError(
+            f"the question has {question:,} characters and its document {document:,}: they stand in each other's field",
+            code="question-characters-document-stand",
+            where=row.record.where,
+            try_this="swap the two columns",
+        )
 
 
 def _divided(questions: Sequence[Question]) -> int:

@@ -11,7 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
+
+from pydantic import Field
 
 from benchmarks.core.errors import UserError
 from benchmarks.datasets.long_document import (
@@ -24,6 +26,7 @@ from benchmarks.datasets.long_document import (
     character_chunks,
     gold,
 )
+from benchmarks.published_prompts import FOLDER, as_template, published
 from benchmarks.registry import Benchmark, DataReference, DatasetCard, register
 from benchmarks.schema import Question
 from benchmarks.sources import Record, find_files, refuse_other_dataset
@@ -187,9 +190,9 @@ LENGTHS = ("0-4k", "4-8k", "8k+")
 """Ranges of lengths, by the authors' count, over each of which LongBench-E reports a mean."""
 
 
-def bucket_of(question: Question) -> str:
+def bucket_of(metadata: Mapping[str, Any]) -> str:
     """Return the range of lengths that a question of an `_e` set belongs to."""
-    length = float(question.metadata.get("length", "inf"))
+    length = int(metadata["length"])
     return LENGTHS[0] if length < 4000 else LENGTHS[1] if length < 8000 else LENGTHS[2]
 
 
@@ -229,21 +232,34 @@ CARD = DatasetCard(
     "as zai-org/LongBench). A context is plain text, the headings 'Passage n:' of the multi-document sets included; it "
     "is cut into passages of 512 words (ARK overlaps them by 12: chunk_overlap), a Chinese one behind the last sentence within "
     "512 characters. Tasks over a whole context are one passage and have one setting: full_context, and a reader that follows the "
-    "benchmark. extra['reading'] holds the set's prompt shape in our words, in Chinese for Chinese sets, and its longest answer; "
+    "benchmark. extra['reading'] holds the authors' prompt if RAGMETER_DATA/prompts has it, else one of its "
+    "shape in our words, and the longest answer; "
     "prompts that are too long lose their middle (long_document.truncate_middle). Where records bring no question, the task in "
     "words stands in its place. 'unanswerable' in qasper is a gold answer like any other.",
 )
+
+
+class LongBenchConfig(LongDocumentConfig):
+    """Options of LongBench."""
+
+    prompt: Literal["published", "ours"] | None = Field(
+        None,
+        description="whose prompt readers get that follow the benchmark: published, the authors', from RAGMETER_DATA/prompts; ours, "
+        "the same in our words; null: published if it is there",
+    )
+
 
 FOLDERS = ("longbench",)
 FILES = {f"{name}:test": (f"{name}.jsonl",) for name in SIZES}
 HUB = {f"{name}:test": (f"data.zip!data/{name}.jsonl", f"data/{name}.jsonl") for name in SIZES}
 
 
-@register("longbench", card=CARD, version=VERSION, config=LongDocumentConfig, subsets=tuple(SIZES), default_split="test")
-def load(reference: DataReference, config: LongDocumentConfig) -> Benchmark:
+@register("longbench", card=CARD, version=VERSION, config=LongBenchConfig, subsets=tuple(SIZES), default_split="test")
+def load(reference: DataReference, config: LongBenchConfig) -> Benchmark:
     """Read a set from the authors' file.
 
-    `type` is `yes_no` or `unanswerable` where every gold answer of question answering says so. `metadata` keeps `length`
+    `type` is `yes_no` or `unanswerable` if every gold answer of question answering says so; of an `_e` set it is the range of
+    lengths, over which the authors report a mean. `metadata` keeps `length`
     (by the authors' count) and `all_classes`. `extra["reading"]` is how the set is read, as a mapping.
 
     Raises:
@@ -256,23 +272,44 @@ def load(reference: DataReference, config: LongDocumentConfig) -> Benchmark:
     def parse(record: Record) -> LongDocumentRow:
         _require_set(record, subset)
         answers, counts = gold(record, words=a_set.metric.startswith("f1"))
-        known = {name: record.fields.get(name) for name in ("length", "all_classes")}
+        known = {"length": _length(record, subset), "all_classes": record.texts("all_classes", ()) or None}
         if counts["blank_answers"] or counts["questions_without_gold"]:
             known[LISTED] = record.answers("answers")
-        if a_set.metric == CLASS:
-            known["all_classes"] = record.texts("all_classes")
+        if a_set.metric == CLASS and not known["all_classes"]:
+            raise record.problem("field 'all_classes' names no class", "all_classes", list)
         text = record.text("input", a_set.task or None)
         question = Question(
             id=record.text("_id"),
             text=a_set.task if a_set.task and not text.strip() else record.worded("input"),
             answers=answers,
-            type=answer_type(answers) if a_set.metric == ENGLISH else "",
+            type=kind(known, answers),
             metadata={name: value for name, value in known.items() if value is not None},
         )
-        return LongDocumentRow(question, record.worded("context"), record, counts)
+        return LongDocumentRow(question, record.worded("context", None), record, counts)
 
-    extra = {"reading": reading(subset)} | ({"settings": WHOLE} if a_set.whole else {})
+    def kind(known: Mapping[str, Any], answers: tuple[str, ...]) -> str:
+        if subset.endswith(_EVEN):
+            return bucket_of(known)
+        return answer_type(answers) if a_set.metric == ENGLISH else ""
+
+    extra = {"reading": reading(subset, config.prompt)} | ({"settings": WHOLE} if a_set.whole else {})
     return assemble(reference, VERSION, CARD, config, paths, parse, extra=extra, cut=cut)
+
+
+def _length(record: Record, subset: str) -> int | None:
+    """The length of a context by the authors' count, by which LongBench-E groups its questions.
+
+    Raises:
+        BadRecord: It is no whole number, or an `_e` set lacks it.
+    """
+    length = record.fields.get("length")
+    if isinstance(length, float) and length.is_integer():
+        length = int(length)
+    if length is None and not subset.endswith(_EVEN):
+        return None
+    if isinstance(length, bool) or not isinstance(length, int) or length < 0:
+        raise record.problem(f"field 'length' is {length!r}", "length", "a whole number from 0 on")
+    return length
 
 
 def _cut(subset: str, config: LongDocumentConfig) -> Cut | None:
@@ -286,6 +323,7 @@ def _cut(subset: str, config: LongDocumentConfig) -> Cut | None:
         if chosen:
             raise UserError(
                 f"a context of longbench/{subset} is read as a whole and is not cut",
+                code="context-longbench-read-whole",
                 where=f"option {min(chosen)} of longbench",
                 try_this=f"leave {' and '.join(sorted(chosen))} out of longbench/{subset}",
             )
@@ -295,16 +333,43 @@ def _cut(subset: str, config: LongDocumentConfig) -> Cut | None:
     if config.chunk_overlap:
         raise UserError(
             "passages overlap by words, and Chinese has none between spaces",
+            code="passages-overlap-words-chinese",
             where="option chunk_overlap of longbench",
             try_this=f"leave chunk_overlap out of longbench/{subset}",
         )
     return lambda text: character_chunks(text, config.chunk_words)
 
 
-def reading(subset: str) -> dict[str, Any]:
-    """A subset's prompt and longest answer, how a prompt that is too long is shortened, and whether a chat format is used."""
+PUBLISHED, PUBLISHED_SHA256 = "longbench/dataset2prompt.json", "2132ae70b413e48c8bc02ea5f8f4a2c66a36fff8b826935ba3baf057ffdf9ba8"
+"""Where the authors' prompts are looked for (THUDM/LongBench, LongBench/config/dataset2prompt.json), and their hash."""
+
+
+def reading(subset: str, prompt: Literal["published", "ours"] | None = "ours") -> dict[str, Any]:
+    """Return a subset's prompt and longest answer, how a long prompt is shortened, and whether a chat format is used.
+
+    Args:
+        subset: The set or its `_e` variant.
+        prompt: The authors' prompt or ours; None: the authors' if it is on this machine.
+
+    Raises:
+        UserError: The authors' prompt is asked for and is not here, or is not the one that was published.
+    """
     result = set_of(subset)
-    return {"prompt": result.prompt, "max_new_tokens": result.max_new_tokens, "truncation": "middle", "chat": result.chat}
+    text = result.prompt
+    if prompt != "ours":
+        theirs = (published(PUBLISHED, PUBLISHED_SHA256) or {}).get(subset.removesuffix(_EVEN), "")
+        # Five prompts hold the question in their own words; readers take a template only if it names the question.
+        if "{input}" in theirs:
+            text = as_template(theirs, context="passages", input="question")
+        elif prompt == "published":
+            why = "asks its question in its own words" if theirs else f"is not here (RAGMETER_DATA/{FOLDER}/{PUBLISHED})"
+            raise UserError(
+                f"the published prompt of longbench/{subset} {why}",
+                code="published-prompt-longbench",
+                where="option prompt of longbench",
+                try_this="prompt: ours",
+            )
+    return {"prompt": text, "max_new_tokens": result.max_new_tokens, "truncation": "middle", "chat": result.chat}
 
 
 def _require_set(record: Record, subset: str) -> None:
@@ -316,6 +381,7 @@ def _require_set(record: Record, subset: str) -> None:
     if value not in (subset, subset.removesuffix(_EVEN)):
         raise UserError(
             f"this record is of {value}, not of {subset}",
+            code="record-not",
             where=f"{record.where}, field dataset",
             try_this=f"ask for longbench/{value}:test" if value in SIZES else f"give longbench the file {subset}.jsonl",
         )

@@ -53,6 +53,7 @@ def restorer() -> Callable[[Record], Record]:
             names = {True: "the hub's row layout", False: "the authors' own layout"}
             raise UserError(
                 f"this record is in {names[hub]}, the first of the file in {names[first[0]]}",
+                code="record-first-file",
                 where=record.where,
                 try_this="give one of the two files",
             )
@@ -286,7 +287,7 @@ def _renamed(question: Question, results: Mapping[str, str]) -> Question:
 def _pooled(path: Path, own: Corpus, joiner: str) -> Corpus:
     """Read a pooled corpus; a passage that the records hold too keeps its sentences from there."""
     if not path.is_file():
-        raise UserError("there is no such corpus file", where=str(path), try_this="correct the option corpus")
+        raise UserError("there is no such corpus file", code="missing-file", where=str(path), try_this="correct the option corpus")
     builder = CorpusBuilder()
 
     def add(record: Record) -> None:

@@ -65,6 +65,7 @@ HUB = {
 }
 PARAGRAPHS = "paragraphs"
 """Key of `Question.metadata`, see `numbered_paragraphs`."""
+_FIELDS = ("title", "paragraph_text", "is_supporting")
 _HOPS = re.compile(r"(\d+)hop\d*__")
 
 
@@ -95,6 +96,7 @@ def _parser(reference: DataReference, *, pooled: bool) -> Callable[[Record], Par
         if not answerable and not full:
             raise UserError(
                 "this record is unanswerable: the file is MuSiQue-full, not MuSiQue-ans",
+                code="record-unanswerable-file-musique",
                 where=record.where,
                 try_this=f"ask for musique/full:{split}",
             )
@@ -147,20 +149,36 @@ def _paragraphs(record: Record, *, gold: bool) -> tuple[list[Passage], list[int]
 
     Copies of the dataset that leave `idx` out number the paragraphs in their order.
     """
-    passages, numbers, supporting = list[Passage](), list[int](), list[int]()
-    items = record.field("paragraphs", list)
-    numbered = any(isinstance(item, dict) and "idx" in item for item in items)
-    for i, item in enumerate(items):
-        part = Record(record.expect(item, f"paragraphs[{i}]", dict), record.path, f"{record.position}, paragraph {i}")
-        title, text = part.text("title"), part.text("paragraph_text")
-        number = part.field("idx", int) if numbered else i
-        if number in numbers:
-            raise part.problem(f"idx {number} is the number of two paragraphs", "idx", "a number of its own in each paragraph")
-        numbers.append(number)
+    passages, numbers, supporting = list[Passage](), list[Any](), list[int]()
+    for i, item in enumerate(record.field("paragraphs", list)):
+        title, text, supports = map(item.get, _FIELDS) if type(item) is dict else (None,) * 3
+        if type(title) is not str or type(text) is not str or type(supports) is not bool:
+            part = Record(record.expect(item, f"paragraphs[{i}]", dict), record.path, f"{record.position}, paragraph {i}")
+            title, text = part.text("title"), part.text("paragraph_text")
+            supports = part.field("is_supporting", bool, None if gold else False)
+        numbers.append(item.get("idx"))
         passages.append(Passage(passage_id(title, text), title, text))
-        if part.field("is_supporting", bool, None if gold else False):
+        if supports:
             supporting.append(i)
-    return passages, numbers, supporting
+    return passages, _numbers(record, numbers), supporting
+
+
+def _numbers(record: Record, numbers: list[Any]) -> list[int]:
+    """The numbers of the paragraphs, checked; their positions if none has a number.
+
+    Raises:
+        BadRecord: One has no whole number, or two have the same.
+    """
+    kinds = set(map(type, numbers))
+    if kinds <= {type(None)}:
+        return list(range(len(numbers)))
+    if kinds != {int}:
+        i = next(i for i, number in enumerate(numbers) if type(number) is not int)
+        raise record.problem(f"field 'paragraphs[{i}].idx' is {numbers[i]!r}", f"paragraphs[{i}].idx", int)
+    if len(set(numbers)) < len(numbers):
+        i = next(i for i, number in enumerate(numbers) if number in numbers[:i])
+        raise record.problem(f"idx {numbers[i]} is the number of two paragraphs", f"paragraphs[{i}].idx", "a number of its own")
+    return numbers
 
 
 def _named(ids: Sequence[str], numbers: Sequence[int], supporting: Sequence[int]) -> dict[int, tuple[str, bool]]:

@@ -22,7 +22,7 @@ from benchmarks.corpus import Corpus, CorpusBuilder
 from benchmarks.corpus_build import open_corpus
 from benchmarks.datasets import QuestionIds, said
 from benchmarks.io import records as tab_separated
-from benchmarks.io.files import open_bytes
+from benchmarks.io.files import open_bytes, refuse_foreign
 from benchmarks.io.records import is_parquet
 from benchmarks.registry import Benchmark, DataReference, DatasetCard, DatasetConfig, SkippedRecord, register
 from benchmarks.schema import Passage, PassageIds, Question, passage_id
@@ -75,7 +75,10 @@ def layout_of(path: Path) -> str:
     """
     if not is_parquet(path):
         with open_bytes(path) as source:
-            if source.read(4096).removeprefix(b"\xef\xbb\xbf").lstrip()[:1] not in (b"[", b"{", b""):
+            head = source.read(4096).removeprefix(b"\xef\xbb\xbf").lstrip()
+            # A list and then a tab: a line of two fields in the wrong order, not an array.
+            if head[:1] not in (b"[", b"{", b"") or re.match(rb"\[[^\n]*\]\t", head):
+                refuse_foreign(head, path)
                 return "csv"
     for record in records(path):
         if isinstance(record, Record):
@@ -84,6 +87,7 @@ def layout_of(path: Path) -> str:
                 refuse_other_dataset(record, "nq")
                 raise UserError(
                     f"this is not a record of Natural Questions: it has the fields {', '.join(record.fields)}",
+                    code="not-record-natural-questions",
                     where=record.where,
                     try_this=f"one of the layouts {', '.join(LAYOUTS)}",
                 )
@@ -133,8 +137,10 @@ def _layout(fields: Mapping[str, Any]) -> str | None:
 def _csv_records(path: Path) -> Iterator[Record | BadRecord]:
     for item in tab_separated.stream_tabs(path, ("question", "answers")):
         if item.problem is not None:
-            yield BadRecord(item.problem, where=f"{path}, {item.position}", try_this="repair the file, or set skip_bad")
-        else:
+            comma = "1 tab-separated" in item.problem
+            remedy = "separate question and answers by a tab, not by a comma" if comma else "repair the file, or set skip_bad"
+            yield BadRecord(item.problem, code="bad-record", where=f"{path}, {item.position}", try_this=remedy)
+        elif item.line > 1 or item.value[1].strip() not in ("answer", "answers"):
             yield Record({"question": item.value[0], "answers": item.value[1]}, path, item.position)
 
 
@@ -149,6 +155,13 @@ def _literal(record: Record) -> list[str]:
     try:
         value = ast.literal_eval(record.text("answers").strip())
     except (ValueError, SyntaxError, RecursionError, MemoryError) as error:
+        if record.text("question").lstrip().startswith("["):
+            raise UserError(
+                "the first column holds answers and the second a question",
+                code="first-column-holds-answers",
+                where=record.where,
+                try_this="put the question first: question TAB ['answer', …]",
+            ) from error
         raise record.problem("the answers are no literal", "answers", "a list such as ['one', \"two\"]") from error
     if type(value) is not list:
         raise record.problem(f"the answers are of type {type(value).__name__}", "answers", list)
@@ -166,6 +179,7 @@ def _kilt(record: Record, split: str) -> Parsed:
     if not _KILT_ID.fullmatch(identifier):
         raise UserError(
             f"{identifier!r} is no id of KILT's Natural Questions, which are whole numbers",
+            code="no-id-kilt-natural",
             where=f"{record.where}, field id",
             try_this="give nq/kilt the file nq-*-kilt.jsonl, not another task's",
         )
@@ -210,6 +224,7 @@ def _check_origin(record: Record, split: str) -> None:
     if parts[0] != "nq" or (len(parts) > 1 and parts[1] in ("train", "dev", "test") and parts[1] != split):
         raise UserError(
             f"this record is of {'_'.join(parts[:2])}, not of nq_{split}",
+            code="record-not-nq",
             where=f"{record.where}, field dataset",
             try_this="ask for the split that the file holds, or give the right file",
         )

@@ -85,7 +85,9 @@ def load(reference: DataReference, config: ParallelConfig) -> Benchmark:
     positions: dict[str, str] = {}
     for record in read_parallel(path, fields, skip_bad=config.skip_bad, skipped=skipped):
         if record.id in positions:
-            raise UserError(f"record id {record.id!r} occurs twice", where=str(path), try_this="remove one of them")
+            raise UserError(
+                f"record id {record.id!r} occurs twice", code="record-id-occurs-twice", where=str(path), try_this="remove one of them"
+            )
         positions[record.id] = record.id
         builder.add(passage for passage in record.formal if passage.text.strip())
         questions += _questions(record, query, counts)

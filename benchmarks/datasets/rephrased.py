@@ -56,7 +56,12 @@ def load(reference: DataReference, config: RephrasedConfig) -> Benchmark:
     """
     base = DataReference.parse(config.base)
     if base.name == reference.name or base.split not in (None, reference.split):
-        raise UserError(f"{config.base} cannot be the base of {reference}", where="base", try_this="another dataset, without a split")
+        raise UserError(
+            f"{config.base} cannot be the base of {reference}",
+            code="cannot-base",
+            where="base",
+            try_this="another dataset, without a split",
+        )
     resolved, _ = registry.resolve(f"{config.base.partition(':')[0]}:{reference.split}", where="base")
     loaded = registry.load(resolved, {"skip_bad": config.skip_bad, **config.base_config})
     ids = list(loaded.corpus.ids)
@@ -64,7 +69,11 @@ def load(reference: DataReference, config: RephrasedConfig) -> Benchmark:
         wanted = {item for question in loaded.questions for item in question.evidence}
         ids = [identifier for identifier in ids if identifier in wanted]
     if not ids:
-        raise UserError(f"{resolved} has no document to be paraphrased", where="positives" if config.positives else "base")
+        raise UserError(
+            f"{resolved} has no document to be paraphrased",
+            code="no-document-paraphrased",
+            where="positives" if config.positives else "base",
+        )
     if config.documents is not None and config.documents < len(ids):
         chosen = Draws("rephrased", config.seed).sample(range(len(ids)), config.documents)
         ids = [ids[position] for position in sorted(chosen)]

@@ -67,7 +67,12 @@ def load(reference: DataReference, config: StyledConfig) -> Benchmark:
         UserError: The base, the pairs or the mix are not right.
     """
     if config.path is not None or config.revision is not None:
-        raise UserError("styled reads no file of its own", where="path", try_this="base_config: {path: …} for the file of the base")
+        raise UserError(
+            "styled reads no file of its own",
+            code="styled-reads-no-file",
+            where="path",
+            try_this="base_config: {path: …} for the file of the base",
+        )
     base, _ = registry.resolve(_base(reference, config), where="base")
     loaded = registry.load(base, {"skip_bad": config.skip_bad, **config.base_config})
     return mix.styled(loaded, _source(loaded, config), config.mix, seed=config.seed, draw=config.draw, restyled=config.restyled)
@@ -76,10 +81,13 @@ def load(reference: DataReference, config: StyledConfig) -> Benchmark:
 def _base(reference: DataReference, config: StyledConfig) -> DataReference:
     named = DataReference.parse(config.base)
     if named.name == reference.name:
-        raise UserError("styled cannot be the base of styled", where="base", try_this="one mix with all the styles")
+        raise UserError(
+            "styled cannot be the base of styled", code="styled-cannot-base-styled", where="base", try_this="one mix with all the styles"
+        )
     if named.split not in (None, reference.split):
         raise UserError(
             f"{reference} has the base {named}: these are different splits",
+            code="base-different-splits",
             where="base",
             try_this=f"ask for styled:{named.split}" if named.split in CARD.splits else f"base: {named.name}",
         )
@@ -89,11 +97,21 @@ def _base(reference: DataReference, config: StyledConfig) -> DataReference:
 def _source(loaded: Benchmark, config: StyledConfig) -> Source | None:
     if config.pairs is not None:
         if config.rewriter is not None:
-            raise UserError("pairs and rewriter exclude each other", where="rewriter", try_this="leave one of them out")
+            raise UserError(
+                "pairs and rewriter exclude each other",
+                code="pairs-rewriter-exclude-each",
+                where="rewriter",
+                try_this="leave one of them out",
+            )
         return load_pairs(Path(config.pairs))
     if config.rewriter != "own":
         return None
     pairs = loaded.extra.get("pairs")
     if not pairs:
-        raise UserError(f"{loaded.reference} brings no parallel texts", where="rewriter: own", try_this="pairs: FILE, or rule")
+        raise UserError(
+            f"{loaded.reference} brings no parallel texts",
+            code="brings-no-parallel-texts",
+            where="rewriter: own",
+            try_this="pairs: FILE, or rule",
+        )
     return StylePairs(pairs)

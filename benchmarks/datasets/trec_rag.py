@@ -35,7 +35,7 @@ CARD = DatasetCard(
     citation='@article{pradeep2024ragnarok, title={Ragnar{\\"o}k: A Reusable {RAG} Framework and Baselines for {TREC} 2024 '
     "Retrieval-Augmented Generation Track}, author={Pradeep, Ronak and Thakur, Nandan and Sharifymoghaddam, Sahel and Zhang, Eric and "
     "Nguyen, Ryan and Campos, Daniel and Craswell, Nick and Lin, Jimmy}, journal={arXiv:2406.16828}, year={2024}}",
-    languages=(),
+    languages=("en",),
     splits={"test": None},
     metrics=("ndcg@20", "ndcg@100", "recall@100", "judged@20"),
     cluster="question",
@@ -73,7 +73,12 @@ def load(reference: DataReference, config: TrecRagConfig) -> Benchmark:
     corpus = Corpus.of([]) if config.corpus is None else open_documents(Path(config.corpus).expanduser())
     judged = {} if config.qrels is None else dict(read_table(Path(config.qrels).expanduser(), "qrels").values)
     if judged and topics.keys().isdisjoint(judged):
-        raise UserError("topics and qrels share no id", where=f"{path} and {config.qrels}", try_this="name the qrels of the same track")
+        raise UserError(
+            "topics and qrels share no id",
+            code="topics-qrels-share-no",
+            where=f"{path} and {config.qrels}",
+            try_this="name the qrels of the same track",
+        )
     counts = Counter(topics_without_judgments=len(topics.keys() - judged), judged_without_topic=len(judged.keys() - topics))
     if config.corpus is None:
         counts["judgments_left_out"] = sum(map(len, judged.values()))
@@ -93,10 +98,12 @@ def _topics(path: Path) -> Iterator[tuple[str, str]]:
         identifier, tab, text = line.partition("\t")
         identifier, text = identifier.strip(), text.strip()
         if not tab or not identifier or not text:
-            raise UserError("a line is no topic", where=f"{path}:{number}", try_this="id TAB question")
+            raise UserError("a line is no topic", code="line-no-topic", where=f"{path}:{number}", try_this="id TAB question")
         if identifier in seen:
-            raise UserError(f"topic {identifier!r} occurs twice", where=f"{path}:{number}", try_this="keep one of the lines")
+            raise UserError(
+                f"topic {identifier!r} occurs twice", code="topic-occurs-twice", where=f"{path}:{number}", try_this="keep one of the lines"
+            )
         seen.add(identifier)
         yield identifier, text
     if not seen:
-        raise UserError("the file holds no topic", where=str(path), try_this="id TAB question")
+        raise UserError("the file holds no topic", code="file-holds-no-topic", where=str(path), try_this="id TAB question")

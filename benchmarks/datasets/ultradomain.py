@@ -109,7 +109,7 @@ def load(reference: DataReference, config: LongDocumentConfig) -> Benchmark:
     if subset in QUERIES:
         return _queries(reference, config, paths[0])
     first = TRAINED if reference.split == "train" else None
-    extra = {"reading": {**reading("qasper"), "max_new_tokens": LONGEST_ANSWER}}
+    extra = {"reading": {**reading("qasper", None), "max_new_tokens": LONGEST_ANSWER}}
     return assemble(reference, VERSION, CARD, config, paths, lambda record: _parse(record, subset), first=first, extra=extra)
 
 
@@ -117,7 +117,7 @@ def _parse(supplied: Record, domain: str) -> LongDocumentRow:
     refuse_other_dataset(supplied, "ultradomain")
     record = Record({name: _decoded(value) for name, value in supplied.fields.items()}, supplied.path, supplied.position)
     _require_domain(record, domain)
-    text, context = record.worded("input"), record.worded("context")
+    text, context = record.worded("input"), record.worded("context", None)
     answers, counts = gold(record)
     identifier = record.text("_id", "") or content_id("u", text, context)
     question = Question(id=identifier, text=text, answers=answers, metadata=_metadata(record))
@@ -130,7 +130,10 @@ def _require_domain(record: Record, domain: str) -> None:
     # mix is made of other sets and labels its records by them.
     if domain != "mix" and label != domain and label in SIZES:
         raise UserError(
-            f"this record is of {label}, not of {domain}", where=f"{record.where}, field label", try_this=f"ask for ultradomain/{label}"
+            f"this record is of {label}, not of {domain}",
+            code="record-not",
+            where=f"{record.where}, field label",
+            try_this=f"ask for ultradomain/{label}",
         )
 
 
@@ -166,6 +169,7 @@ def _queries(reference: DataReference, config: LongDocumentConfig, path: Path) -
     if contexts == path or not contexts.is_file():
         raise UserError(
             "the contexts of these queries are not there",
+            code="contexts-queries-not",
             where=str(contexts),
             try_this="put DOMAIN_unique_contexts.json beside DOMAIN_query.jsonl",
         )
@@ -175,7 +179,7 @@ def _queries(reference: DataReference, config: LongDocumentConfig, path: Path) -
     shelf = Shelf(config.cut)
     for item in stream_json(contexts):
         if item.problem is not None or not isinstance(item.value, str):
-            raise UserError(item.problem or "a context must be a string", where=f"{contexts}, {item.position}")
+            raise UserError(item.problem or "a context must be a string", code="bad-record", where=f"{contexts}, {item.position}")
         shelf.add(item.value)
     return Benchmark(
         reference, VERSION, CARD, questions, shelf.corpus(), tuple(skipped), said({"questions_without_gold": len(questions)}, NOTES)

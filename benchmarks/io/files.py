@@ -27,6 +27,45 @@ _POINTER = b"version https://git-lfs"
 """With what a file begins that Git LFS put in the place of the real one."""
 
 
+_FOREIGN = {
+    b"BZh": ("bzip2-compressed", "bunzip2"),
+    b"\xfd7zXZ": ("xz-compressed", "unxz"),
+    b"\x28\xb5\x2f\xfd": ("zstd-compressed", "unzstd"),
+    b"7z\xbc\xaf": ("a 7z archive", "7z x"),
+    b"PK\x03\x04": ("a zip archive", "unzip"),
+    b"\x80\x04": ("a Python pickle, which is never opened here", "write JSON Lines"),
+    b"ARROW1": ("an Arrow file", "datasets.Dataset.from_file(FILE).to_parquet(…)"),
+    b"\x93NUMPY": ("a NumPy file", "write JSON Lines"),
+    b"%PDF": ("a PDF", "give the authors' data file"),
+    b"<!": ("a web page: the download failed", "fetch the file again"),
+    b"<html": ("a web page: the download failed", "fetch the file again"),
+}
+"""How files begin that are no text with records: what they are, and what to do."""
+
+
+_CONTROLS = bytes(set(range(32)) - set(b"\t\n\r"))
+
+
+def refuse_foreign(head: bytes, path: Path) -> None:
+    """Stop at a file of another kind, by its first bytes.
+
+    Raises:
+        UserError: It is compressed in a way that is not read here, or holds no text.
+    """
+    start = head[:64].lstrip()
+    for mark, (what, remedy) in _FOREIGN.items():
+        if start.startswith(mark):
+            raise UserError(f"this file is {what}", code="file", where=str(path), try_this=remedy)
+    controls = len(head[:1024]) - len(head[:1024].translate(None, _CONTROLS))
+    if controls * 10 > len(head[:1024]) > 63:
+        raise UserError(
+            "this file is binary, or text in another encoding than UTF-8",
+            code="file-binary-text-another",
+            where=str(path),
+            try_this="save it as UTF-8 text",
+        )
+
+
 def archive_of(path: Path) -> tuple[Path, str] | None:
     """The archive and the member that a path names; None for the path of an ordinary file."""
     if path.exists():
@@ -97,6 +136,7 @@ def open_bytes(path: Path) -> Iterator[BinaryIO]:
             if member not in opened.namelist():
                 raise UserError(
                     f"the archive has no file {member!r}",
+                    code="archive-no-file",
                     where=str(archive),
                     try_this="it holds " + ", ".join(sorted(opened.namelist())[:12]),
                 )
@@ -113,13 +153,13 @@ def require_readable(paths: Iterable[Path]) -> None:
     for path in paths:
         with open_bytes(path) as source:
             if not source.read(1):
-                raise UserError("this file is empty", where=str(path), try_this="fetch it again")
+                raise UserError("this file is empty", code="empty-file", where=str(path), try_this="fetch it again")
 
 
 def _refuse_pointer(raw: BinaryIO, path: Path) -> None:
     if raw.read(len(_POINTER)) == _POINTER:
         what = "this is a pointer of Git LFS, a few lines that stand for the file itself"
-        raise UserError(what, where=str(path), try_this="git lfs pull, in the repository that it is from")
+        raise UserError(what, code="lfs-pointer", where=str(path), try_this="git lfs pull, in the repository that it is from")
     raw.seek(0)
 
 
@@ -128,7 +168,9 @@ def _member(opened: zipfile.ZipFile, member: str, path: Path) -> BinaryIO:
         return cast(BinaryIO, opened.open(member))
     except (RuntimeError, NotImplementedError) as error:
         # zipfile's words for a password and for a method of compression that it does not know.
-        raise UserError(f"this member of the archive cannot be read: {error}", where=str(path)) from error
+        raise UserError(
+            f"this member of the archive cannot be read: {error}", code="member-archive-cannot-read", where=str(path)
+        ) from error
 
 
 def _plain(raw: BinaryIO) -> Iterator[BinaryIO]:
@@ -148,14 +190,12 @@ def _reading(path: Path) -> Iterator[None]:
     except (EOFError, zlib.error, gzip.BadGzipFile, zipfile.BadZipFile) as error:
         raise UserError(
             f"the compressed file is damaged or cut off: {error}",
+            code="compressed-file-damaged-cut",
             where=str(path),
             try_this="fetch it again; `gzip -t` (or `unzip -t`) tells when it is whole",
         ) from error
     except OSError as error:
-        raise UserError(f"this file cannot be read: {error.strerror or error}", where=str(path)) from error
-
-
-# -- Recorded hashes of files: what `sha256sum * > SHA256SUMS` writes beside them is held against what is read --
+        raise UserError(f"this file cannot be read: {error.strerror or error}", code="unreadable-file", where=str(path)) from error
 
 
 SUMS = "SHA256SUMS"
@@ -175,7 +215,12 @@ def recorded(folder: Path) -> dict[str, str]:
     for number, line in enumerate(sums.read_text("utf-8").splitlines(), 1):
         match = _LINE.fullmatch(line)
         if match is None:
-            raise UserError("this is no line of sha256sum", where=f"{sums}, line {number}", try_this=f"write it anew: sha256sum * > {SUMS}")
+            raise UserError(
+                "this is no line of sha256sum",
+                code="no-line-sha256sum",
+                where=f"{sums}, line {number}",
+                try_this=f"write it anew: sha256sum * > {SUMS}",
+            )
         results[match[2].removeprefix("./")] = match[1].lower()
     return results
 
@@ -196,13 +241,10 @@ def check_recorded(paths: Iterable[Path]) -> None:
         if wanted is not None and file_sha256(file) != wanted:
             raise UserError(
                 f"{file.name} is not the file that {SUMS} records: its SHA-256 is {file_sha256(file)}, recorded is {wanted}",
+                code="not-file-records-sha",
                 where=str(file),
                 try_this=f"fetch it again, or record it anew if the change is meant (sha256sum * > {SUMS})",
             )
-
-
-# -- File name patterns as loaders write them, over the names in a folder, an archive or a repository --
-# `*` stays within a folder, letter case does not matter, `.gz` may follow, and `archive.zip!member` looks inside.
 
 
 # The hub's older shards have a hash of their own behind their number.
@@ -210,7 +252,10 @@ _SHARD = re.compile(r"(.*-)(\d{3,})-of-(\d{3,})(?:-[0-9a-f]{16})?(.*)")
 
 
 def fits(name: str, pattern: str) -> bool:
-    """Whether a name (`folder/file.json.gz`) is what a pattern (`folder/*.json`) means."""
+    """Whether a name (`folder/file.json.gz`) is what a pattern (`folder/*.json`) means.
+
+    `*` stays within a folder, letter case does not matter, and `.gz` may follow.
+    """
     name, pattern = name.lower(), pattern.lower()
     if name.count("/") != pattern.count("/"):
         return False

@@ -62,7 +62,7 @@ class Entry:
         line: 1-based line, or row of a Parquet file.
         question, document: Their ids.
         value: The grade, or the score; of a run that has only ranks, minus the rank.
-        rank: The rank column, None where the layout has none.
+        rank: The rank column; None if the layout has none, or it holds no whole number. TREC tools do not read it.
     """
 
     line: int
@@ -252,14 +252,12 @@ def _columns(names: Iterable[str], kind: Kind) -> dict[str, int]:
 
 
 def _entry(line: int, question: str, document: str, value: str, rank: str | None, kind: Kind, reading: Reading) -> Entry:
-    if kind == "run" and rank is not None and not _RANKED.fullmatch(rank):
-        raise _Unreadable(f"the rank {rank!r} is not a whole number", "not_trec_number", "a whole rank and a finite score")
     largest, what = (_LARGEST_GRADE, "grade") if kind == "qrels" else (_LARGEST, "score")
     if not _NUMBER.fullmatch(value) or not abs(number := float(value)) <= largest:
         raise _Unreadable(f"the {what} {value!r} is not a finite number", "not_trec_number", FORMS[kind])
     if not question or not document:
         raise _Unreadable("a line has no question id or no document id", "not_trec", FORMS[kind])
-    return Entry(line, question, document, number, None if rank is None else int(rank))
+    return Entry(line, question, document, number, int(rank) if rank is not None and _RANKED.fullmatch(rank) else None)
 
 
 def _json(number: int, line: str, rest: Iterator[tuple[int, str]], kind: Kind, reading: Reading) -> Iterator[Entry | Fault]:
@@ -375,16 +373,16 @@ def read_table(path: Path, kind: Kind) -> Table:
     items = _of_parquet(path, kind, reading) if is_parquet(path) else entries(text_lines(path), kind, reading)
     for item in items:
         if isinstance(item, Fault):
-            raise UserError(item.what, where=f"{path}:{item.line}", try_this=item.try_this)
+            raise UserError(item.what, code="bad-line", where=f"{path}:{item.line}", try_this=item.try_this)
         documents = values.setdefault(item.question, {})
         if item.document in documents:
             what = f"document {item.document!r} is listed twice for question {item.question!r}"
-            raise UserError(what, where=f"{path}:{item.line}", try_this="keep one of the lines")
+            raise UserError(what, code="unknown-layout", where=f"{path}:{item.line}", try_this="keep one of the lines")
         documents[item.document] = item.value
         if item.rank is not None:
             ranks[item.question] = min(item.rank, ranks.get(item.question, item.rank))
     if not values:
-        raise UserError("the file holds no line of data", where=str(path), try_this=FORMS[kind])
+        raise UserError("the file holds no line of data", code="file-holds-no-line", where=str(path), try_this=FORMS[kind])
     _require_ranks(path, ranks, reading)
     return Table(path, values, reading)
 
@@ -395,6 +393,7 @@ def _require_ranks(path: Path, ranks: Mapping[str, int], reading: Reading) -> No
     if late is not None:
         raise UserError(
             f"the third column was read as a rank, and question {late!r} has none below {ranks[late]}",
+            code="third-column-read-rank",
             where=str(path),
             try_this="if it is a score, name the columns in a header: query-id, corpus-id, score",
         )
@@ -418,5 +417,7 @@ def text_lines(path: Path) -> Iterator[tuple[int, str]]:
         source.read(skip)
         for number, raw in enumerate(source, 1):
             if b"\0" in raw:
-                raise UserError("a line holds a NUL byte", where=f"{path}:{number}", try_this="save the file as UTF-8 text")
+                raise UserError(
+                    "a line holds a NUL byte", code="line-holds-nul-byte", where=f"{path}:{number}", try_this="save the file as UTF-8 text"
+                )
             yield number, raw.decode("utf-8", "surrogateescape")

@@ -10,23 +10,62 @@ from __future__ import annotations
 import codecs
 import json
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
+from math import isfinite
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from benchmarks.core.errors import MissingPackage, UserError
-from benchmarks.io.files import open_bytes
+from benchmarks.io.files import open_bytes, refuse_foreign
 
 PIECE = 1 << 20
 """Bytes of an array read at a time; a record that is longer makes the piece grow."""
 
-# Raw control characters inside strings (a NUL, a tab) do not make a record unreadable: strict=False keeps them.
-_DECODER = json.JSONDecoder(strict=False)
 _SPACE = re.compile(r"[ \t\n\r]*")
 _SURROGATE_ESCAPE = re.compile(r"\\u[dD][89a-fA-F]")
 _MARKS = {codecs.BOM_UTF32_LE: "UTF-32", codecs.BOM_UTF32_BE: "UTF-32", codecs.BOM_UTF16_LE: "UTF-16", codecs.BOM_UTF16_BE: "UTF-16"}
+
+
+class _Decoder(json.JSONDecoder):
+    """A decoder that notes what Python's passes over: keys that stand twice in an object, NaN and infinities.
+
+    Raw control characters inside strings (a NUL, a tab) do not make a record unreadable.
+
+    Attributes:
+        faults: What it met since it was last cleared, in words.
+    """
+
+    def __init__(self) -> None:
+        self.faults: list[str] = []
+        faults, constants = self.faults, list[str]()
+
+        def made(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+            value = dict(pairs)
+            if len(value) != len(pairs):
+                key, _ = Counter(key for key, _ in pairs).most_common(1)[0]
+                faults.append(f"key {key!r} stands twice in one object")
+            if constants:
+                odd = next((repr(key) for key, item in pairs if isinstance(item, float) and not isfinite(item)), "a list")
+                faults.append(f"field {odd} is {constants[-1]}, which is not a value of JSON: write null")
+                constants.clear()
+            return value
+
+        def constant(name: str) -> float:
+            constants.append(name)
+            return float(name)
+
+        super().__init__(object_pairs_hook=made, parse_constant=constant, strict=False)
+
+    def fault(self) -> str | None:
+        """Return the first fault of the last value, and forget them all."""
+        if not self.faults:
+            return None
+        first = self.faults[0]
+        self.faults.clear()
+        return first
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +128,8 @@ def encoding_mark(head: bytes, path: Path) -> int:
     """
     for mark, name in _MARKS.items():
         if head.startswith(mark):
-            raise UserError(f"this file is {name}, not UTF-8", where=str(path), try_this=f"iconv -f {name} -t UTF-8")
+            raise UserError(f"this file is {name}, not UTF-8", code="not-utf8", where=str(path), try_this=f"iconv -f {name} -t UTF-8")
+    refuse_foreign(head, path)
     return len(codecs.BOM_UTF8) if head.startswith(codecs.BOM_UTF8) else 0
 
 
@@ -97,42 +137,43 @@ def _check_head(head: bytes, path: Path) -> int:
     """The length of a byte order mark to skip."""
     skip = encoding_mark(head, path)
     if not head[skip:].strip():
-        raise UserError("this file is empty", where=f"{path}, line 1", try_this="fetch it again")
+        raise UserError("this file is empty", code="empty-file", where=f"{path}, line 1", try_this="fetch it again")
     return skip
 
 
 def _complete(line: bytes) -> bool:
     """Whether a line is a value of its own."""
     try:
-        _DECODER.decode(line.decode("utf-8", "replace"))
+        _Decoder().decode(line.decode("utf-8", "replace"))
     except (ValueError, RecursionError):
         return False
     return True
 
 
 def _one(source: BinaryIO) -> Iterator[Item]:
+    decoder = _Decoder()
     try:
-        value = _DECODER.decode(source.read().decode("utf-8", "surrogateescape"))
+        value = decoder.decode(source.read().decode("utf-8", "surrogateescape"))
     except json.JSONDecodeError as error:
         yield Item(None, error.lineno, None, f"this is not JSON: {error.msg}", error.colno)
     except (ValueError, RecursionError) as error:
         yield Item(None, 1, None, f"this is not JSON that can be read: {error}")
     else:
-        problem = _not_characters(value)
+        problem = decoder.fault() or _not_characters(value)
         yield Item(value, 1, None) if problem is None else Item(None, 1, None, problem)
 
 
 def _lines(source: Iterable[bytes]) -> Iterator[Item]:
     # Iterating bytes splits at \n alone, so U+2028 and its like stay inside their strings; \r is JSON white space.
+    decoder = _Decoder()
     for line, raw in enumerate(source, 1):
         try:
             text = raw.decode("utf-8")
-            value = _DECODER.decode(text)
-            if _SURROGATE_ESCAPE.search(text):
-                problem = _not_characters(value)
-                if problem:
-                    yield Item(None, line, None, problem)
-                    continue
+            value = decoder.decode(text)
+            problem = decoder.fault() or (_not_characters(value) if _SURROGATE_ESCAPE.search(text) else None)
+            if problem:
+                yield Item(None, line, None, problem)
+                continue
         except UnicodeDecodeError as error:
             byte = raw[error.start]
             yield Item(None, line, None, f"byte 0x{byte:02x} is not UTF-8", error.start + 1)
@@ -165,6 +206,7 @@ class _Window:
 
     def __init__(self, source: BinaryIO) -> None:
         self._source = source
+        self.json = _Decoder()
         self._decoder = codecs.getincrementaldecoder("utf-8")("strict")
         self.text = ""
         self.at = 0
@@ -227,7 +269,7 @@ def _array(source: BinaryIO, path: Path) -> Iterator[Item]:
             yield _fault(window, error, number, path)
             return
         escaped = _SURROGATE_ESCAPE.search(window.text, window.began, window.at)
-        problem = _not_characters(value) if window.suspicious or escaped else None
+        problem = window.json.fault() or (_not_characters(value) if window.suspicious or escaped else None)
         yield Item(value, line, number) if problem is None else Item(None, line, number, problem)
         following = window.skip_space()
         if following not in (",", "]"):
@@ -240,6 +282,7 @@ def _array(source: BinaryIO, path: Path) -> Iterator[Item]:
         line, column = window.locate(window.at)
         raise UserError(
             "there is text behind the end of the array",
+            code="text-behind-end-array",
             where=f"{path}, line {line}, column {column}",
             try_this="a file holds one array, or one record a line",
         )
@@ -248,13 +291,16 @@ def _array(source: BinaryIO, path: Path) -> Iterator[Item]:
 def _value(window: _Window) -> Any:
     """Parse the value at the window's position and step behind it."""
     while True:
+        window.json.faults.clear()
         try:
-            value, end = _DECODER.raw_decode(window.text, window.at)
+            value, end = window.json.raw_decode(window.text, window.at)
         except RecursionError as error:
             raise json.JSONDecodeError("nested too deeply", window.text, window.at) from error
         except json.JSONDecodeError as error:
             if window.run_command or _certain(error, len(window.text)):
                 raise
+        except ValueError as error:  # an integer of more digits than Python reads
+            raise json.JSONDecodeError(str(error), window.text, window.at) from error
         else:
             window.began, window.at = window.at, end
             return value
@@ -282,12 +328,10 @@ def _fault(window: _Window, error: json.JSONDecodeError, number: int, path: Path
         return Item(None, line, number, problem, column)
     raise UserError(
         f"this is not JSON: {error.msg}",
+        code="not-json",
         where=f"{path}, line {line}, column {column}, record {number}",
         try_this="repair the file: behind a fault in an array no record can be trusted, so skip_bad does not help here",
     )
-
-
-# -- Rows of a Parquet file one after another, a row group at a time, so that memory does not grow with the file --
 
 
 MAGIC = b"PAR1"
@@ -335,7 +379,10 @@ def rows(path: Path) -> Iterator[dict[str, Any]]:
                         yield decode(row) if decode else row
         except (pa.ArrowInvalid, OSError) as error:
             raise UserError(
-                f"this Parquet file is damaged or cut off: {str(error).splitlines()[0]}", where=str(path), try_this="fetch it again"
+                f"this Parquet file is damaged or cut off: {str(error).splitlines()[0]}",
+                code="damaged-parquet",
+                where=str(path),
+                try_this="fetch it again",
             ) from error
 
 
@@ -368,10 +415,6 @@ def _types(stated: Any) -> set[str]:
     return set()
 
 
-# -- Tab-separated lines as DPR writes them: one record a line, a field that holds a double quote in doubled quotes --
-# Lines are independent: a quote that is not closed spoils its own line and never swallows those that follow.
-
-
 # Quoted, with quotes inside doubled; or plain, where a quote that is not the first character is one like any other.
 _FIELD = re.compile(r'(?:"([^"]*(?:""[^"]*)*)"|([^\t"][^\t]*|))(?=\t|\Z)')
 
@@ -389,14 +432,19 @@ def numbered_lines(path: Path, skip: int = 0) -> Iterator[tuple[int, bytes]]:
     with open_bytes(path) as source:
         empty = True
         for number, raw in enumerate(islice(source, skip, None), skip + 1):
+            if empty:
+                refuse_foreign(raw, path)
             empty = False
             yield number, raw.removeprefix(codecs.BOM_UTF8) if number == 1 else raw
         if empty and not skip:
-            raise UserError("this file is empty", where=f"{path}, line 1", try_this="fetch it again")
+            raise UserError("this file is empty", code="empty-file", where=f"{path}, line 1", try_this="fetch it again")
 
 
 def stream_tabs(path: Path, names: Sequence[str]) -> Iterator[Item]:
-    """The fields of each line (`Item.value`, a list of strings), or what is wrong with it.
+    """Yield the fields of each line (`Item.value`, a list of strings) as DPR writes them, or what is wrong with it.
+
+    A field that holds a double quote stands in doubled quotes. Lines are independent: a quote that is not closed spoils its
+    own line and never swallows those that follow.
 
     Args:
         path: A file, gzip or not, or a member of an archive.

@@ -162,6 +162,7 @@ def _jobs(benchmark: Benchmark, styles: Sequence[str], done: set[Key]) -> list[_
     if not asking:
         raise UserError(
             f"{benchmark.reference} has no candidates to rewrite",
+            code="no-candidates-rewrite",
             try_this="a setting that gives candidates, e.g. corpus(retriever=bm25,n=50)",
         )
     passages = benchmark.corpus.get(asking)
@@ -185,12 +186,18 @@ def _done(path: Path, wanted: dict[str, object], summary: Summary, retry_failed:
     """Which pairs of a file are done; it must be of the same rewriter and benchmark."""
     mend(path)
     if not path.stat().st_size:
-        raise UserError("this is not a file of style pairs: it has no complete line", where=str(path), try_this="remove the file")
+        raise UserError(
+            "this is not a file of style pairs: it has no complete line",
+            code="not-file-style-pairs",
+            where=str(path),
+            try_this="remove the file",
+        )
     result = read_header(path)
     for name in ("rewriter", "made from"):
         if result.get(name) != wanted[name]:
             raise UserError(
                 f"this file was started with other options: {name} is {result.get(name)!r}, now it would be {wanted[name]!r}",
+                code="file-started-other-options",
                 where=str(path),
                 try_this="another file: texts of two rewriters must not mix",
             )

@@ -25,6 +25,7 @@ from judges.llm.abstention import rightly_declines
 from judges.llm.ask import Asker, AskingJudgeConfig, Case, has_gold
 from judges.llm.match import unanswered
 from judges.llm.reading import refused, unreadable, without_thought
+from judges.llm.rules import Ruled
 from methods.api import Services
 from methods.flow import together
 from methods.models.chat import parse
@@ -258,6 +259,7 @@ class Prompts:
         except ImportError as error:
             raise Broke(
                 f"the grounding judge's package ragas is installed, but cannot be imported: {error}",
+                code="grounding-judge-package-ragas",
                 try_this=f"{how_to_install('grounding')}, which pins the versions that ragas works with",
             ) from error
         self._levels = {"atomicity": atomicity, "coverage": coverage}
@@ -484,15 +486,8 @@ class RuleGroundingConfig(JudgeConfig):
     mode: Mode = Field("f1", description="factual correctness as f1, precision or recall")
 
 
-class RuleGrounding:
-    """The judge.
-
-    Args:
-        config: Options.
-    """
-
-    def __init__(self, config: RuleGroundingConfig) -> None:
-        self.config = config
+class RuleGrounding(Ruled[RuleGroundingConfig]):
+    """The judge."""
 
     def ask(self, items: Sequence[Item]) -> list[list[JudgeCall]]:
         """What the rules say; nobody is asked."""
@@ -500,9 +495,6 @@ class RuleGrounding:
             [JudgeCall(FAITHFUL, 0, None, self._faithful(item), RULE), JudgeCall(CORRECT, 0, None, self._correct(item), RULE)]
             for item in items
         ]
-
-    def parse(self, part: str, reply: str) -> Parsed:
-        return Parsed(None, "rules give no reply that could be read again")
 
     def score(self, item: Item, calls: Sequence[JudgeCall]) -> Mapping[str, Score]:
         """Both measures from what the rules said."""
@@ -639,4 +631,4 @@ def judge_by_rule(config: RuleGroundingConfig, services: Services) -> RuleGround
         config: Options.
         services: Not needed.
     """
-    return RuleGrounding(config)
+    return RuleGrounding(config, services)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from typing import Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,6 +42,24 @@ def ruled(part: str, **value: object) -> JudgeCall:
     return JudgeCall(part, 0, None, Parsed({**value, "by": RULE}), RULE)
 
 
+C = TypeVar("C", bound=JudgeConfig)
+
+
+class Ruled(Generic[C]):
+    """A judge without a model.
+
+    Args:
+        config: Options.
+        services: None of them.
+    """
+
+    def __init__(self, config: C, services: Services) -> None:
+        self.config = config
+
+    def parse(self, part: str, reply: str) -> Parsed:
+        return Parsed(None, NO_CALL)
+
+
 class RuleMatchConfig(JudgeConfig):
     """Options of the rule-based match judge."""
 
@@ -60,7 +79,7 @@ class RuleMatchConfig(JudgeConfig):
     measures=MEASURES,
     version=2,
 )
-class RuleMatch:
+class RuleMatch(Ruled[RuleMatchConfig]):
     """Match: the answer equals a gold, or holds it as whole words in a row and has no more than `longest_match` words.
 
     All in squad's normal form. If a gold is a set phrase that declines, every such answer is a Match. Of yes/no golds
@@ -73,18 +92,12 @@ class RuleMatch:
         services: None of them.
     """
 
-    def __init__(self, config: RuleMatchConfig, services: Services) -> None:
-        self.config = config
-
     def ask(self, items: Sequence[Item]) -> list[list[JudgeCall]]:
         verdicts = match_verdicts([item.question for item in items], [item.prediction for item in items], self.config)
         return [
             [] if verdict is None else [ruled(MATCH_PART, verdict=MISMATCH if unanswered(item) else verdict)]
             for item, verdict in zip(items, verdicts, strict=True)
         ]
-
-    def parse(self, part: str, reply: str) -> Parsed:
-        return Parsed(None, NO_CALL)
 
     def score(self, item: Item, calls: Sequence[JudgeCall]) -> Mapping[str, Score]:
         return match_scores(calls)
@@ -130,7 +143,7 @@ class RulePairwiseConfig(JudgeConfig):
     criteria=CRITERIA,
     version=2,
 )
-class RulePairwise:
+class RulePairwise(Ruled[RulePairwiseConfig]):
     """Disqualification first: an answer that is missing, or says that evidence is lacking, loses by every criterion.
 
     Two such have the verdict none. If a gold is a set phrase that declines, declining is right: it wins over an answer
@@ -145,9 +158,6 @@ class RulePairwise:
         services: None of them.
     """
 
-    def __init__(self, config: RulePairwiseConfig, services: Services) -> None:
-        self.config = config
-
     def ask(self, pairs: Sequence[Pair]) -> list[list[JudgeCall]]:
         support = {
             order: answer_support([pair.question for pair in pairs], [in_order(pair, order)[0] for pair in pairs]) for order in ORDERS
@@ -156,9 +166,6 @@ class RulePairwise:
             self._calls(pair, float(item), float(other))
             for pair, item, other in zip(pairs, *(support[order] for order in ORDERS), strict=True)
         ]
-
-    def parse(self, part: str, reply: str) -> Parsed:
-        return Parsed(None, NO_CALL)
 
     def verdicts(self, call: JudgeCall) -> Mapping[str, str | None]:
         return shown_verdicts(call)

@@ -6,11 +6,10 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
-from judges.judge import Item, JudgeCall, JudgeConfig, Measure, Parsed, Score, register_judge
+from judges.judge import Item, JudgeCall, JudgeConfig, Measure, Score, register_judge
 from judges.llm.ask import Case, LLMJudgeConfig, Worded, mean_scores, prompt_identity
 from judges.llm.fences import cut
-from judges.llm.rules import NO_CALL, ruled
-from methods.api import Services
+from judges.llm.rules import Ruled, ruled
 from methods.prompts import Shipped
 
 KEPT, LOST, ALTERED = "Kept", "Lost", "Altered"
@@ -163,7 +162,7 @@ _MARKS = re.compile(
     config=JudgeConfig,
     measures=STYLE_MEASURES,
 )
-class RuleStyle:
+class RuleStyle(Ruled[JudgeConfig]):
     """Informal: at least `MARKS_PER_100_WORDS` marks of informal writing for every hundred words; else Formal.
 
     Marks are words and phrases of a fixed list of English slang, the first and second person, contractions,
@@ -174,15 +173,9 @@ class RuleStyle:
         services: None of them.
     """
 
-    def __init__(self, config: JudgeConfig, services: Services) -> None:
-        self.config = config
-
     def ask(self, items: Sequence[Item]) -> list[list[JudgeCall]]:
         texts = [item.prediction.answer for item in items]
         return [[ruled(STYLE_PART, verdict=self._verdict(text))] if text.strip() else [] for text in texts]
-
-    def parse(self, part: str, reply: str) -> Parsed:
-        return Parsed(None, NO_CALL)
 
     def score(self, item: Item, calls: Sequence[JudgeCall]) -> Mapping[str, Score]:
         return style_scores(calls)

@@ -28,7 +28,7 @@ from benchmarks.text import COVER_MATCHES, covers, is_abstention, overlap_scores
 from benchmarks.text_batch import AnswerPairs
 from judges.metric import Batch, Parameter, Scores, english, register
 
-# -- Scores of an answer that must name a whole set, against `Question.answers` with `answer_set=True` --
+# Scores of an answer that must name a whole set, against `Question.answers` with `answer_set=True`.
 # The maximum over the golds, right where any of them suffices, would call one name out of five complete. Here the
 # prediction is compared with all of them, in any order and with any separators: punctuation is gone after
 # normalization, and "and" between items is not counted.
@@ -110,9 +110,6 @@ def set_cover(prediction: str, groups: Sequence[Wordings], match: str) -> float:
     return float(all(named))
 
 
-# -- Which gold strings an answer is held against, and every answer beside each of them --
-
-
 GOLDS = Parameter("golds", str, "all", ("all", "first"), "the best of all accepted answers, or the first alone", quiet=True)
 """`first` is how CLaRa's and ARK's released code reads several answers."""
 
@@ -183,10 +180,10 @@ def pairs(batch: Batch, golds: str, usable: Callable[[str], bool] = bool) -> Pai
     return batch.once(("pairs", golds, usable), make)
 
 
-_COUNTING = ("squad", "squad_v2", "hotpotqa", "longbench", "longbench_zh", "clara", "lenient", "strict")
+_COUNTING = ("squad", "squad_v2", "hotpotqa", "longbench", "longbench_zh", "infinitebench_zh", "clara", "lenient", "strict")
 """Whose scripts divide by all questions; MuSiQue's leaves out those that cannot be answered."""
 
-F1_RULES = ("squad", "squad_v2", "hotpotqa", "musique", "longbench", "longbench_zh", "clara", "lenient")
+F1_RULES = ("squad", "squad_v2", "hotpotqa", "musique", "longbench", "longbench_zh", "infinitebench_zh", "clara", "lenient")
 _F1_RULES = Parameter("rules", str, "squad", F1_RULES, "whose evaluator: normalization, yes/no rule, empty texts")
 LINES = Parameter(
     "lines",
@@ -228,7 +225,8 @@ def em(batch: Batch, rules: str, golds: str) -> Scores:
 def f1(batch: Batch, rules: str, golds: str, lines: str) -> Scores:
     """Token F1: overlap of the normalized tokens as multisets, the maximum over the golds.
 
-    squad, longbench, musique: no special cases. longbench_zh: Chinese words by jieba, punctuation deleted. hotpotqa (and
+    squad, longbench, musique: no special cases. longbench_zh: Chinese words by jieba, punctuation deleted;
+    infinitebench_zh: its characters. hotpotqa (and
     2Wiki), clara: 0 where prediction or gold is yes, no or noanswer and the two differ. squad_v2: unanswerable questions
     want an abstention. lenient: 1 if the two differ only in form (as in em), else the overlap of the words that remain, and
     the yes/no rule. A set of answers is compared as one bag of tokens, each answer in its best wording, without the

@@ -106,12 +106,15 @@ def _spacy(name: str) -> Any:
     except ImportError as error:
         raise UserError(
             f"entities by {name!r} need the package 'spacy', which is not installed",
+            code="entities-need-package-spacy",
             try_this=f"pip install spacy && python -m spacy download {name}, or extractor={RULE}",
         ) from error
     try:
         return spacy.load(name)
     except OSError as error:
-        raise UserError(f"spaCy's model {name!r} is not installed", try_this=f"python -m spacy download {name}") from error
+        raise UserError(
+            f"spaCy's model {name!r} is not installed", code="spacy-model-not-installed", try_this=f"python -m spacy download {name}"
+        ) from error
 
 
 _TOKEN = re.compile(r"(?:[^\W\d_]\.){2,}|[^\W\d_]\.(?=\s+[^\W\d_])|[^\W_]+(?:['’.,&/-][^\W_]+)*")

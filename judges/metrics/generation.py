@@ -20,9 +20,6 @@ from judges.metric import Batch, Parameter, Scores, english, register
 from judges.metrics.answer import GOLDS, pairs
 from methods.models.weights import device_of, loading, locate
 
-# -- Models that metrics name in their ids: by a name that means the same on every machine, never by a path --
-
-
 MODELS = "RAGMETER_MODELS"
 """Environment variable: a folder with models under their names (`bert-base-uncased/`, `BAAI/bge-m3/` …)."""
 
@@ -53,9 +50,6 @@ def source_of(model: str) -> str:
     if root and not path_like(model) and (Path(root).expanduser() / model).is_dir():
         return str(Path(root).expanduser() / model)
     return locate(model)
-
-
-# -- BERTScore by the package `bert-score`: likeness of two texts by the vectors of their tokens --
 
 
 _ENCODER = Parameter("model", str, "bert-base-uncased", help="an encoder, by name", check=path_like)
@@ -159,6 +153,7 @@ def _baseline(model: str, layer: int) -> float:
         known = sorted(p.relative_to(folder).with_suffix("").as_posix() for p in folder.rglob("*.tsv"))
         raise UserError(
             f"bert-score has no baseline for layer {layer} of {model!r}",
+            code="bert-score-no-baseline",
             try_this=f"rescale=false, or a model that has one: {', '.join(known[:8])}, …",
         )
     return results[0]
@@ -172,7 +167,7 @@ def _scorer(model: str, layer: int, device: str) -> Any:
         try:
             scorer = bert_score.BERTScorer(model_type=_Source(source_of(model)), num_layers=layer, device=device, nthreads=0)
         except AssertionError as error:  # its way of saying that there are fewer layers
-            raise UserError(str(error), where=f"bertscore of {model!r}", try_this="a smaller layer=") from None
+            raise UserError(str(error), code="scorer-failed", where=f"bertscore of {model!r}", try_this="a smaller layer=") from None
     _limit(scorer._tokenizer, scorer._model.config)
     return scorer
 
@@ -201,9 +196,6 @@ def _package() -> Any:
     except ImportError as error:
         raise MissingPackage("bert-score", "metrics", "BERTScore") from error
     return bert_score
-
-
-# -- Perplexity of texts under a local causal language model: how fluent they are to it, whatever they say --
 
 
 _LANGUAGE_MODEL = Parameter("model", str, "gpt2", help="a causal language model, by name", check=path_like)
@@ -297,7 +289,7 @@ def _load(source: str, device: str) -> Any:
     return CausalModel(CausalConfig.model_validate({"model": source, "max_new_tokens": 1}), device)
 
 
-# -- ROUGE by the definition of the package `rouge-score`, equal to it to the last digit and many times faster --
+# ROUGE by the definition of the package `rouge-score`, equal to it to the last digit and many times faster.
 # Words are cut and stemmed as that package does it, each distinct word stemmed once; the longest common subsequence comes
 # from rapidfuzz, which compares many words at a time. Tests hold both against `rouge-score` itself.
 

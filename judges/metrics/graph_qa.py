@@ -324,7 +324,7 @@ def _table(batch: Batch, width: int, score: Callable[[Question, str], tuple[floa
     return table
 
 
-# -- What a retriever of triples found: of the answers that lie in a question's graph, those that it ranks high --
+# What a retriever of triples found: of the answers that lie in a question's graph, those that it ranks high.
 # Of reference triples the same is asked by `recall@k`: the positives of a question over a graph are ids of triples, and
 # a question without any is unscorable.
 
@@ -354,6 +354,7 @@ def _positions(batch: Batch) -> Positions:
     if graphs is None:
         raise UserError(
             "answer_entity_recall needs the graphs of the questions",
+            code="answer-entity-recall-needs",
             try_this="name it under `metrics` of the experiment and run that again: answers that are stored are kept",
         )
     inside = [_inside(batch, row, graphs) for row in range(len(batch))]

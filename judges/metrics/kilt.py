@@ -129,6 +129,9 @@ def _stated(prediction: Prediction) -> list[str] | None:
     pages = prediction.notes.get(PAGES)
     if pages is not None and not (isinstance(pages, list | tuple) and all(isinstance(page, str) for page in pages)):
         raise UserError(
-            f"notes[{PAGES!r}] must be a list of ids of pages", where=f"prediction for {prediction.question_id!r}", try_this="correct it"
+            f"notes[{PAGES!r}] must be a list of ids of pages",
+            code="notes-list-ids-pages",
+            where=f"prediction for {prediction.question_id!r}",
+            try_this="correct it",
         )
     return None if pages is None else list(dict.fromkeys(page.strip() for page in pages))

@@ -61,7 +61,9 @@ def documents_of(batch: Batch) -> Callable[[str], str]:
     """From a passage to the document that it was cut from; a passage that is not in the corpus stands for itself."""
     if batch.passage is None:
         raise UserError(
-            "documents are ranked, which needs the passages", try_this="score with the benchmark's corpus, or leave this metric out"
+            "documents are ranked, which needs the passages",
+            code="documents-ranked-needs-passages",
+            try_this="score with the benchmark's corpus, or leave this metric out",
         )
     lookup, known = batch.passage, batch.memo.setdefault("documents", {})
 
@@ -135,7 +137,12 @@ def _require_scale(at: Positions, largest: float, what: str, hint: str) -> None:
         UserError: One does.
     """
     if (highest := float(at.ideal.max(initial=0.0))) > largest:
-        raise UserError(f"a grade of {highest:g} is above {largest:g}, the largest for {what}", where="grades", try_this=hint)
+        raise UserError(
+            f"a grade of {highest:g} is above {largest:g}, the largest for {what}",
+            code="grade-above-largest",
+            where="grades",
+            try_this=hint,
+        )
 
 
 def _of_scale(value: Any) -> str | None:
@@ -241,6 +248,7 @@ def _answer_ranks(batch: Batch, k: int, searched: str) -> Scores:
     if batch.passage is None:
         raise UserError(
             "has_answer and has_answer_mrr need the texts of the passages",
+            code="answer-answer-mrr-need",
             try_this="score with the benchmark's corpus at hand, or leave these metrics out",
         )
     known: dict[str, str] = batch.memo.setdefault(("padded_texts", searched), {})
@@ -271,6 +279,7 @@ def _passage(batch: Batch, identifier: str) -> Passage:
     except KeyError:
         raise UserError(
             f"the corpus has no passage {identifier!r}",
+            code="corpus-no-passage",
             where="evidence of a prediction",
             try_this="check that the predictions were made on this corpus",
         ) from None

@@ -283,7 +283,9 @@ def _claimed_triples(prediction: Prediction) -> set[tuple[str, ...]]:
 
 
 def _malformed(prediction: Prediction, key: str, wanted: str) -> UserError:
-    return UserError(f"notes[{key!r}] must be {wanted}", where=f"prediction for {prediction.question_id!r}", try_this="correct it")
+    return UserError(
+        f"notes[{key!r}] must be {wanted}", code="notes", where=f"prediction for {prediction.question_id!r}", try_this="correct it"
+    )
 
 
 def _by_answer(triple: Triple, question: Question) -> Names:

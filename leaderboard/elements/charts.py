@@ -17,9 +17,6 @@ if TYPE_CHECKING:
     import altair
 
 
-# -- Rows of data in a chart, handed through Altair as they are --
-
-
 class _Rows:
     """What Altair takes for one of its own objects: it neither copies it with every layer nor looks into every number.
 
@@ -152,7 +149,7 @@ def _kind(row: Row, metric: str) -> str:
     return APART if row.cells[metric].apart else METHOD
 
 
-# -- Charts of several methods over one quantity: curves with intervals, and dots that a front runs through --
+# Charts of several methods over one quantity: curves with intervals, and dots that a front runs through.
 # Methods are distinguished by color (Okabe–Ito) and by shape; the numbers are always in a table beside the chart.
 
 
@@ -247,9 +244,6 @@ def front(points: Sequence[Point]) -> altair.Chart:
     )
 
 
-# -- Where the names of points stand on a chart, so that near points do not write over each other --
-
-
 LEFT, RIGHT = "left", "right"
 _WIDE, _HIGH = 0.16, 0.045
 """What a name takes of the chart's width and height."""
@@ -314,9 +308,6 @@ def _end(row: dict[str, Any], side: str) -> float:
     return float(row["value"] if row[side] is None else row[side])
 
 
-# -- Values and their intervals as small pictures in the cells of a table, all of a column on one axis --
-
-
 MEAN = "mean"
 """The means' key among the axes of a matrix."""
 _DIGITS = 3
@@ -331,16 +322,16 @@ class Axis:
     low: float
     high: float
 
-    def whisker(self, value: float, half: float, *, best: bool = False) -> Node | None:
-        """A dot at the value on a line as long as its interval; None where there is no interval.
+    def whisker(self, value: float, low: float, high: float, *, best: bool = False) -> Node | None:
+        """Draw a dot at the value on a line as long as its interval; None if there is no interval.
 
         Args:
-            value, half: Mean, and half its interval.
-            best: Whether it stands out, as what may be the best does.
+            value, low, high: Mean and interval.
+            best: Whether it stands out, as the best does.
         """
-        if formats.missing(value) or formats.missing(half):
+        if formats.missing(value) or formats.missing(low) or formats.missing(high):
             return None
-        positions = {"low": self.position(value - half), "high": self.position(value + half), "value": self.position(value)}
+        positions = {"low": self.position(low), "high": self.position(high), "value": self.position(value)}
         return el("span", cls="whisker leading" if best else "whisker", numbers=positions)
 
     def position(self, value: float) -> float:
@@ -348,15 +339,13 @@ class Axis:
         return round(min(max((value - self.low) / (self.high - self.low), 0.0), 1.0), _DIGITS)
 
 
-def axis(estimates: Iterable[tuple[float, float]]) -> Axis | None:
-    """The axis on which all of a column's intervals have room; None where there is nothing to tell apart.
+def axis(intervals: Iterable[tuple[float, float]]) -> Axis | None:
+    """Return the axis on which all of a column's intervals have room; None if there is nothing to tell apart.
 
     Args:
-        estimates: Value and half its interval, NaN where there is none.
+        intervals: Their ends, NaN for none.
     """
-    ends = [
-        end for value, half in estimates if not (formats.missing(value) or formats.missing(half)) for end in (value - half, value + half)
-    ]
+    ends = [end for low, high in intervals if not (formats.missing(low) or formats.missing(high)) for end in (low, high)]
     return Axis(min(ends), max(ends)) if ends and min(ends) < max(ends) else None
 
 
@@ -367,7 +356,7 @@ def axes(board: Matrix) -> dict[str, Axis]:
     results: dict[str, Axis | None] = {}
     for column in board.columns:
         cells = [cell for row in rows if (cell := board.cells.get((row.key, column.key))) and not cell.apart]
-        results[column.key] = axis((cell.value, cell.half) for cell in cells) if column.ranked else None
+        results[column.key] = axis((cell.low, cell.high) for cell in cells) if column.ranked else None
     means = [mean for row in rows if (mean := board.mean(row)) is not None]
-    results[MEAN] = axis((mean.value, mean.half) for mean in means)
+    results[MEAN] = axis((mean.value - mean.half, mean.value + mean.half) for mean in means)
     return {key: item for key, item in results.items() if item is not None}

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from results.boards.tables import settled
+from results.boards.tables import settled, symmetric
 from results.store.queries import Cost, RunRow
 
 NOTHING = "–"
@@ -41,6 +41,14 @@ class Scale:
         if missing(low) or missing(high):
             return NOTHING
         return f"[{self.value(low)}, {self.value(high)}]"
+
+    def around(self, value: float | None, low: float | None, high: float | None) -> str:
+        """Half an interval, e.g. `±4.1`, or `[94.6, 100.0]` if its sides differ by more than rounding; empty without one."""
+        if value is None or low is None or high is None or missing(value) or missing(low) or missing(high):
+            return ""
+        if symmetric(value, low, high, self.factor, self.decimals):
+            return f"±{self.value((high - low) / 2)}"
+        return self.interval(low, high)
 
     def difference(self, number: float | None) -> str:
         """A signed value, e.g. `+3.1`."""
@@ -165,9 +173,6 @@ def parameters(number: int | None) -> str:
         if number >= size:
             return f"{number / size:.3g} {unit}"
     return f"{number:,}"
-
-
-# -- Which runs, metrics and experiments a page may choose between, and in which words --
 
 
 ALL_RUNS = "*"

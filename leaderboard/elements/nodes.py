@@ -16,6 +16,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from leaderboard.elements import formats
+from results.statistics.places import Band, Standing
 from results.store.queries import NOT_STATED
 
 # -- Stored JSON as lines of a table: one a leaf, by its dotted key --
@@ -185,9 +186,6 @@ def _from_list(row: list[Any]) -> Node:
     return el(tag, *below, cls=classes, tip=tip, action=action, numbers=numbers, **attributes)
 
 
-# -- Tables of the pages that compare few things: a head that explains itself on hover, and aligned numbers --
-
-
 @dataclass(frozen=True, slots=True)
 class Head:
     """A column.
@@ -288,6 +286,14 @@ def facts(rows: Sequence[tuple[str, Node | str]]) -> Node:
     """Names and what is so, as a table of two columns without a head; what is empty is left out."""
     lines = [el("tr", el("th", name, scope="row", cls="aside"), el("td", value, cls="wide")) for name, value in rows if value != ""]
     return el("div", el("table", el("tbody", *lines), cls="board answers"), cls="scroll", role="region", label="Facts")
+
+
+def standing_sign(band: Band | None) -> Node | None:
+    """Return how a method stands to the best as a sign; None if it is behind it or not ranked."""
+    if band is None or not band.standing.sign:
+        return None
+    cls = "best" if band.standing is Standing.BEST else "standing"
+    return el("span", band.standing.sign, cls=cls, role="img", label=str(band.standing))
 
 
 def spent_cell(shown: str, source: str, parts: str = "", below: str = "") -> Node:

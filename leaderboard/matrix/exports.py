@@ -19,6 +19,7 @@ from results.boards.published import Comparison, beside
 from results.boards.systems import COSTS, Figures, System, systems
 from results.boards.tables import BRACKETS, latex_text, markdown_text, to_csv, to_latex, to_markdown
 from results.statistics.core import Estimate
+from results.statistics.places import SIGNS, Standing
 from results.store import checkpoints, invariants, provenance, queries
 from results.store.store import Store
 
@@ -26,7 +27,7 @@ CSV_COLUMNS = (
     "dataset", "dataset_fingerprint", "setting", "seed", "questions", "method", "method_id", "kind", "source",
     "status", "run", "metric", "unit", "value", "low", "high", "n", "unscorable", "unscored",
     "low_if_wrong", "high_if_right", "rank", "rank_low",
-    "rank_high", "not_separable_from_best", "not_comparable", "contaminated", "reference", "difference",
+    "rank_high", "standing", "not_comparable", "contaminated", "reference", "difference",
     "difference_low", "difference_high", "difference_n", "p", "p_corrected", "correction", "published",
     "published_in", "gap", "published_status", "tokens_per_question", "seconds_per_question", "cost_usd", "parameters",
     "open_weights",
@@ -113,7 +114,7 @@ def _line(shown: Shown, row: System, column: Column, cell: Cell) -> list[Any]:
         "number" if shown.scale(column).factor != formats.PERCENT.factor else "fraction", cell.value,
         cell.low, cell.high, cell.n, cell.unscorable, cell.unscored,
         *([None] * 2 if cell.bounds is None else [cell.bounds.if_wrong, cell.bounds.if_right]),
-        *([band.rank, band.low, band.high, band.best] if band else [None] * 4), cell.apart or None,
+        *([band.rank, band.low, band.high, str(band.standing)] if band else [None] * 4), cell.apart or None,
         cell.contaminated, *compared, *beside, *spent, row.parameters, row.open_weights,
     ]  # fmt: skip
 
@@ -149,7 +150,7 @@ def latex(export: Export) -> str:
     )
 
 
-_MARKS = {"●": r"$\bullet$", "▲": r"$\uparrow$", "▼": r"$\downarrow$"}
+_MARKS = {"●": r"$\bullet$", "○": r"$\circ$", "▲": r"$\uparrow$", "▼": r"$\downarrow$"}
 
 
 def _latex_cell(text: str) -> str:
@@ -168,14 +169,14 @@ def notes(shown: Shown, apart: str = "in brackets") -> list[str]:
     """
     board = shown.board
     results = [
-        "value ± half its 95 % interval (Student's t; "
+        "value ± half its 95 % interval, or [low, high] if its sides differ ("
         + "; ".join(f"{shown.names[key][0]}: {sampled.in_words(board.questions[key])}" for key, sampled in board.sampled.items())
         + ")",
         "rank, and in brackets the ranks that pairwise tests leave open",
-        f"● the best, or not separable from it; {apart}: not comparable, and not ranked",
+        f"{SIGNS}; {apart}: not comparable, and not ranked",
     ]
     if why := sorted({cell.insufficient_data for cell in board.cells.values() if cell.insufficient_data}):
-        results.append(f"no interval and no mark where too little is there for one: {'; '.join(why[:3])}")
+        results.append(f"insufficient data: {'; '.join(why[:3])}")
     if left_out := [cell for cell in board.cells.values() if cell.unscored]:
         most = max(left_out, key=lambda cell: cell.unscored / (cell.n + cell.unscorable + cell.unscored))
         share = gaps(most).removesuffix(" unscored")
@@ -217,7 +218,7 @@ def _values(shown: Shown, row: System, *, incomplete: str | None = None) -> list
             cells.append(f"({', '.join(filter(None, (shown_value, gaps(cell), why_apart(cell))))})")
             continue
         mark = "" if won is None else " ▲" if won else " ▼"
-        best = " ●" if cell.band is not None and cell.band.best else ""
+        best = f" {cell.band.standing.sign}".rstrip() if cell.band is not None else ""
         cells.append(", ".join(filter(None, (shown_value + mark + best, gaps(cell), rank(cell)))))
     if len(board.columns) > 1:
         mean = board.mean(row)
@@ -248,9 +249,6 @@ def _paper(shown: Shown, item: Printed) -> list[str]:
     ]
     empty = [formats.NOTHING] * (len(HEADS) - 1 + (len(board.columns) > 1))
     return [f"{item.method} ({item.setting})", *cells, *empty, "published"]
-
-
-# -- The matrix as a picture: what a paper or a slide shows of it --
 
 
 _NAME, _CELL, _FACT, _LINE, _HEAD, _TOP = 230.0, 148.0, 96.0, 44.0, 52.0, 73.0
@@ -316,22 +314,24 @@ def _row(shown: Shown, row: System, y: float, known: Mapping[str, Axis]) -> list
     for number, (column, cell) in enumerate(zip(shown.board.columns, shown.board.line(row), strict=True)):
         parts += _cell(shown, row, column, cell, number, y)
         if cell is not None and column.key in known and not (cell.apart or row.control):
-            best = cell.band is not None and cell.band.best
-            parts += _whisker(known[column.key], cell.value, cell.half, number, y, best=best)
+            best = cell.band is not None and cell.band.standing is Standing.BEST
+            parts += _whisker(known[column.key], (cell.value, cell.low, cell.high), number, y, best=best)
     if len(shown.board.columns) > 1 and (mean := shown.board.mean(row)) is not None:
         scale = shown.scale(shown.board.columns[0])
         text = f"{scale.value(mean.value)} ± {scale.value(mean.half)}"
         parts.append(_text("value", _at(len(shown.board.columns)), y + 16, text))
         if MEAN in known and not row.control:
-            parts += _whisker(known[MEAN], mean.value, mean.half, len(shown.board.columns), y, best=False)
+            parts += _whisker(
+                known[MEAN], (mean.value, mean.value - mean.half, mean.value + mean.half), len(shown.board.columns), y, best=False
+            )
     return parts
 
 
-def _whisker(axis: Axis, value: float, half: float, number: int, y: float, *, best: bool) -> list[Drawing]:
+def _whisker(axis: Axis, estimate: tuple[float, float, float], number: int, y: float, *, best: bool) -> list[Drawing]:
     """A dot at the value on a line as long as its interval, beneath the numbers."""
-    if formats.missing(value) or formats.missing(half):
+    if any(map(formats.missing, estimate)):
         return []
-    low, middle, high = (_at(number) - _SPAN * (1 - axis.position(item)) for item in (value - half, value, value + half))
+    middle, low, high = (_at(number) - _SPAN * (1 - axis.position(item)) for item in estimate)
     line = shape("line", x1=low, x2=high, y1=y + 24, y2=y + 24)
     return [shape("g", line, shape("circle", cls="dot", cx=middle, cy=y + 24, r=_DOT), cls=f"mark {METHOD if best else PARTIAL}")]
 
@@ -345,8 +345,9 @@ def _cell(shown: Shown, row: System, column: Column, cell: Cell | None, number: 
             _text("small", _at(number), y + 29, _short(cell.apart.partition(":")[0], _BELOW)),
         ]
     won = better(column, cell)
-    best = cell.band is not None and cell.band.best
-    parts = [_text("best" if best else "value", _at(number), y + 16, value(shown, column, cell) + (" ●" if best else ""))]
+    standing = cell.band.standing if cell.band is not None else None
+    sign = f" {standing.sign}".rstrip() if standing else ""
+    parts = [_text("best" if standing is Standing.BEST else "value", _at(number), y + 16, value(shown, column, cell) + sign)]
     below = " ".join(filter(None, ("" if won is None else "▲" if won else "▼", rank(cell))))
     if below:
         parts.append(_text("small" if won is None else "small better" if won else "small worse", _at(number), y + 38, below))
@@ -388,9 +389,6 @@ def _rule(y: float, width: float) -> Drawing:
 
 def _short(text: str, most: int) -> str:
     return text if len(text) <= most else text[: most - 1] + "…"
-
-
-# -- The matrix of a whole experiment as it first stands on the board, for files that no server stands behind --
 
 
 def still_matrix(store: Store, experiment: str, title: str) -> Export | None:

@@ -15,9 +15,6 @@ from results.boards.systems import COST, COSTS, System, Wanted, key_of
 from results.store.queries import RunRow
 from results.store.variants import overlap
 
-# -- Which benchmarks, in which setting, with which metric each, a matrix shows --
-
-
 ALL_SETTINGS = "*"
 """Stands for every setting, each in columns of its own."""
 OWN = "own"
@@ -115,9 +112,6 @@ def wanted_of(columns: Sequence[Column], series: Mapping[str, tuple[str, ...]] |
         for column in columns
         if column.metric is not None
     )
-
-
-# -- Who competes in a matrix: what can be filtered by, as far as the store knows it, and the filter itself --
 
 
 ANY = "any"
@@ -243,9 +237,6 @@ def matches(row: System, words: str) -> bool:
     return all(word in text for word in words.casefold().split())
 
 
-# -- Papers' own figures as lines of the matrix: for scale, greyed and never ranked --
-
-
 _LEFT_OUT = ("split", "questions")
 """Keys of a setting that the column says already, or that would tear a paper's row apart."""
 
@@ -286,9 +277,6 @@ def papers_of(columns: Sequence[Column]) -> list[Printed]:
 def _message(figure: Figure) -> str:
     setting = "; ".join(f"{key}={value}" for key, value in figure.conditions.items() if key not in _LEFT_OUT)
     return " · ".join(filter(None, (figure.paper.upper(), setting)))
-
-
-# -- Which rows of a matrix are drawn, in which order: sorting, pinning, hiding, searching, a page of so many rows --
 
 
 PAGE = 25

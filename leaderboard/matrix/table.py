@@ -9,11 +9,12 @@ from typing import Any
 from leaderboard.elements import formats
 from leaderboard.elements.charts import MEAN, Axis, axes
 from leaderboard.elements.formats import Scale, board_key, explanation, scale_of
-from leaderboard.elements.nodes import Node, badge, el, spent_cell
+from leaderboard.elements.nodes import Node, badge, el, spent_cell, standing_sign
 from leaderboard.matrix.rows import Drawn, Order, Printed, cost_of, first_direction
 from results.boards.matrix import Cell, Column, Correction, Matrix
 from results.boards.published import Comparison
 from results.boards.systems import WHOLE, System
+from results.statistics.places import SIGNS, Standing
 from results.store.queries import AS_STATED, OURS
 
 # -- What a cell of the matrix says, in words: shared by the table, its hover help and the exports --
@@ -89,8 +90,8 @@ def value(shown: Shown, column: Column, cell: Cell) -> str:
     scale = shown.scale(column)
     if formats.missing(cell.value):
         return formats.NOTHING
-    half = "" if formats.missing(cell.half) else f" ± {scale.value(cell.half)}"
-    return " ".join(filter(None, (scale.value(cell.value) + half, open_to(shown, column, cell))))
+    around = scale.around(cell.value, cell.low, cell.high).replace("±", "± ")
+    return " ".join(filter(None, (scale.value(cell.value), around, open_to(shown, column, cell))))
 
 
 def open_to(shown: Shown, column: Column, cell: Cell) -> str:
@@ -149,13 +150,13 @@ def explained(shown: Shown, column: Column, cell: Cell) -> str:
         sentences.append(f"Not ranked: {cell.apart}.")
     if cell.band is not None:
         band = f"between {cell.band.low} and {cell.band.high}" if cell.band.low < cell.band.high else "certain"
-        sentences.append(f"Rank {cell.band.rank}, {band}{'; not separable from the best' if cell.band.best else ''}.")
+        sentences.append(f"Rank {cell.band.rank}, {band}; {cell.band.standing}.")
     if cell.paired is not None:
         item = cell.paired
         sentences.append(
             f"{scale.difference(item.value)} {scale.differences(item.low, item.high)} to {shown.board.reference} on "
             f"{item.n:,} common questions, {formats.p_value(item.corrected)} corrected, "
-            f"{formats.p_value(item.p)} before."
+            f"{formats.p_value(item.p)} before; holds for {item.generalizes}."
         )
     known = shown.comparison(column, cell)
     if known is not None:
@@ -164,7 +165,7 @@ def explained(shown: Shown, column: Column, cell: Cell) -> str:
     if cell.paired is not None and cell.paired.insufficient_data:
         sentences.append(f"No verdict on it: {cell.paired.insufficient_data}.")
     if cell.insufficient_data:
-        sentences.append(f"No interval: {cell.insufficient_data}.")
+        sentences.append(f"Insufficient data: {cell.insufficient_data}.")
     return " ".join(sentences)
 
 
@@ -286,24 +287,20 @@ def legend(shown: Shown) -> Node:
     """What marks and numbers mean."""
     board = shown.board
     lines = [
-        "Value ± half its 95 % interval. Rank, and in brackets the ranks that pairwise tests leave open. "
-        "● not separable from the best: no test finds a difference, which is not the same as equal."
+        "Value ± half its 95 % interval, or [low, high] if its sides differ. Rank, and in brackets the ranks that pairwise "
+        f"tests leave open. {SIGNS}. No significant difference is not the same as equal."
     ]
     if len(board.columns) <= MOST_DRAWN:
         lines.append(
-            "A dot on a line: the same value and interval, blue where not separable from the best; each "
-            "column reaches from its lowest method to its highest."
+            "A dot on a line: the same value and interval, blue for the best; each column reaches from its lowest method to its highest."
         )
     if board.reference is not None:
         lines.append(f"▲ ▼ significantly better or worse than {board.reference} ({CORRECTED[board.correction]}).")
         lines += not_compared(shown)
-    lines.append(
-        "Gray: not comparable, with the reason; never ranked, never tested. No interval and no mark where too little "
-        "is there for one. Point at a cell for all that is known of it."
-    )
+    lines.append("Gray: not comparable, with the reason; never ranked, never tested. Point at a cell for all that is known of it.")
     counts = {shown.names[key][0]: sampled.in_words(board.questions[key]) for key, sampled in board.sampled.items()}
     lines.append("; ".join(f"{name}: {count}" for name, count in counts.items()) + ".")
-    lines.append("Student's t over these clusters. Who is filtered out does not compete; who is hidden still does.")
+    lines.append("Tests count these clusters. Filters exclude a method from ranks and tests; hiding only removes its row.")
     return el("div", *(el("p", line, cls="note") for line in lines))
 
 
@@ -465,12 +462,12 @@ def _cell(shown: Shown, column: Column, cell: Cell | None, layout: _Layout) -> N
     if cell is None:
         return el("td", formats.NOTHING, cls="number")
     scale, won = shown.scale(column), better(column, cell)
-    half = "" if formats.missing(cell.half) else f"±{scale.value(cell.half)}"
+    half = scale.around(cell.value, cell.low, cell.high)
     mark = None
     if won is not None:
         words = f"significantly {'better' if won else 'worse'} than {shown.board.reference}"
         mark = el("span", "▲" if won else "▼", cls="mark-better" if won else "mark-worse", role="img", label=words)
-    best = cell.band is not None and cell.band.best
+    best = cell.band is not None and cell.band.standing is Standing.BEST
     known = shown.comparison(column, cell)
     # A control's whole line stands apart: its cells need not say so one by one.
     apart = bool(cell.apart) and cell.run.kind != "control"
@@ -482,10 +479,10 @@ def _cell(shown: Shown, column: Column, cell: Cell | None, layout: _Layout) -> N
             mark,
             el("span", scale.value(cell.value), cls="value"),
             el("span", half, cls="half") if half else None,
-            el("span", "●", cls="best", role="img", label="not separable from the best") if best else None,
+            standing_sign(cell.band),
             cls="top",
         ),
-        drawn.whisker(cell.value, cell.half, best=best) if drawn else None,
+        drawn.whisker(cell.value, cell.low, cell.high, best=best) if drawn else None,
         el("span", rank(cell), cls="interval") if cell.band else None,
         _reason(cell) if apart else None,
         el("span", " ".join(filter(None, (gaps(cell), open_to(shown, column, cell)))), cls="interval") if cell.unscored else None,
@@ -512,7 +509,7 @@ def _mean(shown: Shown, row: System, layout: _Layout) -> Node:
     return el(
         "td",
         el("span", el("span", scale.value(result.value), cls="value"), el("span", half, cls="half"), cls="top"),
-        drawn.whisker(result.value, result.half, best=False) if drawn else None,
+        drawn.whisker(result.value, result.value - result.half, result.value + result.half) if drawn else None,
         cls="number focus",
     )
 

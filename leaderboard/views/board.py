@@ -12,7 +12,7 @@ from xml.sax.saxutils import escape, quoteattr
 
 from leaderboard.elements import formats
 from leaderboard.elements.formats import Scale, explanation, higher_is_better, scale_of
-from leaderboard.elements.nodes import Node, badge, el, spent_cell
+from leaderboard.elements.nodes import Node, badge, el, spent_cell, standing_sign
 from leaderboard.views import budget
 from leaderboard.views.budget import AXES, kind, logarithmic, written
 from results.boards.board import Board, Cell, Row
@@ -20,15 +20,15 @@ from results.boards.budget import Axis, UsageCost
 from results.boards.published import Comparison, on_board
 from results.boards.systems import CONTAMINATED, IMPLAUSIBLE, implausible
 from results.boards.tables import bracketed
-from results.statistics.closed_form import Band
 from results.statistics.core import Difference
+from results.statistics.places import SIGNS, Band
 from results.store.queries import AS_STATED, OURS
 
 ALPHA = 0.05
 FINISHED = "finished"
 PLACES = (
-    "Below a rank: the ranks that tests of all pairs leave open (Holm-corrected, 5 %). ● not separable from the "
-    "best: no test finds a difference, which is not the same as equal."
+    f"Below a rank: the ranks that tests of all pairs leave open (Holm-corrected, 5 %). {SIGNS}. No significant difference "
+    "is not the same as equal."
 )
 ORIGINS = {"submitted": "Predictions that were sent in; scored here, not run here", "verified": "Sent in, and confirmed by a run made here"}
 Place = tuple[int, Band | None]
@@ -242,11 +242,13 @@ def _line(
     opens: bool,
 ) -> Node:
     position = positions.get(row.run.run)
-    best = position is not None and position[1] is not None and position[1].best
+    band = position[1] if position is not None else None
     cells = [_position(position), _name(row, board, opens=opens)]
     for metric in board.metrics:
         cells.append(
-            _value_cell(row.cells.get(metric), metric, focus, board, definitions, control=row.control, best=best and metric == focus)
+            _value_cell(
+                row.cells.get(metric), metric, focus, board, definitions, control=row.control, band=band if metric == focus else None
+            )
         )
         if metric == focus and board.reference is not None:
             cells.append(_difference_cell(row, board, metric, definitions))
@@ -279,7 +281,7 @@ def _position(position: Place | None) -> Node:
     rank, band = position
     if band is None or band.low == band.high == rank:
         return el("td", str(rank), cls="narrow")
-    tip = f"Between {band.low} and {band.high}: as far as tests of all pairs go" + ("; not separable from the best" if band.best else "")
+    tip = f"Between {band.low} and {band.high}: as far as tests of all pairs go" + f"; {band.standing}"
     return el("td", str(rank), el("span", f"{band.low}–{band.high}", cls="interval"), cls="narrow", tip=tip)
 
 
@@ -322,7 +324,7 @@ def _value_cell(
     definitions: Mapping[str, Mapping[str, Any]],
     *,
     control: bool,
-    best: bool = False,
+    band: Band | None = None,
 ) -> Node:
     cls = "number focus" if metric == focus else "number"
     if cell is not None and cell.apart and not control:
@@ -344,13 +346,7 @@ def _value_cell(
         whisker = el("span", cls="whisker", numbers={"low": result.low, "high": result.high, "value": result.value})
     return el(
         "td",
-        el(
-            "span",
-            mark,
-            el("span", shown.value(result.value), cls="value"),
-            el("span", "●", cls="best", role="img", label="not separable from the best") if best else None,
-            cls="top",
-        ),
+        el("span", mark, el("span", shown.value(result.value), cls="value"), standing_sign(band), cls="top"),
         el("span", shown.interval(result.low, result.high), cls="interval"),
         whisker,
         gap,
@@ -420,7 +416,7 @@ def _or_inf(value: float | None, sign: int) -> float:
     return math.inf if formats.missing(value) else sign * value  # type: ignore[operator]
 
 
-# -- Charts as plain SVG, for pages that have no chart library: trees of elements, drawn by `assets/report.js` --
+# Charts as plain SVG, for pages that have no chart library: trees of elements, drawn by `assets/report.js`.
 # As in `leaderboard.elements.nodes` text is only ever a leaf, and elements and attributes come from short lists.
 
 
@@ -641,9 +637,6 @@ def _picture(parts: list[Drawing], height: float, label: str) -> Drawing:
     return shape("svg", *parts, viewBox=f"0 0 {WIDTH} {height:.0f}", role="img", aria_label=label)
 
 
-# -- The papers' figures beside ours: for each of our cells and each paper the figure whose setting is the closest --
-
-
 _TIPS = {
     "reproduced": "The published value lies within our 95 % interval, in the same setting",
     "not reproduced": "The same setting, and the published value lies outside our 95 % interval",
@@ -691,9 +684,6 @@ def _published_line(names: dict[str, str], run: str, metric: str, item: Comparis
         el("td", "; ".join(map(str, item.differs)) or "nothing"),
         el("td", f"{item.figure.paper.upper()}, {position}{note}"),
     )
-
-
-# -- Drawings as SVG files of their own: text only ever as escaped text, look in the file itself --
 
 
 STYLE = """svg { background: #ffffff; font: 12px system-ui, -apple-system, "Segoe UI", Roboto, sans-serif; }

@@ -203,9 +203,6 @@ def outcomes() -> Node:
     return el("p", *parts, cls="facts note")
 
 
-# -- parts ---------------------------------------------------------------------------------------------------------
-
-
 def head(name: str, unit: str = "", *, cls: str = "", tip: str = "") -> Node:
     """A column's head with its unit beneath."""
     return el("th", el("span", name, cls="name", tip=tip), el("span", unit, cls="unit") if unit else None, scope="col", cls=cls)
@@ -267,7 +264,7 @@ def difference_cell(item: Difference, shown: Scale, p_holm: float, *, higher_is_
     )
 
 
-# -- Charts of the comparison page: questions won, tied and lost, and one run's scores against another's --
+# Charts of the comparison page: questions won, tied and lost, and one run's scores against another's.
 # Drawn as page elements: loading a chart library took longer than all else that the page does before it stands there.
 
 

@@ -220,9 +220,6 @@ def _cells(row: Row, board: Board, definitions: Mapping[str, Mapping[str, Any]])
     ]
 
 
-# -- What judges said of one question, and the stored conversation behind an answer or a verdict --
-
-
 CALL = "call"
 """In a prediction's notes and in the URL: the key of a stored conversation."""
 _KEY = re.compile(r"[0-9a-f]{32}")

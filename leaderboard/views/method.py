@@ -23,9 +23,6 @@ if TYPE_CHECKING:
     import altair
 
 
-# -- A method over its checkpoints, oldest first: what each was worth on each board, and what the gate said of it --
-
-
 Definitions = Mapping[str, Mapping[str, Any]]
 OUTCOMES = {"pass": "verified", "regressed": "failed"}
 """How a decision looks."""

@@ -17,9 +17,6 @@ from results.statistics.core import Estimate
 from results.store.checkpoints import Checkpoint
 from results.store.queries import AnswerRow, IndexCost, Running, RunRow
 
-# -- What differs between two runs, as page elements: how they were made, what they score, where they part --
-
-
 Definitions = Mapping[str, Mapping[str, Any]]
 ALPHA = 0.05
 _ANSWER = 300
@@ -108,9 +105,6 @@ def _apart(item: Apart, scale: formats.Scale) -> Line:
 def _message(item: AnswerRow) -> str:
     text = f"failed: {item.failed}" if item.failed else item.answer or "(none)"
     return text if len(text) <= _ANSWER else f"{text[:_ANSWER]}…"
-
-
-# -- How fast runs go: the store knows how many questions are answered, not when; whoever looks twice knows both --
 
 
 WINDOW = timedelta(minutes=2)

@@ -18,9 +18,6 @@ from results.offered import LIMITS
 from results.store.queries import RunRow
 from results.submission.storing import to_json
 
-# -- The cards of a method that was sent in: who sent what, what it was trained on, and what the check found --
-
-
 _METHOD = frozenset({"name", "version", "description", "authors", "url", "paper", "license", "parameters", "open_weights"})
 """The fields of a card's `method` that are shown in words."""
 _SEVERITIES = {"error": "failed", "warning": "failed", "note": ""}

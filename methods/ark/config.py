@@ -258,12 +258,16 @@ class ArkTrainingConfig(TrainingConfig):
         check_models(self.encoder)
         if self.encoder.architecture != "sentence-transformer" or self.encoder.query_model:
             raise UserError(
-                "ARK tunes one SentenceTransformer for both sides", where=f"base {self.base!r}", try_this="a base with one model"
+                "ARK tunes one SentenceTransformer for both sides",
+                code="ark-tunes-sentencetransformer-both",
+                where=f"base {self.base!r}",
+                try_this="a base with one model",
             )
         others = [item for item in self.data if resolve(item)[0].name != "worlds"]
         if self.augments and self.kg.extractor == "worlds" and others:
             raise UserError(
                 f"the extractor worlds reads worlds alone, not {others[0]}",
+                code="extractor-worlds-reads-worlds",
                 where="kg.extractor",
                 try_this="kg: {extractor: llm, llm: {model: …}}",
             )

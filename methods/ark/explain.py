@@ -42,7 +42,7 @@ class ArkExplainConfig(MethodConfig):
     def preflight(self) -> None:
         """Check the checkpoint and the models."""
         if self.checkpoint is not None and not trained_by_ark(self.checkpoint):
-            raise UserError("this is not a checkpoint of ARK", where=self.checkpoint)
+            raise UserError("this is not a checkpoint of ARK", code="not-checkpoint-ark", where=self.checkpoint)
         self.options("explained").preflight()
 
     def options(self, reference: str) -> ArkTrainingConfig:
@@ -55,7 +55,7 @@ class ArkExplainConfig(MethodConfig):
             options = TRAININGS.get("ark").validate(value)
         except ValidationError as error:
             position, what = described(error)
-            raise UserError(what, where=f"training.{position}", try_this="ragmeter list trainings ark") from None
+            raise UserError(what, code="explain-options", where=f"training.{position}", try_this="ragmeter list trainings ark") from None
         assert isinstance(options, ArkTrainingConfig)
         return options
 
@@ -68,7 +68,7 @@ class ArkExplainConfig(MethodConfig):
 def explain(question: Question, corpus: Corpus, config: ArkExplainConfig, services: Services) -> Explanation:
     """Go through ARK's steps with one question."""
     if not question.answers:
-        raise UserError("this question has no gold answer, and ARK begins with it", where=question.id)
+        raise UserError("this question has no gold answer, and ARK begins with it", code="question-no-gold-answer", where=question.id)
     options = config.options("explained")
     identifier, members = pool(question, corpus, question.id)
     passages = tuple(corpus.get(members))

@@ -27,6 +27,7 @@ class ArkConfig(DenseConfig):
         if not trained_by_ark(self.model):
             raise UserError(
                 f"{self.model!r} is not a checkpoint of ARK",
+                code="not-checkpoint-ark",
                 where="ark, option model",
                 try_this="a folder that `ragmeter train ark` wrote; for other encoders: dense",
             )

@@ -78,7 +78,10 @@ class BgeM3:
             return {name: np.load(folder / f"{name}.npy", mmap_mode="r") for name in ARRAYS}
         except (OSError, ValueError) as error:
             raise UserError(
-                f"the vectors cannot be read: {error}", where=str(folder), try_this="delete this folder: it will be built again"
+                f"the vectors cannot be read: {error}",
+                code="vectors-cannot-read",
+                where=str(folder),
+                try_this="delete this folder: it will be built again",
             ) from error
 
     def _save(self, corpus: Corpus, folder: Path) -> None:

@@ -101,7 +101,10 @@ def tokenize(texts: Iterable[str], config: BM25Config, *, ids: bool) -> Any:
         raise MissingPackage(error.name or "bm25s", "retrieval", "BM25") from error
     if config.stemmer is not None and config.stemmer not in Stemmer.algorithms():
         raise UserError(
-            f"PyStemmer has no stemmer {config.stemmer!r}", where="bm25: stemmer", try_this="one of " + ", ".join(Stemmer.algorithms())
+            f"PyStemmer has no stemmer {config.stemmer!r}",
+            code="pystemmer-no-stemmer",
+            where="bm25: stemmer",
+            try_this="one of " + ", ".join(Stemmer.algorithms()),
         )
     return bm25s.tokenize(
         list(texts) if config.tokens == "bm25s" else [one_form(text) for text in texts],
@@ -224,7 +227,10 @@ def _open(folder: Path) -> Any:
         return library().BM25.load(folder, mmap=True, show_progress=False, verbosity=0)
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UserError(
-            f"the BM25 index cannot be read: {error}", where=str(folder), try_this="delete this folder: it will be built again"
+            f"the BM25 index cannot be read: {error}",
+            code="bm25-index-cannot-read",
+            where=str(folder),
+            try_this="delete this folder: it will be built again",
         ) from error
 
 

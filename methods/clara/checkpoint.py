@@ -102,22 +102,31 @@ def read_config(folder: Path) -> tuple[ClaraConfig, tuple[Adapter, ...]]:
     """
     path = folder / CONFIG
     if not path.is_file():
-        raise UserError("this is not a checkpoint of CLaRa", where=str(folder), try_this="a folder that `ragmeter train clara` wrote")
+        raise UserError(
+            "this is not a checkpoint of CLaRa",
+            code="not-checkpoint-clara",
+            where=str(folder),
+            try_this="a folder that `ragmeter train clara` wrote",
+        )
     card = read_json(path)
     try:
         if card["layout"] != LAYOUT:
             raise UserError(
                 f"this checkpoint has layout {card['layout']}; {LAYOUT} is read",
+                code="checkpoint-layout-read",
                 where=str(path),
                 try_this="train it again with this version",
             )
         config, base_hash = ClaraConfig.model_validate(card["config"]), card["base_hash"]
         names = tuple(adapter for adapter in ADAPTERS if adapter in card["adapters"])
     except (KeyError, TypeError, ValidationError) as error:
-        raise UserError(f"the checkpoint is damaged: {error}", where=str(path), try_this="its original files") from error
+        raise UserError(
+            f"the checkpoint is damaged: {error}", code="checkpoint-damaged", where=str(path), try_this="its original files"
+        ) from error
     if weights_hash(config.base, config.revision) != base_hash:
         raise UserError(
             f"the base {config.base!r} is not the one that this checkpoint was trained on",
+            code="base-not-checkpoint-trained",
             where=str(path),
             try_this="the base as it was, or train again",
         )
@@ -148,9 +157,13 @@ def restore(adapters: Adapters, rows: MemoryRows, folder: Path) -> None:
         try:
             result = load_file(str(path), device=device)
         except Exception as error:
-            raise UserError(f"a file cannot be read: {error}", where=str(path), try_this="its original files") from error
+            raise UserError(
+                f"a file cannot be read: {error}", code="unreadable-file", where=str(path), try_this="its original files"
+            ) from error
         if {key: item.shape for key, item in result.items()} != {key: item.shape for key, item in own.items()}:
-            raise UserError("the file holds other tensors than the model", where=str(path), try_this="its own base")
+            raise UserError(
+                "the file holds other tensors than the model", code="file-holds-other-tensors", where=str(path), try_this="its own base"
+            )
         with torch.no_grad():
             for key, item in own.items():
                 item.copy_(result[key])
@@ -170,6 +183,7 @@ def require_checkpoint(model: str, *, where: str) -> Path:
     if not (folder / CONFIG).is_file():
         raise UserError(
             f"{model!r} is not a checkpoint of CLaRa",
+            code="not-checkpoint-clara",
             where=where,
             try_this=f"a folder that `ragmeter train clara` wrote, or {CLARA_POCKET}, which ships",
         )

@@ -45,7 +45,12 @@ def convert(source: Released, folder: Path, base: str | None, options: Mapping[s
     for theirs, ours in _THEIRS:
         there |= adapter_names(adapters.get(theirs, adapters.get("encoder_adapter", {})), ours)
     if {name: item.shape for name, item in there.items()} != {name: item.shape for name, item in own.items()}:
-        raise UserError("its adapters are not those of the base", where=source.source, try_this="--base: the model that it was trained on")
+        raise UserError(
+            "its adapters are not those of the base",
+            code="adapters-not-those-base",
+            where=source.source,
+            try_this="--base: the model that it was trained on",
+        )
     # Memory tokens, then one that asks for the text again, one that a document begins with, one behind its memory.
     rows = new_rows(ends, clara.base, clara.tokens.first, clara.memory_tokens + 3, source.source)
     with torch.no_grad():

@@ -236,6 +236,7 @@ def _require(every: Iterable[tuple[Request, str]], decide: Callable[[Request, st
         raise UserError(
             f"{len(long):,} prompts are too long with their replies; the first, of kind {prompt.kind}, takes "
             f"{generator.length(prompt, target):,} tokens where {generator.room:,} fit",
+            code="prompts-too-long-replies",
             where=(prompt.question or target)[:80],
             try_this="a higher model.max_prompt, or skip_long=true, which leaves them out",
         )
@@ -243,7 +244,7 @@ def _require(every: Iterable[tuple[Request, str]], decide: Callable[[Request, st
 
 def _some(kept: list[Item]) -> list[Item]:
     if not kept:
-        raise UserError("no row fits the longest prompt", where="model.max_prompt", try_this="a higher one")
+        raise UserError("no row fits the longest prompt", code="no-row-fits-longest", where="model.max_prompt", try_this="a higher one")
     return kept
 
 
@@ -278,6 +279,7 @@ def scp_rows(reference: str, data: ScpDataConfig | None = None, options: Mapping
     if result.name != "clara_stages" or result.subset != PRETRAINING:
         raise UserError(
             f"{result} holds no rows of pretraining",
+            code="holds-no-rows-pretraining",
             where="data",
             try_this="worlds/…:train, clara_stages/pretraining:train with its path, or ragmeter data synthesize",
         )
@@ -285,6 +287,7 @@ def scp_rows(reference: str, data: ScpDataConfig | None = None, options: Mapping
     if kinds is None:
         raise UserError(
             "files of rows do not say which questions are simple",
+            code="files-rows-not-say",
             where=f"mix: {data.mix}",
             try_this="a file that ragmeter data synthesize wrote with --mix simple, read with mix: simple+complex",
         )
@@ -343,7 +346,7 @@ def joint_rows_of(benchmark: Benchmark, pool: PoolConfig, services: Services | N
     """
     questions = [question for question in benchmark.questions if question.answerable and question.golds]
     if not questions:
-        raise UserError(f"{benchmark.reference} has no question with an answer", where="data")
+        raise UserError(f"{benchmark.reference} has no question with an answer", code="no-question-answer", where="data")
     ranked = _ranked(benchmark, questions, pool, services or Services())
     rows = []
     for question in questions:
@@ -373,7 +376,12 @@ def _ranked(benchmark: Benchmark, questions: list[Question], pool: PoolConfig, s
     """Ids of the documents that a question may have, best first."""
     options = {question.id: tuple(question.candidates or ()) for question in questions if pool.source != "retriever"}
     if pool.source == "record" and not any(options.values()):
-        raise UserError(f"{benchmark.reference} gives its questions no candidates", where="source: record", try_this="source: retriever")
+        raise UserError(
+            f"{benchmark.reference} gives its questions no candidates",
+            code="no-candidates",
+            where="source: record",
+            try_this="source: retriever",
+        )
     if pool.source == "record":
         return options
     result = retrieved(benchmark, questions, pool.component, pool.depth, services)
@@ -420,6 +428,7 @@ def training_rows(config: ClaraTrainingConfig, stage: Stage, services: Services)
     if not rows:
         raise UserError(
             f"{stage} has no row to train on",
+            code="no-row-train",
             where=f"data: {', '.join(config.references(stage))}",
             try_this="a positive document for supervised; questions with answers and documents for the others",
         )
@@ -452,7 +461,10 @@ def held_out(config: ClaraTrainingConfig, stage: Stage, services: Services, rows
     for row in results:
         if (row.question, row.documents) in known:
             raise UserError(
-                f"the question {row.question!r} is held out and trained on", where="validation", try_this="another split for validation"
+                f"the question {row.question!r} is held out and trained on",
+                code="question-held-trained",
+                where="validation",
+                try_this="another split for validation",
             )
     if stage == "scp":
         results = [_alone(row) for row in results]
@@ -488,6 +500,7 @@ def set_aside(config: ClaraTrainingConfig, stage: Stage, rows: Sequence[Row]) ->
     if most >= len(every):
         raise UserError(
             f"{stage} has {len(every)} documents or questions, and {most} are to be set aside",
+            code="documents-questions-set-aside",
             where="validate_on.held_out",
             try_this="a smaller number",
         )
@@ -527,7 +540,12 @@ def require_no_test(reference: str, where: str) -> None:
         UserError: It is one, or there is no such split.
     """
     if "test" in (resolve(reference, where=where)[0].split or "").split("+"):
-        raise UserError(f"{reference} is a test split, which a training must not see", where=where, try_this="train and validation splits")
+        raise UserError(
+            f"{reference} is a test split, which a training must not see",
+            code="test-split",
+            where=where,
+            try_this="train and validation splits",
+        )
 
 
 # A word of the train worlds is one token, an out-of-vocabulary one is several tokens, in documents, questions and answers alike.

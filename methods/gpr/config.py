@@ -108,11 +108,12 @@ class GprTrainingConfig(TrainingConfig):
             check_llm(questions.active_llm)
             PROMPT.load(questions.prompt)
         if questions.generator == "cache" and not Path(questions.path or "").expanduser().is_file():
-            raise UserError("there is no such file of questions", where=f"questions.path: {questions.path}")
+            raise UserError("there is no such file of questions", code="missing-file", where=f"questions.path: {questions.path}")
         others = [item for item in self.graph if resolve(item)[0].name != "worlds"]
         if questions.generator == "worlds" and others:
             raise UserError(
                 f"the generator worlds knows the relations of worlds alone, not those of {others[0]}",
+                code="generator-worlds-knows-relations",
                 where="questions.generator",
                 try_this="--set questions.generator=llm --set questions.llm.model=meta-llama/Llama-3.1-8B-Instruct",
             )

@@ -214,6 +214,7 @@ def validator(config: GprTrainingConfig, towers: Towers, material: Material) -> 
     if graphs and not any(graph.questions for graph in graphs):
         raise UserError(
             "no validation question has an answer in its graph, so there is no recall",
+            code="no-validation-question-answer",
             where="validation",
             try_this="data of graph QA with its graphs, or none",
         )
@@ -257,6 +258,7 @@ class _Graphs:
         if not isinstance(corpus, TripleCorpus):
             raise UserError(
                 f"{benchmark.reference} has no graphs",
+                code="no-graphs",
                 where="validation",
                 try_this="data of graph QA with its graphs: webqsp, cwq (layout rog), worlds/graph",
             )

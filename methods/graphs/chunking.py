@@ -127,7 +127,10 @@ def _tokenizer(name: str) -> Callable[[str], Sequence[Span]]:
         tokenizer: Any = Tokenizer.from_file(str(path))
     except Exception as error:  # the package raises a bare Exception
         raise UserError(
-            f"the tokenizer cannot be read: {error}", where=str(path), try_this="tokenizer: the folder of a model, or unit: word"
+            f"the tokenizer cannot be read: {error}",
+            code="unreadable-tokenizer",
+            where=str(path),
+            try_this="tokenizer: the folder of a model, or unit: word",
         ) from None
     tokenizer.no_truncation()
     tokenizer.no_padding()
@@ -144,6 +147,7 @@ def _tiktoken(name: str) -> Callable[[str], Sequence[Span]]:
     except Exception as error:  # unknown names and failed downloads alike
         raise UserError(
             f"the tokenizer {name!r} cannot be read: {error}",
+            code="unreadable-tokenizer",
             where="tokenizer",
             try_this="o200k_base, which is fetched once from the net; or the folder of a model",
         ) from None

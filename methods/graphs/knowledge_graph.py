@@ -316,18 +316,22 @@ class KnowledgeGraph:
     def _checked(self, where: str) -> KnowledgeGraph:
         if len(self.positions) < len(self.nodes):
             name = Counter(node.name for node in self.nodes).most_common(1)[0][0]
-            raise UserError(f"the node {name!r} occurs twice", where=f"{where}: nodes", try_this=_ANEW)
+            raise UserError(f"the node {name!r} occurs twice", code="node-occurs-twice", where=f"{where}: nodes", try_this=_ANEW)
         seen: set[tuple[str, str]] = set()
         for number, edge in enumerate(self.edges):
             here = f"{where}: edges.{number}"
             unknown = [name for name in (edge.source, edge.target) if name not in self.positions]
             if unknown:
-                raise UserError(f"the edge leads to {unknown[0]!r}, which is no node", where=here, try_this=_ANEW)
+                raise UserError(
+                    f"the edge leads to {unknown[0]!r}, which is no node", code="edge-leads-no-node", where=here, try_this=_ANEW
+                )
             if edge.source == edge.target or (edge.source, edge.target) in seen:
                 what = "leads back to its node" if edge.source == edge.target else "occurs twice"
-                raise UserError(f"the edge of {edge.source!r} and {edge.target!r} {what}", where=here, try_this=_ANEW)
+                raise UserError(f"the edge of {edge.source!r} and {edge.target!r} {what}", code="edge", where=here, try_this=_ANEW)
             if not edge.kinds:
-                raise UserError("the edge is neither extracted nor of similarity", where=here, try_this=_ANEW)
+                raise UserError(
+                    "the edge is neither extracted nor of similarity", code="edge-neither-extracted-nor", where=here, try_this=_ANEW
+                )
             seen.add((edge.source, edge.target))
         ordered = replace(
             self,
@@ -435,11 +439,11 @@ def read_json(path: Path, model: type[Any], what: str) -> Any:
     try:
         return model.model_validate_json(path.read_bytes())
     except OSError as error:
-        raise UserError(f"the file cannot be read: {error}", where=str(path)) from None
+        raise UserError(f"the file cannot be read: {error}", code="unreadable-file", where=str(path)) from None
     except ValidationError as error:
         position, fault = described(error)
         raise UserError(
-            f"this file is not {what}: {fault}", where=f"{path}: {position}" if position else str(path), try_this=_ANEW
+            f"this file is not {what}: {fault}", code="file-not", where=f"{path}: {position}" if position else str(path), try_this=_ANEW
         ) from None
 
 

@@ -196,11 +196,17 @@ def _spacy(name: str | None) -> Any:
         import spacy
     except ImportError as error:
         raise UserError(
-            "the package 'spacy' is not installed", where=f"pipeline: {name}", try_this="pip install spacy, or pipeline: null"
+            "the package 'spacy' is not installed",
+            code="package-spacy-not-installed",
+            where=f"pipeline: {name}",
+            try_this="pip install spacy, or pipeline: null",
         ) from error
     try:
         return spacy.load(str(name))
     except OSError as error:
         raise UserError(
-            f"the spaCy pipeline cannot be loaded: {error}", where="pipeline", try_this="pipeline: null, for the rules"
+            f"the spaCy pipeline cannot be loaded: {error}",
+            code="spacy-pipeline-cannot-loaded",
+            where="pipeline",
+            try_this="pipeline: null, for the rules",
         ) from None

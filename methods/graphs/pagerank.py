@@ -281,6 +281,11 @@ def _released(graph: KnowledgeGraph, seeds: Sequence[Sequence[str]]) -> Floats:
                 warnings.simplefilter("ignore")  # it says itself that this tolerance is too loose for the graph
                 result = networkx.pagerank(nodes, alpha=0.85, personalization=dict.fromkeys(names, 1.0), tol=1e-4, weight=None)
         except networkx.PowerIterationFailedConvergence as error:
-            raise Broke(f"networkx did not converge: {error}", where="released_exact", try_this="released_exact: false") from None
+            raise Broke(
+                f"networkx did not converge: {error}",
+                code="networkx-not-converge",
+                where="released_exact",
+                try_this="released_exact: false",
+            ) from None
         columns.append([result[node.name] for node in graph.nodes])
     return np.array(columns).T

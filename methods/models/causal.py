@@ -443,7 +443,10 @@ def template_variables(tokenizer: Any, wanted: Mapping[str, Any], where: str | N
     known = {name: value for name, value in wanted.items() if re.search(rf"(?<![\w.'\"]){re.escape(name)}(?![\w'\"])", text)}
     if where is not None and (unknown := sorted(wanted.keys() - known.keys())):
         raise UserError(
-            f"the model's chat template does not know the variable {unknown[0]!r}", where=f"{where}.{unknown[0]}", try_this="leave it out"
+            f"the model's chat template does not know the variable {unknown[0]!r}",
+            code="model-chat-template-not",
+            where=f"{where}.{unknown[0]}",
+            try_this="leave it out",
         )
     return known
 
@@ -515,6 +518,7 @@ class CausalModel:
         if room < 1:
             raise UserError(
                 f"max_new_tokens={self.config.max_new_tokens} leaves no room for a prompt: the model takes {length} tokens in all",
+                code="max-new-tokens-leaves",
                 where=f"model {self.config.model!r}",
                 try_this="lower max_new_tokens",
             )
@@ -530,6 +534,7 @@ class CausalModel:
         if number is None or number == self.tokenizer.unk_token_id:
             raise UserError(
                 f"the vocabulary has no token {token}",
+                code="vocabulary-no-token",
                 where=f"model {self.config.model!r}",
                 try_this="a model that was trained with that token",
             )

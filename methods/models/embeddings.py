@@ -74,6 +74,7 @@ class EmbeddingCache:
         if result != dimension:
             raise UserError(
                 f"the cache holds vectors of {result} components where the model gives {dimension}",
+                code="cache-holds-vectors-components",
                 where=str(self.folder),
                 try_this="delete this folder: it will be built again",
             )
@@ -139,6 +140,7 @@ class EmbeddingCache:
         if bad := int((~np.isfinite(known)).any(axis=1).sum()):
             raise UserError(
                 f"{bad:,} of {len(known):,} vectors in the cache of embeddings contain NaN or infinity",
+                code="vectors-cache-embeddings-contain",
                 where=str(self.folder),
                 try_this="delete this folder: it will be built again",
             )
@@ -164,6 +166,7 @@ class EmbeddingCache:
             locked = "locked" in str(error)
             raise UserError(
                 f"the cache of embeddings cannot be used: {error}",
+                code="cache-embeddings-cannot-used",
                 where=str(path),
                 try_this="try again when the other process has ended"
                 if locked
@@ -197,6 +200,7 @@ class EmbeddingCache:
         if int(rows.max()) >= size:
             raise UserError(
                 f"the cache of embeddings is damaged: row {int(rows.max())} is listed, {size} rows are there",
+                code="cache-embeddings-damaged-row",
                 where=str(self._vectors_path),
                 try_this="delete this folder: it will be built again",
             )
@@ -256,7 +260,10 @@ def read_array(path: Path, *, mapped: bool) -> NDArray:
         return np.load(path, mmap_mode="c" if mapped else None)
     except (OSError, ValueError) as error:
         raise UserError(
-            f"the vectors cannot be read: {error}", where=str(path.parent), try_this="delete this folder: it will be built again"
+            f"the vectors cannot be read: {error}",
+            code="vectors-cannot-read",
+            where=str(path.parent),
+            try_this="delete this folder: it will be built again",
         ) from error
 
 
@@ -313,7 +320,9 @@ class ExactSearch:
         longest = float(np.max([np.linalg.norm(block, axis=1).max() for block in self._numpy_blocks()], initial=0.0))
         if not np.isfinite(longest):
             raise UserError(
-                "the index holds vectors with NaN or infinity", try_this="delete the store's `artifacts` folder: it is built again"
+                "the index holds vectors with NaN or infinity",
+                code="index-holds-vectors-nan",
+                try_this="delete the store's `artifacts` folder: it is built again",
             )
         return longest
 
@@ -452,6 +461,7 @@ class ApproximateSearch:
         except RuntimeError as error:
             raise UserError(
                 f"the vector index cannot be read: {str(error).splitlines()[0]}",
+                code="vector-index-cannot-read",
                 where=str(path),
                 try_this="delete its folder: it will be built again",
             ) from error

@@ -206,12 +206,15 @@ class Encoder:
         if self._passages.dimension != self._queries.dimension:
             raise UserError(
                 f"the vectors of queries have {self._queries.dimension} components, those of passages {self._passages.dimension}",
+                code="vectors-queries-components-those",
                 where=f"query_model {config.query_model!r}, model {config.model!r}",
                 try_this="name the two models of one encoder",
             )
         if config.dimension is not None and config.dimension > self._passages.dimension:
             raise UserError(
-                f"dimension={config.dimension} is more than the model's {self._passages.dimension}", where=f"model {config.model!r}"
+                f"dimension={config.dimension} is more than the model's {self._passages.dimension}",
+                code="dimension-model",
+                where=f"model {config.model!r}",
             )
         self._cache = EmbeddingCache(cache, self.passage_fingerprint, self.dimension) if cache is not None else None
         self._lacking = missing_preset(config)
@@ -348,7 +351,11 @@ def sentence_transformer(config: EncoderConfig, model: str, revision: str | None
     if config.pooling is not None:
         pooling = next((module for module in encoder if isinstance(module, Pooling)), None)
         if pooling is None:
-            raise UserError(f"the encoder {model!r} has no pooling to be replaced", try_this="leave the option pooling out")
+            raise UserError(
+                f"the encoder {model!r} has no pooling to be replaced",
+                code="encoder-no-pooling-replaced",
+                try_this="leave the option pooling out",
+            )
         pooling.pooling_mode = config.pooling
         pooling.pooling_output_dimension = pooling.embedding_dimension
     return encoder
@@ -402,11 +409,12 @@ class SentenceTower:
         if adapters and self._task is None:
             raise UserError(
                 f"the encoder {name!r} has an adapter for each task, and {option} does not choose one",
+                code="encoder-adapter-each-task",
                 try_this=f'set {option} to one of {", ".join(adapters)}, or to "" for none of them',
             )
         if self._task and self._task not in adapters:
             if not adapters:
-                raise UserError(f"the encoder {name!r} has no adapters", try_this=f"leave {option} out")
+                raise UserError(f"the encoder {name!r} has no adapters", code="encoder-no-adapters", try_this=f"leave {option} out")
             raise unknown_name(f"{option} of {name}", self._task, adapters)
 
     def _check_end(self, token: str, name: str) -> None:
@@ -417,6 +425,7 @@ class SentenceTower:
             if ids[-1] != wanted:
                 raise UserError(
                     f"inputs of the encoder {name!r} do not end with {token!r}",
+                    code="inputs-encoder-not-end",
                     where="end_token",
                     try_this="fetch the model's tokenizer files again, or another revision of them",
                 )

@@ -54,7 +54,9 @@ _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 def _variable(match: re.Match[str], where: str) -> str:
     value = os.environ.get(match[1], "").strip()
     if not value:
-        raise UserError(f"the environment variable {match[1]} is not set", where=where, try_this=f"export {match[1]}=…")
+        raise UserError(
+            f"the environment variable {match[1]} is not set", code="missing-variable", where=where, try_this=f"export {match[1]}=…"
+        )
     return value
 
 
@@ -182,6 +184,7 @@ class ChatConfig(BaseModel):
         if not key:
             raise UserError(
                 f"no key for the model {self.model!r}: the environment variable {self.key_variable} is not set",
+                code="missing-variable",
                 where="key_variable",
                 try_this=f"export {self.key_variable}=…, or key_variable: null for an endpoint that wants no key",
             )
@@ -520,7 +523,9 @@ class Endpoint:
             if "CERTIFICATE" in fault.reason.upper():
                 hint = "export SSL_CERT_FILE=… with the certificate of the server or of your proxy"
             hint += "; check these variables" if way else ""
-            return Broke(f"nothing answers at {self.config.url}: {fault.reason}{between}", where=where, try_this=hint)
+            return Broke(
+                f"nothing answers at {self.config.url}: {fault.reason}{between}", code="nothing-answers", where=where, try_this=hint
+            )
         if fault.status == 404:
             hint = await self._models_hint() or "check `model` and `base_url` (it usually ends in /v1)"
         elif fault.status == 407:
@@ -539,7 +544,12 @@ class Endpoint:
         else:
             hint = "see what the endpoint says; check `parameters`, `temperature` and `max_tokens`"
         problem = "does not answer" if fault.advice != "stop" else REFUSALS.get(fault.status or 0, "")
-        return Broke(f"{self.config.url} {problem or 'says that the quota is used up'}: {fault.reason}", where=where, try_this=hint)
+        return Broke(
+            f"{self.config.url} {problem or 'says that the quota is used up'}: {fault.reason}",
+            code="endpoint-error",
+            where=where,
+            try_this=hint,
+        )
 
     async def _models_hint(self) -> str | None:
         """What the endpoint offers instead, where it tells."""
@@ -677,7 +687,12 @@ class TokenCounter:
         try:
             self._tokenizer = Tokenizer.from_file(str(path))
         except Exception as error:  # the package raises a bare Exception
-            raise UserError(f"the tokenizer cannot be read: {error}", where=str(path), try_this="tokenizer: FOLDER of a model") from None
+            raise UserError(
+                f"the tokenizer cannot be read: {error}",
+                code="unreadable-tokenizer",
+                where=str(path),
+                try_this="tokenizer: FOLDER of a model",
+            ) from None
         self.name = str(path)
 
     def count(self, messages: Sequence[Mapping[str, str]]) -> int:

@@ -66,6 +66,7 @@ class LateInteraction:
             except ImportError as error:
                 raise UserError(
                     "late interaction needs a sentence-transformers that has MultiVectorEncoder",
+                    code="late-interaction-needs-sentence",
                     try_this="pip install -U sentence-transformers",
                 ) from error
             self._check_projection()
@@ -94,6 +95,7 @@ class LateInteraction:
         if path and not any(kind == "HF_ColBERT" or kind.endswith("ForRetrieval") for kind in kinds):
             raise UserError(
                 f"{self.config.model!r} is not a late-interaction model: it has no projection of token vectors",
+                code="not-late-interaction-model",
                 try_this="name a ColBERT or PyLate checkpoint",
             )
 
@@ -219,6 +221,7 @@ class M3Encoder:
                 except pickle.UnpicklingError as error:
                     raise UserError(
                         f"{name}.pt holds more than tensors, and unpickling it could run code",
+                        code="unsafe-weights",
                         where=str(result),
                         try_this="convert it to safetensors where you trust it",
                     ) from error
@@ -231,6 +234,7 @@ class M3Encoder:
             return head
         raise UserError(
             f"the encoder {self.config.model!r} lacks {name}.pt",
+            code="encoder-lacks-pt",
             where=str(Path(folder)),
             try_this="fetch the whole repository, or use the encoder preset bge-m3, which is dense alone",
         )

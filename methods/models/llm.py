@@ -314,7 +314,7 @@ class _Here:
 
     async def error(self, fault: Fault) -> Broke:
         """The fault."""
-        return Broke(fault.reason)
+        return Broke(fault.reason, code="model-fault")
 
 
 KNOWN = 256

@@ -177,7 +177,7 @@ def stated(text: str, where: str) -> str:
     try:
         return checked(filled(text))
     except ValueError as error:
-        raise UserError(str(error), where=where, try_this="ROW=TEXT, such as my_app=${GITHUB_SHA}") from None
+        raise UserError(str(error), code="bad-revision", where=where, try_this="ROW=TEXT, such as my_app=${GITHUB_SHA}") from None
 
 
 def steps(path: str) -> list[str | int]:
@@ -237,7 +237,9 @@ def ask(probe: Probe, urls: Sequence[str] = (), headers: Mapping[str, str] | Non
     try:
         named = {**(headers or {}), **{name: filled(text) for name, text in probe.headers.items()}}
     except ValueError as error:
-        raise UserError(f"the revision cannot be read from {probe.place}: {error}", where="revision.headers") from None
+        raise UserError(
+            f"the revision cannot be read from {probe.place}: {error}", code="revision-cannot-read", where="revision.headers"
+        ) from None
     if probe.command:
         hint, failed = "correct the command", {probe.place: ""}
     else:
@@ -250,7 +252,7 @@ def ask(probe: Probe, urls: Sequence[str] = (), headers: Mapping[str, str] | Non
             if isinstance(error, Unreachable):
                 break
     reasons = "; ".join(f"{place}: {reason}" for place, reason in failed.items() if reason)
-    raise Broke(f"the revision cannot be read from {reasons}", try_this=f"{hint}, or state a text")
+    raise Broke(f"the revision cannot be read from {reasons}", code="revision-cannot-read", try_this=f"{hint}, or state a text")
 
 
 def _response(probe: Probe, url: str, headers: Mapping[str, str]) -> str:

@@ -1,16 +1,20 @@
 """Secrets that this process sends to endpoints: API keys and values of headers.
 
-Some services repeat a key in an error message or in a reply. Every text that an endpoint sends passes `hidden` before it
-is shown, cached or stored.
+Some services repeat a key in an error message or in a reply, perhaps in another encoding. Every text that an endpoint sends
+passes `hidden` before it is shown, cached or stored.
 """
 
 from __future__ import annotations
 
+import base64
+import json
 import re
+from urllib.parse import quote
 
 HIDDEN = "***"
 _SHORTEST, _SHORTEST_PLAIN = 8, 16
-_used: set[str] = set()
+_used: dict[str, re.Pattern[str] | None] = {}
+"""Forms of secrets; of some, a pattern that finds them with other characters in between."""
 
 
 def use(secret: str) -> str:
@@ -20,13 +24,34 @@ def use(secret: str) -> str:
     answers. A secret has at least 8 characters and both letters and digits, or at least 16 characters.
     """
     mixed = re.search(r"[0-9]", secret) and re.search(r"[A-Za-z]", secret)
-    if len(secret) >= (_SHORTEST if mixed else _SHORTEST_PLAIN):
-        _used.add(secret)
+    if secret not in _used and len(secret) >= (_SHORTEST if mixed else _SHORTEST_PLAIN):
+        apart = r"[\W_]{0,3}".join(map(re.escape, secret))
+        _used[secret] = re.compile(apart, re.IGNORECASE) if mixed and len(secret) >= _SHORTEST_PLAIN else None
+        for form in _encoded(secret):
+            _used.setdefault(form, None)
     return secret
+
+
+def _encoded(secret: str) -> set[str]:
+    """Return a secret as URLs, JSON, hexadecimal digits and base64 have it, the latter wherever it stands in a longer text."""
+    raw = secret.encode("utf-8", "replace")
+    forms = {quote(secret, safe=""), json.dumps(secret)[1:-1], json.dumps(secret)[1:-1].replace("/", "\\/"), raw.hex()}
+    forms.add("".join(f"%{byte:02x}" for byte in raw))
+    forms |= {raw.hex().upper(), *(re.sub("%..", lambda code: code[0].upper(), form) for form in forms)}
+    forms |= {re.sub("%..", lambda code: code[0].lower(), form) for form in forms}
+    for before in range(3):
+        # The first and last letters also depend on what stands around the secret.
+        whole = raw[: len(raw) - (len(raw) + before) % 3]
+        text = base64.b64encode(b"\0" * before + whole).decode()[(0, 2, 3)[before] :]
+        forms |= {text, text.replace("+", "-").replace("/", "_")}
+    return {form for form in forms if len(form) >= _SHORTEST}
 
 
 def hidden(text: str) -> str:
     """Return a text with `***` in place of each secret in use; the longest first, since one may contain another."""
     for secret in sorted((secret for secret in _used if secret in text), key=len, reverse=True):
         text = text.replace(secret, HIDDEN)
+    for pattern in _used.values():
+        if pattern is not None:
+            text = pattern.sub(HIDDEN, text)
     return text

@@ -111,7 +111,9 @@ def locate(model: str) -> str:
     if path.is_dir():
         return str(path)
     if model.startswith(("/", ".", "~")):
-        raise UserError(f"there is no model folder {model!r}", try_this="give a folder, or the id of a hub repository")
+        raise UserError(
+            f"there is no model folder {model!r}", code="no-model-folder", try_this="give a folder, or the id of a hub repository"
+        )
     return model
 
 
@@ -162,7 +164,7 @@ def missing_weights(checkpoint: Checkpoint) -> MissingWeights | None:
     try:
         locate(model)
     except UserError as absent:
-        error = MissingWeights(absent.what, try_this=absent.try_this)
+        error = MissingWeights(absent.what, code="missing-weights", try_this=absent.try_this)
         error.fetched = False
         return error
     repository, folder = _repository(model)
@@ -173,7 +175,7 @@ def missing_weights(checkpoint: Checkpoint) -> MissingWeights | None:
     fetched = not offline() and (accept is None or _logged_in())
     later = ", or let `run` fetch them" if fetched else " where the network may be used" if offline() else ""
     what = f"the adapter {model} is not here" if checkpoint.adapter else f"the weights of {model} are not here"
-    error = MissingWeights(what, try_this=f"{first}hf download {repository}{at}{later}")
+    error = MissingWeights(what, code="missing-weights", try_this=f"{first}hf download {repository}{at}{later}")
     error.fetched = fetched
     return error
 
@@ -251,13 +253,16 @@ def loading(noun: str, model: str) -> Iterator[None]:
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise UserError(
             f"the {noun} {model!r} cannot be loaded: {reason}",
+            code="cannot-loaded",
             try_this="give a folder with the model's files, or a hub id and a connection to the hub",
         ) from error
     except Exception as error:
         # safetensors has an exception class of its own, which is no subclass of the above.
         if type(error).__name__ != "SafetensorError":
             raise
-        raise UserError(f"the weights of the {noun} {model!r} are damaged: {error}", try_this="fetch the model's files again") from error
+        raise UserError(
+            f"the weights of the {noun} {model!r} are damaged: {error}", code="weights-damaged", try_this="fetch the model's files again"
+        ) from error
 
 
 def load_pretrained(
@@ -332,7 +337,10 @@ def adapted(model: Any, adapter: str, *, where: str, head: str | None = None) ->
         weights = {_adapter_key(name): weight for name, weight in load_peft_weights(source, device="cpu").items()}
     if head is not None and not any(f".{head}." in name for name in weights):
         raise UserError(
-            f"the adapter {adapter!r} holds no weights of {head}", where=where, try_this="an adapter that was trained for ranking"
+            f"the adapter {adapter!r} holds no weights of {head}",
+            code="adapter-holds-no-weights",
+            where=where,
+            try_this="an adapter that was trained for ranking",
         )
     with warnings.catch_warnings():
         # PEFT tells that the base lies in another folder than in training, and asks it for something by an old name.
@@ -369,7 +377,12 @@ def _adapter_key(name: str) -> str:
 
 def _foreign(adapter: str, made_for: str | None, why: str, where: str) -> UserError:
     hint = f": it was made for {made_for}" if made_for else ""
-    return UserError(f"the adapter {adapter!r} does not fit this base ({why.splitlines()[0]})", where=where, try_this=f"its own base{hint}")
+    return UserError(
+        f"the adapter {adapter!r} does not fit this base ({why.splitlines()[0]})",
+        code="adapter-not-fit-base",
+        where=where,
+        try_this=f"its own base{hint}",
+    )
 
 
 def device_of(wanted: str | None) -> str:
@@ -556,6 +569,7 @@ def remote_code_refused(model: str) -> Iterator[None]:
 def _refusal(model: str) -> UserError:
     return UserError(
         f"the model {model!r} brings its own code, which loading it would run",
+        code="model-brings-own-code",
         try_this="read that code, pin the revision you read, then set trust_remote_code: true",
     )
 

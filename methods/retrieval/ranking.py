@@ -99,6 +99,7 @@ def require_numbers(scores: NDArray[np.floating]) -> None:
     if bad:
         raise UserError(
             f"{bad:,} of {len(scores):,} scores are NaN",
+            code="scores-nan",
             try_this="check the model's weights, set dtype: float32, and delete the folder `artifacts` of the store if it was built before",
         )
 
@@ -135,6 +136,7 @@ class Scope:
             except KeyError as error:
                 raise UserError(
                     f"candidate {error.args[0]!r} is not a passage of the corpus",
+                    code="candidate-not-passage-corpus",
                     where=f"query {query.id}",
                     try_this="index the corpus that these questions were loaded with",
                 ) from None
@@ -142,6 +144,7 @@ class Scope:
             if query.document_id not in self._documents:
                 raise UserError(
                     f"document {query.document_id!r} has no passage in the corpus",
+                    code="document-no-passage-corpus",
                     where=f"query {query.id}",
                     try_this="index the corpus that these questions were loaded with",
                 )
@@ -266,6 +269,7 @@ def built_once(folder: Path, rows: int, build: Callable[[Path], None]) -> Path:
     if result != rows:
         raise UserError(
             f"the index holds {result} passages where the corpus has {rows}",
+            code="index-holds-passages-corpus",
             where=str(folder),
             try_this="delete this folder: it will be built again",
         )

@@ -99,7 +99,9 @@ class SpladeEncoder:
         kinds = json.loads(Path(path).read_text("utf-8")).get("architectures") or [] if path else []
         if path and file("modules.json") is None and not any(kind.endswith("ForMaskedLM") for kind in kinds):
             raise UserError(
-                f"{self.config.model!r} is not a sparse encoder: it has no masked language model's head", try_this="a SPLADE checkpoint"
+                f"{self.config.model!r} is not a sparse encoder: it has no masked language model's head",
+                code="not-sparse-encoder-no",
+                try_this="a SPLADE checkpoint",
             )
 
     def passages(self, texts: Sequence[str]) -> Weighted:

@@ -43,6 +43,7 @@ def require_checkpoint(model: str, method: str, *, where: str) -> None:
     if card is None or card.get("method") != method:
         raise UserError(
             f"{model!r} is not a checkpoint of {method}",
+            code="not-checkpoint",
             where=where,
             try_this=f"a folder that `ragmeter train {method}` wrote; for other encoders: two_tower",
         )
@@ -61,6 +62,7 @@ def linearize_of(model: str) -> LinearizeConfig:
     except (AssertionError, KeyError, TypeError, ValueError):
         raise UserError(
             "the card of this checkpoint does not say how triples were written",
+            code="card-checkpoint-not-say",
             where=str(Path(model)),
             try_this="linearize: {rel: last, underscores: keep}, or as it was pretrained",
         ) from None
@@ -80,6 +82,7 @@ def triple_corpus(corpus: Corpus, who: str) -> TripleCorpus:
         return corpus
     raise UserError(
         f"{who} ranks the triples of a graph, and this corpus holds passages",
+        code="ranks-triples-graph-corpus",
         where=f"method {who}",
         try_this="a benchmark of graph question answering: webqsp, cwq or worlds/graph",
     )

@@ -191,7 +191,7 @@ class SarkDataConfig(TrainingOptions):
         if styles.by == "llm":
             rewriting_prompt(styles.style, styles.rewriting.prompts)
         if styles.by == "file" and not Path(styles.file or "").expanduser().is_file():
-            raise UserError("there is no such file of style pairs", where=f"styles.file: {styles.file}")
+            raise UserError("there is no such file of style pairs", code="missing-file", where=f"styles.file: {styles.file}")
 
     def reach_data(self, cache: Path | None) -> None:
         """One short call to every endpoint, unless replies of its model are kept.
@@ -210,6 +210,7 @@ def _component(name: str, options: Mapping[str, Any], where: str) -> Component:
         option, what = described(error)
         raise UserError(
             f"option {option!r} of {name}: {what}" if option else f"options of {name}: {what}",
+            code="bad-option",
             where=where,
             try_this=f"ragmeter list methods {name}",
         ) from None
@@ -218,7 +219,9 @@ def _component(name: str, options: Mapping[str, Any], where: str) -> Component:
 def _require(kind: str, component: Component, where: str) -> None:
     if component.entry.kind != kind:
         fits = sorted(entry.id for entry in METHODS if entry.kind == kind)
-        raise UserError(f"{component.id!r} is a {component.entry.kind}, not a {kind}", where=where, try_this=", ".join(fits))
+        raise UserError(
+            f"{component.id!r} is a {component.entry.kind}, not a {kind}", code="wrong-kind", where=where, try_this=", ".join(fits)
+        )
     component.preflight()
 
 

@@ -212,6 +212,7 @@ def training_benchmarks(
                 raise UserError(
                     f"{benchmark.reference} and {held[_plain(question)]} share the question {question.text!r}: what is "
                     "evaluated must not be trained on",
+                    code="share-question-evaluated-not",
                     where="data",
                     try_this="other splits",
                 )
@@ -304,7 +305,12 @@ def _kept(work: Path, made_of: str) -> SarkData | None:
     if there.get("made_of") != made_of:
         return None
     if there.get("rows") != file_sha256(rows):
-        raise UserError("these rows are not those that were made here", where=str(rows), try_this="delete the file: it will be made again")
+        raise UserError(
+            "these rows are not those that were made here",
+            code="rows-not-those-made",
+            where=str(rows),
+            try_this="delete the file: it will be made again",
+        )
     return SarkData(read_rows(rows), there["counts"], there["fingerprint"])
 
 
@@ -332,7 +338,9 @@ def _plain(question: Question) -> str:
 def _nothing(benchmarks: Sequence[Benchmark], counts: Mapping[str, int]) -> UserError:
     names = ", ".join(str(benchmark.reference) for benchmark in benchmarks) or "no data"
     fate = ", ".join(f"{name}: {number:,}" for name, number in counts.items() if number) or "no question"
-    return UserError(f"there is no training row in {names} ({fate})", where="data", try_this="other data or options")
+    return UserError(
+        f"there is no training row in {names} ({fate})", code="no-training-row", where="data", try_this="other data or options"
+    )
 
 
 class Material(NamedTuple):
@@ -359,5 +367,8 @@ def _require_no_test(references: Iterable[str], where: str) -> None:
     for reference in references:
         if "test" in (registry.resolve(reference)[0].split or "").split("+"):
             raise UserError(
-                f"{reference} is a test split, which a training must not see", where=where, try_this="train and validation splits"
+                f"{reference} is a test split, which a training must not see",
+                code="test-split",
+                where=where,
+                try_this="train and validation splits",
             )

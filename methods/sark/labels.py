@@ -57,6 +57,7 @@ def candidates_of(
     if questions and not any(question.candidates for question in questions):
         raise UserError(
             f"{benchmark.reference} gives its questions no candidates",
+            code="no-candidates",
             where="candidates.source",
             try_this="candidates: {source: retriever, retriever: bm25}",
         )

@@ -43,6 +43,7 @@ def require_checkpoint(model: str, *, where: str) -> None:
     if card is None or card.get("method") != METHOD:
         raise UserError(
             f"{model!r} is not a checkpoint of SARK",
+            code="not-checkpoint-sark",
             where=where,
             try_this="a folder that `ragmeter train sark` wrote; for other cross-encoders: cross_encoder",
         )
@@ -134,7 +135,12 @@ def _adapt(encoder: nn.Module, options: LoraOptions) -> None:
     try:
         inject_adapter_in_model(settings, encoder)
     except ValueError as error:
-        raise UserError(f"the base cannot be given adapters: {error}", where="model.lora.targets", try_this="all-linear") from error
+        raise UserError(
+            f"the base cannot be given adapters: {error}",
+            code="base-cannot-given-adapters",
+            where="model.lora.targets",
+            try_this="all-linear",
+        ) from error
     for name, parameter in encoder.named_parameters():
         parameter.requires_grad_(MARK in name)
 
@@ -166,7 +172,12 @@ def _match(encoder: Any, base: str) -> nn.Module:
     from methods.models.token_match import TokenMatch
 
     if "token_type_ids" not in encoder.tokenizer.model_input_names:
-        raise UserError(f"{base!r} has no types of tokens", where="model.match", try_this="an encoder like BERT, or leave it out")
+        raise UserError(
+            f"{base!r} has no types of tokens",
+            code="no-types-tokens",
+            where="model.match",
+            try_this="an encoder like BERT, or leave it out",
+        )
     return TokenMatch()
 
 
@@ -190,6 +201,7 @@ def _take_head(modules: list[nn.Module], base: str) -> None:
     if not shapes or any(own != their for own, their in shapes):
         raise UserError(
             f"{base!r} has no head of {mine[-1].linear.in_features} hidden numbers, as SARK's have",
+            code="no-head-hidden-numbers",
             where="model.head_of_base",
             try_this="a checkpoint that `ragmeter train sark` made, or leave it out",
         )
@@ -215,6 +227,7 @@ def _dropouts(config: SarkTrainingConfig) -> dict[str, float]:
     if not changes:
         raise UserError(
             f"{config.base!r} does not say where its dropout is",
+            code="not-say-dropout",
             where="model.backbone_dropout",
             try_this="--set model.backbone_dropout=null, which leaves it as it is",
         )
@@ -230,6 +243,7 @@ def _require_room(encoder: Any, options: ModelConfig, base: str) -> None:
     if options.max_length > table.num_embeddings - before:
         raise UserError(
             f"{base!r} reads pairs of {table.num_embeddings - before} tokens, not {options.max_length}",
+            code="reads-pairs-tokens-not",
             where="model.max_length",
             try_this=f"--set model.max_length={table.num_embeddings - before}",
         )
@@ -258,7 +272,10 @@ def last_layer(model: Any) -> nn.Module:
     stacks = [part for part in encoder_of(model).modules() if isinstance(part, ModuleList) and len(part)]
     if not stacks:
         raise UserError(
-            "the encoder has no layers of which one is the last", where="loss.lambda_params", try_this="--set loss.lambda_params=backbone"
+            "the encoder has no layers of which one is the last",
+            code="encoder-no-layers-last",
+            where="loss.lambda_params",
+            try_this="--set loss.lambda_params=backbone",
         )
     return max(stacks, key=len)[-1]
 

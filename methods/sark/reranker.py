@@ -109,7 +109,7 @@ def in_both_styles(benchmark: Benchmark, style: str) -> list[InBothStyles]:
     """
     pairs = benchmark.extra.get("styles")
     if pairs is None:
-        raise UserError(f"{benchmark.reference} has a single style", try_this="make it with styled")
+        raise UserError(f"{benchmark.reference} has a single style", code="single-style", try_this="make it with styled")
     results = []
     for question in benchmark.questions:
         both = [pair for pair in pairs[question.id] if pair.style == style]
@@ -119,6 +119,7 @@ def in_both_styles(benchmark: Benchmark, style: str) -> list[InBothStyles]:
     if not results:
         raise UserError(
             f"no question of {benchmark.name} has two candidates in the style {style!r}",
+            code="no-question-two-candidates",
             try_this="another style, or pairs that hold this one",
         )
     return results

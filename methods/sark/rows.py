@@ -162,7 +162,7 @@ def read_rows(path: Path) -> list[SarkRow]:
     try:
         lines = path.read_text("utf-8").split("\n")
     except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"the rows cannot be read: {error}", where=str(path)) from None
+        raise UserError(f"the rows cannot be read: {error}", code="rows-cannot-read", where=str(path)) from None
     rows = []
     for number, line in enumerate(lines, 1):
         if not line:
@@ -171,7 +171,10 @@ def read_rows(path: Path) -> list[SarkRow]:
             rows.append(_row(json.loads(line)))
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise UserError(
-                f"this is not a training row: {error}", where=f"{path}:{number}", try_this="delete the file: it will be made again"
+                f"this is not a training row: {error}",
+                code="not-training-row",
+                where=f"{path}:{number}",
+                try_this="delete the file: it will be made again",
             ) from None
     return rows
 

@@ -130,6 +130,7 @@ def pairs_of_options(benchmark: Benchmark, config: StylesConfig, own: StylePairs
         if own is None:
             raise UserError(
                 f"{benchmark.reference} brings no passages in two styles",
+                code="brings-no-passages-two",
                 where="styles.by",
                 try_this="styles: {by: rules}, {by: llm} or {by: file}; or worlds/style",
             )
@@ -139,7 +140,10 @@ def pairs_of_options(benchmark: Benchmark, config: StylesConfig, own: StylePairs
     if config.style not in pairs.styles:
         styled = ", ".join(pairs.styles) or "no other style"
         raise UserError(
-            f"no passage is in the style {config.style!r}, but in {styled}", where="styles.style", try_this="one of those, or other pairs"
+            f"no passage is in the style {config.style!r}, but in {styled}",
+            code="no-passage-style-but",
+            where="styles.style",
+            try_this="one of those, or other pairs",
         )
     return pairs
 

@@ -453,6 +453,7 @@ def _nothing_to_train(config: SarkTrainingConfig) -> UserError:
     needed = {(True, False): "a label", (False, True): "a list"}.get((config.loss.passage, config.loss.listwise), "a label or a list")
     return UserError(
         f"no training row has {needed}",
+        code="no-training-row",
         where="data",
         try_this="more questions, or another model to label and order; `labels.known` where a reader knows nothing",
     )

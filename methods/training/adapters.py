@@ -70,7 +70,12 @@ class Adapters:
             try:
                 self.model = get_peft_model(base, self._copied(), adapter_name=names[0])
             except ValueError as error:
-                raise UserError(f"the base cannot be given adapters: {error}", where="lora.targets", try_this="all-linear") from error
+                raise UserError(
+                    f"the base cannot be given adapters: {error}",
+                    code="base-cannot-given-adapters",
+                    where="lora.targets",
+                    try_this="all-linear",
+                ) from error
             for name in names[1:]:
                 self.model.add_adapter(name, self._copied())
         for settings in self.model.peft_config.values():

@@ -93,7 +93,9 @@ def load_data(references: Sequence[str], options: Mapping[str, Mapping[str, Any]
     benchmarks = [load(reference, options.get(resolve(reference)[0].name, {})) for reference in references]
     for reference, benchmark in zip(references, benchmarks, strict=True):
         if train and "test" in (benchmark.reference.split or "").split("+"):
-            raise UserError(f"{reference} is a test split, which must not be trained on", where="data", try_this="a train split")
+            raise UserError(
+                f"{reference} is a test split, which must not be trained on", code="test-split", where="data", try_this="a train split"
+            )
         if train and benchmark.reference.name == "worlds":
             for seed in sorted({question.metadata["seed"] for question in benchmark.questions}):
                 require_training_seed(seed)

@@ -231,6 +231,7 @@ class Loop:
         if not math.isfinite(figures["loss"]):
             raise Broke(
                 f"the loss of step {step} of {self.name or 'the training'} is {figures['loss']}",
+                code="loss-step",
                 where=str(self.curve),
                 try_this="a lower learning rate, or precision bf16 or no in place of fp16",
             )
@@ -474,7 +475,9 @@ def accelerator(precision: str, device: str | None) -> Any:
 
 
 def _lacks(precision: str, why: str) -> UserError:
-    return UserError(f"this processor does not compute in {precision}: {why}", where="precision", try_this="precision: no")
+    return UserError(
+        f"this processor does not compute in {precision}: {why}", code="processor-not-compute", where="precision", try_this="precision: no"
+    )
 
 
 def own(parts: Sequence[T], process: Any) -> Sequence[T]:

@@ -78,7 +78,7 @@ class Released:
 
     def refused(self, what: str, remedy: str = "the checkpoint as its authors publish it") -> UserError:
         """An error about it."""
-        return UserError(what, where=self.source, try_this=remedy)
+        return UserError(what, code="bad-checkpoint", where=self.source, try_this=remedy)
 
     def tensors(self, wanted: Callable[[str], bool] = lambda name: True) -> dict[str, Tensor]:
         """Tensors of all files of weights, by name.
@@ -124,7 +124,10 @@ def released(source: str, revision: str | None = None, subfolder: str | None = N
         config = json.loads(path.read_text("utf-8"))
     except (OSError, ValueError) as error:
         raise UserError(
-            f"its config.json cannot be read: {error}", where=source, try_this="the checkpoint as its authors publish it"
+            f"its config.json cannot be read: {error}",
+            code="config-json-cannot-read",
+            where=source,
+            try_this="the checkpoint as its authors publish it",
         ) from error
     return Released(source, revision, folder, config)
 
@@ -142,14 +145,22 @@ def pickled(path: Path) -> dict[str, Any]:
     except pickle.UnpicklingError as error:
         raise UserError(
             "the file holds more than tensors, and reading that could run code",
+            code="unsafe-weights",
             where=str(path),
             try_this="a checkpoint whose weights are tensors alone (safetensors)",
         ) from error
     except (OSError, RuntimeError, EOFError, ValueError) as error:
-        raise UserError(f"the file cannot be read: {error}", where=str(path), try_this="its original files") from error
+        raise UserError(
+            f"the file cannot be read: {error}", code="unreadable-file", where=str(path), try_this="its original files"
+        ) from error
     strange = [name for name, item in _leaves(value) if not isinstance(item, torch.Tensor)]
     if strange or not isinstance(value, dict):
-        raise UserError(f"the file holds more than tensors: {', '.join(strange[:3])}", where=str(path), try_this="its original files")
+        raise UserError(
+            f"the file holds more than tensors: {', '.join(strange[:3])}",
+            code="unsafe-weights",
+            where=str(path),
+            try_this="its original files",
+        )
     return value
 
 
@@ -190,7 +201,10 @@ def new_rows(ends: Mapping[str, Tensor], base: Any, first: int, count: int, wher
     if table is None or len(table) < first + count:
         has = "none" if table is None else f"{len(table)} rows"
         raise UserError(
-            f"of the embedding there is {has} where {first + count} are wanted", where=where, try_this="--base: the model below it"
+            f"of the embedding there is {has} where {first + count} are wanted",
+            code="embedding-wanted",
+            where=where,
+            try_this="--base: the model below it",
         )
     pairs = [(table, base.get_input_embeddings().weight)]
     pairs += [(item, base.get_output_embeddings().weight) for name, item in ends.items() if name.endswith(_HEAD)]
@@ -199,7 +213,12 @@ def new_rows(ends: Mapping[str, Tensor], base: Any, first: int, count: int, wher
         if theirs.shape[1] != own.shape[1] or not torch.allclose(
             theirs[:number].float(), own[:number].detach().cpu().float(), rtol=1e-2, atol=1e-3
         ):
-            raise UserError("its embeddings are not those of the base", where=where, try_this="--base: the model that it was trained on")
+            raise UserError(
+                "its embeddings are not those of the base",
+                code="embeddings-not-those-base",
+                where=where,
+                try_this="--base: the model that it was trained on",
+            )
     return table[first : first + count].float()
 
 
@@ -213,6 +232,8 @@ def renamed(tensors: Mapping[str, Tensor], names: Mapping[str, str], where: str)
     for end, name in names.items():
         matches = [item for key, item in tensors.items() if re.search(rf"(^|\.){re.escape(end)}$", key)]
         if len(matches) != 1:
-            raise UserError(f"{end} is there {len(matches)} times", where=where, try_this="the checkpoint as its authors publish it")
+            raise UserError(
+                f"{end} is there {len(matches)} times", code="times", where=where, try_this="the checkpoint as its authors publish it"
+            )
         results[name] = matches[0].float()
     return results

@@ -71,7 +71,12 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
 
 
 def _damaged(path: Path, error: Exception) -> UserError:
-    return UserError(f"this file of earlier work cannot be read: {error}", where=str(path), try_this="delete it: it will be made again")
+    return UserError(
+        f"this file of earlier work cannot be read: {error}",
+        code="file-earlier-work-cannot",
+        where=str(path),
+        try_this="delete it: it will be made again",
+    )
 
 
 def card_of(model: str) -> Mapping[str, Any] | None:
@@ -138,6 +143,7 @@ class Manifest:
         if there.get("identity") != identity:
             raise UserError(
                 "this folder holds the work of a training with other options or data",
+                code="folder-holds-work-training",
                 where=str(folder),
                 try_this="another folder, or delete this one",
             )
@@ -167,6 +173,7 @@ class Manifest:
             if folder.exists():
                 raise UserError(
                     f"{stage} was not finished by this training, and its folder is there",
+                    code="not-finished-training-folder",
                     where=str(folder),
                     try_this="move it away, or choose another --output",
                 )
@@ -174,6 +181,7 @@ class Manifest:
         if record.parent != parent:
             raise UserError(
                 f"{stage} was trained from weights {record.parent[:12]}…, and those before it are now {parent[:12]}…",
+                code="trained-weights-those-before",
                 where=str(folder),
                 try_this="delete this stage and those after it: they are trained again",
             )
@@ -191,6 +199,7 @@ def require_unchanged(stage: str, folder: Path, sha256: str) -> None:
     if actual != sha256:
         raise UserError(
             f"the checkpoint of {stage} is not the one that its training ended with: {actual[:12]}… instead of {sha256[:12]}…",
+            code="checkpoint-not-training-ended",
             where=str(folder),
             try_this="delete this stage and those after it: they are trained again",
         )

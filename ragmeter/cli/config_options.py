@@ -18,7 +18,9 @@ def data_apart(options: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, An
     """The options of what a command is about, and those of the dataset beside it: `--set data.KEY=VALUE`, or under `data:`."""
     of_data = options.get("data", {})
     if not isinstance(of_data, Mapping):
-        raise UserError("the dataset's options are data.KEY=VALUE", where="--set data", try_this="--set data.path=FILE")
+        raise UserError(
+            "the dataset's options are data.KEY=VALUE", code="dataset-options-data-key", where="--set data", try_this="--set data.path=FILE"
+        )
     return {key: value for key, value in options.items() if key != "data"}, dict(of_data)
 
 
@@ -29,14 +31,19 @@ def given_options(config: Path | None, settings: Sequence[str] | None) -> dict[s
         try:
             options = yaml_source.read(config.read_text("utf-8-sig"), str(config)).value
         except (OSError, UnicodeDecodeError) as error:
-            raise UserError(f"this file cannot be read: {error}", where=f"--config {config}") from None
+            raise UserError(f"this file cannot be read: {error}", code="unreadable-file", where=f"--config {config}") from None
         if not isinstance(options, Mapping):
-            raise UserError("a file of options is a mapping of keys", where=f"{config}:1", try_this="key: value, a line each")
+            raise UserError(
+                "a file of options is a mapping of keys",
+                code="file-options-mapping-keys",
+                where=f"{config}:1",
+                try_this="key: value, a line each",
+            )
     options = dict(options)
     for setting in settings or ():
         path, mark, text = setting.partition("=")
         if not mark or not path.strip():
-            raise UserError(f"{echoed(setting)} sets nothing", where="--set", try_this="--set key=value")
+            raise UserError(f"{echoed(setting)} sets nothing", code="sets-nothing", where="--set", try_this="--set key=value")
         inner, (*parents, last) = options, path.strip().split(".")
         for parent in parents:
             inner[parent] = dict(inner[parent]) if isinstance(inner.get(parent), Mapping) else {}

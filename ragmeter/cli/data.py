@@ -38,16 +38,11 @@ def list_all(
     ] = None,
 ) -> None:
     """List datasets: task, splits with sizes, license, hub id, and what of them is on this machine; or show one."""
-    if reference is None:
-        list_datasets(common)
-    else:
-        show_dataset(reference, common)
-
-
-def list_datasets(common: Common) -> None:
-    """List datasets: task, splits with sizes, license, hub id, and what of them is on this machine."""
     from benchmarks.registry import DATASETS
 
+    if reference is not None:
+        show_dataset(reference, common)
+        return
     positions = {entry.id: _positions(entry) for entry in DATASETS}
     value = [_card_json(entry, positions[entry.id]) for entry in DATASETS]
 
@@ -280,8 +275,6 @@ def synthesize(
     dry_run: Annotated[bool, option("Say what it would take, and call no model.", "--dry-run")] = False,
 ) -> int:
     """Write rows for CLaRa's pretraining: questions with answers, checked, and paraphrases; interrupted, it goes on."""
-    from pydantic import ValidationError
-
     from benchmarks import corpus_build, registry
     from benchmarks.worlds.dataset import WorldsConfig
     from methods.clara.config import MIXES, Mix, ScpDataConfig
@@ -289,12 +282,12 @@ def synthesize(
     from methods.clara.rows import write_rows
     from methods.clara.synthesis import Passages, Synthesis, SynthesisConfig, of_rows, of_synthesis, outlook
     from methods.training.journal import Journal
-    from ragmeter.runner.loop import Interrupted
+    from ragmeter.runner.loop import stoppable
     from ragmeter.runner.progress import TrainingProgress
-    from ragmeter.runner.rewriting import refusal
+    from ragmeter.runner.rewriting import options_of
 
     if output.is_dir():
-        raise UserError("this is a folder", where=str(output), try_this="name a file")
+        raise UserError("this is a folder", code="folder", where=str(output), try_this="name a file")
     wanted_mix: Mix = one_of(mix, (name for name in MIXES if name != "none"), "mix", "--mix")
     one_of(by, ("llm", "worlds"), "writer", "--by")
     if not dry_run:
@@ -303,9 +296,14 @@ def synthesize(
     value = {"file": str(output), "data": data, "by": by, "mix": mix}
     if by == "worlds":
         if of_model:
-            raise UserError("options of no model", where="--set", try_this="--by llm; options of the dataset are data.KEY=VALUE")
+            raise UserError(
+                "options of no model",
+                code="options-no-model",
+                where="--set",
+                try_this="--by llm; options of the dataset are data.KEY=VALUE",
+            )
         if not issubclass(registry.resolve(data, where="DATA")[1].config, WorldsConfig):
-            raise UserError(f"{data} is no world", where="--by worlds", try_this="worlds/…:train, or --by llm")
+            raise UserError(f"{data} is no world", code="no-world", where="--by worlds", try_this="worlds/…:train, or --by llm")
         require_no_test(data, "DATA")
         rows = scp_rows(data, ScpDataConfig(mix=wanted_mix, documents=count, seed=seed), of_data)
         if dry_run:
@@ -313,16 +311,14 @@ def synthesize(
             return 0
         write_rows(output, rows)
         return _report(output, value, of_rows(rows), {}, common)
-    try:
+    with options_of("the model", SynthesisConfig):
         model = SynthesisConfig.model_validate(of_model)
-    except ValidationError as error:
-        raise refusal(error, "the model", SynthesisConfig) from None
     is_path = data.startswith(("/", ".", "~"))
     if not is_path:
         require_no_test(data, "DATA")
     corpus = corpus_build.open_corpus(Path(data).expanduser()) if is_path else common.load(data, of_data).corpus
     if not len(corpus):
-        raise UserError("there is no document", where=data)
+        raise UserError("there is no document", code="no-document", where=data)
     types, services = MIXES[wanted_mix], common.services(seed=seed)
     with Journal(output.with_suffix(".states.jsonl")) as states:
         synthesis = Synthesis(model, states, services)
@@ -335,11 +331,8 @@ def synthesize(
             err.print(Text(str(wanted)))
         if wanted.done < wanted.loops:
             model.reach(services.cache)
-        with TrainingProgress(quiet=not common.talk) as progress:
-            try:
-                synthesis.run(documents, types, progress)
-            except KeyboardInterrupt:
-                raise Interrupted(_AGAIN) from None
+        with TrainingProgress(quiet=not common.talk) as progress, stoppable(_AGAIN):
+            synthesis.run(documents, types, progress)
         write_rows(output, synthesis.make_rows(documents, types))
         return _report(output, value, of_synthesis(synthesis, documents, types), dict(synthesis.put_aside), common)
 

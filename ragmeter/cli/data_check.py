@@ -85,12 +85,12 @@ def _positions(references: Sequence[str], every: bool, settings: Mapping[str, An
 
     if every == bool(references):
         what = "references and --all exclude each other" if every else "nothing to check was named: neither data references nor --all"
-        raise UserError(what, where="data check", try_this="ragmeter data check hotpotqa:dev")
+        raise UserError(what, code="bad-sample", where="data check", try_this="ragmeter data check hotpotqa:dev")
     if references:
         parts = [part for reference in references for part in sources.parts(reference)]
         return [sources.availability(part, settings) for part in dict.fromkeys(parts)], []
     if settings:
-        raise UserError("--set and --config are of one dataset", where="--all", try_this="name the dataset")
+        raise UserError("--set and --config are of one dataset", code="set-config-dataset", where="--all", try_this="name the dataset")
     positions = [sources.availability(part) for entry in DATASETS for part in sources.splits(entry)]
     reasons = {
         ABSENT: "not on this machine",
@@ -157,7 +157,12 @@ def overlap(
     from benchmarks import leakage
 
     if output is not None and output.suffix not in leakage.FORMATS:
-        raise UserError(f"overlaps are written as {', '.join(leakage.FORMATS)}", where=f"--output {output}", try_this="overlaps.csv")
+        raise UserError(
+            f"overlaps are written as {', '.join(leakage.FORMATS)}",
+            code="overlaps-written",
+            where=f"--output {output}",
+            try_this="overlaps.csv",
+        )
     files = list(dict.fromkeys(file for path in train for file in leakage.training_files(path)))
     value = given_options(config, settings)
     benchmarks = [common.load(reference, value) for reference in evaluation]

@@ -33,9 +33,9 @@ def _free(path: Path, overwrite: bool) -> None:
     """Check that a file may be written: that nothing is in the way, and its folder is there."""
     if path.is_dir() or (path.exists() and not overwrite):
         what = "a folder" if path.is_dir() else "a file"
-        raise UserError(f"{what} is in the way", where=str(path), try_this="another --output, or --overwrite")
+        raise UserError(f"{what} is in the way", code="output-exists", where=str(path), try_this="another --output, or --overwrite")
     if not path.parent.is_dir():
-        raise UserError("there is no such folder", where=str(path.parent), try_this="another --output")
+        raise UserError("there is no such folder", code="missing-folder", where=str(path.parent), try_this="another --output")
 
 
 def _say(notes: Sequence[str]) -> None:
@@ -68,12 +68,12 @@ def restyle(
     """Rewrite every candidate of every question in other styles; what was interrupted goes on where it was."""
     from benchmarks.registry import resolve
     from benchmarks.styles import rewrite
-    from ragmeter.runner.loop import Interrupted
+    from ragmeter.runner.loop import stoppable
     from ragmeter.runner.progress import CountingProgress
     from ragmeter.runner.rewriting import chosen
 
     if output.is_dir():
-        raise UserError("this is a folder", where=str(output), try_this="name a file")
+        raise UserError("this is a folder", code="folder", where=str(output), try_this="name a file")
     services = common.services(device, seed)
     of_rewriter, of_data = data_apart(given_options(config, settings))
     split = resolve(reference, where="REF")[0].split
@@ -91,13 +91,11 @@ def restyle(
             err.print(Text(f"one try for each: about {estimate}{judges}; {again}"))
     if work.count:
         by.reach(common.store.cache)
-    with CountingProgress("rewriting", quiet=not common.talk) as progress:
+    with CountingProgress("rewriting", quiet=not common.talk) as progress, stoppable(_AGAIN):
         try:
             summary = rewrite.rewrite_candidates(
                 benchmark, by.rewriter, styles, output, retry_failed=retry_failed, progress=progress.reached
             )
-        except KeyboardInterrupt:
-            raise Interrupted(_AGAIN) from None
         except OSError as error:
             raise unwritable(error, output, try_this=_AGAIN) from error
     rows, reasons = rewrite.tally(output)
@@ -159,6 +157,7 @@ def mix(
     if mixed.extra["counts"].get("styled_kept_formal") and not met.total() - met[FORMAL]:
         raise UserError(
             f"none of the pairs is of a candidate of {benchmark.name}",
+            code="none-pairs-candidate",
             where=str(pairs),
             try_this="the reference, --setting and --seed that they were made with",
         )
@@ -179,11 +178,13 @@ def _shares(texts: Sequence[str]) -> dict[str, float]:
     for text in texts:
         style, _, share = text.partition("=")
         if style in shares:
-            raise UserError(f"{style} has two shares", where="--mix", try_this="one share each")
+            raise UserError(f"{style} has two shares", code="two-shares", where="--mix", try_this="one share each")
         try:
             shares[style] = float(share)
         except ValueError:
-            raise UserError(f"{text!r} is no share of a style", where="--mix", try_this="--mix informal=0.5") from None
+            raise UserError(
+                f"{text!r} is no share of a style", code="no-share-style", where="--mix", try_this="--mix informal=0.5"
+            ) from None
     return shares
 
 
@@ -210,12 +211,13 @@ def style_export(
     if all(question.candidates is None for question in benchmark.questions):
         raise UserError(
             f"{benchmark.reference} gives its questions no list of candidates",
+            code="no-candidates",
             where="REF",
             try_this='--setting "corpus(retriever=bm25,n=50)", or a layout with candidates',
         )
     chosen, notes = writable(benchmark, passages)
     if not chosen.questions:
-        raise UserError("no question is left to write", where=reference, try_this="; ".join(notes))
+        raise UserError("no question is left to write", code="no-question-left-write", where=reference, try_this="; ".join(notes))
     written = write_sark(chosen, output, overwrite=overwrite)
     count = sum(len(question.candidates or ()) for question in chosen.questions)
 
@@ -249,6 +251,7 @@ def style_pairs(
     if (style is None) == (not fields):
         raise UserError(
             "parallel texts need --field, SARK's layouts --style, and not both",
+            code="parallel-texts-need-field",
             where="--field, --style",
             try_this="--field formal=… --field informal=…; or two files and --style informal",
         )
@@ -258,9 +261,14 @@ def style_pairs(
     elif len(files) == 2:
         pairs = list(import_sark(files[0], files[1], style, by=by))
     else:
-        raise UserError(f"{len(files)} files were named", where="FILE...", try_this="two: the formal texts, then the same rows restyled")
+        raise UserError(
+            f"{len(files)} files were named",
+            code="files-named",
+            where="FILE...",
+            try_this="two: the formal texts, then the same rows restyled",
+        )
     if not pairs:
-        raise UserError("these files hold no pair of texts", where=", ".join(map(str, files)))
+        raise UserError("these files hold no pair of texts", code="files-hold-no-pair", where=", ".join(map(str, files)))
     made_from = ", ".join(f"{file.name} {file_sha256(file)[:16]}" for file in files)
     written = write_pairs(output, pairs, rewriter=f"import by {by}", made_from=made_from, overwrite=overwrite)
     met = Counter(pair.style for pair in pairs)
@@ -279,12 +287,14 @@ def _fields(texts: Sequence[str], identifier: str | None, title: str | None, que
     for text in texts:
         style, mark, path = text.partition("=")
         if not (mark and style and path):
-            raise UserError(f"{text!r} names no field of a style", where="--field", try_this="--field formal=text")
+            raise UserError(
+                f"{text!r} names no field of a style", code="names-no-field-style", where="--field", try_this="--field formal=text"
+            )
         paths[style] = path
     try:
         return Fields(paths, identifier, title, question)
     except UserError as error:
-        raise UserError(error.what, where="--field", try_this="--field formal=… --field informal=…") from None
+        raise UserError(error.what, code=error.code, where="--field", try_this="--field formal=… --field informal=…") from None
 
 
 @app.command("style-quality", offline=True)
@@ -306,7 +316,7 @@ def style_quality(
     from benchmarks.styles.pairs import ANY, load_pairs
     from judges.style import style_quality as measure
     from judges.style import texts_of
-    from ragmeter.runner.loop import Interrupted
+    from ragmeter.runner.loop import stoppable
     from ragmeter.runner.rewriting import judge_measuring
 
     services = common.services(device)
@@ -315,7 +325,7 @@ def style_quality(
     if strength is not None:
         judge = judge_measuring("informal", strength, of_judge, "--strength")
     elif of_judge:
-        raise UserError("options of no judge", where="--set", try_this="--strength style, or rule_style")
+        raise UserError("options of no judge", code="options-no-judge", where="--set", try_this="--strength style, or rule_style")
     restyled = load_pairs(pairs)
     query = None if benchmark is None else common.load(benchmark, of_data)
     if query is not None:
@@ -323,24 +333,16 @@ def style_quality(
         if named and named.isdisjoint(question.id for question in query.questions):
             raise UserError(
                 f"none of the pairs is of a question of {query.name}",
+                code="none-pairs-question",
                 where=f"{pairs}, --benchmark",
                 try_this="the benchmark, split and options that they were made from",
             )
     if judge is not None:
         judge.config.reach(common.store.cache)
-    with common.status("measuring"):
-        try:
-            report = measure(
-                texts_of(restyled, query),
-                strength=judge.build(services) if judge else None,
-                bertscore=bertscore,
-                layer=layer,
-                perplexity=perplexity,
-                failed=restyled.failed,
-                device=device,
-            )
-        except KeyboardInterrupt:
-            raise Interrupted(_AGAIN) from None
+    models: dict[str, Any] = {"bertscore": bertscore, "layer": layer, "perplexity": perplexity, "device": device}
+    with common.status("measuring"), stoppable(_AGAIN):
+        strong = judge.build(services) if judge else None
+        report = measure(texts_of(restyled, query), strength=strong, failed=restyled.failed, **models)
     rows = [row for item in report for row in _estimated(item, restyled)]
 
     def number(value: float | None) -> str:

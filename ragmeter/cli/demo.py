@@ -154,6 +154,11 @@ def show_gains(results: Sequence[Gain], *, trained: bool) -> None:
     print_gains(results)
     note = "× 100 ± half the 95 % interval; differences are paired over what was sampled, * p < .05, ** p < .01 after Holm's correction"
     notes = [note, *(f"no gain over its base is warranted for {gain.approach}: {gain.why_not()}" for gain in first if not gain.significant)]
+    notes += [
+        f"{item.approach}: ahead here, which is no claim that it beats its base ({item.why_not()})"
+        for item in first
+        if item.significant and not item.beats
+    ]
     notes.append("several training seeds: `make experiments-small`; what the papers print: `ragmeter results paper`\n")
     for line in notes:
         out.print(Text(line, style="dim"))

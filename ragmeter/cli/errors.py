@@ -133,10 +133,13 @@ def _failed(error: Any, as_json: bool, app: Any) -> int:
         remedy = (
             "a smaller micro_batch or batch_size, a smaller model, or more memory; what is finished is kept, and the same command continues"
         )
-        _say(Broke(f"the memory does not suffice: {first}", try_this=remedy), as_json)
+        _say(Broke(f"the memory does not suffice: {first}", code="memory-not-suffice", try_this=remedy), as_json)
         return BROKE
     what = f"ragmeter broke: {type(error).__name__}: {message_of(error)}"
-    _say(Broke(what, try_this="run it again with --verbose for the traceback; this is ragmeter's fault, not yours"), as_json)
+    _say(
+        Broke(what, code="failed-command", try_this="run it again with --verbose for the traceback; this is ragmeter's fault, not yours"),
+        as_json,
+    )
     return BROKE
 
 
@@ -169,7 +172,7 @@ def wrong_usage(error: Any, app: Any) -> UserError:
         message = f"there is no {kind} {wrong!r}"
         guess = nearest(wrong, _known(context, kind))
         remedy = f"did you mean {guess!r}? {remedy} lists what there is" if guess else remedy
-    return UserError(message[:1].lower() + message[1:].rstrip("."), where=path, try_this=remedy)
+    return UserError(message[:1].lower() + message[1:].rstrip("."), code="wrong-usage", where=path, try_this=remedy)
 
 
 def _worded(error: Any) -> str:
@@ -199,7 +202,7 @@ def _known(context: Any, kind: str) -> list[str]:
 def _stopped(what: str, as_json: bool) -> None:
     """Report that the command was stopped: as an error in JSON, as a plain line to people."""
     if as_json:
-        _say(UserError(what), as_json)
+        _say(UserError(what, code="failed-command"), as_json)
     else:
         sys.stderr.write(what + "\n")
 

@@ -56,11 +56,18 @@ def gate(
     how: dict[str, Any] = {"strict": strict, "allow_partial": allow_partial, "allow_same": allow_same}
     board = None if board_url is None else _address(board_url)
     if board is not None and comment is None:
-        raise UserError("--board-url is only used by --comment", where="--board-url", try_this="--comment FILE.md")
+        raise UserError(
+            "--board-url is only used by --comment", code="board-url-used-comment", where="--board-url", try_this="--comment FILE.md"
+        )
     typed = {"--baseline": baseline, "--candidate": candidate, "--metric": metric, "--margin": margin}
     if file is not None:
         if one := next((name for name, value in typed.items() if value), None):
-            raise UserError("the gate file already states this", where=one, try_this="leave it out, or leave out --file")
+            raise UserError(
+                "the gate file already states this",
+                code="gate-file-already-states",
+                where=one,
+                try_this="leave it out, or leave out --file",
+            )
         from ragmeter.cli.gate_file import ask_all, load
 
         plan = load(file)
@@ -72,7 +79,12 @@ def gate(
         decided, query = _named(store, baseline, candidate, metric, margin, **how)
     else:
         lacking = next(name for name, value in typed.items() if not value)
-        raise UserError(f"missing option '{lacking}'", where="ragmeter gate", try_this="ragmeter gate --help, or --file FILE for many")
+        raise UserError(
+            f"missing option '{lacking}'",
+            code="missing-option",
+            where="ragmeter gate",
+            try_this="ragmeter gate --help, or --file FILE for many",
+        )
     for each in decided.gates:
         record(store, each, **query)
     if junit is not None:
@@ -121,7 +133,9 @@ def _address(text: str) -> str:
         good = False
     # Anything else could end the link in the comment.
     if not good or not text.isascii() or any(not c.isprintable() or c in " <>()[]\"'`\\" for c in text):
-        raise UserError(f"invalid address {text!r}", where="--board-url", try_this="--board-url https://board.example.org")
+        raise UserError(
+            f"invalid address {text!r}", code="invalid-address", where="--board-url", try_this="--board-url https://board.example.org"
+        )
     return text.rstrip("/")
 
 

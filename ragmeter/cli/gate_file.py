@@ -87,7 +87,7 @@ def load(path: Path) -> GatePlan:
     try:
         text = path.read_text("utf-8-sig")
     except UnicodeDecodeError:
-        raise UserError("this file is not UTF-8 text", where=str(path), try_this="name a gate file (YAML)") from None
+        raise UserError("this file is not UTF-8 text", code="not-utf8", where=str(path), try_this="name a gate file (YAML)") from None
     except OSError as error:
         raise refused(error, path, what="this gate file cannot be read", try_this="name a gate file (YAML)") from None
     source = yaml_source.read(text, str(path))
@@ -99,11 +99,14 @@ def load(path: Path) -> GatePlan:
     seen: set[tuple[str, str]] = set()
     for cell in cells:
         if (cell.benchmark, cell.metric) in seen:
-            raise UserError(f"{cell.metric} on {cell.benchmark} is named twice", where=cell.where, try_this="remove one of them")
+            raise UserError(
+                f"{cell.metric} on {cell.benchmark} is named twice", code="named-twice", where=cell.where, try_this="remove one of them"
+            )
         seen.add((cell.benchmark, cell.metric))
     if not any(cell.must_hold for cell in cells):
         raise UserError(
             "every cell may be inconclusive, so nothing has to hold",
+            code="every-cell-inconclusive-nothing",
             where=source.where(("benchmarks",)),
             try_this="leave out may_be_inconclusive for at least one metric on one benchmark",
         )
@@ -117,7 +120,10 @@ def _cells(spec: GateSpec, source: Source) -> Iterator[CellPlan]:
         metrics, metrics_at = (benchmark.metrics, (*at, "metrics")) if benchmark.metrics else (spec.metrics, ("metrics",))
         if not metrics:
             raise UserError(
-                "this benchmark has no metric to decide on", where=source.where(at), try_this="metrics: [f1], here or for the whole file"
+                "this benchmark has no metric to decide on",
+                code="benchmark-no-metric-decide",
+                where=source.where(at),
+                try_this="metrics: [f1], here or for the whole file",
             )
         for position, named in enumerate(metrics):
             metric = MetricSpec(id=named) if isinstance(named, str) else named
@@ -125,12 +131,15 @@ def _cells(spec: GateSpec, source: Source) -> Iterator[CellPlan]:
             margin, margin_at = (metric.margin, (*where, "margin")) if metric.margin is not None else (spec.margin, ("margin",))
             if margin is None:
                 raise UserError(
-                    f"no margin for {metric.id}", where=source.where(where), try_this="margin: 1.0pp, for all or with the metric"
+                    f"no margin for {metric.id}",
+                    code="no-margin",
+                    where=source.where(where),
+                    try_this="margin: 1.0pp, for all or with the metric",
                 )
             try:
                 tolerated = parse_margin(str(margin))
             except UserError as error:
-                raise UserError(error.what, where=source.where(margin_at), try_this=error.try_this) from None
+                raise UserError(error.what, code=error.code, where=source.where(margin_at), try_this=error.try_this) from None
             must = not (benchmark.may_be_inconclusive or metric.may_be_inconclusive)
             yield CellPlan(benchmark.id, metric.id, tolerated, must, source.where(where), source.where(at))
 
@@ -184,6 +193,7 @@ def _side(store: Store, every: list[RunRow], text: str, cell: CellPlan, where: s
         listed = ", ".join(sorted(f"{run.short} ({run.path})" for run in here.values())[:5])
         raise UserError(
             f"{cell.benchmark!r} means {len(here)} runs of {text}",
+            code="means-runs",
             where=cell.benchmark_at,
             try_this=f"name setting and seed, or baseline and candidate with their experiment: {listed}",
         )

@@ -82,6 +82,7 @@ def _on(store: Store, side: Side, like: RunRow | None) -> RunRow:
     listed = ", ".join(dict.fromkeys(benchmark(run) for run in side.runs))
     raise UserError(
         f"{side.text} has {'several runs' if here else 'no run'} on {benchmark(like)}",
+        code="ambiguous-run",
         where=f"its benchmarks: {listed}",
         try_this="name one run on each side" if here else "run it there, or name the benchmarks in a gate file: ragmeter gate --file FILE",
     )

@@ -32,11 +32,6 @@ StoredJudge = Annotated[str, argument("A judge in the store: its id, or the begi
 @app.command("list")
 def list_all(common: Common, name: Annotated[str | None, argument("Show this judge with its options.", completion.judges)] = None) -> None:
     """List judges, and those that have judged something in the store; or show one with its options."""
-    list_judges(name, common)
-
-
-def list_judges(name: str | None, common: Common) -> None:
-    """List judges, or show one."""
     from judges.judge import JUDGES
     from results.judging import judgments
 
@@ -89,7 +84,7 @@ def run(
     from ragmeter.cli.config_options import given_options
     from ragmeter.experiment import JudgePlan
     from ragmeter.runner import judging, revisions
-    from ragmeter.runner.loop import Interrupted
+    from ragmeter.runner.loop import stoppable
     from ragmeter.runner.progress import JudgingProgress
     from ragmeter.runner.rewriting import judge_of
     from results.boards.board import add_columns
@@ -101,7 +96,9 @@ def run(
     pairs = chosen_judge.entry.kind == "pair"
     if runs and pairs:
         if len({row.run for row in chosen}) < 2:
-            raise UserError(f"{judge!r} compares two runs", where="RUNS", try_this="name two or more, or --experiment")
+            raise UserError(
+                f"{judge!r} compares two runs", code="compares-two-runs", where="RUNS", try_this="name two or more, or --experiment"
+            )
         reference = None
     chosen_judge.config.preflight()
     plans = revisions.resolve_judges([JudgePlan(chosen_judge, all_pairs)], store, talk=common.talk)
@@ -109,13 +106,10 @@ def run(
     work = judging.judgings(plans, chosen, None if all_pairs else reference)
     if not work:
         what = "no two of these runs answered the same questions in the same setting"
-        raise UserError(what, where=str(store.folder), try_this="name runs of one benchmark")
+        raise UserError(what, code="judge-arguments", where=str(store.folder), try_this="name runs of one benchmark")
     chosen_judge.config.reach(store.cache)
-    with JudgingProgress(len(work), quiet=not common.talk) as progress:
-        try:
-            judging.execute(work, store, Services(cache=store.cache), progress, retry_unscored=retry)
-        except KeyboardInterrupt:
-            raise Interrupted("the same command continues") from None
+    with JudgingProgress(len(work), quiet=not common.talk) as progress, stoppable("the same command continues"):
+        judging.execute(work, store, Services(cache=store.cache), progress, retry_unscored=retry)
     metrics = list(chosen_judge.metrics.values())
     for row in chosen:
         add_columns(store, row.run, metrics)
@@ -134,7 +128,12 @@ def _end(store: Store, work: Sequence[judging.Judging]) -> None:
     from ragmeter.runner import judging
 
     if lacking := judging.incomplete(store, work):
-        raise Incomplete("the judging is incomplete", where="; ".join(lacking), try_this=f"{judging.READABLE}; then {judging.RETRY}")
+        raise Incomplete(
+            "the judging is incomplete",
+            code="judging-incomplete",
+            where="; ".join(lacking),
+            try_this=f"{judging.READABLE}; then {judging.RETRY}",
+        )
 
 
 @app.command()
@@ -248,17 +247,27 @@ def score(
     if trec:
         if remove or experiment is not None or len(runs or ()) != 2:
             raise UserError(
-                "two files are scored, and nothing of the store", where="--trec", try_this="ragmeter judge score --trec RUN QRELS"
+                "two files are scored, and nothing of the store",
+                code="two-files-scored-nothing",
+                where="--trec",
+                try_this="ragmeter judge score --trec RUN QRELS",
             )
         run, qrels = map(Path, runs or ())
         _score_trec(run, qrels, metric, trec_eval, common)
         return
     if trec_eval != "9":
-        raise UserError("this is for --trec alone", where="--trec-eval", try_this="ragmeter judge score --trec RUN QRELS")
+        raise UserError(
+            "this is for --trec alone", code="trec-alone", where="--trec-eval", try_this="ragmeter judge score --trec RUN QRELS"
+        )
     if bool(metric) == bool(remove):
         if remove:
-            raise UserError("columns are added or removed", where="--remove", try_this="one after the other")
-        raise UserError("no metric was named", where="judge score", try_this="--metric METRIC; `ragmeter list metrics` lists them")
+            raise UserError("columns are added or removed", code="columns-added-removed", where="--remove", try_this="one after the other")
+        raise UserError(
+            "no metric was named",
+            code="no-metric-named",
+            where="judge score",
+            try_this="--metric METRIC; `ragmeter list metrics` lists them",
+        )
     wanted = [parse_metric(text, where="--metric") for text in metric or ()]
     store = common.store
     chosen, _ = _chosen_runs(store, runs, experiment)
@@ -346,7 +355,9 @@ def _chosen_runs(store: Store, names: Sequence[str] | None, experiment: str | No
     from results.store import checkpoints, queries
 
     if names and experiment is not None:
-        raise UserError("runs and an experiment were named", where="--experiment", try_this="name one of the two")
+        raise UserError(
+            "runs and an experiment were named", code="runs-experiment-named", where="--experiment", try_this="name one of the two"
+        )
     if names:
         return [checkpoints.find_run(store, name) for name in names], None
     row = queries.experiment(store, experiment)
@@ -394,7 +405,7 @@ def export(
     if not runs:
         chosen = [run for run in chosen if run.kind != "control"]  # people's time is scarce
     if output.exists():
-        raise UserError("this file is there already", where=str(output), try_this="name another: labels may be in it")
+        raise UserError("this file is there already", code="output-exists", where=str(output), try_this="name another: labels may be in it")
     text = labeling.export_items(common.store, chosen, criterion, count, pairs=pairs, seed=seed)
     try:
         output.write_text(text, "utf-8")

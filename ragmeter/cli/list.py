@@ -6,11 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from rich.text import Text
 
-from benchmarks.core.errors import unknown_name
-from ragmeter.cli import completion, options
-from ragmeter.cli.config_options import option_rows
-from ragmeter.cli.options import App, Common, argument, option
-from ragmeter.show.code_text import code_in_words
+from ragmeter.cli import completion, data, judge, method, train
+from ragmeter.cli.options import App, Common, argument
 from ragmeter.show.console import listing, out
 
 if TYPE_CHECKING:
@@ -35,55 +32,8 @@ def overview(common: Common) -> None:
     common.emit(value, lambda: listing(("ragmeter list …", ""), value.items(), empty=""))
 
 
-@app.command()
-def datasets(
-    common: Common, reference: Annotated[str | None, argument("Show this one: name[/subset].", completion.references, metavar="REF")] = None
-) -> None:
-    """List datasets, or show one with its options."""
-    from ragmeter.cli.data import list_datasets, show_dataset
-
-    if reference is None:
-        list_datasets(common)
-    else:
-        show_dataset(reference, common)
-
-
-@app.command()
-def methods(
-    common: Common,
-    name: Annotated[str | None, argument("Show this one.", completion.methods)] = None,
-    kind: Annotated[
-        str | None,
-        option(
-            "Only this kind: retriever, reader, control …",
-            completes=completion.words("retriever", "reranker", "compressor", "reader", "method", "control"),
-        ),
-    ] = None,
-) -> None:
-    """List methods, or show one with its options."""
-    list_methods(name, kind, common)
-
-
-def list_methods(name: str | None, kind: str | None, common: Common) -> None:
-    """List methods, or show one with its options; `ragmeter method` does so, too."""
-    from methods.registry import METHODS
-
-    if name is not None:
-        entry = METHODS.get(name)
-        facts = {"kind": entry.kind, "version": entry.version, "paper": entry.paper or "–"}
-        facts |= {"presets": ", ".join(entry.presets) or "–", "trained on": ", ".join(entry.training_data) or "–"}
-        value = entry.card() | {"options": option_rows(entry.config)}
-        if entry.code is not None:
-            facts["code"] = code_in_words(entry.code.to_json())
-            value["code"] = entry.code.to_json()
-        common.emit(value, lambda: options.print_card(entry.id, entry.summary, facts, entry.config))
-        return
-    kinds = {entry.kind for entry in METHODS}
-    if kind is not None and kind not in kinds:
-        raise unknown_name("kind of method", kind, kinds, where="--kind")
-    chosen = [entry for entry in METHODS if kind in (None, entry.kind)]
-    rows = [(entry.id, entry.kind, entry.summary) for entry in chosen]
-    common.emit([entry.card() for entry in chosen], lambda: listing(("method", "kind", "summary"), rows, empty="none"))
+app.command("datasets", help="List datasets, or show one with its options.")(data.list_all)
+app.command("methods", help="List methods, or show one with its options.")(method.list_all)
 
 
 @app.command()
@@ -184,25 +134,6 @@ def runs(
     common.emit([row.to_json() for row in rows], lambda: listing(heads, lines, empty=empty, whole=True))
 
 
-@app.command()
-def judges(common: Common, name: Annotated[str | None, argument("Show this one.", completion.judges)] = None) -> None:
-    """List judges, or show one with its options."""
-    from ragmeter.cli.judge import list_judges
-
-    list_judges(name, common)
-
-
-@app.command()
-def checkpoints(common: Common) -> None:
-    """List the store's checkpoints, and folders in it that could be added."""
-    from ragmeter.cli.train import list_checkpoints
-
-    list_checkpoints(common)
-
-
-@app.command()
-def trainings(common: Common, name: Annotated[str | None, argument("Show the options of this one.", completion.trainings)] = None) -> None:
-    """List what can be trained, or the options of one training."""
-    from ragmeter.cli.train import list_trainings
-
-    list_trainings(name, common)
+app.command("judges", help="List judges, or show one with its options.")(judge.list_all)
+app.command("checkpoints")(train.list_checkpoints)
+app.command("trainings", help="List what can be trained, or the options of one training.")(train.list_trainings)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_args
@@ -12,7 +12,7 @@ from rich.text import Text
 
 from benchmarks.core.errors import UserError, counted, make_folder, require_writable, unknown_name, unwritable
 from ragmeter.cli import completion
-from ragmeter.cli.options import App, Common, ConfigOption, DeviceOption, SeedOption, SetOption, argument, option
+from ragmeter.cli.options import App, Common, ConfigOption, DeviceOption, SeedOption, SetOption, argument, option, print_card
 from ragmeter.show.console import err, listing, out
 
 if TYPE_CHECKING:
@@ -21,18 +21,38 @@ if TYPE_CHECKING:
     from methods.registry import MethodEntry
 
 app = App(default="list", help="check, index, explain NAME QUESTION --benchmark DATA.")
+KINDS = ("retriever", "reranker", "compressor", "reader", "method", "control")
 INDEXED = ("clara_compressor", "autocompressor", "cocom", "pcc", "pisco", "xrag")
 """Methods whose index `ragmeter method index` builds; the others build theirs within `ragmeter run`."""
 
 
 @app.command("list")
 def list_all(
-    common: Common, name: Annotated[str | None, argument("Show this method with its options.", completion.methods)] = None
+    common: Common,
+    name: Annotated[str | None, argument("Show this one.", completion.methods)] = None,
+    kind: Annotated[str | None, option("Only this kind: retriever, reader, control …", completes=completion.words(*KINDS))] = None,
 ) -> None:
     """List methods, or show one with its options."""
-    from ragmeter.cli.list import list_methods
+    from methods.registry import METHODS
+    from ragmeter.cli.config_options import option_rows
+    from ragmeter.show.code_text import code_in_words
 
-    list_methods(name, None, common)
+    if name is not None:
+        entry = METHODS.get(name)
+        facts = {"kind": entry.kind, "version": entry.version, "paper": entry.paper or "–"}
+        facts |= {"presets": ", ".join(entry.presets) or "–", "trained on": ", ".join(entry.training_data) or "–"}
+        value = entry.card() | {"options": option_rows(entry.config)}
+        if entry.code is not None:
+            facts["code"] = code_in_words(entry.code.to_json())
+            value["code"] = entry.code.to_json()
+        common.emit(value, lambda: print_card(entry.id, entry.summary, facts, entry.config))
+        return
+    kinds = {entry.kind for entry in METHODS}
+    if kind is not None and kind not in kinds:
+        raise unknown_name("kind of method", kind, kinds, where="--kind")
+    chosen = [entry for entry in METHODS if kind in (None, entry.kind)]
+    rows = [(entry.id, entry.kind, entry.summary) for entry in chosen]
+    common.emit([entry.card() for entry in chosen], lambda: listing(("method", "kind", "summary"), rows, empty="none"))
 
 
 @app.command()
@@ -43,17 +63,13 @@ def check(
     settings: SetOption = None,
 ) -> int:
     """Check that a method, yours or one of ours, keeps the contract; prints each check."""
-    from pydantic import ValidationError
-
     from methods.registry import METHODS, Component
     from ragmeter.cli.config_options import given_options
     from ragmeter.conformance import check_method, show_checks
-    from ragmeter.runner.rewriting import refusal
+    from ragmeter.runner.rewriting import options_of
 
-    try:
+    with options_of(name, METHODS.get(name).config):
         component = Component.of(name, given_options(config, settings))
-    except ValidationError as error:
-        raise refusal(error, name, METHODS.get(name).config) from None
     component.preflight()
     checks = check_method(component)
     passed = all(item.passed for item in checks)
@@ -79,8 +95,6 @@ def index(
     device: DeviceOption = None,
 ) -> None:
     """Build a method's index of a corpus beforehand: --set model=FOLDER …, --set data.KEY=VALUE for the data's own options."""
-    from pydantic import ValidationError
-
     from benchmarks import registry
     from benchmarks.core.random import Draws
     from benchmarks.corpus import CARD, Corpus
@@ -90,15 +104,17 @@ def index(
     from methods.clara.store import Written
     from methods.clara.use import Documents, loaded
     from methods.registry import METHODS
-    from ragmeter.cli.config_options import given_options
-    from ragmeter.runner.loop import Interrupted
+    from ragmeter.cli.config_options import data_apart, given_options
+    from ragmeter.runner.loop import stoppable
     from ragmeter.runner.progress import TrainingProgress
-    from ragmeter.runner.rewriting import refusal
+    from ragmeter.runner.rewriting import options_of
     from ragmeter.runner.tasks import require_device
 
     entry = METHODS.get(name, where="NAME")
     if name not in INDEXED:
-        raise UserError(f"{name} has no index that is built beforehand", where="NAME", try_this=" or ".join(INDEXED))
+        raise UserError(
+            f"{name} has no index that is built beforehand", code="no-index-built-beforehand", where="NAME", try_this=" or ".join(INDEXED)
+        )
     which: Any = projection
     if which not in get_args(pictures.Projection):
         raise unknown_name("projection", which, get_args(pictures.Projection), where="--projection")
@@ -107,21 +123,16 @@ def index(
     require_device(device)
     if not common.talk:
         hub.be_quiet()
-    supplied = given_options(config, settings)
-    of_data = supplied.pop("data", {})
-    if not isinstance(of_data, Mapping):
-        raise UserError("options of the data are a mapping of keys", where="--set data", try_this="--set data.key=value")
-    try:
+    supplied, of_data = data_apart(given_options(config, settings))
+    with options_of(name, entry.config):
         chosen: Any = entry.validate(supplied | {"offline": True})
-    except ValidationError as error:
-        raise refusal(error, name, entry.config) from None
     chosen.preflight()
     documents = Corpus.open(Path(corpus)) if (Path(corpus) / CARD).is_file() else registry.load(corpus, of_data).corpus
     if output is not None:
         make_folder(output)
     if name != INDEXED[0]:
         if picture is not None:
-            raise UserError(f"{name} has no picture", where="--picture", try_this="leave it out")
+            raise UserError(f"{name} has no picture", code="no-picture", where="--picture", try_this="leave it out")
         _index_vectors(entry, chosen, documents, output, common, device)
         return
     model = loaded(chosen, device)
@@ -137,10 +148,8 @@ def index(
             progress.log({"tokens/s": written.tokens_per_second})
             last = written
 
-        try:
+        with stoppable(f"the same command continues: {target}"):
             built = memory.store(documents, target, advance)
-        except KeyboardInterrupt:
-            raise Interrupted(f"the same command continues: {target}") from None
     written = last or Written(len(built), len(built), 0, 0, 0.0)
     distance = None
     if picture is not None:
@@ -182,7 +191,7 @@ def index(
 def _index_vectors(entry: MethodEntry, config: Any, documents: Corpus, output: Path | None, common: Common, device: str | None) -> None:
     """The index of a compressor into vectors."""
     from methods.api import Services
-    from ragmeter.runner.loop import Interrupted
+    from ragmeter.runner.loop import stoppable
     from ragmeter.runner.progress import TrainingProgress
 
     compressor = entry.factory(config, Services(artifacts=common.store.artifacts, device=device))
@@ -196,10 +205,8 @@ def _index_vectors(entry: MethodEntry, config: Any, documents: Corpus, output: P
             fresh += passages
             progress.advance(passages)
 
-        try:
+        with stoppable(f"the same command continues: {target}"):
             vectors, _ = compressor.index(documents, target, advance)
-        except KeyboardInterrupt:
-            raise Interrupted(f"the same command continues: {target}") from None
     seconds = time.perf_counter() - started
     (number, width), size = vectors.shape, vectors.nbytes
     value = {"folder": str(target), "documents": len(documents), "vectors": number, "width": width, "bytes": size}
@@ -233,21 +240,17 @@ def explain(
     device: DeviceOption = None,
 ) -> None:
     """Show what a method does with one question, as tables and a picture; --set checkpoint=FOLDER names what was trained."""
-    from pydantic import ValidationError
-
     from benchmarks import registry
     from methods.api import Services
     from methods.registry import EXPLAINERS
     from ragmeter.cli.config_options import given_options
-    from ragmeter.runner.rewriting import refusal
+    from ragmeter.runner.rewriting import options_of
     from ragmeter.runner.tasks import require_device
 
     entry = EXPLAINERS.get(name)
     require_device(device)
-    try:
+    with options_of(name, entry.config):
         chosen = entry.config.model_validate(given_options(config, settings))
-    except ValidationError as error:
-        raise refusal(error, name, entry.config) from None
     chosen.preflight()
     data = registry.load(benchmark)
     store = common.store
@@ -256,7 +259,9 @@ def explain(
         result = entry.explain(_question(data.questions, question, benchmark), data.corpus, chosen, services)
     if output is not None:
         if result.picture is None:
-            raise UserError("there is nothing to draw for this question", where="--output", try_this="leave it out")
+            raise UserError(
+                "there is nothing to draw for this question", code="nothing-draw-question", where="--output", try_this="leave it out"
+            )
         _write_picture(output, result.picture)
 
     def show() -> None:
@@ -280,5 +285,7 @@ def _question(questions: Sequence[Question], text: str, reference: str) -> Quest
         raise unknown_name("question", text, [question.id for question in questions], where=reference)
     if len(matching) > 1:
         some = ", ".join(item.id for item in matching[:3])
-        raise UserError(f"{len(matching)} questions of {reference} begin so", where=text, try_this=f"name its id: {some}")
+        raise UserError(
+            f"{len(matching)} questions of {reference} begin so", code="questions-begin", where=text, try_this=f"name its id: {some}"
+        )
     return matching[0]

@@ -64,7 +64,12 @@ def table(
     if form not in FORMATS:
         raise unknown_name("format", form, FORMATS, where="--format")
     if common.json and form not in ("text", "json"):
-        raise UserError(f"--json and --format {form} are two formats", where="--format", try_this="leave one of them out")
+        raise UserError(
+            f"--json and --format {form} are two formats",
+            code="json-format-two-formats",
+            where="--format",
+            try_this="leave one of them out",
+        )
     store = common.store
     # A store may hold submissions alone, which belong to no experiment.
     every = every or (experiment is None and not (store.database.exists and queries.experiments(store)))
@@ -174,7 +179,7 @@ def paper(
     results = [figure for figure in results if figure.misprint] if misprints else results
     if not results:
         hint = f"`ragmeter results paper {name}`; its tables: {', '.join(published.tables_of(name))}"
-        raise UserError(f"{name} prints no such figure", try_this=hint)
+        raise UserError(f"{name} prints no such figure", code="prints-no-figure", try_this=hint)
     common.emit([asdict(figure) for figure in results], lambda: _show_figures(results))
 
 
@@ -215,7 +220,9 @@ def show(
         raise unknown_name("question", question, known, where=row.path)
     answers = queries.answers(store, known[question], [row.run])
     if not answers:
-        raise UserError(f"{row.method} has not answered {question!r} yet", where=row.path, try_this="ragmeter run --resume")
+        raise UserError(
+            f"{row.method} has not answered {question!r} yet", code="not-answered-yet", where=row.path, try_this="ragmeter run --resume"
+        )
     calls = queries.calls(store, row.run, question)
     value = {"question": asdict(known[question]), "answer": asdict(answers[0]), "calls": list(map(asdict, calls))}
     common.emit(value, lambda: show_question(store, known[question], answers[0], calls, verbose=common.verbose))
@@ -261,7 +268,9 @@ def power(
     from results.store import checkpoints
 
     if not 0 < probability < 1:
-        raise UserError(f"a power of {probability:g} is no probability", where="--power", try_this="--power 0.8")
+        raise UserError(
+            f"a power of {probability:g} is no probability", code="power-no-probability", where="--power", try_this="--power 0.8"
+        )
     store = common.store
     runs = [checkpoints.find_run(store, name) for name in (first, second)]
     plans = compare.planned(store, runs[0], runs[1], metric or (), parse_margin(effect, "--effect"), power=probability)
@@ -306,12 +315,12 @@ def tag(
         return
     if remove:
         if target is not None or note is not None:
-            raise UserError("--remove takes the tag alone", try_this=f"ragmeter results tag {name} --remove")
+            raise UserError("--remove takes the tag alone", code="remove-takes-tag-alone", try_this=f"ragmeter results tag {name} --remove")
         gone = checkpoints.untag(store, name)
         common.emit({"name": name, "removed": gone.run or gone.checkpoint}, lambda: out.print(Text(f"{name} is no tag any more")))
         return
     if target is None:
-        raise UserError(f"what is {name!r} to mean?", try_this=f"ragmeter results tag {name} RUN-or-CHECKPOINT")
+        raise UserError(f"what is {name!r} to mean?", code="mean", try_this=f"ragmeter results tag {name} RUN-or-CHECKPOINT")
     meant = checkpoints.resolve(store, target)
     before = checkpoints.tag_run(store, name, meant, note)
     old = (before.run or before.checkpoint) if before else None
@@ -395,6 +404,6 @@ def _new(path: Path) -> TextIO:
     try:
         return open(path, "x", encoding="ascii", newline="\n")
     except FileExistsError:
-        raise UserError("this file is there already", where=str(path), try_this="choose another name") from None
+        raise UserError("this file is there already", code="output-exists", where=str(path), try_this="choose another name") from None
     except OSError as error:
         raise unwritable(error, path) from error

@@ -159,20 +159,23 @@ def _rerankers(names: Sequence[str], value: Any, experiment: str | None, profile
 
     if value and (len(names) != 1 or not isinstance(value, Mapping)):
         what = "reranker.KEY=VALUE is an option of one reranker"
-        raise UserError(what, where="--set", try_this="name one --reranker, or describe them in a file: --experiment FILE")
+        raise UserError(
+            what, code="style-rerankers", where="--set", try_this="name one --reranker, or describe them in a file: --experiment FILE"
+        )
     results = {name: _reranker(name, value) for name in names}
     if experiment is not None:
         for method in experiments.load(experiment, profile=profile, store=folder).methods:
             for plan in method.needs if method.composition.rerankers else ():
                 if plan.stages[-1] not in plan.trained(folder):
                     what = f"{method.name!r} needs the training {plan.name!r}, which is not done"
-                    raise UserError(what, where=plan.where, try_this=f"ragmeter run {experiment}")
+                    raise UserError(what, code="style-rerankers", where=plan.where, try_this=f"ragmeter run {experiment}")
             for component in method.composition.rerankers[:1]:
                 if component.fingerprint not in {other.fingerprint for other in results.values()}:
                     results[method.name] = component
     if not results:
         raise UserError(
             "no reranker is named" if experiment is None else "no method of this experiment reranks",
+            code="no-reranker",
             where=experiment,
             try_this="--reranker ID, or --experiment NAME: `ragmeter list methods --kind reranker`",
         )
@@ -180,20 +183,15 @@ def _rerankers(names: Sequence[str], value: Any, experiment: str | None, profile
 
 
 def _reranker(name: str, settings: Mapping[str, Any]) -> Component:
-    from pydantic import ValidationError
-
     from methods.registry import METHODS, Component
+    from ragmeter.runner.rewriting import options_of
 
     entry = METHODS.get(name, where="--reranker")
     if entry.kind != "reranker":
         hint = "`ragmeter list methods --kind reranker` lists what fits"
-        raise UserError(f"{name!r} is a {entry.kind}, not a reranker", where="--reranker", try_this=hint)
-    try:
+        raise UserError(f"{name!r} is a {entry.kind}, not a reranker", code="not-reranker", where="--reranker", try_this=hint)
+    with options_of(name, entry.config, "reranker."):
         return Component(entry, entry.validate(settings))
-    except ValidationError as error:
-        from ragmeter.runner.rewriting import refusal
-
-        raise refusal(error, name, entry.config, "reranker.") from None
 
 
 def _shown(item: Estimate) -> str:

@@ -175,7 +175,9 @@ def export_replies(
         answers = common.store.predictions(checkpoints.find_run(common.store, run).run)
         keys = [str(answer.notes[CALL]) for answer in answers if answer.notes.get(CALL)]
         if not keys:
-            raise UserError("this run asked no endpoint, or kept no reply", where=run, try_this="leave --run out")
+            raise UserError(
+                "this run asked no endpoint, or kept no reply", code="run-asked-no-endpoint", where=run, try_this="leave --run out"
+            )
     try:
         count = export_replies(_replies(common.store), output, keys)
     except OSError as error:
@@ -190,7 +192,9 @@ def import_replies(file: Annotated[Path, argument("A file that `ragmeter store r
     from results.store.store import CACHE
 
     if not file.is_file():
-        raise UserError("there is no such file", where=str(file), try_this="ragmeter store replies export -o FILE writes one")
+        raise UserError(
+            "there is no such file", code="missing-file", where=str(file), try_this="ragmeter store replies export -o FILE writes one"
+        )
     common.store.folder.mkdir(parents=True, exist_ok=True)
     added = import_replies(ResponseCache(common.store.folder / CACHE), file)
     common.emit({"file": str(file), "new": added}, lambda: out.print(Text(f"{added:,} new replies")))
@@ -206,7 +210,9 @@ def prune_replies(
 ) -> None:
     """Delete replies; runs that need them again will ask again."""
     if not everything and older_than is None and keep_mib is None and model is None:
-        raise UserError("nothing was named", where="store replies prune", try_this="--older-than, --model, --keep-mib or --all")
+        raise UserError(
+            "nothing was named", code="nothing-named", where="store replies prune", try_this="--older-than, --model, --keep-mib or --all"
+        )
     deleted = _replies(common.store).prune(
         older_than_s=None if older_than is None else older_than * 86400,
         model=model,
@@ -220,5 +226,5 @@ def _replies(store: Store) -> ResponseCache:
     from results.store.store import CACHE
 
     if not (store.folder / CACHE).exists():
-        raise UserError("this store keeps no replies", where=str(store.folder), try_this="--store FOLDER")
+        raise UserError("this store keeps no replies", code="store-keeps-no-replies", where=str(store.folder), try_this="--store FOLDER")
     return ResponseCache(store.folder / CACHE)

@@ -66,7 +66,9 @@ def add(
     if file is not None:
         return _submit(file, _card(card, method, benchmark, setting), format, strict, known_boards, settings, common, keep=True)
     if card is not None or method is not None:
-        raise UserError("there are no predictions", where="FILE", try_this="ragmeter submit PREDICTIONS.jsonl --card card.yaml")
+        raise UserError(
+            "there are no predictions", code="no-predictions", where="FILE", try_this="ragmeter submit PREDICTIONS.jsonl --card card.yaml"
+        )
     store = common.store
     rows = {row.run: row for row in (queries.runs(store) if store.database.exists else []) if row.origin != "run"}.values()
     keys = ("run", "method", "dataset", "setting", "seed", "origin")
@@ -109,10 +111,20 @@ def _card(file: Path | None, method: str | None, benchmark: str | None, setting:
     if method is None and benchmark is None and setting is None:
         return file
     if file is not None:
-        raise UserError("the card says method, benchmark and setting", where="--card", try_this="leave the options out, or the card")
+        raise UserError(
+            "the card says method, benchmark and setting",
+            code="card-says-method-benchmark",
+            where="--card",
+            try_this="leave the options out, or the card",
+        )
     if method is None or benchmark is None:
         lacks = "--benchmark" if benchmark is None else "--method"
-        raise UserError("without a card, both the method and the benchmark are needed", where=lacks, try_this=f"{lacks} …")
+        raise UserError(
+            "without a card, both the method and the benchmark are needed",
+            code="without-card-both-method",
+            where=lacks,
+            try_this=f"{lacks} …",
+        )
     return short_card(method, benchmark, setting)
 
 
@@ -137,7 +149,12 @@ def _submit(
     supplied = given_options(None, settings)
     path = supplied.pop("path", None)
     if supplied:
-        raise UserError("the card says which options the data have", where=f"--set {next(iter(supplied))}", try_this="--set path=FILE")
+        raise UserError(
+            "the card says which options the data have",
+            code="card-says-options-data",
+            where=f"--set {next(iter(supplied))}",
+            try_this="--set path=FILE",
+        )
     store = common.store
     checked = Checker(store, known_boards, None if path is None else str(path), strict).check(file, card, format)
     report = checked.report
@@ -205,21 +222,17 @@ def template(
     passages: Annotated[bool, option("Write the passages and what each question may use, too.", "--passages")] = False,
 ) -> None:
     """Write a card with comments, the questions (ids and texts) and an empty predictions file."""
-    from pydantic import ValidationError
-
     from benchmarks import registry
     from benchmarks.settings import Setting
     from ragmeter.cli.config_options import given_options
-    from ragmeter.runner.rewriting import refusal
+    from ragmeter.runner.rewriting import options_of
     from ragmeter.runner.submissions import target_of
     from results.submission.bundle import write_template
 
     resolved, entry = registry.resolve(reference)
     supplied = given_options(config, settings)
-    try:
+    with options_of(entry.id, entry.config):
         data = entry.config.model_validate(supplied)
-    except ValidationError as error:
-        raise refusal(error, entry.id, entry.config) from None
     # A card names no file of this machine.
     supplied.pop("path", None)
     parsed = Setting.parse(setting or entry.card.settings_of(resolved.subset)[0], where="--setting")
@@ -299,7 +312,7 @@ def _fraction(text: str) -> float:
     match = re.fullmatch(r"(\d+(?:\.\d+)?|\.\d+)\s*(pp)?", text.strip())
     value = float(match[1]) / (100 if match[2] else 1) if match else -1.0
     if not 0 <= value <= 1:
-        raise UserError(f"{text!r} is no tolerance", where="--tolerance", try_this="0.5pp or 0.005")
+        raise UserError(f"{text!r} is no tolerance", code="no-tolerance", where="--tolerance", try_this="0.5pp or 0.005")
     return value
 
 

@@ -49,14 +49,14 @@ def run(
     from methods.registry import require_extra
     from methods.training import TRAININGS
     from ragmeter.cli.config_options import given_options
-    from ragmeter.runner.loop import Interrupted
+    from ragmeter.runner.loop import stoppable
     from ragmeter.runner.progress import TrainingProgress
     from ragmeter.runner.tasks import require_device
     from ragmeter.runner.trainings import TrainingJob
     from ragmeter.trainings import TrainingPlan
 
     if name is None:
-        list_trainings(None, common)
+        list_trainings(common)
         return 0
     entry = TRAININGS.get(name)
     if stage is not None and stage not in entry.stages:
@@ -71,6 +71,7 @@ def run(
     if stage is not None and stage not in planned:
         raise UserError(
             f"with these options {entry.id} trains {', '.join(planned)}, and not {stage}",
+            code="options-trains-not",
             where="--stage",
             try_this=f"a stage of these, or options that train it, as in --set 'stages=[{stage}]'",
         )
@@ -86,11 +87,8 @@ def run(
     job = TrainingJob(entry, training, common.store, output, device)
     # Of several processes (`accelerate launch`, `torchrun`) the first alone speaks and reports stages.
     first = os.environ.get("WORLD_SIZE", "1") == "1" or os.environ.get("RANK", "0") == "0"
-    with TrainingProgress(quiet=not (common.talk and first)) as progress:
-        try:
-            trained = job.run(progress, until=stage)
-        except KeyboardInterrupt:
-            raise Interrupted(f"the same command continues: {job.work}") from None
+    with TrainingProgress(quiet=not (common.talk and first)) as progress, stoppable(f"the same command continues: {job.work}"):
+        trained = job.run(progress, until=stage)
     if not first:
         return 0
     lines = [
@@ -112,7 +110,9 @@ def run(
     return 0
 
 
-def list_trainings(name: str | None, common: Common) -> None:
+def list_trainings(
+    common: Common, name: Annotated[str | None, argument("Show the options of this one.", completion.trainings)] = None
+) -> None:
     """List what can be trained, or the options of one training."""
     from methods.training import TRAININGS
     from ragmeter.cli.config_options import option_rows
@@ -155,8 +155,8 @@ def _configured(entry: TrainingEntry, settings: dict[str, Any], config: Path | N
     if first["type"] == "missing":
         flag = _EXAMPLES.get(option, f"--set {option}=…")
         also = f"; `ragmeter list trainings {entry.id}` lists all"
-        raise UserError(f"training {entry.id} needs {option}", where=flag.split()[0], try_this=flag + also)
-    raise UserError(f"option {option} of {entry.id}: {without_secrets(in_words(first))}", where=where)
+        raise UserError(f"training {entry.id} needs {option}", code="training-needs", where=flag.split()[0], try_this=flag + also)
+    raise UserError(f"option {option} of {entry.id}: {without_secrets(in_words(first))}", code="bad-option", where=where)
 
 
 @checkpoints_app.command("list")
@@ -232,7 +232,9 @@ def shrink_checkpoint(
     known = checkpoints.verify(folder)
     began = base or str(known.config.get("base") or "")
     if not began:
-        raise UserError("the card does not say what it began from", where=str(known.path / CARD), try_this="--base NAME")
+        raise UserError(
+            "the card does not say what it began from", code="card-not-say-began", where=str(known.path / CARD), try_this="--base NAME"
+        )
     shrunk = shrink(known.path, output, began, rank)
     text = f"{output}: {shrunk.size:,} bytes over {began}, {shrunk.kept:.3f} of the difference's norm kept"
     common.emit({"path": str(output), "base": began, "bytes": shrunk.size, "kept": shrunk.kept}, lambda: out.print(Text(text)))
@@ -260,12 +262,12 @@ def convert_checkpoint(
     from results.store import checkpoints
 
     if not name.replace("-", "").replace("_", "").replace(".", "").isalnum() or name.startswith("."):
-        raise UserError(f"{name!r} cannot name a folder", where="--as", try_this="letters, digits, hyphens")
+        raise UserError(f"{name!r} cannot name a folder", code="cannot-name-folder", where="--as", try_this="letters, digits, hyphens")
     require_extra("models", "converting a checkpoint")
     require_device(device)
     folder = (output or common.store.folder / "checkpoints" / "converted" / name).absolute()
     if folder.exists():
-        raise UserError("this folder is there already", where=str(folder), try_this="another name, or delete it")
+        raise UserError("this folder is there already", code="folder-exists", where=str(folder), try_this="another name, or delete it")
     checkpoint = released(source, revision, subfolder)
     layout = checkpoint.layout
     with err.status("converting", spinner="dots"):

@@ -138,7 +138,12 @@ class _Planner:
 
     def __init__(self, trainings: Sequence[TrainingPlan], store: Store, utilization: float | None) -> None:
         if utilization is not None and not 0 < utilization <= 1:
-            raise UserError(f"{utilization:g} is no share of a peak", where="--utilization", try_this="a number above 0, at most 1")
+            raise UserError(
+                f"{utilization:g} is no share of a peak",
+                code="no-share-peak",
+                where="--utilization",
+                try_this="a number above 0, at most 1",
+            )
         self.trainings, self.store, self.utilization = trainings, store, utilization or UTILIZATION
         self._to_train, self._homes = to_train(trainings, store), homes_of(trainings, store)
         self._done: set[str] = set()

@@ -16,7 +16,7 @@ from methods.api import Services
 from methods.models.endpoint import Estimate
 from ragmeter.experiment import Experiment, place_of_data
 from ragmeter.runner import judging
-from ragmeter.runner.loop import Interrupted, Outcome, execute
+from ragmeter.runner.loop import Outcome, execute, stoppable
 from ragmeter.runner.preflight import preflight, to_train
 from ragmeter.runner.progress import JudgingProgress, RunProgress, TrainingProgress
 from ragmeter.runner.revisions import begin
@@ -141,12 +141,9 @@ def _train(experiment: Experiment, how: How, store: Store, *, quiet: bool) -> No
     left = to_train(experiment.trainings, store)
     if not any(plan in left for method in experiment.methods for plan in method.needs):
         return
-    with TrainingProgress(quiet=quiet) as progress:
-        try:
-            run_trainings(experiment.trainings, store, how.device, progress, processes=how.processes)
-        except KeyboardInterrupt:
-            # The experiment is not in the store before its runs are known, so `resume` would not find it.
-            raise Interrupted("the same command goes on with it") from None
+    # The experiment is not in the store before its runs are known, so `resume` would not find it.
+    with TrainingProgress(quiet=quiet) as progress, stoppable("the same command goes on with it"):
+        run_trainings(experiment.trainings, store, how.device, progress, processes=how.processes)
     preflight(experiment, store, how.device)
 
 
@@ -201,8 +198,5 @@ def _judge(experiment: Experiment, store: Store, services: Services, retry: bool
     if not experiment.judges:
         return
     work = judging.judgings(experiment.judges, queries.runs(store, experiment.name), experiment.reference)
-    with JudgingProgress(len(work), quiet=quiet) as progress:
-        try:
-            judging.execute(work, store, services, progress, retry_unscored=retry)
-        except KeyboardInterrupt:
-            raise Interrupted from None
+    with JudgingProgress(len(work), quiet=quiet) as progress, stoppable():
+        judging.execute(work, store, services, progress, retry_unscored=retry)

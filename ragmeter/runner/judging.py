@@ -59,10 +59,10 @@ class Judging:
         return f"{self.judge.entry.id}: {' and '.join(run.method for run in self.runs)} on {self.runs[0].dataset}"
 
     @property
-    def match(self) -> Match:
-        """The two runs, as battles are stored."""
-        item, other = self.runs
-        return Match(item.dataset_fingerprint, item.setting, item.run, other.run)
+    def about(self) -> str | Match:
+        """The run, or the two as battles are stored."""
+        item, *others = self.runs
+        return Match(item.dataset_fingerprint, item.setting, item.run, others[0].run) if others else item.run
 
 
 def judgings(plans: Sequence[JudgePlan], runs: Sequence[RunRow], reference: str | None = None) -> list[Judging]:
@@ -116,37 +116,7 @@ def execute(work: Sequence[Judging], store: Store, services: Services, progress:
             if (item.judge, replies) not in built:
                 judgments.put_judge(store, item.judge)
                 built[item.judge, replies] = item.judge.build(replace(services, replies=replies))
-            step = _judge_run if len(item.runs) == 1 else _judge_pair
-            step(item, built[item.judge, replies], store, progress, retry_unscored)
-
-
-def _judge_run(entry: Judging, judge: Any, store: Store, progress: Progress, retry: bool) -> None:
-    (run,) = entry.runs
-    known = judgments.judged(store, run.run, entry.judge, retry_unscored=retry)
-    every = records.items(store, run)
-    pending = [item for item in every if item.question.id not in known]
-    before = judgments.calls(store, run.run, str(entry.judge)) if retry and pending else {}
-
-    def write(judged: Sequence[_Judged]) -> None:
-        judged = [(item, filled(before.get(item.question.id, ()), calls)) for item, calls in judged]
-        scores = [judge.score(item, calls) for item, calls in judged]
-        judgments.put_judgments(store, run.run, entry.judge, _names(judged), [calls for _, calls in judged], scores)
-
-    _judge(pending, len(every), entry, judge, write, progress)
-
-
-def _judge_pair(item: Judging, judge: Any, store: Store, progress: Progress, retry: bool) -> None:
-    known = judgments.fought(store, item.match, item.judge, retry_unscored=retry)
-    every = pairs(store, item.runs)
-    pending = [pair for pair in every if pair.question.id not in known]
-    before = judgments.battle_calls(store, item.match, str(item.judge)) if retry and pending else {}
-
-    def write(judged: Sequence[_Judged]) -> None:
-        judged = [(pair, filled(before.get(pair.question.id, ()), calls)) for pair, calls in judged]
-        verdicts = [[judge.verdicts(call) for call in calls] for _, calls in judged]
-        judgments.put_battles(store, item.match, item.judge, _names(judged), [calls for _, calls in judged], verdicts)
-
-    _judge(pending, len(every), item, judge, write, progress)
+            _judge(item, built[item.judge, replies], store, progress, retry_unscored)
 
 
 def filled(before: Sequence[JudgeCall], made: Sequence[JudgeCall]) -> list[JudgeCall]:
@@ -154,10 +124,6 @@ def filled(before: Sequence[JudgeCall], made: Sequence[JudgeCall]) -> list[Judge
     read = {(call.part, call.repetition) for call in counting(before) if call.parsed.value is not None}
     kept = [call for call in before if (call.part, call.repetition) in read]
     return kept + [call for call in made if (call.part, call.repetition) not in read]
-
-
-def _names(judged: Sequence[_Judged]) -> list[str]:
-    return [item.question.id for item, _ in judged]
 
 
 def pairs(store: Store, runs: Sequence[RunRow]) -> list[Pair]:
@@ -169,16 +135,36 @@ def pairs(store: Store, runs: Sequence[RunRow]) -> list[Pair]:
     return [Pair(question, response, second[question.id], passages) for (question, response), passages in zip(both, gold, strict=True)]
 
 
-def _judge(
-    pending: Sequence[Any], total: int, entry: Judging, judge: Any, write: Callable[[Sequence[_Judged]], None], progress: Progress
-) -> None:
-    progress.begin(entry.name, total, total - len(pending))
+def _items(store: Store, entry: Judging) -> Sequence[Any]:
+    return records.items(store, entry.runs[0]) if len(entry.runs) == 1 else pairs(store, entry.runs)
+
+
+def _put(store: Store, entry: Judging, judge: Any, items: Sequence[Any], made: Sequence[list[JudgeCall]]) -> None:
+    """Write the calls made about items (or pairs), and what the judge makes of them."""
+    names, about = [item.question.id for item in items], entry.about
+    if isinstance(about, str):
+        scores = [judge.score(item, calls) for item, calls in zip(items, made, strict=True)]
+        judgments.put_judgments(store, about, entry.judge, names, made, scores)
+    else:
+        judgments.put_battles(store, about, entry.judge, names, made, [[judge.verdicts(call) for call in calls] for calls in made])
+
+
+def _judge(entry: Judging, judge: Any, store: Store, progress: Progress, retry: bool) -> None:
+    known = judgments.judged(store, entry.about, entry.judge, retry_unscored=retry)
+    every = _items(store, entry)
+    pending = [item for item in every if item.question.id not in known]
+    before = judgments.calls(store, entry.about, str(entry.judge)) if retry and pending else {}
+    progress.begin(entry.name, len(every), len(every) - len(pending))
     if not pending:  # nor is a model opened
         return
     ask = one(judge, "ask")
 
     async def judged(item: Any) -> _Judged:
         return item, await ask(item)
+
+    def write(judged: Sequence[_Judged]) -> None:
+        made = [filled(before.get(item.question.id, ()), calls) for item, calls in judged]
+        _put(store, entry, judge, [item for item, _ in judged], made)
 
     streak = Streak()
     judging = stream(judged, pending, in_flight([(judge, "ask")]))
@@ -220,8 +206,8 @@ def _incomplete(store: Store, judging: Judging) -> str:
     """Why a judging is incomplete; empty if it is not."""
     runs = [run.run for run in judging.runs]
     experiments = {run.experiment for run in judging.runs}
-    if len(runs) > 1:
-        unread, scorable = judgments.unread_battles(store, judging.match, judging.judge)
+    if isinstance(judging.about, Match):
+        unread, scorable = judgments.unread_battles(store, judging.about, judging.judge)
         with store.database.reading() as connection:
             return why_incomplete(Missing(unread, unread == scorable), scorable, max_unscored(connection, experiments))
     with store.database.reading() as connection:
@@ -237,9 +223,6 @@ def _incomplete(store: Store, judging: Judging) -> str:
     return ""
 
 
-# -- again, without a call -----------------------------------------------------------------------------------------
-
-
 def with_policy(card: Mapping[str, Any], settings: Mapping[str, Any]) -> Judge:
     """A stored judge with other options, none of which decides what the model is asked."""
     old = judge_of(card["judge"], card["config"])
@@ -253,6 +236,7 @@ def with_policy(card: Mapping[str, Any], settings: Mapping[str, Any]) -> Judge:
         may = ", ".join(sorted(judge.config.policy)) or "none of its options"
         raise UserError(
             f"{fixed[0]} decides what {card['judge']} asks, and a replay asks nothing",
+            code="decides-asks-replay-asks",
             where="--set",
             try_this=f"a replay can change {may}; for the rest: ragmeter judge run {card['judge']} --set {fixed[0]}=…",
         )
@@ -293,11 +277,10 @@ def replay(store: Store, old: str, judge: Judge, services: Services, runs: Seque
     judgments.put_judge(store, judge)
     by_id = {run.run: run for run in runs}
     built = judge.build(services)
-    again = _replay_run if judge.entry.kind == "point" else _replay_pair
     results = []
     for names in _judged(store, old, judge):
         reader = _Reader(built, kept, rule=judge.rule, same=str(judge) == old)
-        results.append(again(store, old, Judging(judge, tuple(by_id[name] for name in names)), reader))
+        results.append(_replay(store, old, Judging(judge, tuple(by_id[name] for name in names)), reader))
     return results
 
 
@@ -349,36 +332,23 @@ class _Reader:
         return replace(call, parsed=self.judge.parse(call.part, replies[call.key]))
 
 
-def _replay_run(store: Store, old: str, entry: Judging, reader: _Reader) -> Replayed:
-    (run,) = entry.runs
-    before = judgments.scores(store, run.run, old)
-    kept = judgments.calls(store, run.run, old)
-    items = [item for item in records.items(store, run) if item.question.id in before]
+def _replay(store: Store, old: str, entry: Judging, reader: _Reader) -> Replayed:
+    about = entry.about
+
+    def said(judge: str) -> Mapping[str, Any]:
+        if isinstance(about, str):
+            return judgments.scores(store, about, judge)
+        results: dict[str, set[Battle]] = {}
+        for battle in judgments.battles(store, about.dataset_fingerprint, about.setting, judge, about):
+            results.setdefault(battle.question, set()).add(battle)
+        return results
+
+    before, kept = said(old), judgments.calls(store, about, old)
+    items = [item for item in _items(store, entry) if item.question.id in before]
     names = [item.question.id for item in items]
     # A question without a call is unscorable, and stays so.
     made = reader.again(items, [kept.get(name, []) for name in names])
-    scores = [reader.judge.score(item, calls) for item, calls in zip(items, made, strict=True)]
-    judgments.put_judgments(store, run.run, entry.judge, names, made, scores)
-    after = judgments.scores(store, run.run, str(entry.judge))
-    return _replayed(entry, made, reader.lost, sum(before[name] != after[name] for name in names))
-
-
-def _replay_pair(store: Store, old: str, item: Judging, reader: _Reader) -> Replayed:
-    def said(judge: str) -> set[Battle]:
-        return set(judgments.battles(store, item.match.dataset_fingerprint, item.match.setting, judge, item.match))
-
-    before = said(old)
-    kept = judgments.battle_calls(store, item.match, old)
-    known = {battle.question for battle in before}
-    judged = [pair for pair in pairs(store, item.runs) if pair.question.id in known]
-    names = [pair.question.id for pair in judged]
-    made = reader.again(judged, [kept.get(name, []) for name in names])
-    verdicts = [[reader.judge.verdicts(call) for call in calls] for calls in made]
-    judgments.put_battles(store, item.match, item.judge, names, made, verdicts)
-    changed = {battle.question for battle in before ^ said(str(item.judge))}
-    return _replayed(item, made, reader.lost, len(changed))
-
-
-def _replayed(item: Judging, made: Sequence[Sequence[JudgeCall]], lost: int, changed: int) -> Replayed:
-    query = sum(call.key is not None for calls in made for call in calls)
-    return Replayed(item.name, len(made), query - lost, lost, changed)
+    _put(store, entry, reader.judge, items, made)
+    after = said(str(entry.judge))
+    read = sum(call.key is not None for calls in made for call in calls) - reader.lost
+    return Replayed(entry.name, len(made), read, reader.lost, sum(before[name] != after.get(name) for name in names))

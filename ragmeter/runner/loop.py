@@ -12,7 +12,7 @@ import threading
 import time
 from asyncio import CancelledError
 from collections.abc import Generator, Iterable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -50,6 +50,15 @@ class Interrupted(Exception):
 
     def __init__(self, how: str = "`ragmeter run --resume` continues") -> None:
         super().__init__(f"interrupted; everything finished is kept: {how}")
+
+
+@contextmanager
+def stoppable(how: str = "`ragmeter run --resume` continues") -> Iterator[None]:
+    """Let Ctrl-C end a block whose finished part is kept; `how` says what goes on with it."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise Interrupted(how) from None
 
 
 class Progress(Protocol):
@@ -184,7 +193,7 @@ class Stopped(Incomplete):
     """
 
     def __init__(self, error: Incomplete, endpoints: frozenset[str]) -> None:
-        super().__init__(error.what, where=error.where, try_this=error.try_this)
+        super().__init__(error.what, code=error.code, where=error.where, try_this=error.try_this)
         self.endpoints = endpoints
 
 
@@ -229,7 +238,11 @@ def _incomplete(task: Task, store: Store, what: str) -> Incomplete:
 
 def _not_started(task: Task, store: Store, dead: frozenset[str], progress: Progress) -> Outcome:
     command = going_on(task.experiment, store, "--retry-failed")
-    error = Incomplete(f"not started: {', '.join(sorted(dead))} stopped answering in an earlier task", try_this=f"`{command}`")
+    error = Incomplete(
+        f"not started: {', '.join(sorted(dead))} stopped answering in an earlier task",
+        code="not-started-stopped-answering",
+        try_this=f"`{command}`",
+    )
     progress.end(task, INCOMPLETE, error.what)
     return Outcome(task, INCOMPLETE, error, 0, 0.0, 0.0)
 
@@ -364,7 +377,7 @@ def _answer(
             question = by_query.pop(prediction.question_id, None)
             if question is None:
                 raise _broken(task, f"answered {prediction.question_id!r}, which was not asked or answered already")
-            recorder.add((question, _native(prediction, question)))
+            recorder.add((question, replace(prediction, question_id=question.id)))
             watch.see(prediction)
             progress.advance(task, 1)
             if streak.stops(failed := prediction.notes.get(FAILED)):
@@ -385,13 +398,12 @@ def _passages(corpus: Corpus, predictions: Iterable[Prediction]) -> list[Passage
     return corpus.get([identifier for identifier in dict.fromkeys(named) if identifier in corpus])
 
 
-def _native(prediction: Prediction, question: Question) -> Prediction:
-    """The prediction under the dataset's own question id."""
-    return replace(prediction, question_id=question.id)
-
-
 def _broken(task: Task, what: str) -> Broke:
-    return Broke(f"method {task.method.name!r} broke the contract: it {what}", try_this=f"ragmeter method check {task.run.method_id}")
+    return Broke(
+        f"method {task.method.name!r} broke the contract: it {what}",
+        code="method-broke-contract",
+        try_this=f"ragmeter method check {task.run.method_id}",
+    )
 
 
 def _metrics(task: Task, store: Store) -> list[Metric]:

@@ -112,9 +112,11 @@ def read_revisions(options: Sequence[str]) -> dict[str, str]:
     for option in options:
         row, mark, text = option.partition("=")
         if not mark or not row:
-            raise UserError(f"{option!r} is not ROW=TEXT", where="--revision", try_this="--revision my_app=${GITHUB_SHA}")
+            raise UserError(
+                f"{option!r} is not ROW=TEXT", code="not-row-text", where="--revision", try_this="--revision my_app=${GITHUB_SHA}"
+            )
         if row in results:
-            raise UserError(f"the row {row!r} has two revisions", where="--revision", try_this="state one")
+            raise UserError(f"the row {row!r} has two revisions", code="row-two-revisions", where="--revision", try_this="state one")
         results[row] = text
     return results
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
@@ -21,9 +22,6 @@ from methods.models.llm import LLMConfig
 from methods.models.rewriter import LLMRewriter, RewriterConfig, Validator, load_prompt, styles_of
 from results.store.redaction import without_secrets
 
-# -- Options given as `--set KEY=VALUE`: read, and explained where they are not right --
-
-
 SET = "--set"
 
 
@@ -39,29 +37,36 @@ def judge_of(name: str, options: Mapping[str, Any], where: str = "JUDGE", *, pre
     Raises:
         UserError: There is no such judge, or an option is not right.
     """
-    try:
+    with options_of(name, JUDGES.get(name, where=where).config, prefix):
         return Judge.of(name, options, where=where)
+
+
+@contextmanager
+def options_of(name: str, config: type[BaseModel], prefix: str = "") -> Iterator[None]:
+    """Explain options that a block validates, where they are not right; arguments as of `refusal`."""
+    try:
+        yield
     except ValidationError as error:
-        raise refusal(error, name, JUDGES.get(name).config, prefix) from None
+        raise refusal(error, name, config, prefix) from None
 
 
-def refusal(error: ValidationError, name: str, config: type[BaseModel], prefix: str = "", *, where: str = SET) -> UserError:
-    """What is wrong with the first option that is; `where` is the flag that gave the options."""
+def refusal(error: ValidationError, name: str, config: type[BaseModel], prefix: str = "") -> UserError:
+    """What is wrong with the first option that is; `prefix` stands before each key on the command line."""
     first = first_error(error)
     option = ".".join(map(str, first["loc"]))
     if not option:
-        return UserError(f"{name}: {without_secrets(in_words(first))}", where=where)
+        return UserError(f"{name}: {without_secrets(in_words(first))}", code="refused-model", where=SET)
     if first["type"] == "extra_forbidden":
         of_model = [f"llm.{field}" for kind in get_args(LLMConfig) for field in kind.model_fields]
         known = of_model if first["loc"][0] == "llm" else config.model_fields
-        return unknown_name(f"option of {name}", without_secrets(option), known, where=where)
+        return unknown_name(f"option of {name}", without_secrets(option), known, where=SET)
     if first["type"] == "missing":
-        hint = f"{SET} {prefix}{option}{'.model' if option == 'llm' else ''}=…" if where == SET else f"{where} '{{\"{option}\": …}}'"
-        return UserError(f"{name} needs {option}", where=where, try_this=hint)
+        hint = f"{SET} {prefix}{option}{'.model' if option == 'llm' else ''}=…"
+        return UserError(f"{name} needs {option}", code="needs", where=SET, try_this=hint)
     if first["type"] == "literal_error":
         offered = re.findall("'([^']*)'", first["ctx"]["expected"])
-        return unknown_name(f"value of {option}", without_secrets(str(first["input"])), offered, where=where)
-    return UserError(f"option {option} of {name}: {without_secrets(in_words(first))}", where=where)
+        return unknown_name(f"value of {option}", without_secrets(str(first["input"])), offered, where=SET)
+    return UserError(f"option {option} of {name}: {without_secrets(in_words(first))}", code="bad-option", where=SET)
 
 
 KINDS = ("llm", "rule")
@@ -155,14 +160,13 @@ def chosen(kind: str, options: Mapping[str, Any], validators: Sequence[str], spl
         if roles:
             raise UserError(
                 "rules are not validated: asked again, they give the same text",
+                code="rules-not-validated-asked",
                 where=VALIDATE,
                 try_this="--rewriter llm; or ragmeter data style-quality, which measures texts of any origin",
             )
         return Chosen(_by_rules(own, split))
-    try:
+    with options_of("the rewriter", RewriterConfig):
         config = RewriterConfig.model_validate(own)
-    except ValidationError as error:
-        raise refusal(error, "the rewriter", RewriterConfig) from None
     judges = {role: _judge(role, name, of_roles.get(role, {})) for role, name in roles.items() if role in MEASURES}
     made = [_validator(role, name, judges.get(role), services) for role, name in roles.items()]
     return Chosen(LLMRewriter(config, validators=made, services=services), tuple(judges.values()))
@@ -176,7 +180,9 @@ def judge_measuring(measure: str, name: str, options: Mapping[str, Any], where: 
     """
     fits = [entry.id for entry in JUDGES if measure in {measure.name for measure in entry.measures}]
     if name in JUDGES and name not in fits:
-        raise UserError(f"the judge {name!r} does not measure {measure!r}", where=where, try_this=" or ".join(fits))
+        raise UserError(
+            f"the judge {name!r} does not measure {measure!r}", code="judge-not-measure", where=where, try_this=" or ".join(fits)
+        )
     judge = judge_of(name, options, where, prefix=prefix)
     judge.config.preflight()
     return judge
@@ -195,18 +201,23 @@ def _roles(validators: Sequence[str]) -> dict[str, str]:
         if role not in ROLES:
             raise unknown_name("validator", role, ROLES, where=VALIDATE)
         if role in results:
-            raise UserError(f"{role} is validated twice", where=VALIDATE, try_this="one validator each")
+            raise UserError(f"{role} is validated twice", code="validated-twice", where=VALIDATE, try_this="one validator each")
         if mark and not value:
-            raise UserError(f"{text!r} names no validator", where=VALIDATE, try_this=f"{VALIDATE} {role}")
+            raise UserError(f"{text!r} names no validator", code="names-no-validator", where=VALIDATE, try_this=f"{VALIDATE} {role}")
         results[role] = value or ("1" if role == ENTITIES else role)
     return results
 
 
 def _of_role(role: str, options: object, roles: Mapping[str, str]) -> Mapping[str, Any]:
     if role not in roles:
-        raise UserError(f"{role} is not validated", where=f"{SET} {role}", try_this=f"{VALIDATE} {role}")
+        raise UserError(f"{role} is not validated", code="not-validated", where=f"{SET} {role}", try_this=f"{VALIDATE} {role}")
     if not isinstance(options, Mapping):
-        raise UserError(f"the judge's options are {role}.key=value", where=f"{SET} {role}", try_this=f"{SET} {role}.llm.model=…")
+        raise UserError(
+            f"the judge's options are {role}.key=value",
+            code="judge-options-key-value",
+            where=f"{SET} {role}",
+            try_this=f"{SET} {role}.llm.model=…",
+        )
     return options
 
 
@@ -215,7 +226,7 @@ def _by_rules(options: Mapping[str, Any], split: str | None) -> RuleRewriter:
         if name not in _SHARES:
             raise unknown_name("option of the rule-based rewriter", name, _SHARES, where=SET)
         if not isinstance(value, int | float) or isinstance(value, bool):
-            raise UserError(f"{name} is a share, not {value!r}", where=SET, try_this=f"{SET} {name}=0.5")
+            raise UserError(f"{name} is a share, not {value!r}", code="share-not", where=SET, try_this=f"{SET} {name}=0.5")
     return RuleRewriter(split if split in ("train", "validation") else "test", **options)
 
 
@@ -232,5 +243,7 @@ def _validator(role: str, name: str, judge: Judge | None, services: Services) ->
     except ValueError:
         share = -1.0
     if not 0 <= share <= 1:
-        raise UserError(f"{name!r} is no share of names and numbers", where=VALIDATE, try_this=f"{VALIDATE} {role}=0.9")
+        raise UserError(
+            f"{name!r} is no share of names and numbers", code="no-share-names-numbers", where=VALIDATE, try_this=f"{VALIDATE} {role}=0.9"
+        )
     return EntityValidator(share)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from importlib.resources import files
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -15,9 +17,6 @@ from methods.models.delta import is_delta
 from methods.models.weights import files_of
 from methods.registry import Component
 from methods.work import Needs
-
-# -- Published sizes of models that presets and shipped experiments name, rounded to three digits or better --
-# Read where a model's `config.json` is not here. Sources: the models' cards and `config.json` files on the hub.
 
 
 class Published(NamedTuple):
@@ -38,69 +37,15 @@ class Published(NamedTuple):
     embedding: float = 0.0
 
 
-_BERT_BASE = Published(109.5, 768, 12, 768, 23.8)
-_BERT_LARGE = Published(335.0, 1024, 24, 1024, 31.8)
-_XLMR_BASE = Published(278.0, 768, 12, 768, 192.4)
-_XLMR_LARGE = Published(560.0, 1024, 24, 1024, 256.5)
+def _published() -> Iterator[tuple[str, Published]]:
+    for row in csv.DictReader(files("ragmeter.runner").joinpath("model_sizes.csv").read_text("utf-8").splitlines()):
+        width, layers, kv_width = (int(row[name]) for name in ("width", "layers", "kv_width"))
+        yield row["model"], Published(float(row["millions"]), width, layers, kv_width, float(row["embedding"]))
 
-PUBLISHED: Mapping[str, Published] = {
-    # language models
-    "mistralai/Mistral-7B-Instruct-v0.2": Published(7242, 4096, 32, 1024),
-    "microsoft/Phi-4-mini-instruct": Published(3836, 3072, 32, 1024),
-    "meta-llama/Llama-2-7b-chat-hf": Published(6738, 4096, 32, 4096),
-    "meta-llama/Llama-3.1-8B-Instruct": Published(8030, 4096, 32, 1024),
-    "Qwen/Qwen2.5-7B-Instruct": Published(7616, 3584, 28, 512),
-    "Qwen/Qwen2.5-14B-Instruct": Published(14770, 5120, 48, 1024),
-    "Qwen/Qwen3-4B-Instruct-2507": Published(4022, 2560, 36, 1024),
-    "google/gemma-3-4b-it": Published(4300, 2560, 34, 1024),
-    "google/gemma-3-12b-it": Published(12187, 3840, 48, 2048),
-    "google/flan-t5-large": Published(783, 1024, 48, 1024),
-    "google/flan-t5-xl": Published(2850, 2048, 48, 2048),
-    "google/flan-t5-xxl": Published(11266, 4096, 48, 4096),
-    "castorini/rank_zephyr_7b_v1_full": Published(7242, 4096, 32, 1024),
-    "meta-llama/Llama-2-7b-hf": Published(6738, 4096, 32, 4096),
-    "Qwen/Qwen2.5-3B-Instruct": Published(3086, 2048, 36, 256),
-    "zorowin123/rq_rag_llama2_7B": Published(6738, 4096, 32, 4096),
-    # encoders
-    "microsoft/llmlingua-2-xlm-roberta-large-meetingbank": _XLMR_LARGE,
-    "sentence-transformers/all-MiniLM-L6-v2": Published(22.7, 384, 6, 384, 11.9),
-    "Qwen/Qwen3-Embedding-0.6B": Published(596, 1024, 28, 1024, 155.6),
-    "Qwen/Qwen3-Embedding-4B": Published(4022, 2560, 36, 1024, 388.3),
-    "Qwen/Qwen3-Embedding-8B": Published(7568, 4096, 36, 1024, 621.5),
-    "BAAI/bge-m3": Published(568, 1024, 24, 1024, 264.4),
-    "NovaSearch/stella_en_400M_v5": Published(435, 1024, 24, 1024, 31.3),
-    "NovaSearch/stella_en_1.5B_v5": Published(1543, 1536, 28, 256, 232.8),
-    "jinaai/jina-embeddings-v3": Published(572, 1024, 24, 1024, 256.1),
-    "facebook/dpr-ctx_encoder-single-nq-base": _BERT_BASE,
-    "facebook/dpr-question_encoder-single-nq-base": _BERT_BASE,
-    "facebook/dpr-ctx_encoder-multiset-base": _BERT_BASE,
-    "facebook/dpr-question_encoder-multiset-base": _BERT_BASE,
-    "BAAI/bge-large-en-v1.5": _BERT_LARGE,
-    "facebook/contriever": _BERT_BASE,
-    "facebook/contriever-msmarco": _BERT_BASE,
-    "intfloat/e5-base-v2": _BERT_BASE,
-    "intfloat/e5-large-v2": _BERT_LARGE,
-    "intfloat/multilingual-e5-large": _XLMR_LARGE,
-    "thenlper/gte-large": _BERT_LARGE,
-    "Alibaba-NLP/gte-large-en-v1.5": Published(434, 1024, 24, 1024, 31.3),
-    "Alibaba-NLP/gte-multilingual-base": Published(305, 768, 12, 768, 192.0),
-    "Alibaba-NLP/gte-multilingual-reranker-base": Published(306, 768, 12, 768, 192.0),
-    "sentence-transformers/all-roberta-large-v1": Published(355, 1024, 24, 1024, 52.0),
-    "Salesforce/SFR-Embedding-Mistral": Published(7111, 4096, 32, 1024, 131.1),
-    "distilbert-base-uncased": Published(66.4, 768, 6, 768, 23.8),
-    "distilbert/distilbert-base-uncased": Published(66.4, 768, 6, 768, 23.8),
-    # rerankers
-    "cross-encoder/ms-marco-MiniLM-L-6-v2": Published(22.7, 384, 6, 384, 11.9),
-    "cross-encoder/ms-marco-MiniLM-L6-v2": Published(22.7, 384, 6, 384, 11.9),
-    "BAAI/bge-reranker-base": _XLMR_BASE,
-    "BAAI/bge-reranker-large": _XLMR_LARGE,
-    "BAAI/bge-reranker-v2-m3": Published(568, 1024, 24, 1024, 264.4),
-    "Qwen/Qwen3-Reranker-0.6B": Published(596, 1024, 28, 1024, 155.6),
-    "Qwen/Qwen3-Reranker-4B": Published(4022, 2560, 36, 1024, 388.3),
-    "Qwen/Qwen3-Reranker-8B": Published(7568, 4096, 36, 1024, 621.5),
-    "mixedbread-ai/mxbai-rerank-base-v2": Published(494, 896, 24, 128, 136.1),
-    "mixedbread-ai/mxbai-rerank-large-v2": Published(1544, 1536, 28, 256, 233.4),
-}
+
+PUBLISHED: Mapping[str, Published] = dict(_published())
+"""Sizes of models that presets and shipped experiments name, rounded to three digits or better, by the models' cards and
+`config.json` files on the hub; used where a model's own `config.json` is not here."""
 
 
 Source = Literal["header", "config", "table", "name", "unknown"]
@@ -232,16 +177,16 @@ def _of_files(model: str, folder: Path) -> ModelSize | None:
 def _header_parameters(folder: Path) -> float | None:
     """Parameters by the headers of `*.safetensors`, which say shapes; no weight is read."""
     # What a difference to a base holds is added to the base's, which are as many as `config.json` tells.
-    files = [] if is_delta(str(folder)) else sorted(folder.glob("*.safetensors"))
+    paths = [] if is_delta(str(folder)) else sorted(folder.glob("*.safetensors"))
     total = 0
-    for path in files:
+    for path in paths:
         try:
             with path.open("rb") as file:
                 header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
         except (OSError, ValueError):
             return None
         total += sum(math.prod(tensor["shape"]) for name, tensor in header.items() if name != "__metadata__")
-    return float(total) if files else None
+    return float(total) if paths else None
 
 
 def config_parameters(config: Mapping[str, Any]) -> float | None:
@@ -278,9 +223,6 @@ def _width(config: Mapping[str, Any]) -> int | None:
 def _first(config: Mapping[str, Any], *names: str) -> int | None:
     results = (config.get(name) for name in names)
     return next((item for item in results if isinstance(item, int)), None)
-
-
-# -- What a method's models come to: how many parameters, and whether their weights are here --
 
 
 def models_of(components: Iterable[Component]) -> dict[str, Any]:

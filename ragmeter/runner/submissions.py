@@ -101,12 +101,12 @@ class Checker:
         layout = FORMATS[format]
         if predictions.lower().endswith(bundle.SUFFIX) and format == JSONL:
             if card is not None:
-                raise UserError("a bundle brings its own card", where="--card", try_this="leave --card out")
+                raise UserError("a bundle brings its own card", code="bundle-brings-own-card", where="--card", try_this="leave --card out")
             return self._bundle(Path(predictions))
         if card is None:
             what = "predictions need a card that says what they are"
             remedy = "ragmeter submit template REFERENCE -o FOLDER writes one to fill in; or --method NAME --benchmark REFERENCE"
-            raise UserError(what, where="--card", try_this=remedy)
+            raise UserError(what, code="refused-submission", where="--card", try_this=remedy)
         if isinstance(card, Path):
             card = read_card(card)
         if "answer" not in layout.says and not card.retrieval_only:
@@ -122,6 +122,7 @@ class Checker:
                 raise UserError(
                     f"the bundle is about other data: it says {opened.manifest.dataset_fingerprint}, "
                     f"{target.loaded.reference} here is {target.loaded.fingerprint}",
+                    code="bundle-other-data-says",
                     where=f"{path}/{bundle.MANIFEST}",
                     try_this="use the release of the data (and of ragmeter) that it was made with",
                 )
@@ -178,7 +179,9 @@ def short_card(method: str, reference: str, setting: str | None) -> Card:
         return Card.model_validate({"method": part, "benchmark": str(resolved), "setting": str(chosen), "training_data": unknown})
     except ValidationError:
         what = f"{method!r} is no name of a method"
-        raise UserError(what, where="--method", try_this="NAME or NAME@VERSION, of letters, digits and . _ + -") from None
+        raise UserError(
+            what, code="refused-submission", where="--method", try_this="NAME or NAME@VERSION, of letters, digits and . _ + -"
+        ) from None
 
 
 def target_of(reference: str, options: DatasetConfig, limit: int | None, setting: Setting, seed: int, store: Store) -> Target:
@@ -189,7 +192,7 @@ def target_of(reference: str, options: DatasetConfig, limit: int | None, setting
     """
     loaded = registry.load(reference, options).limited(limit)
     if not loaded.questions:
-        raise UserError("this split holds no question", where=reference)
+        raise UserError("this split holds no question", code="split-holds-no-question", where=reference)
 
     def retrieve(name: str, queries: Sequence[Query], n: int) -> list[Ranking]:
         services = Services(seed=seed, artifacts=store.artifacts, cache=store.folder / "cache.sqlite")
@@ -212,7 +215,7 @@ def read_card(path: Path) -> Card:
             return parse_card(source.read(LIMITS.card_bytes + 1), str(path))
     except OSError as error:
         remedy = "name a card: ragmeter submit template REFERENCE -o FOLDER writes one to fill in"
-        raise UserError(f"the card cannot be read: {error.strerror}", where=str(path), try_this=remedy) from error
+        raise UserError(f"the card cannot be read: {error.strerror}", code="card-cannot-read", where=str(path), try_this=remedy) from error
 
 
 def require_same(card: Card, row: RunRow) -> None:
@@ -231,9 +234,9 @@ def require_same(card: Card, row: RunRow) -> None:
     for name, (of_card, of_run) in pairs.items():
         if of_card != of_run:
             what = f"the card is about another run: its {name} is {of_card}, the run's is {of_run}"
-            raise UserError(what, where="--card", try_this=f"{name}: {of_run}")
+            raise UserError(what, code="refused-submission", where="--card", try_this=f"{name}: {of_run}")
     if row.status != "finished":
-        raise UserError(f"the run is {row.status}, not finished", where=row.path, try_this="ragmeter run --resume")
+        raise UserError(f"the run is {row.status}, not finished", code="run-not-finished", where=row.path, try_this="ragmeter run --resume")
 
 
 @contextmanager
@@ -245,7 +248,7 @@ def _opened(name: str) -> Iterator[BinaryIO]:
         try:
             source = stack.enter_context(open(name, "rb"))
         except OSError as error:
-            raise UserError(f"this file cannot be read: {error.strerror}", where=name) from error
+            raise UserError(f"this file cannot be read: {error.strerror}", code="unreadable-file", where=name) from error
         if stat.S_ISBLK(os.fstat(source.fileno()).st_mode):
-            raise UserError("this is a device, not a file", where=name)
+            raise UserError("this is a device, not a file", code="device-not-file", where=name)
         yield source

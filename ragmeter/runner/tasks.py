@@ -124,6 +124,7 @@ class Task:
         if reading is None and self.method.composition.follows_benchmark:
             raise UserError(
                 f"{self.method.name!r} follows reading instructions, and {self.loaded.plan.reference} brings none",
+                code="follows-reading-instructions-brings",
                 where=self.loaded.plan.where,
                 try_this="reading: own for its reader, or a benchmark with instructions (longbench, ultradomain)",
             )
@@ -166,6 +167,7 @@ def load_benchmark(plan: BenchmarkPlan, metrics: Sequence[Metric] | None) -> Loa
     if not benchmark.questions:
         raise UserError(
             "this split holds no question",
+            code="split-holds-no-question",
             where=str(plan.reference),
             try_this=f"another split: `ragmeter list datasets {plan.reference.name}` lists them",
         )
@@ -216,6 +218,7 @@ def tasks_of(
         if other is not task:
             raise UserError(
                 f"{task.method.name!r} and {other.method.name!r} are the same work on {task.run.dataset}",
+                code="same-work",
                 where=experiment.source.where(("methods",)),
                 try_this="remove one of the two methods (or of the two equal benchmarks)",
             )
@@ -234,6 +237,7 @@ def _require_whole(loaded: Loaded, method: MethodPlan) -> None:
         return
     raise UserError(
         f"{loaded.plan.reference} is read as a whole, and {leaves_out[0]} chooses from it",
+        code="read-whole-chooses",
         where=f"method {method.name}",
         try_this="full_context alone, with `reading: benchmark` for its reader: what is too long loses its middle",
     )
@@ -256,6 +260,7 @@ def require_scoring(experiment: Experiment, loaded: Loaded) -> None:
     raise UserError(
         f"nothing in this experiment can score {benchmark.name}: its questions lack what {', '.join(map(str, loaded.metrics))} "
         f"{'needs' if len(loaded.metrics) == 1 else 'need'}",
+        code="nothing-experiment-score-questions",
         where=loaded.plan.where,
         try_this=f"metrics: [{', '.join(able)}]" if able else free,
     )
@@ -354,13 +359,17 @@ def require_device(device: str | None) -> None:
     if device is None or device == "cpu":
         return
     if not _DEVICE.fullmatch(device):
-        raise UserError(f"there is no device {device!r}", where="--device", try_this="cpu, cuda, cuda:1 … or leave it out")
+        raise UserError(
+            f"there is no device {device!r}", code="no-device", where="--device", try_this="cpu, cuda, cuda:1 … or leave it out"
+        )
     import torch
 
     here = torch.backends.mps.is_available() if device == "mps" else torch.cuda.is_available()
     number = int(device.partition(":")[2] or 0)
     if not here or (device.startswith("cuda") and number >= torch.cuda.device_count()):
-        raise UserError(f"torch finds no device {device!r} here", where="--device", try_this="leave it out, or cpu")
+        raise UserError(
+            f"torch finds no device {device!r} here", code="torch-finds-no-device", where="--device", try_this="leave it out, or cpu"
+        )
 
 
 def reach(states: Sequence[TaskState], cache: Path | None = None) -> None:

@@ -11,8 +11,7 @@ import re
 from collections.abc import Sequence
 
 from benchmarks.text import sentences
-from benchmarks.worlds.text import mention_by_name, state, statements
-from benchmarks.worlds.world import relations
+from benchmarks.worlds.text import statements
 from methods.baselines.graph_rag.common import PROMPTS as SYSTEMS
 from methods.graphs.extraction import PROMPTS
 from methods.graphs.knowledge_graph import END
@@ -131,9 +130,3 @@ def _held(name: str, text: str) -> bool:
 
 def _states(sentence: str, triple: Sequence[str]) -> bool:
     return _held(triple[0], sentence) and _held(triple[2], sentence)
-
-
-def _stated(triple: Sequence[str]) -> str:
-    """A fact in the first of the sentences that worlds state it with."""
-    relation = next((item for item in relations() if item.id == triple[1]), None)
-    return " ".join(triple) if relation is None else state(relation.says[0], mention_by_name(triple[0]), triple[2])

@@ -14,11 +14,22 @@ from ragmeter.show.console import print_table
 from results.boards.board import Board, Cell, Row
 from results.boards.health import health_text
 from results.boards.systems import CONTAMINATED, IMPLAUSIBLE, implausible
-from results.boards.tables import BRACKETS, bracketed, could_have_shown, insufficient_data_notes, labels, mark, plus_minus, remarks
+from results.boards.tables import (
+    BRACKETS,
+    bracketed,
+    could_have_shown,
+    insufficient_data_notes,
+    labels,
+    mark,
+    plus_minus,
+    remarks,
+    what_marks_hold_for,
+)
 from results.judging.battles import BattleBoard, Pairing
 from results.statistics.battles import WinRate
 from results.statistics.bradley_terry import Strength
 from results.statistics.core import Estimate
+from results.statistics.tested import FEWEST_CLUSTERS
 from results.store.queries import Cost
 from results.store.reuse import reuse_line
 from results.store.store import INCOMPLETE
@@ -62,16 +73,16 @@ def show_board(board: Board, console: Console, *, verbose: bool = False, began: 
 
 def _notes(board: Board, heads: dict[str, str], verbose: bool, width: int) -> list[str]:
     """What numbers and marks mean."""
-    how = (f" (Student's t over {board.sampled.kind}s)", ", paired (t, Holm per column)") if verbose else ("", "")
+    how = (f" (over {board.sampled.kind}s) or [low, high] if its sides differ", ", paired (Holm per column)") if verbose else ("", "")
     legend = [f"value × 100 ± half its 95 % interval{how[0]}"]
     if board.reference:
-        legend.append(f"below: difference to {board.reference}{how[1]}, * p < .05, ** p < .01")
+        legend.append(f"below: difference from {board.reference}{how[1]}, * p < .05, ** p < .01")
     if any(bracketed(cell) for row in board.rows for cell in row.cells.values()):
         legend.append(BRACKETS)
     notes = [whole] if len(whole := "; ".join(legend)) <= width else legend
     if any(row.cost is not None and not math.isnan(row.cost.seconds) for row in board.rows):
         notes = [*notes, "s/question: mean, and below it p50–p95"]
-    notes = [*notes, *insufficient_data_notes(board), *could_have_shown(board)]
+    notes = [*notes, *what_marks_hold_for(board), *insufficient_data_notes(board), *could_have_shown(board)]
     if not verbose:
         return notes
     long = ", ".join(f"{head} = {metric}" for metric, head in heads.items() if head != metric)
@@ -99,7 +110,10 @@ def conclusion(board: Board, *, higher_is_better: bool = True) -> str:
     untested = [
         name
         for name in differences
-        if (cell := cells[name]) is not None and cell.difference is not None and cell.difference.insufficient_data
+        if name not in significant
+        and (cell := cells[name]) is not None
+        and cell.difference is not None
+        and (cell.difference.insufficient_data or cell.difference.clusters < FEWEST_CLUSTERS)
     ]
     groups = {
         "significantly ahead of": [name for name in significant if differences[name] > 0],
@@ -143,8 +157,9 @@ def cell_text(cell: Cell | None) -> Text:
     """Return a cell: `63.4 ± 4.2`, below it `[61.7, 65.0]` if verdicts are missing, and `+2.1 ± 3.0 *` if it was compared."""
     if cell is None or math.isnan(cell.estimate.value):
         return Text("–", style="dim")
-    text = Text(plus_minus(cell.estimate.value, cell.estimate.low, cell.estimate.high, scale=cell.scale))
-    if span := bracketed(cell):
+    span = bracketed(cell)
+    text = Text(plus_minus(cell.estimate.value, cell.estimate.low, cell.estimate.high, scale=cell.scale, sides=bool(span)))
+    if span:
         text += Text("\n" + span)
     if cell.difference is not None and not math.isnan(cell.difference.value):
         result = cell.difference

@@ -173,7 +173,7 @@ def complain(error: UserError, as_json: bool) -> None:
     from results.store.redaction import without_secrets
 
     if as_json:
-        parts = {"what": error.what, "where": error.where, "try": error.try_this}
+        parts = {"code": error.code, "what": error.what, "where": error.where, "try": error.try_this}
         problem = {name: text and without_secrets(text) for name, text in parts.items()}
         sys.stderr.write(_escaped(json.dumps({"error": problem}, ensure_ascii=False)) + "\n")
         return
@@ -198,4 +198,4 @@ def offering_score() -> Iterator[None]:
         except UserError:
             raise error from None
         offered = f"`ragmeter judge score --metric '{error.metric}'` scores the stored answers on it"
-        raise UserError(error.what, where=error.where, try_this=offered) from None
+        raise UserError(error.what, code=error.code, where=error.where, try_this=offered) from None

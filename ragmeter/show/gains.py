@@ -2,7 +2,8 @@
 
 The base is the reference of the experiment, or a row that is named. The strongest baseline is the row with the highest
 value of those that are no controls and were not trained by any of the approaches. Differences are paired and tested as on
-any board: over what was sampled, corrected over the methods of the column (Holm).
+any board: over what was sampled, corrected over the methods of the column (Holm). "Beats" is said of a significant gain
+over at least 30 clusters that holds for new trainings, which takes three seeds.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from typing import TYPE_CHECKING, Any
 from methods.models.weights import POCKET, SHIPPED
 from results.boards.board import Board, Cell, base_name, boards, is_called
 from results.boards.tables import labels, mark, plus_minus
+from results.statistics.difference import CLAIM_CLUSTERS, ONE_CHECKPOINT
+from results.statistics.tested import FEWEST_CLUSTERS
 from results.store.variants import without_options
 
 if TYPE_CHECKING:
@@ -52,14 +55,15 @@ class Against:
         result = self.cell.difference
         if result is None or result.insufficient_data or math.isnan(result.value):
             return UNTESTED
+        if not mark(self.cell) and result.clusters < FEWEST_CLUSTERS:
+            return UNTESTED
         return LEVEL if not mark(self.cell) else AHEAD if result.value > 0 else BEHIND
 
     def to_json(self) -> dict[str, Any]:
         """Fractions; None: no difference."""
         result = self.cell.difference
-        numbers = (
-            {} if result is None else {key: getattr(result, key) for key in ("value", "low", "high", "n", "clusters", "insufficient_data")}
-        )
+        keys = ("value", "low", "high", "n", "clusters", "insufficient_data", "generalizes")
+        numbers = {} if result is None else {key: getattr(result, key) for key in keys}
         return {"method": self.name, "verdict": self.verdict, "p_holm": self.cell.p_holm, **numbers}
 
 
@@ -98,19 +102,34 @@ class Gain:
         return self.base is not None and self.base.verdict == AHEAD
 
     @property
+    def beats(self) -> bool:
+        """Whether "beats its base" may be said: significantly ahead, over enough clusters and trainings."""
+        return self.significant and not self._short_of
+
+    @property
+    def _short_of(self) -> str:
+        """What is missing for "beats"; empty if nothing is."""
+        result = self.base.cell.difference if self.base else None
+        if result is None:
+            return "its base was not measured"
+        if result.clusters < CLAIM_CLUSTERS:
+            return f"{result.clusters} clusters, fewer than {CLAIM_CLUSTERS}"
+        return "this checkpoint only, fewer than three trainings" if ONE_CHECKPOINT in result.generalizes else ""
+
+    @property
     def lost(self) -> bool:
         """Whether it is significantly behind its base: what is gained elsewhere is no gain in general."""
         return self.base is not None and self.base.verdict == BEHIND
 
     def why_not(self) -> str:
-        """Why no gain over the base is warranted; empty where one is."""
+        """Return why "beats" is not said; empty if it is."""
         result = self.base.cell.difference if self.base else None
-        if self.significant:
-            return ""
-        if result is None or result.insufficient_data:
-            return result.insufficient_data if result else "its base was not measured"
+        if self.significant or result is None:
+            return self._short_of
+        if result.insufficient_data or result.clusters < FEWEST_CLUSTERS:
+            return result.insufficient_data or self._short_of
         least = self.cell.scale * result.detectable
-        return f"the interval holds zero; a true difference below {least:.1f} shows in fewer than four of five such samples"
+        return f"the interval includes 0; minimum detectable difference {least:.1f} (80 % power)"
 
     def sentence(self) -> str:
         """All of it in one sentence."""

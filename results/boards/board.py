@@ -19,11 +19,12 @@ from benchmarks.clusters import Sampled
 from benchmarks.core.errors import UserError, unknown_name
 from judges.metric import parse
 from results.boards.health import HealthLine, health
+from results.boards.sides import sides
 from results.boards.systems import IMPLAUSIBLE, Wanted, contaminated_by, figures, implausible, why_not_ranked
-from results.boards.unread import Bounds, Ends, bounds_of_rows, family_at_both_ends, without_incomplete
-from results.statistics.closed_form import Band, bands
-from results.statistics.core import Difference, Estimate
-from results.statistics.intervals import differences_together, estimates
+from results.boards.unread import Bounds, bounds_of_rows, range_of_metric, without_incomplete
+from results.statistics.core import Clusters, Difference, Estimate
+from results.statistics.intervals import compared_together, estimates
+from results.statistics.places import Band, bands
 from results.store import checkpoints, provenance, queries
 from results.store.checkpoints import Cards, Checkpoints
 from results.store.failures import failures
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-# -- Columns that people add to an experiment's boards (`score --add`, `judge run`): they stay until they are removed --
+# Columns that people add to an experiment's boards (`score --add`, `judge run`): they stay until they are removed.
 # A column belongs to a board, not to its runs: with more questions, another seed or a new version of a method the runs
 # are others and the board is the same.
 
@@ -121,6 +122,7 @@ def _meant(name: str, known: Sequence[AddedColumn]) -> list[AddedColumn]:
     if not known:
         raise UserError(
             f"{name!r} was not added to these tables: no column was",
+            code="not-added-tables-no",
             where="--remove",
             try_this="a column that the experiment's file names goes when the file does not name it any more",
         )
@@ -131,7 +133,7 @@ def _meant(name: str, known: Sequence[AddedColumn]) -> list[AddedColumn]:
     raise unknown_name("added column", name, {column.metric for column in known}, where="--remove")
 
 
-# -- Metrics and judges that rank a control wrongly: flagged on the board that shows it --
+# Metrics and judges that rank a control wrongly: flagged on the board that shows it.
 # A control's place is known beforehand. Nothing can answer better than the gold answer; nothing that says nothing, or the
 # wrong thing, may be worth as much as the best method; a whole passage is not an answer. A metric that sees it otherwise
 # on these very questions measures something else than the rightness of answers.
@@ -179,8 +181,8 @@ def checked(controls: Collection[str]) -> str:
 
 
 # -- One method trained from several seeds: its runs, called `NAME #SEED`, as one row --
-# Each question counts with the mean of its scores over the seeds, so differences stay paired by question. Intervals are
-# of the questions alone, for these very seeds; how far the seeds lie apart is stated beside (`Cell.by_seed`).
+# Each question counts with the mean of its scores over the seeds, so differences stay paired by question. Differences
+# contain how far the seeds lie apart, which is stated beside (`Cell.by_seed`).
 
 
 _SEEDED = re.compile(r"(.+) #(\d+)")
@@ -470,7 +472,7 @@ def board(
     if metrics is None and all(run.metrics is not None for run in runs):
         metrics = list(dict.fromkeys(metric for run in runs for metric in run.metrics or ()))
     shown = list(metrics) if metrics is not None else queries.metric_ids(store, ids)
-    scores = queries.score_columns(store, first.dataset_fingerprint, ids, shown)
+    scores = single = queries.score_columns(store, first.dataset_fingerprint, ids, shown)
     costs = queries.costs(store, ids)
     unusual = health(store, runs)
     broken = violations(store, ids)
@@ -494,7 +496,7 @@ def board(
     keys = [(run.run, metric) for run in runs for metric in shown if (run.run, metric) in columns]
     cells: dict[str, dict[str, Cell]] = {run: {} for run in ids}
     if keys:
-        results = estimates(np.stack([columns[key] for key in keys]), clusters=clusters)
+        results = _estimates(columns, keys, clusters, known)
         for (run_id, metric), value in zip(keys, results, strict=True):
             # Questions without a row (not answered yet, or not scored on this metric) are not unscorable.
             open_to = bounds.get((run_id, metric))
@@ -513,17 +515,15 @@ def board(
         cells[run_id][metric] = replace(cells[run_id][metric], apart=why)
     able = {key for key in keys if not cells[key[0]][key[1]].apart}
     pairs = [key for key in keys if key in able and key[0] != base and (base, key[1]) in able]
+    both = sides(store, single, members, shown, known, known_training[1]) if pairs else {}
     for metric in shown:
         column = [run_id for run_id, name in pairs if name == metric]
         if not column or base is None:
             continue
-        candidates = np.stack([columns[run_id, metric] for run_id in column])
-        references = np.broadcast_to(columns[base, metric], candidates.shape)
-        together = differences_together(candidates, references, clusters=clusters)
-        unread = np.stack([scores.unread.get((run_id, metric), np.zeros(len(names), np.bool_)) for run_id in [*column, base]])
-        if unread.any():
-            ends = Ends.of(np.stack([*candidates, columns[base, metric]]), unread, known.get(metric, {}))
-            together = family_at_both_ends(together, ends[range(len(column))], ends[[-1] * len(column)], clusters)
+        candidates, references = [both[run_id, metric] for run_id in column], [both[base, metric]] * len(column)
+        judged = known.get(metric, {}).get("judge") is not None
+        of = range_of_metric(known.get(metric, {}))
+        together = compared_together(candidates, references, clusters=clusters, metric=of, judged=judged)
         for run_id, paired, p in zip(column, together.differences, together.p, strict=True):
             cells[run_id][metric] = replace(cells[run_id][metric], difference=paired, p_holm=p)
     indexing = {} if over_seeds else queries.index_costs(store, ids)
@@ -555,6 +555,21 @@ def board(
         _flags(rows, shown, known),
         unusual,
     )
+
+
+def _estimates(
+    columns: Mapping[tuple[str, str], NDArray[np.float64]],
+    keys: Sequence[tuple[str, str]],
+    clusters: Clusters,
+    known: Mapping[str, Mapping[str, Any]],
+) -> list[Estimate]:
+    """Return the mean of each key's column with its interval, metrics of one range at a time."""
+    ranges = [range_of_metric(known.get(metric, {})) for _, metric in keys]
+    results: dict[int, Estimate] = {}
+    for of in dict.fromkeys(ranges):
+        at = [number for number, other in enumerate(ranges) if other == of]
+        results |= zip(at, estimates(np.stack([columns[keys[number]] for number in at]), clusters=clusters, metric=of), strict=True)
+    return [results[number] for number in range(len(keys))]
 
 
 def _learned(store: Store) -> tuple[Cards, Checkpoints]:
@@ -657,6 +672,7 @@ def _row_json(row: Row) -> dict[str, Any]:
                 "losses": cell.difference.losses,
                 "insufficient_data": cell.difference.insufficient_data,
                 "detectable": _number(cell.difference.detectable),
+                "generalizes": cell.difference.generalizes,
             }
         cells[metric] = entry
     cost = None if row.cost is None else {name: _number(getattr(row.cost, name)) for name in Cost.__slots__}
@@ -677,9 +693,6 @@ def _row_json(row: Row) -> dict[str, Any]:
         "reuse": row.reuse.to_json() if row.reuse is not None and (row.reuse.replies or row.reuse.unknown) else None,
         "metrics": cells,
     }
-
-
-# -- A board's ranks by one metric, and which ranks tests of all pairs leave open --
 
 
 _KEY = "board"

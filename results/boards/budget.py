@@ -15,7 +15,7 @@ import numpy as np
 
 from results.boards.board import Board, Row
 from results.statistics.core import Estimate
-from results.statistics.intervals import pareto_front
+from results.statistics.pareto import pareto_front
 from results.store.queries import Cost
 
 Axis = Literal["tokens", "delivered", "memory", "seconds", "cost"]

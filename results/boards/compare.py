@@ -17,19 +17,20 @@ from numpy.typing import NDArray
 
 from benchmarks.clusters import Sampled
 from benchmarks.core.errors import UserError
+from results.boards.sides import sides
 from results.boards.tables import plain
-from results.boards.unread import Ends, bounds_of_rows, family_at_both_ends, without_incomplete
-from results.statistics.closed_form import POWER, paired
+from results.boards.unread import bounds_of_rows, range_of_metric, without_incomplete
 from results.statistics.core import Clusters, Difference, Estimate
+from results.statistics.difference import AtBothEnds, Range, Side, compared
 from results.statistics.gate import clusters_needed
-from results.statistics.intervals import all_pairs, differences_of, differences_together, estimates
+from results.statistics.intervals import compared_together, described, differences_of, estimate, estimates, family
+from results.statistics.tested import POWER
 from results.store import queries
+from results.store.checkpoints import known_checkpoints
 from results.store.doubts import doubts
 from results.store.drift import drift
 from results.store.queries import AnswerRow, QuestionRow, RunRow
 from results.store.store import Store
-
-# -- Several runs held against each other on the same questions: values, paired differences, values by kind --
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,10 +115,13 @@ def compare(store: Store, runs: Sequence[RunRow], metric: str) -> Comparison:
         UserError: The runs are fewer than two, or about different data.
     """
     if len({run.run for run in runs}) < 2:
-        raise UserError("a comparison needs two different runs at least", try_this="choose another run")
+        raise UserError(
+            "a comparison needs two different runs at least", code="comparison-needs-two-different", try_this="choose another run"
+        )
     if len({run.dataset_fingerprint for run in runs}) > 1:
         raise UserError(
             "these runs are about different data, so their questions cannot be paired",
+            code="runs-different-data-questions",
             where=", ".join(sorted({run.dataset for run in runs})),
             try_this="compare runs of one board",
         )
@@ -128,12 +132,14 @@ def compare(store: Store, runs: Sequence[RunRow], metric: str) -> Comparison:
     clusters = result.sampled.labels
     rows = queries.questions(store, fingerprint)
     known = queries.definitions(store)
+    of = range_of_metric(known.get(metric, {}))
     bounds = bounds_of_rows(store, result, {run.run: [run] for run in runs}, known)
     whole = [
         replace(without_incomplete(item, bounds.get((run.run, metric))), unscorable=result.unscorable.get((run.run, metric), 0))
-        for run, item in zip(runs, estimates(values, clusters=clusters), strict=True)
+        for run, item in zip(runs, estimates(values, clusters=clusters, metric=of), strict=True)
     ]
-    scores = Ends.stacked(result, [(run.run, metric) for run in runs], known)
+    both = sides(store, result, {run.run: [run] for run in runs}, [metric], known, known_checkpoints(store))
+    rows_of = [both.get((run.run, metric), Side.of(nothing)) for run in runs]
     incomplete = [bool(item and item.incomplete) for item in (bounds.get((run.run, metric)) for run in runs)]
     shown = np.where(np.array(incomplete)[:, None], np.nan, values)
     return Comparison(
@@ -142,21 +148,20 @@ def compare(store: Store, runs: Sequence[RunRow], metric: str) -> Comparison:
         tuple(rows),
         values,
         tuple(whole),
-        _pairs(values, scores, incomplete, clusters),
-        _by_type(rows, shown, clusters),
-        _by_evidence(rows, shown, clusters),
+        _pairs(rows_of, incomplete, clusters, of, judged=known.get(metric, {}).get("judge") is not None),
+        _by_type(rows, shown, clusters, of),
+        _by_evidence(rows, shown, clusters, of),
         result.sampled,
     )
 
 
-def _pairs(values: NDArray[np.float64], scores: Ends, incomplete: Sequence[bool], clusters: Clusters) -> tuple[Pair, ...]:
-    """Differences of all pairs of runs; none with a run whose value is not shown."""
-    together, positions = all_pairs(values, clusters=clusters), list(itertools.combinations(range(len(values)), 2))
-    if scores.unread.any():
-        left, right = zip(*positions, strict=True)
-        together = family_at_both_ends(together, scores[left], scores[right], clusters)
-    rows = zip(positions, together.differences, together.p, strict=True)
-    return tuple(Pair(*at, item, p) for at, item, p in rows if item.n and not (incomplete[at[0]] or incomplete[at[1]]))
+def _pairs(rows: Sequence[Side], incomplete: Sequence[bool], clusters: Clusters, metric: Range, *, judged: bool) -> tuple[Pair, ...]:
+    """Return the differences of all pairs of runs; none with a run whose value is not shown."""
+    positions = list(itertools.combinations(range(len(rows)), 2))
+    left, right = ([rows[at[side]] for at in positions] for side in (0, 1))
+    together = compared_together(left, right, clusters=clusters, metric=metric, judged=judged)
+    rated = zip(positions, together.differences, together.p, strict=True)
+    return tuple(Pair(*at, item, p) for at, item, p in rated if item.n and not (incomplete[at[0]] or incomplete[at[1]]))
 
 
 def _passages(count: int) -> str:
@@ -165,19 +170,21 @@ def _passages(count: int) -> str:
     return f"{count} gold passages" if count > 1 else "1 gold passage"
 
 
-def _by_type(rows: Sequence[QuestionRow], values: NDArray[np.float64], clusters: Clusters) -> tuple[Slice, ...]:
+def _by_type(rows: Sequence[QuestionRow], values: NDArray[np.float64], clusters: Clusters, metric: Range) -> tuple[Slice, ...]:
     counts = Counter(row.type for row in rows)
     order = sorted(counts, key=lambda name: (-counts[name], name))
-    return _slices([row.type for row in rows], order, values, clusters)
+    return _slices([row.type for row in rows], order, values, clusters, metric)
 
 
-def _by_evidence(rows: Sequence[QuestionRow], values: NDArray[np.float64], clusters: Clusters) -> tuple[Slice, ...]:
+def _by_evidence(rows: Sequence[QuestionRow], values: NDArray[np.float64], clusters: Clusters, metric: Range) -> tuple[Slice, ...]:
     counts = [len(row.evidence) for row in rows]
     order = [_passages(count) for count in sorted(set(counts))]
-    return _slices([_passages(count) for count in counts], order, values, clusters)
+    return _slices([_passages(count) for count in counts], order, values, clusters, metric)
 
 
-def _slices(kinds: Sequence[str], names: Sequence[str], values: NDArray[np.float64], clusters: Clusters) -> tuple[Slice, ...]:
+def _slices(
+    kinds: Sequence[str], names: Sequence[str], values: NDArray[np.float64], clusters: Clusters, metric: Range
+) -> tuple[Slice, ...]:
     """Slices by each question's kind, in the order of `names`; none where all questions are of one kind."""
     if len(names) < 2:
         return ()
@@ -186,7 +193,7 @@ def _slices(kinds: Sequence[str], names: Sequence[str], values: NDArray[np.float
         Slice(
             name,
             len(at),
-            tuple(estimates(values[:, at], clusters=None if clusters is None else [clusters[i] for i in at])),
+            tuple(estimates(values[:, at], clusters=None if clusters is None else [clusters[i] for i in at], metric=metric)),
             tuple(int(count) for count in (values[:, at] == 0).sum(axis=1)),
         )
         for name, at in positions.items()
@@ -296,21 +303,33 @@ def planned(store: Store, first: RunRow, second: RunRow, metrics: Sequence[str],
         UserError: The runs are about different data, or not both scored on a metric.
     """
     if (reason := why_unpaired(first, second)) is not None:
-        raise UserError(reason, where=f"{first.path}, {second.path}", try_this="two runs of one benchmark")
+        raise UserError(reason, code="power-plan", where=f"{first.path}, {second.path}", try_this="two runs of one benchmark")
     runs = [first.run, second.run]
     shown = queries.named_metrics(store, runs, metrics) if metrics else queries.metric_ids(store, runs)
     columns = queries.score_columns(store, first.dataset_fingerprint, runs, shown)
     both = [metric for metric in shown if all((run, metric) in columns.values for run in runs)]
     if not both:
-        raise UserError("these two were not scored on a common metric", where=", ".join(shown) or None, try_this="ragmeter judge score")
+        raise UserError(
+            "these two were not scored on a common metric",
+            code="two-not-scored-common",
+            where=", ".join(shown) or None,
+            try_this="ragmeter judge score",
+        )
     known = queries.definitions(store)
-    mine, theirs = (np.stack([columns.values[run, metric] for metric in both]) for run in (second.run, first.run))
-    moments = paired(mine, theirs, clusters=columns.sampled.labels)
+    of = sides(store, columns, {run.run: [run] for run in (first, second)}, both, known, known_checkpoints(store))
     results = []
-    for row, (metric, pilot) in enumerate(zip(both, differences_of(moments, mine - theirs), strict=True)):
+    for metric in both:
+        tested = compared(
+            [of[second.run, metric]],
+            [of[first.run, metric]],
+            clusters=columns.sampled.labels,
+            metric=range_of_metric(known.get(metric, {})),
+        )
+        (pilot,) = differences_of(tested)
+        one = tested.plain if isinstance(tested, AtBothEnds) else tested
         # A spread of nothing, or of too little, says nothing of what others would show.
-        able = not pilot.insufficient_data and not math.isnan(pilot.detectable)
-        clusters = clusters_needed(moments[row], effect, power=power) if able else None
+        able = not pilot.insufficient_data and not math.isnan(pilot.detectable) and pilot.clusters >= 2
+        clusters = clusters_needed(one, effect, power=power) if able else None
         questions = None if clusters is None else math.ceil(clusters * pilot.n / pilot.clusters)
         scale = queries.scale_of(metric, known)
         results.append(Planned(metric, effect, power, columns.sampled.kind, pilot, clusters, questions, scale))
@@ -495,51 +514,53 @@ def _numbers(
 ) -> tuple[list[Number], str | None, dict[str, tuple[float, float]]]:
     """Numbers by metric, the metric that questions are sorted by, and both values of each question on it."""
     definitions = queries.definitions(store)
-    sides: list[dict[str, Estimate]] = []
+    shown_of: list[dict[str, Estimate]] = []
     columns: list[dict[str, Any]] = []
     clusters, names = None, []
     for run in (first, second):
         result = queries.score_columns(store, run.dataset_fingerprint, [run.run], metrics)
         names, clusters = result.questions, result.sampled.labels
         own = [metric for metric in metrics if (run.run, metric) in result.values]
-        stack = np.stack([result.values[run.run, metric] for metric in own]) if own else np.empty((0, len(names)))
-        values = estimates(stack, clusters=clusters) if own else []
+        ranges = [range_of_metric(definitions.get(metric, {})) for metric in own]
+        values = [estimate(result.values[run.run, metric], clusters=clusters, metric=of) for metric, of in zip(own, ranges, strict=True)]
         # Questions without a row (not answered yet, or not scored on this metric) are not unscorable.
         bounds = bounds_of_rows(store, result, {run.run: [run]}, definitions)
         hidden = {metric for (_, metric), item in bounds.items() if item.incomplete}
         shown = ((m, without_incomplete(v, bounds.get((run.run, m)))) for m, v in zip(own, values, strict=True))
-        sides.append({m: replace(v, unscorable=result.unscorable[run.run, m]) for m, v in shown})
+        shown_of.append({m: replace(v, unscorable=result.unscorable[run.run, m]) for m, v in shown})
         columns.append({metric: result.values[run.run, metric] for metric in own if metric not in hidden})
     item, two = columns
     both = [metric for metric in metrics if metric in item and metric in two] if paired else []
-    compared: dict[str, Difference] = {}
+    differences: dict[str, Difference] = {}
     corrected: dict[str, float] = {}
     if both:
-        stacks = [np.stack([side[metric] for metric in both]) for side in (two, item)]
         # What runs say differently of what was sampled is known only of both together.
         result = queries.score_columns(store, first.dataset_fingerprint, [first.run, second.run], both)
-        shared = result.sampled.labels
-        together = differences_together(*stacks, clusters=shared)
-        ends = [Ends.stacked(result, [(run.run, metric) for metric in both], definitions) for run in (second, first)]
-        if any(side.unread.any() for side in ends):
-            together = family_at_both_ends(together, ends[0], ends[1], shared)
-        rows = list(zip(both, together.differences, together.p, strict=True))
-        compared = {metric: result for metric, result, _ in rows if result.n}
-        corrected = {metric: p for metric, result, p in rows if result.n}
+        of_runs = sides(store, result, {run.run: [run] for run in (first, second)}, both, definitions, known_checkpoints(store))
+        tests, rows = [], []
+        for metric in both:
+            known = definitions.get(metric, {})
+            one, other = [of_runs[second.run, metric]], [of_runs[first.run, metric]]
+            tests.append(compared(one, other, clusters=result.sampled.labels, metric=range_of_metric(known)))
+            rows += described(tests[-1], one, other, judged=known.get("judge") is not None)
+        together = family(tests, rows)
+        corrected_rows = list(zip(both, together.differences, together.p, strict=True))
+        differences = {metric: item for metric, item, _ in corrected_rows if item.n}
+        corrected = {metric: p for metric, item, p in corrected_rows if item.n}
     order = sorted(metrics, key=lambda metric: not (metric in item and metric in two))
     numbers = [
         Number(
             metric,
-            sides[0].get(metric),
-            sides[1].get(metric),
-            compared.get(metric),
+            shown_of[0].get(metric),
+            shown_of[1].get(metric),
+            differences.get(metric),
             corrected.get(metric),
             definitions.get(metric, {}).get("higher_is_better", True),
             queries.scale_of(metric, definitions),
         )
         for metric in order
     ]
-    by = next((metric for metric in order if metric in compared), None)
+    by = next((metric for metric in order if metric in differences), None)
     if by is None:
         return numbers, None, {}
     pairs = zip(names, item[by].tolist(), two[by].tolist(), strict=True)

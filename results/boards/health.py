@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
+from functools import cache
 from typing import Any
 
 from benchmarks.core.errors import UserError, counted
@@ -117,9 +118,6 @@ def _names(runs: Sequence[RunRow]) -> dict[str, str]:
     return {run.run: run.method for run in runs}
 
 
-# -- Replies: thoughts, cuts, refusals, prompts that were not read whole, other models --
-
-
 def replies(store: Store, runs: Sequence[RunRow]) -> Iterator[HealthLine]:
     """Report replies that contain a thought, were cut at `max_tokens`, or are refusals."""
     counts = _rows(
@@ -197,9 +195,6 @@ def is_same_model(requested: str, served: str) -> bool:
     bare = {name: _DATE.sub("", name) for name in (one, other)}
     # Only the served name may add a date: a request for one date that is answered by another is not the same model.
     return bare[other] == one or (one.endswith("-latest") and bare[one] == bare[other])
-
-
-# -- Answers: the same everywhere, or right but for their form --
 
 
 def answers(store: Store, runs: Sequence[RunRow]) -> Iterator[HealthLine]:
@@ -293,9 +288,6 @@ def _is_official_match(metric: str) -> bool:
     return False
 
 
-# -- Encoders: passages that are not read whole, and a preset that fits --
-
-
 def encoders(store: Store, runs: Sequence[RunRow]) -> Iterator[HealthLine]:
     """Report encoders that truncate passages, or lack the options of their family's preset."""
     names = _names(runs)
@@ -310,9 +302,6 @@ def encoders(store: Store, runs: Sequence[RunRow]) -> Iterator[HealthLine]:
         if preset := notes.get("preset"):
             what = f"{preset['model']} looks like {preset['name']} but is used without {preset['options']}; set preset: {preset['name']}"
             yield HealthLine("preset", run, what, preset, names[run])
-
-
-# -- Judges: verdicts that are missing, and controls that a judge places wrongly --
 
 
 def verdicts(store: Store, runs: Sequence[RunRow]) -> Iterator[HealthLine]:
@@ -371,5 +360,26 @@ def _tail(n: int, k: int) -> float:
     return sum(math.comb(n, hits) for hits in range(k, n + 1)) / 2**n
 
 
-CHECKS: list[Check] = [replies, prompt_tokens, served_model, answers, form, encoders, verdicts, gold_answers]
+_PROMPTED = ("longbench", "longbench_v2", "infinitebench")
+"""Datasets whose authors published a prompt."""
+
+
+def prompts(store: Store, runs: Sequence[RunRow]) -> Iterator[HealthLine]:
+    """Report runs that follow a benchmark whose authors published a prompt, and were given ours in its place."""
+    names = _names(runs)
+    for run in runs:
+        reading = run.description.get("reading")
+        if isinstance(reading, dict) and reading.get("prompt") in _our_prompts() and run.dataset.split("/")[0].split(":")[0] in _PROMPTED:
+            yield HealthLine("our_prompt", run.run, "our prompts, not the authors'", {"dataset": run.dataset}, names[run.run])
+
+
+@cache
+def _our_prompts() -> frozenset[str]:
+    from benchmarks.datasets import infinitebench, longbench, longbench_v2
+
+    ours = [item.prompt for item in longbench.SETS.values()] + [task.prompt for task in infinitebench.TASKS.values()]
+    return frozenset((longbench_v2.PROMPT, *ours))
+
+
+CHECKS: list[Check] = [replies, prompt_tokens, served_model, prompts, answers, form, encoders, verdicts, gold_answers]
 """All checks, in the order of their lines for a run."""

@@ -1,7 +1,7 @@
 """Methods against benchmarks: one metric a benchmark, every cell with interval, rank band and paired difference.
 
 Ranks and tests are among the runs that may be compared with each other; all others are there with the reason why not.
-All statistics are those of the board of one benchmark (`statistics/closed_form.py`).
+All statistics are those of the board of one benchmark (`results.statistics.difference`).
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ import numpy as np
 
 from benchmarks.clusters import Sampled
 from results.boards.systems import COSTS, Figures, System, contaminated_by, why_not_ranked
-from results.boards.unread import AtBothEnds, Bounds, Missing, at_both_ends, bounds_of
-from results.statistics.closed_form import Band, Moments, bands, holm_array, holm_levels
-from results.statistics.intervals import benjamini_hochberg
+from results.boards.unread import Bounds, Missing, bounds_of, range_of_metric
+from results.statistics.difference import Differences, compared, generalizes
+from results.statistics.holm import benjamini_hochberg, holm_array, holm_levels
+from results.statistics.places import Band, bands
 from results.store.checkpoints import Cards, Checkpoints
 from results.store.queries import NOT_STATED, OURS, Cost, RunRow
 
@@ -63,6 +64,7 @@ class Paired:
     p: float
     corrected: float
     insufficient_data: str = ""
+    generalizes: str = "new questions"
 
 
 @dataclass(frozen=True, slots=True)
@@ -331,22 +333,18 @@ def _cell(
 
 @dataclass(frozen=True, slots=True)
 class _Pair:
-    """One difference: as it is over the questions that both have a value for, and at both ends if verdicts are missing."""
+    """One difference, of shape (1,), with the name of its clusters and what a mark on it would hold for."""
 
-    plain: Moments
-    ends: AtBothEnds | None
+    tested: Differences
     clusters: str
+    generalizes: str
 
     @classmethod
     def of(cls, figures: Figures, at: tuple[int, int]) -> _Pair:
-        ends = None
-        if figures.ends is not None and figures.ends.unread[list(at)].any():
-            ends = at_both_ends(figures.ends[[at[0]]], figures.ends[[at[1]]], figures.sampled.labels)
-        return cls(figures.pairs[tuple(np.array([place]) for place in at)], ends, f"{figures.sampled.kind}s")
-
-    @property
-    def tested(self) -> Moments | AtBothEnds:
-        return self.plain if self.ends is None else self.ends
+        one, other = (figures.sides[place] for place in at)
+        tested = compared([one], [other], clusters=figures.sampled.labels, metric=range_of_metric(figures.definition))
+        judged = figures.definition.get("judge") is not None
+        return cls(tested, f"{figures.sampled.kind}s", generalizes(one, other, judged=judged))
 
 
 def _paired(pairs: Mapping[Key, _Pair], correction: Correction) -> dict[Key, Paired]:
@@ -369,6 +367,6 @@ def _paired(pairs: Mapping[Key, _Pair], correction: Correction) -> dict[Key, Pai
             pair = pairs[key]
             low, high = pair.tested.interval(np.array([level]))
             why = str(pair.tested.insufficient_data(pair.clusters)[0])
-            values = (float(pair.plain.value[0]), float(low[0]), float(high[0]), int(pair.plain.n[0]), float(p))
-            results[key] = Paired(*values, math.nan if why else float(adjusted), why)
+            values = (float(pair.tested.value[0]), float(low[0]), float(high[0]), int(pair.tested.n[0]), float(p))
+            results[key] = Paired(*values, math.nan if why else float(adjusted), why, pair.generalizes)
     return results

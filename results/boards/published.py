@@ -140,22 +140,25 @@ def read(source: Path | Traversable) -> list[Figure]:
     try:
         rows = csv.reader(io.StringIO(source.read_text("utf-8"), newline=""))
     except UnicodeDecodeError as error:
-        raise UserError("this is not a text in UTF-8", where=f"{source.name}, byte {error.start}") from error
+        raise UserError("this is not a text in UTF-8", code="not-utf8", where=f"{source.name}, byte {error.start}") from error
     header = tuple(next(rows, ()))
     if header != COLUMNS:
         raise UserError(
-            f"the header is {','.join(header) or 'missing'}", where=source.name, try_this=f"the first line must be {','.join(COLUMNS)}"
+            f"the header is {','.join(header) or 'missing'}",
+            code="header",
+            where=source.name,
+            try_this=f"the first line must be {','.join(COLUMNS)}",
         )
     for cells in rows:
         where = f"{source.name}, line {rows.line_num}"
         if len(cells) != len(COLUMNS):
-            raise UserError(f"{len(cells)} cells instead of {len(COLUMNS)}", where=where)
+            raise UserError(f"{len(cells)} cells instead of {len(COLUMNS)}", code="cells-instead", where=where)
         figure = Figure(*cells)
         _check(figure, where)
         if f"{figure.paper}.csv" != source.name:
-            raise UserError(f"a figure of {figure.paper!r}", where=where, try_this=f"{figure.paper}.csv")
+            raise UserError(f"a figure of {figure.paper!r}", code="figure", where=where, try_this=f"{figure.paper}.csv")
         if figure.key in lines:
-            raise UserError("this figure stands here twice", where=f"{where} and line {lines[figure.key]}")
+            raise UserError("this figure stands here twice", code="figure-stands-twice", where=f"{where} and line {lines[figure.key]}")
         lines[figure.key] = rows.line_num
         results.append(figure)
     return results
@@ -234,19 +237,23 @@ def _check(figure: Figure, where: str) -> None:
     for column in COLUMNS:
         cell = getattr(figure, column)
         if cell != cell.strip() or (not cell and column not in OPTIONAL):
-            raise UserError(f"{column} is {cell!r}", where=where, try_this="a text without white space around it")
+            raise UserError(f"{column} is {cell!r}", code="bad-figure", where=where, try_this="a text without white space around it")
     if figure.unit not in UNITS:
         raise unknown_name("unit", figure.unit, UNITS, where=where)
     if figure.unit != "text" and not _NUMBER.fullmatch(figure.value):
-        raise UserError(f"value {figure.value!r} is not a number", where=where, try_this="unit text, if it is a word")
+        raise UserError(
+            f"value {figure.value!r} is not a number", code="value-not-number", where=where, try_this="unit text, if it is a word"
+        )
     if not METRIC.fullmatch(figure.metric) or figure.metric != figure.metric.lower() or "#" in figure.metric:
-        raise UserError(f"{figure.metric!r} names no metric", where=where, try_this="recall@5, f1(rules=squad) or a word")
+        raise UserError(
+            f"{figure.metric!r} names no metric", code="names-no-metric", where=where, try_this="recall@5, f1(rules=squad) or a word"
+        )
     if figure.id and not IDENTITY.fullmatch(figure.id):
-        raise UserError(f"{figure.id!r} names no method", where=where, try_this="name, or name(option=value)")
+        raise UserError(f"{figure.id!r} names no method", code="names-no-method", where=where, try_this="name, or name(option=value)")
     try:
         DataReference.parse(figure.dataset)
     except UserError as error:
-        raise UserError(error.what, where=where, try_this=error.try_this) from error
+        raise UserError(error.what, code=error.code, where=where, try_this=error.try_this) from error
     _check_setting(figure, where)
 
 
@@ -257,10 +264,10 @@ def _check_setting(figure: Figure, where: str) -> None:
         if key not in KEYS:
             raise unknown_name("key of a setting", key, KEYS, where=where)
         if not value:
-            raise UserError(f"{key} lacks its value", where=where, try_this=f"{key}=…")
+            raise UserError(f"{key} lacks its value", code="lacks-value", where=where, try_this=f"{key}=…")
     for (item, *_), (other, *_) in pairwise(parts):
         if order.index(item) >= order.index(other):
-            raise UserError(f"{other} stands after {item}", where=where, try_this=f"each once, in the order {order}")
+            raise UserError(f"{other} stands after {item}", code="stands-after", where=where, try_this=f"each once, in the order {order}")
     retrieval = figure.conditions.get("retrieval", RETRIEVAL[0])
     if retrieval not in RETRIEVAL:
         raise unknown_name("retrieval", retrieval, RETRIEVAL, where=where)
@@ -271,7 +278,7 @@ def _conditions_of(setting: str) -> dict[str, str]:
     for part in filter(None, setting.split(";")):
         key, separator, value = part.partition("=")
         if not separator:
-            raise UserError(f"{part!r} is not key=value", try_this="e.g. retrieval=oracle;cr=4")
+            raise UserError(f"{part!r} is not key=value", code="not-key-value", try_this="e.g. retrieval=oracle;cr=4")
         results[key] = value
     return results
 
@@ -291,7 +298,7 @@ def options_of(text: str) -> dict[str, str]:
     return {name.strip(): value.strip() for name, _, value in parts}
 
 
-# -- Comparison with published results: value, gap, and whether it is reproduced --
+# Comparison with published results: value, gap, and whether it is reproduced.
 # A published figure is compared with ours only where everything that the paper says of how it came about holds for ours
 # too; otherwise the comparison says which keys differ, and decides nothing.
 
@@ -576,9 +583,6 @@ def _shown(part: Mapping[str, Any]) -> str:
 
 def _missing(*values: float) -> bool:
     return any(value != value for value in values)
-
-
-# -- Comparison of whole boards with published figures: a row for each of our values and each figure --
 
 
 HEADS = ("method", "metric", "ours", "published", "gap", "status", "what differs", "source")

@@ -23,13 +23,12 @@ from benchmarks.styles.mix import STYLED, Survival, survival
 from results.boards.board import folded_columns, folded_runs, is_called
 from results.boards.tables import plain
 from results.statistics.core import Difference, Estimate
-from results.statistics.intervals import StyleGap, difference, differences_together, estimates, style_robustness
+from results.statistics.intervals import difference, differences_together, estimates
+from results.statistics.style_gaps import StyleGap, style_robustness
 from results.store import queries
 from results.store.queries import Columns, RunRow
 from results.store.store import Store
 from results.store.variants import StyledRun
-
-# -- Runs of an experiment by the style of their benchmark's passages, and what survived the rewriting --
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +76,7 @@ def aligned(ids: Sequence[str], values: NDArray[np.float64], wanted: Sequence[st
     return np.array([values[positions[item]] if item in positions else np.nan for item in wanted], dtype=np.float64)
 
 
-# -- Curves: a method's value by the share of formal candidates, or by how many it hands to its reader --
+# Curves: a method's value by the share of formal candidates, or by how many it hands to its reader.
 # SARK's figure 5 is the first, its figure 4 the second.
 
 
@@ -176,7 +175,7 @@ def style_curves(
             "formal": ("no mixes of a base with two shares of formal candidates", "benchmarks `styled` with two mixes"),
             "k": ("no method with two values of k", "methods that differ in `k` alone"),
         }[over]
-        raise UserError(f"the experiment {experiment!r} has {what}", where=str(store.folder), try_this=remedy)
+        raise UserError(f"the experiment {experiment!r} has {what}", code="experiment", where=str(store.folder), try_this=remedy)
     return tables
 
 
@@ -392,6 +391,7 @@ def style_gaps(
     if not tables:
         raise NotStyled(
             f"the experiment {experiment!r} asks about no dataset both formally and in another style",
+            code="experiment-asks-no-dataset",
             where=str(store.folder),
             try_this="two benchmarks `styled` over one base, with mix {informal: 0} and {informal: 1}",
         )
@@ -500,9 +500,6 @@ class _Scored:
             relative = gap / before if before else float("nan")
             gaps.append(Gap(side.styled, value, robust.gaps[name], relative, known[name] is not None, share))
         return MethodGaps(run.method, run.kind, result[0], tuple(gaps))
-
-
-# -- How far rerankers are moved by style --
 
 
 MEASURES = ("tau", "shift", "relative_shift", "signed_shift")

@@ -19,9 +19,11 @@ from numpy.typing import NDArray
 from benchmarks import columns
 from benchmarks.clusters import Sampled
 from benchmarks.core.fingerprint import fingerprint
-from results.boards.unread import MAX_UNSCORED, Ends, Missing, all_p, max_unscored_of_runs, missing_values, together
-from results.statistics.closed_form import Moments, all_differences, means
+from results.boards.sides import Answers
+from results.boards.unread import MAX_UNSCORED, Missing, max_unscored_of_runs, missing_values, range_of_metric, together
 from results.statistics.core import Floats
+from results.statistics.difference import Side, all_pairs, means, p_at_both_ends
+from results.statistics.tested import Tested
 from results.store.checkpoints import Cards, Checkpoints, contaminating, declared, trained_on
 from results.store.queries import NO_EXPERIMENT, RunRow, definitions, sampled_by_data, unstated
 from results.store.store import FINISHED, Store
@@ -53,10 +55,10 @@ COSTS: dict[str, dict[str, Any]] = {
 _FIELD = {"tokens": "prompt_tokens", "seconds": "seconds", "dollars": "cost_usd"}
 """A field of usage that is unknown where the cost is."""
 _SPENT = {"tokens": "u.prompt_tokens + u.completion_tokens + u.memory_tokens", "seconds": "u.seconds", "dollars": "u.cost_usd"}
-_SCORES = """SELECT w.column_place, w.place, q.position, s.value, s.unscored IS NOT NULL AS unscored
+_SCORES = """SELECT w.column_place, w.member, q.position, s.value, s.unscored IS NOT NULL AS unscored
 FROM scores s JOIN wanted w ON w.run = s.run AND w.metric = s.metric
 JOIN questions q ON q.question = s.question AND q.dataset_fingerprint = w.data"""
-_USAGE = """SELECT w.column_place, w.place, q.position, CASE WHEN w.known THEN {value} END AS value, false AS unscored
+_USAGE = """SELECT w.column_place, w.member, q.position, CASE WHEN w.known THEN {value} END AS value, false AS unscored
 FROM usage u JOIN wanted w ON w.run = u.run AND w.metric = '{metric}'
 JOIN questions q ON q.question = u.question AND q.dataset_fingerprint = w.data"""
 
@@ -98,22 +100,23 @@ class Figures:
         runs: Position of each by its fingerprint.
         means: Their means.
         pairs: Paired differences, shape (runs, runs).
+        sides: What each scored, with what is not known.
         scored: Questions that have a row, with or without a value.
         unscored: Questions that a judge gave no value.
         insufficient_data: Why there is no interval; empty where there is one.
         questions: Of the benchmark.
         sampled: What was sampled.
         question_ids: Ids of the questions.
-        definition: Of the metric, if verdicts are missing.
+        definition: Of the metric.
         missing: What is missing of a judge's values, by run.
         max_unscored: The share of missing verdicts above which a value is not shown.
-        ends: The scores with missing verdicts at either end; None if none is missing.
-        p: P-values of `pairs` that hold at both ends; None likewise.
+        p: P-values of `pairs` that hold whatever the open values are.
     """
 
     runs: Mapping[str, int]
-    means: Moments
-    pairs: Moments
+    means: Tested
+    pairs: Tested
+    sides: tuple[Side, ...]
     scored: NDArray[np.int64]
     unscored: NDArray[np.int64]
     insufficient_data: tuple[str, ...]
@@ -123,7 +126,6 @@ class Figures:
     definition: Mapping[str, Any] = field(default_factory=dict)
     missing: Mapping[str, Missing] = field(default_factory=dict)
     max_unscored: float = MAX_UNSCORED
-    ends: Ends | None = None
     p: Floats | None = None
 
 
@@ -147,11 +149,11 @@ def figures(store: Store, wanted: Sequence[Wanted]) -> dict[str, Figures]:
         return {}
     with store.database.reading() as connection:
         requests = connection.execute(
-            """SELECT dataset_fingerprint, list(question) FROM questions
+            """SELECT dataset_fingerprint, list(question ORDER BY position) FROM questions
                WHERE list_contains(?, dataset_fingerprint) GROUP BY 1""",
             [[column.dataset_fingerprint for column in wanted]],
         ).fetchall()
-        ids_of = {data: frozenset(ids) for data, ids in requests}
+        ids_of = dict(requests)
         stated: dict[str, list[str]] = {}
         for column in wanted:
             stated.setdefault(column.dataset_fingerprint, []).extend(member for run in column.runs for member in column.members(run))
@@ -170,11 +172,13 @@ def figures(store: Store, wanted: Sequence[Wanted]) -> dict[str, Figures]:
     rows = {name: np.ma.filled(np.ma.asarray(values), np.nan if name == "value" else 0)[order] for name, values in table.items()}
     ends = np.searchsorted(rows["column_place"], np.arange(len(wanted) + 1))
     results = {}
-    known = definitions(store) if np.any(rows["unscored"]) else {}
+    known = {**definitions(store), **COSTS}
+    answers = Answers.read(store, every)
     for position, column in enumerate(wanted):
         part = {name: values[ends[position] : ends[position + 1]] for name, values in rows.items()}
-        result = _figures(column, clusters[column.dataset_fingerprint], ids_of.get(column.dataset_fingerprint, frozenset()), part, known)
-        if result.ends is not None:
+        data = column.dataset_fingerprint
+        result = _figures(column, clusters[data], ids_of.get(data, []), part, known.get(column.metric, {}), answers)
+        if result.unscored.any():
             missing = {
                 run: together([gaps[m, column.metric] for m in column.members(run) if (m, column.metric) in gaps]) for run in column.runs
             }
@@ -185,17 +189,17 @@ def figures(store: Store, wanted: Sequence[Wanted]) -> dict[str, Figures]:
 
 def _wanted_table(wanted: Sequence[Wanted], unknown: Mapping[str, frozenset[str]]) -> pa.Table:
     """One row a run and metric, numbered by column and by place within it; costs that are not known marked."""
-    rows = [
-        (number, position, member, column.metric, column.dataset_fingerprint, _FIELD.get(column.metric) not in unknown.get(member, ()))
-        for number, column in enumerate(wanted)
-        for position, run in enumerate(column.runs)
-        for member in column.members(run)
-    ]
+    rows = []
+    for number, column in enumerate(wanted):
+        members = [member for run in column.runs for member in column.members(run)]
+        for position, member in enumerate(members):
+            able = _FIELD.get(column.metric) not in unknown.get(member, ())
+            rows.append((number, position, member, column.metric, column.dataset_fingerprint, able))
     numbers, positions, runs, metrics, data, known = list(zip(*rows, strict=True)) or [()] * 6
     return pa.table(
         {
             "column_place": columns.numbers(numbers, np.int32),
-            "place": columns.numbers(positions, np.int32),
+            "member": columns.numbers(positions, np.int32),
             "run": columns.strings(runs),
             "metric": columns.strings(metrics),
             "data": columns.strings(data),
@@ -205,32 +209,43 @@ def _wanted_table(wanted: Sequence[Wanted], unknown: Mapping[str, frozenset[str]
 
 
 def _figures(
-    column: Wanted, sampled: Sampled, queries: frozenset[str], rows: Mapping[str, NDArray[Any]], known: Mapping[str, Mapping[str, Any]]
+    column: Wanted,
+    sampled: Sampled,
+    questions: Sequence[str],
+    rows: Mapping[str, NDArray[Any]],
+    definition: Mapping[str, Any],
+    answers: Answers,
 ) -> Figures:
-    runs = {run: position for position, run in enumerate(column.runs)}
-    shape = (len(runs), len(queries))
-    cells = np.ravel_multi_index((rows["place"].astype(np.int64), rows["position"].astype(np.int64)), shape)
-    seeds = np.array([len(column.members(run)) for run in column.runs], dtype=np.int64)[:, None]
-    # A sum that lacks a seed, or holds a NaN, is no score.
-    whole = _count(cells, shape) == seeds
-    scores = np.where(whole, _count(cells, shape, rows["value"]) / seeds, np.nan)
-    of_runs, pairs = means(scores, clusters=sampled.labels), all_differences(scores, clusters=sampled.labels)
-    unread = whole & (_count(cells, shape, rows["unscored"].astype(np.float64)) > 0)
-    definition = known.get(column.metric, {})
-    ends = Ends.of(scores, unread, definition) if unread.any() else None
+    members = [column.members(run) for run in column.runs]
+    shape = (sum(map(len, members)), len(questions))
+    cells = np.ravel_multi_index((rows["member"].astype(np.int64), rows["position"].astype(np.int64)), shape)
+    # What lacks a row, or holds a NaN, is no score.
+    there = _count(cells, shape) == 1
+    values = np.where(there, _count(cells, shape, rows["value"]), np.nan)
+    lacking = there & (_count(cells, shape, rows["unscored"].astype(np.float64)) > 0)
+    sides, whole, unread, start = [], [], [], 0
+    for names in members:
+        at = slice(start, start + len(names))
+        sides.append(answers.side(names, values[at], lacking[at], questions, column.metric, definition, trained=len(names) > 1))
+        whole.append(there[at].all(axis=0))
+        unread.append(whole[-1] & lacking[at].any(axis=0))
+        start = at.stop
+    metric, labels = range_of_metric(definition), sampled.labels
+    of_runs = means(np.stack([side.mean for side in sides]), clusters=labels, metric=metric)
+    pairs = all_pairs(sides, clusters=labels, metric=metric)
     return Figures(
-        runs,
+        {run: position for position, run in enumerate(column.runs)},
         of_runs,
         pairs,
-        whole.sum(axis=1),
-        unread.sum(axis=1),
+        tuple(sides),
+        np.sum(whole, axis=1),
+        np.sum(unread, axis=1),
         tuple(of_runs.insufficient_data(sampled.kind + "s")),
-        len(queries),
+        len(questions),
         sampled,
-        queries,
+        frozenset(questions),
         definition=definition,
-        ends=ends,
-        p=None if ends is None else all_p(ends, pairs, sampled.labels),
+        p=p_at_both_ends(sides, pairs, clusters=labels, metric=metric),
     )
 
 

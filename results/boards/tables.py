@@ -71,10 +71,44 @@ def _judged_by(result: re.Match[str]) -> str:
     return f" ({result[1]})" if result[1] else ""
 
 
-def plus_minus(value: float, low: float, high: float, form: str = "{:.1f}", scale: float = 100.0) -> str:
-    """`63.4 ± 4.2` of fractions: value and half the interval, × 100; the value alone where there is no interval."""
+def plus_minus(value: float, low: float, high: float, form: str = "{:.1f}", scale: float = 100.0, *, sides: bool = False) -> str:
+    """Return value and interval, × 100: `63.4 ± 4.2`, or `99.0 [94.6, 100.0]` if its sides differ by more than rounding.
+
+    The interval is printed as it is tested: what leaves out 0 never seems to hold it, nor the other way round.
+
+    Args:
+        value, low, high: Fractions; without an interval the value is returned alone.
+        form: Of the value.
+        scale: What numbers are multiplied by.
+        sides: Write `99.0 −4.4/+1.0` instead, if other brackets follow.
+    """
     shown = form.format(settled(scale * value))
-    return shown if math.isnan(low) else f"{shown} ± {settled(scale * (high - low) / 2):.1f}"
+    if math.isnan(low) or math.isnan(high):
+        return shown
+    if symmetric(value, low, high, scale):
+        return f"{shown} ± {settled(scale * (high - low) / 2):.1f}"
+    if sides:
+        return f"{shown} −{_bound(scale * (value - low))}/+{_bound(scale * (high - value))}"
+    signs = "+" if "+" in form else ""
+    return f"{shown} [{_bound(scale * low, signs)}, {_bound(scale * high, signs)}]"
+
+
+def symmetric(value: float, low: float, high: float, scale: float = 100.0, decimals: int = 1) -> bool:
+    """Return whether `value ± half` says where the interval ends, up to rounding, and whether it holds 0."""
+    unit = 10.0**-decimals
+    if not all(map(math.isfinite, (low, high))) or abs((high - value) - (value - low)) * scale >= unit:
+        return False
+    middle, half = round(settled(scale * value), decimals), round(settled(scale * (high - low) / 2), decimals)
+    return (low <= 0 <= high) == (middle - half <= 1e-9 and middle + half >= -1e-9)
+
+
+def _bound(number: float, signs: str = "") -> str:
+    """Return an end of an interval with one decimal, or as many as tell it from 0."""
+    if not math.isfinite(number):
+        return "−∞" if number < 0 else "∞"
+    number = settled(number)
+    text = f"{number:{signs}.1f}"
+    return text if float(text) or not number else f"{number:{signs}.1g}"
 
 
 def settled(number: float) -> float:
@@ -165,7 +199,7 @@ def bracketed(cell: Cell) -> str:
 
 
 def insufficient_data_notes(board: Board) -> list[str]:
-    """Why cells of a board have no interval or no verdict, in one line: the three most frequent reasons."""
+    """Return why cells of a board have no mark although their interval may leave out 0, in one line: the three most frequent reasons."""
     cells = [cell for row in board.rows if not row.control for cell in row.cells.values() if not cell.incomplete]
     results = [cell.estimate.insufficient_data for cell in cells]
     results += [cell.difference.insufficient_data for cell in cells if cell.difference is not None]
@@ -175,7 +209,21 @@ def insufficient_data_notes(board: Board) -> list[str]:
         kinds.setdefault(re.sub(r"\d[\d,.]*", "…", reason), []).append(reason)
     most = sorted(kinds.values(), key=len, reverse=True)[:3]
     reasons = [f"{_in_clusters(kind[0], board)} ({_counted(len(kind), 'value')})" for kind in most]
-    return [f"no interval and no verdict where too little is there for one: {'; '.join(reasons)}"] if reasons else []
+    return [f"insufficient data for a mark: {'; '.join(reasons)}"] if reasons else []
+
+
+def what_marks_hold_for(board: Board) -> list[str]:
+    """Return what the marks of a board generalize to, in one line; nothing if it has no marks."""
+    kinds: dict[str, list[str]] = {}
+    for row in board.rows:
+        for cell in row.cells.values():
+            if mark(cell) and cell.difference is not None:
+                kinds.setdefault(cell.difference.generalizes, []).append(row.run.method)
+    if not kinds:
+        return []
+    usual = max(kinds, key=lambda kind: len(kinds[kind]))
+    others = [f"{', '.join(dict.fromkeys(names))}: {kind}" for kind, names in kinds.items() if kind != usual]
+    return [f"marks hold for {'; '.join([usual, *others])}"]
 
 
 def _in_clusters(reason: str, board: Board) -> str:
@@ -183,7 +231,7 @@ def _in_clusters(reason: str, board: Board) -> str:
 
 
 def could_have_shown(board: Board) -> list[str]:
-    """The smallest difference to the reference that a board could have shown, by its first metric that has any."""
+    """Return the smallest detectable difference from the reference, by the board's first metric that has any."""
     for metric, head in labels(board.metrics).items():
         cells = [row.cells[metric] for row in board.rows if metric in row.cells]
         known = [
@@ -195,7 +243,7 @@ def could_have_shown(board: Board) -> list[str]:
         if known:
             low, high = (f"{value:.1f}" for value in (min(known), max(known)))
             span = low if low == high else f"{low} to {high}, depending on the method"
-            return [f"smallest difference in {head} that could have been shown (80 % power, before correction): {span}"]
+            return [f"minimum detectable difference in {head}: {span} (80 % power, uncorrected)"]
     return []
 
 
@@ -216,12 +264,13 @@ def footnotes(board: Board) -> list[str]:
     """What the numbers and marks of a board mean."""
     plain = any(cell.scale == 1 for row in board.rows for cell in row.cells.values())
     shown = "value × 100 (plain numbers as they are)" if plain else "value × 100"
-    notes = [f"{shown} ± half its 95 % interval (Student's t over {board.sampled.kind}s), {board.sampled.in_words(board.questions)}"]
+    notes = [f"{shown} ± half its 95 % interval, or [low, high] if its sides differ; {board.sampled.in_words(board.questions)}"]
     if board.reference:
         notes.append(
-            f"in parentheses the paired difference to {board.reference}; * p < .05, ** p < .01 (paired t over "
+            f"in parentheses the paired difference from {board.reference}; * p < .05, ** p < .01 (over "
             f"{board.sampled.kind}s, Holm's correction over the methods of a column)"
         )
+        notes += what_marks_hold_for(board)
     if any(bracketed(cell) for row in board.rows for cell in row.cells.values()):
         notes.append(BRACKETS)
     notes += [*insufficient_data_notes(board), *could_have_shown(board)]
@@ -244,9 +293,6 @@ def render(boards: Sequence[Board], form: str) -> str:
         return to_csv(CSV_COLUMNS, (line for board in boards for line in tidy(board)))
     write = {"markdown": _markdown_board, "latex": _latex_board}[form]
     return "\n".join(write(board) for board in boards)
-
-
-# -- CSV -----------------------------------------------------------------------------------------------------------
 
 
 def to_csv(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
@@ -297,9 +343,6 @@ def tidy(board: Board) -> Iterable[list[Any]]:
             ]  # fmt: skip
 
 
-# -- Markdown ------------------------------------------------------------------------------------------------------
-
-
 def markdown_text(text: str) -> str:
     """A text that Markdown shows as it is, on one line: no markup, links, HTML, or end of a cell."""
     text = " ".join(text.split()).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
@@ -331,18 +374,20 @@ def title_of(board: Board) -> str:
     return f"{board.dataset}, setting {board.setting}" + (f", seed {board.seed}" if board.seed else "")
 
 
+def _of_cell(cell: Cell) -> str:
+    value = cell.estimate
+    return plus_minus(value.value, value.low, value.high, scale=cell.scale, sides=bool(bracketed(cell)))
+
+
 def _cell(cell: Cell | None, between: str = " ") -> str:
     if cell is None or math.isnan(cell.estimate.value):
         return "–"
-    value, result = cell.estimate, cell.difference
-    text = " ".join(filter(None, (plus_minus(value.value, value.low, value.high, scale=cell.scale), bracketed(cell))))
+    result = cell.difference
+    text = " ".join(filter(None, (_of_cell(cell), bracketed(cell))))
     if result is None or math.isnan(result.value):
         return text
     below = plus_minus(result.value, result.low, result.high, "{:+.1f}", cell.scale)
     return f"{text}{between}({below}{mark(cell)})"
-
-
-# -- LaTeX ---------------------------------------------------------------------------------------------------------
 
 
 def latex_text(text: str) -> str:
@@ -393,8 +438,8 @@ def _latex_cell(cell: Cell | None) -> str:
         return ""
     if cell is None or math.isnan(cell.estimate.value):
         return "--"
-    value, result = cell.estimate, cell.difference
-    text = plus_minus(value.value, value.low, value.high, scale=cell.scale).replace(" ± ", r" \pm ")
+    result = cell.difference
+    text = _of_cell(cell).replace(" ± ", r" \pm ").replace(" [", r"\;[").replace("−", "-").replace("∞", r"\infty")
     text += rf"\;{bracketed(cell)}" if bracketed(cell) else ""
     if result is not None and not math.isnan(result.value):
         supplied = mark(cell)
@@ -403,7 +448,7 @@ def _latex_cell(cell: Cell | None) -> str:
     return f"${text}$"
 
 
-# -- Boards and other tables as pieces of HTML for notebooks: no script, no style sheet, every text escaped --
+# Boards and other tables as pieces of HTML for notebooks: no script, no style sheet, every text escaped.
 # Leaderboard and report build their own pages (`leaderboard/elements/nodes.py`); this is for a cell of a notebook, which
 # puts what it is given into its page as it is.
 
@@ -444,9 +489,6 @@ def _cells(tag: str, texts: Sequence[str]) -> str:
 
 def _text(text: str) -> str:
     return "<br>".join(map(escape, text.splitlines()))
-
-
-# -- Results as JSON has them --
 
 
 def plain(value: Any) -> Any:

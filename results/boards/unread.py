@@ -3,7 +3,7 @@
 Unread verdicts are not missing at random: a judge stumbles over the hard answers, while exact matches are settled
 without a call. So no value stands alone that leaves verdicts out. It comes with what it would be if all of them were
 wrong, and if all were right. It is not shown if too many are missing, or if nothing that the judge was asked could be
-read. A difference is significant only if it is at both ends of the bounds.
+read. A difference is significant only if it is at both ends of the bounds (`results.statistics.difference`).
 """
 
 from __future__ import annotations
@@ -17,19 +17,16 @@ from typing import Any
 import numpy as np
 import yaml
 from duckdb import DuckDBPyConnection
-from numpy.typing import NDArray
 
 from judges.judge import NOTHING_CLAIMED
-from results.statistics.closed_form import Moments, holm_array, holm_levels, paired
-from results.statistics.core import Clusters, Estimate, Floats
-from results.statistics.intervals import Family
+from results.statistics.core import Estimate
+from results.statistics.difference import Range
 from results.store.failures import FROM_QUESTIONS
 from results.store.queries import Columns, RunRow
 from results.store.store import INCOMPLETE, Store
 
 MAX_UNSCORED = 0.05
 """Share of missing verdicts above which a value is not shown, unless an experiment sets `max_unscored`."""
-NO_LIMITS = "verdicts are missing, and the metric has no smallest and largest value"
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +85,14 @@ def ends(definition: Mapping[str, Any]) -> tuple[float, float]:
     """Return the smallest and the largest value of a metric; NaN if it has none."""
     low, high = definition.get("low"), definition.get("high")
     return (math.nan, math.nan) if low is None or high is None else (float(low), float(high))
+
+
+def range_of_metric(definition: Mapping[str, Any]) -> Range:
+    """Return a metric's range; a metric that is not described has fractions of 1."""
+    if "low" not in definition:
+        return Range()
+    low, high = definition["low"], definition["high"]
+    return Range(None if low is None else float(low), None if high is None else float(high))
 
 
 def bounds_of(value: float, n: int, unread: int, definition: Mapping[str, Any], missing: Missing, most: float) -> Bounds:
@@ -205,111 +210,3 @@ def _stated(source: str, profile: str | None) -> float:
         return MAX_UNSCORED
     laid = value | ((value.get("profiles") or {}).get(profile) or {})
     return float(laid.get("max_unscored", MAX_UNSCORED))
-
-
-# -- Tests that hold at both ends --
-
-
-@dataclass(frozen=True, slots=True)
-class Ends:
-    """Scores of which some verdicts are missing, with these at either end; arrays of shape (rows, questions).
-
-    Attributes:
-        least, most: The scores, missing verdicts at the metric's smallest value and at its largest.
-        unread: Which verdicts are missing.
-    """
-
-    least: Floats
-    most: Floats
-    unread: NDArray[np.bool_]
-
-    @classmethod
-    def stacked(cls, columns: Columns, rows: Sequence[tuple[str, str]], known: Mapping[str, Mapping[str, Any]]) -> Ends:
-        """From columns by (run, metric); a row that is not there is NaN throughout."""
-        nothing = np.full(len(columns.questions), np.nan)
-        made = [
-            cls.of(columns.values.get(row, nothing), columns.unread.get(row, np.zeros(len(nothing), np.bool_)), known.get(row[1], {}))
-            for row in rows
-        ]
-        return cls(*(np.stack([getattr(item, name) for item in made]) for name in ("least", "most", "unread")))
-
-    @classmethod
-    def of(cls, scores: Floats, unread: NDArray[np.bool_], definition: Mapping[str, Any]) -> Ends:
-        """From scores that are NaN where a verdict is missing."""
-        low, high = ends(definition)
-        return cls(np.where(unread, low, scores), np.where(unread, high, scores), unread)
-
-    def __getitem__(self, rows: Sequence[int]) -> Ends:
-        rows = list(rows)
-        return Ends(self.least[rows], self.most[rows], self.unread[rows])
-
-
-@dataclass(frozen=True, slots=True)
-class AtBothEnds:
-    """Paired differences that missing verdicts leave open, at the two ends furthest apart; of shape (rows,).
-
-    Attributes:
-        least: The missing verdicts at the smallest value for the candidate, and at the largest for the reference.
-        most: The other way round.
-        open: Whether a missing verdict has no end, as the metric has none.
-    """
-
-    least: Moments
-    most: Moments
-    open: NDArray[np.bool_]
-
-    @property
-    def p(self) -> Floats:
-        """The larger of the two p-values, 1 if the two ends differ in sign; NaN if either end has insufficient data."""
-        one, other = self.least, self.most
-        agree = np.sign(one.value) == np.sign(other.value)
-        unknown = np.isnan(one.p) | np.isnan(other.p) | self.open
-        return np.where(unknown, np.nan, np.where(agree, np.maximum(one.p, other.p), 1.0))
-
-    def interval(self, level: Floats) -> tuple[Floats, Floats]:
-        """From the lower bound at one end to the upper bound at the other; NaN if either end has insufficient data."""
-        low, high, out = self.least.interval(level)[0], self.most.interval(level)[1], np.isnan(self.p)
-        return np.where(out, np.nan, low), np.where(out, np.nan, high)
-
-    def insufficient_data(self, clusters: str = "clusters") -> list[str]:
-        """Why there is no verdict, row by row; empty if there is one."""
-        reasons = zip(self.least.insufficient_data(clusters), self.most.insufficient_data(clusters), self.open.tolist(), strict=True)
-        return [NO_LIMITS if no_end else str(one or other) for one, other, no_end in reasons]
-
-
-def at_both_ends(candidates: Ends, references: Ends, clusters: Clusters) -> AtBothEnds:
-    """Compare rows of the same questions at both ends; one label in `clusters` per question."""
-    no_end = np.isnan(candidates.least) & candidates.unread | np.isnan(references.least) & references.unread
-    return AtBothEnds(
-        paired(candidates.least, references.most, clusters=clusters),
-        paired(candidates.most, references.least, clusters=clusters),
-        np.asarray(no_end.any(axis=1)),
-    )
-
-
-def all_p(scores: Ends, pairs: Moments, clusters: Clusters) -> Floats:
-    """Return the p-value of each pair of rows that holds at both ends; that of `pairs` if no verdict is missing."""
-    p = np.array(pairs.p)
-    lacking = np.asarray(scores.unread.any(axis=1))
-    for row in range(len(p)):
-        others = [other for other in range(row + 1, len(p)) if lacking[row] or lacking[other]]
-        if others:
-            p[row, others] = p[others, row] = at_both_ends(scores[[row] * len(others)], scores[others], clusters).p
-    return p
-
-
-def family_at_both_ends(plain: Family, candidates: Ends, references: Ends, clusters: Clusters) -> Family:
-    """Return differences of one family that hold whatever the missing verdicts are.
-
-    Args:
-        plain: The differences over the questions that both have a value for.
-        candidates, references: The scores, row by row of these differences.
-        clusters: One label per question.
-    """
-    result = at_both_ends(candidates, references, clusters)
-    p = result.p
-    tested = np.where(np.isnan(p), 1.0, p)
-    low, high = result.interval(holm_levels(tested))
-    corrected = np.where(np.isnan(p), np.nan, holm_array(tested))
-    columns = zip(plain.differences, low.tolist(), high.tolist(), p.tolist(), result.insufficient_data(), strict=True)
-    return Family([replace(item, low=lo, high=hi, p=one, insufficient_data=why) for item, lo, hi, one, why in columns], corrected.tolist())

@@ -26,11 +26,9 @@ from methods.api import ANSWERABLE, FAILED, SUPPORT, TRIPLES
 from results.formats.official import EMPTY_LIST
 from results.formats.reading import At, Document, Record, field_of, lenient_decoder, note, row_of, whole
 from results.offered import Limits
-from results.submission import Findings, shown
+from results.submission import NO_ANSWER, Findings, shown
 from results.submission.rows import Bad, Row, RowReader, check_value, lines, prediction_of, wrong
 
-NO_ANSWER = "the file has no answer to this question"
-"""Why a question failed of which a file has other parts."""
 Make = Callable[[Record], Mapping[str, Any] | None]
 """From a record to the row that it says, None if the script ignores it."""
 
@@ -87,7 +85,7 @@ def _json_lines(source: BinaryIO, findings: Findings, limits: Limits, *, skip: b
             read += 1
             yield line.number, value
     if not read and not findings.errors:
-        findings.add("no_rows", "no line of the file can be read", try_this="one JSON object per line")
+        findings.add("no_rows", "no line of the file can be read", line=1, try_this="one JSON object per line")
 
 
 class _Facts:
@@ -160,7 +158,10 @@ class _Facts:
         if passage is None:
             where = "corpus" if question.candidates is None else "question"
             findings.lenient("unknown_title", f"a title is that of no passage of the {where} and counts as wrong", detail, line=line)
-        elif passage.sentences and not 0 <= number < len(passage.sentences):
+        elif passage.title != fact[0]:
+            what = "a title is written in other capitals than in the data, which the script does not mind"
+            findings.lenient("title_case", what, detail, line=line)
+        if passage is not None and passage.sentences and not 0 <= number < len(passage.sentences):
             findings.lenient("no_sentence", "a supporting fact names a sentence past the end of its passage", detail, line=line)
         return [name, number]
 
@@ -209,7 +210,11 @@ def _multihop(benchmark: Benchmark, sections: tuple[str, ...]) -> RowReader:
     questions = {question.id: question for question in benchmark.questions}
 
     def read(document: Document, findings: Findings, limits: Limits) -> Iterator[Row]:
-        starts = {key: (at, start) for key, _, at, start in document.members(decoder=json.JSONDecoder())}
+        starts: dict[str, tuple[int, int]] = {}
+        for key, _, at, start in document.members(decoder=json.JSONDecoder()):
+            if key in starts:
+                findings.lenient("duplicate_key", "a key occurs twice; the script takes the last", shown(key), line=document.line(at))
+            starts[key] = at, start
         for name in sorted(starts.keys() - set(sections)):
             detail = f"{shown(name)}; read: {', '.join(sections)}"
             findings.lenient("unknown_key", "the script does not read a key of the file", detail, line=document.line(starts[name][0]))
@@ -330,9 +335,11 @@ def musique(benchmark: Benchmark) -> RowReader:
             if place <= len(benchmark.questions) and benchmark.questions[place - 1] is not question:
                 what = "lines are not in the order of the data file; the official script refuses such a file"
                 findings.lenient("other_order", what, f"question {shown(question.id)}", line=line)
-            said = field_of(value, "predicted_support_idxs", object, "a list of paragraph numbers")
+            support = field_of(value, "predicted_support_idxs", object, "a list of paragraph numbers")
             answer = field_of(value, "predicted_answer", str if question.answerable else object, "a text")
-            notes: dict[str, Any] = {SUPPORT: _paragraphs(question, said, line, findings)} if question.answerable or findings.strict else {}
+            notes: dict[str, Any] = (
+                {SUPPORT: _paragraphs(question, support, line, findings)} if question.answerable or findings.strict else {}
+            )
             if flagged or "predicted_answerable" in value:
                 flag = field_of(value, "predicted_answerable", bool if findings.strict else object, "true or false")
                 if flag in (True, False):

@@ -23,7 +23,7 @@ import pyarrow as pa
 
 from benchmarks.core.errors import UserError, make_folder
 from results.judging import labels as labeling
-from results.judging.judgments import with_present
+from results.store.annotations import with_present
 from results.store.database import FILE, SCHEMA, Database, now
 from results.store.invariants import check_run
 from results.store.queries import RunRow
@@ -90,9 +90,9 @@ def export(store: Store, folder: Path, runs: Sequence[str] | None = None) -> dic
         UserError: The folder holds something already or cannot be made, or a run is unknown.
     """
     if folder.exists() and not folder.is_dir():
-        raise UserError("this is a file, not a folder", where=str(folder), try_this="name a new folder")
+        raise UserError("this is a file, not a folder", code="file-not-folder", where=str(folder), try_this="name a new folder")
     if folder.exists() and any(folder.iterdir()):
-        raise UserError("this folder is not empty", where=str(folder), try_this="name a new one")
+        raise UserError("this folder is not empty", code="folder-not-empty", where=str(folder), try_this="name a new one")
     making = folder.with_name(f".{folder.name}.part")
     rows = {}
     with store.database.reading() as connection:
@@ -121,7 +121,7 @@ def _chosen(connection: duckdb.DuckDBPyConnection, runs: Sequence[str] | None) -
     known = {row[0] for row in connection.execute("SELECT run FROM runs").fetchall()}
     for run in runs:
         if run not in known:
-            raise UserError(f"there is no run {run!r} in the store", try_this="`ragmeter list runs` lists them")
+            raise UserError(f"there is no run {run!r} in the store", code="no-run-store", try_this="`ragmeter list runs` lists them")
     named = ", ".join(f"'{run}'" for run in runs)
     mine = f"run IN ({named})"
     data = f"SELECT dataset_fingerprint FROM runs WHERE {mine}"
@@ -155,7 +155,7 @@ def merge(store: Store, source: Path) -> Merged:
         UserError: The source is neither, is this store itself, or was written by a newer ragmeter.
     """
     if (source / FILE).is_file() and store.database.exists and source.resolve() == store.folder.resolve():
-        raise UserError("this is the store itself", where=str(source), try_this="name another one")
+        raise UserError("this is the store itself", code="store-itself", where=str(source), try_this="name another one")
     with _exported(source) as folder:
         manifest = _manifest(folder)
         version, unused = _UNUSED_BEFORE
@@ -185,7 +185,10 @@ def _exported(source: Path) -> Iterator[Path]:
             yield folder
     else:
         raise UserError(
-            "this is neither a store nor an export of one", where=str(source), try_this=f"name a folder that holds {FILE} or {MANIFEST}"
+            "this is neither a store nor an export of one",
+            code="neither-store-nor-export",
+            where=str(source),
+            try_this=f"name a folder that holds {FILE} or {MANIFEST}",
         )
 
 
@@ -196,12 +199,14 @@ def _manifest(folder: Path) -> dict[str, Any]:
         known = manifest["format"] == FORMAT and int(manifest["schema"]) <= SCHEMA
         tables = list(manifest["rows"])
     except (ValueError, KeyError, TypeError, UnicodeDecodeError):
-        raise UserError("this is not the manifest of an export", where=str(path)) from None
+        raise UserError("this is not the manifest of an export", code="not-manifest-export", where=str(path)) from None
     if not known:
-        raise UserError("a newer ragmeter wrote this export", where=str(path), try_this="upgrade ragmeter")
+        raise UserError(
+            "a newer ragmeter wrote this export", code="newer-ragmeter-wrote-export", where=str(path), try_this="upgrade ragmeter"
+        )
     for table in tables:
         if not re.fullmatch(r"[a-z_]+", table) or not (folder / f"{table}.parquet").is_file():
-            raise UserError(f"the export lacks {table}.parquet", where=str(folder), try_this="export it again")
+            raise UserError(f"the export lacks {table}.parquet", code="export-lacks-parquet", where=str(folder), try_this="export it again")
     return manifest
 
 
@@ -317,9 +322,6 @@ def _separate(connection: duckdb.DuckDBPyConnection, source: dict[str, str]) -> 
         if names := sorted(_columns(connection, rows) & _RUN_COLUMNS):
             ids = ", ".join(f"coalesce((SELECT id FROM renamed r WHERE r.run = t.{name}), t.{name}) AS {name}" for name in names)
             source[table] = f"(SELECT * REPLACE ({ids}) FROM {rows} t)"
-
-
-# -- Keeping a store small: what may go, letting it go, and giving the room back to the disk --
 
 
 @dataclass(frozen=True, slots=True)

@@ -133,7 +133,7 @@ def longbench_table(benchmark: Benchmark, predictions: Sequence[Prediction]) -> 
     values[_not_in_file(predictions)] = np.nan
     if not subset.endswith("_e"):
         return {subset: values}
-    buckets = np.array([bucket_of(question) for question in benchmark.questions])
+    buckets = np.array([bucket_of(question.metadata) for question in benchmark.questions])
     return {name: np.where(buckets == name, values, np.nan) for name in LENGTHS}
 
 

@@ -9,17 +9,16 @@ from __future__ import annotations
 
 import json
 from ast import literal_eval
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
 from benchmarks.registry import Benchmark
-from benchmarks.schema import PAGES, Question
+from benchmarks.schema import PAGES
 from methods.api import FAILED
 from results.formats import predictions
 from results.formats.predictions import Format
-from results.formats.reading import Make, Unwrap, each_record, field_of, row_of
+from results.formats.reading import QUESTION_TEXTS, Make, Questions, Unwrap, each_record, field_of, row_of
 from results.formats.trec import run_rows
 from results.submission import shown
 from results.submission.rows import Bad, RowReader, wrong
@@ -28,43 +27,6 @@ CONTEXTS = "contexts"
 """Key of a prediction's notes: texts that the system showed its model."""
 _CONTEXT_CHARS = 60_000
 """Characters of contexts that are kept per question; a row's notes are bounded."""
-
-_IDS = ("id", "_id", "question_id", "qid", "query_id")
-_TEXTS = ("question", "user_input", "query", "input")
-
-
-class _Questions:
-    """The questions by id and by text; of those with equal text, each in its turn."""
-
-    def __init__(self, questions: Sequence[Question]) -> None:
-        self._known = {name for question in questions for name in (question.id, question.query_id)}
-        self._by_text: dict[str, list[str]] = {}
-        for question in questions:
-            self._by_text.setdefault(question.text.strip(), []).append(question.id)
-        self._met: Counter[str] = Counter()
-
-    def of(self, record: Any) -> str:
-        """The id of the question that a record is about.
-
-        Raises:
-            Bad: It is about none, or does not say.
-        """
-        if not isinstance(record, dict):
-            raise wrong("a row", "an object", record)
-        identifier = next((str(record[name]) for name in _IDS if isinstance(record.get(name), str | int)), None)
-        text = next((record[name].strip() for name in _TEXTS if isinstance(record.get(name), str)), None)
-        if identifier in self._known and identifier is not None:
-            return identifier
-        if text is None and identifier is None:
-            raise Bad(
-                "missing_field", "a row names no question", ", ".join(map(str, record))[:120], f"one of {', '.join((*_IDS, *_TEXTS))}"
-            )
-        ids = self._by_text.get(text or "")
-        if not ids:
-            hint = "questions are matched by id, or else by their whole text"
-            raise Bad("extra", "a row is for no question of the benchmark", shown(text or identifier or ""), hint)
-        number = self._met[text or ""] = self._met[text or ""] + 1
-        return ids[min(number, len(ids)) - 1]
 
 
 def _noted(contexts: Any) -> dict[str, Any]:
@@ -94,13 +56,13 @@ def _passage(context: Any) -> str | None:
 
 def efficientqa(benchmark: Benchmark) -> Make:
     """EfficientQA's predictions: {question, prediction} a line."""
-    questions = _Questions(benchmark.questions)
+    questions = Questions(benchmark.questions)
     return lambda record: row_of(questions.of(record), field_of(record, "prediction", str, "a text"))
 
 
 def kilt(benchmark: Benchmark) -> Make:
     """KILT's predictions: {id, output: [{answer, provenance: [{wikipedia_id}]}]} a line, pages in the order of their rank."""
-    questions = _Questions(benchmark.questions)
+    questions = Questions(benchmark.questions)
 
     def make(record: Any) -> dict[str, Any]:
         identifier = questions.of(record)
@@ -121,7 +83,7 @@ def kilt(benchmark: Benchmark) -> Make:
 
 def flashrag(benchmark: Benchmark) -> Make:
     """FlashRAG's `intermediate_data.json`: [{id, question, output: {pred, retrieval_result: [{id, contents}]}}]."""
-    questions = _Questions(benchmark.questions)
+    questions = Questions(benchmark.questions)
 
     def make(record: Any) -> dict[str, Any]:
         output = field_of(record, "output", dict, "an object")
@@ -132,7 +94,7 @@ def flashrag(benchmark: Benchmark) -> Make:
 
 def lm_eval(benchmark: Benchmark) -> Make:
     """Samples of lm-evaluation-harness (`--log_samples`): {doc, filtered_resps, filter} a line; of several filters the first."""
-    questions = _Questions(benchmark.questions)
+    questions = Questions(benchmark.questions)
     first: list[Any] = []
 
     def make(record: Any) -> dict[str, Any] | None:
@@ -154,7 +116,7 @@ def lm_eval(benchmark: Benchmark) -> Make:
 
 def ragas(benchmark: Benchmark) -> Make:
     """ragas' rows: {user_input, response, retrieved_contexts}, formerly {question, answer, contexts}."""
-    questions = _Questions(benchmark.questions)
+    questions = Questions(benchmark.questions)
 
     def make(record: Any) -> dict[str, Any]:
         identifier = questions.of(record)
@@ -169,7 +131,7 @@ def _columns(value: Any) -> list[Any] | None:
     """The rows of an object of columns, as pandas writes a table: each a list, or an object by row number."""
     columns = {name: list(cells.values()) if isinstance(cells, dict) else cells for name, cells in value.items()}
     lists = [cells for cells in columns.values() if isinstance(cells, list)]
-    named = any(isinstance(columns.get(name), list) for name in _TEXTS)
+    named = any(isinstance(columns.get(name), list) for name in QUESTION_TEXTS)
     if not named or len(lists) < len(columns) or len({len(cells) for cells in lists}) != 1:
         return None
     return [dict(zip(columns, cells, strict=True)) for cells in zip(*lists, strict=True)]
@@ -177,7 +139,7 @@ def _columns(value: Any) -> list[Any] | None:
 
 def promptfoo(benchmark: Benchmark) -> Make:
     """promptfoo's results (`eval --output`): {vars, response: {output, tokenUsage}, provider, cost} each, of one provider and prompt."""
-    questions = _Questions(benchmark.questions)
+    questions = Questions(benchmark.questions)
     first: list[tuple[Any, Any]] = []
 
     def make(record: Any) -> dict[str, Any]:

@@ -6,16 +6,15 @@ alone gets no ranking metric. A file's own golds, flags and scores are not read,
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from benchmarks.registry import Benchmark
-from benchmarks.schema import Question, passage_id
+from benchmarks.schema import passage_id
 from judges.metric import Metric
 from results.formats import evaluators, official
-from results.formats.reading import Make, each_record, field_of, row_of
+from results.formats.reading import Make, Questions, each_record, field_of, row_of
 from results.formats.trec import run_rows
 from results.submission import shown
 from results.submission.rows import Bad, RowReader, jsonl_rows, wrong
@@ -48,24 +47,6 @@ class Format:
         return [metric for metric in metrics if SAYABLE.intersection(metric.entry.needs) <= self.says]
 
 
-class _Texts:
-    """The questions by their texts; of those with equal text, each in its turn."""
-
-    def __init__(self, questions: Sequence[Question]) -> None:
-        self._ids: dict[str, list[str]] = {}
-        for question in questions:
-            self._ids.setdefault(question.text, []).append(question.id)
-        self._met: Counter[str] = Counter()
-
-    def next(self, record: Any) -> str:
-        text = field_of(record, "question", str, "a text")
-        ids = self._ids.get(text)
-        if ids is None:
-            raise Bad("extra", "a row is for no question of the benchmark", shown(text), "questions are matched by their whole text")
-        self._met[text] += 1
-        return ids[min(self._met[text], len(ids)) - 1]
-
-
 def dpr(benchmark: Benchmark) -> RowReader:
     """DPR's retriever results: {question, answers, ctxs: [{id, title, text, score, has_answer}]}, an array or lines.
 
@@ -87,10 +68,10 @@ def dpr(benchmark: Benchmark) -> RowReader:
         return held
 
     def start() -> Make:
-        texts = _Texts(benchmark.questions)
+        questions = Questions(benchmark.questions)
 
         def make(record: Any) -> dict[str, Any]:
-            identifier = texts.next(record)
+            identifier = questions.of(record)
             evidence: dict[str, Any] = {}
             for item in field_of(record, "ctxs", list, "a list of contexts"):
                 if not isinstance(item, dict):
@@ -115,10 +96,10 @@ def dpr_reader(benchmark: Benchmark) -> RowReader:
     """DPR's reader results: [{question, gold_answers, predictions: [{top_k, prediction: {text}}]}]; the largest top_k counts."""
 
     def start() -> Make:
-        texts = _Texts(benchmark.questions)
+        questions = Questions(benchmark.questions)
 
         def make(record: Any) -> dict[str, Any]:
-            identifier = texts.next(record)
+            identifier = questions.of(record)
             predictions = field_of(record, "predictions", list, "a list of predictions")
             if not predictions:
                 return row_of(identifier, "")

@@ -9,12 +9,14 @@ import csv
 import io
 import json
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from itertools import accumulate
 from typing import Any, BinaryIO
 
+from benchmarks.schema import Question
 from results.offered import Limits
 from results.submission import Findings, shown
 from results.submission.rows import DECODER, Bad, Row, RowReader, check_value, lines, prediction_of, read_json, too_deep, wrong
@@ -202,6 +204,54 @@ def row_of(
     return {"question_id": identifier, "answer": answer, "notes": dict(notes or {}), "evidence": list(evidence)}
 
 
+_QUESTION_IDS = ("id", "_id", "question_id", "qid", "query_id")
+QUESTION_TEXTS = ("question", "user_input", "query", "input")
+
+
+class Questions:
+    """The questions by id and by text; of those with equal text, each in its turn."""
+
+    def __init__(self, questions: Sequence[Question]) -> None:
+        self._known = {name: question.text.strip() for question in questions for name in (question.id, question.query_id)}
+        self._by_text: dict[str, list[str]] = {}
+        for question in questions:
+            self._by_text.setdefault(question.text.strip(), []).append(question.id)
+        self._met: Counter[str] = Counter()
+
+    def of(self, record: Any) -> str:
+        """The id of the question that a record is about.
+
+        Raises:
+            Bad: It is about none, or does not say.
+        """
+        if not isinstance(record, dict):
+            raise wrong("a row", "an object", record)
+        identifier = next((str(record[name]) for name in _QUESTION_IDS if isinstance(record.get(name), str | int)), None)
+        text = next((record[name].strip() for name in QUESTION_TEXTS if isinstance(record.get(name), str)), None)
+        if identifier is not None and identifier in self._known:
+            known = self._known[identifier]
+            # Sets of one collection share their ids; choices may stand below a question.
+            if text is not None and text != known and not known.startswith(f"{text}\n"):
+                what = "a row has the text of another question than the one with its id"
+                raise Bad(
+                    "other_question", what, f"{shown(text, 60)}, id {shown(identifier)}", "score it against the data that it was made on"
+                )
+            return identifier
+        if text is None and identifier is None:
+            raise Bad(
+                "missing_field",
+                "a row names no question",
+                ", ".join(map(str, record))[:120],
+                f"one of {', '.join((*_QUESTION_IDS, *QUESTION_TEXTS))}",
+            )
+        ids = self._by_text.get(text or "")
+        if not ids:
+            hint = "questions are matched by id, or else by their whole text"
+            raise Bad("extra", "a row is for no question of the benchmark", shown(text or identifier or ""), hint)
+        number = self._met[text or ""] = self._met[text or ""] + 1
+        return ids[min(number, len(ids)) - 1]
+
+
 def each_record(start: Callable[[], Make], unwrap: Unwrap | None = None) -> RowReader:
     """Return a reader of records in JSON Lines, in an array, in an object (`unwrap`), or in a CSV with a header.
 
@@ -220,7 +270,9 @@ def each_record(start: Callable[[], Make], unwrap: Unwrap | None = None) -> RowR
                 except Bad as bad:
                     note(bad, line, findings)
                     continue
-                if row is not None:
+                if row is None:
+                    findings.add("left_out", "a record repeats a question in another form and is left out", line=line, severity="note")
+                else:
                     yield from rows_of([(line, row)], lambda made: made, findings, limits)
         except At as end:
             note(end.bad, end.line, findings)

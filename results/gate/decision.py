@@ -20,10 +20,14 @@ from benchmarks.clusters import Sampled
 from benchmarks.core.errors import UserError, counted, unknown_name
 from methods.api import UNKNOWN_REVISION
 from results.boards.compare import Setting, settings_of
+from results.boards.sides import sides
+from results.boards.unread import range_of_metric
 from results.gate.margins import margin_of
 from results.gate.warnings import warnings_of, why_untested
+from results.statistics.difference import Side
 from results.statistics.gate import GateDecision, decide_all
 from results.store import queries
+from results.store.checkpoints import known_checkpoints
 from results.store.drift import drift, refuse_drift, within
 from results.store.queries import RunRow
 from results.store.store import FINISHED, INCOMPLETE, Store
@@ -190,32 +194,29 @@ def ask(
     tolerated = margins_of(store, baseline, candidate, metrics, margin, margins)
     ids = list(tolerated)
     definitions = queries.definitions(store)
-    bounds = {m: (definitions.get(m, {}).get("low"), definitions.get(m, {}).get("high")) for m in ids}
+    ranges = {m: range_of_metric(definitions.get(m, {})) for m in ids}
     up = {m: bool(definitions.get(m, {}).get("higher_is_better", True)) for m in ids}
 
     columns = queries.score_columns(store, baseline.dataset_fingerprint, [baseline.run, candidate.run], ids)
-    clusters = columns.sampled.labels
     answered = {run.run: _answered(store, run, columns.questions) for run in (baseline, candidate)}
     ours = {m: columns.values[candidate.run, m] for m in ids}
     theirs = {m: columns.values[baseline.run, m] for m in ids}
-    lower = {m for m in ids if not up[m]}
-    widths = {m: width for m in ids if (width := _width(*bounds[m])) is not None}
-    how: dict[str, Any] = {"margins": tolerated, "strict": strict, "lower_is_better": lower, "clusters": clusters, "widths": widths}
-    report = decide_all(ours, theirs, **how)
-
     lacking = {m: answered[candidate.run] & np.isnan(ours[m]) & ~np.isnan(theirs[m]) for m in ids}
-    doubted = _doubted(ours, theirs, lacking, {m: bounds[m][0 if up[m] else 1] for m in ids}, **how)
+    how: dict[str, Any] = {"margins": tolerated, "strict": strict, "clusters": columns.sampled.labels, "ranges": ranges}
+    how["lower_is_better"] = {m for m in ids if not up[m]}
+    both = sides(store, columns, {run.run: [run] for run in (baseline, candidate)}, ids, definitions, known_checkpoints(store))
+    after, before = {m: _with_open(both[candidate.run, m], lacking[m]) for m in ids}, {m: both[baseline.run, m] for m in ids}
+    report = decide_all(after, before, **how)
+    plain = decide_all(*({m: replace(side, open=None) for m, side in of.items()} for of in (after, before)), **how)
     untested = why_untested(store, baseline, candidate)
     verdicts = []
     for metric in ids:
         decision = report.decisions[metric]
         pairs = ~np.isnan(ours[metric]) & ~np.isnan(theirs[metric])
         held_back = [decision.insufficient_data] if decision.insufficient_data else []
-        if decision.outcome == "pass" and metric in doubted:
-            held_back.append(
-                f"the candidate lacks {counted(int(lacking[metric].sum()), 'score')} that the baseline has, and would not "
-                "pass with the metric's worst value in their place"
-            )
+        without = plain.decisions[metric].outcome
+        if decision.outcome == "inconclusive" and without != "inconclusive":
+            held_back = [_open_text(after[metric], before[metric], int(lacking[metric].sum()), without)]
         verdicts.append(
             Verdict(
                 metric,
@@ -280,7 +281,7 @@ def margins_of(
         UserError: A metric is unknown to one of the runs, or a margin is missing, too wide or for an unknown metric.
     """
     if not metrics:
-        raise UserError("no metric to decide on", try_this="--metric f1")
+        raise UserError("no metric to decide on", code="no-metric-decide", try_this="--metric f1")
     chosen = {name: _common_metric(store, baseline, candidate, name) for name in metrics}
     named = dict(margins or {})
     for name in named:
@@ -294,13 +295,16 @@ def margins_of(
 def _check_comparable(baseline: RunRow, candidate: RunRow, *, allow_partial: bool) -> None:
     for role, run in (("baseline", baseline), ("candidate", candidate)):
         if run.kind == "control":
-            raise UserError(f"the {role} {run.method} is a control, and controls are not gated", where=run.path)
+            raise UserError(
+                f"the {role} {run.method} is a control, and controls are not gated", code="control-controls-not-gated", where=run.path
+            )
     keys = ("dataset", "dataset_fingerprint", "questions", "setting", "seed")
     differ = [key for key in keys if getattr(baseline, key) != getattr(candidate, key)]
     if differ:
         differences = "; ".join(f"{key}: {getattr(baseline, key)} and {getattr(candidate, key)}" for key in differ)
         raise UserError(
             "these runs must not be compared: their questions or settings differ",
+            code="runs-not-compared-questions",
             where=f"baseline and candidate differ in {differences}",
             try_this="run both on one benchmark, in one setting, with one limit and seed; `ragmeter results compare` shows more",
         )
@@ -309,6 +313,7 @@ def _check_comparable(baseline: RunRow, candidate: RunRow, *, allow_partial: boo
             again = " --retry-failed" if run.status == INCOMPLETE else ""
             raise UserError(
                 f"the {role} is {run.status}, {run.done - run.failed} of {run.questions} questions answered",
+                code="questions-answered",
                 where=run.path,
                 try_this=f"ragmeter run --resume{again}, or --allow-partial to decide on the questions that both have answered",
             )
@@ -331,30 +336,34 @@ def _common_metric(store: Store, baseline: RunRow, candidate: RunRow, name: str)
     if not both:
         raise UserError(
             f"baseline and candidate were scored on different definitions of {name!r}",
+            code="baseline-candidate-scored-different",
             where=f"baseline: {', '.join(item)}; candidate: {', '.join(two)}",
             try_this="run the older one again, so that both are scored by the same version",
         )
     if len(both) > 1:
-        raise UserError(f"{name!r} means {len(both)} metrics", where="--metric", try_this=f"name one: {', '.join(both)}")
+        raise UserError(
+            f"{name!r} means {len(both)} metrics", code="means-metrics", where="--metric", try_this=f"name one: {', '.join(both)}"
+        )
     return both[0]
 
 
-def _doubted(
-    ours: Mapping[str, NDArray[np.float64]],
-    theirs: Mapping[str, NDArray[np.float64]],
-    lacking: Mapping[str, NDArray[np.bool_]],
-    worst: Mapping[str, float | None],
-    **how: Any,
-) -> set[str]:
-    """Return the metrics that would not pass with the worst value wherever only the candidate lacks a score."""
-    short = {metric for metric, questions in lacking.items() if questions.any()}
-    if not short:
-        return set()
-    # Without a worst value it is unknown how bad the missing scores are.
-    fill = {metric: math.nan if value is None else value for metric, value in worst.items()}
-    filled = {metric: np.where(lacking[metric], fill[metric], scores) for metric, scores in ours.items()}
-    decisions = decide_all(filled, theirs, **how).decisions
-    return {m for m in short if worst[m] is None or decisions[m].outcome != "pass"}
+def _with_open(side: Side, lacking: NDArray[np.bool_]) -> Side:
+    """Return a side in which scores that are lacking are open too: a claim must hold whatever they are."""
+    known = np.zeros(side.scores.shape, dtype=np.bool_) if side.open is None else side.open
+    unknown = known | (lacking & np.isnan(side.scores))
+    return replace(side, open=unknown) if unknown.any() else side
+
+
+def _open_text(candidate: Side, baseline: Side, lacking: int, without: str) -> str:
+    """Return why the outcome depends on values that are not known."""
+    if lacking and without == "pass":
+        return (
+            f"the candidate lacks {counted(lacking, 'score')} that the baseline has, and would not pass with the metric's "
+            "worst value in their place"
+        )
+    number = sum(int(side.open.sum()) for side in (candidate, baseline) if side.open is not None)
+    verb = "pass" if without == "pass" else "regressed"
+    return f"{verb} without {counted(number, 'answer')} that failed or have no score, but not if they are counted as wrong and as right"
 
 
 def _answered(store: Store, run: RunRow, questions: Sequence[str]) -> NDArray[np.bool_]:

@@ -76,12 +76,10 @@ def record(store: Store, gate: Gate, **how: Any) -> None:
 
 def history(store: Store, run: str | None = None) -> list[Decided]:
     """Return stored decisions, newest first: all, or those with this run on either side."""
-    if not store.database.exists:
-        return []
-    with store.database.reading() as connection:
-        rows = connection.execute(
-            """SELECT baseline, candidate, metric, margin, strict, outcome, value, low, high, n, details, decided_at
+    rows = store.database.rows(
+        """SELECT baseline, candidate, metric, margin, strict, outcome, value, low, high, n, details, decided_at
                FROM gates WHERE ? IS NULL OR baseline = ? OR candidate = ? ORDER BY decided_at DESC, rowid""",
-            [run, run, run],
-        ).fetchall()
+        [run, run, run],
+        lenient=True,
+    )
     return [Decided(*(*row[:10], json.loads(row[10]), row[11])) for row in rows]

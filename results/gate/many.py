@@ -16,7 +16,7 @@ from typing import Any
 from benchmarks.core.errors import counted
 from results.gate.decision import EXIT_CODES, TEST_IT, Gate, Outcome, Verdict, ask, margins_of, outcome_of
 from results.statistics.core import LEVEL
-from results.statistics.intervals import holm
+from results.statistics.holm import holm
 from results.store.queries import RunRow
 from results.store.store import Store
 

@@ -23,6 +23,7 @@ def parse_margin(text: str, where: str = "--margin") -> float:
         hint = "a percentage is ambiguous; " if "%" in text else ""
         raise UserError(
             f"invalid margin {text!r}",
+            code="invalid-margin",
             where=where,
             try_this=f"{hint}give a positive number: 1.0pp (percentage points) or 0.01 (the same as a fraction)",
         )
@@ -41,7 +42,7 @@ def parse_margins(texts: Sequence[str]) -> tuple[float | None, dict[str, float]]
         name, _, value = text.rpartition("=")
         name = name.strip()
         if (common is not None) if not name else name in named:
-            raise UserError(f"two margins for {name or 'all metrics'}", where="--margin", try_this="give one")
+            raise UserError(f"two margins for {name or 'all metrics'}", code="two-margins", where="--margin", try_this="give one")
         if name:
             named[name] = parse_margin(value)
         else:
@@ -63,10 +64,11 @@ def margin_of(metric: str, name: str, common: float | None, named: Mapping[str, 
     """
     result = next((named[key] for key in (name, metric, metric.partition("#")[0]) if key in named), common)
     if result is None:
-        raise UserError(f"no margin for {name}", where="--margin", try_this=f"--margin {name}=1.0pp")
+        raise UserError(f"no margin for {name}", code="no-margin", where="--margin", try_this=f"--margin {name}=1.0pp")
     if scale is not None and result >= scale:
         raise UserError(
             f"a margin of {result:g} is as wide as the whole range of {metric}",
+            code="margin-wide-whole-range",
             where="--margin",
             try_this=f"{result:g}pp if you mean percentage points",
         )

@@ -51,8 +51,7 @@ def _replies(item: Reuse) -> str:
 
 
 def _model_calls(store: Store, run: RunRow) -> int:
-    with store.database.reading() as connection:
-        ((calls,),) = connection.execute("SELECT coalesce(sum(model_calls), 0)::BIGINT FROM usage WHERE run = ?", [run.run]).fetchall()
+    ((calls,),) = store.database.rows("SELECT coalesce(sum(model_calls), 0)::BIGINT FROM usage WHERE run = ?", [run.run])
     return int(calls)
 
 

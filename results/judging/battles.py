@@ -21,7 +21,7 @@ from results.statistics import bradley_terry
 from results.statistics.battles import TieRule, Verdict, WinRate, win_rates
 from results.statistics.bradley_terry import BradleyTerry, Strength
 from results.statistics.core import LEVEL
-from results.statistics.intervals import holm
+from results.statistics.holm import holm
 from results.store import queries
 from results.store.queries import RunRow
 from results.store.store import Store
@@ -260,7 +260,7 @@ def _strengths(
     return tuple(sorted(results, key=lambda row: -row[1].logit.value))
 
 
-# -- Where a pair judge places the controls of a board, by the tests of all pairs that its win rates are marked with --
+# Where a pair judge places the controls of a board, by the tests of all pairs that its win rates are marked with.
 # What is expected of a control is what `flags` expects of it: nothing stands above the gold answer, and what says nothing
 # or the wrong thing stands below the methods.
 

@@ -24,16 +24,15 @@ from results.statistics.core import Estimate
 from results.statistics.judges import (
     Agreement,
     LengthPreference,
-    PredictionPowered,
     RepetitionVariance,
     battle_repetition_variance,
     cohen_kappa,
     first_shown_preference,
     length_preference,
     order_flip_rate,
-    prediction_powered_mean,
     repetition_variance,
 )
+from results.statistics.prediction_powered import PredictionPowered, prediction_powered_mean
 from results.store import queries
 from results.store.redaction import without_secrets
 from results.store.store import Store
@@ -162,14 +161,14 @@ def _point_card(store: Store, card: Mapping[str, Any], cards: Mapping[str, Mappi
 
 def _pair_card(store: Store, card: Mapping[str, Any], cards: Mapping[str, Mapping[str, Any]], people: Sequence[Label]) -> JudgeCard:
     fought = [match for _, match in judgments.matches(store, card["id"])]
-    every = [call for match in fought for made in judgments.battle_calls(store, match, card["id"]).values() for call in made]
+    every = [call for match in fought for made in judgments.calls(store, match, card["id"]).values() for call in made]
     battles = _battles(store, card["id"])
     criteria = [name for name in card["criteria"] if any(battle.criterion == name for battle in battles)]
     by = {name: [battle for battle in battles if battle.criterion == name] for name in criteria}
     values = {name: _pair_values(by[name]) for name in criteria}
     others = {other: _battles(store, other) for other, results in cards.items() if other != card["id"] and results["kind"] == "pair"}
     runs = {run for battle in battles for run in (battle.one, battle.other)}
-    lengths, cluster_of = _lengths(store, runs), _clusters(store, sorted(runs))
+    lengths, cluster_of = queries.answer_lengths(store, sorted(runs)), _clusters(store, sorted(runs))
     apart = {name: _of_questions(by[name], cluster_of) for name in criteria}
     columns = {name: _columns(by[name]) for name in criteria}
     return JudgeCard(
@@ -191,9 +190,6 @@ def _pair_card(store: Store, card: Mapping[str, Any], cards: Mapping[str, Mappin
         _between(people, criteria, cluster_of),
         [],
     )
-
-
-# -- point judges --------------------------------------------------------------------------------------------------
 
 
 def _point_values(store: Store, judge: str, runs: Sequence[str], names: Sequence[str]) -> dict[str, dict[Item, float]]:
@@ -261,9 +257,6 @@ def _clusters(store: Store, runs: Sequence[str]) -> dict[str, str]:
     return results
 
 
-# -- pair judges ---------------------------------------------------------------------------------------------------
-
-
 def _battles(store: Store, judge: str) -> list[Battle]:
     boards = dict.fromkeys((m.dataset_fingerprint, m.setting) for _, m in judgments.matches(store, judge))
     return [battle for data, setting in boards for battle in judgments.battles(store, data, setting, judge) if not battle.unscorable]
@@ -321,13 +314,6 @@ def _longer(battles: Sequence[Battle], lengths: Mapping[tuple[str, str], int], c
 def _of_questions(battles: Sequence[Battle], cluster_of: Mapping[str, str]) -> list[str | None]:
     """The cluster of each question, by the codes that `_codes` gives them."""
     return [cluster_of.get(question) for question in dict.fromkeys(battle.question for battle in battles)]
-
-
-def _lengths(store: Store, runs: set[str]) -> dict[tuple[str, str], int]:
-    return queries.answer_lengths(store, sorted(runs))
-
-
-# -- both ----------------------------------------------------------------------------------------------------------
 
 
 def _work(calls: Sequence[JudgeCall]) -> Work:

@@ -6,12 +6,11 @@ it was, and no aggregate ever counts a reply that is not there to be read again.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import duckdb
@@ -65,6 +64,15 @@ class Battle:
         return self.verdict is None and self.unscored is None
 
 
+def _key(about: str | Match, judge: str) -> dict[str, str]:
+    """Return the columns by which what a judge said of a run, or of two, is found."""
+    return {"run": about, "judge": judge} if isinstance(about, str) else {**asdict(about), "judge": judge}
+
+
+def _where(key: Mapping[str, str]) -> str:
+    return " AND ".join(f"{name} = ?" for name in key)
+
+
 def put_judge(store: Store, judge: Judge) -> None:
     """Keep a judge's card, and the definitions of what it measures as metrics."""
     card = judge.describe()
@@ -72,21 +80,10 @@ def put_judge(store: Store, judge: Judge) -> None:
         connection.execute("DELETE FROM judges WHERE judge = ?", [str(judge)])
         connection.execute("INSERT INTO judges VALUES (?, ?)", [str(judge), json.dumps(card, ensure_ascii=False)])
         for item in card["measures"]:
-            definition = f"{item['definition']} {card['definition']}"
-            connection.execute("DELETE FROM metrics WHERE id = ?", [item["metric"]])
-            connection.execute(
-                "INSERT INTO metrics VALUES (?, ?, ?, ?, ?, ?, ?, ?, 'fraction')",
-                [
-                    item["metric"],
-                    definition,
-                    item["low"],
-                    item["high"],
-                    item["higher_is_better"],
-                    item["group"],
-                    card["source"],
-                    str(judge),
-                ],
-            )
+            further = [item[name] for name in ("low", "high", "higher_is_better", "group")]
+            values = [item["metric"], f"{item['definition']} {card['definition']}", *further, card["source"], str(judge)]
+            connection.execute("DELETE FROM metrics WHERE id = ?", values[:1])
+            connection.execute("INSERT INTO metrics VALUES (?, ?, ?, ?, ?, ?, ?, ?, 'fraction')", values)
 
 
 def put_judgments(
@@ -109,21 +106,13 @@ def put_judgments(
         calls, scores: Per question the calls, and the scores by measure.
     """
     metrics = judge.metrics
-    kept = judged(store, run, judge, retry_unscored=True)
-    wanted = [position for position, question in enumerate(questions) if question not in kept]
-    questions, calls = [questions[position] for position in wanted], [calls[position] for position in wanted]
-    scores = [scores[position] for position in wanted]
+    questions, calls, scores = _unread(store, run, judge, questions, calls, scores)
     values = {metric: np.array([_nan(row[name].value) for row in scores], dtype=np.float64) for name, metric in metrics.items()}
     reasons = {metric: [_storable(row[name].unscored) for row in scores] for name, metric in metrics.items()}
     with store.database.writing() as connection:
-        connection.register("fresh", pa.table({"question": strings(list(questions))}))
-        among = "question IN (SELECT question FROM fresh)"
-        connection.execute(f"DELETE FROM judge_calls WHERE run = ? AND judge = ? AND {among}", [run, str(judge)])
+        _replace_calls(connection, "judge_calls", _key(run, str(judge)), questions, calls)
         for metric in metrics.values():
-            connection.execute(f"DELETE FROM scores WHERE run = ? AND metric = ? AND {among}", [run, metric])
-        rows = [(question, call) for question, made in zip(questions, calls, strict=True) for call in made]
-        same = {"run": run, "judge": str(judge)}
-        _insert_calls(connection, "judge_calls", same, {"question": [q for q, _ in rows]}, [c for _, c in rows])
+            connection.execute(f"DELETE FROM scores WHERE run = ? AND metric = ? AND {_FRESH}", [run, metric])
         insert_scores(connection, run, questions, values, reasons)
         summarize(connection, run)
 
@@ -150,60 +139,28 @@ def put_battles(
         calls: Per question; none where it is unscorable.
         verdicts: Per question and call, by criterion, about the order shown (`PairJudge.verdicts`).
     """
-    kept = fought(store, match, judge, retry_unscored=True)
-    wanted = [position for position, question in enumerate(questions) if question not in kept]
-    questions, calls = [questions[position] for position in wanted], [calls[position] for position in wanted]
-    verdicts = [verdicts[position] for position in wanted]
-    same = {
-        "dataset_fingerprint": match.dataset_fingerprint,
-        "setting": match.setting,
-        "judge": str(judge),
-        "one": match.one,
-        "other": match.other,
-    }
-    rows = [
-        (question, call, parsed)
-        for question, made, all_responses in zip(questions, calls, verdicts, strict=True)
-        for call, parsed in zip(made, all_responses, strict=True)
-    ]
-    count = {id(call) for made in calls for call in counting(made)}
-    battles = [
-        (
-            question,
-            criterion,
-            call.part,
-            call.repetition,
-            undone(call.part, verdict),
-            None if verdict is not None else _storable(_why(call.parsed, criterion)),
-        )
-        for question, call, parsed in rows
-        if id(call) in count
-        for criterion, verdict in parsed.items()
-    ]
-    battles += [
-        (question, criterion, AS_GIVEN, 0, None, None)
-        for question, made in zip(questions, calls, strict=True)
-        if not made
-        for criterion in judge.entry.criteria
-    ]
+    questions, calls, verdicts = _unread(store, match, judge, questions, calls, verdicts)
+    key = _key(match, str(judge))
+    battles: list[tuple[object, ...]] = []
+    for question, made, responses in zip(questions, calls, verdicts, strict=True):
+        count = {id(call) for call in counting(made)}
+        for call, parsed in zip(made, responses, strict=True):
+            for criterion, verdict in parsed.items() if id(call) in count else ():
+                reason = None if verdict is not None else _storable(_why(call.parsed, criterion))
+                battles.append((question, criterion, call.part, call.repetition, undone(call.part, verdict), reason))
+        battles += [(question, criterion, AS_GIVEN, 0, None, None) for criterion in judge.entry.criteria if not made]
     with store.database.writing() as connection:
-        connection.register("fresh", pa.table({"question": strings(list(questions))}))
-        for table in ("battle_calls", "battles"):
-            connection.execute(
-                f"""DELETE FROM {table} WHERE dataset_fingerprint = ? AND setting = ? AND judge = ? AND one = ?
-                    AND other = ? AND question IN (SELECT question FROM fresh)""",
-                list(same.values()),
-            )
-        queries = [call for _, call, _ in rows]
-        _insert_calls(connection, "battle_calls", same, {"question": [q for q, _, _ in rows]}, queries)
-        insert(
-            connection,
-            "battles",
-            {
-                **{name: [value] * len(battles) for name, value in same.items()},
-                **{name: [row[position] for row in battles] for position, name in enumerate(_BATTLE)},
-            },
-        )
+        _replace_calls(connection, "battle_calls", key, questions, calls)
+        connection.execute(f"DELETE FROM battles WHERE {_where(key)} AND {_FRESH}", [*key.values()])
+        columns: dict[str, list[object]] = {name: [value] * len(battles) for name, value in key.items()}
+        insert(connection, "battles", columns | {name: [row[position] for row in battles] for position, name in enumerate(_BATTLE)})
+
+
+def _unread(store: Store, about: str | Match, judge: Judge, questions: Sequence[str], *columns: Sequence[Any]) -> list[list[Any]]:
+    """Return the rows of questions about which no verdict was read yet."""
+    kept = judged(store, about, judge, retry_unscored=True)
+    wanted = [position for position, question in enumerate(questions) if question not in kept]
+    return [[column[position] for position in wanted] for column in (questions, *columns)]
 
 
 def _why(parsed: Parsed, criterion: str) -> str:
@@ -225,62 +182,35 @@ def undone(part: str, verdict: str | None) -> str | None:
     return ONE if (verdict == FIRST) == (part == AS_GIVEN) else OTHER
 
 
-def judged(store: Store, run: str, judge: Judge, *, retry_unscored: bool = False) -> set[str]:
-    """Questions of a run that a point judge has judged; with `retry_unscored`, without those it could not."""
-    if not store.database.exists:
-        return set()
-    metrics = list(judge.metrics.values())
+def judged(store: Store, about: str | Match, judge: Judge, *, retry_unscored: bool = False) -> set[str]:
+    """Return the questions of a run, or of two, that a judge has judged; with `retry_unscored`, without those it could not."""
+    if isinstance(about, str):
+        source, values = "scores WHERE run = ? AND list_contains(?, metric)", [about, list(judge.metrics.values())]
+    else:
+        key = _key(about, str(judge))
+        source, values = f"battles WHERE {_where(key)}", [*key.values()]
     having = "HAVING count(unscored) = 0" if retry_unscored else ""
-    with store.database.reading() as connection:
-        rows = connection.execute(
-            f"""SELECT question FROM scores WHERE run = ? AND list_contains(?, metric)
-                GROUP BY question {having}""",
-            [run, metrics],
-        ).fetchall()
+    rows = store.database.rows(f"SELECT question FROM {source} GROUP BY question {having}", values, lenient=True)
     return {row[0] for row in rows}
 
 
-def fought(store: Store, match: Match, judge: Judge, *, retry_unscored: bool = False) -> set[str]:
-    """Questions on which a pair judge has compared two runs; with `retry_unscored`, without those it could not."""
-    if not store.database.exists:
-        return set()
-    having = "HAVING count(unscored) = 0" if retry_unscored else ""
-    with store.database.reading() as connection:
-        rows = connection.execute(
-            f"""SELECT question FROM battles WHERE dataset_fingerprint = ? AND setting = ? AND judge = ? AND one = ?
-                AND other = ? GROUP BY question {having}""",
-            [match.dataset_fingerprint, match.setting, str(judge), match.one, match.other],
-        ).fetchall()
-    return {row[0] for row in rows}
-
-
-def calls(store: Store, run: str, judge: str) -> dict[str, list[JudgeCall]]:
-    """What a point judge's calls about a run said, by question, in the order in which they were made."""
-    with store.database.reading() as connection:
-        rows = connection.execute(
-            f"SELECT question, {', '.join(_CALL)} FROM judge_calls WHERE run = ? AND judge = ? ORDER BY rowid", [run, judge]
-        ).fetchall()
-    return _by_question(rows)
-
-
-def battle_calls(store: Store, match: Match, judge: str) -> dict[str, list[JudgeCall]]:
-    """What a pair judge's calls about two runs said, by question."""
-    with store.database.reading() as connection:
-        rows = connection.execute(
-            f"""SELECT question, {", ".join(_CALL)} FROM battle_calls WHERE dataset_fingerprint = ? AND setting = ?
-                AND judge = ? AND one = ? AND other = ? ORDER BY rowid""",
-            [match.dataset_fingerprint, match.setting, judge, match.one, match.other],
-        ).fetchall()
-    return _by_question(rows)
+def calls(store: Store, about: str | Match, judge: str) -> dict[str, list[JudgeCall]]:
+    """What a judge's calls about a run, or about two, said, by question, in the order in which they were made."""
+    key, table = _key(about, judge), "judge_calls" if isinstance(about, str) else "battle_calls"
+    query = f"SELECT question, {', '.join(_CALL)} FROM {table} WHERE {_where(key)} ORDER BY rowid"
+    results: dict[str, list[JudgeCall]] = {}
+    for question, part, repetition, call, parse, unscored, *used in store.database.rows(query, [*key.values()]):
+        parsed = Parsed(json.loads(parse) if parse is not None else None, unscored)
+        results.setdefault(question, []).append(JudgeCall(part, repetition, call, parsed, *used))
+    return results
 
 
 def scores(store: Store, run: str, judge: str) -> dict[str, dict[str, Score]]:
     """What a point judge's measures are worth for a run, by question and measure."""
     names = {item["metric"]: item["name"] for item in judges(store)[judge]["measures"]}
-    with store.database.reading() as connection:
-        rows = connection.execute(
-            "SELECT question, metric, value, unscored FROM scores WHERE run = ? AND list_contains(?, metric)", [run, list(names)]
-        ).fetchall()
+    rows = store.database.rows(
+        "SELECT question, metric, value, unscored FROM scores WHERE run = ? AND list_contains(?, metric)", [run, list(names)]
+    )
     results: dict[str, dict[str, Score]] = {}
     for question, metric, value, unscored in rows:
         results.setdefault(question, {})[names[metric]] = Score(value, unscored)
@@ -289,47 +219,41 @@ def scores(store: Store, run: str, judge: str) -> dict[str, dict[str, Score]]:
 
 def battles(store: Store, dataset_fingerprint: str, setting: str, judge: str, match: Match | None = None) -> list[Battle]:
     """Every verdict of a pair judge on a dataset in a setting (or on two runs alone), question by question."""
-    with store.database.reading() as connection:
-        rows = connection.execute(
-            """SELECT b.question, one, other, criterion, part, repetition, verdict, unscored FROM battles b
+    rows = store.database.rows(
+        """SELECT b.question, one, other, criterion, part, repetition, verdict, unscored FROM battles b
                LEFT JOIN questions q ON q.question = b.question AND q.dataset_fingerprint = b.dataset_fingerprint
                WHERE b.dataset_fingerprint = ? AND setting = ? AND judge = ? AND (? IS NULL OR one = ? AND other = ?)
                ORDER BY q.position, one, other, criterion, part, repetition""",
-            [dataset_fingerprint, setting, judge, match and match.one, match and match.one, match and match.other],
-        ).fetchall()
+        [dataset_fingerprint, setting, judge, match and match.one, match and match.one, match and match.other],
+    )
     return [Battle(*row) for row in rows]
 
 
 def unread_battles(store: Store, match: Match, judge: Judge) -> tuple[int, int]:
     """Return how many questions a pair judge gave no verdict by its main criterion, and how many it could have given one."""
-    with store.database.reading() as connection:
-        row = connection.execute(
-            """SELECT count(*) FILTER (read = 0), count(*) FROM (
-                   SELECT question, count(verdict) AS read FROM battles WHERE dataset_fingerprint = ? AND setting = ? AND judge = ?
-                   AND criterion = ? AND one = ? AND other = ? GROUP BY question HAVING count(verdict) + count(unscored) > 0)""",
-            [match.dataset_fingerprint, match.setting, str(judge), judge.entry.criteria[0], match.one, match.other],
-        ).fetchone()
-    assert row is not None
-    return row[0], row[1]
+    key = _key(match, str(judge)) | {"criterion": judge.entry.criteria[0]}
+    ((unread, scorable),) = store.database.rows(
+        f"""SELECT count(*) FILTER (read = 0), count(*) FROM (
+               SELECT question, count(verdict) AS read FROM battles WHERE {_where(key)}
+               GROUP BY question HAVING count(verdict) + count(unscored) > 0)""",
+        [*key.values()],
+    )
+    return unread, scorable
 
 
 def matches(store: Store, judge: str | None = None) -> list[tuple[str, Match]]:
     """Which pairs of runs were compared, by which judge."""
-    with store.database.reading() as connection:
-        rows = connection.execute(
-            """SELECT DISTINCT judge, dataset_fingerprint, setting, one, other FROM battles
+    rows = store.database.rows(
+        """SELECT DISTINCT judge, dataset_fingerprint, setting, one, other FROM battles
                WHERE ? IS NULL OR judge = ? ORDER BY ALL""",
-            [judge, judge],
-        ).fetchall()
+        [judge, judge],
+    )
     return [(row[0], Match(*row[1:])) for row in rows]
 
 
 def judges(store: Store) -> dict[str, dict[str, Any]]:
     """Cards of the judges that the store knows, by id."""
-    if not store.database.exists:
-        return {}
-    with store.database.reading() as connection:
-        rows = connection.execute("SELECT judge, card FROM judges ORDER BY judge").fetchall()
+    rows = store.database.rows("SELECT judge, card FROM judges ORDER BY judge", lenient=True)
     return {judge: shareable(card) for judge, card in rows}
 
 
@@ -344,42 +268,47 @@ def find_judge(store: Store, name: str) -> dict[str, Any]:
     if not cards:
         raise unknown_name("judge in this store", name, known, where=str(store.folder))
     if len(cards) > 1:
-        raise UserError(f"{name!r} means {len(cards)} judges", try_this=f"name one: {', '.join(card['id'] for card in cards[:5])}")
+        raise UserError(
+            f"{name!r} means {len(cards)} judges", code="means-judges", try_this=f"name one: {', '.join(card['id'] for card in cards[:5])}"
+        )
     return cards[0]
 
 
 def judged_runs(store: Store, judge: str) -> list[str]:
     """Runs that a point judge has judged."""
     metrics = [item["metric"] for item in judges(store)[judge]["measures"]]
-    with store.database.reading() as connection:
-        rows = connection.execute("SELECT DISTINCT run FROM summaries WHERE list_contains(?, metric) ORDER BY run", [metrics])
-        return [row[0] for row in rows.fetchall()]
+    return [
+        run for (run,) in store.database.rows("SELECT DISTINCT run FROM summaries WHERE list_contains(?, metric) ORDER BY run", [metrics])
+    ]
 
 
-def _insert_calls(
-    connection: duckdb.DuckDBPyConnection, table: str, same: Mapping[str, str], own: Mapping[str, Sequence[str]], made: Sequence[JudgeCall]
+_FRESH = "question IN (SELECT question FROM fresh)"
+
+
+def _replace_calls(
+    connection: duckdb.DuckDBPyConnection,
+    table: str,
+    key: Mapping[str, str],
+    questions: Sequence[str],
+    calls: Sequence[Sequence[JudgeCall]],
 ) -> None:
-    columns: dict[str, Sequence[object]] = {name: [value] * len(made) for name, value in same.items()}
-    columns |= own
+    """Put these calls in the place of all about these questions, which a table `fresh` then lists."""
+    connection.register("fresh", pa.table({"question": strings(list(questions))}))
+    connection.execute(f"DELETE FROM {table} WHERE {_where(key)} AND {_FRESH}", [*key.values()])
+    rows = [(question, call) for question, made in zip(questions, calls, strict=True) for call in made]
+    made = [call for _, call in rows]
+    values = [call.parsed.value for call in made]
+    columns: dict[str, Sequence[object]] = {name: [value] * len(made) for name, value in key.items()}
     columns |= {
+        "question": [question for question, _ in rows],
         "part": [call.part for call in made],
         "repetition": [call.repetition for call in made],
         "call": [call.key for call in made],
-        "parse": [
-            None if call.parsed.value is None else storable(json.dumps(dict(call.parsed.value), ensure_ascii=False)) for call in made
-        ],
+        "parse": [None if value is None else storable(json.dumps(dict(value), ensure_ascii=False)) for value in values],
         "unscored": [_storable(call.parsed.unscored) for call in made],
         **{name: [getattr(call, name) for call in made] for name in _CALL[5:]},
     }
     insert(connection, table, columns)
-
-
-def _by_question(rows: Sequence[tuple]) -> dict[str, list[JudgeCall]]:
-    results: dict[str, list[JudgeCall]] = {}
-    for question, part, repetition, key, parse, unscored, *used in rows:
-        parsed = Parsed(json.loads(parse) if parse is not None else None, unscored)
-        results.setdefault(question, []).append(JudgeCall(part, repetition, key, parsed, *used))
-    return results
 
 
 def _nan(value: float | None) -> float:
@@ -388,41 +317,6 @@ def _nan(value: float | None) -> float:
 
 def _storable(text: str | None) -> str | None:
     return None if text is None else storable(text)
-
-
-# -- What a person's label is bound to: the question and the answer, or two, that they read --
-# A label counts for its item as long as the runs say just that. Where they say something else, or are gone, it rests: it
-# is kept, and counts again as soon as a run of the same fingerprint gives the same answer. To other runs that give it a
-# label does not pass: those of their answers that were given before too are no random sample of them.
-
-
-DIGITS = 16
-_SEPARATOR = 31
-"""ASCII's unit separator."""
-
-
-def digest(question: str, answer: str, other: str | None = None) -> str:
-    """The hash of what was labeled, by text; of two answers that of the run with the smaller fingerprint first."""
-    texts = [question, answer] if other is None else [question, answer, other]
-    return hashlib.sha256(chr(_SEPARATOR).join(texts).encode()).hexdigest()[:DIGITS]
-
-
-def with_present(items: str = "annotations", questions: str = "questions", predictions: str = "predictions") -> str:
-    """SQL of items with a column `present`: the hash of what they say now, NULL where they say nothing.
-
-    Args:
-        items: A table with the columns dataset_fingerprint, question, one and other.
-        questions, predictions: Tables like the store's.
-    """
-    return f"""SELECT i.*, CASE WHEN p.answer IS NOT NULL AND (i.other IS NULL OR o.answer IS NOT NULL) THEN
-            left(sha256(concat_ws(chr({_SEPARATOR}), q.text, p.answer, o.answer)), {DIGITS}) END AS present
-        FROM {items} i
-        LEFT JOIN {questions} q ON q.dataset_fingerprint = i.dataset_fingerprint AND q.question = i.question
-        LEFT JOIN {predictions} p ON p.run = i.one AND p.question = i.question AND q.text IS NOT NULL
-        LEFT JOIN {predictions} o ON o.run = i.other AND o.question = i.question"""
-
-
-# -- What judges said about one question, call by call, and the stored conversations that it can be read in --
 
 
 @dataclass(frozen=True, slots=True)
@@ -498,29 +392,12 @@ def verdicts(store: Store, question: str, dataset_fingerprint: str, setting: str
     by_criterion: dict[tuple, dict[str, Any]] = {}
     for *which, criterion, verdict in won:
         by_criterion.setdefault(tuple(which), {})[criterion] = verdict
-    results = [
-        Verdict(judge, run, None, part, repetition, call, _read(parse), unscored and without_secrets(unscored), *used)
-        for judge, run, part, repetition, call, parse, unscored, *used in alone
+    # Rows as of `Verdict`.
+    results: list[tuple[Any, ...]] = [
+        (*row[:2], None, *row[2:5], redacted(json.loads(row[5])) if row[5] else {}, *row[6:]) for row in alone
     ]
-    results += [
-        Verdict(
-            judge,
-            item,
-            other,
-            part,
-            repetition,
-            call,
-            by_criterion.get((judge, item, other, part, repetition), {}),
-            unscored and without_secrets(unscored),
-            *used,
-        )
-        for judge, item, other, part, repetition, call, unscored, *used in paired
-    ]
-    return results
-
-
-def _read(parse: str | None) -> dict[str, Any]:
-    return redacted(json.loads(parse)) if parse else {}
+    results += [(*row[:6], by_criterion.get(row[:5], {}), *row[6:]) for row in paired]
+    return [replace(item, unscored=item.unscored and without_secrets(item.unscored)) for item in (Verdict(*row) for row in results)]
 
 
 def conversations(store: Store, keys: Iterable[str]) -> dict[str, Conversation]:

@@ -24,9 +24,10 @@ from benchmarks.core.errors import UserError
 from benchmarks.core.fingerprint import content_hash
 from judges.judge import NONE, TIE
 from results.boards.tables import to_csv
-from results.judging.judgments import ONE, OTHER, digest, with_present
+from results.judging.judgments import ONE, OTHER
 from results.statistics.judges import Agreement, krippendorff_alpha
 from results.store import queries, records
+from results.store.annotations import VALUES, digest, with_present, worth
 from results.store.database import now
 from results.store.queries import RunRow
 from results.store.store import Store, insert, storable
@@ -35,8 +36,6 @@ COLUMNS = ("item", "criterion", "question", "gold", "answer_1", "answer_2", "pas
 FIRST, SECOND = "1", "2"
 """Labels of a pair item: which answer is better, as shown; beside `TIE` and `NONE`."""
 PAIR_LABELS = (FIRST, SECOND, TIE, NONE)
-VALUES = {"match": 1.0, "partial": 0.0, "mismatch": 0.0, "yes": 1.0, "no": 0.0, "right": 1.0, "wrong": 0.0, "formal": 0.0, "informal": 1.0}
-"""Labels of single answers that are words, and what they are worth; any number from 0 to 1 is a label too."""
 _LONGEST = 1 << 30
 """Characters of a cell."""
 CODES = {ONE: 0.0, OTHER: 1.0, TIE: 2.0, NONE: 3.0}
@@ -80,20 +79,6 @@ class Imported:
     resting: int = 0
 
 
-def worth(label: str) -> float:
-    """What a label of a single answer is worth, 0 to 1.
-
-    Raises:
-        ValueError: It is no label.
-    """
-    if label in VALUES:
-        return VALUES[label]
-    value = float(label.replace(",", "."))
-    if not 0 <= value <= 1:
-        raise ValueError(label)
-    return value
-
-
 def export_items(store: Store, runs: Sequence[RunRow], criterion: str, number: int, *, pairs: bool, seed: int = 0) -> str:
     """A CSV of items to label, a random sample over all runs and questions, with empty labels.
 
@@ -112,6 +97,7 @@ def export_items(store: Store, runs: Sequence[RunRow], criterion: str, number: i
     if not rows:
         raise UserError(
             "these runs have no " + ("two answers to one question" if pairs else "answers"),
+            code="runs-no",
             where=str(store.folder),
             try_this="name runs of one benchmark that have answered",
         )
@@ -188,15 +174,17 @@ def import_labels(store: Store, path: Path, annotator: str) -> Imported:
         if not match or match[1] not in known or (match[2] and match[2] not in known):
             raise UserError(
                 f"there is no item {item[:80]!r} in this store",
+                code="no-item-store",
                 where=position,
                 try_this="import the labels where the runs are: --store FOLDER",
             )
         first, second, read, question = match.groups()
         if question not in requests[known[first].dataset_fingerprint]:
-            raise UserError(f"the runs have no question {question[:80]!r}", where=position)
+            raise UserError(f"the runs have no question {question[:80]!r}", code="runs-no-question", where=position)
         if not criterion:
             raise UserError(
                 "this row does not say by what it is labeled",
+                code="row-not-say-labeled",
                 where=position,
                 try_this="fill the column `criterion`, as `ragmeter judge labels export` did",
             )
@@ -204,7 +192,7 @@ def import_labels(store: Store, path: Path, annotator: str) -> Imported:
         entry, other = (first, second) if second is None or first < second else (second, first)
         key = question, entry, other, criterion, read
         if key in results:
-            raise UserError("this item is labeled twice", where=position, try_this="keep one of the two rows")
+            raise UserError("this item is labeled twice", code="item-labeled-twice", where=position, try_this="keep one of the two rows")
         results[key] = known[first], label, row["note"]
     replaced, resting = _write(store, annotator, results)
     return Imported(len(results), blank, replaced, resting)
@@ -218,7 +206,7 @@ def _rows(path: Path) -> Iterable[tuple[str, dict[str, str]]]:
     try:
         text = path.read_text("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"this file cannot be read: {error}", where=str(path)) from None
+        raise UserError(f"this file cannot be read: {error}", code="unreadable-file", where=str(path)) from None
     csv.field_size_limit(_LONGEST)  # passages of whole documents are longer than the module expects
     # Spreadsheets of countries that write 0,5 separate cells by semicolons.
     reader = csv.DictReader(io.StringIO(text), delimiter=";" if text.partition("\n")[0].count(";") > 2 else ",")
@@ -226,6 +214,7 @@ def _rows(path: Path) -> Iterable[tuple[str, dict[str, str]]]:
     if missing:
         raise UserError(
             f"the column {missing[0]} is missing" if len(missing) == 1 else f"the columns {', '.join(missing)} are missing",
+            code="missing-columns",
             where=str(path),
             try_this="fill a file that `ragmeter judge labels export` wrote, and keep its columns",
         )
@@ -233,7 +222,7 @@ def _rows(path: Path) -> Iterable[tuple[str, dict[str, str]]]:
         for row in reader:
             yield f"{path}, line {reader.line_num}", {name: row.get(name) or "" for name in COLUMNS}
     except csv.Error as error:
-        raise UserError(f"this is no CSV: {error}", where=f"{path}, line {reader.line_num}") from None
+        raise UserError(f"this is no CSV: {error}", code="not-csv", where=f"{path}, line {reader.line_num}") from None
 
 
 def _label(text: str, first: str, second: str | None, position: str) -> str:
@@ -242,10 +231,14 @@ def _label(text: str, first: str, second: str | None, position: str) -> str:
             worth(text)
         except ValueError:
             words = ", ".join(VALUES)
-            raise UserError(f"{text!r} is no label", where=position, try_this=f"{words}, or a number from 0 to 1") from None
+            raise UserError(
+                f"{text!r} is no label", code="no-label", where=position, try_this=f"{words}, or a number from 0 to 1"
+            ) from None
         return text
     if text not in PAIR_LABELS:
-        raise UserError(f"{text!r} is no label of two answers", where=position, try_this=", ".join(PAIR_LABELS))
+        raise UserError(
+            f"{text!r} is no label of two answers", code="no-label-two-answers", where=position, try_this=", ".join(PAIR_LABELS)
+        )
     if text in (TIE, NONE):
         return text
     return ONE if (text == FIRST) == (first < second) else OTHER
@@ -289,15 +282,13 @@ def _write(store: Store, annotator: str, results: Mapping[_Key, tuple[RunRow, st
 
 def labels(store: Store, criterion: str | None = None) -> list[Label]:
     """Labels of what runs say at present, by criterion, question and annotator; those that rest are left out."""
-    if not store.database.exists:
-        return []
-    with store.database.reading() as connection:
-        rows = connection.execute(
-            f"""SELECT question, one, other, criterion, annotator, label FROM ({with_present()})
+    rows = store.database.rows(
+        f"""SELECT question, one, other, criterion, annotator, label FROM ({with_present()})
                WHERE labeled = present AND (? IS NULL OR criterion = ?)
                ORDER BY criterion, dataset_fingerprint, question, one, other, annotator""",
-            [criterion, criterion],
-        ).fetchall()
+        [criterion, criterion],
+        lenient=True,
+    )
     return [Label(*row) for row in rows]
 
 

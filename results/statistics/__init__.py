@@ -1,41 +1,25 @@
 """Statistics that decide, on plain arrays: intervals, paired tests, ranks, gates, planning. Vectorized, the same every time.
 
 Scores come as arrays of questions (or of methods × questions). NaN marks an unscorable question; it is left out of a
-mean and of its denominator, and every result says how many questions stood behind it. Questions of one sampling cluster
-(a document, a world) are judged together (`clusters`). `core.py` has what all results are made of, `closed_form.py`
-the one engine of means and differences, `intervals.py` what is made of them, `bootstrap.py` the resampling of what is
-no mean; each other file answers one question. Judging has its own: `battles.py` (win rates), `bradley_terry.py`
-(strengths), `judges.py` (agreement, habits, prediction-powered means).
+mean and of its denominator, and every result says how many questions stood behind it. Questions of one cluster (a
+document, a world) are judged together (`clusters`). Start with `difference.py`: the one difference of two methods, with
+all sources of chance. `tested.py` is its test and interval, `sums.py` and `betting.py` what that is computed from,
+`intervals.py` the results as plain values; each other file answers one question. Judging has its own: `battles.py` (win
+rates), `bradley_terry.py` (strengths), `judges.py` (agreement, habits), `prediction_powered.py` (means with labels).
 """
 
 from __future__ import annotations
 
 from results.statistics.battles import OrderFlips, RepetitionSpread, TieRule, Verdict, WinRate, win_rates
 from results.statistics.bradley_terry import BradleyTerry, Strength, bradley_terry
-from results.statistics.closed_form import POWER, Moments, paired, reach
 from results.statistics.core import LEVEL, RESAMPLES, Clusters, Difference, Estimate, Resampling
+from results.statistics.difference import AtBothEnds, Range, Side, compared, generalizes, paired
 from results.statistics.gate import GateDecision, GateReport, Outcome, clusters_needed, decide_all, non_inferiority
-from results.statistics.intervals import (
-    Family,
-    StageLosses,
-    StyleGap,
-    StyleRobustness,
-    all_pairs,
-    benjamini_hochberg,
-    difference,
-    differences,
-    differences_together,
-    estimate,
-    estimates,
-    holm,
-    pareto_front,
-    stage_losses,
-    style_robustness,
-)
+from results.statistics.holm import benjamini_hochberg, holm
+from results.statistics.intervals import Family, all_pairs, difference, differences, differences_together, estimate, estimates
 from results.statistics.judges import (
     Agreement,
     LengthPreference,
-    PredictionPowered,
     RepetitionVariance,
     battle_repetition_variance,
     cohen_kappa,
@@ -43,16 +27,21 @@ from results.statistics.judges import (
     krippendorff_alpha,
     length_preference,
     order_flip_rate,
-    prediction_powered_mean,
     raw_agreement,
     repetition_variance,
 )
+from results.statistics.pareto import pareto_front
+from results.statistics.prediction_powered import PredictionPowered, prediction_powered_mean
+from results.statistics.stages import StageLosses, stage_losses
+from results.statistics.style_gaps import StyleGap, StyleRobustness, style_robustness
+from results.statistics.tested import POWER, Tested, reach
 
 __all__ = [
     "LEVEL",
     "POWER",
     "RESAMPLES",
     "Agreement",
+    "AtBothEnds",
     "BradleyTerry",
     "Clusters",
     "Difference",
@@ -61,17 +50,19 @@ __all__ = [
     "GateDecision",
     "GateReport",
     "LengthPreference",
-    "Moments",
     "OrderFlips",
     "Outcome",
     "PredictionPowered",
+    "Range",
     "RepetitionSpread",
     "RepetitionVariance",
     "Resampling",
+    "Side",
     "StageLosses",
     "Strength",
     "StyleGap",
     "StyleRobustness",
+    "Tested",
     "TieRule",
     "Verdict",
     "WinRate",
@@ -81,6 +72,7 @@ __all__ = [
     "bradley_terry",
     "clusters_needed",
     "cohen_kappa",
+    "compared",
     "decide_all",
     "difference",
     "differences",
@@ -88,6 +80,7 @@ __all__ = [
     "estimate",
     "estimates",
     "first_shown_preference",
+    "generalizes",
     "holm",
     "krippendorff_alpha",
     "length_preference",

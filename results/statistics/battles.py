@@ -15,8 +15,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from results.statistics.closed_form import paired
 from results.statistics.core import LEVEL, Clusters, Estimate, Floats
+from results.statistics.difference import paired
 from results.statistics.intervals import estimates
 
 Codes = NDArray[np.int64]
@@ -154,7 +154,7 @@ def win_rates(
         ValueError: Arrays differ in length, a code is out of range, a cell was judged twice, or no such tie rule.
 
     Source: ARK (2025), section on evaluation, for `decided`; the released code's wins / total is `with_ties` by the
-        rule `loss`; p as in `closed_form.paired`.
+        rule `loss`; p as in `difference.paired`.
     """
     if ties not in _TIE_VALUE:
         raise ValueError(f"no tie rule {ties!r}: choose {', '.join(_TIE_VALUE)}")

@@ -2,7 +2,7 @@
 
 Whatever can be computed from sums over questions can be computed from resampled sums: how often each cluster was drawn,
 shape (resamples, clusters), times one row of sums per cluster, without going back to the rows behind the sums. Means have a
-closed form (`closed_form.py`).
+closed form (`sums.py`).
 """
 
 from __future__ import annotations

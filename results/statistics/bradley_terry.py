@@ -11,14 +11,12 @@ import scipy
 from numpy.typing import ArrayLike, NDArray
 
 from results.statistics.bootstrap import bootstrap_weights, estimate_of
-from results.statistics.closed_form import Band, holm_array
 from results.statistics.core import Clusters, Estimate, Floats, Resampling, Support, cluster_positions
+from results.statistics.holm import holm_array
+from results.statistics.places import Band, standing
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
-
-
-# -- Which of many strengths differ significantly: tests of all pairs from their resamples, and the ranks they leave open --
 
 
 _EQUAL = 1e-9
@@ -86,13 +84,19 @@ def standings(values: Floats, corrected: Floats, component: Codes, level: float)
     linked = component[:, None] == component
     behind = linked & (values[:, None] - values < -_EQUAL)
     worse = behind & (corrected <= 1 - level)
+    first = np.asarray(~behind.any(axis=1))
     return [
-        Band(1 + int(behind[row].sum()), 1 + int(worse[row].sum()), int(linked[row].sum() - worse[:, row].sum()), not worse[row].any())
+        Band(
+            1 + int(behind[row].sum()),
+            1 + int(worse[row].sum()),
+            int(linked[row].sum() - worse[:, row].sum()),
+            standing(bool(first[row]), bool(worse[row, first].any()), True),
+        )
         for row in range(len(values))
     ]
 
 
-# -- The fit behind Bradley–Terry: many weighted logistic regressions of the same battles at once, by Newton's method --
+# The fit behind Bradley–Terry: many weighted logistic regressions of the same battles at once, by Newton's method.
 # The model is logit P(i beats j) = θ_i - θ_j + β·x. Battles that agree in both methods and in every covariate are one
 # *cell* with a number of battles n and of wins w of its lower method; that loses nothing. Resamples of the same battles
 # differ in n and w alone, so their fits share every index and go through each step together, as columns.

@@ -65,8 +65,9 @@ class Difference:
         wins, ties, losses: Questions on which the candidate is better, equal, worse.
         clusters: As in `Estimate`.
         insufficient_data: Why there is no verdict; empty where there is one.
-        detectable: The smallest true difference that so many such questions would show four times in five; NaN where
-            the spread is not known.
+        detectable: The smallest true difference that such questions would show with a power of 80 %; NaN if the spread
+            is not known.
+        generalizes: What a mark would hold for: new questions, new trainings or this checkpoint only, a judge's eyes.
     """
 
     value: float
@@ -80,6 +81,7 @@ class Difference:
     clusters: int = 0
     insufficient_data: str = ""
     detectable: float = math.nan
+    generalizes: str = "new questions"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,71 +1,84 @@
-"""The non-inferiority gate: did a candidate lose more than a margin, did it not, or can that not be known?
+"""The non-inferiority gate: did a candidate lose more than a margin, did it not, or is that unknown?
 
 Two one-sided claims about the paired difference d = candidate minus baseline, with a margin m > 0:
 
-- `regressed` says d < -m (with `strict`: d < 0). It is claimed where the upper bound of the interval lies below that.
-- `pass` says d > -m. It is claimed where the lower bound lies above -m.
-- `inconclusive` is everything else: also where too few clusters, a few that dominate, or clusters so skewed or so rare that
-  the test errs more often than it says would have to decide.
+- `regressed` says d < -m (with `strict`: d < 0). It is claimed if the upper bound of the interval lies below that.
+- `pass` says d > -m. It is claimed if the lower bound lies above -m.
+- `inconclusive` is everything else. Fewer than ten clusters, and scores without bounds that are too skewed, never decide.
 
 `regressed` is decided first. Each claim is false with probability (1 - level) / 2 at most: 2.5 % at a level of 95 %.
 
-Several metrics: the gate regresses as a whole where any metric regressed, so each further metric is a further chance
-of a false alarm; the claims "regressed" are therefore Holm-corrected over the metrics. It passes where every metric
-passed; a false pass of the whole takes a false pass of the very metric that fell, so "pass" needs no correction
+Several metrics: the gate regresses as a whole if any metric regressed, so each further metric is a further chance of a
+false alarm; the claims "regressed" are therefore Holm-corrected over the metrics. It passes if every metric passed; a
+false pass of the whole takes a false pass of the very metric that fell, so "pass" needs no correction
 (intersection–union test). A drop that only the correction leaves unclaimed is inconclusive, never a pass. The upper
 bound of each interval is at the level of Holm's test, the lower one at that of the single metric, so that the outcome
 is read off the interval.
-
-How small a difference could be seen, and how many clusters it takes to see one, stands here too.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from results.statistics.closed_form import (
-    FEWEST_CLUSTERS,
-    FEWEST_EFFECTIVE,
-    MOST_SKEW,
-    POWER,
-    Moments,
-    holm_array,
-    holm_levels,
-    paired,
-    reach,
-)
 from results.statistics.core import LEVEL, Clusters, Difference
+from results.statistics.difference import AtBothEnds, Differences, Range, Side, compared
+from results.statistics.holm import holm_array, holm_levels
 from results.statistics.intervals import differences_of
+from results.statistics.tested import FEWEST_CLUSTERS, POWER, Tested
+
+_MOST = 10_000_000
+"""Clusters beyond which nobody asks."""
 
 
-def clusters_needed(pilot: Moments, effect: float, *, power: float = POWER, level: float = LEVEL) -> int:
-    """Clusters it takes to call a true difference of `effect`, were new ones of the same sizes and variances as a pilot's.
+def clusters_needed(pilot: Tested, effect: float, *, power: float = POWER, level: float = LEVEL) -> int | None:
+    """Return how many clusters show a true difference of `effect`, if they are like those of a pilot.
 
     Args:
-        pilot: Of a single pair, as `paired(...)[0]`.
-        effect: The true difference to call; its sign does not matter.
-        power, level: As in `reach`.
+        pilot: A single pair, of shape (1,).
+        effect: The true difference to show; its sign does not matter.
+        power: With this probability.
+        level: Coverage of the interval that must leave out 0.
+
+    Returns:
+        None if no number of clusters does, since the trainings alone vary too much.
 
     Raises:
         ValueError: The effect is 0, which no number of clusters can show, or there are fewer than two clusters.
     """
     if not effect or math.isnan(effect):
         raise ValueError(f"no number of clusters shows a difference of {effect}")
-    error, clusters, share = float(pilot.error), float(pilot.clusters), float(pilot.effective / np.maximum(pilot.clusters, 1))
-    if math.isnan(error):
+    clusters = int(pilot.clusters[0])
+    if clusters < 2:
         raise ValueError("the spread of differences takes at least two independent clusters")
-    if not error:
-        return 2
-    needed = clusters * (reach(power, level) * error / effect) ** 2
-    for _ in range(20):  # the degrees of freedom depend on the result
-        needed = clusters * (reach(power, level, max(share * needed, 3.0)) * error / effect) ** 2
-    return max(2, math.ceil(needed - 1e-9))
+    if not 0 < power < 1 or not 0 < level < 1:
+        raise ValueError(f"power and level lie between 0 and 1, got {power} and {level}")
+
+    def shown(count: int) -> bool:
+        seen = float(pilot.scaled(count / clusters).detectable(power, level)[0])
+        return math.isnan(seen) or seen <= abs(effect)
+
+    return _smallest(shown, 2)
+
+
+def _smallest(holds: Callable[[int], bool], least: int) -> int | None:
+    """Return the smallest number from `least` on for which a condition holds that stays true; None beyond `_MOST`."""
+    if holds(least):
+        return least
+    low, high = least, least
+    while not holds(high):
+        low, high = high, 2 * high
+        if high > _MOST:
+            return None
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if holds(middle) else (middle, high)
+    return high
 
 
 Outcome = Literal["pass", "regressed", "inconclusive"]
@@ -84,9 +97,9 @@ class GateDecision:
         p_pass: One-sided p-value of the claim "pass".
         p_holm: `p`, Holm-corrected over the metrics decided together; `p` itself for a single one.
         minimum_detectable: Smallest true loss that would be detected with the stated power; NaN if unknown.
-        clusters_needed: Clusters that would decide, were the true difference the observed one; None where it is decided,
-            where no number would, and where the spread is not known.
-        insufficient_data: Why a claim that the interval would allow is not made; empty where none was.
+        clusters_needed: Clusters that would decide if the true difference were the observed one; None if it is decided,
+            or if no number would.
+        insufficient_data: Why a claim that the interval would allow is not made; empty if none is held back.
     """
 
     outcome: Outcome
@@ -109,23 +122,23 @@ class GateReport:
     decisions: dict[str, GateDecision]
 
 
-def decided(moments: Moments, margin: float, *, strict: bool = False, level: float = LEVEL, upper: float = LEVEL) -> NDArray[np.object_]:
-    """The outcome of every row of paired differences, shape (rows,), read off the interval.
+def decided(tested: Differences, margin: float, *, strict: bool = False, level: float = LEVEL, upper: float = LEVEL) -> NDArray[np.object_]:
+    """Return the outcome of every row of paired differences, shape (rows,), read off the interval.
 
     Args:
-        moments: Of differences in the direction in which more is better.
+        tested: Differences in the direction in which more is better.
         margin, strict: As in `decide_all`.
-        level, upper: Of the two-sided interval that the lower, and the upper bound is of.
+        level, upper: Of the two-sided intervals that the lower and the upper bound are taken from.
     """
-    bar, able = 0.0 if strict else -margin, moments.decidable == ""
-    lost = able & (moments.bounds(upper)[1] < bar) & ~moments.hides(bar, above=False, level=level)[0]
-    kept = able & (moments.bounds(level)[0] > -margin) & ~moments.hides(-margin, above=True, level=level)[0]
+    able = (tested.insufficient_data() == "") & (tested.clusters >= FEWEST_CLUSTERS)
+    lost = able & (tested.interval(upper)[1] < (0.0 if strict else -margin))
+    kept = able & (tested.interval(level)[0] > -margin)
     return np.where(lost, "regressed", np.where(kept, "pass", "inconclusive")).astype(object)
 
 
 def non_inferiority(
-    candidate: ArrayLike,
-    baseline: ArrayLike,
+    candidate: ArrayLike | Side,
+    baseline: ArrayLike | Side,
     *,
     margin: float,
     strict: bool = False,
@@ -133,31 +146,29 @@ def non_inferiority(
     clusters: Clusters = None,
     level: float = LEVEL,
     power: float = POWER,
-    width: float | None = None,
+    metric: Range | None = None,
 ) -> GateDecision:
     """Decide whether a candidate regressed against a baseline on the same questions; `decide_all` of one metric.
 
     Args:
-        candidate, baseline: Shape (questions,), scores of the same questions; NaN is unscorable.
+        candidate, baseline: Scores of the same questions, or sides.
         margin: The loss that is tolerated, a positive fraction: 0.01 is one percentage point.
         higher_is_better: False for a metric of which less is better; the difference then changes sign.
         strict, clusters, level, power: As in `decide_all`.
-        width: How wide the metric's range is; None takes what was seen.
+        metric: The metric's range; None: fractions of 1 if all scores are, else without bounds.
 
     Raises:
         ValueError: The margin is not positive, or the arrays are not of the same questions.
     """
-    lower = set() if higher_is_better else {""}
-    widths = {} if width is None else {"": width}
     return decide_all(
-        {"": candidate}, {"": baseline}, margins=margin, strict=strict, lower_is_better=lower, clusters=clusters, level=level,
-        power=power, widths=widths,
+        {"": candidate}, {"": baseline}, margins=margin, strict=strict, lower_is_better=set() if higher_is_better else {""},
+        clusters=clusters, level=level, power=power, ranges={} if metric is None else {"": metric},
     ).decisions[""]  # fmt: skip
 
 
 def decide_all(
-    candidates: Mapping[str, ArrayLike],
-    baselines: Mapping[str, ArrayLike],
+    candidates: Mapping[str, ArrayLike | Side],
+    baselines: Mapping[str, ArrayLike | Side],
     *,
     margins: Mapping[str, float] | float,
     strict: bool = False,
@@ -165,19 +176,19 @@ def decide_all(
     clusters: Clusters = None,
     level: float = LEVEL,
     power: float = POWER,
-    widths: Mapping[str, float] | None = None,
+    ranges: Mapping[str, Range] | None = None,
 ) -> GateReport:
     """Decide several metrics at once; the module's docstring says what is corrected and why.
 
     Args:
-        candidates, baselines: Scores by metric, each of shape (questions,), of the same questions.
+        candidates, baselines: By metric, scores of shape (questions,) or sides, of the same questions.
         margins: The tolerated loss, a positive fraction, one for all or by metric.
         strict: Count any significant loss as a regression, even one within the margin.
         lower_is_better: Metrics of which less is better; their differences change sign.
         clusters: As in `estimates`.
         level: Of the two-sided interval.
         power: For the minimum detectable loss and the clusters needed.
-        widths: How wide the range of a metric is; of one that is not named, what was seen counts.
+        ranges: The range of a metric; if one is not named, as in `compared`.
 
     Raises:
         ValueError: There is no metric, the two sides have different ones or other questions, or a margin is missing
@@ -191,92 +202,66 @@ def decide_all(
     for metric in candidates:
         if not by_metric[metric] > 0 or not math.isfinite(by_metric[metric]):
             raise ValueError(f"the margin must be a positive fraction, got {by_metric[metric]}")
-    sides = [np.stack([np.asarray(side[metric], np.float64) for metric in candidates]) for side in (candidates, baselines)]
-    turned = np.array([-1.0 if metric in lower_is_better else 1.0 for metric in candidates])[:, None]
-    ours, theirs = (side * turned for side in sides)
-    moments = paired(ours, theirs, clusters=clusters)
-    known = [(widths or {}).get(metric, width) for metric, width in zip(candidates, moments.width.tolist(), strict=True)]
-    moments = replace(moments, width=np.array(known))
-    differences = differences_of(moments, ours - theirs, level)
-    bars = [0.0 if strict else -by_metric[metric] for metric in candidates]
-    p = np.array([float(moments.p_below(bar)[row]) for row, bar in enumerate(bars)])
+    tests: dict[str, Differences] = {}
+    for metric in candidates:
+        ours, theirs = candidates[metric], baselines[metric]
+        if metric in lower_is_better:
+            ours, theirs = theirs, ours
+        tests[metric] = compared([ours], [theirs], clusters=clusters, metric=(ranges or {}).get(metric))
+    bars = {metric: 0.0 if strict else -by_metric[metric] for metric in tests}
+    p = np.array([float(one.p_below(bars[metric])[0]) for metric, one in tests.items()])
     # A claim with insufficient data counts as tested and not made; levels are of two-sided intervals.
-    levels = 2 * holm_levels(np.where(np.isnan(p), 1.0, p), 1 - (1 - level) / 2) - 1
-    highs = moments.interval(levels)[1]
-    corrected = holm_array(np.where(np.isnan(p), 1.0, p))
+    able = np.array([not one.insufficient_data()[0] for one in tests.values()])
+    counted = np.where(np.isnan(p) | ~able, 1.0, p)
+    levels = 2 * holm_levels(counted, 1 - (1 - level) / 2) - 1
+    corrected = holm_array(counted)
     decisions = {}
-    for row, metric in enumerate(candidates):
-        alone, margin = moments[row : row + 1], by_metric[metric]
-        upper = float(levels[row])
+    for row, (metric, one) in enumerate(tests.items()):
+        margin, upper = by_metric[metric], float(levels[row])
         # A drop that only the correction leaves unclaimed is no pass either.
-        alone_lost = decided(alone, margin, strict=strict, level=level, upper=level)[0] == "regressed"
-        outcome: Outcome = decided(alone, margin, strict=strict, level=level, upper=upper)[0]
+        alone_lost = decided(one, margin, strict=strict, level=level, upper=level)[0] == "regressed"
+        outcome: Outcome = decided(one, margin, strict=strict, level=level, upper=upper)[0]
         outcome = "inconclusive" if alone_lost and outcome == "pass" else outcome
-        above = float(moments.p_above(-margin)[row])
         decision = GateDecision(
             outcome,
-            replace(differences[row], high=float(highs[row])),
+            replace(differences_of(one, level)[0], high=float(one.interval(upper)[1][0])),
             margin,
             strict,
             float(p[row]),
-            above,
+            float(one.p_above(-margin)[0]),
             float(corrected[row]),
-            float(alone.detectable(power, upper)[0]),
+            float(one.detectable(power, upper)[0]),
             None,
-            _insufficient_data(alone, p[row], above, margin, bars[row], level) if outcome == "inconclusive" else "",
+            _why(one) if outcome == "inconclusive" else "",
         )
-        decisions[metric] = replace(decision, clusters_needed=_needed(decision, alone, bars[row], 1 - upper, power))
+        decisions[metric] = replace(decision, clusters_needed=_needed(decision, one, bars[metric], level, upper, power))
     outcomes = {decision.outcome for decision in decisions.values()}
     whole: Outcome = "regressed" if "regressed" in outcomes else "pass" if outcomes == {"pass"} else "inconclusive"
     return GateReport(whole, decisions)
 
 
-def _insufficient_data(moments: Moments, p: float, p_pass: float, margin: float, bar: float, level: float) -> str:
-    """Why a claim that the interval allows is not made."""
-    if why := str(moments.decidable[0]):
-        return why
-    hidden, share = moments.hides(-margin, above=True, level=level)
-    if p_pass <= (1 - level) / 2 and hidden[0]:
-        return _rare(int(moments.worse[0]), int(moments.clusters[0]), "worse", float(share[0]))
-    hidden, share = moments.hides(bar, above=False, level=level)
-    if p <= (1 - level) / 2 and hidden[0]:
-        return _rare(int(moments.better[0]), int(moments.clusters[0]), "better", float(share[0]))
-    return ""
+def _why(tested: Differences) -> str:
+    """Return why nothing could be decided, if the number of clusters is the reason or bounds are lacking."""
+    clusters = int(tested.clusters[0])
+    few = f"{clusters} clusters, fewer than {FEWEST_CLUSTERS}" if clusters < FEWEST_CLUSTERS else ""
+    return str(tested.insufficient_data()[0]) or few
 
 
-def _rare(seen: int, clusters: int, how: str, share: float) -> str:
-    return f"{seen or 'none'} of {clusters} clusters got {how}, which leaves it possible that up to {100 * share:.1f} % of new ones do"
-
-
-_MOST = 10_000_000
-"""Clusters beyond which nobody asks."""
-
-
-def _needed(decision: GateDecision, moments: Moments, bar: float, alpha: float, power: float) -> int | None:
-    """Clusters that decide if the true difference is the observed one: the nearest bar that it can come clear of."""
-    value, clusters = decision.difference.value, int(moments.clusters[0])
+def _needed(decision: GateDecision, tested: Differences, bar: float, level: float, upper: float, power: float) -> int | None:
+    """Return how many clusters decide if the true difference is the observed one: the nearest bar that it can come clear of."""
+    one = tested.plain if isinstance(tested, AtBothEnds) else tested
+    value, clusters = decision.difference.value, int(one.clusters[0])
     if decision.outcome != "inconclusive" or math.isnan(value) or clusters < 2:
         return None
     # Clear above the margin; or below the bar of a regression.
     distance = max(value + decision.margin, bar - value)
     if distance <= 0:
         return None
-    above = value + decision.margin >= bar - value
-    needed = clusters_needed(moments[0], distance, power=power, level=1 - alpha) if moments.error[0] > 0 else clusters
-
-    fewest = clusters * max(
-        FEWEST_CLUSTERS / clusters, FEWEST_EFFECTIVE / float(moments.effective[0]), (float(moments.skew[0]) / MOST_SKEW) ** 2
+    needed = clusters_needed(one, distance, power=power, level=upper) or None
+    claimed = _smallest(
+        lambda count: bool(
+            decided(one.scaled(count / clusters), decision.margin, strict=decision.strict, level=level, upper=upper)[0] != "inconclusive"
+        ),
+        max(clusters + 1, needed or 0),
     )
-    needed = max(clusters + 1, needed, math.ceil(fewest - 1e-9) if moments.decidable[0] else 0)
-
-    def hidden(count: int) -> bool:
-        """Whether rare clusters could still overturn the claim with so many of them."""
-        return bool(moments.scaled(count / clusters).hides(-decision.margin if above else bar, above=above)[0][0])
-
-    if not hidden(needed):
-        return needed
-    low, high = needed, _MOST
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if hidden(middle) else (low, middle)
-    return None if high == _MOST else high
+    return None if needed is None else claimed

@@ -72,9 +72,6 @@ class Checkpoint:
         return asdict(self) | {"name": self.name, "path": str(self.path), "added_at": self.added_at.isoformat() if self.added_at else None}
 
 
-# -- the folder ----------------------------------------------------------------------------------------------------
-
-
 def describe(
     folder: Path | str,
     *,
@@ -110,7 +107,7 @@ def describe(
     try:
         text = json.dumps(card, ensure_ascii=False, indent=2, allow_nan=False) + "\n"
     except (TypeError, ValueError) as error:
-        raise UserError(f"the description is not JSON: {error}", where=f"{target} (config)") from None
+        raise UserError(f"the description is not JSON: {error}", code="description-not-json", where=f"{target} (config)") from None
     result = _parsed(json.loads(text), target)
     # Whoever reads the card meanwhile sees the old one or the new one, never half of it.
     draft = folder.with_name(f".{folder.name}.{os.getpid()}.{CARD}")
@@ -131,11 +128,12 @@ def read(folder: Path | str) -> Checkpoint:
     except FileNotFoundError:
         raise UserError(
             f"this folder holds no {CARD}, so it is no checkpoint",
+            code="folder-holds-no-no",
             where=str(path.parent),
             try_this="name the folder that training wrote; results.store.checkpoints.describe writes a card for others",
         ) from None
     except (OSError, ValueError) as error:
-        raise UserError(f"this checkpoint card cannot be read: {error}", where=str(path)) from None
+        raise UserError(f"this checkpoint card cannot be read: {error}", code="checkpoint-card-cannot-read", where=str(path)) from None
     return _parsed(card, path)
 
 
@@ -157,6 +155,7 @@ def verify(folder: Path | str) -> Checkpoint:
         hint = f"; written after the card: {', '.join(later[:5])}" if later else ""
         raise UserError(
             f"the files are not those that {CARD} describes: sha256 {actual[:12]}…, described {result.sha256[:12]}…" + hint,
+            code="files-not-those-describes",
             where=str(result.path),
             try_this="copy the folder again from where it was trained, or train it again",
         )
@@ -166,10 +165,10 @@ def verify(folder: Path | str) -> Checkpoint:
 def _parsed(card: Any, path: Path) -> Checkpoint:
     """A card's content as a checkpoint, validated."""
     if not isinstance(card, dict):
-        raise UserError("this checkpoint card is not a JSON object", where=str(path))
+        raise UserError("this checkpoint card is not a JSON object", code="checkpoint-card-not-json", where=str(path))
     for key in _KEYS:
         if key not in card:
-            raise UserError(f"this checkpoint card lacks {key!r}", where=str(path))
+            raise UserError(f"this checkpoint card lacks {key!r}", code="checkpoint-card-lacks", where=str(path))
     for key in card:
         if key not in _KEYS:
             raise unknown_name("key of a checkpoint card", key, _KEYS, where=str(path))
@@ -187,6 +186,7 @@ def _parsed(card: Any, path: Path) -> Checkpoint:
         if not good:
             raise UserError(
                 f"{key} of this checkpoint is {json.dumps(card[key], ensure_ascii=False)[:80]}",
+                code="checkpoint",
                 where=str(path),
                 try_this="method and stage: texts; version: a number from 1; config: an object; data: fingerprints; "
                 "parents and sha256: hashes of 64 hex digits",
@@ -198,9 +198,6 @@ def _parsed(card: Any, path: Path) -> Checkpoint:
 
 def _texts(value: Any) -> bool:
     return isinstance(value, list) and all(isinstance(item, str) and item for item in value)
-
-
-# -- the registry --------------------------------------------------------------------------------------------------
 
 
 def register(store: Store, folder: Path | str) -> Checkpoint:
@@ -231,13 +228,11 @@ def register(store: Store, folder: Path | str) -> Checkpoint:
 
 def checkpoints(store: Store) -> list[Checkpoint]:
     """Registered checkpoints, newest first; none where there is no store yet."""
-    if not store.database.exists:
-        return []
-    with store.database.reading() as connection:
-        rows = connection.execute(
-            """SELECT method, version, stage, config, parents, data, sha256, path, added_at FROM checkpoints
-               ORDER BY added_at DESC, sha256"""
-        ).fetchall()
+    rows = store.database.rows(
+        """SELECT method, version, stage, config, parents, data, sha256, path, added_at FROM checkpoints
+               ORDER BY added_at DESC, sha256""",
+        lenient=True,
+    )
     return [
         Checkpoint(m, v, stage, json.loads(config), tuple(parents), tuple(data), sha, Path(path), added)
         for m, v, stage, config, parents, data, sha, path, added in rows
@@ -257,7 +252,12 @@ def matching(store: Store, text: str) -> list[Checkpoint]:
         sha256 = verify(text).sha256
         results = [c for c in known if c.sha256 == sha256]
         if not results:
-            raise UserError("this checkpoint is not registered", where=text, try_this=f"ragmeter train checkpoints add {text}")
+            raise UserError(
+                "this checkpoint is not registered",
+                code="checkpoint-not-registered",
+                where=text,
+                try_this=f"ragmeter train checkpoints add {text}",
+            )
     return results or [c for c in known if c.name == text]
 
 
@@ -284,7 +284,7 @@ def uses(description: Any, sha256: str) -> bool:
     return False
 
 
-# -- Tags, and what a RUN or CHECKPOINT argument means --
+# Tags, and what a RUN or CHECKPOINT argument means.
 # A tag points to a run or to a checkpoint: `main`, the baseline that candidates are compared with. It can be
 # moved, and it goes before everything else that the same text might mean.
 
@@ -314,13 +314,17 @@ def tag_run(store: Store, name: str, target: RunRow | Checkpoint, note: str | No
     """
     if not _NAME.fullmatch(name):
         raise UserError(
-            f"{name!r} cannot be a tag", try_this="up to 100 letters, digits and . _ + -, beginning with a letter or digit: main, ark-best"
+            f"{name!r} cannot be a tag",
+            code="cannot-tag",
+            try_this="up to 100 letters, digits and . _ + -, beginning with a letter or digit: main, ark-best",
         )
     if isinstance(target, RunRow):
         if target.kind == "control":
-            raise UserError(f"{target.method} is a control and no baseline", where=target.path)
+            raise UserError(f"{target.method} is a control and no baseline", code="control-no-baseline", where=target.path)
         if target.status != FINISHED:
-            raise UserError(f"this run is {target.status}, not finished", where=target.path, try_this="ragmeter run --resume")
+            raise UserError(
+                f"this run is {target.status}, not finished", code="run-not-finished", where=target.path, try_this="ragmeter run --resume"
+            )
     before = tag_named(store, name)
     run, checkpoint = (target.run, None) if isinstance(target, RunRow) else (None, target.sha256)
     with store.database.writing() as connection:
@@ -345,19 +349,13 @@ def untag(store: Store, name: str) -> Tag:
 
 def tags(store: Store) -> list[Tag]:
     """Tags in the order of their names; none where there is no store yet."""
-    if not store.database.exists:
-        return []
-    with store.database.reading() as connection:
-        rows = connection.execute("SELECT name, run, checkpoint, note, tagged_at FROM tags ORDER BY name").fetchall()
+    rows = store.database.rows("SELECT name, run, checkpoint, note, tagged_at FROM tags ORDER BY name", lenient=True)
     return [Tag(*row) for row in rows]
 
 
 def tag_named(store: Store, name: str) -> Tag | None:
     """The tag of this name, None where there is none."""
     return next((item for item in tags(store) if item.name == name), None)
-
-
-# -- what an argument means ----------------------------------------------------------------------------------------
 
 
 def resolve(store: Store, text: str) -> RunRow | Checkpoint:
@@ -401,7 +399,9 @@ def find_checkpoint(store: Store, text: str) -> Checkpoint:
         target = _tagged(store, name)
         if isinstance(target, Checkpoint):
             return target
-        raise UserError(f"{text!r} is the tag of a run, not of a checkpoint", try_this=f"ragmeter results show {text}")
+        raise UserError(
+            f"{text!r} is the tag of a run, not of a checkpoint", code="tag-run-not-checkpoint", try_this=f"ragmeter results show {text}"
+        )
     results = matching(store, text)
     if len(results) == 1:
         return results[0]
@@ -440,6 +440,7 @@ def run_of(store: Store, target: RunRow | Checkpoint, like: RunRow | None = None
             raise UserError(
                 f"no finished run was made with checkpoint {target.name} ({target.sha256[:12]}) on {like.dataset} in "
                 f"{like.setting} with seed {like.seed}",
+                code="no-finished-run-made",
                 where=f"finished elsewhere: {elsewhere}" if elsewhere else None,
                 try_this=f"ragmeter run an experiment whose method loads {target.path}, on the same benchmark and limit",
             )
@@ -447,11 +448,16 @@ def run_of(store: Store, target: RunRow | Checkpoint, like: RunRow | None = None
     if not made:
         raise UserError(
             f"no finished run was made with checkpoint {target.name} ({target.sha256[:12]})",
+            code="no-finished-run-made",
             try_this=f"ragmeter run an experiment whose method loads {target.path}",
         )
     if len({_benchmark(run) for run in made}) > 1:
         listed = ", ".join(f"{run.short} ({run.path})" for run in made[:5])
-        raise UserError(f"checkpoint {target.name} has runs on several benchmarks", try_this=f"name one: {listed}")
+        raise UserError(
+            f"checkpoint {target.name} has runs on several benchmarks",
+            code="checkpoint-runs-several-benchmarks",
+            try_this=f"name one: {listed}",
+        )
     return made[0]
 
 
@@ -467,6 +473,7 @@ def _tagged(store: Store, name: Tag) -> RunRow | Checkpoint:
     gone = f"checkpoint {name.checkpoint}" if name.checkpoint else f"run {name.run}"
     raise UserError(
         f"{name.name!r} is the tag of {gone}, which the store does not hold any more",
+        code="tag-store-not-hold",
         try_this=f"ragmeter results tag {name.name} RUN, or ragmeter results tag {name.name} --remove",
     )
 
@@ -487,7 +494,7 @@ def _names(store: Store, text: str) -> list[str]:
 def _ambiguous(text: str, runs: Sequence[RunRow], results: Sequence[Checkpoint]) -> UserError:
     listed = [f"run {run.run[:12]} ({run.path})" for run in runs]
     listed += [f"checkpoint {item.sha256[:12]} ({item.path})" for item in results[:5]]
-    return UserError(f"{text!r} means {len(runs) + len(results)} things", try_this=f"name one: {', '.join(listed)}")
+    return UserError(f"{text!r} means {len(runs) + len(results)} things", code="means-things", try_this=f"name one: {', '.join(listed)}")
 
 
 # -- Which data the parts of a run were trained on: by the cards of its methods, and by its checkpoints --
@@ -612,6 +619,11 @@ def _named(text: Any, options: Mapping[str, Any]) -> str | None:
     value = options.get(STYLED)
     base = value.get("base") if isinstance(value, Mapping) else None
     return f"{reference}({base or StyledConfig.model_fields['base'].default})"
+
+
+def trained_here(run: RunRow, known: Checkpoints) -> bool:
+    """Return whether a part of a run is a registered checkpoint."""
+    return bool(_lineage(run, known))
 
 
 def _lineage(run: RunRow, known: Checkpoints) -> list[Checkpoint]:

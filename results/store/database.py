@@ -15,11 +15,12 @@ import random
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import duckdb
 from filelock import FileLock, Timeout
@@ -48,6 +49,7 @@ class DiskFull(Broke):
     def __init__(self, path: Path) -> None:
         super().__init__(
             "the disk is full",
+            code="disk-full",
             where=str(path),
             try_this="free some space, then `ragmeter run --resume`; every question finished before is kept",
         )
@@ -59,6 +61,7 @@ class Damaged(Broke):
     def __init__(self, path: Path) -> None:
         super().__init__(
             "the store's file is damaged or cut off",
+            code="damaged-store",
             where=str(path),
             try_this="put a backup in its place, or name another --store FOLDER and fill it with `ragmeter results "
             "merge` from exports or other stores; the file was left as it is",
@@ -107,10 +110,21 @@ class Database:
         """
         if not self.exists:
             what = "this is a file; a store is a folder" if self.folder.is_file() else "there is no store here yet"
-            raise UserError(what, where=str(self.folder), try_this="ragmeter demo, or --store FOLDER")
+            raise UserError(what, code="unreadable-store", where=str(self.folder), try_this="ragmeter demo, or --store FOLDER")
         self._require_file()
         with self._explaining(), self._shared.reading() as connection:
             yield connection
+
+    def rows(self, query: str, values: Sequence[object] = (), *, lenient: bool = False) -> list[tuple[Any, ...]]:
+        """Return the rows of one query; with `lenient`, none if there is no store yet.
+
+        Raises:
+            UserError: As `reading`.
+        """
+        if lenient and not self.exists:
+            return []
+        with self.reading() as connection:
+            return connection.execute(query, values).fetchall()
 
     @contextmanager
     def alone(self) -> Iterator[Path]:
@@ -135,6 +149,7 @@ class Database:
         except Timeout:
             raise Broke(
                 f"the store was in use for over {PATIENCE_S:.0f} s: {holder.named(self.folder)}",
+                code="store-use-over-s",
                 where=str(self.folder),
                 try_this="wait for that process, or end it; nothing finished is lost",
             ) from None
@@ -144,7 +159,10 @@ class Database:
     def _require_file(self) -> None:
         if self.path.is_dir():
             raise UserError(
-                f"{FILE} is a folder; it must be a file", where=str(self.path), try_this="rename or remove it, or --store FOLDER"
+                f"{FILE} is a folder; it must be a file",
+                code="folder-file",
+                where=str(self.path),
+                try_this="rename or remove it, or --store FOLDER",
             )
 
     def _make_folder(self) -> None:
@@ -152,7 +170,10 @@ class Database:
             self.folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise UserError(
-                f"the store folder cannot be made: {error.strerror}", where=str(self.folder), try_this="--store FOLDER"
+                f"the store folder cannot be made: {error.strerror}",
+                code="store-folder-cannot-made",
+                where=str(self.folder),
+                try_this="--store FOLDER",
             ) from error
 
 
@@ -261,8 +282,6 @@ class _Shared:
             finally:
                 self._turn.release()
 
-    # -- for each thread ---------------------------------------------------------------------------------------
-
     @contextmanager
     def _cursor(self, *, read_only: bool) -> Iterator[duckdb.DuckDBPyConnection]:
         with self._turn:
@@ -317,8 +336,6 @@ class _Shared:
                         raise
                 self._open(waiting, read_only=read_only)
         return True
-
-    # -- while `_turn` is held ---------------------------------------------------------------------------------
 
     @contextmanager
     def _queue(self, waiting: _Waiting) -> Iterator[None]:
@@ -442,8 +459,6 @@ class _Shared:
                         self._close()
                         self._turn.notify_all()
 
-    # -- around a fork -----------------------------------------------------------------------------------------
-
     def before_fork(self) -> None:
         """Threads and locks of a database do not survive a fork: the child is to find the file closed."""
         self._turn.acquire()
@@ -517,9 +532,6 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(before=_before_fork, after_in_parent=lambda: _after_fork(False), after_in_child=lambda: _after_fork(True))
 
 
-# -- the schema ----------------------------------------------------------------------------------------------------
-
-
 def now() -> datetime:
     """The present moment, UTC without a zone, as the store keeps it."""
     return datetime.now(UTC).replace(tzinfo=None)
@@ -538,6 +550,7 @@ def _check_schema(connection: duckdb.DuckDBPyConnection, path: Path) -> bool:
             return False
         raise UserError(
             "this DuckDB file belongs to another program",
+            code="duckdb-file-belongs-another",
             where=str(path),
             try_this="choose another folder with --store FOLDER; the file was left as it is",
         ) from None
@@ -547,6 +560,7 @@ def _check_schema(connection: duckdb.DuckDBPyConnection, path: Path) -> bool:
         export = "results export FOLDER" if version < 7 else "store export -o FOLDER"
         raise UserError(
             f"the store has schema version {version}, this ragmeter speaks {SCHEMA}",
+            code="store-schema-version-ragmeter",
             where=str(path),
             try_this=f"with the ragmeter that wrote it (version {writer}): `ragmeter {export} --store {path.parent}`; "
             "then with this one: `ragmeter store import FOLDER --store NEW`; the file was left as it is",
@@ -575,9 +589,6 @@ def _ragmeter_version() -> str:
         return "source"
 
 
-# -- what went wrong -----------------------------------------------------------------------------------------------
-
-
 def busy(error: duckdb.Error) -> bool:
     """Whether somebody else has the file open."""
     text = str(error)
@@ -598,14 +609,15 @@ def _explained(error: Exception, path: Path) -> Exception:
     if "not a valid DuckDB database" in text or "magic bytes" in text:
         return UserError(
             "this file is not a DuckDB database",
+            code="file-not-duckdb-database",
             where=str(path),
             try_this="choose another folder with --store FOLDER; the file was left as it is",
         )
     if isinstance(error, duckdb.Error) and _damaged(text):
         return Damaged(path)
     if "Permission denied" in text or getattr(error, "errno", None) in (13, 30):
-        return UserError("the store cannot be written", where=str(path), try_this="--store FOLDER")
+        return UserError("the store cannot be written", code="store-cannot-written", where=str(path), try_this="--store FOLDER")
     if isinstance(error, duckdb.Error) and busy(error):
         what = f"the store was in use for over {PATIENCE_S:.0f} s: {holder.named(path.parent, error)}"
-        return Broke(what, where=str(path), try_this="wait for that process, or end it; nothing finished is lost")
+        return Broke(what, code="unreadable-store", where=str(path), try_this="wait for that process, or end it; nothing finished is lost")
     return error

@@ -16,17 +16,14 @@ Stated = Mapping[str, Sequence[str]]
 
 def stated(store: Store, run: str) -> Stated:
     """Return what endpoints reported about their models in the answers of a run and in its judgments; empty if none was asked."""
-    if not store.database.exists:
-        return {}
-    with store.database.reading() as connection:
-        rows = connection.execute(
-            f"""SELECT DISTINCT item FROM (SELECT CAST(unnest(CAST(json_extract(notes, '$.{ENDPOINTS}') AS JSON[])) AS VARCHAR) AS item
-                FROM predictions WHERE run = ? AND json_extract(notes, '$.{ENDPOINTS}') IS NOT NULL) ORDER BY item""",
-            [run],
-        ).fetchall()
-        judged = connection.execute(
-            "SELECT DISTINCT judge, model FROM judge_calls WHERE run = ? AND call IS NOT NULL AND model <> '' ORDER BY ALL", [run]
-        ).fetchall()
+    rows = store.database.rows(
+        f"""SELECT DISTINCT item FROM (SELECT CAST(unnest(CAST(json_extract(notes, '$.{ENDPOINTS}') AS JSON[])) AS VARCHAR) AS item
+            FROM predictions WHERE run = ? AND json_extract(notes, '$.{ENDPOINTS}') IS NOT NULL) ORDER BY item""",
+        [run],
+        lenient=True,
+    )
+    query = "SELECT DISTINCT judge, model FROM judge_calls WHERE run = ? AND call IS NOT NULL AND model <> '' ORDER BY ALL"
+    judged = store.database.rows(query, [run], lenient=True)
     results: dict[str, list[str]] = {}
     for (text,) in rows:
         item = json.loads(text)
@@ -68,4 +65,6 @@ def refuse_drift(lines: Sequence[str]) -> None:
         UserError: There are such lines, as `drift` gives them.
     """
     if lines:
-        raise UserError(lines[0], where="--strict", try_this="run the older one again with --fresh, or leave out --strict")
+        raise UserError(
+            lines[0], code="model-drift", where="--strict", try_this="run the older one again with --fresh, or leave out --strict"
+        )

@@ -140,19 +140,19 @@ class Failures:
         shown = [f"{count:,} × {kind_of(reason)}: {without_secrets(reason)}" for reason, count in self.reasons[:_SHOWN]]
         more = [f"and {counted(len(self.reasons) - _SHOWN, 'more reason')}"] if len(self.reasons) > _SHOWN else []
         remedies = dict.fromkeys(_KINDS[kind_of(reason)][1] for reason, _ in self.reasons[:_SHOWN])
-        return Incomplete(what, where="; ".join([*shown, *more]), try_this=f"{'; '.join(remedies)}; then `{command}`")
+        return Incomplete(
+            what, code="incomplete-run", where="; ".join([*shown, *more]), try_this=f"{'; '.join(remedies)}; then `{command}`"
+        )
 
 
 def failures(store: Store, runs: Sequence[str]) -> dict[str, Failures]:
     """How the questions of runs ended; runs of which nothing is stored are not among them."""
-    if not store.database.exists:
-        return {}
-    with store.database.reading() as connection:
-        rows = connection.execute(
-            "SELECT run, left(failed, ?) AS why, count(*), count(*) FILTER (cause = 'code'), bool_or(accepted_at IS NOT NULL) "
-            "FROM predictions LEFT JOIN runs USING (run) WHERE list_contains(?, run) GROUP BY run, why ORDER BY ALL",
-            [REASON_CHARACTERS, list(runs)],
-        ).fetchall()
+    rows = store.database.rows(
+        "SELECT run, left(failed, ?) AS why, count(*), count(*) FILTER (cause = 'code'), bool_or(accepted_at IS NOT NULL) "
+        "FROM predictions LEFT JOIN runs USING (run) WHERE list_contains(?, run) GROUP BY run, why ORDER BY ALL",
+        [REASON_CHARACTERS, list(runs)],
+        lenient=True,
+    )
     counts: Counter[str] = Counter()
     code: Counter[str] = Counter()
     reasons: dict[str, list[tuple[str, int]]] = {}

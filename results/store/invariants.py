@@ -40,8 +40,7 @@ def check_run(store: Store, run: str) -> list[str]:
 
 def violations(store: Store, runs: Sequence[str]) -> dict[str, list[str]]:
     """What was found not to hold, by run; runs without a violation are left out."""
-    with store.database.reading() as connection:
-        rows = connection.execute("SELECT run, what FROM violations WHERE list_contains(?, run) ORDER BY rowid", [list(runs)]).fetchall()
+    rows = store.database.rows("SELECT run, what FROM violations WHERE list_contains(?, run) ORDER BY rowid", [list(runs)])
     results: dict[str, list[str]] = {}
     for run, what in rows:
         results.setdefault(run, []).append(what)
@@ -68,11 +67,10 @@ def score_rows(store: Store, run: str) -> dict[str, Scores]:
 
 def summary_errors(store: Store, run: str) -> list[str]:
     """Metrics whose reported mean is not the mean of their questions, one sentence each."""
-    with store.database.reading() as connection:
-        rows = connection.execute(
-            f"""SELECT metric FROM (SELECT metric, n, mean FROM summaries WHERE run = ?) kept
+    rows = store.database.rows(
+        f"""SELECT metric FROM (SELECT metric, n, mean FROM summaries WHERE run = ?) kept
                 FULL JOIN ({AGGREGATED} WHERE run = ? GROUP BY run, metric) made USING (metric)
                 WHERE kept.n IS DISTINCT FROM made.n OR abs(kept.mean - made.mean) > 1e-9 ORDER BY metric""",
-            [run, run],
-        ).fetchall()
+        [run, run],
+    )
     return [f"the reported mean of {metric} is not the mean of its questions" for (metric,) in rows]

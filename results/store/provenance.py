@@ -15,13 +15,12 @@ from benchmarks.core.errors import UserError
 from benchmarks.settings import Setting
 from methods.api import WAIT
 from results.statistics.core import Estimate
-from results.statistics.intervals import StageLosses, estimates, stage_losses
+from results.statistics.intervals import estimates
+from results.statistics.stages import StageLosses, stage_losses
 from results.store import queries
 from results.store.queries import Cost, Passage, QuestionRow, RunRow
 from results.store.redaction import shareable
 from results.store.store import FINISHED, Store
-
-# -- Which stage of a run's pipeline loses what it does not get, read off the same pipeline's runs in other settings --
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +97,9 @@ def _wanted(run: RunRow) -> dict[str, Setting]:
     """
     usual = Setting.parse(run.setting)
     if usual.name not in ("corpus", "distractor"):
-        raise UserError(f"the setting {usual} gives no retrieved passages among which missing evidence could be put")
+        raise UserError(
+            f"the setting {usual} gives no retrieved passages among which missing evidence could be put", code="setting-gives-no-retrieved"
+        )
     return {
         "gold_in_noise": Setting.parse(f"oracle(base={usual})"),
         "gold_only": Setting("gold_only"),
@@ -109,9 +110,6 @@ def _wanted(run: RunRow) -> dict[str, Setting]:
 def _first(runs: Iterable[RunRow], setting: Setting, description: Mapping[str, Any]) -> RunRow | None:
     """The first run of a pipeline in a setting."""
     return next((row for row in runs if row.setting == str(setting) and row.description == description), None)
-
-
-# -- What the store knows of each dataset: its card, counts, samples of its questions, and who has trained on it --
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,9 +248,6 @@ def samples(store: Store, fingerprint: str, number: int = 5, start: int = 0) -> 
     return [Sample(row, {item: owned[item] for item in row.evidence if item in owned}) for row in chosen]
 
 
-# -- All that the store knows of one method: cards, runs, what they took, checkpoints with their curves --
-
-
 CURVE = "curve.jsonl"
 """What a training leaves in its checkpoint's folder: one JSON object a step."""
 _MOST_BYTES = 32 * 2**20
@@ -281,15 +276,13 @@ class Result:
 
 def cards(store: Store) -> dict[str, dict[str, Any]]:
     """Cards of methods and of their parts by id, the newest version of each."""
-    with store.database.reading() as connection:
-        rows = connection.execute("SELECT id, card FROM methods ORDER BY id, version").fetchall()
+    rows = store.database.rows("SELECT id, card FROM methods ORDER BY id, version")
     return {name: shareable(card) for name, card in rows}
 
 
 def method_ids(store: Store) -> list[str]:
     """Ids of the methods that have runs or registered checkpoints, in alphabetical order."""
-    with store.database.reading() as connection:
-        rows = connection.execute("SELECT method_id FROM runs UNION SELECT method FROM checkpoints ORDER BY 1").fetchall()
+    rows = store.database.rows("SELECT method_id FROM runs UNION SELECT method FROM checkpoints ORDER BY 1")
     return [row[0] for row in rows]
 
 
@@ -332,16 +325,15 @@ def results_of(store: Store, runs: Sequence[RunRow], metrics: Sequence[str]) -> 
 
 def stage_seconds(store: Store, runs: Sequence[str]) -> dict[str, dict[str, float]]:
     """Mean seconds per question by run and stage, the longest stage first; a stage that a question skipped took 0."""
-    with store.database.reading() as connection:
-        rows = connection.execute(
-            """WITH mine AS (SELECT run, stages FROM usage WHERE list_contains(?, run)),
+    rows = store.database.rows(
+        """WITH mine AS (SELECT run, stages FROM usage WHERE list_contains(?, run)),
                     counts AS (SELECT run, count(*) AS n FROM mine GROUP BY run),
                     parts AS (SELECT run, unnest(map_entries(from_json(stages, '"MAP(VARCHAR, DOUBLE)"'))) AS part
                               FROM mine)
                SELECT run, part.key, sum(part.value) / any_value(n) AS mean FROM parts JOIN counts USING (run)
                GROUP BY run, part.key ORDER BY run, mean DESC, part.key""",
-            [list(runs)],
-        ).fetchall()
+        [list(runs)],
+    )
     results: dict[str, dict[str, float]] = {}
     for run, stage, mean in rows:
         results.setdefault(run, {})[stage] = mean
@@ -349,10 +341,7 @@ def stage_seconds(store: Store, runs: Sequence[str]) -> dict[str, dict[str, floa
 
 
 def _peaks(store: Store, runs: Sequence[str]) -> dict[str, int]:
-    with store.database.reading() as connection:
-        rows = connection.execute(
-            "SELECT run, max(peak_memory_bytes) FROM usage WHERE list_contains(?, run) GROUP BY run", [list(runs)]
-        ).fetchall()
+    rows = store.database.rows("SELECT run, max(peak_memory_bytes) FROM usage WHERE list_contains(?, run) GROUP BY run", [list(runs)])
     return dict(rows)
 
 

@@ -29,9 +29,6 @@ from results.store.redaction import shareable, without_secrets
 from results.store.store import FINGERPRINT, FINISHED, RUNNING, Store, fingerprint_of, shortened, token_of
 from results.store.variants import StyledRun
 
-# -- Runs that are being written at this moment, read with no more than counts --
-
-
 _RUNNING = """
 WITH running AS (SELECT * FROM runs WHERE status = ?),
      answered AS (SELECT run, count(*) AS done, count(failed) AS failed FROM predictions
@@ -81,14 +78,11 @@ class Running:
 
 def running(store: Store) -> list[Running]:
     """Runs that are being written, the one that was started first first; none where there is no store yet."""
-    if not store.database.exists:
-        return []
-    with store.database.reading() as connection:
-        rows = connection.execute(_RUNNING, [RUNNING]).fetchall()
+    rows = store.database.rows(_RUNNING, [RUNNING], lenient=True)
     return [Running(*row) for row in rows]
 
 
-# -- What the senders of submissions say that their answers took; what they do not say is unknown, and not nothing --
+# What the senders of submissions say that their answers took; what they do not say is unknown, and not nothing.
 # A run made here measures itself, so its zeros are zeros. The predictions of a submission are stored with zeros where
 # nothing was said (`usage` is optional), and anybody can leave out what others pay for.
 
@@ -123,9 +117,6 @@ def unstated(connection: DuckDBPyConnection, run_ids: Sequence[str]) -> Mapping[
         run: frozenset(name for names, nothing in zip(_FIELDS, nothings, strict=True) if silent or nothing for name in names)
         for run, silent, *nothings in rows
     }
-
-
-# -- The store as a whole: runs, experiments, datasets, metrics, scores, costs --
 
 
 @dataclass(frozen=True, slots=True)
@@ -303,8 +294,7 @@ def runs(store: Store, experiment: str | None = None, *, method: str | None = No
     queries = {column: value for column, value in options.items() if value is not None}
     where = f"WHERE {' AND '.join(f'{column} = ?' for column in queries)}" if queries else ""
     order = " ORDER BY m.experiment NULLS LAST, m.position, r.started_at"
-    with store.database.reading() as connection:
-        rows = connection.execute(_RUNS + where + order, list(queries.values())).fetchall()
+    rows = store.database.rows(_RUNS + where + order, list(queries.values()))
     return [_run_row(row) for row in rows]
 
 
@@ -344,13 +334,10 @@ def _shareable(document: str | None) -> Any:
 
 def experiments(store: Store) -> list[ExperimentRow]:
     """Stored experiments, newest first."""
-    with store.database.reading() as connection:
-        rows = connection.execute(
-            """SELECT name, source, path, profile, reference, question_limit, updated_at,
+    rows = store.database.rows("""SELECT name, source, path, profile, reference, question_limit, updated_at,
                (SELECT count(*) FROM experiment_runs m WHERE m.experiment = e.name),
                (SELECT count(*) FROM experiment_runs m JOIN runs r USING (run) WHERE m.experiment = e.name AND r.status = 'finished')
-               FROM experiments e ORDER BY updated_at DESC"""
-        ).fetchall()
+               FROM experiments e ORDER BY updated_at DESC""")
     return [ExperimentRow(*row) for row in rows]
 
 
@@ -362,7 +349,9 @@ def experiment(store: Store, name: str | None = None) -> ExperimentRow:
     """
     known = experiments(store)
     if not known:
-        raise UserError("the store holds no experiment yet", where=str(store.folder), try_this="ragmeter run FILE")
+        raise UserError(
+            "the store holds no experiment yet", code="store-holds-no-experiment", where=str(store.folder), try_this="ragmeter run FILE"
+        )
     if name is None:
         return known[0]
     for row in known:
@@ -400,7 +389,7 @@ def find_run(store: Store, text: str) -> RunRow:
         raise unknown_run(store, "run", text, [row.run if hashes else row.path for row in every], every)
     distinct = {row.run: row for row in results}
     listed = ", ".join(f"{row.short} ({row.path})" for row in list(distinct.values())[:5])
-    raise UserError(f"{text!r} means {len(distinct)} runs", try_this=f"name one: {listed}")
+    raise UserError(f"{text!r} means {len(distinct)} runs", code="means-runs", try_this=f"name one: {listed}")
 
 
 def newest(executions: Sequence[RunRow]) -> RunRow:
@@ -434,18 +423,17 @@ def unknown_run(store: Store, noun: str, text: str, names: Sequence[str], every:
     if not results:
         error = unknown_name(noun, text, names)
         hint = f"{error.try_this}{' ' if nearest(text, names) else '; '}`ragmeter list runs` lists all"
-        return UserError(error.what, try_this=hint) if every else error
+        return UserError(error.what, code=error.code, try_this=hint) if every else error
     more = f", … ({len(results)} in all)" if len(results) > _OFFERED else ""
     hint = f"name one: {', '.join(results[:_OFFERED])}{more}; `ragmeter list runs` lists all"
-    return UserError(f"unknown {noun} {text!r}", try_this=hint)
+    return UserError(f"unknown {noun} {text!r}", code="unknown", try_this=hint)
 
 
 def metric_ids(store: Store, run_ids: Sequence[str]) -> list[str]:
     """Metrics that any of these runs was scored on, in the order in which they were first written."""
-    with store.database.reading() as connection:
-        rows = connection.execute(
-            "SELECT metric FROM summaries WHERE list_contains(?, run) GROUP BY metric ORDER BY min(rowid)", [list(run_ids)]
-        ).fetchall()
+    rows = store.database.rows(
+        "SELECT metric FROM summaries WHERE list_contains(?, run) GROUP BY metric ORDER BY min(rowid)", [list(run_ids)]
+    )
     return [row[0] for row in rows]
 
 
@@ -453,7 +441,7 @@ class NotScored(UserError):
     """A metric was named that no run here was scored on; `metric` is what it was called."""
 
     def __init__(self, what: str, metric: str, *, where: str | None = None, try_this: str | None = None) -> None:
-        super().__init__(what, where=where, try_this=try_this)
+        super().__init__(what, code="not-scored", where=where, try_this=try_this)
         self.metric = metric
 
 
@@ -479,10 +467,7 @@ def named_metrics(store: Store, run_ids: Sequence[str], wanted: Sequence[str]) -
 def definitions(store: Store) -> dict[str, dict[str, Any]]:
     """Metric definitions by id: definition, low, high, higher_is_better, group, source, judge, unit."""
     names = ("definition", "low", "high", "higher_is_better", "group", "source", "judge", "unit")
-    with store.database.reading() as connection:
-        rows = connection.execute(
-            "SELECT id, definition, low, high, higher_is_better, metric_group, source, judge, unit FROM metrics"
-        ).fetchall()
+    rows = store.database.rows("SELECT id, definition, low, high, higher_is_better, metric_group, source, judge, unit FROM metrics")
     return {row[0]: dict(zip(names, row[1:], strict=True)) for row in rows}
 
 
@@ -616,26 +601,21 @@ def costs(store: Store, run_ids: Sequence[str]) -> dict[str, Cost]:
 
 def index_costs(store: Store, run_ids: Sequence[str]) -> dict[str, IndexCost]:
     """What preparing for the questions took by run; without runs of which nothing is known, as of submissions."""
-    with store.database.reading() as connection:
-        rows = connection.execute(
-            """SELECT run, sum(seconds), sum(prompt_tokens)::BIGINT, sum(completion_tokens)::BIGINT, sum(memory_tokens)::BIGINT,
+    rows = store.database.rows(
+        """SELECT run, sum(seconds), sum(prompt_tokens)::BIGINT, sum(completion_tokens)::BIGINT, sum(memory_tokens)::BIGINT,
                sum(model_calls)::BIGINT, sum(cost_usd), bool_and(reused) FROM indexing WHERE list_contains(?, run) GROUP BY run""",
-            [list(run_ids)],
-        ).fetchall()
+        [list(run_ids)],
+    )
     return {row[0]: IndexCost(*row[1:]) for row in rows}
 
 
 def datasets(store: Store) -> dict[str, dict[str, Any]]:
     """Stored datasets by fingerprint: reference, card, questions, passages, notes."""
-    with store.database.reading() as connection:
-        rows = connection.execute("SELECT fingerprint, reference, card, questions, passages, notes FROM datasets").fetchall()
+    rows = store.database.rows("SELECT fingerprint, reference, card, questions, passages, notes FROM datasets")
     return {
         row[0]: {"reference": row[1], "card": json.loads(row[2]), "questions": row[3], "passages": row[4], "notes": json.loads(row[5])}
         for row in rows
     }
-
-
-# -- Single questions: gold, passages, answers with evidence and scores --
 
 
 @dataclass(frozen=True, slots=True)
@@ -692,21 +672,17 @@ class AnswerRow:
 
 def questions(store: Store, dataset_fingerprint: str) -> list[QuestionRow]:
     """The questions of a dataset with their gold, in its order."""
-    with store.database.reading() as connection:
-        rows = connection.execute(
-            """SELECT question, text, answers, golds, evidence, supporting_facts, type, document_id FROM questions
+    rows = store.database.rows(
+        """SELECT question, text, answers, golds, evidence, supporting_facts, type, document_id FROM questions
                WHERE dataset_fingerprint = ? ORDER BY position""",
-            [dataset_fingerprint],
-        ).fetchall()
+        [dataset_fingerprint],
+    )
     return [QuestionRow(q, text, tuple(a), tuple(g), tuple(e), tuple(s), t, d) for q, text, a, g, e, s, t, d in rows]
 
 
 def passages(store: Store, identifiers: Sequence[str]) -> dict[str, Passage]:
     """Stored passages by id, in the order asked for; those that the store does not hold are left out."""
-    with store.database.reading() as connection:
-        rows = connection.execute(
-            "SELECT id, title, text, sentences FROM passages WHERE id IN (SELECT unnest(?))", [list(identifiers)]
-        ).fetchall()
+    rows = store.database.rows("SELECT id, title, text, sentences FROM passages WHERE id IN (SELECT unnest(?))", [list(identifiers)])
     results = {row[0]: Passage(row[0], row[1], row[2], tuple(row[3])) for row in rows}
     return {identifier: results[identifier] for identifier in identifiers if identifier in results}
 
@@ -770,8 +746,7 @@ def answers(store: Store, question: QuestionRow, run_ids: Sequence[str], *, dept
 
 def fallbacks(store: Store, run: str) -> dict[str, dict[str, int]]:
     """Of each system that notes them: steps of a run's questions that did not come off, by reason, and how questions `ended`."""
-    with store.database.reading() as connection:
-        rows = connection.execute("SELECT notes FROM predictions WHERE run = ?", [run]).fetchall()
+    rows = store.database.rows("SELECT notes FROM predictions WHERE run = ?", [run])
     counts: dict[str, Counter[str]] = {}
     for system, note in (item for (text,) in rows for item in json.loads(text).items()):
         if isinstance(note, dict):
@@ -783,15 +758,11 @@ def fallbacks(store: Store, run: str) -> dict[str, dict[str, int]]:
 def calls(store: Store, run: str, question: str) -> list[Call]:
     """The calls of generating models that a run made for a question, as far as they are kept, in order."""
     names = ", ".join("epoch(created)" if name == "created" else name for name in Call.__slots__)
-    with store.database.reading() as connection:
-        rows = connection.execute(f"SELECT {names} FROM calls WHERE run = ? AND question = ? ORDER BY position", [run, question]).fetchall()
+    rows = store.database.rows(f"SELECT {names} FROM calls WHERE run = ? AND question = ? ORDER BY position", [run, question])
     return [Call(role, step, without_secrets(prompt), without_secrets(reply), *used) for role, step, prompt, reply, *used in rows]
 
 
 def answer_lengths(store: Store, run_ids: Sequence[str]) -> dict[tuple[str, str], int]:
     """Characters of every answer, by run and question."""
-    with store.database.reading() as connection:
-        rows = connection.execute(
-            "SELECT run, question, length(answer) FROM predictions WHERE list_contains(?, run)", [list(run_ids)]
-        ).fetchall()
+    rows = store.database.rows("SELECT run, question, length(answer) FROM predictions WHERE list_contains(?, run)", [list(run_ids)])
     return {(run, question): length for run, question, length in rows}

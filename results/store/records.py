@@ -18,9 +18,6 @@ from results.store import queries
 from results.store.queries import RunRow
 from results.store.store import Store
 
-# -- Which accepted answers are worth looking for in a text, and where they stand there; for pages that mark them --
-
-
 _VERDICTS = frozenset(("yes", "no", "true", "false"))
 _MOST = 300
 """Golds of one question that are looked for: some graph questions accept a thousand."""
@@ -50,12 +47,11 @@ def positions(text: str, golds: tuple[str, ...]) -> tuple[tuple[int, int], ...]:
 
 def gold_questions(store: Store, dataset_fingerprint: str) -> dict[str, Question]:
     """Return the questions of a stored dataset with their gold, by id, in the dataset's order."""
-    with store.database.reading() as connection:
-        rows = connection.execute(
-            """SELECT question, text, answers, evidence, supporting_facts, type, document_id, record FROM questions
+    rows = store.database.rows(
+        """SELECT question, text, answers, evidence, supporting_facts, type, document_id, record FROM questions
                WHERE dataset_fingerprint = ? ORDER BY position""",
-            [dataset_fingerprint],
-        ).fetchall()
+        [dataset_fingerprint],
+    )
     results = {}
     for identifier, text, answers, evidence, facts, kind, document, kept in rows:
         gold: dict[str, Any] = json.loads(kept)

@@ -58,11 +58,10 @@ def reuse(store: Store, runs: Sequence[RunRow]) -> dict[str, Reuse]:
     """Return by run what its answers were reused from."""
     if not runs:
         return {}
-    with store.database.reading() as connection:
-        rows = connection.execute(
-            "SELECT run, sum(cached_replies), min(oldest_reply) FROM predictions WHERE list_contains(?, run) GROUP BY run",
-            [[run.run for run in runs]],
-        ).fetchall()
+    rows = store.database.rows(
+        "SELECT run, sum(cached_replies), min(oldest_reply) FROM predictions WHERE list_contains(?, run) GROUP BY run",
+        [[run.run for run in runs]],
+    )
     cached = {run: (int(count or 0), oldest) for run, count, oldest in rows}
     results = {}
     for run in runs:

@@ -31,8 +31,6 @@ from methods.api import CAUSE, CODE, FAILED, KEPT_CALLS, MODEL, Call, Evidence, 
 from results.store.database import Database, now
 from results.store.variants import style_of_name
 
-# -- Rows on their way into the store: Python values and arrays to Arrow, Arrow to DuckDB --
-
 
 def storable(text: str) -> str:
     """The text with what UTF-8 cannot say (half a surrogate pair, from a model's cut output) replaced by `?`."""
@@ -261,8 +259,6 @@ class Store:
     def cache(self) -> Path:
         """Kept model replies."""
         return self.folder / CACHE
-
-    # -- writing ---------------------------------------------------------------------------------------------
 
     def put_experiment(
         self,
@@ -599,19 +595,14 @@ class Store:
             for table in BETWEEN_RUNS:
                 connection.execute(f"DELETE FROM {table} WHERE one = ? OR other = ?", [run, run])
 
-    # -- reading what a resumed run needs ----------------------------------------------------------------------
-
     def finished_questions(self, run: str, *, retry_failed: bool = False) -> set[str]:
         """Return the ids of the questions that a run does not ask again.
 
         Those that our code failed are asked again unless the user accepted them; with `retry_failed`, all that failed are.
         """
-        if not self.database.exists:
-            return set()
         accepted = "run IN (SELECT run FROM runs WHERE accepted_at IS NOT NULL)"
         condition = " AND failed IS NULL" if retry_failed else f" AND (cause IS DISTINCT FROM '{CODE}' OR {accepted})"
-        with self.database.reading() as connection:
-            rows = connection.execute(f"SELECT question FROM predictions WHERE run = ?{condition}", [run]).fetchall()
+        rows = self.database.rows(f"SELECT question FROM predictions WHERE run = ?{condition}", [run], lenient=True)
         return {row[0] for row in rows}
 
     def accept(self, run: str, accepted: bool) -> None:
@@ -623,22 +614,17 @@ class Store:
 
     def status(self, run: str) -> str | None:
         """The status of a run, None where it was never started."""
-        if not self.database.exists:
-            return None
-        with self.database.reading() as connection:
-            row = connection.execute("SELECT status FROM runs WHERE run = ?", [run]).fetchone()
-        return row[0] if row else None
+        return next((status for (status,) in self.database.rows("SELECT status FROM runs WHERE run = ?", [run], lenient=True)), None)
 
     def executions(self, fingerprints: Collection[str]) -> dict[str, list[Execution]]:
         """Return the stored executions of tasks by fingerprint, in the order in which they were started."""
         if not self.database.exists or not fingerprints:
             return {}
-        with self.database.reading() as connection:
-            rows = connection.execute(
-                f"""SELECT r.run, status, (SELECT count(failed) FROM predictions p WHERE p.run = r.run), replies, started_at FROM runs r
+        rows = self.database.rows(
+            f"""SELECT r.run, status, (SELECT count(failed) FROM predictions p WHERE p.run = r.run), replies, started_at FROM runs r
                     WHERE list_contains(?, {FINGERPRINT}) ORDER BY started_at, run""",
-                [list(fingerprints)],
-            ).fetchall()
+            [list(fingerprints)],
+        )
         results: dict[str, list[Execution]] = {}
         for row in rows:
             results.setdefault(fingerprint_of(row[0]), []).append(Execution(*row))
@@ -646,18 +632,12 @@ class Store:
 
     def runs_of(self, experiment: str) -> list[str]:
         """Return the ids of the runs that an experiment shows; none if the store does not know it."""
-        if not self.database.exists:
-            return []
-        with self.database.reading() as connection:
-            rows = connection.execute("SELECT run FROM experiment_runs WHERE experiment = ? ORDER BY position", [experiment]).fetchall()
+        rows = self.database.rows("SELECT run FROM experiment_runs WHERE experiment = ? ORDER BY position", [experiment], lenient=True)
         return [run for (run,) in rows]
 
     def scored(self, run: str) -> dict[str, int]:
         """For each metric id, how many questions of a run have a row."""
-        if not self.database.exists:
-            return {}
-        with self.database.reading() as connection:
-            rows = connection.execute("SELECT metric, count(*) FROM scores WHERE run = ? GROUP BY 1", [run]).fetchall()
+        rows = self.database.rows("SELECT metric, count(*) FROM scores WHERE run = ? GROUP BY 1", [run], lenient=True)
         return dict(rows)
 
     def predictions(self, run: str) -> list[Prediction]:
@@ -693,9 +673,6 @@ def _moment(seconds: float | None) -> datetime | None:
 def _oldest(calls: Sequence[Call]) -> datetime | None:
     """Return when the oldest cached reply among calls was received."""
     return _moment(min((call.created for call in calls if call.cached and call.created is not None), default=None))
-
-
-# -- What an experiment leaves behind when another text takes its name in a store --
 
 
 def left_behind(store: Store, name: str, source: str, path: str | None, runs: Collection[str]) -> str | None:

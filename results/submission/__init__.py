@@ -24,6 +24,8 @@ Severity = Literal["error", "warning", "note"]
 SHOWN_CHARS = 80
 NOT_IN_FILE = "the file has no row for this question"
 """Why a question failed that a file leaves out, if the official script scores such files."""
+NO_ANSWER = "the file has no answer to this question"
+"""Why a question failed of which a file has other parts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,11 +79,12 @@ class Findings:
 
     Attributes:
         strict: Whether what an official script tolerates is an error.
+        tolerated: How often something was counted that an official script tolerates.
     """
 
     def __init__(self, shown: int = LIMITS.shown, *, strict: bool = False) -> None:
         self._shown = shown
-        self.strict = strict
+        self.strict, self.tolerated = strict, 0
         self._kinds: dict[str, tuple[Severity, str, str | None]] = {}
         self._counts: dict[str, int] = {}
         self._positions: dict[str, list[Place]] = {}
@@ -98,6 +101,7 @@ class Findings:
 
     def lenient(self, code: str, what: str, detail: str = "", *, line: int | None = None, try_this: str | None = None) -> None:
         """Count what an official script tolerates: a warning, an error if `strict`."""
+        self.tolerated += 1
         self.add(code, what, detail, line=line, severity="error" if self.strict else "warning", try_this=try_this)
 
     def count(self, code: str) -> int:
@@ -200,7 +204,7 @@ class Report:
             if finding.try_this:
                 lines.append(f"  try: {finding.try_this}")
         if self.official:
-            values = ", ".join(f"{name} {value:g}" if value is not None else f"{name} nan" for name, value in self.official.items())
+            values = ", ".join(f"{name} {value}" if value is not None else f"{name} nan" for name, value in self.official.items())
             lines.append(f"official script: {values}")
         return lines
 
@@ -215,7 +219,7 @@ class Report:
             first = errors[0]
             position = f"{self.file}:{first.positions[0].line}" if first.positions and first.positions[0].line else self.file
             more = f" (and {len(errors) - 1} other kinds of problems)" if len(errors) > 1 else ""
-            raise UserError(f"{first.what}{more}", where=position, try_this=first.try_this)
+            raise UserError(f"{first.what}{more}", code="bad-submission", where=position, try_this=first.try_this)
         return self
 
 

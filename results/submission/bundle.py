@@ -8,6 +8,7 @@ are counted and hashed against the manifest.
 from __future__ import annotations
 
 import hashlib
+import importlib.resources
 import json
 import os
 import stat
@@ -32,44 +33,8 @@ from results.submission.card import Card, card_yaml, parse_card
 from results.submission.rows import PROMPT
 from results.submission.validate import Target
 
-# -- A folder to begin with: a card with comments, the questions without gold, an empty predictions file --
-
-
 CARD, PREDICTIONS, QUESTIONS = "card.yaml", "predictions.jsonl", "questions.jsonl"
 PASSAGES, CANDIDATES = "passages.jsonl", "candidates.jsonl"
-
-_CARD = """\
-# The card of a submission; docs/submit.md explains every key. Scores are not part of it: they are computed from the
-# predictions by whoever takes the submission.
-format: 1
-method:
-  name: my-method            # letters, digits and . _ + -
-  version: "1"               # change it whenever answers change
-  description: ""            # what it does, in a few sentences
-  authors: []                # [A. Author, B. Author]
-  url: null                  # code or home page, http(s)
-  paper: ""
-  license: ""
-  parameters: null           # of all models together
-  open_weights: null         # true or false
-
-{data}
-# retrieval_only: true       # for rankings without answers
-
-models: []                   # every model used:
-#  - {{role: reader, id: organization/model, revision: abc123}}
-
-# Everything that the method, or a model in it, was trained or tuned on; [] says that nothing was.
-training_data: []
-#  - {{reference: "{name}:train"}}                  # data that ragmeter knows: name[/subset]:split
-#  - {{name: "another corpus", url: "https://…"}}   # other data, in words
-#  - {{reference: "worlds/multihop:train", seeds: 0-99}}
-
-settings: {{}}                 # hyper-parameters and prompts, in any form
-hardware: ""
-contact: ""
-notes: ""
-"""
 
 
 def write_template(
@@ -105,7 +70,8 @@ def write_template(
     data["dataset_fingerprint"] = target.loaded.fingerprint
     questions = target.in_setting.questions
     queries = [question.query() for question in questions]
-    card = _CARD.format(data=yaml.safe_dump(data, sort_keys=False), name=target.loaded.reference.name)
+    template = importlib.resources.files("results.submission").joinpath("card_template.yaml").read_text("utf-8")
+    card = template.format(data=yaml.safe_dump(data, sort_keys=False), name=target.loaded.reference.name)
     files: dict[str, Callable[[], Iterable[str]]] = {
         CARD: lambda: [card],
         PREDICTIONS: list,
@@ -131,12 +97,14 @@ def write_template(
         folder.mkdir(parents=True, exist_ok=True)
         for name in files:
             if (folder / name).exists():
-                raise UserError("this file is there already", where=str(folder / name), try_this="choose another --output")
+                raise UserError(
+                    "this file is there already", code="output-exists", where=str(folder / name), try_this="choose another --output"
+                )
         for name, content in files.items():
             with open(folder / name, "x", encoding="utf-8") as sink:
                 sink.writelines(content())
     except OSError as error:
-        raise UserError(f"the folder cannot be written: {error.strerror}", where=str(folder)) from error
+        raise UserError(f"the folder cannot be written: {error.strerror}", code="folder-cannot-written", where=str(folder)) from error
     return [folder / name for name in files]
 
 
@@ -224,9 +192,9 @@ def write_bundle(
         UserError: The file is there already, or cannot be written.
     """
     if path.suffix != SUFFIX:
-        raise UserError("a bundle's name ends with .zip", where=str(path), try_this=f"{path.name}{SUFFIX}")
+        raise UserError("a bundle's name ends with .zip", code="bundle-name-ends-zip", where=str(path), try_this=f"{path.name}{SUFFIX}")
     if path.exists():
-        raise UserError("this file is there already", where=str(path), try_this="choose another name")
+        raise UserError("this file is there already", code="output-exists", where=str(path), try_this="choose another name")
     card_bytes = card_yaml(card).encode()
     rows = [_row(prediction) for prediction in predictions]
     body = b"".join(rows)
@@ -258,7 +226,7 @@ def write_bundle(
         os.replace(partial, path)
     except OSError as error:
         partial.unlink(missing_ok=True)
-        raise UserError(f"the bundle cannot be written: {error.strerror}", where=str(path)) from error
+        raise UserError(f"the bundle cannot be written: {error.strerror}", code="bundle-cannot-written", where=str(path)) from error
     return manifest
 
 
@@ -303,11 +271,11 @@ def _explained(where: str) -> Iterator[None]:
     except (zlib.error, EOFError, NotImplementedError, RuntimeError) as error:
         raise _broken(f"the archive is damaged: {error}", where) from None
     except OSError as error:
-        raise UserError(f"this file cannot be read: {error.strerror or error}", where=where) from error
+        raise UserError(f"this file cannot be read: {error.strerror or error}", code="unreadable-file", where=where) from error
 
 
 def _broken(what: str, where: str) -> UserError:
-    return UserError(what, where=where, try_this="make it with `ragmeter submit bundle RUN -o FILE.zip`")
+    return UserError(what, code="bad-bundle", where=where, try_this="make it with `ragmeter submit bundle RUN -o FILE.zip`")
 
 
 def _check_archive(source: IO[bytes], where: str, limits: Limits) -> None:

@@ -18,7 +18,7 @@ from benchmarks.settings import Setting
 from results.offered import LIMITS
 from results.store.redaction import echoed, without_secrets
 
-# -- YAML reduced to what a card needs: mappings, lists and text, read without making anything else --
+# YAML reduced to what a card needs: mappings, lists and text, read without making anything else.
 # Aliases, anchors, tags, several documents and deep nesting are refused while the text is scanned, before a single
 # value exists. Every scalar stays the text that was written (`version: 1.10` is "1.10", `no` is "no"); the card's types
 # say what is a number.
@@ -36,7 +36,7 @@ def read(raw: bytes, name: str, *, size: int = LIMITS.card_bytes, depth: int = L
         UserError: It is too long or too deep, not UTF-8, not YAML, or uses what a card does not need.
     """
     if len(raw) > size:
-        raise UserError(f"the card is longer than {size // 1024} KiB", where=name, try_this="shorten it")
+        raise UserError(f"the card is longer than {size // 1024} KiB", code="card-longer-kib", where=name, try_this="shorten it")
     text = _decoded(raw, name)
     try:
         _scan(text, name, depth)
@@ -52,7 +52,9 @@ def _decoded(raw: bytes, name: str) -> str:
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = raw.count(b"\n", 0, error.start) + 1
-        raise UserError(f"byte 0x{raw[error.start]:02x} is not UTF-8", where=f"{name}:{line}", try_this="save the card as UTF-8") from None
+        raise UserError(
+            f"byte 0x{raw[error.start]:02x} is not UTF-8", code="not-utf8", where=f"{name}:{line}", try_this="save the card as UTF-8"
+        ) from None
     return text.replace("\r\n", "\n")
 
 
@@ -63,19 +65,27 @@ def _scan(text: str, name: str, depth: int) -> None:
         line = event.start_mark.line + 1 if event.start_mark else 1
         documents += isinstance(event, yaml.DocumentStartEvent)
         if documents > 1:
-            raise UserError("a card is one YAML document", where=f"{name}:{line}", try_this="remove the second one")
+            raise UserError(
+                "a card is one YAML document", code="card-yaml-document", where=f"{name}:{line}", try_this="remove the second one"
+            )
         if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None):
             raise UserError(
-                "a card has no aliases or anchors (& and *)", where=f"{name}:{line}", try_this="write the value out, or quote the text"
+                "a card has no aliases or anchors (& and *)",
+                code="card-no-aliases-anchors",
+                where=f"{name}:{line}",
+                try_this="write the value out, or quote the text",
             )
         if tag := getattr(event, "tag", None):
             raise UserError(
-                f"a card has no tags, here {tag[:40]!r}", where=f"{name}:{line}", try_this="remove it: nothing in a card is constructed"
+                f"a card has no tags, here {tag[:40]!r}",
+                code="card-no-tags",
+                where=f"{name}:{line}",
+                try_this="remove it: nothing in a card is constructed",
             )
         level += isinstance(event, yaml.CollectionStartEvent)
         level -= isinstance(event, yaml.CollectionEndEvent)
         if level > depth:
-            raise UserError(f"the card is nested deeper than {depth} levels", where=f"{name}:{line}")
+            raise UserError(f"the card is nested deeper than {depth} levels", code="card-nested-deeper-levels", where=f"{name}:{line}")
 
 
 def _value(node: yaml.Node, name: str) -> Any:
@@ -83,7 +93,7 @@ def _value(node: yaml.Node, name: str) -> Any:
         results: dict[str, Any] = {}
         for key, child in node.value:
             if not isinstance(key, yaml.ScalarNode):
-                raise UserError("a key is a word", where=f"{name}:{key.start_mark.line + 1}")
+                raise UserError("a key is a word", code="key-word", where=f"{name}:{key.start_mark.line + 1}")
             _check_visible(key, name)
             results[key.value] = _value(child, name)
         return results
@@ -100,6 +110,7 @@ def _check_visible(node: yaml.ScalarNode, name: str) -> None:
     if hidden:
         raise UserError(
             f"the card holds the invisible character U+{ord(hidden[0]):04X}",
+            code="card-holds-invisible-character",
             where=f"{name}:{node.start_mark.line + 1}",
             try_this="remove it",
         )
@@ -217,7 +228,7 @@ def parse_card(raw: bytes, name: str) -> Card:
     """
     document = read(raw, name)
     if not isinstance(document.value, Mapping):
-        raise UserError("a card is a mapping of keys", where=f"{name}:1", try_this="ragmeter submit template")
+        raise UserError("a card is a mapping of keys", code="card-mapping-keys", where=f"{name}:1", try_this="ragmeter submit template")
     _refuse_scores(document)
     try:
         card = Card.model_validate(document.value)
@@ -225,18 +236,18 @@ def parse_card(raw: bytes, name: str) -> Card:
         raise _explained(error, document) from None
     except UserError as error:
         # The setting's own grammar knows best what is wrong with it.
-        raise UserError(error.what, where=document.where(("setting",)), try_this=error.try_this) from None
+        raise UserError(error.what, code=error.code, where=document.where(("setting",)), try_this=error.try_this) from None
     _check_config(card, document)
     for index, data in enumerate(card.training_data):
         at = document.where(("training_data", index))
         if not (data.reference or data.name):
-            raise UserError("training data need a `reference` or a `name`", where=at)
+            raise UserError("training data need a `reference` or a `name`", code="training-data-need-reference", where=at)
         if data.reference:
             try:
                 datasets.resolve(data.reference)
             except UserError as error:
                 hint = f"{error.try_this}; data that ragmeter does not know go under `name`"
-                raise UserError(error.what, where=at, try_this=hint) from None
+                raise UserError(error.what, code=error.code, where=at, try_this=hint) from None
     return card
 
 
@@ -252,6 +263,7 @@ def _refuse_scores(document: Located) -> None:
             if isinstance(part, Mapping) and key in part:
                 raise UserError(
                     f"a card has no {key!r}: scores are computed here, from the predictions, and never taken over",
+                    code="card-no-scores-computed",
                     where=document.where((*path, key)),
                     try_this="remove it",
                 )
@@ -261,11 +273,12 @@ def _check_config(card: Card, document: Located) -> None:
     try:
         _, entry = datasets.resolve(card.benchmark)
     except UserError as error:
-        raise UserError(error.what, where=document.where(("benchmark",)), try_this=error.try_this) from None
+        raise UserError(error.what, code=error.code, where=document.where(("benchmark",)), try_this=error.try_this) from None
     if "path" in card.config:
         # An untrusted card must not say which file of this machine is opened.
         raise UserError(
             "a card cannot name a file of the machine that checks it",
+            code="card-cannot-name-file",
             where=document.where(("config", "path")),
             try_this="remove `path`; whoever checks the submission has the data in RAGMETER_DATA",
         )
@@ -277,6 +290,7 @@ def _check_config(card: Card, document: Located) -> None:
         name, limit = excess
         raise UserError(
             f"{name}: {echoed(card.config.get(name), ('config', name))} asks for too much work; a card may ask for {limit}",
+            code="asks-too-much-work",
             where=document.where(("config", name)),
             try_this="lower it, or split the data into several submissions",
         )
@@ -298,12 +312,12 @@ def _explained(error: ValidationError, document: Located, prefix: tuple[str, ...
         known = _keys(model, first["loc"][:-1])
         guess = nearest(str(path[-1])[:64], known)
         hint = f"did you mean {guess!r}?" if guess else "known keys: " + ", ".join(sorted(known))
-        return UserError(f"unknown key {echoed(str(path[-1]), longest=82)}{also}", where=where, try_this=hint)
+        return UserError(f"unknown key {echoed(str(path[-1]), longest=82)}{also}", code="unknown-key", where=where, try_this=hint)
     if first["type"] == "missing":
         hint = "training_data: [] says that nothing was trained" if path[-1] == "training_data" else f"{path[-1]}: …"
-        return UserError(f"key {str(path[-1])!r} is missing{also}", where=where, try_this=hint)
+        return UserError(f"key {str(path[-1])!r} is missing{also}", code="key-missing", where=where, try_this=hint)
     named, wrong = ".".join(map(str, path)), without_secrets(in_words(first))
-    return UserError(f"{named}: {wrong}, got {echoed(first.get('input'), path)}{also}", where=where)
+    return UserError(f"{named}: {wrong}, got {echoed(first.get('input'), path)}{also}", code="bad-card", where=where)
 
 
 _PARTS: dict[str, type[BaseModel]] = {"method": MethodPart, "models": ModelPart, "training_data": TrainingPart}

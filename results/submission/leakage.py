@@ -19,10 +19,10 @@ places are warnings: a passage in other words, a note of an earlier step that wa
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from benchmarks import registry as datasets
 from benchmarks.core.errors import UserError
@@ -33,38 +33,14 @@ from benchmarks.text import normalize
 from benchmarks.worlds.world import TEST
 from methods.api import Prediction
 from results.store import queries
-from results.store.queries import QuestionRow
 from results.store.store import Store
 from results.store.variants import covers, questions_of
 from results.submission import Findings, Severity, shown
 from results.submission.card import Card, TrainingPart
 from results.submission.rows import PROMPT
 
-# -- Do the declared training data cover what is evaluated? What they do is stored and shown, not refused --
-
-
-class TrainingQuestion(Protocol):
-    """A question of training data."""
-
-    @property
-    def id(self) -> str: ...
-
-    @property
-    def text(self) -> str: ...
-
-
-class Training(Protocol):
-    """Training data, as far as they are compared."""
-
-    @property
-    def reference(self) -> DataReference: ...
-
-    @property
-    def questions(self) -> Sequence[TrainingQuestion]: ...
-
-
-LoadTraining = Callable[[str], Training]
-"""From a data reference to its questions; a UserError says that they are not on this machine."""
+LoadTraining = Callable[[str], Mapping[str, str]]
+"""From a data reference to the texts of its questions by their ids; a UserError says that they are not on this machine."""
 WORLDS = "worlds"
 _SEEDS = re.compile(r"\s*(\d{1,10})(?:\s*(?:-|–|\.\.)\s*(\d{1,10}))?\s*")
 
@@ -161,7 +137,7 @@ class _Compared:
         reference = replace(value, split="+".join(sorted(set(value.split.split("+")))) if value.split else None)
         if reference not in self._known:
             try:
-                self._known[reference] = _by_content(self._load(str(reference)), self._benchmark)
+                self._known[reference] = _by_content(reference.name, self._load(str(reference)), self._benchmark)
             except UserError as error:
                 self._known[reference] = error
         result = self._known[reference]
@@ -176,12 +152,11 @@ class _Compared:
         return result
 
 
-def _by_content(data: Training, benchmark: Benchmark) -> list[str]:
-    ids = {question.id for question in data.questions}
-    texts = {normalize(question.text) for question in data.questions}
+def _by_content(name: str, questions: Mapping[str, str], benchmark: Benchmark) -> list[str]:
+    texts = set(map(normalize, questions.values()))
     alike = {question.id for question in benchmark.questions if normalize(question.text) in texts}
-    if data.reference.name == benchmark.reference.name:
-        named = sum(1 for question in benchmark.questions if question.id in ids and question.id not in alike)
+    if name == benchmark.reference.name:
+        named = sum(1 for question in benchmark.questions if question.id in questions and question.id not in alike)
         if named:
             return [f"has {named} question ids of the evaluated split"]
     return [f"has {len(alike)} of the evaluated questions word for word"] if alike else []
@@ -195,7 +170,7 @@ def _sounds_like(data: TrainingPart, benchmark: Benchmark) -> bool:
 
 def training_loader() -> LoadTraining:
     """A loader that asks the dataset registry, with default options."""
-    return lambda reference: datasets.load(reference)
+    return lambda reference: {question.id: question.text for question in datasets.load(reference).questions}
 
 
 SHARE = 0.05
@@ -427,25 +402,6 @@ def _share(results: Sequence[object], of: Iterable[object]) -> str:
     return f"{len(results)} of {total} prompts ({100 * len(results) / total:.1f} %)"
 
 
-# -- Declared training data as far as a store has their questions: nothing is loaded because a card says so --
-
-
-@dataclass(frozen=True, slots=True)
-class _Question:
-    """A stored question, by the dataset's own id."""
-
-    id: str
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class _Stored:
-    """What a store has of training data."""
-
-    reference: DataReference
-    questions: tuple[_Question, ...]
-
-
 def stored_training(store: Store) -> LoadTraining:
     """A loader that answers from a store alone, and loads no dataset.
 
@@ -458,15 +414,14 @@ def stored_training(store: Store) -> LoadTraining:
         return {data: DataReference.parse(item["reference"]) for data, item in queries.datasets(store).items()}
 
     @cache
-    def asked(data: str) -> list[QuestionRow]:
-        return queries.questions(store, data)
+    def asked(data: str) -> dict[str, str]:
+        return {row.question: row.text for row in queries.questions(store, data)}
 
-    def load(reference: str) -> _Stored:
-        wanted = DataReference.parse(reference)
-        results = {row.question: row.text for data in _within(wanted, held()) for row in asked(data)}
+    def load(reference: str) -> Mapping[str, str]:
+        results = {name: text for data in _within(DataReference.parse(reference), held()) for name, text in asked(data).items()}
         if not results:
-            raise UserError("the store has no question of them")
-        return _Stored(wanted, tuple(_Question(identifier, text) for identifier, text in results.items()))
+            raise UserError("the store has no question of them", code="store-no-question")
+        return results
 
     return load
 

@@ -146,8 +146,6 @@ def check_plausible(
     impossible_usage(rows, findings, retrieval_only)
 
 
-# -- Answers that nothing listed says --
-
 _WRAPPING = 12
 """Words around a gold answer that are a wrapping; a longer answer may hold it by chance."""
 SYNTHETIC_SHARE, KNOWN_SHARE, CLOSED_BOOK_SHARE, UNLISTED_SHARE, PRECISE = 0.05, 0.5, 0.8, 0.95, 0.95
@@ -248,8 +246,6 @@ def _supported(row: Answered) -> bool:
     return any(f" {gold} " in read for gold in row.golds)
 
 
-# -- Evidence that is the gold evidence --
-
 FIXED_SHARE, SET_SHARE, SYNTHETIC_SET_SHARE, SHORT_SHARE = 0.98, 0.8, 0.5, 0.95
 
 
@@ -304,8 +300,6 @@ def _begins_with_gold(row: Answered) -> bool:
     return set(_listed(row)[: len(gold)]) == gold
 
 
-# -- Answers of another run --
-
 EQUAL_SHARE = 0.95
 _ENOUGH_WRONG = 3
 
@@ -349,8 +343,6 @@ def _same(row: Answered, other: str, folded_other: str) -> bool:
 def _is_guess(answer: str) -> bool:
     return folded(answer) in ("yes", "no", "true", "false") or is_abstention(answer)
 
-
-# -- Usage that the texts contradict --
 
 USAGE_SHARE = 0.05
 _FASTEST, _DEAREST_USD, _LONGEST_S, _LARGEST_BYTES = 1e6, 0.002, 86_400.0, 10**14
@@ -418,8 +410,6 @@ def _impossible(row: Answered, retrieval_only: bool) -> str:
         return f"peak_memory_bytes is {usage.peak_memory_bytes:,}"
     return ""
 
-
-# -- One answer to everything --
 
 SAME_SHARE = 0.5
 

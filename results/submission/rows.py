@@ -17,9 +17,6 @@ from results.offered import MIB, Limits
 from results.submission import Findings, shown
 from results.submission.card import SCORE_KEYS
 
-# -- Lines of a stream of any size and shape, a chunk at a time: what is too long is skipped, not held --
-
-
 _FOREIGN = {
     codecs.BOM_UTF32_LE: ("UTF-32", "iconv -f UTF-32 -t UTF-8"),
     codecs.BOM_UTF32_BE: ("UTF-32", "iconv -f UTF-32 -t UTF-8"),
@@ -91,7 +88,7 @@ def lines(source: BinaryIO, findings: Findings, limits: Limits, most: int) -> It
     if held:
         yield from _decoded(number, b"".join(held), findings)
     if total == 0:
-        findings.add("empty", "the file is empty")
+        findings.add("empty", "the file is empty", line=1)
 
 
 def _too_many(number: int, most: int, findings: Findings) -> None:
@@ -191,9 +188,6 @@ def jsonl_rows(source: BinaryIO, findings: Findings, limits: Limits) -> Iterator
         yield row
 
 
-# -- JSON ------------------------------------------------------------------------------------------------------
-
-
 def _integer(text: str) -> int:
     if len(text) > 19:
         raise Bad("huge_number", "a number is too large", f"{text[:20]}… ({len(text)} digits)")
@@ -284,9 +278,6 @@ def _strings(value: Any) -> Iterator[str]:
             stack.extend(part.values())
         elif isinstance(part, list):
             stack.extend(part)
-
-
-# -- the row ---------------------------------------------------------------------------------------------------
 
 
 def prediction_of(row: Any, limits: Limits) -> Prediction:

@@ -29,7 +29,7 @@ from results.submission.card import Card
 from results.submission.plausible import SIGNS, LoadRuns, StoredRun
 from results.submission.validate import Target
 
-# -- What a server accepts from anyone: submissions for the boards that its store has, and for nothing else --
+# What a server accepts from anyone: submissions for the boards that its store has, and for nothing else.
 # A card names what is loaded, generated and retrieved to check it; that is work which only the keeper of a machine
 # should be able to ask for.
 
@@ -50,6 +50,7 @@ def require_known(store: Store, card: Card) -> None:
     if card.config:
         raise UserError(
             "options of a benchmark are not accepted here, where cards are untrusted input",
+            code="options-benchmark-not-accepted",
             where="card: config",
             try_this="leave config out, or hand the files to who keeps this board: ragmeter submit",
         )
@@ -64,6 +65,7 @@ def require_known(store: Store, card: Card) -> None:
         more = f" and {len(responses) - _LISTED} more" if len(responses) > _LISTED else ""
         raise UserError(
             f"there is no board here for {reference}, setting {card.setting}, seed {card.seed}",
+            code="no-board-setting-seed",
             where="card: benchmark",
             try_this=f"one of: {'; '.join(responses[:_LISTED])}{more}" if responses else "run something first: ragmeter demo",
         )
@@ -79,6 +81,7 @@ def require_board(store: Store, card: Card, dataset_fingerprint: str) -> None:
         return
     raise UserError(
         f"there is no board here over these questions of {card.benchmark} (fingerprint {dataset_fingerprint})",
+        code="no-board-over-questions",
         where="card: limit",
         try_this="the limit that the board's runs have",
     )
@@ -115,12 +118,8 @@ def other_runs(store: Store, card: Card, dataset_fingerprint: str) -> LoadRuns:
 
 def answers(store: Store, run: str) -> dict[str, str]:
     """Return the answers of a stored run by question id, without those that failed."""
-    with store.database.reading() as connection:
-        rows = connection.execute("SELECT question, answer FROM predictions WHERE run = ? AND failed IS NULL", [run]).fetchall()
+    rows = store.database.rows("SELECT question, answer FROM predictions WHERE run = ? AND failed IS NULL", [run])
     return dict(rows)
-
-
-# -- What a submission would show on its board, before anything of it is stored --
 
 
 def preview(report: Report, target: Target) -> dict[str, Estimate]:
@@ -204,6 +203,7 @@ def store_report(
         changed = "card" if kept.get("predictions_digest") == report.digest else "predictions"
         raise UserError(
             f"{card.method.label} was submitted before with other {changed}",
+            code="submitted-before-other",
             where=f"run {known.short} ({known.path})",
             try_this="give the changed one a new `version` in its card; what was submitted stays as it was",
         )
@@ -274,9 +274,6 @@ def _batches(predictions: Sequence[Prediction]) -> list[tuple[int, int]]:
 
 def _passages(predictions: Iterable[Prediction], corpus: Corpus) -> list[Passage]:
     return corpus.get(dict.fromkeys(item.id for prediction in predictions for item in prediction.evidence))
-
-
-# -- A maintainer's re-run: does a submission's run agree with a run of the same method made here? --
 
 
 TOLERANCE = 0.005
@@ -368,6 +365,7 @@ def find_ours(store: Store, submitted: RunRow) -> RunRow:
     what = f"{len(named)} runs" if named else "no run"
     raise UserError(
         f"{what} of {card.method.name!r} made here is on the same data and setting",
+        code="made-same-data-setting",
         where=f"{submitted.dataset}, setting {submitted.setting}",
         try_this=f"run it here (ragmeter run), or name one with --against; there are: {listed}",
     )
@@ -381,16 +379,20 @@ def compare(store: Store, submitted: RunRow, ours: RunRow, tolerance: float = TO
             same setting, or have no metric in common.
     """
     if submitted.origin not in (SUBMITTED, VERIFIED):
-        raise UserError(f"{submitted.path} is no submission", try_this="ragmeter list runs --json shows each run's origin")
+        raise UserError(
+            f"{submitted.path} is no submission", code="no-submission", try_this="ragmeter list runs --json shows each run's origin"
+        )
     if ours.origin != "run" or ours.kind == "control" or ours.status != FINISHED:
         raise UserError(
             f"{ours.path} cannot confirm anything: it must be a finished run that was made here, and no control",
+            code="cannot-confirm-anything-finished",
             try_this="ragmeter run FILE, then name its run with --against",
         )
     for name in ("dataset_fingerprint", "setting"):
         if getattr(submitted, name) != getattr(ours, name):
             raise UserError(
                 f"the runs differ in {name}: {getattr(submitted, name)} and {getattr(ours, name)}",
+                code="runs-differ",
                 where=f"{submitted.path} and {ours.path}",
                 try_this="make ours on the data and in the setting of the card",
             )
@@ -399,7 +401,9 @@ def compare(store: Store, submitted: RunRow, ours: RunRow, tolerance: float = TO
     theirs = [metric for run, metric in columns.values if run == submitted.run]
     common = [metric for metric in theirs if (ours.run, metric) in columns.values]
     if not common:
-        raise UserError("the two runs have no metric in common", try_this="score ours on " + ", ".join(theirs[:4]))
+        raise UserError(
+            "the two runs have no metric in common", code="two-runs-no-metric", try_this="score ours on " + ", ".join(theirs[:4])
+        )
     responses = {run: {prediction.question_id: prediction for prediction in store.predictions(run)} for run in runs}
     pairs = [(responses[submitted.run].get(q), responses[ours.run].get(q)) for q in columns.questions]
     both = [(a, b) for a, b in pairs if a is not None and b is not None]
@@ -450,7 +454,9 @@ def card_of(row: RunRow) -> Card:
     """
     if row.card is None:
         raise UserError(
-            f"{row.path} has no card: it was made here", try_this="write one (`ragmeter submit template`) and give it with --card"
+            f"{row.path} has no card: it was made here",
+            code="no-card-made",
+            try_this="write one (`ragmeter submit template`) and give it with --card",
         )
     return Card.model_validate(_card_part(row))
 

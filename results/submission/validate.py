@@ -19,7 +19,7 @@ from judges.metric import parse as parse_metric
 from judges.score import check_invariants, score
 from methods.api import FAILED, SUPPORT, Prediction, support_claims
 from results.offered import LIMITS, Limits
-from results.submission import NOT_IN_FILE, Findings, Report, shown
+from results.submission import NO_ANSWER, NOT_IN_FILE, Findings, Report, shown
 from results.submission.card import Card
 from results.submission.leakage import WORLDS, LoadTraining, Prompted, check_prompts, contamination
 from results.submission.plausible import Answered, LoadRuns, check_plausible
@@ -78,7 +78,7 @@ def validate(
     findings = Findings(limits.shown, strict=strict)
     _check_data(card, target, findings)
     checker = _Checker(card.setting, target, findings)
-    rows, found = 0, findings.errors
+    rows, others = 0, findings.errors
     most = len(target.in_setting.questions) + limits.spare_rows
     for row in read(source, findings, replace(limits, rows=min(limits.rows, most))):
         rows += 1
@@ -92,8 +92,9 @@ def validate(
             break
         before = findings.errors
         checker.add(row)
-        found += findings.errors - before
-    checker.finish(card, metrics, runs, partial, refused=findings.errors - found)
+        others += findings.errors - before
+    refused = findings.errors - others - (findings.tolerated if strict else 0)
+    checker.finish(card, metrics, runs, partial, refused=refused if rows or not refused else most)
     result = contamination(card, target.loaded, training, findings)
     predictions: tuple[Prediction, ...] = ()
     scores: dict[str, Scores] = {}
@@ -233,7 +234,7 @@ class _Checker:
         """What can be said only when every row was seen."""
         self._missing(partial, refused)
         kept = list(self._kept.values())
-        failed = [item for item in kept if item.notes.get(FAILED)]
+        failed = [item for item in kept if item.notes.get(FAILED) not in (None, "", NO_ANSWER)]
         for item in failed:
             self._findings.add(
                 "failed",

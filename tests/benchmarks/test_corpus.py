@@ -2,9 +2,9 @@ import numpy as np
 import pytest
 
 from benchmarks import corpus as corpus_module
-from benchmarks.core.errors import UserError
 from benchmarks.corpus import Corpus, CorpusBuilder
 from benchmarks.schema import Passage, passage_id
+from tests.support.errors import raises
 
 
 def passages(count):
@@ -96,6 +96,6 @@ def test_the_fingerprint_follows_content_and_order_not_batches(monkeypatch):
 def test_a_file_that_is_no_corpus_is_named(tmp_path):
     (tmp_path / "text").write_text("not a corpus, but long enough to look at")
     for name in ("text", "none"):
-        with pytest.raises(UserError, match="not a readable corpus") as caught:
+        with raises("not-readable-corpus") as caught:
             Corpus.open(tmp_path / name)
         assert name in caught.value.where

@@ -7,11 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks import graphs as graph_writer
-from benchmarks.core.errors import UserError
 from benchmarks.core.fingerprint import fingerprint
 from benchmarks.corpus import Corpus
 from benchmarks.graphs import ROW, Graphs, GraphWriter, TripleCorpus, TripleIds, shortest_paths, triple_passage, united
 from benchmarks.schema import Passage, Question, triple_id
+from tests.support.errors import raises
 from tests.support.paths import paths
 
 NAMES = st.text(st.characters(exclude_categories=["Cs"]), max_size=6)
@@ -130,7 +130,7 @@ def test_more_names_than_64_bits_can_number_are_refused():
     table = np.empty(2, ROW)
     packing.unpack(packing.pack(numbers), table)
     assert [tuple(row)[:3] for row in table.tolist()] == [tuple(row) for row in numbers.tolist()]
-    with pytest.raises(UserError, match="too large"):
+    with raises("graphs-over-entities-relations"):
         graph_writer._Packing(1 << 28, 1 << 12)
 
 

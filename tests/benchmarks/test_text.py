@@ -12,7 +12,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchmarks.core.errors import UserError
 from benchmarks.text import (
     RULES,
     common_tokens,
@@ -27,6 +26,7 @@ from benchmarks.text import (
     sentences,
     tokens,
 )
+from tests.support.errors import raises
 
 # Pieces that make normalization hard, joined at random: articles against every kind of neighbor, odd white space,
 # marks, control characters, letters whose lower case depends on what follows.
@@ -138,7 +138,7 @@ def test_clara_reads_true_and_false_as_yes_and_no_only_when_exact():
 
 
 def test_unknown_rules_name_the_nearest():
-    with pytest.raises(UserError, match="hotpotqa"):
+    with raises("unknown-normalization-rules"):
         normalize("x", "hotpot_qa")
 
 
@@ -239,7 +239,7 @@ def test_three_readings_of_cover_em(prediction, gold, substring, word, tokens_):
 
 
 def test_unknown_match_is_an_error():
-    with pytest.raises(UserError, match="substring"):
+    with raises("unknown-match"):
         cover_em("a b", ["b"], "substrings")
 
 

@@ -5,12 +5,12 @@ from dataclasses import replace
 import pytest
 
 from benchmarks import verify
-from benchmarks.core.errors import UserError
 from benchmarks.corpus import Corpus
 from benchmarks.registry import SkippedRecord, load
 from benchmarks.schema import Passage, Question, passage_id
 from benchmarks.verify import GREEN, NOTE, RED, YELLOW, Finding, against_repository, stated_of
 from ragmeter.conformance import check_benchmark, check_settings
+from tests.support.errors import raises
 
 SAMPLES = {
     "hotpotqa/hotpot_distractor_train50.json": "hotpotqa:train",
@@ -170,9 +170,9 @@ def test_a_file_that_is_no_record_is_an_error(tmp_path):
     path = tmp_path / "records.json"
     for text in ("{", "[]", '{"a": {"x": 1}}'):
         path.write_text(text)
-        with pytest.raises(UserError, match="no file of recorded hashes"):
+        with raises("no-file-recorded-hashes"):
             verify.read_records(path)
-    with pytest.raises(UserError, match="cannot be read"):
+    with raises("unreadable-file"):
         verify.read_records(tmp_path / "none.json")
 
 

@@ -133,9 +133,6 @@ def test_nothing_to_measure_is_no_error() -> None:
     assert style_quality([]) == []
 
 
-# -- sentiment --
-
-
 @pytest.mark.parametrize(
     ("text", "value"),
     [
@@ -157,9 +154,6 @@ def test_polarity_is_the_balance_of_words_turned_round_by_negations(text: str, v
 @given(st.text())
 def test_polarity_stays_between_minus_one_and_one(text: str) -> None:
     assert -1.0 <= polarities([text])[0] <= 1.0
-
-
-# -- validators --
 
 
 def test_only_the_styles_named_must_read_as_informal() -> None:

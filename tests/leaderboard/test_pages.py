@@ -191,9 +191,6 @@ def test_pages_share_what_was_chosen(app: Start, filled: Path) -> None:
     assert page.query["experiment"] == "open corpus"
 
 
-# -- nothing to show ---------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("name", ["", "questions"])
 def test_a_missing_store_says_what_to_do(app: Start, tmp_path: Path, name: str) -> None:
     page = app(tmp_path / "nowhere").open(name)

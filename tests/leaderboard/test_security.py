@@ -1,6 +1,6 @@
 """Every page on a store whose every text is hostile: nothing is read as markup, nothing opens a file, no key is shown.
 
-`test_security_browser.py` asks the same of a real browser, `test_security_uploads.py` of what visitors send.
+`test_security_browser.py` asks the same of a real browser, `pages/test_submit_hostile_files.py` of what visitors send.
 """
 
 from __future__ import annotations
@@ -128,8 +128,6 @@ def test_where_keys_lay_it_is_said_that_something_is_hidden(opened: Any, spoilt:
     assert any(HIDDEN in str(element.proto) for element in elements(opened("runs", {"run": run})))
 
 
-# -- the address ---------------------------------------------------------------------------------------------------
-
 _watched: list[str] | None = None
 
 
@@ -191,9 +189,6 @@ def test_no_path_from_the_address_reaches_the_file_system(
         assert any("view.js" in item for item in touched)
         assert [item for item in touched if "canary" in item] == []
     assert {*connected} == {str(spoilt / "store.duckdb")}
-
-
-# -- files ---------------------------------------------------------------------------------------------------------
 
 
 def command(*arguments: object, capsys: pytest.CaptureFixture[str]) -> str:

@@ -16,7 +16,7 @@ import pytest
 
 from leaderboard import server
 from leaderboard.server import command, require_free, serve
-from results.store.queries import UserError
+from tests.support.errors import raises
 
 
 def children(parent: int) -> list[int]:
@@ -65,7 +65,7 @@ def test_a_taken_port_is_named(tmp_path: Path) -> None:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        with pytest.raises(UserError, match="taken") as caught:
+        with raises("port-taken-another-program") as caught:
             serve(tmp_path, port)
     assert str(port) in str(caught.value.where)
     assert caught.value.try_this
@@ -73,19 +73,19 @@ def test_a_taken_port_is_named(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("port", [0, -1, 65536])
 def test_an_impossible_port_is_refused(port: int) -> None:
-    with pytest.raises(UserError, match="not a port"):
+    with raises("not-port"):
         require_free("127.0.0.1", port)
 
 
 def test_an_unknown_host_is_refused() -> None:
-    with pytest.raises(UserError, match="address"):
+    with raises("not-address-machine"):
         require_free("no-such-host.invalid", 8501)
 
 
 def test_missing_streamlit_is_named_with_its_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     real = importlib.util.find_spec
     monkeypatch.setattr(server.importlib.util, "find_spec", lambda name: None if name == "streamlit" else real(name))
-    with pytest.raises(UserError, match="streamlit") as caught:
+    with raises("missing-package") as caught:
         serve(tmp_path)
     assert "[leaderboard]" in str(caught.value.try_this)
 

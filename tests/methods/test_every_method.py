@@ -24,7 +24,7 @@ from ragmeter.conformance import check_method
 SKIPPED = {"causal", "seq2seq"}
 """Readers that need a model; their own test files hold them to the same."""
 OF_TRIPLES = {"gpr", "two_tower", "dpr_nq", "skp", "graph_hybrid", "bm25_triples", "g_retriever", "grag"}
-"""Retrievers that refuse passages; test_graph_conformance.py holds them to the same."""
+"""Retrievers that refuse passages; baselines/test_graph.py holds them to the same."""
 WHOLE = [e.id for e in METHODS if e.kind in {"retriever", "method", "control"} and e.id not in OF_TRIPLES]
 
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 import methods
-from benchmarks.core.errors import UserError
 from methods.prompts import Options, Shipped, parse, read
+from tests.support.errors import raises
 
 ROOT = Path(methods.__file__).parents[1]
 FILES = sorted(path for package in ("methods", "judges") for path in (ROOT / package).glob("**/templates/**/*.txt"))
@@ -82,23 +82,23 @@ def test_options_are_read_and_are_part_of_the_hash() -> None:
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("a\n---\nb\n---\nc", "3 parts"),
-        ("system\nS\n---\nU", "part 2"),
-        ("Hello\n---\nuser\nU", "part 1"),
-        ("user\nU\n---\noptions\nbos: none", "part 2"),
-        ("or\nU", "part 1"),
-        ("options\nbos: maybe\n---\nuser\nU", "bos"),
-        ("options\nstops: x\n---\nuser\nU", "stops"),
-        ("options\n- x\n---\nuser\nU", "options"),
-        ("options\nbos: none", "no text"),
-        (" \n", "no text"),
-        ("user\nU\n---\ntext\nT", "both messages"),
-        ("system\nS\n---\nor\nT\n---\nuser\nU\n---\nor\nV\n---\nor\nW", "wordings"),
-        ("$5", "dollar"),
+        ("a\n---\nb\n---\nc", "prompt-template-parts-none"),
+        ("system\nS\n---\nU", "part-prompt-template-begins"),
+        ("Hello\n---\nuser\nU", "part-prompt-template-begins"),
+        ("user\nU\n---\noptions\nbos: none", "part-prompt-template-begins"),
+        ("or\nU", "part-prompt-template-begins"),
+        ("options\nbos: maybe\n---\nuser\nU", "options-prompt-template-cannot"),
+        ("options\nstops: x\n---\nuser\nU", "options-prompt-template-cannot"),
+        ("options\n- x\n---\nuser\nU", "options-prompt-template-cannot"),
+        ("options\nbos: none", "prompt-template-holds-no"),
+        (" \n", "prompt-template-holds-no"),
+        ("user\nU\n---\ntext\nT", "prompt-template-both-messages"),
+        ("system\nS\n---\nor\nT\n---\nuser\nU\n---\nor\nV\n---\nor\nW", "parts-prompt-template-different"),
+        ("$5", "prompt-template-holds-lone"),
     ],
 )
 def test_a_file_that_is_no_template_is_refused_by_its_name(text: str, problem: str) -> None:
-    with pytest.raises(UserError, match=problem) as error:
+    with raises(problem) as error:
         parse(text, "own.txt")
     assert error.value.where == "own.txt"
 
@@ -109,19 +109,19 @@ SETWISE = Shipped("methods.baselines.rerank", "setwise", optional=frozenset({"co
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("user\n$query\n---\nuser each\n$label", r"lacks \$passage"),
-        ("user\n$query $gold\n---\nuser each\n$label $passage", "gold"),
-        ("user\n$query $passage\n---\nuser each\n$label", r"\$passage stands"),
-        ("user\n$query\n---\nuser each\n$label $passage\n---\nassistant\nYes.", "assistant"),
-        ("user\n$query\n---\nor\nAgain $query\n---\nuser each\n$label $passage", "wordings"),
-        ("options\nstop: [x]\n---\nuser\n$query\n---\nuser each\n$label $passage", "stop"),
-        ("text\n$query $label $passage", r"\$(label|passage) stands"),
+        ("user\n$query\n---\nuser each\n$label", "prompt-template-lacks"),
+        ("user\n$query $gold\n---\nuser each\n$label $passage", "prompt-template-holds-unknown"),
+        ("user\n$query $passage\n---\nuser each\n$label", "stands-part-not-repeated"),
+        ("user\n$query\n---\nuser each\n$label $passage\n---\nassistant\nYes.", "prompt-template-no-effect"),
+        ("user\n$query\n---\nor\nAgain $query\n---\nuser each\n$label $passage", "prompt-template-no-effect"),
+        ("options\nstop: [x]\n---\nuser\n$query\n---\nuser each\n$label $passage", "option-template-no-effect"),
+        ("text\n$query $label $passage", "stands-part-not-repeated"),
     ],
 )
 def test_an_own_file_that_cannot_take_the_place_of_the_shipped_one_is_refused(tmp_path: Path, text: str, problem: str) -> None:
     path = tmp_path / "own.txt"
     path.write_text(text, "utf-8")
-    with pytest.raises(UserError, match=problem) as error:
+    with raises(problem) as error:
         SETWISE.load(path)
     assert error.value.where == str(path)
 
@@ -136,7 +136,7 @@ def test_an_own_file_may_begin_with_a_byte_order_mark(tmp_path: Path) -> None:
 def test_messages_and_pieces_do_not_replace_each_other(tmp_path: Path) -> None:
     path = tmp_path / "own.txt"
     path.write_text("user\n$query $passage", "utf-8")
-    with pytest.raises(UserError, match="text"):
+    with raises("prompt-template-made"):
         Shipped("methods.baselines.rerank", "rank1").load(path)
 
 
@@ -145,7 +145,7 @@ def test_a_folder_may_hold_some_of_the_templates(tmp_path: Path) -> None:
     assert shipped.load_from(tmp_path) == shipped.load()
     (tmp_path / "answer.txt").write_text("$question $context", "utf-8")
     assert shipped.load_from(tmp_path).user == "$question $context"
-    with pytest.raises(UserError, match="no such folder"):
+    with raises("missing-folder"):
         shipped.load_from(tmp_path / "none")
 
 

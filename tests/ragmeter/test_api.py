@@ -29,6 +29,7 @@ from results.boards.tables import board_html, to_html
 from results.statistics.intervals import difference
 from results.store import queries
 from results.store.store import FAILED_RUN
+from tests.support.errors import raises
 
 ROOT = Path(__file__).resolve().parents[2]
 SMALL: dict[str, Any] = {
@@ -71,9 +72,6 @@ class Cells(HTMLParser):
             self.rows[-1][-1] += data
 
 
-# -- import --------------------------------------------------------------------------------------------------------
-
-
 def test_import_is_fast_and_brings_nothing_heavy() -> None:
     code = (
         "import sys, time; before = set(sys.modules); start = time.perf_counter(); import ragmeter\n"
@@ -97,9 +95,6 @@ def test_what_is_offered_is_there_and_nothing_else() -> None:
     # The module of the run loop must not take the function's name away.
     assert execute.__module__ == "ragmeter.runner.loop"
     assert callable(ragmeter.run)
-
-
-# -- run -----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.slow
@@ -178,30 +173,27 @@ def scratch() -> Iterator[None]:
 @pytest.mark.parametrize(
     ("value", "options", "response"),
     [
-        ({**SMALL, "methods": [{"id": "bm52"}]}, {}, r"where: the dictionary \(methods.0.id\)\n.*did you mean 'bm25'"),
-        ({**SMALL, "metric": ["em"]}, {}, "did you mean 'metrics'"),
-        ({**SMALL, "seed": object()}, {}, "the dictionary"),
-        ("nowhere.yaml", {}, "no such experiment file"),
-        ("dem", {}, "did you mean 'demo'"),
-        (3, {}, "3 is no experiment"),
-        (SMALL, {"profile": "large"}, "unknown profile"),
-        (SMALL, {"limit": 0}, "limit=1"),
-        (SMALL, {"limit": "5"}, "a whole number is wanted, got '5'\n  where: limit"),
-        (SMALL, {"limit": 2.5}, "a whole number is wanted, got 2.5\n  where: limit"),
-        (SMALL, {"limit": True}, "a whole number is wanted, got True\n  where: limit"),
-        (SMALL, {"fresh": "no"}, "True or False is wanted, got 'no'\n  where: fresh"),
-        (SMALL, {"profile": 5}, "a text is wanted, got 5\n  where: profile"),
-        (SMALL, {"device": 0}, "a text is wanted, got 0\n  where: device"),
-        (SMALL, {"device": "gpu"}, "no device 'gpu'\n  where: device\n"),
+        ({**SMALL, "methods": [{"id": "bm52"}]}, {}, "unknown-method"),
+        ({**SMALL, "metric": ["em"]}, {}, "unknown-key"),
+        ({**SMALL, "seed": object()}, {}, "experiment-made-texts-numbers"),
+        ("nowhere.yaml", {}, "missing-file"),
+        ("dem", {}, "unknown-experiment"),
+        (3, {}, "no-experiment"),
+        (SMALL, {"profile": "large"}, "unknown-profile"),
+        (SMALL, {"limit": 0}, "least-got"),
+        (SMALL, {"limit": "5"}, "wrong-type"),
+        (SMALL, {"limit": 2.5}, "wrong-type"),
+        (SMALL, {"limit": True}, "wrong-type"),
+        (SMALL, {"fresh": "no"}, "wrong-type"),
+        (SMALL, {"profile": 5}, "wrong-type"),
+        (SMALL, {"device": 0}, "wrong-type"),
+        (SMALL, {"device": "gpu"}, "no-device"),
     ],
 )
 def test_a_mistake_is_a_user_error_and_makes_no_store(value: Any, options: dict[str, Any], response: str, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=response):
+    with raises(response):
         run(value, store=tmp_path / "none", **options)
     assert not (tmp_path / "none").exists()
-
-
-# -- load_results --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.slow
@@ -218,27 +210,27 @@ def test_what_was_run_is_loaded_again(results: Results) -> None:
 
 
 def test_a_store_that_is_not_there_or_lacks_the_experiment_is_an_error(results: Results, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="no store here"):
+    with raises("unreadable-store"):
         load_results(tmp_path / "none")
-    with pytest.raises(UserError, match="did you mean 'small'"):
+    with raises("unknown-experiment"):
         load_results(results.store.folder, "smal")
-    with pytest.raises(UserError, match="unknown stored metric"):
+    with raises("not-scored"):
         load_results(results.store.folder, metrics=["bleu"])
 
 
 @pytest.mark.parametrize(
     ("options", "response"),
     [
-        ({"store": 5}, "a folder is wanted, got 5\n  where: store"),
-        ({"experiment": 5}, "a text is wanted, got 5\n  where: experiment"),
-        ({"metrics": 5}, "a list of texts is wanted, got 5\n  where: metrics"),
-        ({"metrics": ["f1", 5]}, r"a list of texts is wanted, got \['f1', 5\]\n  where: metrics"),
-        ({"reference": "nobody"}, "unknown method 'nobody'\n  where: reference\n"),
-        ({"every": "no"}, "True or False is wanted, got 'no'\n  where: every"),
+        ({"store": 5}, "wrong-type"),
+        ({"experiment": 5}, "wrong-type"),
+        ({"metrics": 5}, "wrong-type"),
+        ({"metrics": ["f1", 5]}, "wrong-type"),
+        ({"reference": "nobody"}, "unknown-method"),
+        ({"every": "no"}, "wrong-type"),
     ],
 )
 def test_an_argument_of_the_wrong_kind_is_named(results: Results, options: dict[str, Any], response: str) -> None:
-    with pytest.raises(UserError, match=response):
+    with raises(response):
         load_results(**{"store": results.store.folder} | options)
 
 
@@ -257,9 +249,6 @@ def test_the_store_of_the_environment_is_the_default(results: Results, monkeypat
     monkeypatch.setenv("RAGMETER_STORE", str(results.store.folder))
     assert load_results().experiment == "small"
     assert compare("random", "bm25", metric="em").n == 12
-
-
-# -- compare -------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -305,23 +294,23 @@ def test_runs_are_named_by_text_or_taken_from_results(results: Results) -> None:
 
 @pytest.mark.parametrize(
     ("a", "b", "metric", "response"),
-    [("nobody", "bm25", "f1", "unknown run"), ("small", "bm25", "f1", "means 3 runs"), ("random", "bm25", "bleu", "unknown stored metric")],
+    [
+        ("nobody", "bm25", "f1", "unknown-run,-checkpoint-or-tag"),
+        ("small", "bm25", "f1", "means-runs"),
+        ("random", "bm25", "bleu", "not-scored"),
+    ],
 )
 def test_a_comparison_of_what_is_not_there_is_an_error(results: Results, a: str, b: str, metric: str, response: str) -> None:
-    with pytest.raises(UserError, match=response):
+    with raises(response):
         compare(a, b, metric=metric, store=results.store.folder)
 
 
 @pytest.mark.parametrize(
     ("a", "b", "metric", "response"),
-    [
-        (5, "bm25", None, "5 is no run\n  where: a"),
-        ("bm25", None, None, "None is no run\n  where: b"),
-        ("random", "bm25", ["f1"], r"a text is wanted, got \['f1'\]\n  where: metric"),
-    ],
+    [(5, "bm25", None, "no-run"), ("bm25", None, None, "no-run"), ("random", "bm25", ["f1"], "wrong-type")],
 )
 def test_a_comparison_of_what_is_no_name_names_the_argument(results: Results, a: Any, b: Any, metric: Any, response: str) -> None:
-    with pytest.raises(UserError, match=response):
+    with raises(response):
         compare(a, b, metric=metric, store=results.store.folder)
 
 
@@ -330,18 +319,15 @@ def test_a_limit_asks_only_the_first_questions_and_runs_about_different_ones_are
     few = run(SMALL | {"name": "fewer", "methods": [{"id": "bm25"}]}, store=results.store.folder, limit=5)
     assert [item.questions for item in few.runs] == [5]
     assert queries.experiment(few.store).limit == 5
-    with pytest.raises(UserError, match="different questions"):
+    with raises("unpaired-runs"):
         compare("small/random", "fewer/bm25", metric="f1", store=results.store.folder)
-
-
-# -- what is shown -------------------------------------------------------------------------------------------------
 
 
 def test_a_notebook_shows_every_method_with_value_and_difference(results: Results) -> None:
     shown = Cells(results._repr_html_())
     assert shown.rows[0] == ["method", "em", "f1", "recall@5"]
     assert [row[0] for row in shown.rows[1:]] == ["bm25 (reference)", "random", "gold_answer (control)"]
-    assert re.fullmatch(r"\d+\.\d ± \d+\.\d†?\(-\d+\.\d ± \d+\.\d\**\)†?", shown.rows[2][3])
+    assert re.fullmatch(r"\d+\.\d (± \d+\.\d|\[[\d.]+, [\d.]+\])\(-\d+\.\d (± \d+\.\d|\[[-+.\d]+, [-+.\d]+\])\**\)", shown.rows[2][3])
     assert shown.tags <= {"table", "caption", "thead", "tbody", "tr", "th", "td", "ul", "li", "br"}
 
 
@@ -378,9 +364,6 @@ def test_nothing_scored_yet_is_nan_not_zero(results: Results) -> None:
     empty = Results(results.store, None, ())
     assert len(empty.table()) == len(empty.scores()) == len(empty.answers()) == 0
     assert empty._repr_html_() == "<p>no run yet</p>"
-
-
-# -- the page ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.slow

@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 from benchmarks.core.errors import UserError
 from ragmeter import experiment, yaml_source
 from ragmeter.cli import app
+from tests.support.errors import raises
 
 GOOD = """\
 name: mine
@@ -132,7 +133,7 @@ def test_a_misspelt_required_key_is_reported_as_misspelt_and_a_missing_one_with_
 
 
 def test_a_missing_file_and_an_unknown_shipped_name_say_what_exists() -> None:
-    with pytest.raises(UserError, match="no such experiment file"):
+    with raises("missing-file"):
         experiment.load("nowhere/x.yaml")
     with pytest.raises(UserError) as caught:
         experiment.load("demmo")

@@ -88,9 +88,6 @@ def test_parts_of_ones_own_are_as_short_as_promised(tutorial: ModuleType) -> Non
         assert part.text.count("\n") < LONGEST, part.title
 
 
-# --- the runner itself must be able to fail ---
-
-
 def test_output_that_was_not_printed_is_named(tutorial: ModuleType) -> None:
     printed = "method   f1\nbm25   83.9 ± 3.2   0.0021\nrun ad6826c5094d done\n"
     assert tutorial.missing("bm25 83.9 ± 3.2 …\n…\nrun bb70df2c5f6c done\n", printed) is None

@@ -20,11 +20,9 @@ from methods.training import Silent
 from ragmeter.cli import doctor, errors
 from ragmeter.runner.trainings import TrainingJob
 from results.store.store import Store
+from tests.support.errors import raises
 
 Command = Callable[..., tuple[int, str, str]]
-
-
-# -- places --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("number", "kind"), [(errno.ENOTDIR, UserError), (errno.EACCES, UserError), (errno.ENOSPC, Broke)])
@@ -71,7 +69,7 @@ def test_an_output_is_made_before_anything_is_trained(tmp_path: Path, monkeypatc
     config = entry.validate({"preset": "demo", "graph": ["worlds/multihop:train"]})
     job = TrainingJob(entry, config, Store(tmp_path / "store"), output=tmp_path / "file" / "out")
     monkeypatch.setattr(TrainingJob, "_run", lambda *_: pytest.fail("it was trained"))
-    with pytest.raises(UserError, match="cannot be written"):
+    with raises("system-not-a-directory"):
         job.run(Silent())
 
 
@@ -95,7 +93,7 @@ def test_work_that_could_not_be_kept_is_not_begun(tmp_path: Path, monkeypatch: p
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(Broke, match="No space left"), journal:
+    with raises("system-no-space-left-on-device"), journal:
         journal.add("a", "x", 1)
 
 
@@ -107,7 +105,7 @@ def test_a_file_that_may_not_be_written_is_distinguished_from_one_that_may(tmp_p
     require_writable(kept)
     # Whoever runs the tests may be allowed everything.
     monkeypatch.setattr(os, "access", lambda path, mode: Path(path) != kept)
-    with pytest.raises(UserError, match="the export cannot be written: Permission denied") as caught:
+    with raises("system-permission-denied") as caught:
         require_writable(kept, what="the export")
     assert caught.value.where == str(kept)
 
@@ -136,9 +134,6 @@ def test_what_the_system_refuses_is_not_called_ragmeters_fault(monkeypatch: pyte
     assert "ragmeter broke" in capsys.readouterr().err
 
 
-# -- tags -------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.slow
 def test_a_tag_is_a_run_wherever_a_run_is_asked_for(ragmeter: Command, tmp_path: Path) -> None:
     assert ragmeter("results", "tag", "main", "bm25")[0] == 0
@@ -157,9 +152,6 @@ def test_a_tag_is_a_run_wherever_a_run_is_asked_for(ragmeter: Command, tmp_path:
         assert "unknown" not in response, "these refuse the run for what it is, and not its name"
 
 
-# -- doctor --------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("damage", ["trash", "cut"])
 def test_doctor_calls_a_damaged_store_a_problem(damage: str, store: Store) -> None:
     path = store.database.path
@@ -171,9 +163,6 @@ def test_doctor_calls_a_damaged_store_a_problem(damage: str, store: Store) -> No
     assert results[0].remedy
 
 
-# -- plan ----------------------------------------------------------------------------------------------------------
-
-
 def test_a_plan_without_gpu_hours_says_nothing_of_gpus(tmp_path: Path, call: Command, experiment_text: str) -> None:
     (tmp_path / "x.yaml").write_text(experiment_text.replace("{id: random, name: random}, {id: gold_answer}", ""))
     code, out, _ = call("run", str(tmp_path / "x.yaml"), "--dry-run", "--store", str(tmp_path / "store"))
@@ -181,9 +170,6 @@ def test_a_plan_without_gpu_hours_says_nothing_of_gpus(tmp_path: Path, call: Com
     assert "1 task, 8 questions to answer" in out
     assert "GPU" not in out
     assert "utilization" not in out
-
-
-# -- values --------------------------------------------------------------------------------------------------------
 
 
 class Inner(BaseModel):
@@ -233,9 +219,6 @@ def test_values_that_do_not_fit_are_refused_in_our_words(options: dict[str, obje
 
 def test_a_kind_that_is_not_known_keeps_its_words() -> None:
     assert in_words({"type": "date_type", "msg": "Input should be a valid date"}) == "must be a valid date"
-
-
-# -- values of SARK's data -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,8 @@
 
     python -m tests.support.evaluator_files FOLDER [SEEDS]
 
-writes them, so that the official scripts can be run on the same files; `tests/results/recorded_evaluators.json` keeps what they printed.
+writes them, so that the official scripts can be run on the same files; `tests/results/formats/recorded_evaluators.json` keeps what
+they printed.
 """
 
 from __future__ import annotations
@@ -126,9 +127,9 @@ def multihop(draws: random.Random, *, two_wiki: bool) -> Case:
     aliases: Rows = []
     for identifier in identifiers(draws, draws.randint(1, 5)):
         context = paragraphs(draws, two_wiki)
-        places = [[title, number] for title, texts in context for number in range(len(texts))] or [["Ada", 0]]
+        sentences = [[title, number] for title, texts in context for number in range(len(texts))] or [["Ada", 0]]
         odd = [[context[0][0], 40], ["Not here", 1], [context[-1][0], -1]]
-        facts = draws.sample(places, draws.randint(1, min(3, len(places)))) + draws.sample(odd, draws.choice((0, 0, 0, 1)))
+        facts = draws.sample(sentences, draws.randint(1, min(3, len(sentences)))) + draws.sample(odd, draws.choice((0, 0, 0, 1)))
         facts += facts[: draws.choice((0, 0, 1))]
         row = {
             "_id": identifier,
@@ -191,10 +192,10 @@ def said_answer(draws: random.Random, row: dict[str, Any], _: bool) -> Any:
 def said_facts(draws: random.Random, row: dict[str, Any], fold: bool) -> Any:
     if draws.random() < 0.02:
         return draws.choice(BROKEN)
-    places = [[title, number] for title, texts in row["context"] for number in range(len(texts))]
+    sentences = [[title, number] for title, texts in row["context"] for number in range(len(texts))]
     facts = [
         *draws.sample(row["supporting_facts"], draws.randint(0, len(row["supporting_facts"]))),
-        *draws.sample(places, draws.randint(0, min(2, len(places)))),
+        *draws.sample(sentences, draws.randint(0, min(2, len(sentences)))),
     ]
     facts += draws.sample(ODD, 1) if draws.random() < 0.15 else []
     if fold:
@@ -247,7 +248,7 @@ def musique(draws: random.Random, *, full: bool) -> Case:
         rows += pair
     if full:
         rows.sort(key=lambda row: row["answerable"]) if draws.random() < 0.3 else None
-    said: list[Any] = []
+    claimed_rows: list[Any] = []
     for row in rows:
         gold = [part["idx"] for part in row["paragraphs"] if part["is_supporting"]]
         every = [part["idx"] for part in row["paragraphs"]]
@@ -262,7 +263,7 @@ def musique(draws: random.Random, *, full: bool) -> Case:
         if draws.random() < (0.02 if row["answerable"] else 0.3):
             answer = None
         flag: Any = row["answerable"] != (draws.random() < 0.2)
-        said.append(
+        claimed_rows.append(
             {
                 "id": row["id"],
                 "predicted_answer": answer,
@@ -271,16 +272,16 @@ def musique(draws: random.Random, *, full: bool) -> Case:
             }
         )
     if draws.random() < 0.05:
-        said.pop()
-    if draws.random() < 0.05:
-        said.append(said[0])
-    if draws.random() < 0.03 and said:
-        del said[0]["predicted_support_idxs"]
+        claimed_rows.pop()
+    if draws.random() < 0.05 and claimed_rows:
+        claimed_rows.append(claimed_rows[0])
+    if draws.random() < 0.03 and claimed_rows:
+        del claimed_rows[0]["predicted_support_idxs"]
     blank = draws.choice(("\n", "\n", "\n\n", "\r\n"))
     return Case(
         f"musique/{'full' if full else 'ans'}:dev",
         rows,
-        blank.join(map(json.dumps, said)),
+        blank.join(map(json.dumps, claimed_rows)),
         lambda text: evaluators.musique(rows, text),
         data=json_lines(rows, draws),
     )
@@ -328,20 +329,20 @@ def longbench(draws: random.Random) -> Case:
                 "all_classes": CLASSES if metric == "class" else None,
             }
         )
-    said = []
+    claimed_rows = []
     for row in kept(draws, rows):
         prediction: Any = (
             near(draws, row["answers"]) if metric != "class" else draws.choice((*CLASSES, "\nDate\nCity", "none", "City, Date", ""))
         )
         if draws.random() < 0.02:
             prediction = draws.choice((None, 3))
-        said.append({"pred": prediction, "answers": row["answers"], "all_classes": row["all_classes"], "length": row["length"]})
+        claimed_rows.append({"pred": prediction, "answers": row["answers"], "all_classes": row["all_classes"], "length": row["length"]})
     if draws.random() < 0.4:
-        draws.shuffle(said)
+        draws.shuffle(claimed_rows)
     if draws.random() < 0.1 and not even:
-        for row in said:
+        for row in claimed_rows:
             del row["length"]
-    text = "\n".join(json.dumps(row, ensure_ascii=False) for row in said)
+    text = "\n".join(json.dumps(row, ensure_ascii=False) for row in claimed_rows)
     return Case(f"longbench/{subset}:test", rows, text, lambda text: evaluators.longbench(rows, text, metric=metric, even=even))
 
 
@@ -361,22 +362,22 @@ def rog(draws: random.Random) -> Case:
                 "choices": [],
             }
         )
-    said: list[Any] = []
+    claimed_rows: list[Any] = []
     for row in kept(draws, rows):
         listed = [near(draws, row["answer"]) for _ in range(draws.randrange(4))]
         prediction: Any = listed if draws.random() < 0.4 else "\n".join(listed)
         if draws.random() < 0.02:
             prediction = draws.choice((None, 3, [1]))
-        said.append(
+        claimed_rows.append(
             json.dumps(
                 {"id": row["id"], "question": row["question"], "prediction": prediction, "ground_truth": row["answer"], "input": "?"}
             )
         )
     if draws.random() < 0.15:
-        said.insert(draws.randint(0, len(said)), "half a line {")
-    if draws.random() < 0.04 and said:
-        said.append(said[0])
-    return Case("webqsp:test", rows, "\n".join(said), lambda text: evaluators.rog(rows, text))
+        claimed_rows.insert(draws.randint(0, len(claimed_rows)), "half a line {")
+    if draws.random() < 0.04 and claimed_rows:
+        claimed_rows.append(claimed_rows[0])
+    return Case("webqsp:test", rows, "\n".join(claimed_rows), lambda text: evaluators.rog(rows, text))
 
 
 def squad(draws: random.Random) -> Case:

@@ -217,8 +217,8 @@ def musique(data: Rows, text: str, aliases: Rows = ()) -> Result:  # type: ignor
     full = not all(row["answerable"] for row in data)
     total: dict[str, list[float | None]] = defaultdict(list)
     groups: dict[str, list[bool]] = defaultdict(list)
-    for row, said in zip(data, rows, strict=True):
-        answer_, support, flag = (field(said, f"predicted_{name}") for name in ("answer", "support_idxs", "answerable"))
+    for row, stated in zip(data, rows, strict=True):
+        answer_, support, flag = (field(stated, f"predicted_{name}") for name in ("answer", "support_idxs", "answerable"))
         groups[row["id"]].append(flag == row["answerable"])
         if not row["answerable"]:
             for name in ("answer_f1", "answer_em", "support_f1"):
@@ -308,8 +308,8 @@ def rog(data: Rows, text: str, aliases: Rows = ()) -> Result:  # type: ignore[as
             listed = prediction.split("\n")
         else:
             raise Refused("a prediction is a text or a list")
-        said = " ".join(words(" ".join(listed)))
-        right = sum(" ".join(words(gold)) in said for gold in golds[identifier])
+        stated = " ".join(words(" ".join(listed)))
+        right = sum(" ".join(words(gold)) in stated for gold in golds[identifier])
         f1, precision, recall = shares(len(listed), len(golds[identifier]), right if listed else 0)
         accuracy = right / len(golds[identifier])
         values[identifier] = {"Accuracy": accuracy, "Hit": float(right > 0), "F1": f1, "Precision": precision, "Recall": recall}
@@ -326,8 +326,8 @@ def squad(data: Rows, text: str, aliases: Rows = ()) -> Result:  # type: ignore[
         raise Refused("no object")
     total: dict[str, list[float | None]] = {"exact_match": [], "f1": []}
     for row in data:
-        said = answers.get(row["id"])
-        total["exact_match"].append(float(row["id"] in answers and any(words(said) == words(gold) for gold in row["answer"])))
+        stated = answers.get(row["id"])
+        total["exact_match"].append(float(row["id"] in answers and any(words(stated) == words(gold) for gold in row["answer"])))
         total["f1"].append(
             max((overlap(answers[row["id"]], gold)[0] for gold in row["answer"]), default=0.0) if row["id"] in answers else 0.0
         )

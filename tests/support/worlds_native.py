@@ -23,9 +23,6 @@ from benchmarks.registry import Benchmark
 from benchmarks.schema import Passage, Question, Triple, sentence_of
 from benchmarks.text import has_answer
 
-# -- What the native formats of worlds share: what a format declares, and files that appear whole or not at all --
-
-
 Row = dict[str, Any]
 
 
@@ -69,7 +66,7 @@ def json_lines(rows: Iterable[Row]) -> str:
     return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
 
 
-# -- Worlds of long documents in LongBench's and UltraDomain's native file formats --
+# Worlds of long documents in LongBench's and UltraDomain's native file formats.
 # Neither has a place for evidence, types or supporting sentences; accepted wordings stand among the answers.
 
 
@@ -135,9 +132,6 @@ DOCUMENT_FORMATS: Mapping[str, NativeFormat] = {
     "ultradomain": NativeFormat(("long",), _has_one_answer, _ultradomain),
 }
 """By name."""
-
-
-# -- Worlds of graph QA in the native file formats of WebQSP and CWQ --
 
 
 COMPOSITIONALITY: Mapping[str, str] = {
@@ -301,7 +295,7 @@ GRAPH_FORMATS: Mapping[str, NativeFormat] = {
 `cwq` the official JSON."""
 
 
-# -- Worlds of multi-hop questions in the native file formats of HotpotQA, 2WikiMultihopQA and MuSiQue --
+# Worlds of multi-hop questions in the native file formats of HotpotQA, 2WikiMultihopQA and MuSiQue.
 # HotpotQA and 2WikiMultihopQA have bridge and comparison questions, MuSiQue bridge questions; none has sets of answers.
 
 
@@ -411,7 +405,7 @@ MULTIHOP_FORMATS: Mapping[str, NativeFormat] = {
 paragraph of the proof."""
 
 
-# -- Worlds in the file layouts of Natural Questions, and their passages as a dump like DPR's `psgs_w100.tsv` --
+# Worlds in the file layouts of Natural Questions, and their passages as a dump like DPR's `psgs_w100.tsv`.
 # Answers are flat there: every accepted string, aliases included. Ids of passages are those of the dump: the row, from 1.
 
 
@@ -516,9 +510,6 @@ NQ_FORMATS: Mapping[str, NativeFormat] = {
     "nq_contexts": _nq_format(_contexts),
 }
 """By name; the layouts are those of `datasets.nq`."""
-
-
-# -- All formats --
 
 
 FORMATS: Mapping[str, NativeFormat] = {**MULTIHOP_FORMATS, **DOCUMENT_FORMATS, **GRAPH_FORMATS, **NQ_FORMATS}

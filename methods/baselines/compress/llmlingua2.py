@@ -69,7 +69,10 @@ class LLMLingua2:
         self._tokenizer, self._model = load_pretrained("token classifier", kind, config.model, config.revision, config.dtype, self.device)
         if self._model.config.num_labels != 2 or not self._tokenizer.is_fast:
             raise UserError(
-                f"{config.model!r} does not tell two classes of tokens", where="option model", try_this="a model of LLMLingua-2"
+                f"{config.model!r} does not tell two classes of tokens",
+                code="not-tell-two-classes",
+                where="option model",
+                try_this="a model of LLMLingua-2",
             )
         self._words, self._counter = TextEncoder(self._tokenizer, continues=False), TokenCounter(config.tokenizer)
 

@@ -78,7 +78,9 @@ class SoftModel(nn.Module):
         self.plain_tokenizer = deepcopy(self.tokenizer)
         self.tokenizer.add_tokens([AddedToken(PLACE, special=True, normalized=False)], special_tokens=True)
         if self.tokenizer.eos_token_id is None:
-            raise UserError("the base has no token that ends a text", where="base", try_this="a base with an eos token")
+            raise UserError(
+                "the base has no token that ends a text", code="base-no-token-ends", where="base", try_this="a base with an eos token"
+            )
         # A tuple keeps it from being counted twice: the adapters' model holds it.
         self._base = (base,)
         self.adapters = Adapters(base, self.config.lora, system.adapters, seed, self.config.base) if system.adapters else None
@@ -164,6 +166,7 @@ class SoftModel(nn.Module):
         if len(positions) != len(blocks):
             raise UserError(
                 f"a prompt has {len(positions)} places for memory where {len(blocks)} are wanted",
+                code="prompt-places-memory-wanted",
                 where="template",
                 try_this="template: plain, as this base's chat template changes what it is given",
             )
@@ -265,7 +268,7 @@ class SoftModel(nn.Module):
         try:
             tensors = load_file(path, device=str(model.device))
         except Exception as error:
-            raise UserError(f"a file cannot be read: {error}", where=path, try_this="its original files") from error
+            raise UserError(f"a file cannot be read: {error}", code="unreadable-file", where=path, try_this="its original files") from error
         model.take(tensors, path)
         model.hash = fingerprint(weights_hash(str(folder)), str(model.base.dtype))
         return model
@@ -282,6 +285,7 @@ class SoftModel(nn.Module):
             name = min(name for name in present.keys() | wanted.keys() if present.get(name) != wanted.get(name))
             raise UserError(
                 f"{name} is {present.get(name) or 'missing'}, and the model wants {wanted.get(name) or 'none'}",
+                code="model-wants",
                 where=where,
                 try_this="its own base",
             )

@@ -132,7 +132,12 @@ class System(ABC):
         Raises:
             UserError: The system does not rank.
         """
-        raise UserError(f"this {self.name} does not rank passages", where="model", try_this="a checkpoint of oscar with model.ranks=true")
+        raise UserError(
+            f"this {self.name} does not rank passages",
+            code="not-rank-passages",
+            where="model",
+            try_this="a checkpoint of oscar with model.ranks=true",
+        )
 
     def block(self, model: SoftModel, memory: Tensor) -> list[Piece]:
         """How a passage's memory stands in a prompt."""
@@ -229,23 +234,38 @@ def require_checkpoint(model: str, system: str | None = None, *, where: str) -> 
     try:
         folder = Path(locate(model))
     except UserError as error:
-        raise UserError(error.what, where=where, try_this=remedy) from None
+        raise UserError(error.what, code=error.code, where=where, try_this=remedy) from None
     path = folder / CARD
     if not path.is_file():
-        raise UserError(f"{model!r} is not a checkpoint of a compressor into vectors", where=where, try_this=remedy)
+        raise UserError(
+            f"{model!r} is not a checkpoint of a compressor into vectors",
+            code="not-checkpoint-compressor-vectors",
+            where=where,
+            try_this=remedy,
+        )
     card = read_json(path)
     try:
         if card["layout"] != LAYOUT:
-            raise UserError(f"this checkpoint has layout {card['layout']}; {LAYOUT} is read", where=str(path), try_this="make it again")
+            raise UserError(
+                f"this checkpoint has layout {card['layout']}; {LAYOUT} is read",
+                code="checkpoint-layout-read",
+                where=str(path),
+                try_this="make it again",
+            )
         made, hashes = system_of(card["system"], card["config"]), dict(card["models"])
     except (KeyError, TypeError, ValidationError) as error:
-        raise UserError(f"the checkpoint is damaged: {error}", where=str(path), try_this="its original files") from error
+        raise UserError(
+            f"the checkpoint is damaged: {error}", code="checkpoint-damaged", where=str(path), try_this="its original files"
+        ) from error
     if system not in (None, made.name):
-        raise UserError(f"this checkpoint is of {made.name}, not of {system}", where=where, try_this=f"compressor: {made.name}")
+        raise UserError(
+            f"this checkpoint is of {made.name}, not of {system}", code="checkpoint-not", where=where, try_this=f"compressor: {made.name}"
+        )
     for name, (source, revision) in made.models.items():
         if hashes.get(name) is not None and weights_hash(source, revision) != hashes[name]:
             raise UserError(
                 f"the {name.replace('_', ' ')} {source!r} is not the one that this checkpoint was trained on",
+                code="not-checkpoint-trained",
                 where=str(path),
                 try_this="the model as it was, or train again",
             )

@@ -154,7 +154,12 @@ class TextTraining(OneStageTraining):
         self.open(device)
         examples = self.examples(marked)
         if not examples:
-            raise UserError("no sentence makes an answer likelier", where="data", try_this="other data, or another reader")
+            raise UserError(
+                "no sentence makes an answer likelier",
+                code="no-sentence-makes-answer",
+                where="data",
+                try_this="other data, or another reader",
+            )
 
         def order(turn: int) -> list[Any]:
             return Draws("compress text", config.seed, turn).sample(examples, len(examples))

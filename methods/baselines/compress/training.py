@@ -320,7 +320,12 @@ class SoftTraining:
         objective = Objective(model, config.divergence if stage == TUNED else 0.0, process, config.ranking if config.teacher else 0.0)
         rows, held_out = ([row for row in some if fits(model, row, text=bool(objective.divergence))] for some in (rows, held_out))
         if not rows:
-            raise UserError("no row is left to learn from", where="data", try_this="questions with evidence, or a higher model.max_prompt")
+            raise UserError(
+                "no row is left to learn from",
+                code="no-row-left-learn",
+                where="data",
+                try_this="questions with evidence, or a higher model.max_prompt",
+            )
         model.set_trainable(model.system.trained(stage))
 
         def order(turn: int) -> list[CompressionRow]:

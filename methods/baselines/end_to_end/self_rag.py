@@ -120,7 +120,10 @@ class TagModel:
         self.ids = {tag: self._model.tokenizer.convert_tokens_to_ids(tag) for tag in TAGS}
         if missing := [tag for tag, number in self.ids.items() if number in (None, unknown)]:
             raise UserError(
-                f"the vocabulary has no tag {missing[0]}", where=f"model {config.model!r}", try_this="selfrag/selfrag_llama2_7b"
+                f"the vocabulary has no tag {missing[0]}",
+                code="vocabulary-no-tag",
+                where=f"model {config.model!r}",
+                try_this="selfrag/selfrag_llama2_7b",
             )
 
     async def share_of_retrieval(self, q: Session, prompt: str) -> float:

@@ -64,7 +64,9 @@ def load_graphs(references: Sequence[str], options: Mapping[str, Mapping[str, An
     results = load_data(references, options, train=train)
     for benchmark in results:
         if not isinstance(benchmark.corpus, TripleCorpus):
-            raise UserError(f"{benchmark.reference} has no graphs", where="data", try_this="data of graph QA: worlds/graph:train")
+            raise UserError(
+                f"{benchmark.reference} has no graphs", code="no-graphs", where="data", try_this="data of graph QA: worlds/graph:train"
+            )
     return results
 
 
@@ -92,6 +94,7 @@ def questions_of(benchmarks: Sequence[Benchmark], pool: int) -> tuple[list[GoldT
     if not result:
         raise UserError(
             "no question comes with triples that prove its answer and others beside them",
+            code="no-question-comes-triples",
             where="data",
             try_this="data with reasoning triples: worlds/graph:train",
         )
@@ -274,6 +277,7 @@ def cross_encoder(config: GraphCrossEncoderTrainingConfig, device: str) -> Any:
     if model.num_labels != 1:
         raise UserError(
             f"{config.base!r} gives {model.num_labels} scores per pair where a reranker gives one",
+            code="gives-scores-per-pair",
             where="base",
             try_this="an encoder, or a cross-encoder that was trained for ranking",
         )

@@ -519,7 +519,9 @@ class SkpRun:
         self.texts = tokenized(texts, self.encoder.tokenizer, config.length)
         self.rows = np.flatnonzero(self.texts.counts)
         if not len(self.rows):
-            raise UserError("no triple of the graph has a word that could be hidden", where="graph", try_this="other data")
+            raise UserError(
+                "no triple of the graph has a word that could be hidden", code="no-triple-graph-word", where="graph", try_this="other data"
+            )
         self.objective = SkpObjective(self.model, config.vector, config.contrastive_weight, config.temperature, config.part, process)
         self._hidden = lru_cache(1)(self._hidden_in)
 

@@ -96,7 +96,10 @@ class LogOddsReranker(PairReranker):
         (ids,) = self.tokens([token])
         if len(ids) != 1:
             raise UserError(
-                f"the vocabulary has no token {token!r}", where=f"model {self.config.model!r}", try_this="a reranker of this family"
+                f"the vocabulary has no token {token!r}",
+                code="vocabulary-no-token",
+                where=f"model {self.config.model!r}",
+                try_this="a reranker of this family",
             )
         return ids[0]
 

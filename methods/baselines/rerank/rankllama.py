@@ -93,7 +93,7 @@ class RankLlamaConfig(PairLengths, PairConfig):
                 require_weights(Needs((checkpoint,)))
             except MissingWeights as error:
                 option = "adapter" if checkpoint.model == self.adapter else "base"
-                raise UserError(error.what, where=f"{NAME}, option {option}", try_this=error.try_this) from None
+                raise UserError(error.what, code=error.code, where=f"{NAME}, option {option}", try_this=error.try_this) from None
 
 
 @register(
@@ -123,7 +123,9 @@ class RankLlama(PairReranker):
         model = adapted(model, config.adapter, where=f"{NAME}, option adapter", head=HEAD).to(device).eval()
         if getattr(model, HEAD).out_features != 1:
             raise UserError(
-                f"{config.adapter!r} gives {getattr(model, HEAD).out_features} scores per pair", where=f"{NAME}, option adapter"
+                f"{config.adapter!r} gives {getattr(model, HEAD).out_features} scores per pair",
+                code="gives-scores-per-pair",
+                where=f"{NAME}, option adapter",
             )
         super().__init__(config, tokenizer, model, device)
         self._layout = config.text
@@ -147,7 +149,11 @@ def classifier(base: str, revision: str | None, dtype: str | None, device: str, 
         config = AutoConfig.from_pretrained(locate(base), **({"revision": revision} if revision else {}))
         architectures = config.architectures or []
     if any("SequenceClassification" in name for name in architectures) and config.num_labels != 1:
-        raise UserError(f"{base!r} gives {config.num_labels} scores per pair where a reranker gives one", where=f"{NAME}, option base")
+        raise UserError(
+            f"{base!r} gives {config.num_labels} scores per pair where a reranker gives one",
+            code="gives-scores-per-pair",
+            where=f"{NAME}, option base",
+        )
     with without_load_report():  # it would say that the head is a random one
         return load_pretrained("base", "AutoModelForSequenceClassification", base, revision, dtype, device, model_options={"num_labels": 1})
 

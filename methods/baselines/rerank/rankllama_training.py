@@ -119,7 +119,12 @@ class RankLlamaTraining(OneStageTraining):
         with process.main_process_first():
             rows = [row for benchmark in data for row in rows_of(benchmark)]
         if not rows:
-            raise UserError("no question has a positive in the corpus and passages beside it", where="data", try_this="nq:train")
+            raise UserError(
+                "no question has a positive in the corpus and passages beside it",
+                code="no-question-positive-corpus",
+                where="data",
+                try_this="nq:train",
+            )
         validation = load_data(config.validation, config.validation_options, train=False)
         held_out = [row for benchmark in validation for row in rows_of(benchmark)]
         objective = PairObjective(config, process)

@@ -24,6 +24,7 @@ from methods.api import Evidence, Prediction
 from results.formats.outputs import FORMATS
 from results.offered import LIMITS
 from results.submission import Findings
+from tests.support.errors import raises
 from tests.support.hub_server import HubServer, Repository
 
 DOCUMENTS = {"d1": ("Ants", "Ants dig."), "d2": ("Bees", "Bees fly."), "d3": ("Bees", "Bees fly."), "q2": ("", "Who flies?")}
@@ -115,7 +116,12 @@ def test_repositories_of_the_hub_are_read(tmp_path: Path) -> None:
                                 | {"qrels/en/test.tsv": TSV.encode()}),
     }  # fmt: skip
     with HubServer(repositories).as_hub(tmp_path / "home"):
-        for options in ({"hub": "BeIR/animals"}, {"hub": "mteb/animals"}, {"hub": "mteb/many", "part": "en"}):
+        for options in (
+            {"hub": "BeIR/animals"},
+            {"hub": "BeIR/animals", "revision": "main"},
+            {"hub": "mteb/animals"},
+            {"hub": "mteb/many", "part": "en"},
+        ):
             require_read(load("beir:test", options))
 
 
@@ -196,9 +202,16 @@ def test_corpus_folder_must_keep_documents_of_equal_text(tmp_path: Path) -> None
     merged, kept = tmp_path / "merged", tmp_path / "kept"
     build_corpus(path / "corpus.jsonl", merged)
     build_corpus(path / "corpus.jsonl", kept, layout="beir")
-    with pytest.raises(UserError, match="beir"):
+    with raises("beir-corpus"):
         load("beir:test", {"path": str(path), "corpus": str(merged)})
     require_read(load("beir:test", {"path": str(path), "corpus": str(kept)}))
+
+
+def test_file_in_place_of_the_folder_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="folder or a zip"):
+        load("beir:test", {"path": str(put(tmp_path, BEIR) / "corpus.jsonl")})
+    with pytest.raises(UserError, match="no such"):
+        load("beir:test", {"path": str(tmp_path / "nowhere")})
 
 
 def test_judgments_of_a_folder_are_found(tmp_path: Path) -> None:

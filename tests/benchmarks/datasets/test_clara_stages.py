@@ -7,6 +7,7 @@ from benchmarks.datasets import clara
 from benchmarks.datasets.clara import PARAPHRASE, RowsConfig
 from benchmarks.registry import DATASETS, load, resolve
 from ragmeter.conformance import check_dataset
+from tests.support.errors import raises
 
 PRETRAINING = "clara_stages/pretraining:train"
 INSTRUCTION = "clara_stages/instruction_tuning:train"
@@ -81,7 +82,7 @@ def test_rows_are_streamed_as_training_reads_them(data_folder):
 def test_a_set_too_large_to_hold_says_how_to_read_it(tmp_path, monkeypatch):
     monkeypatch.setattr(clara, "MOST_QUESTIONS", 5)
     records = [described() for _ in range(3)]
-    with pytest.raises(UserError, match="more than 5 questions") as caught:
+    with raises("questions-too-many-hold") as caught:
         load_records(tmp_path, PRETRAINING, *records)
     assert "first" in caught.value.try_this
     assert len(load_records(tmp_path, PRETRAINING, *records, first=2).questions) == 4
@@ -176,7 +177,7 @@ def test_every_subset_of_the_authors_is_there_with_its_split():
     assert len(entry.subsets) == 2 + 3 * 4 * 2
     assert str(resolve("clara_stages/e2e_eval_2wiki_with_pos")[0]).endswith(":test")
     assert entry.card.splits_of("e2e_training_musique_no_pos") == {"train": 168745}
-    with pytest.raises(UserError, match="unknown split"):
+    with raises("unknown-split"):
         resolve("clara_stages/pretraining:test")
 
 
@@ -215,8 +216,8 @@ def test_a_faulty_field_is_named(tmp_path, reference, record, field):
 
 
 def test_rows_of_another_stage_or_dataset_are_refused_even_with_skip_bad(tmp_path):
-    with pytest.raises(UserError, match="this row is of pretraining"):
+    with raises("row-pretraining-data-type"):
         load_records(tmp_path, INSTRUCTION, taught(), described(), skip_bad=True)
     hotpot = {"_id": "1", "question": "?", "answer": "!", "context": [], "supporting_facts": [], "level": "easy"}
-    with pytest.raises(UserError, match="looks like hotpotqa"):
+    with raises("not-record-fields-looks"):
         load_records(tmp_path, ORACLE, ranked(), hotpot, skip_bad=True)

@@ -4,12 +4,12 @@ from collections import Counter
 import pytest
 
 from benchmarks import settings
-from benchmarks.core.errors import UserError
 from benchmarks.registry import load, resolve
 from benchmarks.schema import triple_id
 from judges.metric import parse as parse_metric
 from judges.score import score
 from ragmeter.conformance import check_dataset, gold_prediction
+from tests.support.errors import raises
 from tests.support.paths import paths
 
 SAMPLES = {
@@ -113,7 +113,7 @@ def test_the_real_file_of_tog_has_its_single_answers_types_and_topics(data_folde
     assert benchmark.extra["layout"] == "tog"
     assert settings.possible_settings(benchmark) == ("closed_book",)
     # Its scores are of another gold, so nothing may take it for the whole sets.
-    with pytest.raises(UserError, match="one answer of each") as caught:
+    with raises("file-keeps-answer-each") as caught:
         load("cwq:test", {"path": str(data_folder / "cwq" / "tog_cwq.json")})
     assert "cwq_tog" in caught.value.try_this
 
@@ -197,7 +197,7 @@ def test_questions_without_answers_are_kept_counted_and_named(loaded):
     ],
 )
 def test_a_bad_record_is_named_by_its_place_or_skipped(loaded, changes, message):
-    with pytest.raises(UserError, match="record 2") as caught:
+    with raises("bad-record") as caught:
         loaded(native("good"), native("bad", **changes))
     assert message in caught.value.what
     assert len(loaded(native("good"), native("bad", **changes), skip_bad=True).skipped) == 1
@@ -205,7 +205,7 @@ def test_a_bad_record_is_named_by_its_place_or_skipped(loaded, changes, message)
 
 def test_a_cut_off_array_keeps_what_was_whole_when_that_is_asked_for(loaded):
     text = json.dumps([native("a"), native("b")])[:-40]
-    with pytest.raises(UserError, match="cut off"):
+    with raises("bad-record"):
         loaded(text=text)
     benchmark = loaded(text=text, skip_bad=True)
     assert [question.id for question in benchmark.questions] == ["a"]
@@ -213,7 +213,7 @@ def test_a_cut_off_array_keeps_what_was_whole_when_that_is_asked_for(loaded):
 
 
 def test_ids_of_webqsp_stop_the_load(loaded):
-    with pytest.raises(UserError, match="one of WebQSP"):
+    with raises("id-webqsp"):
         loaded(native(), native("WebQTest-5"), skip_bad=True)
 
 
@@ -223,7 +223,7 @@ def test_files_are_found_by_the_authors_names(data_folder, tmp_path, monkeypatch
     folder.mkdir()
     (folder / "ComplexWebQuestions_dev.json").write_text(json.dumps([native()]))
     assert load("cwq:validation").extra["layout"] == "official"
-    with pytest.raises(UserError, match="cwq:validation"):
+    with raises("no-file-found"):
         load("cwq:train", {"path": str(folder)})
     monkeypatch.setenv("RAGMETER_DATA", str(data_folder))
     assert load("cwq:train").extra["layout"] == "nsm"

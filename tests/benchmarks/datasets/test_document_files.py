@@ -12,6 +12,7 @@ import pytest
 
 from benchmarks.core.errors import UserError
 from benchmarks.registry import load, resolve
+from tests.support.errors import raises
 from tests.support.hub_server import HubServer, Repository
 
 ODD = "one\u2028two\x85three\0four\u200b\r\nfive ﬁ\U0001f600"
@@ -145,21 +146,21 @@ def test_a_line_that_is_no_record_is_named_and_can_be_skipped(tmp_path, referenc
 @pytest.mark.parametrize(
     ("content", "response"),
     [
-        (b"", "empty"),
-        (b"\n\n", "empty"),
-        ("{}".encode("utf-16"), "UTF-16"),
-        (gzip.compress(b"{}" * 99, mtime=0)[:-9], "damaged or cut off"),
+        (b"", "empty-file"),
+        (b"\n\n", "empty-file"),
+        ("{}".encode("utf-16"), "not-utf8"),
+        (gzip.compress(b"{}" * 99, mtime=0)[:-9], "compressed-file-damaged-cut"),
     ],
 )
 def test_a_file_that_cannot_be_read_is_an_error_that_no_skipping_hides(tmp_path, reference, content, response):
-    with pytest.raises(UserError, match=response) as caught:
+    with raises(response) as caught:
         read(tmp_path, reference, content, skip_bad=True)
     assert "records.jsonl" in caught.value.where
 
 
 @every
 def test_a_file_of_nothing_but_bad_records_is_an_error(tmp_path, reference):
-    with pytest.raises(UserError, match="no record that can be read"):
+    with raises("file-holds-no-record"):
         read(tmp_path, reference, '{"a": 1}\n{"b": 2}\n', skip_bad=True)
 
 

@@ -7,6 +7,7 @@ import pytest
 from benchmarks.core.errors import UserError
 from benchmarks.registry import load
 from benchmarks.schema import sentence_of
+from tests.support.errors import raises
 
 CONTEXT = [
     ["Ada", ["Ada was born in Zoll.", " She wrote Quill."]],
@@ -69,7 +70,7 @@ def test_real_sample_has_the_counts_and_texts_of_the_file(data_folder):
 def test_the_data_folder_is_searched_by_name(data_folder, monkeypatch):
     monkeypatch.setenv("RAGMETER_DATA", str(data_folder))
     assert len(load("hotpotqa:train").questions) == 50
-    with pytest.raises(UserError, match="no file of hotpotqa/distractor:dev"):
+    with raises("not-cache-hub-not"):
         load("hotpotqa:dev")
 
 
@@ -166,7 +167,7 @@ def test_the_test_split_loads_without_gold_and_says_so(loaded):
 
 @pytest.mark.parametrize("record", [without(native(), "answer"), native(answer="")])
 def test_a_record_of_a_test_file_in_another_split_is_an_error(loaded, record):
-    with pytest.raises(UserError, match="as in a test file; this is asked for as dev"):
+    with raises("bad-record"):
         loaded(record)
 
 
@@ -213,7 +214,7 @@ def test_a_truncated_last_line_is_an_error_with_its_line_and_is_named_when_skipp
 
 def test_an_empty_last_line_is_an_error_with_its_line_and_is_named_when_skipped(loaded):
     text = json.dumps(native()) + "\n\n"
-    with pytest.raises(UserError, match="the line is empty") as caught:
+    with raises("bad-record") as caught:
         loaded(text=text)
     assert "line 2" in caught.value.where
     assert len(loaded(text=text, skip_bad=True).skipped) == 1
@@ -221,7 +222,7 @@ def test_an_empty_last_line_is_an_error_with_its_line_and_is_named_when_skipped(
 
 def test_duplicate_ids_name_both_places_even_when_skipping(loaded):
     for skip_bad in (False, True):
-        with pytest.raises(UserError, match="'h1' occurs twice") as caught:
+        with raises("duplicate-question") as caught:
             loaded(native(), native("h2"), native(), skip_bad=skip_bad)
         assert "record 1 and line 1, record 3" in caught.value.where
 
@@ -229,14 +230,14 @@ def test_duplicate_ids_name_both_places_even_when_skipping(loaded):
 @pytest.mark.parametrize(
     ("record", "looks"),
     [
-        ({"id": "2hop__1_2", "question": "?", "paragraphs": []}, "musique"),
-        (native(evidences=[["a", "b", "c"]]), "2wikimultihopqa"),
-        (native(context={"title": ["Ada"], "sentences": [["Ada."]]}), "the hub's row layout"),
-        ({"input": "?", "context": "long", "answers": [], "all_classes": None}, "longbench"),
+        ({"id": "2hop__1_2", "question": "?", "paragraphs": []}, "not-record-fields-looks"),
+        (native(evidences=[["a", "b", "c"]]), "not-record-fields-looks"),
+        (native(context={"title": ["Ada"], "sentences": [["Ada."]]}), "record-first-file"),
+        ({"input": "?", "context": "long", "answers": [], "all_classes": None}, "not-record-fields-looks"),
     ],
 )
 def test_a_record_of_another_dataset_says_which_it_looks_like_and_is_never_skipped(loaded, record, looks):
-    with pytest.raises(UserError, match=looks):
+    with raises(looks):
         loaded(native(), record, skip_bad=True)
 
 
@@ -280,13 +281,13 @@ def test_a_positive_with_another_wording_in_a_pooled_corpus_is_found_by_its_titl
 
 def test_a_faulty_pooled_corpus_names_itself(loaded, tmp_path):
     pool = tmp_path / "pool.json"
-    with pytest.raises(UserError, match="no such corpus file"):
+    with raises("missing-file"):
         loaded(native(), corpus=str(pool))
     pool.write_text('{"Ada": ["fine"],\n"Zoll": "not a list"}')
-    with pytest.raises(UserError, match="must be a list") as caught:
+    with raises("bad-record") as caught:
         loaded(native(), corpus=str(pool))
     assert "pool.json" in caught.value.where
     pool.write_text('{"Ada": ["fine"],\n"Zoll" ["x"]}')
-    with pytest.raises(UserError, match="not JSON") as caught:
+    with raises("bad-record") as caught:
         loaded(native(), corpus=str(pool))
     assert "line 2" in caught.value.where

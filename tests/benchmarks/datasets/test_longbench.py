@@ -1,16 +1,19 @@
 import json
 import zipfile
+from string import Template
 
 import pytest
 
 from benchmarks import settings
 from benchmarks.core.errors import UserError
+from benchmarks.datasets import longbench
 from benchmarks.datasets.long_document import document_text
 from benchmarks.datasets.longbench import CLASS, NUMBER, SIZES, set_of
 from benchmarks.registry import DATASETS, load
 from methods.api import Reading
 from methods.prompts import parse
 from ragmeter.conformance import check_benchmark, check_dataset, check_settings
+from tests.support.errors import raises
 from tests.support.worlds_native import write_native
 
 SAMPLES = ("narrativeqa", "qasper", "multifieldqa_en", "hotpotqa", "2wikimqa", "musique")
@@ -158,17 +161,17 @@ def test_tasks_over_a_whole_context_are_one_passage_in_one_setting(tmp_path):
     query = settings.apply("document", benchmark, seed=0)
     assert [p.text for p in query.corpus.get(query.questions[0].candidates)] == [context]
     for setting in ("corpus", "closed_book", "corpus(retriever=bm25,n=5)"):
-        with pytest.raises(UserError, match="read as a whole") as caught:
+        with raises("cannot-asked-setting") as caught:
             settings.apply(setting, benchmark, seed=0)
         assert caught.value.try_this == "one of: document"
-    with pytest.raises(UserError, match="is not cut"):
+    with raises("context-longbench-read-whole"):
         load_records(tmp_path, record, reference="longbench/lcc", chunk_words=100)
 
 
 def test_classes_are_part_of_what_a_benchmark_is(tmp_path):
     first = load_records(tmp_path, of_set("trec"), reference="longbench/trec").fingerprint
     assert load_records(tmp_path, of_set("trec") | {"all_classes": ["Zoll"]}, reference="longbench/trec").fingerprint != first
-    with pytest.raises(UserError, match="all_classes"):
+    with raises("bad-record"):
         load_records(tmp_path, of_set("trec") | {"all_classes": None}, reference="longbench/trec")
 
 
@@ -181,7 +184,7 @@ def test_chinese_is_cut_behind_sentences_and_never_overlaps(tmp_path, data_folde
         assert len(ids) >= len(row["context"]) // 600
         lengths += [len("".join(passage.text.split())) for passage in benchmark.corpus.get(ids)]
     assert max(lengths) <= 512
-    with pytest.raises(UserError, match="Chinese has none"):
+    with raises("passages-overlap-words-chinese"):
         load("longbench/multifieldqa_zh", {"path": str(path), "chunk_overlap": 12})
 
 
@@ -194,7 +197,7 @@ def test_the_card_knows_the_size_of_every_subset():
 
 def test_variants_may_carry_the_plain_name_but_not_the_other_way_round(tmp_path):
     assert load_records(tmp_path, native(), reference="longbench/qasper_e").questions
-    with pytest.raises(UserError, match="of qasper_e, not of qasper") as caught:
+    with raises("record-not") as caught:
         load_records(tmp_path, native(dataset="qasper_e"), skip_bad=True)
     assert "longbench/qasper_e:test" in caught.value.try_this
     assert caught.value.where.endswith("line 1, field dataset")
@@ -202,21 +205,21 @@ def test_variants_may_carry_the_plain_name_but_not_the_other_way_round(tmp_path)
 
 @pytest.mark.parametrize(
     ("changes", "looks"),
-    [({"dataset": "musique"}, "of musique"), ({"label": "longbench"}, "of ultradomain"), ({"context_id": "c"}, "looks like ultradomain")],
+    [({"dataset": "musique"}, "record-not"), ({"label": "longbench"}, "record-not"), ({"context_id": "c"}, "not-record-fields-looks")],
 )
 def test_a_record_of_another_set_is_refused_even_with_skip_bad(tmp_path, changes, looks):
-    with pytest.raises(UserError, match=looks):
+    with raises(looks):
         load_records(tmp_path, native("1"), native("2", **changes), skip_bad=True)
 
 
 def test_a_file_of_another_set_is_refused_by_its_name(tmp_path):
     (tmp_path / "hotpotqa.jsonl").write_text(json.dumps(native(dataset="hotpotqa")) + "\n")
-    with pytest.raises(UserError, match="by its name this file is longbench/hotpotqa:test"):
+    with raises("name-file-not"):
         load("longbench/qasper", {"path": str(tmp_path / "hotpotqa.jsonl")})
 
 
 def test_a_duplicate_id_is_an_error_with_both_places(tmp_path):
-    with pytest.raises(UserError, match="'1' occurs twice") as caught:
+    with raises("duplicate-question") as caught:
         load_records(tmp_path, native("1"), native("2"), native("1"), skip_bad=True)
     assert "line 1 and " in caught.value.where
     assert caught.value.where.endswith("line 3")
@@ -265,3 +268,37 @@ def test_a_world_loads_through_the_native_format_with_the_same_truth(tmp_path):
 def test_only_worlds_of_documents_can_be_written(tmp_path):
     with pytest.raises(UserError, match="no questions that longbench can express"):
         write_native(load("worlds/multihop:test", {"questions": 10}), "longbench", tmp_path / "records.jsonl")
+
+
+def test_published_prompts_are_used_where_they_are_and_only_unchanged(tmp_path, monkeypatch, data_folder):
+    monkeypatch.setenv("RAGMETER_DATA", str(tmp_path))
+    ours = longbench.reading("qasper", None)
+    assert ours == longbench.reading("qasper", "ours")
+    with pytest.raises(UserError, match="is not here"):
+        longbench.reading("qasper", "published")
+    source = data_folder / "prompts" / longbench.PUBLISHED
+    if not source.is_file():
+        pytest.skip("the published prompts are not here")
+    prompts = json.loads(source.read_text())
+    path = tmp_path / "prompts" / longbench.PUBLISHED
+    path.parent.mkdir(parents=True)
+    path.write_text(json.dumps(prompts))
+    for subset, a_set in longbench.SETS.items():
+        text = longbench.reading(subset, None)["prompt"]
+        if "{input}" in prompts[subset]:
+            filled = Template(text).substitute(passages="TEXT $x {y}", question="WHY?")
+            assert filled == prompts[subset].format(context="TEXT $x {y}", input="WHY?")
+        else:
+            assert text == a_set.prompt
+    with pytest.raises(UserError, match="in its own words"):
+        longbench.reading("gov_report", "published")
+    path.write_text(json.dumps({**prompts, "qasper": "Other {context} {input}"}))
+    with pytest.raises(UserError, match="not the published ones"):
+        longbench.reading("qasper", None)
+
+
+def test_even_sets_group_their_questions_by_length(tmp_path):
+    rows = [row | {"_id": str(length), "length": length} for row in [native()] for length in (0, 3999, 4000, 7999, 8000)]
+    (tmp_path / "qasper_e.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    questions = load("longbench/qasper_e:test", {"path": str(tmp_path / "qasper_e.jsonl")}).questions
+    assert [question.type for question in questions] == ["0-4k", "0-4k", "4-8k", "4-8k", "8k+"]

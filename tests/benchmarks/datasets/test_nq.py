@@ -14,9 +14,8 @@ from benchmarks.settings import possible_settings
 from benchmarks.text import em, f1, is_scorable_gold
 from benchmarks.text import has_answer as holds_answer
 from ragmeter.conformance import check_dataset
+from tests.support.errors import raises
 from tests.support.worlds_native import NQ_FORMATS, write_dump, write_native
-
-# --- the real samples, against counts made another way
 
 
 def test_nq_open_has_the_lines_of_the_file(data_folder):
@@ -110,13 +109,13 @@ def test_the_data_folder_is_searched_by_name(data_folder, monkeypatch):
 
 
 def test_nq_opens_dev_file_is_refused_as_dev(data_folder):
-    with pytest.raises(UserError, match=r"by its name this file is nq/(dpr|open):test"):
+    with raises("name-file-not"):
         load("nq:dev", {"path": str(data_folder / "nq" / "NQ-open.dev.300.jsonl")})
 
 
 def test_another_task_of_kilt_is_refused(data_folder):
     path = data_folder / "hf_dummy" / "kilt_hotpotqa" / "hotpotqa-dev-kilt.jsonl"
-    with pytest.raises(UserError, match="no id of KILT's Natural Questions"):
+    with raises("no-id-kilt-natural"):
         load("nq/kilt:dev", {"path": str(path), "skip_bad": True})
 
 
@@ -125,9 +124,6 @@ def test_the_card_says_what_the_papers_count():
     assert CARD.splits_of("open")["train"] == CARD.splits["train"] + CARD.splits["dev"]
     for text in ("3,610", "6,489", "21,015,324"):
         assert text in CARD.notes
-
-
-# --- worlds, written and read again
 
 
 @pytest.fixture(scope="module")
@@ -173,7 +169,7 @@ def test_a_worlds_dump_is_its_corpus_and_joins_the_positives(world, tmp_path):
 
 
 def test_what_no_format_can_express_is_said(world, tmp_path):
-    with pytest.raises(UserError, match="native format"):
+    with raises("unknown-native-format"):
         write_native(world, "nq_opne", tmp_path / "records")
     write_native(world, "nq_open", tmp_path / "records")
     with pytest.raises(UserError, match="in the way"):

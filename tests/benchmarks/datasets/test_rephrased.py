@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from benchmarks import registry
-from benchmarks.core.errors import UserError
+from tests.support.errors import raises
 
 WORLD = {"questions": 6}
 
@@ -43,5 +43,5 @@ def test_a_draw_is_of_the_seed_and_has_the_size_asked_for() -> None:
 
 @pytest.mark.parametrize("base", ["rephrased", "worlds/multihop:train"])
 def test_a_base_that_cannot_be_is_refused(base: str) -> None:
-    with pytest.raises(UserError, match="cannot be the base"):
+    with raises("cannot-base"):
         registry.load("rephrased:test", {"base": base})

@@ -10,6 +10,7 @@ from benchmarks.schema import triple_id
 from judges.metric import parse as parse_metric
 from judges.score import score
 from ragmeter.conformance import check_dataset, gold_prediction
+from tests.support.errors import raises
 from tests.support.paths import paths
 
 SAMPLES = {"rog": "rog_style_webqsp.jsonl", "official": "WebQSP.test.json", "tog": "tog_webqsp.json"}
@@ -210,11 +211,11 @@ def test_a_bad_question_is_named_by_its_place_or_skipped(loaded, broken, message
 
 def test_a_cut_off_file_and_one_without_questions_are_errors(loaded):
     text = json.dumps({"Version": "1.0", "Questions": [native(parse(answer()))]}, indent=1)
-    with pytest.raises(UserError, match="not JSON"):
+    with raises("bad-record"):
         loaded(text=text[:-30])
-    with pytest.raises(UserError, match="no question that can be read"):
+    with raises("file-holds-no-question"):
         loaded()
-    with pytest.raises(UserError, match="no question that can be read"):
+    with raises("file-holds-no-question"):
         loaded({"RawQuestion": "?"}, skip_bad=True)
 
 
@@ -225,7 +226,7 @@ def test_ids_of_the_other_half_or_of_cwq_stop_the_load(loaded):
 
 
 def test_a_question_that_stands_twice_names_both_places(loaded):
-    with pytest.raises(UserError, match="occurs twice") as caught:
+    with raises("duplicate-question") as caught:
         loaded(native(parse(answer())), native(parse(answer())))
     assert "Questions[0] and" in caught.value.where
 
@@ -249,7 +250,7 @@ def test_files_are_found_by_the_authors_names_rogs_first(tmp_path, monkeypatch):
     (folder / "RoG-webqsp_test.jsonl").write_text(json.dumps(row))
     assert load("webqsp:test").extra["layout"] == "rog"
     assert load("webqsp:test", {"layout": "official"}).extra["layout"] == "official"
-    with pytest.raises(UserError, match="by its name this file is webqsp:test"):
+    with raises("name-file-not"):
         load("webqsp:train", {"path": str(folder / "WebQSP.test.json")})
 
 

@@ -83,9 +83,6 @@ def rule(**options: Any) -> Any:
     return judge_by_rule(RuleGroundingConfig(**options), Services())
 
 
-# -- controls --
-
-
 @pytest.mark.slow
 def test_controls_of_a_world_are_ranked_as_they_should_be(world: Benchmark, truth_url: str) -> None:
     dealt = deal(world.questions, 0)
@@ -139,9 +136,6 @@ def test_rules_rank_the_controls_of_a_world_as_they_should_be(world: Benchmark) 
     assert {call.model for mine in each(made, "ask", query[:3]) for call in mine} == {RULE}
     assert Judge.of("rule_grounding").rule
     assert set(Judge.of("rule_grounding").metrics) == {FAITHFUL, CORRECT}
-
-
-# -- the definition: ragas --
 
 
 def partly_right(world: Benchmark, most: int = 6) -> list[Item]:
@@ -226,9 +220,6 @@ def test_arithmetic_is_ragas_arithmetic(answer: list[int], reference: list[int])
     three = [from_counts(answer, reference, mode) for mode in ("precision", "f1", "recall")]
     assert all(0 <= value <= 1 for value in three)
     assert min(three[0], three[2]) - 1e-12 <= three[1] <= max(three[0], three[2]) + 1e-12
-
-
-# -- faults, replay --
 
 
 @pytest.mark.slow

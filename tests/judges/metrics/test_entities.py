@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.core.errors import UserError
 from benchmarks.schema import Question
 from judges.metric import parse
 from judges.metrics.entities import RULE, available_extractor, entity_preservation_of_pairs, rule_entities
 from judges.score import score
 from methods.api import Prediction
+from tests.support.errors import raises
 
 METRIC = "entity_preservation(extractor=rule)#v1"
 
@@ -92,10 +92,10 @@ def test_the_two_extractors_have_ids_of_their_own_and_neither_stands_in_for_the_
     assert str(parse(spacy_id)) != METRIC
     if importlib.util.find_spec("spacy") is None:
         assert available_extractor() == RULE
-        with pytest.raises(UserError, match="spacy"):
+        with raises("entities-need-package-spacy"):
             score([asked("Bob")], [Prediction("q", "Bob")], [spacy_id])
     elif available_extractor() != RULE:
         result = entity_preservation_of_pairs(["Barack Obama was born in Hawaii."], ["Hawaii"], "en_core_web_sm")
         assert 0 < result[0] < 1
-    with pytest.raises(UserError, match="unknown extractor"):
+    with raises("unknown-extractor"):
         entity_preservation_of_pairs(["x"], ["y"], "magic")

@@ -30,9 +30,6 @@ def one(question, answer, names=ROG + STRICT + COUNTS):
     return {name.partition("#")[0]: float(values[0]) for name, values in result.items()}
 
 
-# --- RoG's evaluator, restated from its script -----------------------------------------------------------------
-
-
 def rog_normalize(s):
     s = s.lower()
     exclude = set(string.punctuation)

@@ -15,6 +15,7 @@ from benchmarks.text import has_answer
 from judges.metric import Batch, parse
 from judges.metrics.positions import find_positives
 from methods.api import Evidence, Prediction
+from tests.support.errors import raises
 
 KS = (1, 2, 3, 5, 10, 100)
 
@@ -223,10 +224,10 @@ def test_graded_measures_equal_ir_measures(name):
 
 
 def test_a_grade_above_the_scale_is_refused():
-    with pytest.raises(UserError, match="4"):
+    with raises("grade-above-largest"):
         parse("err@5(largest=3)").compute(graded_batch())
     question = Question("q", "?", (), evidence=("a",), grades={"a": 1000.0})
-    with pytest.raises(UserError, match="1000"):
+    with raises("grade-above-largest"):
         parse("ndcg@5(gain=exponential)").compute(Batch([question], [Prediction("q", "")]))
 
 
@@ -343,10 +344,10 @@ def test_has_answer_mrr_is_what_a_naive_loop_finds_whatever_was_scored_before(ro
 
 
 def test_has_answer_without_texts_says_what_it_needs():
-    with pytest.raises(UserError, match="texts of the passages"):
+    with raises("answer-answer-mrr-need"):
         parse("has_answer@3").compute(batch([("a", "a")]))
 
 
 def test_has_answer_names_a_passage_that_the_corpus_lacks():
-    with pytest.raises(UserError, match="'p99'"):
+    with raises("corpus-no-passage"):
         parse("has_answer@3").compute(answer_batch(["x"], ["p99"]))

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from leaderboard.elements.nodes import TAGS, Node, badge, el, from_json, is_web_address, link, message, prose
+from leaderboard.elements.nodes import TAGS, Node, badge, el, flat, from_json, is_web_address, link, message, prose, shown
 
 
 @given(some.text())
@@ -102,3 +102,26 @@ def test_setting_words_apart_loses_nothing_but_backticks(text: str) -> None:
     assert shown.replace("`", "") == text.replace("`", "")
     # What comes of two backticks is a pair: no other text is dropped.
     assert (len(text) - len(shown)) % 2 == 0
+
+
+def test_leaves_stand_by_their_dotted_keys() -> None:
+    value = {"a": {"b": 1, "none": None}, "list": [1, 2], "rows": [{"c": "x"}, {"c": "y"}], "empty": [], "no": {}}
+    assert list(flat(value)) == [("a.b", 1), ("list", [1, 2]), ("rows[0].c", "x"), ("rows[1].c", "y")]
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        ("/home/someone/store/checkpoints/ark-1/stage3", "…/checkpoints/ark-1/stage3"),
+        (r"C:\Users\someone\store\checkpoints\ark", "…/store/checkpoints/ark"),
+        ("/models/mistral", "/models/mistral"),
+        ("BAAI/bge-m3", "BAAI/bge-m3"),
+        ("https://example.org/a/b/c/d", "https://example.org/a/b/c/d"),
+        ("/one/two/three/four and more words", "/one/two/three/four and more words"),
+        (0.5, "0.5"),
+        ([1, "x"], '[1, "x"]'),
+        ("y" * 300, "y" * 200 + "…"),
+    ],
+)
+def test_values_are_shown_as_text_and_folders_by_their_last_parts(value: object, text: str) -> None:
+    assert shown(value) == text

@@ -16,7 +16,7 @@ from leaderboard.elements.nodes import Node
 from leaderboard.views import board as drawings
 from leaderboard.views.board import Order, ordered, ranks, sort_columns, table
 from results.boards.board import Board, boards
-from results.statistics.closed_form import Band
+from results.statistics.places import Band, Standing
 from results.store import queries
 from results.store.store import Store
 
@@ -224,8 +224,11 @@ def test_a_run_whose_scores_cannot_be_right_says_so(made_up: Board) -> None:
 def test_a_place_says_which_places_the_tests_leave_open(made_up: Board) -> None:
     able = [row for row in made_up.rows if not row.control and F1 in row.cells and not row.cells[F1].apart]
     assert len(able) > 2
-    bands = {row.run.run: Band(position + 1, 1 + (position > 1), len(able), position < 2) for position, row in enumerate(able)}
-    bands[able[0].run.run] = Band(1, 1, 1, True)
+    bands = {
+        row.run.run: Band(position + 1, 1 + (position > 1), len(able), Standing.NO_DIFFERENCE if position < 2 else Standing.BEHIND)
+        for position, row in enumerate(able)
+    }
+    bands[able[0].run.run] = Band(1, 1, 1, Standing.BEST)
     positions = ranks(made_up, F1, DEFINITIONS)
     tree = table(made_up, F1, Order("rank", False), DEFINITIONS, bands)
     for row in made_up.rows:
@@ -238,7 +241,8 @@ def test_a_place_says_which_places_the_tests_leave_open(made_up: Board) -> None:
         assert band is not None
         sure = band.low == band.high == rank
         assert list(cell.texts()) == ([str(rank)] if sure else [str(rank), f"{band.low}–{band.high}"])
-        assert ("not separable" in cell.tip) == (band.best and not sure)
+        assert (str(band.standing) in cell.tip) == (not sure)
         # The mark stands in the cell of the metric that ranks, and there alone.
-        assert len(list(line.find(cls="best"))) == band.best
+        assert len(list(line.find(cls="best"))) == (band.standing is Standing.BEST)
+        assert len(list(line.find(cls="standing"))) == (band.standing is Standing.NO_DIFFERENCE)
     assert not list(table(made_up, F1, Order("rank", False), DEFINITIONS).find(cls="best"))

@@ -14,12 +14,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.core.errors import UserError
 from benchmarks.corpus import Corpus
 from benchmarks.schema import Passage, Query, passage_id
 from methods.api import Services
 from methods.baselines.bm25 import BM25Config, library, tokenize
 from methods.registry import Component
+from tests.support.errors import raises
 
 PLAIN = {"stemmer": None, "stopwords": None}
 WORDS = ["moss", "river", "tin", "lamp", "crow", "salt", "harp"]
@@ -181,10 +181,10 @@ def test_an_unfinished_index_is_built_again(ground: Any, tmp_path: Any) -> None:
 def test_an_index_of_another_corpus_or_a_damaged_one_is_refused(ground: Any, tmp_path: Any) -> None:
     folder = tmp_path / "index"
     bm25().index(ground.corpus, folder)
-    with pytest.raises(UserError, match="delete this folder"):
+    with raises("index-holds-passages-corpus"):
         bm25().index(corpus_of(["moss"]), folder)
     (folder / "data.csc.index.npy").write_bytes(b"damaged")
-    with pytest.raises(UserError, match="delete this folder"):
+    with raises("bm25-index-cannot-read"):
         bm25().index(ground.corpus, folder)
 
 
@@ -242,7 +242,7 @@ def test_stemming_joins_inflected_forms() -> None:
 
 
 def test_an_unknown_stemmer_names_those_that_exist() -> None:
-    with pytest.raises(UserError, match="porter"):
+    with raises("pystemmer-no-stemmer"):
         bm25(stemmer="englsh").index(corpus_of(["moss"]))
 
 

@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 
 from benchmarks import registry as datasets
-from benchmarks.core.errors import UserError
 from benchmarks.corpus import Corpus
 from benchmarks.registry import Benchmark
 from benchmarks.schema import Passage, Query, Question
@@ -33,6 +32,7 @@ from methods.readers.end_to_end import chatqa_prompt
 from methods.registry import Component
 from ragmeter.conformance import check_method
 from ragmeter.scripted import CORRUPTIONS, WorldTruth, draw
+from tests.support.errors import raises
 from tools.tiny_checkpoints import make
 
 REFERENCE, OPTIONS = "worlds/multihop:validation", {"questions": 30, "worlds": 2}
@@ -272,7 +272,7 @@ def test_probabilities_of_tags_are_the_softmax_where_they_stand(tiny_selfrag: st
 
 
 def test_a_model_without_the_tags_is_refused_before_the_first_question(tiny_llama: str) -> None:
-    with pytest.raises(UserError, match=r"\[Retrieval\]"):
+    with raises("vocabulary-no-tag"):
         Component.of("self_rag", {"model": tiny_llama, "retriever": "bm25"}).build(Services(device="cpu"))
 
 

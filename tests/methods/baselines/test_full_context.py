@@ -9,7 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from benchmarks.core.errors import UserError
 from benchmarks.corpus import Corpus
 from benchmarks.datasets.long_document import chunks
 from benchmarks.schema import Passage, Query, passage_id
@@ -18,6 +17,7 @@ from methods.baselines.full_context import FullContextConfig, FullContextIndex
 from methods.pipeline import Pipeline
 from methods.readers.prompts import fit_middle, without_middle
 from methods.registry import Component
+from tests.support.errors import raises
 
 READING = Reading("Text:\n$passages\n\nQuestion: $question\nAnswer:", 6, "middle")
 WORDS = st.lists(st.text("abcdefgh", min_size=1, max_size=5), min_size=1, max_size=60)
@@ -73,7 +73,7 @@ def test_a_document_that_a_reranker_has_shuffled_is_not_put_together() -> None:
 
 
 def test_an_overlap_that_the_passages_do_not_have_is_an_error() -> None:
-    with pytest.raises(UserError, match="do not repeat 2 words") as caught:
+    with raises("passages-document-not-repeat") as caught:
         context(document("a b c d e f g h i", 4, 1), whole=True, overlap=2)
     assert "chunk_overlap" in str(caught.value.try_this)
 

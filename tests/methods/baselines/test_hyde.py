@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks.core.errors import UserError
 from benchmarks.schema import Query
 from methods.api import Ranking, Services
 from methods.baselines.hyde import NOTE, cut
 from methods.flow import each
 from methods.pipeline import assemble
 from methods.registry import Component
+from tests.support.errors import raises
 from tests.support.server import ChatRequest, OpenAIServer, Refused, Written
 
 Says = Callable[[ChatRequest, int], str]
@@ -169,5 +169,5 @@ def test_what_retrieval_cost_and_noted_reaches_the_prediction(ground: Any) -> No
 
 
 def test_an_unknown_option_of_the_encoder_is_an_error() -> None:
-    with pytest.raises(UserError, match="preset"):
+    with raises("unknown-preset"):
         Component.of("hyde", {"llm": {"model": "m"}, "dense": {"preset": "nothing"}})

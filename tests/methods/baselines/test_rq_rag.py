@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from benchmarks.core.errors import UserError
 from benchmarks.corpus import Corpus
 from benchmarks.schema import Passage, Query
 from methods.api import Ranking, Services
@@ -31,6 +30,7 @@ from methods.baselines.rq_rag import (
 from methods.flow import each, ordered
 from methods.models.causal import CausalConfig, CausalModel, Generation
 from methods.registry import Component
+from tests.support.errors import raises
 from tests.support.server import ChatRequest, OpenAIServer, Written
 
 TREES = ("alder", "birch", "cedar", "elm", "fir", "larch", "oak", "pine")
@@ -201,7 +201,7 @@ def test_trees_grown_together_are_those_grown_alone() -> None:
 
 def test_a_model_without_the_control_tokens_is_refused(tiny_llama: str) -> None:
     model = CausalModel(CausalConfig(model=tiny_llama), "cpu")
-    with pytest.raises(UserError, match=r"no token \[EOS\]"):
+    with raises("vocabulary-no-token"):
         Tree(RqRagConfig(), model, Searching(), CORPUS, 0)
 
 

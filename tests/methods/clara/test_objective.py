@@ -8,12 +8,13 @@ from typing import Any
 
 import pytest
 
+from tests.support.errors import raises
+
 torch = pytest.importorskip("torch")
 
 from hypothesis import given  # noqa: E402
 from hypothesis import strategies as st  # noqa: E402
 
-from benchmarks.core.errors import UserError  # noqa: E402
 from methods.clara.config import InstructionStage, JointStage, ScpStage  # noqa: E402
 from methods.clara.data import TrainingExample, instruction_example, scp_example  # noqa: E402
 from methods.clara.generator import select  # noqa: E402
@@ -259,7 +260,7 @@ def test_fewer_candidates_than_others_have_are_never_padding(toy: ModuleType, cl
     long, short = toy.joint_rows(1, 4)[0], toy.joint_rows(1, 2)[0]
     result = candidates_of(clara, [long, short], documents_of(clara))
     assert result.mask.tolist() == [[True] * 4, [True, True, False, False]]
-    with pytest.raises(UserError, match="has 2 candidates"):
+    with raises("documents-chosen-question-candidates"):
         select(result.scores, 3, 0.02, result.mask)
     assert set(select(result.scores, 2, 0.02, result.mask).ids[1].tolist()) == {0, 1}
 

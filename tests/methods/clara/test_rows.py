@@ -36,6 +36,7 @@ from methods.clara.rows import (
     world_rows,
     write_rows,
 )
+from tests.support.errors import raises
 
 SMALL: dict[str, Any] = {"entities": 120, "community": 60}
 WORLDS = "worlds/multihop:train"
@@ -190,7 +191,7 @@ def test_documents_hold_no_gold_beyond_their_own_text() -> None:
 def test_a_benchmark_without_candidates_needs_a_retriever() -> None:
     benchmark = registry.load(WORLDS, {**SMALL, "questions": 3})
     bare = replace(benchmark, questions=[replace(question, candidates=None) for question in benchmark.questions])
-    with pytest.raises(UserError, match="no candidates"):
+    with raises("no-candidates"):
         joint_rows_of(bare, PoolConfig())
     assert all(row.documents for row in joint_rows_of(bare, PoolConfig(source="retriever")))
 
@@ -268,13 +269,13 @@ def test_files_of_rows_refuse_a_mix_that_they_cannot_tell(tmp_path: Path) -> Non
     line = {"data_type": "qa", "question": ["q?"], "answers": ["a"], "docs": ["d"]}
     file.write_text(json.dumps(line) + "\n", "utf-8")
     options = {"path": str(file)}
-    with pytest.raises(UserError, match="do not say which questions are simple"):
+    with raises("files-rows-not-say"):
         scp_rows("clara_stages/pretraining:train", ScpDataConfig(mix="simple"), options)
     assert scp_rows("clara_stages/pretraining:train", ScpDataConfig(mix="paraphrase"), options) == []
-    with pytest.raises(UserError, match="holds no rows of pretraining"):
+    with raises("holds-no-rows-pretraining"):
         scp_rows("pisco:train", ScpDataConfig(), options)
 
 
 def test_worlds_of_a_test_are_never_pretrained_on() -> None:
-    with pytest.raises(UserError, match="not a train world"):
+    with raises("seed-makes-world-not"):
         scp_rows(WORLDS, options={**SMALL, "seed": 100_000})

@@ -13,11 +13,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.core.errors import Broke, UserError
 from benchmarks.corpus import Corpus
 from benchmarks.schema import Passage
 from methods.clara import store
 from methods.clara.store import Compressed, Identity, MemoryStore, Written, in_memory, write
+from tests.support.errors import raises
 
 M, H = 3, 5
 
@@ -133,7 +133,7 @@ def test_a_compression_that_was_cut_off_goes_on_and_ends_alike(after: int, tmp_p
 
     with pytest.raises(Cut):
         write(tmp_path / "cut", corpus(11), identity(11), Drawn(), cut)
-    with pytest.raises(UserError, match="no finished store"):
+    with raises("folder-holds-no-finished"):
         MemoryStore.open(tmp_path / "cut")
     # What a machine that went down left of a row is not taken for one.
     with open(tmp_path / "cut" / "memory.bin", "ab") as file:
@@ -157,7 +157,7 @@ def test_a_finished_store_is_opened_and_nothing_is_compressed_again(tmp_path: Pa
 def test_documents_of_another_corpus_or_compressor_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(tmp_path / "s", corpus(5), identity(5), Drawn())
     for other in (replace(identity(5), compressor="other"), replace(identity(5), corpus="other")):
-        with pytest.raises(UserError, match="another corpus or compressor"):
+        with raises("folder-holds-documents-another"):
             write(tmp_path / "s", corpus(5), other, Drawn())
     monkeypatch.setattr(store, "CHUNK", 2)
 
@@ -166,12 +166,12 @@ def test_documents_of_another_corpus_or_compressor_are_refused(tmp_path: Path, m
 
     with pytest.raises(Cut):
         write(tmp_path / "t", corpus(5), identity(5), Drawn(), cut)
-    with pytest.raises(UserError, match="another corpus or compressor"):
+    with raises("folder-holds-documents-another"):
         write(tmp_path / "t", corpus(5), replace(identity(5), compressor="other"), Drawn())
 
 
 def test_a_number_that_half_precision_cannot_hold_is_an_error_that_names_the_other_type(tmp_path: Path) -> None:
-    with pytest.raises(Broke, match="does not fit into float16"):
+    with raises("document-memory-not-fit"):
         write(tmp_path / "s", corpus(5), identity(5), Drawn(1e6))
     assert len(write(tmp_path / "t", corpus(5), identity(5, "bfloat16"), Drawn(1e6))) == 5
 
@@ -180,10 +180,10 @@ def test_a_damaged_store_is_not_searched(tmp_path: Path) -> None:
     write(tmp_path / "s", corpus(5), identity(5), Drawn())
     with open(tmp_path / "s" / "memory.bin", "ab") as file:
         file.write(b"\0")
-    with pytest.raises(UserError, match="not what its card says"):
+    with raises("memory-store-not-card"):
         MemoryStore.open(tmp_path / "s")
     (tmp_path / "s" / "store.json").write_text("{}")
-    with pytest.raises(UserError, match="cannot be read"):
+    with raises("card-store-cannot-read"):
         MemoryStore.open(tmp_path / "s")
 
 

@@ -11,12 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
-from benchmarks.core.errors import UserError
 from methods.clara.config import Type
 from methods.clara.prompts import ABSENT, Answer, Judgment, Preserved, Prompts, Questions, Rephrasing, Supplement, read_pairs, shown_pairs
 from methods.clara.rows import Pair
 from methods.clara.synthesis import MOST_QUESTIONS, ROUNDS, Made, ask_paraphrase, ask_questions, row_of
 from methods.flow import run
+from tests.support.errors import raises
 
 PROMPTS = Prompts()
 DOCUMENT = "Ada Rin was born in Korv in 1850."
@@ -214,7 +214,7 @@ def test_a_template_of_ones_own_is_taken_and_a_wrong_one_refused(tmp_path) -> No
     assert prompts.messages("answer", document="d", question="q", absent="a") == [{"role": "user", "content": "d q a"}]
     assert prompts.hash != PROMPTS.hash
     (tmp_path / "answer.txt").write_text("$document", "utf-8")
-    with pytest.raises(UserError, match="absent"):
+    with raises("prompt-template-lacks"):
         Prompts(str(tmp_path))
-    with pytest.raises(UserError, match="no such folder"):
+    with raises("missing-folder"):
         Prompts(str(tmp_path / "none"))

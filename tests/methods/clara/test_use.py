@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 import torch
 
-from benchmarks.core.errors import UserError
 from benchmarks.corpus import Corpus
 from benchmarks.schema import Passage, Query
 from methods.api import FAILED, TRUNCATED, Context, Prediction, Ranking, Services
@@ -20,6 +19,7 @@ from methods.clara.store import MemoryStore
 from methods.clara.use import CheckpointOptions, loaded
 from methods.pipeline import assemble
 from methods.registry import Component
+from tests.support.errors import raises
 
 K, M = 3, 4
 
@@ -154,7 +154,7 @@ def test_the_whole_corpus_is_compressed_once_and_found_by_later_runs(
 
 def test_without_a_compressed_corpus_a_question_needs_candidates(tiny_clara: str, ground: Any, services: Services) -> None:
     method = whole(tiny_clara, services, offline=False)
-    with pytest.raises(UserError, match="no candidates, and the corpus is not compressed"):
+    with raises("question-no-candidates-corpus"):
         answers(method, ground, [Query("q", "In which town?")])
 
 
@@ -168,9 +168,9 @@ def test_parts_of_a_pipeline_share_one_model(tiny_clara: str) -> None:
 def test_memory_of_another_compressor_is_refused(tiny_clara: str, ground: Any, services: Services) -> None:
     reader = Component.of("clara_reader", {"model": tiny_clara}).build(services)
     other = DocumentMemory(torch.zeros(1, M, 32), "another")
-    with pytest.raises(UserError, match="another compressor"):
+    with raises("memory-made-another-compressor"):
         reader.read(queries(ground)[:1], [Context("q", memory=other)])
-    with pytest.raises(UserError, match="not of clara_compressor"):
+    with raises("memory-not-clara-compressor"):
         reader.read(queries(ground)[:1], [Context("q", memory=torch.zeros(1, M, 32))])
 
 
@@ -281,7 +281,7 @@ def test_a_checkpoint_without_a_reasoner_says_what_can_be_done(tiny_clara: str, 
     clara = Clara.load(Path(tiny_clara), "cpu")
     kept = Clara.open(clara.config, ("compressor", "generator"), "cpu")
     kept.save(folder)
-    with pytest.raises(UserError, match="no reasoner"):
+    with raises("checkpoint-no"):
         Component.of("clara", {"model": str(folder)}).build(Services(device="cpu"))
     method = assemble(
         Component.of("clara", {"model": str(folder), "query_adapter": "compressor", "max_new_tokens": 2}), Services(device="cpu")
@@ -291,7 +291,7 @@ def test_a_checkpoint_without_a_reasoner_says_what_can_be_done(tiny_clara: str, 
 
 def test_what_is_no_checkpoint_is_refused_before_anything_is_loaded(tmp_path: Path, tiny_llama: str) -> None:
     for name in ("clara", "clara_retriever", "clara_reranker", "clara_compressor", "clara_reader"):
-        with pytest.raises(UserError, match="not a checkpoint of CLaRa"):
+        with raises("not-checkpoint-clara"):
             Component.of(name, {"model": tiny_llama}).preflight()
 
 

@@ -29,6 +29,7 @@ from methods.graphs.knowledge_graph import (
     render,
     similar_pairs,
 )
+from tests.support.errors import raises
 
 word = st.text(st.characters(codec="ascii", categories=["L", "N"]), min_size=1, max_size=6)
 phrase = st.lists(word, min_size=1, max_size=4).map(" ".join)
@@ -103,10 +104,10 @@ def test_templates_take_braces_dollars_and_placeholders_as_they_are() -> None:
 def test_a_template_of_ones_own_must_have_the_placeholders(tmp_path: Path) -> None:
     path = tmp_path / "mine.txt"
     path.write_text("Read {text} for $5.\n---\n$text")
-    with pytest.raises(UserError, match="lone dollar"):
+    with raises("prompt-template-holds-lone"):
         PROMPTS["extraction"].load(path)
     path.write_text("Read $this")
-    with pytest.raises(UserError, match="this"):
+    with raises("prompt-template-holds-unknown"):
         PROMPTS["extraction"].load(path)
     path.write_text("Read $text for $$5")
     assert PROMPTS["extraction"].load(path).messages(text="{x}") == [{"role": "user", "content": "Read {x} for $5"}]
@@ -229,7 +230,7 @@ def test_a_file_that_is_no_graph_is_refused_by_name_and_field(tmp_path: Path, ch
         KnowledgeGraph.load(path)
     assert str(path) in str(caught.value)
     path.write_text("{")
-    with pytest.raises(UserError, match="not a knowledge graph"):
+    with raises("file-not"):
         KnowledgeGraph.load(path)
 
 

@@ -19,6 +19,7 @@ from benchmarks.core.errors import UserError
 from methods.models.chat import DOUBT, ChatModel
 from methods.models.endpoint import ChatConfig
 from methods.models.reply_cache import ResponseCache
+from tests.support.errors import raises
 from tests.support.faults import LASTING, PASSING, Faults
 from tests.support.server import ChatRequest, OpenAIServer, Refused, Written
 
@@ -164,7 +165,7 @@ def test_a_second_run_makes_no_call_even_with_nobody_there(tmp_path: Path) -> No
     assert [(r.text, r.prompt_tokens, r.cost_usd, r.cached) for r in again] == [
         (r.text, r.prompt_tokens, r.cost_usd, True) for r in first[::-1]
     ]
-    with pytest.raises(UserError, match="nothing answers"):
+    with raises("nothing-answers"):
         chat(url, cache=path, attempts=1).complete(prompts("say a", "say c"))
 
 
@@ -279,7 +280,7 @@ def test_an_interrupted_caller_leaves_nothing_in_flight(tmp_path: Path) -> None:
 
     with OpenAIServer("m", fussy).running() as url:
         model = chat(url, cache=tmp_path / "cache.sqlite")
-        with pytest.raises(UserError, match="refuses the key"):
+        with raises("endpoint-error"):
             model.complete(prompts(*(f"say {number}" for number in range(40))))
         assert [reply.failed for reply in model.complete(prompts(*(f"say {number}" for number in range(40, 60))))] == ([None] * 20)
         assert model._cache is not None
@@ -290,7 +291,7 @@ def test_where_nothing_ever_answered_the_wait_is_short() -> None:
     page = Faults(passing=1.0, kinds=["wrong_content_type"], most_in_a_row=99)
     server = OpenAIServer("m", say, intercept=page)
     with server.running() as url:
-        with pytest.raises(UserError, match="usually ends in /v1"):
+        with raises("endpoint-error"):
             chat(url, attempts=20).complete(prompts("say a"))
         assert server.calls == DOUBT
         # Once it has answered, patience is what was asked for.

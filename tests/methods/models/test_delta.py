@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.support.errors import raises
+
 torch = pytest.importorskip("torch")
 
 from safetensors.numpy import load_file  # noqa: E402
@@ -107,10 +109,10 @@ def test_what_is_not_whole_or_over_another_base_is_named(base: Path, tuned: Call
             vectors(tmp_path / name)
         assert name in str(caught.value.where)
         assert caught.value.try_this
-    with pytest.raises(UserError, match="there already"):
+    with raises("folder-exists"):
         shrink(whole, tmp_path / "delta", str(base))
     shutil.copy(whole / "model.safetensors", base)
-    with pytest.raises(UserError, match="is not the one"):
+    with raises("base-not-checkpoint-difference"):
         vectors(tmp_path / "delta")
 
 

@@ -16,6 +16,7 @@ from methods.api import Services
 from methods.models.encoder import Encoder, EncoderConfig
 from methods.models.weights import PRESETS, REMOTE_CODE
 from methods.registry import Component
+from tests.support.errors import raises
 
 PUBLISHED = [
     ("bge-large-en-v1.5", "Bert", "bert", "cls", True),
@@ -125,7 +126,7 @@ def test_padding_on_either_side_gives_the_same_vectors(kind: str, style: str, ti
 
 def test_a_tokenizer_that_drops_the_end_token_is_refused(tiny_models: ModuleType, tmp_path: Path) -> None:
     folder = make(tmp_path / "model", tiny_models, "Qwen3", "mistral")
-    with pytest.raises(UserError, match="do not end with"):
+    with raises("inputs-encoder-not-end"):
         Encoder(EncoderConfig.preset("qwen3-embedding-0.6b", model=str(folder), max_length=64), "cpu")
 
 
@@ -136,7 +137,7 @@ def test_a_shorter_vector_is_the_front_of_the_long_one_scaled_again(tiny_models:
     expected = full[:, :8] / np.linalg.norm(full[:, :8], axis=1, keepdims=True)
     assert cut.dimension == 8
     assert cut.passages(tiny_models.TEXTS) == pytest.approx(expected, abs=1e-5)
-    with pytest.raises(UserError, match="more than the model's 32"):
+    with raises("dimension-model"):
         Encoder(EncoderConfig(model=str(folder), dimension=64), "cpu")
 
 
@@ -207,13 +208,13 @@ def tasks(tiny_models: ModuleType, tmp_path: Path) -> Path:
 
 def test_code_of_a_model_runs_only_when_trusted(tasks: Path) -> None:
     (tasks / "custom_st.py").write_text("raise SystemExit('ran')")
-    with pytest.raises(UserError, match="brings its own code") as caught:
+    with raises("model-brings-own-code") as caught:
         Encoder(EncoderConfig.preset("jina-v3", model=str(tasks), max_length=64), "cpu")
     assert "trust_remote_code" in str(caught.value)
     for preset, values in PRESETS.items():
         component = Component.of("dense", {"preset": preset})
         if values["model"] in REMOTE_CODE:
-            with pytest.raises(UserError, match="brings its own code"):
+            with raises("model-brings-own-code"):
                 component.config.preflight()
         else:
             component.config.preflight()
@@ -225,7 +226,7 @@ def test_an_architecture_that_only_its_own_code_knows_is_refused(tiny_models: Mo
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "own", "auto_map": mapped}))
     for name in ("configuration_own", "modeling_own"):
         (tmp_path / f"{name}.py").write_text("raise SystemExit('ran')")
-    with pytest.raises(UserError, match="brings its own code"):
+    with raises("model-brings-own-code"):
         Encoder(EncoderConfig(model=str(tmp_path)), "cpu")
 
 
@@ -244,12 +245,12 @@ def test_queries_and_passages_go_through_their_adapter_with_the_prefix_once(task
 
 def test_a_task_that_is_missing_unknown_or_out_of_place_is_said_so(tasks: Path, tiny_models: ModuleType, tmp_path: Path) -> None:
     trusted = {"model": str(tasks), "trust_remote_code": True}
-    with pytest.raises(UserError, match="an adapter for each task"):
+    with raises("encoder-adapter-each-task"):
         Encoder(EncoderConfig(**trusted), "cpu")
-    with pytest.raises(UserError, match=r"did you mean 'retrieval\.query'"):
+    with raises("unknown-query_task-of-/tmp/pytest-of-root/pytest-528/test_a_task_that_is_missing_un0/model"):
         Encoder(EncoderConfig(**trusted, query_task="retrieval.qery", passage_task="retrieval.passage"), "cpu")
     plain = make(tmp_path / "plain", tiny_models, "Bert", "bert")
-    with pytest.raises(UserError, match="has no adapters"):
+    with raises("encoder-no-adapters"):
         Encoder(EncoderConfig(model=str(plain), query_task="retrieval.query"), "cpu")
 
 
@@ -344,7 +345,7 @@ def test_two_sentence_transformers_may_be_the_two_sides(tiny_models: ModuleType,
 
 
 def test_options_that_do_not_fit_are_errors(dpr: dict[str, str]) -> None:
-    with pytest.raises(UserError, match="did you mean 'bge-m3'"):
+    with raises("unknown-encoder-preset"):
         EncoderConfig.preset("bge-m")
     with pytest.raises(ValueError, match="needs query_model"):
         EncoderConfig(architecture="dpr")

@@ -10,8 +10,8 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-from benchmarks.core.errors import UserError
 from methods.models.late_interaction import LateInteraction, LateInteractionConfig, max_sim
+from tests.support.errors import raises
 
 
 @pytest.fixture
@@ -99,5 +99,5 @@ def test_a_model_without_a_projection_is_refused_instead_of_given_a_random_one(t
     from transformers import BertModel
 
     tiny_models.save(tmp_path, "bert", BertModel(tiny_models.config("Bert", 200)))
-    with pytest.raises(UserError, match="not a late-interaction model"):
+    with raises("not-late-interaction-model"):
         LateInteraction(LateInteractionConfig(model=str(tmp_path)), "cpu")

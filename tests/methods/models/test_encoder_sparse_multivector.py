@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks.core.errors import UserError
 from methods.models.late_interaction import M3Config, M3Encoder, M3Vectors, multi_scores, sparse_scores
+from tests.support.errors import raises
 
 
 @pytest.fixture(params=["pt", pytest.param("safetensors", marks=pytest.mark.slow)])
@@ -97,7 +97,7 @@ def test_texts_without_a_common_token_have_no_sparse_score_and_padding_no_say() 
 def test_a_missing_head_is_named(folder: str) -> None:
     for path in Path(folder).glob("colbert_linear.*"):
         path.unlink()
-    with pytest.raises(UserError, match=r"lacks colbert_linear\.pt"):
+    with raises("encoder-lacks-pt"):
         M3Encoder(M3Config(model=folder), "cpu")
 
 
@@ -111,6 +111,6 @@ def test_a_head_that_is_not_only_tensors_is_not_unpickled(folder: str, tmp_path:
     for path in Path(folder).glob("sparse_linear.*"):
         path.unlink()
     torch.save({"weight": Harm()}, Path(folder) / "sparse_linear.pt")
-    with pytest.raises(UserError, match="more than tensors"):
+    with raises("unsafe-weights"):
         M3Encoder(M3Config(model=folder), "cpu")
     assert not (tmp_path / "harmed").exists()

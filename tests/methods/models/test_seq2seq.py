@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks.core.errors import UserError
 from methods.models.causal import Sampling
 from methods.models.likelihood import LikelihoodScorer, ScoredText, ScoringConfig, ScoringRequest, ScoringTemplate, label_likelihoods
 from methods.models.seq2seq import Seq2SeqConfig, Seq2SeqModel
+from tests.support.errors import raises
 
 TEXT = (
     "Which passage answers the question? Passage A: Lily saw a big red ball in the park. Passage B: Tom was happy and "
@@ -147,10 +147,10 @@ def test_a_long_chunk_is_cut_and_what_is_around_it_kept(folder: str) -> None:
 
 
 def test_a_causal_model_is_no_encoder_decoder_model(tiny_llama: str) -> None:
-    with pytest.raises(UserError, match="encoder-decoder model"):
+    with raises("cannot-loaded"):
         load(tiny_llama)
 
 
 def test_a_missing_folder_is_named(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="no model folder"):
+    with raises("no-model-folder"):
         load(str(tmp_path / "none"))

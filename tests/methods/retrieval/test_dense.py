@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks.core.errors import UserError
 from benchmarks.corpus import Corpus
 from benchmarks.schema import Passage, Query, passage_id
 from methods.api import Services
@@ -15,6 +14,7 @@ from methods.models.encoder import Encoder, EncoderConfig
 from methods.models.weights import locate, weights_hash
 from methods.registry import Component
 from methods.retrieval import dense as module
+from tests.support.errors import raises
 
 
 @pytest.fixture(scope="module")
@@ -121,10 +121,10 @@ def test_prompts_are_put_before_the_text() -> None:
 
 
 def test_a_model_that_is_not_there_is_named(tmp_path: Any) -> None:
-    with pytest.raises(UserError, match="no model folder"):
+    with raises("no-model-folder"):
         Component.of("dense", {"model": str(tmp_path / "nowhere")}).preflight()
     (tmp_path / "empty").mkdir()
-    with pytest.raises(UserError, match="cannot be loaded"):
+    with raises("cannot-loaded"):
         Component.of("dense", {"model": str(tmp_path / "empty")}).build(Services(device="cpu"))
 
 

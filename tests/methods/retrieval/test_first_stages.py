@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks.core.errors import UserError
 from benchmarks.corpus import Corpus
 from benchmarks.schema import Passage, Query, passage_id
 from methods.api import Services
@@ -17,6 +16,7 @@ from methods.models.late_interaction import LateInteraction, LateInteractionConf
 from methods.registry import Component
 from methods.retrieval import colbert as colbert_module
 from methods.retrieval import splade as splade_module
+from tests.support.errors import raises
 
 torch = pytest.importorskip("torch")
 WORDS = ("old", "stone", "bridge", "painter", "lived", "born", "river", "moss", ",", ".")
@@ -69,7 +69,7 @@ def test_a_model_without_a_head_is_no_sparse_encoder(tiny_encoder: str, tiny_mod
     from transformers import BertModel
 
     tiny_models.save(tmp_path, "bert", BertModel(tiny_models.config("Bert", 200)))
-    with pytest.raises(UserError, match="not a sparse encoder"):
+    with raises("not-sparse-encoder-no"):
         retriever("splade", tmp_path)
 
 
@@ -86,7 +86,7 @@ def test_colbert_ranks_a_corpus_as_a_sort_of_all_scores(tiny_colbert: str, tmp_p
         assert list(again.scores) == pytest.approx(list(ranking.scores), abs=1e-5)
         assert list(ranking.scores) == pytest.approx(sorted(expected, reverse=True)[:6], abs=1e-4)
         assert [expected[corpus.row(item)] for item in ranking.ids] == pytest.approx(list(ranking.scores), abs=1e-4)
-    with pytest.raises(UserError, match="want an index on disk"):
+    with raises("token-vectors-want-index"):
         retriever("colbert", tiny_colbert, exact_up_to=10).index(corpus)
 
 

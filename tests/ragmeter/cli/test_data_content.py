@@ -30,9 +30,6 @@ def native(command, tmp_path_factory) -> Path:
     return command.write_hotpotqa(tmp_path_factory.mktemp("data") / "hotpotqa", QUESTIONS)
 
 
-# --- check -------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.slow
 def test_a_cut_of_a_split_is_red_until_it_is_said_to_be_one(command, native):
     (red,) = command.shown("check", "hotpotqa:dev", "--set", f"path={native}", code=1)["splits"]
@@ -121,9 +118,6 @@ def test_the_samples_folder_is_green_as_a_whole(command, data_folder, monkeypatc
     assert families >= {"hotpotqa", "2wikimultihopqa", "musique", "nq", "longbench", "ultradomain", "webqsp", "cwq"}
 
 
-# --- stats and sample --------------------------------------------------------------------------------------------
-
-
 @pytest.mark.slow
 def test_stats_count_and_measure(command, native):
     result = command.shown("stats", "hotpotqa:dev", "--set", f"path={native}")
@@ -193,9 +187,6 @@ def test_sample_prints_records_with_their_gold_marked(command, native):
     assert f"2 of {QUESTIONS}" in text
 
 
-# --- corpus ------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.slow
 def test_a_corpus_is_built_and_one_that_is_there_is_left_alone(command, tmp_path):
     dump = tmp_path / "psgs.tsv"
@@ -226,9 +217,6 @@ def test_a_wrong_layout_or_a_bad_record_is_an_error_before_the_end(command, tmp_
         assert lacking in command.refused("build-corpus", tmp_path / "header.tsv", "-o", tmp_path / "h").what
     assert command.shown("build-corpus", dump, "-o", tmp_path / "d", "--skip-bad")["bad"] == 1
     assert "line 3" in command.data("build-corpus", dump, "-o", tmp_path / "d", "--skip-bad").stdout
-
-
-# --- overlap -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.slow

@@ -55,9 +55,6 @@ def server(rows):
     return HubServer({hotpotqa.CARD.hub_id: Repository({"distractor/validation.jsonl": rows})})
 
 
-# --- list and show -----------------------------------------------------------------------------------------------
-
-
 @pytest.mark.slow
 def test_the_bare_noun_lists_every_dataset_with_license_sizes_and_availability(command):
     listed = command.shown()
@@ -119,9 +116,6 @@ def test_two_files_that_could_be_meant_are_said_to_be_unclear(command, native, m
     assert "several files" in dev["problem"]
     result = command.shown("check", "hotpotqa:dev", code=1)
     assert result["splits"][0]["color"] == "red"
-
-
-# --- download -------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.slow
@@ -211,8 +205,6 @@ def test_offline_is_an_option_of_running_too(server, tmp_path, call):
         assert server.requests.total() == 0
 
 
-# --- what a hub states -------------------------------------------------------------------------------------------
-
 STATES = """---
 dataset_info:
   config_name: distractor
@@ -255,9 +247,6 @@ def test_a_repository_without_a_readme_is_said_not_to_be_checked(command, server
         (split,) = json.loads(command.data("check", "hotpotqa:dev", "--json", "--set", MAIN).stdout)["splits"]
     (result,) = [item for item in split["findings"] if item["name"] == "as many records as the repository states"]
     assert (result["status"], result["detail"][:12]) == ("note", "not checked:")
-
-
-# --- as a command -------------------------------------------------------------------------------------------------
 
 
 def test_errors_are_shown_as_of_all_commands(tmp_path, call, monkeypatch):

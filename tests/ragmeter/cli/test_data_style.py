@@ -65,9 +65,6 @@ def by_rule(ragmeter: Command, file: Path, *more: str) -> None:
     assert done.code == 0, done.err
 
 
-# -- rewrite --
-
-
 @pytest.mark.slow
 def test_a_model_rewrites_every_candidate_and_judges_validate(ragmeter: Command, url: str, tmp_path: Path) -> None:
     file = tmp_path / "pairs.jsonl"
@@ -197,9 +194,6 @@ def test_a_rewriting_that_was_stopped_ends_with_the_same_file(tmp_path: Path, ca
     assert stopped.read_bytes() == whole
 
 
-# -- quality --
-
-
 def test_quality_has_n_and_an_interval_around_the_mean_of_the_values(ragmeter: Command, tmp_path: Path) -> None:
     file = tmp_path / "pairs.jsonl"
     by_rule(ragmeter, file)
@@ -219,9 +213,6 @@ def test_quality_has_n_and_an_interval_around_the_mean_of_the_values(ragmeter: C
     text = ragmeter("data", "style-quality", str(file), "--benchmark", REF).out
     assert f"informal: {len(pairs)} pairs, 0 given up" in text
     assert "95 % interval" in text
-
-
-# -- mix and import --
 
 
 def test_a_mix_is_written_as_the_styled_benchmark_reads(ragmeter: Command, tmp_path: Path) -> None:
@@ -326,9 +317,6 @@ def test_two_files_of_sark_are_pairs_row_by_row(ragmeter: Command, tmp_path: Pat
     assert (item.style, item.formal.text, item.styled.text) == ("humor", "The mill burned.", "Wow, the mill burned!")
 
 
-# -- names --
-
-
 @pytest.mark.slow
 def test_runs_over_two_mixes_are_distinguished_and_others_keep_their_names(tmp_path: Path) -> None:
     config = "{base_config: {questions: 5}, mix: {informal: SHARE}}"
@@ -351,8 +339,6 @@ def test_runs_over_two_mixes_are_distinguished_and_others_keep_their_names(tmp_p
         assert queries.find_run(store, row.path).run == row.run
     assert {str(DataReference.of_name(name)) for name in names} == {"styled:test", REF}
 
-
-# -- what is refused --
 
 RESTYLE = f"data restyle {REF} -o {{tmp}}/p.jsonl --style informal"
 

@@ -109,9 +109,6 @@ def say(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> S
     return typed
 
 
-# -- help ----------------------------------------------------------------------------------------------------------
-
-
 def test_help_is_shown_and_names_the_options_that_every_command_has(say: Say) -> None:
     for name in COMMANDS:
         code, shown, response = say(*name.split(), "--help")
@@ -155,9 +152,6 @@ def test_help_and_errors_import_no_numpy(line: str) -> None:
 
 def test_the_version_is_that_of_the_installed_package(say: Say) -> None:
     assert say("--version") == (0, f"ragmeter {version('ragmeter')}\n", "")
-
-
-# -- wrong usage ---------------------------------------------------------------------------------------------------
 
 
 def test_an_option_that_is_not_there_ends_with_two_and_one_message(say: Say) -> None:
@@ -205,9 +199,6 @@ def test_a_command_that_needs_options_shows_its_help_alone(say: Say) -> None:
     code, shown, response = say("gate")
     assert (code, response) == (0, "")
     assert "--baseline" in shown
-
-
-# -- how commands end ----------------------------------------------------------------------------------------------
 
 
 class Stopped(Exception):
@@ -291,9 +282,6 @@ def test_the_page_of_the_command_line_has_every_exit_code() -> None:
     assert set(re.findall(r"`ragmeter ([a-z][a-z-]*)", page)) <= set(cli.NAMES)
 
 
-# -- JSON ----------------------------------------------------------------------------------------------------------
-
-
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("walk")
@@ -362,9 +350,6 @@ def test_the_leaderboards_address_is_json_and_its_servers_talk_is_not_in_it(tmp_
     rest, _ = process.communicate(timeout=60)
     assert process.returncode == 0
     assert json.loads(lines + rest) == {"url": f"http://127.0.0.1:{port}", "store": str(tmp_path)}
-
-
-# -- terminals -----------------------------------------------------------------------------------------------------
 
 
 def in_terminal(arguments: list[str], **environment: str) -> str:

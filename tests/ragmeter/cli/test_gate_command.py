@@ -18,12 +18,12 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from benchmarks.core.errors import UserError
 from ragmeter.api import run
 from ragmeter.cli.gate_runs import Rows, pairs_of, side_of
 from results.gate.history import history
 from results.gate.many import ask_pairs
 from results.store.store import Store
+from tests.support.errors import raises
 
 EXPERIMENT = """
 name: small
@@ -198,7 +198,7 @@ def test_a_benchmark_that_the_candidate_lacks_is_refused_and_one_that_the_baseli
     assert isinstance(first, Rows)
     assert isinstance(second, Rows)
     fewer = replace(second, runs=second.runs[:1])
-    with pytest.raises(UserError, match="no run on worlds/multihop:validation/distractor/0"):
+    with raises("ambiguous-run"):
         pairs_of(opened, first, fewer)
     pairs, notes = pairs_of(opened, fewer, first)
     assert [(one.method, two.method, one.dataset == two.dataset) for one, two in pairs] == [("drawn", "bm25", True)]

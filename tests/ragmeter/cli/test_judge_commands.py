@@ -48,9 +48,6 @@ def flat(text: str) -> str:
     return " ".join(text.split())
 
 
-# -- what is refused -----------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("arguments", "what", "where", "remedy"),
     [
@@ -155,9 +152,6 @@ def test_an_experiment_file_with_a_wrong_judge_names_the_line(
     assert done.code == 2
     assert what in done.err
     assert f"x.yaml:{line}" in "".join(done.err.split())
-
-
-# -- judging -------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.slow
@@ -294,8 +288,6 @@ def test_every_judge_says_what_it_needs() -> None:
         config = {} if name.startswith("rule") else {"llm": {"model": "m"}}
         assert Judge.of(name, config).describe()["needs"]
 
-
-# -- the page that explains it -------------------------------------------------------------------------------------
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "judges.md"
 ADDRESS = "http://localhost:8000/v1"

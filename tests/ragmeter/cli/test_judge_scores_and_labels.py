@@ -51,9 +51,6 @@ def flat(text: str) -> str:
     return " ".join(text.split())
 
 
-# -- people --------------------------------------------------------------------------------------------------------
-
-
 def test_items_to_label_leave_controls_out_and_never_overwrite_labels(ragmeter: Command, store: Store, tmp_path: Path) -> None:
     file = tmp_path / "labels.csv"
     done = ragmeter("judge", "labels", "export", "-o", str(file), "--criterion", "accuracy", "--count", "1000")
@@ -103,9 +100,6 @@ def test_labels_stay_with_the_run_that_they_are_about(ragmeter: Command, store: 
     done = ragmeter("run", alone, "--fresh", "-q")
     assert (done.code, labels.labels(store)) == (0, before)
     assert len({label.one for label in before} & {row.run for row in queries.runs(store, "alone")}) == 0
-
-
-# -- further metrics -----------------------------------------------------------------------------------------------
 
 
 def scores(store: Store) -> list[tuple[Any, ...]]:

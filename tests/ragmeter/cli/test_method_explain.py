@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.core.errors import UserError
 from benchmarks.registry import load
 from methods.clara.explain import ClaraExplainConfig
 from methods.registry import EXPLAINERS
+from tests.support.errors import raises
 
 Command = Callable[..., tuple[int, str, str]]
 DATA = "worlds/multihop:test"
@@ -30,7 +30,7 @@ def test_clara_takes_its_own_word_too_but_not_both(call: Command) -> None:
     by_one = ClaraExplainConfig.model_validate({"checkpoint": "clara-pocket", "k": 2})
     assert by_one == ClaraExplainConfig.model_validate({"model": "clara-pocket", "k": 2})
     assert by_one.model == by_one.checkpoint == "clara-pocket"
-    with pytest.raises(UserError, match="two words for the same folder"):
+    with raises("checkpoint-model-two-words"):
         ClaraExplainConfig.model_validate({"model": "clara-pocket", "checkpoint": "clara-pocket"})
     both = ("--set", "checkpoint=clara-pocket", "--set", "model=clara-pocket")
     code, out, err = call("method", "explain", "clara", "q", "--benchmark", DATA, *both)

@@ -90,7 +90,7 @@ def test_another_folder_and_type_can_be_asked_for(checkpoint: str, tmp_path: Pat
     [
         ((METHOD, WORLD, "--set", "memory_dtype=float8", "--set", "model=clara-pocket"), "unknown value of memory_dtype"),
         ((METHOD, WORLD, "--set", "model=clara-pocket", "--set", "data.question=4"), "unknown option of worlds"),
-        ((METHOD, WORLD, "--set", "data=4"), "options of the data are a mapping"),
+        ((METHOD, WORLD, "--set", "data=4"), "the dataset's options are data.KEY=VALUE"),
         ((METHOD, WORLD, "--picture", "x.svg", "--projection", "umap"), "projection"),
         ((METHOD, WORLD), "clara_compressor needs model"),
         (("bm25", WORLD), "try:   clara_compressor"),

@@ -308,9 +308,6 @@ def test_a_runs_tables_end_with_published_figures_dim_and_marked_as_such(tmp_pat
     assert reported["gap"] == pytest.approx(0.5 - reported["published"])
 
 
-# -- what papers print --
-
-
 def test_every_paper_is_listed_with_its_tables(call: Command) -> None:
     listed = json.loads(call("results", "paper", "--json").out)
     assert set(listed) == set(papers())

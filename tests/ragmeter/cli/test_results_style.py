@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks.core.errors import UserError
 from benchmarks.registry import Benchmark, load
 from benchmarks.schema import Question
 from benchmarks.styles.mix import STYLED, styled
@@ -22,6 +21,7 @@ from results.boards.style import style_curves, style_gaps
 from results.statistics.intervals import difference, differences_together, estimate
 from results.store.store import FINISHED, Run, Store
 from results.store.variants import StyledRun, style_of_name
+from tests.support.errors import raises
 
 METRIC = "em(rules=squad)#v1"
 QUESTIONS = 40
@@ -41,8 +41,6 @@ def ragmeter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: Command) -> 
     monkeypatch.setattr(console.out, "_width", 200)
     return call
 
-
-# -- a store whose scores are known --
 
 Scores = Mapping[tuple[str, str], np.ndarray]
 """By style and method, shape (questions,)."""
@@ -314,10 +312,10 @@ def test_without_both_styles_there_is_no_gap(
 ) -> None:
     half = {key: value for key, value in scores.items() if key[0] in ("half", "humor")}
     store = stored(tmp_path, benchmarks, half)
-    with pytest.raises(UserError, match="both formally and in another style") as caught:
+    with raises("experiment-asks-no-dataset") as caught:
         style_gaps(store, "e")
     assert "{informal: 0}" in str(caught.value.try_this)
-    with pytest.raises(UserError, match="two values of k"):
+    with raises("experiment"):
         style_curves(store, "e", "k")
 
 
@@ -342,9 +340,6 @@ def test_a_curve_over_depth_joins_methods_that_differ_in_k_alone(tmp_path: Path,
     (curve,) = table.curves
     assert (curve.method, list(curve.points)) == ("SARK", [5, 20])
     assert curve.points[20].value == options["informal", "SARK, K=20"].mean()
-
-
-# -- as people and programs meet them --
 
 
 def columns(line: str) -> Sequence[str]:

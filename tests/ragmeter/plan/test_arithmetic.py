@@ -167,9 +167,6 @@ def test_gpus_are_of_24_80_and_141_gb() -> None:
     assert [gpu.gigabytes for gpu in GPUS] == [24, 80, 141]
 
 
-# -- against what is built ------------------------------------------------------------------------------------------
-
-
 def words_of(number: int, each: int) -> list[Passage]:
     generator = np.random.default_rng(0)
     vocabulary = ["".join(map(chr, generator.integers(97, 123, 5))) for _ in range(2000)]
@@ -198,9 +195,6 @@ def test_the_work_of_a_part_of_parts_is_the_sum_of_theirs() -> None:
     assert both.count("encoded") == total(parts).count("encoded") == 100
     assert [item.work for item in both.once] == [item.work for part in parts for item in part.once]
     assert Component.of("hybrid").needs == Component.of("dense").needs
-
-
-# -- needs ----------------------------------------------------------------------------------------------------------
 
 
 def refused(model: str) -> str | None:
@@ -235,9 +229,6 @@ def test_needs_add_up_and_keep_each_model_once() -> None:
     one = Needs((Checkpoint("a"),), gpu_gb=3)
     both: Any = one + Needs((Checkpoint("a"), Checkpoint("b")), ("chat",))
     assert both == Needs((Checkpoint("a"), Checkpoint("b")), ("chat",), gpu_gb=3)
-
-
-# -- sizes ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,91 @@
+"""Multiple choice and masked names, as the scripts of LongBench v2 and ∞Bench read them.
+
+The gold of a choice is a letter or the text of a choice, each the other's alias (`Question.golds`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+from judges.metric import Batch, Parameter, Scores, register
+
+_LETTERS = ("A", "B", "C", "D")
+_SENTENCE = (re.compile(r"The correct answer is \(([A-D])\)"), re.compile(r"The correct answer is ([A-D])"))
+_LETTER = re.compile(r"\W*([A-D])\W*")
+_MARKS = str.maketrans(dict.fromkeys("\n\"'.,?!{}", " "))
+_NAME_MARKS = str.maketrans(dict.fromkeys("\n:\"'.,?!{}", " "))
+_PREFIXES = ("answer is:", "answer:", "answer is", "option is")
+
+
+def _longbench_v2(answer: str, golds: Sequence[str]) -> bool:
+    text = answer.replace("*", "")
+    sentence = next(filter(None, (pattern.search(text) for pattern in _SENTENCE)), None)
+    return sentence is not None and sentence[1] in golds
+
+
+def _letter(answer: str, golds: Sequence[str]) -> bool:
+    alone = _LETTER.fullmatch(answer.strip())
+    return alone[1] in golds if alone else _longbench_v2(answer, golds) or answer.strip() in golds
+
+
+def _infinitebench(answer: str, golds: Sequence[str]) -> bool:
+    text = answer.strip()
+    if not text:
+        return False
+    if text[0] in "ABCD":
+        return text[0] in golds
+    if text in golds:
+        return True
+    text = re.sub(" {2,}", " ", text.translate(_MARKS))
+    for prefix in _PREFIXES:
+        at = text.find(prefix)
+        if at >= 0:
+            # The script takes one character after the prefix for a blank, whatever it is.
+            return text[at + len(prefix) + 1 :].startswith(tuple(golds)) and len(text) > at + len(prefix)
+    return next((word in golds for word in text.split() if word in "ABCD"), False)
+
+
+_RULES: Mapping[str, Callable[[str, Sequence[str]], bool]] = {
+    "letter": _letter,
+    "longbench_v2": _longbench_v2,
+    "infinitebench": _infinitebench,
+}
+
+
+@register(
+    "choice",
+    source="LongBench v2 extract_answer; ∞Bench get_score_one_longbook_choice_eng",
+    group="answer",
+    needs=("answer",),
+    parameters=(Parameter("rules", str, "letter", tuple(_RULES), "how a reply becomes a choice"),),
+)
+def choice(batch: Batch, rules: str) -> Scores:
+    """1 if the reply names the right choice, else 0.
+
+    longbench_v2: the letter in "The correct answer is (A)", brackets optional, stars ignored; a reply without that sentence is wrong.
+    letter: also a reply that is only the letter or only the text of the choice. infinitebench: a first character A to D is the
+    choice; else the whole reply is the letter or the text; else what follows "answer is:", "answer:", "answer is" or "option is";
+    else the first lone letter. A question without a letter in its gold is no choice: unscorable.
+    """
+    return _each(batch, _RULES[rules], lambda golds: any(gold in _LETTERS for gold in golds))
+
+
+@register("infinitebench_name", source="∞Bench get_score_one_longdialogue_qa_eng", group="answer", needs=("answer",))
+def infinitebench_name(batch: Batch) -> Scores:
+    """1 if a word of the reply, in capitals, is the first gold, else 0.
+
+    Punctuation parts words, so a gold of several words is never found. A first gold with small letters: unscorable.
+    """
+    return _each(
+        batch,
+        lambda answer, golds: golds[0] in answer.translate(_NAME_MARKS).upper().split(),
+        lambda golds: bool(golds) and golds[0].isupper(),
+    )
+
+
+def _each(batch: Batch, right: Callable[[str, Sequence[str]], bool], scorable: Callable[[Sequence[str]], bool]) -> Scores:
+    pairs = zip(batch.answers, batch.golds, strict=True)
+    return np.array([float(right(answer, golds)) if scorable(golds) else np.nan for answer, golds in pairs], dtype=np.float64)

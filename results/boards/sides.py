@@ -1,0 +1,136 @@
+"""What the difference of two rows needs to know of each: draws by training, values that are not known, people's labels."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from duckdb import DuckDBPyConnection
+from numpy.typing import NDArray
+
+from results.boards.unread import range_of_metric
+from results.statistics.core import Floats
+from results.statistics.difference import Side
+from results.store.annotations import with_present, worth
+from results.store.checkpoints import Checkpoints, trained_here
+from results.store.queries import Columns, RunRow
+from results.store.store import Store
+
+_SEEDED = re.compile(r".+ #\d+")
+
+
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """What is known of runs' answers beside their scores.
+
+    Attributes:
+        failed: By run, ids of the questions that failed; of runs whose failures a user accepted as wrong, none.
+        labels: By run and measure of a judge, what people say of the answers, by question.
+    """
+
+    failed: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    labels: Mapping[tuple[str, str], Mapping[str, float]] = field(default_factory=dict)
+
+    @classmethod
+    def read(cls, store: Store, runs: Sequence[str]) -> Answers:
+        """Read what the store holds about these runs."""
+        with store.database.reading() as connection:
+            return cls(_failed(connection, runs), _labels(connection, runs))
+
+    def side(
+        self,
+        members: Sequence[str],
+        scores: Sequence[Floats] | Floats,
+        unread: Sequence[NDArray[np.bool_] | None] | NDArray[np.bool_],
+        questions: Sequence[str],
+        metric: str,
+        definition: Mapping[str, Any],
+        *,
+        trained: bool,
+    ) -> Side:
+        """Return one row of a board as a side of a difference.
+
+        Args:
+            members: The runs that the row stands for, one for each training.
+            scores: Of each, shape (questions,).
+            unread: Of each, whose verdicts are missing; None if there are none.
+            questions: Ids.
+            metric: The metric's id.
+            definition: What the store knows of it.
+            trained: Whether each run is a training of its own.
+        """
+        rows = np.stack(list(scores))
+        open_ = np.stack([np.zeros(len(questions), np.bool_) if mask is None else mask for mask in unread])
+        if range_of_metric(definition).bounded:
+            for row, run in enumerate(members):
+                if gone := self.failed.get(run):
+                    open_[row] |= np.array([question in gone for question in questions]) & ~np.isnan(rows[row])
+        labels = None
+        if definition.get("judge") is not None:
+            name = re.split(r"[(#]", metric)[0]
+            held = [self.labels.get((run, name), {}) for run in members]
+            if any(held):
+                labels = np.array([[each.get(question, np.nan) for question in questions] for each in held])
+        return Side(rows, tuple(members) if trained else None, open_ if open_.any() else None, labels)
+
+
+def sides(
+    store: Store,
+    columns: Columns,
+    members: Mapping[str, Sequence[RunRow]],
+    metrics: Sequence[str],
+    known: Mapping[str, Mapping[str, Any]],
+    checkpoints: Checkpoints,
+) -> dict[tuple[str, str], Side]:
+    """Return the sides of all rows that every member has scores for, by row and metric.
+
+    Args:
+        store: Where to read.
+        columns: Scores of the single runs.
+        members: The runs of each row.
+        metrics: Ids.
+        known: Definitions of metrics.
+        checkpoints: Registered ones.
+    """  # fmt: skip
+    answers = Answers.read(store, [run.run for rows in members.values() for run in rows])
+    results = {}
+    for row, runs in members.items():
+        trained = len(runs) > 1 or is_trained(runs[0], checkpoints)
+        for metric in metrics:
+            keys = [(run.run, metric) for run in runs]
+            if all(key in columns.values for key in keys):
+                scores, unread = [columns.values[key] for key in keys], [columns.unread.get(key) for key in keys]
+                results[row, metric] = answers.side(
+                    [run.run for run in runs], scores, unread, columns.questions, metric, known.get(metric, {}), trained=trained
+                )
+    return results
+
+
+def is_trained(run: RunRow, known: Checkpoints) -> bool:
+    """Return whether a part of a run was trained here: it is one seed of a training, or made of a registered checkpoint."""
+    return _SEEDED.fullmatch(run.method) is not None or trained_here(run, known)
+
+
+def _failed(connection: DuckDBPyConnection, runs: Sequence[str]) -> dict[str, frozenset[str]]:
+    rows = connection.execute(
+        """SELECT run, list(question) FROM predictions JOIN runs USING (run)
+           WHERE list_contains(?, run) AND failed IS NOT NULL AND accepted_at IS NULL GROUP BY run""",
+        [list(runs)],
+    ).fetchall()
+    return {run: frozenset(ids) for run, ids in rows}
+
+
+def _labels(connection: DuckDBPyConnection, runs: Sequence[str]) -> dict[tuple[str, str], dict[str, float]]:
+    """Return the mean label of each answer, of labels that are about what the run says now."""
+    rows = connection.execute(
+        f"""SELECT one, criterion, question, list(label) FROM ({with_present()})
+            WHERE other IS NULL AND labeled = present AND list_contains(?, one) GROUP BY ALL""",
+        [list(runs)],
+    ).fetchall()
+    results: dict[tuple[str, str], dict[str, float]] = {}
+    for run, criterion, question, texts in rows:
+        results.setdefault((run, criterion), {})[question] = float(np.mean([worth(label) for label in texts]))
+    return results

@@ -1,0 +1,453 @@
+"""The one difference of two methods, with every source of chance that is known.
+
+A method's scores are rows of draws over the same questions: repeated answers, or trainings with other seeds. The
+difference of two methods is the mean over trainings, then over questions. Its variance adds up
+
+- the questions: cluster-robust, over the differences of each cluster's questions; it contains repeated answers,
+- the trainings: how far the means of a trained side's seeds lie apart, since the trainings were sampled too,
+- the judge: if people labeled some of the answers, the difference is corrected by them (prediction-powered).
+
+Boards, matrix, comparisons, gains, gate and planning all call `compared` (or `all_pairs`, for every pair of many
+methods); `tested.py` says how the result is tested.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from results.statistics.core import LEVEL, Clusters, Floats, rows_of
+from results.statistics.prediction_powered import ENOUGH_LABELS, prediction_powered_mean
+from results.statistics.sums import by_cluster, pair_sums, sums_of
+from results.statistics.tested import Mask, Seeds, Tested
+
+FEWEST_TRAININGS = 3
+"""Trainings from which on a claim is about the training, not about a checkpoint."""
+ONE_CHECKPOINT = "this checkpoint only"
+CLAIM_CLUSTERS = 30
+"""Clusters from which on "beats" may be said."""
+NO_ENDS = "values are missing, and the metric has no smallest and largest value"
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """The smallest and the largest value that a metric can have; None if there is no such value."""
+
+    low: float | None = 0.0
+    high: float | None = 1.0
+
+    @property
+    def bounded(self) -> bool:
+        return self.low is not None and self.high is not None
+
+
+@dataclass(frozen=True)
+class Side:
+    """What one method scored.
+
+    Attributes:
+        scores: Shape (draws, questions), or (questions,) for a single draw; NaN is unscorable or not read. A question
+            counts if every draw has a score.
+        trainings: Which training each draw comes from, for example its seed; draws of one training are repeated
+            answers. None: nothing was trained here.
+        open: Shape of `scores`: values that are not known, since a verdict was not read or an answer failed. A claim must
+            hold with each of them at the metric's worst and at its best.
+        labels: Shape of `scores`: what people say of the answers; NaN if nobody did. None: not a judge's scores, or
+            no labels.
+    """
+
+    scores: Floats
+    trainings: tuple[Hashable, ...] | None = None
+    open: Mask | None = None
+    labels: Floats | None = None
+
+    @classmethod
+    def of(
+        cls,
+        scores: ArrayLike,
+        *,
+        trainings: Sequence[Hashable] | None = None,
+        open: ArrayLike | None = None,
+        labels: ArrayLike | None = None,
+    ) -> Side:
+        """Check the shapes, and make a single row of questions one draw.
+
+        Raises:
+            ValueError: The arrays differ in shape, or there are more or fewer trainings than draws.
+        """
+        rows = rows_of(scores)
+        unknown = None if open is None else np.atleast_2d(np.asarray(open, np.bool_))
+        human = None if labels is None else rows_of(labels)
+        if any(other is not None and other.shape != rows.shape for other in (unknown, human)):
+            raise ValueError(f"open values and labels must be of the same questions as the scores, {rows.shape}")
+        named = None if trainings is None else tuple(trainings)
+        if named is not None and len(named) != len(rows):
+            raise ValueError(f"{len(named)} trainings for {len(rows)} draws")
+        return cls(rows, named, unknown, human)
+
+    @property
+    def seeds(self) -> int:
+        """Return the number of trainings; 0 if nothing was trained."""
+        return 0 if self.trainings is None else len(set(self.trainings))
+
+    def by_training(self, values: Floats | None = None) -> Floats:
+        """Return the mean over the repeated answers of each training, shape (trainings, questions)."""
+        values = self.scores if values is None else values
+        if self.trainings is None or self.seeds == len(values):
+            return values if self.trainings is not None else values.mean(axis=0, keepdims=True)
+        names = list(dict.fromkeys(self.trainings))
+        of = np.array([names.index(name) for name in self.trainings])
+        return np.stack([values[of == number].mean(axis=0) for number in range(len(names))])
+
+    @cached_property
+    def mean(self) -> Floats:
+        """Return each question's mean over trainings, shape (questions,)."""
+        return np.asarray(self.by_training().mean(axis=0))
+
+    def filled(self, value: float) -> Side:
+        """Return the side with every open value at this one."""
+        return self if self.open is None else replace(self, scores=np.where(self.open, value, self.scores), open=None)
+
+
+def generalizes(candidate: Side, reference: Side, *, judged: bool = False) -> str:
+    """Return what a mark between two sides holds for.
+
+    Args:
+        candidate, reference: The two sides.
+        judged: Whether a judge scored them.
+    """
+    seeds = [side.seeds for side in (candidate, reference) if side.seeds]
+    where = "new questions"
+    if seeds:
+        where += " and new trainings" if min(seeds) >= FEWEST_TRAININGS else f", {ONE_CHECKPOINT}"
+    unlabeled = judged and (candidate.labels is None or reference.labels is None)
+    return where + (", in this judge's eyes" if unlabeled else "")
+
+
+@dataclass(frozen=True)
+class AtBothEnds:
+    """Paired differences that unknown values leave open, at the two ends furthest apart; shape (rows,).
+
+    Attributes:
+        plain: Without the values that were not read, and with failed answers as they were scored.
+        least: The open values at the worst for the candidate, and at the best for the reference.
+        most: The other way round.
+        endless: Whether an open value has no end, as the metric has none.
+    """
+
+    plain: Tested
+    least: Tested
+    most: Tested
+    endless: Mask
+
+    def __getitem__(self, where: Any) -> AtBothEnds:
+        return AtBothEnds(self.plain[where], self.least[where], self.most[where], self.endless[where])
+
+    @property
+    def value(self) -> Floats:
+        """Return the differences over the values that are known."""
+        return self.plain.value
+
+    @property
+    def n(self) -> Floats:
+        """Return the questions that both have a value for."""
+        return self.plain.n
+
+    @property
+    def clusters(self) -> Floats:
+        """Return the clusters of these questions."""
+        return self.plain.clusters
+
+    @property
+    def delta(self) -> Floats | None:
+        """Return the differences of the questions."""
+        return self.plain.delta
+
+    def p_above(self, bar: float | Floats) -> Floats:
+        """Return one-sided p-values of the claim that the mean lies above the bar, whatever the open values are."""
+        return np.fmax(self.least.p_above(bar), self.most.p_above(bar))
+
+    def p_below(self, bar: float | Floats) -> Floats:
+        """Return one-sided p-values of the claim that the mean lies below the bar."""
+        return np.fmax(self.least.p_below(bar), self.most.p_below(bar))
+
+    @cached_property
+    def p(self) -> Floats:
+        """Return two-sided p-values: a claim must hold at both ends, so 1 if they differ in sign."""
+        both = np.minimum(2 * np.minimum(self.p_above(0.0), self.p_below(0.0)), 1.0)
+        return np.where((self.insufficient_data() != "") | (self.n == 0), np.nan, both)
+
+    def interval(self, level: float | Floats = LEVEL) -> tuple[Floats, Floats]:
+        """Return the interval from the lower bound at one end to the upper bound at the other."""
+        ends = [side.interval(level) for side in (self.least, self.most, self.plain)]
+        low = np.fmin(ends[0][0], ends[1][0])
+        high = np.fmax(ends[0][1], ends[1][1])
+        return np.where(self.endless, ends[2][0], low), np.where(self.endless, ends[2][1], high)
+
+    def detectable(self, *how: Any, **named: Any) -> Floats:
+        """Return what `Tested.detectable` does of the known values."""
+        return self.plain.detectable(*how, **named)
+
+    def insufficient_data(self, word: str = "clusters") -> NDArray[np.object_]:
+        """Return why a claim is not made although the test would allow it; empty if it may be made."""
+        reasons = zip(self.least.insufficient_data(word), self.most.insufficient_data(word), self.endless.tolist(), strict=True)
+        return np.array([NO_ENDS if endless else str(one or other) for one, other, endless in reasons], dtype=object)
+
+
+Differences = Tested | AtBothEnds
+"""What `compared` gives: if a value is open, tests hold at both of its ends."""
+
+
+def range_of(*values: Floats) -> Range:
+    """Return the range that scores are taken to have if nobody says: fractions of 1 if all are, else none."""
+    inside = all(((each >= 0) & (each <= 1) | np.isnan(each)).all() for each in values)
+    return Range() if inside else Range(None, None)
+
+
+def compared(
+    candidates: Sequence[Side | ArrayLike],
+    references: Sequence[Side | ArrayLike],
+    *,
+    clusters: Clusters = None,
+    metric: Range | None = None,
+) -> Differences:
+    """Compare pairs of methods on the same questions: candidate minus reference, row by row.
+
+    Args:
+        candidates, references: What each scored, as `Side` or as an array of shape (questions,).
+        clusters: One label per question; questions with equal labels are one cluster. None stands alone.
+        metric: The metric's range; None: fractions of 1 if all scores are, else without bounds. Differences of scores
+            with a smallest value only are differences of geometric means, tested on logs.
+
+    Returns:
+        p-values, intervals at any level, and the smallest detectable differences, of shape (rows,).
+
+    Raises:
+        ValueError: The sides are of different questions, or there are more of one kind.
+    """
+    ours = [side if isinstance(side, Side) else Side.of(side) for side in candidates]
+    theirs = [side if isinstance(side, Side) else Side.of(side) for side in references]
+    if {side.scores.shape[1] for side in (*ours, *theirs)} - {ours[0].scores.shape[1] if ours else 0}:
+        raise ValueError(f"paired scores must be of the same questions, got {sorted({s.scores.shape[1] for s in (*ours, *theirs)})}")
+    if metric is None:
+        metric = range_of(*(side.scores for side in (*ours, *theirs)))
+    plain = _tested(ours, theirs, clusters, metric)
+    if all(side.open is None or not side.open.any() for side in (*ours, *theirs)):
+        return plain
+    if not metric.bounded:
+        endless = [any(s.open is not None and s.open.any() for s in pair) for pair in zip(ours, theirs, strict=True)]
+        return AtBothEnds(plain, plain, plain, np.array(endless))
+    low, high = metric.low or 0.0, metric.high or 0.0
+    least = _tested([side.filled(low) for side in ours], [side.filled(high) for side in theirs], clusters, metric)
+    most = _tested([side.filled(high) for side in ours], [side.filled(low) for side in theirs], clusters, metric)
+    return AtBothEnds(plain, least, most, np.zeros(len(ours), dtype=np.bool_))
+
+
+def paired(candidates: ArrayLike, references: ArrayLike, *, clusters: Clusters = None, metric: Range | None = None) -> Tested:
+    """Compare rows of single draws, shape (rows, questions) each; `compared` without trainings, open values and labels.
+
+    Raises:
+        ValueError: The arrays differ in shape: they are not about the same questions.
+    """
+    a, b = rows_of(candidates), rows_of(references)
+    if a.shape != b.shape:
+        raise ValueError(f"paired scores must be of the same questions, got {a.shape} and {b.shape}")
+    return _of_rows(a, b, clusters, range_of(a, b) if metric is None else metric)
+
+
+def all_pairs(sides: Sequence[Side | ArrayLike], *, clusters: Clusters = None, metric: Range | None = None) -> Tested:
+    """Compare every pair of methods, row minus column, arrays of shape (methods, methods); zeros on the diagonal.
+
+    Open values are left out (`p_at_both_ends` tests with them), and so are labels.
+
+    Args:
+        sides, clusters, metric: As in `compared`.
+    """
+    every = [side if isinstance(side, Side) else Side.of(side) for side in sides]
+    metric = range_of(*(side.scores for side in every)) if metric is None else metric
+    scores = np.stack([side.mean for side in every])
+    center = np.full((len(every), len(every)), np.nan)
+    if metric.low is not None and not metric.bounded:
+        every = [_logs(side, metric.low) for side in every]
+        scores = np.stack([side.mean for side in every])
+        center = np.broadcast_to(np.exp(np.nan_to_num([_mean(row) for row in scores])), center.shape).copy()
+    width = _width(metric)
+    each = _columns([Trainings.of(side, ~np.isnan(side.mean), clusters) for side in every])
+    together = _together(*(tuple(column[at] for column in each) for at in ((slice(None), None), (None, slice(None)))))
+
+    def rows(mask: Mask) -> tuple[Floats, Floats]:
+        left, right = np.nonzero(mask)
+        return by_cluster(scores[left] - scores[right], clusters)
+
+    sums = pair_sums(scores, clusters)
+    return Tested.of(sums, -width, width, rows, paired=True, seeds=together, center=center)
+
+
+def p_at_both_ends(sides: Sequence[Side], pairs: Tested, *, clusters: Clusters = None, metric: Range | None = None) -> Floats:
+    """Return the p-value of each pair that holds whatever the open values are; that of `pairs` if none is open."""
+    p = np.array(pairs.p)
+    lacking = [side.open is not None and bool(side.open.any()) for side in sides]
+    for row in range(len(p)):
+        others = [other for other in range(row + 1, len(p)) if lacking[row] or lacking[other]]
+        if others:
+            result = compared([sides[row]] * len(others), [sides[other] for other in others], clusters=clusters, metric=metric)
+            p[row, others] = p[others, row] = result.p
+    return p
+
+
+def means(columns: ArrayLike, *, clusters: Clusters = None, metric: Range | None = None) -> Tested:
+    """Test the mean of every row, arrays of shape (rows,).
+
+    Args:
+        columns: Shape (rows, questions); NaN is unscorable.
+        clusters, metric: As in `compared`.
+
+    Source: linearized ratio estimator over clusters, Cochran (1977), "Sampling Techniques", section 9.
+    """
+    scores = rows_of(columns)
+    metric = range_of(scores) if metric is None else metric
+    low, high = (metric.low, metric.high) if metric.bounded else (-np.inf, np.inf)
+    assert low is not None
+    assert high is not None
+    return Tested.of(
+        sums_of(scores, clusters), np.array(low), np.array(high), lambda mask: by_cluster(scores[mask], clusters), paired=False
+    )
+
+
+def _columns(trainings: Sequence[Trainings]) -> tuple[Floats, ...]:
+    return tuple(np.array([getattr(item, name) for item in trainings]) for name in ("variance", "spread", "freedom"))
+
+
+def _together(ours: tuple[Floats, ...], theirs: tuple[Floats, ...]) -> Seeds:
+    """Add up the trainings of both sides, which are independent."""
+    spread = ours[1] + theirs[1]
+    with np.errstate(invalid="ignore", divide="ignore"):
+        freedom = spread**2 / (ours[1] ** 2 / ours[2] + theirs[1] ** 2 / theirs[2])
+    return Seeds(ours[0] + theirs[0], spread, np.where(spread > 0, freedom, 1.0))
+
+
+def _of_rows(a: Floats, b: Floats, clusters: Clusters, metric: Range, seeds: Seeds | None = None) -> Tested:
+    center = np.full(len(a), np.nan)
+    if metric.low is not None and not metric.bounded:
+        delta = np.log1p(a - metric.low) - np.log1p(b - metric.low)
+        kept = np.where(np.isnan(delta), np.nan, np.log1p(b - metric.low))
+        center = np.exp(np.array([_mean(row) for row in kept]))
+    else:
+        delta = a - b
+    width = _width(metric)
+    result = Tested.of(
+        sums_of(delta, clusters), -width, width, lambda mask: by_cluster(delta[mask], clusters), paired=True, seeds=seeds,
+        center=np.nan_to_num(center, nan=1.0) if not metric.bounded and metric.low is not None else None,
+    )  # fmt: skip
+    return replace(result, delta=a - b)
+
+
+def _tested(candidates: Sequence[Side], references: Sequence[Side], clusters: Clusters, metric: Range) -> Tested:
+    """Return the tests of pairs without open values."""
+    a, b = (np.stack([side.mean for side in sides]) for sides in (candidates, references))
+    both = ~np.isnan(a) & ~np.isnan(b)
+    parts = []
+    for one, other, kept in zip(candidates, references, both, strict=True):
+        if metric.low is not None and not metric.bounded:
+            one, other = _logs(one, metric.low), _logs(other, metric.low)
+        parts.append([Trainings.of(side, kept, clusters) for side in (one, other)])
+    ours, theirs = (_columns([pair[side] for pair in parts]) for side in (0, 1))
+    result = _of_rows(a, b, clusters, metric, _together(ours, theirs))
+    for row, (one, other) in enumerate(zip(candidates, references, strict=True)):
+        if one.labels is not None and other.labels is not None:
+            result = _corrected(result, row, one, other, clusters)
+    return result
+
+
+def _corrected(result: Tested, row: int, candidate: Side, reference: Side, clusters: Clusters) -> Tested:
+    """Return the tests with one row corrected by people's labels, if enough questions have both.
+
+    The judge's error on a question is the labels minus the scores of the draws that have labels.
+
+    Source: Angelopoulos et al. (2023), "Prediction-powered inference", Science 382, on the paired difference.
+    """
+    judged = candidate.mean - reference.mean
+    wrong = _judge_error(candidate) - _judge_error(reference)
+    human = judged + wrong
+    known = ~np.isnan(human)
+    named = np.arange(len(human)) if clusters is None else np.array([f"#{i}" if c is None else c for i, c in enumerate(clusters)])
+    labeled = len(set(named[known].tolist()))
+    if labeled < ENOUGH_LABELS:
+        return result
+    powered = prediction_powered_mean(judged, human, clusters=clusters)
+    fitted = powered.weight > 0 and not known[~np.isnan(judged)].all()
+    own, seeds = max(labeled - 1 - int(fitted), 1), float(result.seeds.variance[row]) * powered.weight**2
+    variance = powered.standard_error**2 + seeds
+    under = powered.standard_error**4 / own + seeds**2 / float(result.seeds.freedom[row])
+    changed: dict[str, Any] = {name: np.array(getattr(result, name)) for name in ("middle", "variance", "freedom", "labeled", "doubts")}
+    for name, value in (
+        ("middle", powered.corrected.value),
+        ("variance", variance),
+        ("freedom", variance**2 / under if under > 0 else float(own)),
+        ("labeled", True),
+        ("doubts", powered.corrected.insufficient_data),
+    ):
+        changed[name][row] = value
+    return replace(result, **changed)
+
+
+def _judge_error(side: Side) -> Floats:
+    """Return each question's labels minus its scores, over the draws with labels; NaN if none has any."""
+    assert side.labels is not None
+    error = side.labels - side.scores
+    known = ~np.isnan(error)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.asarray(np.where(known, error, 0.0).sum(axis=0) / known.sum(axis=0))
+
+
+@dataclass(frozen=True, slots=True)
+class Trainings:
+    """What trainings add to the variance of a mean over questions.
+
+    Attributes:
+        variance: Of the mean, over what the questions contain already; 0 for fewer than two trainings.
+        spread: Variance of the mean of the trainings' means, as they lie apart.
+        freedom: Its degrees of freedom.
+    """
+
+    variance: float = 0.0
+    spread: float = 0.0
+    freedom: float = 1.0
+
+    @classmethod
+    def of(cls, side: Side, kept: Mask, clusters: Clusters) -> Trainings:
+        """Take the questions that count.
+
+        The trainings' means differ as trainings do, and because each answers the questions a little otherwise. The
+        second is in the variance over questions already, so it is taken off.
+
+        Source: Cameron, Gelbach & Miller (2011), "Robust inference with multiway clustering", equation 2.3.
+        """
+        if side.seeds < 2 or not kept.any():
+            return cls()
+        rows = side.by_training()[:, kept]
+        seeds, questions = rows.shape
+        means = rows.mean(axis=1)
+        rest = rows - rows.mean(axis=0) - means[:, None] + means.mean()
+        sums, _ = by_cluster(rest, None if clusters is None else [label for label, used in zip(clusters, kept, strict=True) if used])
+        both = float((sums**2).sum()) / (seeds * (seeds - 1) * questions**2)
+        spread = float(means.var(ddof=1) / seeds)
+        return cls(max(spread - both, 0.0), spread, float(seeds - 1))
+
+
+def _logs(side: Side, low: float) -> Side:
+    return replace(side, scores=np.log1p(side.scores - low), open=None, labels=None)
+
+
+def _mean(row: Floats) -> float:
+    kept = row[~np.isnan(row)]
+    return float(kept.mean()) if len(kept) else np.nan
+
+
+def _width(metric: Range) -> Floats:
+    return np.array((metric.high or 0.0) - (metric.low or 0.0) if metric.bounded else np.inf)

@@ -1,0 +1,67 @@
+"""Corrections of many p-values: Holm's procedure, the levels at which it tests, and false discovery rates."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from results.statistics.core import LEVEL, Floats
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Apply Holm's step-down correction: adjusted p-values in the order given; NaN stays NaN and counts for nothing.
+
+    If everything below alpha is rejected, one false claim or more has probability alpha at most, whatever the dependence
+    between the tests.
+
+    Source: Holm (1979).
+    """
+    return holm_array(np.asarray(p_values, np.float64)).tolist()
+
+
+def benjamini_hochberg(p_values: Sequence[float]) -> list[float]:
+    """Apply Benjamini and Hochberg's correction: adjusted p-values in the order given; NaN stays NaN and counts for nothing.
+
+    If everything below alpha is rejected, at most the share alpha of these claims is expected to be false, for tests that
+    are independent or positively dependent, as those of methods on the same questions are.
+
+    Source: Benjamini & Hochberg (1995), by `scipy.stats.false_discovery_control`.
+    """
+    from scipy.stats import false_discovery_control
+
+    p = np.asarray(p_values, np.float64)
+    adjusted = np.full(len(p), np.nan)
+    tested = ~np.isnan(p)
+    if tested.any():
+        adjusted[tested] = false_discovery_control(p[tested], method="bh")
+    return adjusted.tolist()
+
+
+def holm_array(p: Floats) -> Floats:
+    """Apply Holm's step-down correction to many p-values, shape (tests,); NaN stays NaN and counts for nothing."""
+    adjusted = np.full(len(p), np.nan)
+    tested = np.flatnonzero(~np.isnan(p))
+    order = tested[np.argsort(p[tested], kind="stable")]
+    steps = np.arange(len(order), 0, -1)
+    adjusted[order] = np.maximum.accumulate(np.minimum(p[order] * steps, 1.0))
+    return adjusted
+
+
+def holm_levels(p: Floats, level: float = LEVEL) -> Floats:
+    """Return the level at which Holm's procedure tests each hypothesis, shape (tests,).
+
+    An interval at this level leaves out 0 exactly if the corrected p-value is at most 1 - level: a rejected hypothesis
+    is tested at (1 - level) / (those that still stand at its turn), all others at that of the first which is not rejected.
+    """
+    alpha, tested = 1 - level, ~np.isnan(p)
+    levels = np.full(len(p), level)
+    order = np.flatnonzero(tested)[np.argsort(p[tested], kind="stable")]
+    standing = len(order)
+    for number, at in enumerate(order):
+        if standing == len(order) - number and p[at] <= alpha / standing:
+            levels[at] = 1 - alpha / standing
+            standing -= 1
+        else:
+            levels[at] = 1 - alpha / standing
+    return levels

@@ -1,0 +1,102 @@
+"""Ranks with their uncertainty, and how each method stands to the best one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+import numpy as np
+
+from results.statistics.core import LEVEL, Floats
+from results.statistics.holm import holm_array
+from results.statistics.sums import Whole
+from results.statistics.tested import FEWEST_CLUSTERS, Tested
+
+
+class Standing(StrEnum):
+    """How a method stands to the best one, which is the method with the highest value."""
+
+    BEST = "best"
+    NO_DIFFERENCE = "no significant difference from the best"
+    BEHIND = "behind the best"
+    UNTESTED = "not tested against the best"
+
+    @property
+    def sign(self) -> str:
+        """Return the sign in tables: ● best, ○ no significant difference from it, ? not tested against it."""
+        return {Standing.BEST: "●", Standing.NO_DIFFERENCE: "○", Standing.UNTESTED: "?"}.get(self, "")
+
+
+SIGNS = "● best, ○ no significant difference from the best, ? not tested against it"
+
+
+@dataclass(frozen=True, slots=True)
+class Band:
+    """A method's place, 1 is best.
+
+    Attributes:
+        rank: One more than the number of methods that are better on the questions that both were scored on; equals
+            share it, and it lies between low and high.
+        low, high: One more than the number of methods that are significantly better, and the number of methods minus
+            those that are significantly worse; holds for all methods at once with the stated level.
+        standing: How it stands to the best. No significant difference never means "as good as".
+    """
+
+    rank: int
+    low: int
+    high: int
+    standing: Standing
+
+
+def bands(
+    pairs: Tested, *, positions: Whole | None = None, higher_is_better: bool = True, level: float = LEVEL, p: Floats | None = None
+) -> list[Band]:
+    """Rank methods by pairwise tests that are Holm-corrected over all pairs.
+
+    A method that is behind everybody else changes nobody else's rank or standing: Holm's procedure rejects its
+    differences first, and tests the others as if it were not there.
+
+    Args:
+        pairs: Shape (methods, methods), of these methods, or of more.
+        positions: Positions of the methods in `pairs`; None: they are those of `pairs`, in its order.
+        higher_is_better: False for a metric of which less is better.
+        level: One minus the probability of one wrong claim or more.
+        p: P-values to use instead of those of `pairs`, of the same shape.
+
+    Source: Mogstad et al. (2024), "Inference for ranks with applications to mobility across neighborhoods".
+    """
+    at = np.arange(len(pairs.n)) if positions is None else positions
+    square = np.ix_(at, at)
+    p, value, n, clusters = ((pairs.p if p is None else p)[square], pairs.value[square], pairs.n[square], pairs.clusters[square])
+    better, worse = pairs.sums.better[square], pairs.sums.worse[square]
+    if not higher_is_better:
+        value, better, worse = -value, worse, better
+    methods = len(at)
+    upper = np.triu_indices(methods, 1)
+    corrected = np.ones((methods, methods))
+    corrected[upper] = holm_array(np.where(np.isnan(p) & (n > 0), 1.0, p)[upper])
+    corrected = np.fmin(corrected, corrected.T)
+    # Not a number where two share no question: then neither is ahead.
+    behind = np.round(value, 12) < 0
+    worse_than = (corrected <= 1 - level) & behind
+    # Worse in every cluster, though there are too few to prove it: that is no tie.
+    able = (clusters >= FEWEST_CLUSTERS) & ~np.isnan(p) & ~((better == 0) & (worse >= clusters))
+    first = np.asarray(~behind.any(axis=1))
+    return [
+        Band(
+            1 + int(behind[row].sum()),
+            1 + int(worse_than[row].sum()),
+            methods - int(worse_than[:, row].sum()),
+            standing(bool(first[row]), bool(worse_than[row, first].any()), bool(able[row, first].any())),
+        )
+        for row in range(methods)
+    ]
+
+
+def standing(best: bool, behind: bool, able: bool) -> Standing:
+    """Return how a method stands to the best: whether it is one, is significantly behind one, and could be tested against one."""
+    if best:
+        return Standing.BEST
+    if behind:
+        return Standing.BEHIND
+    return Standing.NO_DIFFERENCE if able else Standing.UNTESTED

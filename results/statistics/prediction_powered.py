@@ -1,0 +1,173 @@
+"""A judged mean corrected by the items that a person has labeled too: prediction-powered inference.
+
+The judge has seen everything and may be wrong; the person is right and has seen little. The items that both have seen
+say how wrong the judge is, and that is taken off its mean over everything.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import scipy
+from numpy.typing import ArrayLike, NDArray
+
+from results.statistics.core import LEVEL, Clusters, Estimate, Floats, cluster_positions
+
+ENOUGH_LABELS = 30
+"""Fewer labeled items (or documents) than this: simulation finds intervals that cover too rarely."""
+_NOT_RANDOM = 0.001
+"""p-value of "judged alike" below which the labeled items cannot be taken for a random subset."""
+
+
+@dataclass(frozen=True, slots=True)
+class PredictionPowered:
+    """A mean over all judged items, in the eyes of the person who labeled some of them.
+
+    Attributes:
+        corrected: The mean with its interval; n is the number of labels, `unscorable` items without a judged value.
+        labeled: Mean of the labels alone with its interval (Student's t): what the labels say without the judge.
+        judged: Mean of the judged values over all items, uncorrected.
+        bias: Judged less labeled, mean over the labeled items: how far the judge is off.
+        weight: How far the judge was listened to (lambda): 0 not at all, 1 in full.
+        standard_error: Of `corrected`.
+        items: Judged items, labeled ones among them.
+        worth: As many labels as it would take to do as well without the judge; at weight 0 as many as there are.
+    """
+
+    corrected: Estimate
+    labeled: Estimate
+    judged: float
+    bias: float
+    weight: float
+    standard_error: float
+    items: int
+    worth: float
+
+
+def prediction_powered_mean(
+    judged: ArrayLike, labels: ArrayLike, *, weight: float | None = None, clusters: Clusters = None, level: float = LEVEL
+) -> PredictionPowered:
+    """Mean of what a person would have said of all items, from judged values of all and labels of a random few.
+
+    With Y the labels and f the judged values, the mean is mean(Y) + lambda (mean of f without label - mean of f with
+    label), of variance var(Y - lambda f) / n + lambda² var(f) / N; n items have a label, N have none. The labeled
+    items must be a random subset: labels of the doubtful cases alone correct towards the doubtful cases.
+
+    Args:
+        judged: Shape (items,), the judge's values; an item without one (NaN) is left out, label or not.
+        labels: Shape (items,), a person's; NaN where there is none.
+        weight: Lambda. None tunes it to the smallest variance within 0 and 1 (0 with fewer than three labeled
+            clusters, since two points fit any line); 1 is plain prediction-powered inference, 0 the mean of the labels.
+            Where every item has a label there is nothing to learn from the judge, and it is 0.
+        clusters: One label per item; items of one cluster are not independent.
+        level: Coverage of the intervals.
+
+    Raises:
+        ValueError: Shapes differ, the weight is no number, or fewer than two items (or clusters) have a label.
+
+    Source: Angelopoulos et al. (2023), "Prediction-powered inference", Science 382; Angelopoulos, Duchi & Zrnic
+        (2023), "PPI++" (tuned weight). Student's t with the labeled clusters less one (less two where the
+        weight is tuned), for few labels; sums of clusters as in Cochran (1977), section 9A.1.
+    """
+    f, y = np.asarray(judged, np.float64), np.asarray(labels, np.float64)
+    if f.shape != y.shape or f.ndim != 1:
+        raise ValueError(f"judged values and labels must be of the same items, got shapes {f.shape} and {y.shape}")
+    if weight is not None and not math.isfinite(weight):
+        raise ValueError(f"the weight must be a number, got {weight}")
+    kept = np.asarray(~np.isnan(f), dtype=np.bool_)
+    f, y = f[kept], y[kept]
+    known = np.asarray(~np.isnan(y), dtype=np.bool_)
+    positions, sizes = cluster_positions(clusters, len(f), kept)
+    n, labeled = int(known.sum()), len(np.unique(positions[known]))
+    if labeled < 2:
+        raise ValueError(f"the spread of labels takes at least two labeled items (or documents), got {labeled}")
+    pulls = _pulls(f, y, known, positions, len(sizes))
+    alone = bool(known.all())
+    if alone:
+        weight = 0.0
+    tuned = weight is None
+    if weight is None:
+        weight = pulls.best_weight if labeled > 2 else 0.0
+    # What was chosen by the labels costs them a degree of freedom; not to listen at all is no choice of theirs.
+    fitted = int(tuned and weight > 0)
+    value = mean = float(y[known].mean())
+    if not alone:
+        value += weight * float(f[~known].mean() - f[known].mean())
+    error, plain = pulls.standard_error(weight, fitted), pulls.standard_error(0.0, 0)
+    few = f"{labeled} labeled, fewer than {ENOUGH_LABELS}" if labeled < ENOUGH_LABELS else ""
+    if np.ptp(y[known]) == 0:
+        few = "; ".join([*filter(None, [few]), "every label is the same: their spread is not known"])
+    doubt = "; ".join(reason for reason in (few, "" if alone else pulls.doubt(f, known)) if reason)
+    unscorable = int((~kept).sum())
+
+    def interval(middle: float, half: float, freedom: int, why: str) -> Estimate:
+        reach = math.nan if why else float(scipy.special.stdtrit(freedom, (1 + level) / 2)) * half
+        return Estimate(middle, middle - reach, middle + reach, n, unscorable, labeled, why)
+
+    return PredictionPowered(
+        interval(value, error, labeled - 1 - fitted, doubt),
+        interval(mean, plain, labeled - 1, few),
+        float(f.mean()),
+        float((f - y)[known].mean()),
+        weight,
+        error,
+        len(f),
+        n * (plain / error) ** 2 if error else n if not plain else math.inf,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Pulls:
+    """How far each independent cluster pulls the two parts of the estimate, each of shape (clusters,).
+
+    Attributes:
+        label: On the mean of the labels.
+        judge: On the judge's mean over labeled items, less that over the others; lambda times it is taken off.
+        labeled: Whether the cluster holds a label.
+    """
+
+    label: Floats
+    judge: Floats
+    labeled: NDArray[np.bool_]
+
+    @property
+    def best_weight(self) -> float:
+        """The lambda of the smallest variance, within 0 and 1; 0 where the judge always says the same."""
+        square = float(self.judge @ self.judge)
+        return min(1.0, max(0.0, float(self.label @ self.judge) / square)) if square else 0.0
+
+    def standard_error(self, weight: float, fitted: int) -> float:
+        """Of the estimate with that weight, `fitted` 1 where the same labels have chosen it.
+
+        Without clusters its square is var(Y - lambda f) / n + lambda² var(f) / N, both with Bessel's correction.
+        """
+        square = (self.label - weight * self.judge) ** 2
+        some, rest = int(self.labeled.sum()), int((~self.labeled).sum())
+        variance = float(square[self.labeled].sum()) * some / (some - 1 - fitted)
+        if rest > 1:
+            variance += float(square[~self.labeled].sum()) * rest / (rest - 1)
+        return math.sqrt(variance)
+
+    def doubt(self, judged: Floats, known: NDArray[np.bool_]) -> str:
+        """Why the labeled items do not look like a random subset; empty where they do."""
+        gap = float(judged[known].mean() - judged[~known].mean())
+        error = math.sqrt(float(self.judge @ self.judge))
+        p = 2 * float(scipy.special.ndtr(-abs(gap) / error)) if error else float(not gap)
+        if p >= _NOT_RANDOM:
+            return ""
+        return f"labeled items are judged {gap:+.2g} from the others (p = {p:.1g}): not a random subset"
+
+
+def _pulls(f: Floats, y: Floats, known: NDArray[np.bool_], positions: NDArray[np.int64], clusters: int) -> _Pulls:
+    """The linearized estimate, cluster by cluster; places say which cluster an item belongs to."""
+    label, judge = np.zeros((2, len(f)))
+    label[known] = (y[known] - y[known].mean()) / known.sum()
+    judge[known] = (f[known] - f[known].mean()) / known.sum()
+    if not known.all():
+        judge[~known] = -(f[~known] - f[~known].mean()) / (~known).sum()
+    sums = np.zeros((2, clusters))
+    np.add.at(sums[0], positions, label)
+    np.add.at(sums[1], positions, judge)
+    return _Pulls(sums[0], sums[1], np.bincount(positions, weights=known, minlength=clusters) > 0)

@@ -1,0 +1,93 @@
+"""Which stage of a pipeline loses what the pipeline does not get, by swapping stages for an oracle."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from results.statistics.core import Clusters, Difference, Estimate
+from results.statistics.intervals import differences, estimate, estimates
+
+
+@dataclass(frozen=True, slots=True)
+class StageLosses:
+    """Where a pipeline loses what it does not get, by swapping its stages for an oracle one after another.
+
+    The stages telescope: retrieval + reranking + compression + reading = ceiling - normal. A stage can be negative
+    where the swap does harm.
+
+    Attributes:
+        normal: Score of the pipeline as it is.
+        retrieval: Gained when the evidence that retrieval missed is put among the passages.
+        reranking: Gained further when everything but the evidence is taken away.
+        compression: Gained further when the evidence is read in full; None where that was not measured, and then
+            part of `reading`.
+        reading: What is missing even then.
+        closed_book: Score without any passage: what the reader knows by heart.
+        evidence_gain: Normal minus closed book: what retrieval is good for as it is.
+    """
+
+    normal: Estimate
+    retrieval: Difference
+    reranking: Difference
+    compression: Difference | None
+    reading: Estimate
+    closed_book: Estimate
+    evidence_gain: Difference
+
+    @property
+    def shares(self) -> dict[str, float]:
+        """Share of each stage in the whole loss; NaN where nothing is lost."""
+        losses = {"retrieval": self.retrieval.value, "reranking": self.reranking.value}
+        if self.compression is not None:
+            losses["compression"] = self.compression.value
+        losses["reading"] = self.reading.value
+        total = sum(losses.values())
+        return {stage: loss / total if total else math.nan for stage, loss in losses.items()}
+
+
+def stage_losses(
+    normal: ArrayLike,
+    *,
+    gold_in_noise: ArrayLike,
+    gold_only: ArrayLike,
+    closed_book: ArrayLike,
+    gold_uncompressed: ArrayLike | None = None,
+    ceiling: float = 1.0,
+    clusters: Clusters = None,
+) -> StageLosses:
+    """Split a pipeline's loss into retrieval, reranking, compression and reading.
+
+    All runs are of the same reader on the same questions; a question that any run was not scored on is left out of
+    all, so that the parts sum to the whole.
+
+    Args:
+        normal: Shape (questions,), scores of the pipeline as it is; NaN is unscorable.
+        gold_in_noise: Missing evidence put among the retrieved passages, then reranked and compressed as usual.
+        gold_only: The evidence alone, compressed as usual.
+        closed_book: No passage.
+        gold_uncompressed: The evidence alone, in full; None for a pipeline without a compressor.
+        ceiling: The attainable maximum of the metric.
+        clusters: As in `estimates`.
+
+    Raises:
+        ValueError: Arrays differ in shape.
+    """
+    options = [normal, gold_in_noise, gold_only, closed_book]
+    if gold_uncompressed is not None:
+        options.append(gold_uncompressed)
+    arrays = [np.asarray(scores, np.float64) for scores in options]
+    if len({scores.shape for scores in arrays}) > 1 or arrays[0].ndim != 1:
+        raise ValueError(f"all runs must be of the same questions, got {[scores.shape for scores in arrays]}")
+    runs = np.stack(arrays)
+    runs[:, np.isnan(runs).any(axis=0)] = np.nan
+    usual, noisy, clean, without = runs[:4]
+    full = runs[-1] if gold_uncompressed is not None else clean
+    result = differences(np.stack([noisy, clean, full, usual]), np.stack([usual, noisy, clean, without]), clusters=clusters)
+    retrieval, reranking, compression, gain = result
+    score, blind = estimates(np.stack([usual, without]), clusters=clusters)
+    reading = estimate(ceiling - full, clusters=clusters)
+    return StageLosses(score, retrieval, reranking, compression if gold_uncompressed is not None else None, reading, blind, gain)

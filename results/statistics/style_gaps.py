@@ -1,0 +1,90 @@
+"""How much a system loses when documents are rewritten in another style."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from results.statistics.core import Clusters, Difference, Estimate
+from results.statistics.intervals import differences, differences_together, estimates
+
+
+@dataclass(frozen=True, slots=True)
+class StyleGap:
+    """The effect of one style. Gaps are formal minus style: positive is a loss.
+
+    Attributes:
+        gap: Paired gap over the questions scored in both.
+        p_holm: Its p-value, Holm-corrected over the styles.
+        content_lost: Share of those questions whose gold string did not survive the rewriting.
+        from_content: Part of the gap that falls on questions whose gold string did not survive.
+        from_style: The rest, on questions that can still be answered; the two parts sum to the gap.
+        gap_where_survived: Paired gap over the questions whose gold string survived, by themselves.
+    """
+
+    gap: Difference
+    p_holm: float
+    content_lost: Estimate
+    from_content: Estimate
+    from_style: Estimate
+    gap_where_survived: Difference
+
+
+@dataclass(frozen=True, slots=True)
+class StyleRobustness:
+    """Style gaps by style.
+
+    Attributes:
+        gaps: By style, in the order given.
+        worst: The style with the largest gap, None where no style could be paired.
+    """
+
+    gaps: dict[str, StyleGap]
+    worst: str | None
+
+
+def style_robustness(
+    formal: ArrayLike, styles: Mapping[str, ArrayLike], survived: Mapping[str, ArrayLike], *, clusters: Clusters = None
+) -> StyleRobustness:
+    """Paired gaps from the formal text to each style, question by question.
+
+    Args:
+        formal: Shape (questions,), scores on the formal text; NaN is unscorable.
+        styles: Scores on each style, of the same questions.
+        survived: By style, shape (questions,), bool: whether a gold string is still found in the rewritten evidence.
+        clusters: As in `estimates`.
+
+    Raises:
+        ValueError: A style has no `survived`, or arrays differ in shape.
+    """
+    plain = np.asarray(formal, np.float64)
+    names = list(styles)
+    for name in names:
+        if name not in survived:
+            raise ValueError(f"style {name}: no word on which gold strings survived")
+        if np.shape(styles[name]) != plain.shape or np.shape(survived[name]) != plain.shape:
+            raise ValueError(f"style {name}: scores and survivals must be of the same questions as the formal ones")
+    if not names:
+        return StyleRobustness({}, None)
+    shifted = np.stack([np.asarray(styles[name], np.float64) for name in names])
+    alive = np.stack([np.asarray(survived[name], bool) for name in names])
+    base = np.broadcast_to(plain, shifted.shape)
+    together = differences_together(base, shifted, clusters=clusters)
+    gaps, corrected = together.differences, together.p
+    living = differences(np.where(alive, base, np.nan), shifted, clusters=clusters)
+    delta = base - shifted
+    gap = np.isnan(delta)
+    lost = np.where(gap, np.nan, ~alive)
+    in_content = np.where(gap, np.nan, np.where(alive, 0.0, delta))
+    in_style = np.where(gap, np.nan, np.where(alive, delta, 0.0))
+    parts = estimates(np.concatenate([lost, in_content, in_style]), clusters=clusters)
+    count = len(names)
+    results = {
+        name: StyleGap(gaps[row], corrected[row], parts[row], parts[count + row], parts[2 * count + row], living[row])
+        for row, name in enumerate(names)
+    }
+    paired = [name for name in names if results[name].gap.n]
+    return StyleRobustness(results, max(paired, key=lambda name: results[name].gap.value, default=None))

@@ -1,0 +1,218 @@
+"""Sums over clusters: what means, paired differences and their tests are computed from.
+
+A cluster is what was sampled: a question, or all questions of one document, world or group that shares evidence. From
+the sums of each cluster's scores follow the mean, its cluster-robust standard error and its skewness.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from results.statistics.core import Clusters, Floats, cluster_positions
+
+EQUAL = 1e-12
+"""Sums nearer than this are equal: they are in exact arithmetic, whatever the order of adding was."""
+Whole = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Sums:
+    """Sums over the clusters of several rows of scores or of paired differences; all arrays are of one shape.
+
+    Attributes:
+        n: Questions that count.
+        clusters: Independent clusters among them.
+        counts2, counts3: Σ c² and Σ c³ over clusters, c a cluster's questions.
+        total, squares, cubes: Σ s, Σ s², Σ s³ over clusters, s the sum of a cluster's scores.
+        cross12, cross21: Σ s c² and Σ s² c.
+        cross11: Σ s c.
+        within: Σ d² over questions, d a question's score.
+        sizes, largest: Σ |s|, and the largest |s|.
+        better, worse: Clusters whose sum is above, below zero.
+    """
+
+    n: Floats
+    clusters: Floats
+    counts2: Floats
+    counts3: Floats
+    total: Floats
+    squares: Floats
+    cubes: Floats
+    cross11: Floats
+    cross12: Floats
+    cross21: Floats
+    within: Floats
+    sizes: Floats
+    largest: Floats
+    better: Floats
+    worse: Floats
+
+    def __getitem__(self, where: Any) -> Sums:
+        return Sums(**{name: getattr(self, name)[where] for name in NAMES})
+
+    @cached_property
+    def value(self) -> Floats:
+        """Mean over the questions that count; NaN without any."""
+        with np.errstate(invalid="ignore"):
+            return np.asarray(self.total / self.n)
+
+    @cached_property
+    def effective(self) -> Floats:
+        """Equally large clusters that would say as much, n² / Σ c² (Kish); 0 without any."""
+        return np.asarray(self.n**2 / np.maximum(self.counts2, 1))
+
+    @cached_property
+    def changed(self) -> Floats:
+        """Clusters whose sum is not zero."""
+        return self.better + self.worse
+
+    @cached_property
+    def spread(self) -> Floats:
+        """Σ (s - mean · c)² without building the residuals; what rounding leaves of zero is zero."""
+        v = np.nan_to_num(self.value)
+        spread = self.squares - 2 * v * self.cross11 + v**2 * self.counts2
+        return np.where(spread > EQUAL * np.maximum(self.squares, EQUAL), spread, 0.0)
+
+    @cached_property
+    def variance(self) -> Floats:
+        """Variance of the mean; NaN with fewer than two clusters.
+
+        The factor makes it unbiased if the questions of a cluster agree wholly, and a little too large otherwise; for
+        clusters of one size it is m / (m - 1).
+        """
+        with np.errstate(invalid="ignore", divide="ignore"):
+            lost = 2 * self.counts3 / (self.n * self.counts2) - self.counts2 / self.n**2
+            return np.where(self.clusters > 1, self.spread / np.maximum(1 - lost, EQUAL) / self.n**2, np.nan)
+
+    @cached_property
+    def skew(self) -> Floats:
+        """Skewness of the clusters' residuals over the root of their number; 0 if all are equal."""
+        v, spread = np.nan_to_num(self.value), self.spread
+        third = self.cubes - 3 * v * self.cross21 + 3 * v**2 * self.cross12 - v**3 * self.counts3
+        return np.where(spread > 0, third / np.where(spread > 0, spread, 1.0) ** 1.5, 0.0)
+
+    @cached_property
+    def independent(self) -> Floats:
+        """Independent questions that would say as much as these: between the clusters and the questions.
+
+        As many as have the same variance of the mean (the design effect of Kish).
+        """
+        alone = np.maximum(self.within - self.n * np.nan_to_num(self.value) ** 2, 0.0) / np.maximum(self.n, 1) ** 2
+        with np.errstate(invalid="ignore", divide="ignore"):
+            many = np.where(self.variance > 0, self.n * alone / np.where(self.variance > 0, self.variance, 1.0), self.clusters)
+        return np.clip(np.nan_to_num(many, nan=0.0), self.clusters, np.maximum(self.n, self.clusters))
+
+    def scaled(self, factor: float) -> Sums:
+        """As if there were so many times as many clusters, of the same kinds."""
+        return replace(self, **{name: getattr(self, name) * factor for name in NAMES if name != "largest"})
+
+
+NAMES = [item.name for item in fields(Sums)]
+
+
+def sums_of(rows: Floats, clusters: Clusters) -> Sums:
+    """Return the sums of rows of scores, arrays of shape (rows,); NaN is unscorable."""
+    scores, known, starts = arranged(rows, clusters)
+    return Sums(*row_sums(scores, None if known.all() else known, starts))
+
+
+def arranged(scores: Floats, clusters: Clusters) -> tuple[Floats, NDArray[np.bool_], Whole | None]:
+    """Return scores with 0 for NaN, which are known, and where each cluster begins; None: each question is one.
+
+    Questions are ordered so that those of a cluster stand together.
+    """
+    known = ~np.isnan(scores)
+    filled = np.where(known, scores, 0.0)
+    if clusters is None or not scores.shape[1]:
+        return filled, known, None
+    positions, sizes = cluster_positions(clusters, scores.shape[1])
+    order = np.argsort(positions, kind="stable")
+    starts = np.concatenate([[0], np.cumsum(sizes)[:-1]]).astype(np.int64)
+    return filled[:, order], known[:, order], starts
+
+
+def by_cluster(scores: Floats, clusters: Clusters) -> tuple[Floats, Floats]:
+    """Return each cluster's sum of scores and number of scored questions, shape (rows, clusters)."""
+    filled, known, starts = arranged(scores, clusters)
+    if starts is None:
+        return filled, known.astype(np.float64)
+    return np.add.reduceat(filled, starts, axis=1), np.add.reduceat(known.astype(np.float64), starts, axis=1)
+
+
+def row_sums(scores: Floats, known: NDArray[np.bool_] | None, starts: Whole | None) -> tuple[Floats, ...]:
+    """Return the fields of `Sums` in their order, arrays of shape (rows,).
+
+    Args:
+        scores: Shape (rows, questions), 0 where not known.
+        known: Of the same shape; None: all are.
+        starts: Where each cluster begins; None: each question is one.
+    """
+    sums, counts = scores, np.ones((1, scores.shape[1])) if known is None else known.astype(np.float64)
+    within = np.einsum("rq,rq->r", scores, scores)
+    if starts is not None:
+        sums, counts = np.add.reduceat(scores, starts, axis=1), np.add.reduceat(counts, starts, axis=1)
+    each = np.ones(len(sums))
+    square = sums * sums
+    total = sums.sum(axis=1)
+    squares = square.sum(axis=1)
+    if known is None and starts is None:
+        across, across2, squares_across = total, total, squares
+    else:
+        across, across2, squares_across = ((a * b).sum(axis=1) for a, b in ((sums, counts), (sums, counts**2), (square, counts)))
+    size = np.abs(sums)
+    return (
+        counts.sum(axis=1) * each,
+        (counts > 0).sum(axis=1) * each,
+        (counts**2).sum(axis=1) * each,
+        (counts**3).sum(axis=1) * each,
+        total,
+        squares,
+        np.einsum("ru,ru->r", square, sums),
+        across,
+        across2,
+        squares_across,
+        within,
+        size.sum(axis=1),
+        size.max(axis=1, initial=0.0),
+        (sums > EQUAL).sum(axis=1) * each,
+        (sums < -EQUAL).sum(axis=1) * each,
+    )
+
+
+def pair_sums(scores: Floats, clusters: Clusters) -> Sums:
+    """Return the sums of all paired differences, row minus column, arrays of shape (rows, rows); zeros on the diagonal.
+
+    A pair is compared on the questions that both were scored on.
+    """
+    filled, known, starts = arranged(scores, clusters)
+    methods, whole = len(filled), bool(known.all())
+    upper = np.triu_indices(methods, 1)
+    flat_sums = np.zeros((len(NAMES), len(upper[0])))
+    start = 0
+    for row in range(methods - 1):
+        delta, common = filled[row] - filled[row + 1 :], None
+        if not whole:
+            common = known[row] & known[row + 1 :]
+            delta *= common
+        end = start + len(delta)
+        for target, result in zip(flat_sums, row_sums(delta, common, starts), strict=True):
+            target[start:end] = result
+        start = end
+    odd = {"total", "cubes", "cross11", "cross12"}
+    square: dict[str, Any] = {}
+    for name, flat in zip(NAMES, flat_sums, strict=True):
+        full = np.zeros((methods, methods))
+        full[upper] = flat
+        square[name] = full + (-full.T if name in odd else full.T)
+    below = np.tri(methods, dtype=np.bool_)
+    better, worse = square["better"], square["worse"]
+    square["better"], square["worse"] = np.where(below, worse, better), np.where(below, better, worse)
+    own = known if starts is None else np.add.reduceat(known, starts, axis=1) > 0
+    np.fill_diagonal(square["n"], known.sum(axis=1))
+    np.fill_diagonal(square["clusters"], own.sum(axis=1))
+    return Sums(**square)

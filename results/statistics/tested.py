@@ -1,0 +1,416 @@
+"""Tests and intervals of means and paired differences that agree with each other and never fail to exist.
+
+Student's t, with the degrees of freedom of Satterthwaite and Hall's correction for skewness, is never trusted alone: a
+claim must also hold if clusters worse than all that were seen are as frequent as so few clusters leave possible. With
+fewer than ten clusters, or if a few hold most questions, bets on bounded scores decide instead (`betting.py`). Which of
+the two applies depends on the clusters and on the metric's bounds, never on the scores, so that no result is selected by
+what it says. The interval leaves out 0 exactly if the test rejects.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import scipy
+from numpy.typing import NDArray
+
+from results.offered import POWER
+from results.statistics.betting import Bets
+from results.statistics.core import LEVEL, Floats
+from results.statistics.sums import EQUAL, Sums
+
+FEWEST_CLUSTERS = 10
+FEWEST_EFFECTIVE = 8.0
+"""Equally large clusters that would say as much; what counts if a few clusters hold most questions."""
+MOST_SKEW = 0.3
+"""Skewness over the root of the clusters beyond which Student's t is not trusted for scores without bounds."""
+MANY = 20
+"""Clusters on the losing side from which on their share is known well enough."""
+SPARSE = 40
+"""Clusters that differ, by unlike amounts and among many that do not, up to which their spread is known only half as well."""
+SEEDS_UNSURE = 2.25
+SEEDS_MOST = 4.0
+"""By how much the variance of trainings counts more in the degrees of freedom, and how many times those of the trainings
+they are at most. Three seeds that lie close together by chance would otherwise pretend that trainings hardly vary: plain
+Satterthwaite rejects 8 % (`perf/verdicts.py`)."""
+Mask = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class Seeds:
+    """What trainings add to the variance of a difference, arrays of shape (rows,): see `difference.Trainings`."""
+
+    variance: Floats
+    spread: Floats
+    freedom: Floats
+
+    @classmethod
+    def none(cls, shape: tuple[int, ...]) -> Seeds:
+        """Return what is added if nothing was trained."""
+        return cls(np.zeros(shape), np.zeros(shape), np.ones(shape))
+
+    def __getitem__(self, where: Any) -> Seeds:
+        return Seeds(self.variance[where], self.spread[where], self.freedom[where])
+
+
+@dataclass(frozen=True)
+class Tested:
+    """Means or paired differences with their tests and intervals; arrays of one shape.
+
+    Attributes:
+        sums: Over clusters.
+        low, high: The smallest and largest value that the mean can have; infinite if the metric has no bounds.
+        middle: The mean, of logs if the difference is one of logs; NaN without questions.
+        variance, freedom: Of the mean, from all sources, and its degrees of freedom.
+        seeds: The trainings' part of the variance.
+        paired: Whether rows are differences, whose verdict is about 0.
+        center: The reference's geometric mean if the difference is one of logs, else NaN; `shown` turns such values
+            into the metric's own.
+        rows: The clusters' sums and questions of the rows that a mask chooses; for bets.
+        doubts: Why a claim is not made although the test would allow it; empty if it is.
+        labeled: Whether people's labels correct a judge's scores.
+        delta: Shape (rows, questions), the differences of the questions; None if they are not kept.
+    """
+
+    sums: Sums
+    low: Floats
+    high: Floats
+    middle: Floats
+    variance: Floats
+    freedom: Floats
+    seeds: Seeds
+    paired: bool
+    center: Floats
+    rows: Callable[[Mask], tuple[Floats, Floats]]
+    doubts: NDArray[np.object_]
+    labeled: Mask
+    delta: Floats | None = None
+
+    @classmethod
+    def of(
+        cls,
+        sums: Sums,
+        low: Floats,
+        high: Floats,
+        rows: Callable[[Mask], tuple[Floats, Floats]],
+        *,
+        paired: bool,
+        seeds: Seeds | None = None,
+        center: Floats | None = None,
+    ) -> Tested:
+        """Add up what is known of the variance; the trainings' part is `seeds`."""
+        shape, nothing = sums.n.shape, np.zeros(sums.n.shape)
+        seeds = Seeds.none(shape) if seeds is None else seeds
+        clusters = np.minimum(sums.effective, np.maximum(sums.changed, 2)) if paired else sums.effective
+        own = np.maximum(clusters - 1, 1e-3)
+        alike = sums.squares >= sums.largest * sums.sizes * (1 - 1e-9)
+        sparse = np.bool_(paired) & (sums.changed < SPARSE) & (sums.changed < sums.clusters / 2) & ~alike
+        own = np.where(sparse, own / 2, own)
+        unsure = SEEDS_UNSURE * seeds.spread
+        with np.errstate(invalid="ignore", divide="ignore"):
+            together = (sums.variance + unsure) ** 2 / (sums.variance**2 / own + unsure**2 / seeds.freedom)
+        freedom = np.where(seeds.spread > 0, np.minimum(together, SEEDS_MOST * seeds.freedom), own)
+        return cls(
+            sums,
+            low + nothing,
+            high + nothing,
+            sums.value,
+            sums.variance + seeds.variance,
+            freedom,
+            seeds,
+            paired,
+            np.full(shape, np.nan) if center is None else center,
+            rows,
+            np.full(shape, "", dtype=object),
+            np.zeros(shape, dtype=np.bool_),
+        )
+
+    def __getitem__(self, where: Any) -> Tested:
+        def chosen(mask: Mask) -> tuple[Floats, Floats]:
+            whole = np.zeros(self.middle.shape, dtype=np.bool_)
+            cells = np.arange(whole.size).reshape(whole.shape)[where]
+            sums, counts = [], []
+            for place in np.atleast_1d(cells)[np.atleast_1d(mask)]:
+                whole[...] = False
+                whole.flat[place] = True
+                one, many = self.rows(whole)
+                sums.append(one[0])
+                counts.append(many[0])
+            return np.stack(sums), np.stack(counts)
+
+        fields = ("low", "high", "middle", "variance", "freedom", "seeds", "center", "doubts", "labeled")
+        delta = None if self.delta is None else self.delta[where]
+        return replace(self, sums=self.sums[where], rows=chosen, delta=delta, **{name: getattr(self, name)[where] for name in fields})
+
+    @property
+    def value(self) -> Floats:
+        """Return the mean in the metric's own values."""
+        return self.shown(self.middle)
+
+    @property
+    def n(self) -> Floats:
+        """Return the questions that count."""
+        return self.sums.n
+
+    @property
+    def clusters(self) -> Floats:
+        """Return the independent clusters."""
+        return self.sums.clusters
+
+    @property
+    def error(self) -> Floats:
+        """Return the standard error, of the logs if the difference is one of logs."""
+        return np.sqrt(self.variance)
+
+    @cached_property
+    def skew(self) -> Floats:
+        """Return the skewness of the mean, which trainings do not share."""
+        with np.errstate(invalid="ignore", divide="ignore"):
+            share = np.where(self.variance > 0, self.sums.variance / self.variance, 1.0)
+        return np.where(self.labeled, 0.0, self.sums.skew * np.nan_to_num(share) ** 1.5)
+
+    @cached_property
+    def bounded(self) -> Mask:
+        """Return whether the metric has bounds."""
+        return np.isfinite(self.low) & np.isfinite(self.high)
+
+    @cached_property
+    def _bets_decide(self) -> Mask:
+        few = (self.clusters < FEWEST_CLUSTERS) | (self.sums.effective < FEWEST_EFFECTIVE)
+        return np.asarray(few & self.bounded & (self.n > 0) & (self.seeds.spread == 0) & ~self.labeled & ~self._shares)
+
+    @cached_property
+    def _bets(self) -> Bets:
+        sums, counts = self.rows(self._bets_decide)
+        return Bets.of(sums, counts, self.low[self._bets_decide], self.high[self._bets_decide])
+
+    @cached_property
+    def _signs_decide(self) -> Mask:
+        """Return whether the sign test is exact: every question is a cluster, and all that differ do so by the whole range."""
+        sums = self.sums
+        whole = (sums.squares >= sums.largest * sums.sizes * (1 - 1e-9)) & (sums.largest >= self.high * (1 - 1e-9))
+        return np.asarray(self.paired & (sums.n == sums.clusters) & whole & (sums.changed > 0) & (self.seeds.spread == 0) & ~self.labeled)
+
+    @cached_property
+    def _shares(self) -> Mask:
+        """Return whether all scores are 0 or 1, of questions that each are a cluster: their mean has an exact interval."""
+        sums = self.sums
+        plain = (sums.n == sums.clusters) & (sums.worse == 0) & (sums.largest <= 1) & (self.seeds.spread == 0) & (sums.n > 0)
+        return np.asarray(~np.bool_(self.paired) & plain & (np.abs(sums.squares - sums.total) <= EQUAL * np.maximum(sums.n, 1)))
+
+    def p_above(self, bar: float | Floats) -> Floats:
+        """Return one-sided p-values of the claim that the mean lies above the bar, in the metric's own values."""
+        return self._one_sided(bar, above=True)
+
+    def p_below(self, bar: float | Floats) -> Floats:
+        """Return one-sided p-values of the claim that the mean lies below the bar."""
+        return self._one_sided(bar, above=False)
+
+    @cached_property
+    def p(self) -> Floats:
+        """Return two-sided p-values of the hypothesis that the mean is 0; NaN without questions and if a claim is doubted."""
+        return np.where((self.insufficient_data() != "") | (self.n == 0), np.nan, self._p)
+
+    @cached_property
+    def _p(self) -> Floats:
+        return np.minimum(2 * np.minimum(self.p_above(0.0), self.p_below(0.0)), 1.0)
+
+    def _one_sided(self, bar: float | Floats, *, above: bool) -> Floats:
+        at = np.broadcast_to(np.asarray(bar, np.float64), self.middle.shape)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            logs = np.log1p(np.maximum(at / self.center, -1.0))
+            at = np.where(np.isnan(self.center), at, logs)
+            side = 1.0 if above else -1.0
+            t = side * (self.middle - at) / self.error
+            p = scipy.special.stdtr(self.freedom, -np.minimum(t, side * _straight(side * t, self.skew)))
+        p = np.where(np.isnan(p), 1.0, p)
+        p = np.maximum(p, self._hidden_p(at, above=above))
+        if self.paired:
+            at_zero = at == 0
+            # Sign flips of the clusters that differ could not give less.
+            p = np.where(at_zero & ~self.labeled, np.maximum(p, 2.0**-self.sums.changed), p)
+            won, lost = (self.sums.better, self.sums.worse) if above else (self.sums.worse, self.sums.better)
+            tosses = scipy.special.bdtr(lost, (won + lost).astype(np.int64), 0.5)
+            p = np.where(at_zero & self._signs_decide, tosses, p)
+        if self._bets_decide.any():
+            p = np.array(p)
+            p[self._bets_decide] = self._bets.p(at[self._bets_decide], above=above)
+        return np.where(self.n > 0, p, np.nan)
+
+    def _hidden_p(self, bar: Floats, *, above: bool) -> Floats:
+        """Return one-sided p-values of what must hold beside Student's t: that clusters which were not seen do not overturn it.
+
+        Clusters at the metric's worst may be as frequent as leaves no chance to have met one; and the clusters that
+        speak against the claim, if few were seen, as frequent as the exact bound allows.
+
+        Source: Clopper & Pearson (1934); the rule of three.
+        """
+        worst = self.low if above else self.high
+        with np.errstate(invalid="ignore", divide="ignore"):
+            left = np.clip((bar - worst) / (self.middle - worst), 0.0, 1.0)
+            p = np.where(self._guarded, np.nan_to_num(left, nan=1.0) ** self.sums.independent, 0.0)
+            if self.paired:
+                count, for_it, each = self._against(above=above)
+                side = 1.0 if above else -1.0
+                share = np.clip((for_it - side * bar * self.n) / (self.clusters * np.maximum(each, EQUAL)), 0.0, 1.0)
+                rare = 1 - scipy.special.betainc(count + 1, np.maximum(self.clusters - count, 1e-9), share)
+                p = np.where(self._guarded & (count < MANY), np.maximum(p, rare), p)
+        return np.asarray(p)
+
+    @cached_property
+    def _guarded(self) -> Mask:
+        return np.asarray(self.bounded & ~self.labeled & (self.n > 0))
+
+    def _against(self, *, above: bool) -> tuple[Floats, Floats, Floats]:
+        """Return how many clusters speak against a claim, the sum of those that speak for it, and how much one against it weighs."""
+        sums = self.sums
+        side = 1.0 if above else -1.0
+        count = sums.worse if above else sums.better
+        against, for_it = (sums.sizes - side * sums.total) / 2, (sums.sizes + side * sums.total) / 2
+        range_ = np.where(self.bounded, self.high, 0.0)
+        each = np.where(count > 0, against / np.maximum(count, 1), range_ * sums.n / np.maximum(sums.clusters, 1))
+        return count, for_it, each
+
+    def interval(self, level: float | Floats = LEVEL) -> tuple[Floats, Floats]:
+        """Return all values that a two-sided test at this level does not reject, in the metric's own values.
+
+        0 is among them exactly if `p` > 1 - level. Shares of single questions have the exact binomial interval.
+
+        Args:
+            level: One, or one for each row.
+
+        Source: Hall (1992), "On the removal of skewness by transformation"; Clopper & Pearson (1934).
+        """
+        alpha = np.broadcast_to(1 - np.asarray(level, np.float64), self.middle.shape)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            out_to = _quantile(self.freedom, 1 - alpha / 2)
+            straight = self.error * out_to
+            low = self.middle - np.maximum(straight, self.error * _bent(out_to, self.skew))
+            high = self.middle + np.maximum(straight, -self.error * _bent(-out_to, self.skew))
+        low, high = np.minimum(low, self._hidden_end(alpha, above=True)), np.maximum(high, self._hidden_end(alpha, above=False))
+        if self._shares.any():
+            won, lost = self.sums.better, self.clusters - self.sums.better
+            with np.errstate(invalid="ignore"):
+                low = np.where(self._shares, np.where(won > 0, scipy.special.betaincinv(won, lost + 1, alpha / 2), 0.0), low)
+                high = np.where(self._shares, np.where(lost > 0, scipy.special.betaincinv(won + 1, lost, 1 - alpha / 2), 1.0), high)
+        if self._bets_decide.any():
+            low, high = np.array(low), np.array(high)
+            low[self._bets_decide], high[self._bets_decide] = self._bets.bounds(1 - alpha[self._bets_decide])
+        if self.paired:
+            low, high = self._agreeing(low, high, alpha)
+        low, high = np.maximum(low, self.low), np.minimum(high, self.high)
+        return self.shown(low), self.shown(high)
+
+    def shown(self, value: Floats) -> Floats:
+        """Return differences of logs as differences of geometric means; others as they are."""
+        with np.errstate(invalid="ignore", over="ignore"):
+            return np.where(np.isnan(self.center), value, self.center * np.expm1(value))
+
+    def _hidden_end(self, alpha: Floats, *, above: bool) -> Floats:
+        """Return the bar at which `_hidden_p` is alpha / 2."""
+        worst = self.low if above else self.high
+        side = 1.0 if above else -1.0
+        with np.errstate(invalid="ignore", divide="ignore"):
+            end = worst + (self.middle - worst) * (alpha / 2) ** (1 / np.maximum(self.sums.independent, 1))
+            if self.paired:
+                count, for_it, each = self._against(above=above)
+                left = np.maximum(self.clusters - count, 1e-9)
+                share = np.where(count < self.clusters, scipy.special.betaincinv(count + 1, left, 1 - alpha / 2), 1.0)
+                rare = side * (for_it - share * self.clusters * each) / self.n
+                end = np.where(count < MANY, np.minimum(side * end, side * rare) * side, end)
+        return np.where(self._guarded, end, side * np.inf)
+
+    def _agreeing(self, low: Floats, high: Floats, alpha: Floats) -> tuple[Floats, Floats]:
+        """Let the interval hold 0 exactly if the test at 0, which signs may decide, does not reject."""
+        holds = ~(self._p <= alpha)
+        low, high = np.where(holds, np.minimum(low, 0.0), low), np.where(holds, np.maximum(high, 0.0), high)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            won, lost = np.maximum(self.sums.better, 1e-9), np.maximum(self.sums.worse, 1e-9)
+            scale = self.sums.changed * self.sums.largest / np.maximum(self.n, 1)
+            least = (2 * scipy.special.betaincinv(won, lost + 1, alpha / 2) - 1) * scale
+            most = (2 * scipy.special.betaincinv(won + 1, lost, 1 - alpha / 2) - 1) * scale
+        up, down = ~holds & (self.middle > 0), ~holds & (self.middle < 0)
+        least, most = np.where(self._signs_decide, least, EQUAL), np.where(self._signs_decide, most, -EQUAL)
+        return np.where(up & (low <= 0), np.maximum(least, EQUAL), low), np.where(down & (high >= 0), np.minimum(most, -EQUAL), high)
+
+    def detectable(self, power: float = POWER, level: float | Floats = LEVEL) -> Floats:
+        """Return the smallest true difference that so many clusters would show with this power; NaN if nothing varies."""
+        alpha = np.broadcast_to(1 - np.asarray(level, np.float64), self.middle.shape)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            by_t = (_quantile(self.freedom, 1 - alpha / 2) + _quantile(self.freedom, np.full(alpha.shape, power))) * self.error
+            left = (alpha / 2) ** (1 / np.maximum(self.sums.independent, 1))
+            hidden = np.where(self._guarded, self.high * (1 - left) / left + scipy.special.ndtri(power) * self.error, 0.0)
+            seen = np.where((self.clusters >= 2) & (self.error > 0), np.maximum(by_t, hidden), np.nan)
+        return self.shown(seen)
+
+    def scaled(self, factor: float) -> Tested:
+        """Return the same with so many times as many clusters of the same kinds, and as many trainings."""
+        return Tested.of(
+            self.sums.scaled(factor), self.low, self.high, self.rows, paired=self.paired, seeds=self.seeds,
+            center=self.center,
+        )  # fmt: skip
+
+    def insufficient_data(self, word: str = "clusters") -> NDArray[np.object_]:
+        """Return why a claim is not made although the test would allow it; empty if it may be made.
+
+        Bounded scores need no such reason: their test holds however few or skewed they are.
+        """
+        text = np.array(self.doubts, dtype=object)
+        open_ended = ~self.bounded & ~self.labeled
+        few = (self.clusters < FEWEST_CLUSTERS) & (open_ended | (self.n == 0))
+        dominated = (self.sums.effective < FEWEST_EFFECTIVE) & open_ended
+        skewed = (np.abs(self.skew) > MOST_SKEW) & open_ended
+        same = (self.variance == 0) & open_ended
+        for at in zip(*np.nonzero(few | dominated | skewed | same), strict=True):
+            number = int(self.clusters[at])
+            if few[at]:
+                text[at] = f"{number} {word}, fewer than {FEWEST_CLUSTERS}"
+            elif dominated[at]:
+                text[at] = f"a few {word} hold most questions: they count as {self.sums.effective[at]:.0f}"
+            elif same[at]:
+                text[at] = "all differences are equal, so their spread is not known"
+            else:
+                text[at] = f"too skewed for so few {word}"
+        return text
+
+
+def reach(power: float = POWER, level: float = LEVEL, clusters: float = np.inf) -> float:
+    """Return how many standard errors a difference must be from 0 for a two-sided test at `level` to reject so often.
+
+    Args:
+        power: Probability of rejecting.
+        level: Coverage of the interval that must leave out 0.
+        clusters: Equally large clusters, whose number less one are the degrees of freedom of Student's t.
+
+    Raises:
+        ValueError: One of the two is no probability.
+
+    Source: Cohen (1988), chapter 2; Miller (2024), "Adding error bars to evals", section 5.
+    """
+    if not 0 < power < 1 or not 0 < level < 1:
+        raise ValueError(f"power and level lie between 0 and 1, got {power} and {level}")
+    quantile = scipy.special.ndtri if np.isinf(clusters) else lambda share: scipy.special.stdtrit(max(clusters - 1, 1e-3), share)
+    return float(quantile((1 + level) / 2) + quantile(power))
+
+
+def _straight(t: Floats, skew: Floats) -> Floats:
+    """Apply Hall's transformation to t: Student's distribution if clusters are skewed; increasing in t."""
+    bent = np.where(np.abs(skew) > 1e-6, skew, 1.0)
+    return np.where(np.abs(skew) > 1e-6, ((1 + bent * t / 3) ** 3 - 1) / bent + bent / 6, t)
+
+
+def _bent(h: Floats, skew: Floats) -> Floats:
+    """Invert `_straight`."""
+    bent = np.where(np.abs(skew) > 1e-6, skew, 1.0)
+    return np.where(np.abs(skew) > 1e-6, 3 / bent * (np.cbrt(1 + bent * (h - bent / 6)) - 1), h)
+
+
+def _quantile(freedom: Floats, level: Floats) -> Floats:
+    """Return Student's quantile; costly, so once for each pair of degrees of freedom and level."""
+    pairs = np.stack(np.broadcast_arrays(freedom, level)).reshape(2, -1)
+    distinct, positions = np.unique(pairs, axis=1, return_inverse=True)
+    return np.asarray(scipy.special.stdtrit(*distinct)[positions.ravel()].reshape(np.shape(freedom)))

@@ -1,0 +1,53 @@
+"""What a person's label is bound to and worth: the question and the answer, or two, that they read.
+
+A label counts for its item as long as the runs say just that. If they say something else, or are gone, it rests: it is
+kept, and counts again as soon as a run of the same fingerprint gives the same answer. A label does not pass to other runs
+that give the same answer: those of their answers that were given before too are no random sample of them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+DIGITS = 16
+_SEPARATOR = 31
+"""ASCII's unit separator."""
+
+
+def digest(question: str, answer: str, other: str | None = None) -> str:
+    """The hash of what was labeled, by text; of two answers that of the run with the smaller fingerprint first."""
+    texts = [question, answer] if other is None else [question, answer, other]
+    return hashlib.sha256(chr(_SEPARATOR).join(texts).encode()).hexdigest()[:DIGITS]
+
+
+def with_present(items: str = "annotations", questions: str = "questions", predictions: str = "predictions") -> str:
+    """SQL of items with a column `present`: the hash of what they say now, NULL where they say nothing.
+
+    Args:
+        items: A table with the columns dataset_fingerprint, question, one and other.
+        questions, predictions: Tables like the store's.
+    """
+    return f"""SELECT i.*, CASE WHEN p.answer IS NOT NULL AND (i.other IS NULL OR o.answer IS NOT NULL) THEN
+            left(sha256(concat_ws(chr({_SEPARATOR}), q.text, p.answer, o.answer)), {DIGITS}) END AS present
+        FROM {items} i
+        LEFT JOIN {questions} q ON q.dataset_fingerprint = i.dataset_fingerprint AND q.question = i.question
+        LEFT JOIN {predictions} p ON p.run = i.one AND p.question = i.question AND q.text IS NOT NULL
+        LEFT JOIN {predictions} o ON o.run = i.other AND o.question = i.question"""
+
+
+VALUES = {"match": 1.0, "partial": 0.0, "mismatch": 0.0, "yes": 1.0, "no": 0.0, "right": 1.0, "wrong": 0.0, "formal": 0.0, "informal": 1.0}
+"""Labels of single answers that are words, and what they are worth; any number from 0 to 1 is a label too."""
+
+
+def worth(label: str) -> float:
+    """What a label of a single answer is worth, 0 to 1.
+
+    Raises:
+        ValueError: It is no label.
+    """
+    if label in VALUES:
+        return VALUES[label]
+    value = float(label.replace(",", "."))
+    if not 0 <= value <= 1:
+        raise ValueError(label)
+    return value

@@ -1,0 +1,43 @@
+"""Lines of a YAML document: every key and item once, the same for whoever reads it."""
+
+from __future__ import annotations
+
+import pytest
+import yaml
+
+from benchmarks.core.yaml import line_numbers
+from ragmeter import yaml_source
+from results.submission import card
+from tests.support.errors import raises
+
+TEXT = "a: 1\nb:\n  - c: 2\n    d: [x, y]\n  - e\nf: {g: h}\n"
+
+
+def test_keys_and_items_have_the_lines_that_they_stand_in() -> None:
+    expected = {
+        (): 1,
+        ("a",): 1,
+        ("b",): 2,
+        ("b", 0): 3,
+        ("b", 0, "c"): 3,
+        ("b", 0, "d"): 4,
+        ("b", 0, "d", 0): 4,
+        ("b", 0, "d", 1): 4,
+        ("b", 1): 5,
+        ("f",): 6,
+        ("f", "g"): 6,
+    }
+    assert line_numbers(yaml.compose(TEXT, Loader=yaml.SafeLoader), "f") == expected
+    assert yaml_source.read(TEXT, "f").lines == card.read(TEXT.encode(), "f").lines == expected
+    assert line_numbers(None, "f") == yaml_source.read("", "f").lines == card.read(b"", "f").lines == {}
+
+
+@pytest.mark.parametrize("text", ["a: 1\nb: 2\na: 3\n", "x:\n  - {a: 1,\n     a: 2}\n"])
+def test_a_key_that_stands_twice_is_refused_alike_wherever_yaml_is_read(text: str) -> None:
+    responses = []
+    for read in (yaml_source.read, lambda text, name: card.read(text.encode(), name)):
+        with raises("key-occurs-twice") as caught:
+            read(text, "f")
+        responses.append(caught.value.lines())
+        assert caught.value.where == "f:3"
+    assert responses[0] == responses[1]

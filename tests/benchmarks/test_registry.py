@@ -1,0 +1,196 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from benchmarks import registry
+from benchmarks.core.errors import UserError
+from benchmarks.core.plugins import Registry
+from benchmarks.corpus import Corpus
+from benchmarks.registry import DATASETS, Benchmark, DataReference, DatasetCard, SkippedRecord, load, register, resolve
+from benchmarks.schema import Passage, Question, passage_id
+from benchmarks.settings import Setting
+from tests.support.errors import raises
+
+WORDS = st.from_regex(r"[a-z0-9_.-]{1,6}", fullmatch=True)
+
+
+@pytest.mark.slow
+@given(WORDS, st.none() | WORDS, st.none() | st.lists(WORDS, min_size=1, max_size=3).map("+".join))
+def test_a_data_reference_prints_and_parses_back(name, subset, split):
+    reference = DataReference(name, subset, split)
+    assert DataReference.parse(str(reference)) == reference
+
+
+@pytest.mark.parametrize("text", ["", "a b", "a/b/c", "a:", "a:b:c", "a:b+", "/b"])
+def test_what_is_no_data_reference_is_refused_with_the_form(text):
+    with raises("not-data-reference") as caught:
+        DataReference.parse(text)
+    assert "name[/subset][:split]" in caught.value.try_this
+
+
+def test_the_three_multi_hop_sets_are_registered_with_complete_cards():
+    entries = {entry.id: entry for entry in DATASETS}
+    assert {"hotpotqa", "2wikimultihopqa", "musique"} <= entries.keys()
+    for entry in entries.values():
+        card = entry.card
+        assert card.title
+        assert card.license
+        assert card.languages
+        assert card.metrics
+        assert card.citation.startswith("@")
+        assert entry.default_split in card.splits
+        if card.hub_id and card.revision is None:
+            assert "not pinned yet" in card.notes
+        for setting in card.settings:
+            Setting.parse(setting)
+
+
+def test_a_card_is_frozen_and_complete():
+    card = next(iter(DATASETS)).card
+    with pytest.raises(ValidationError):
+        card.title = "other"
+    for name in ("license", "citation", "languages", "splits", "metrics"):
+        with pytest.raises(ValidationError):
+            DatasetCard.model_validate({k: v for k, v in card.model_dump().items() if k != name})
+
+
+def test_cards_name_splits_of_the_same_questions_in_full():
+    named = 0
+    for entry in DATASETS:
+        for key, references in entry.card.same_questions.items():
+            subset, _, split = key.rpartition(":")
+            for text in (str(DataReference(entry.id, subset or None, split)), *references):
+                assert str(resolve(text)[0]) == text
+                named += 1
+    assert named > 100
+
+
+@pytest.mark.parametrize(
+    ("text", "whole"),
+    [
+        ("hotpotqa", "hotpotqa/distractor:dev"),
+        ("hotpotqa/fullwiki", "hotpotqa/fullwiki:dev"),
+        ("musique:train+dev", "musique/ans:train+dev"),
+        ("2wikimultihopqa", "2wikimultihopqa:dev"),
+    ],
+)
+def test_a_reference_is_completed_with_defaults(text, whole):
+    assert str(resolve(text)[0]) == whole
+
+
+@pytest.mark.parametrize(
+    ("text", "nearest"),
+    [("hotpot_qa", "hotpotqa"), ("hotpotqa/fulwiki", "fullwiki"), ("hotpotqa:trian", "train"), ("musique:train+dve", "dev")],
+)
+def test_a_mistyped_part_is_answered_with_the_nearest(text, nearest):
+    with pytest.raises(UserError, match=f"did you mean '{nearest}'"):
+        resolve(text)
+
+
+def test_2wiki_has_no_subsets():
+    with raises("unknown-subset"):
+        resolve("2wikimultihopqa/ans")
+
+
+def test_wrong_options_are_user_errors():
+    with raises("unknown-option"):
+        load("hotpotqa", {"skipbad": True})
+    with raises("bad-option"):
+        load("hotpotqa", {"skip_bad": "perhaps"})
+
+
+@pytest.fixture
+def toy(monkeypatch):
+    """A dataset of two splits, registered for one test."""
+    fresh = Registry("dataset", "benchmarks", "ragmeter.benchmarks")
+    monkeypatch.setattr(registry, "DATASETS", fresh)
+    card = DatasetCard(
+        title="T",
+        task="t",
+        description="",
+        hub_id=None,
+        revision=None,
+        license="l",
+        citation="@c",
+        languages=("en",),
+        splits={"a": 2, "b": 2, "same": 2},
+        metrics=("em",),
+        settings=("corpus",),
+    )
+
+    def passage(text):
+        return Passage(passage_id("", text), "", text)
+
+    @register("toy", card=card, default_split="a")
+    def load_toy(reference, config):
+        name = "a" if reference.split == "same" else reference.split
+        questions = [Question(f"{name}{i}", "?", ("x",), evidence=(passage(name).id,)) for i in range(2)]
+        corpus = Corpus.of([passage("shared"), passage(name)])
+        skipped = (SkippedRecord(name, "bad"),)
+        extra = {"counts": {"odd": 1, name: 2}, "notes": (f"note {name}",), "graphs": {name: []}, "kind": name}
+        return Benchmark(reference, 1, card, questions, corpus, skipped, extra)
+
+    return load_toy
+
+
+def test_joined_splits_are_concatenated_with_everything_they_report(toy):
+    both = load("toy:a+b")
+    assert [q.id for q in both.questions] == ["a0", "a1", "b0", "b1"]
+    assert [p.text for p in both.corpus] == ["shared", "a", "b"]
+    assert [s.where for s in both.skipped] == ["a", "b"]
+    assert both.extra == {"counts": {"odd": 2, "a": 2, "b": 2}, "notes": ("note a", "note b"), "graphs": {"a": [], "b": []}, "kind": "a"}
+    assert str(both.reference) == "toy:a+b"
+
+
+def test_a_question_id_in_two_joined_splits_is_an_error(toy):
+    with raises("duplicate-question"):
+        load("toy:a+same")
+
+
+def test_equal_content_has_equal_fingerprints_and_gold_or_order_changes_them(toy):
+    from dataclasses import replace
+
+    item, two = load("toy:a"), load("toy:a")
+    assert item.fingerprint == two.fingerprint
+    questions = list(item.questions)
+    changed = [
+        replace(item, version=2),
+        replace(item, questions=questions[::-1]),
+        replace(item, questions=questions[:1]),
+        replace(item, questions=[replace(questions[0], answers=("y",)), questions[1]]),
+        replace(item, questions=[replace(questions[0], evidence=()), questions[1]]),
+        replace(item, corpus=Corpus.of(list(item.corpus)[::-1])),
+        load("toy:b"),
+    ]
+    assert len({item.fingerprint, *(b.fingerprint for b in changed)}) == len(changed) + 1
+    noted = replace(item, questions=[replace(q, metadata={"seen": True}) for q in questions])
+    assert noted.fingerprint == item.fingerprint
+
+
+def test_a_limit_takes_the_first_questions_over_the_same_corpus(toy):
+    whole = load("toy:a")
+    assert [q.id for q in whole.limited(1).questions] == ["a0"]
+    assert whole.limited(1).corpus is whole.corpus
+    assert whole.limited(None) is whole.limited(9) is whole
+
+
+def test_a_name_taken_by_another_module_is_an_error(toy):
+    with raises("duplicate-name"):
+        registry.DATASETS.add(registry.DATASETS.get("toy"), "another.module")
+
+
+def test_a_broken_plug_in_is_noted_and_the_rest_works(monkeypatch):
+    class Point:
+        name = "broken"
+
+        def load(self):
+            raise ImportError("no such module")
+
+    monkeypatch.setattr("benchmarks.core.plugins.entry_points", lambda group: [Point()])
+    fresh = Registry("dataset", "benchmarks", "ragmeter.benchmarks")
+    assert "nothing" not in fresh
+    assert fresh.broken == {"broken": "ImportError: no such module"}
+    with raises("unknown-dataset") as caught:
+        fresh.get("nothing")
+    assert "`ragmeter doctor` says why these plug-ins could not be loaded: broken" in str(caught.value)

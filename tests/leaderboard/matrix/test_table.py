@@ -1,0 +1,337 @@
+"""The matrix as a table and as files: what `results.boards.matrix` computed, and no untrusted text runs."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+import re
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from leaderboard.elements import formats
+from leaderboard.elements.formats import MAIN, PERCENT
+from leaderboard.elements.nodes import TAGS, Node
+from leaderboard.matrix import exports
+from leaderboard.matrix.exports import CSV_COLUMNS, Export, picture
+from leaderboard.matrix.rows import OWN, Order, columns_of, drawn, labels, papers_of, wanted_of
+from leaderboard.matrix.table import Shown, explained, legend, pager, rank, table, value
+from leaderboard.views.board import svg_file
+from results.boards import systems as column_figures
+from results.boards.board import groups
+from results.boards.matrix import matrix, ranked_cells
+from results.boards.published import Comparison, beside
+from results.boards.systems import COSTS, systems
+from results.boards.tables import to_csv
+from results.statistics.core import Estimate
+from results.statistics.places import Standing
+from results.store import invariants, provenance, queries
+from results.store.store import Store
+
+
+def made(folder: Path, measure: str) -> Shown:
+    store = Store(folder)
+    definitions = queries.definitions(store)
+    boards = [runs for runs in groups(queries.runs(store, "several")) if runs[0].setting == "distractor"]
+    ids = [run.run for runs in boards for run in runs]
+    scored = column_figures.scored_metrics(store, ids)
+    columns = columns_of(boards, scored, definitions, queries.datasets(store), MAIN, measure)
+    cards = provenance.cards(store)
+    rows = systems({column.key: column.runs for column in columns}, cards, {})
+    result = column_figures.figures(store, wanted_of(columns))
+    cells = ranked_cells(columns, rows, result, cards=cards, known={}, violations=invariants.violations(store, ids))
+    board = matrix(columns, rows, result, cells, costs=queries.costs(store, ids), reference="bm25")
+    published: dict[tuple[str, str], Comparison] = {}
+    for column in columns:
+        for run in column.runs:
+            known = beside(run.dataset, run.setting, str(column.metric), run.description, estimate=Estimate(0.5, 0.4, 0.6, 60, 0))
+            if known:
+                published[column.key, run.run] = known[0]
+    return Shown(board, labels(boards, "distractor"), {**definitions, **COSTS}, published)
+
+
+@pytest.fixture(scope="module")
+def shown(several: Path) -> Shown:
+    return made(several, OWN)
+
+
+@pytest.fixture(scope="module")
+def tree(shown: Shown) -> Node:
+    return table(shown, drawn(shown.board, Order("method", False), [], [], "", 0), Order("method", False))
+
+
+@pytest.fixture(scope="module")
+def export(shown: Shown) -> Export:
+    rows = drawn(shown.board, Order("method", False), [], [], "", 0)
+    return Export(shown, (*rows.rows, *rows.controls), papers_of(shown.board.columns), "Several <b>benchmarks</b>")
+
+
+def lines(tree: Node) -> dict[str, Node]:
+    body = next(tree.find(tag="tbody"))
+    rows = [row for row in body.find(tag="tr") if "divider" not in row.classes]
+    return {"".join(next(row.find(cls="method")).texts()): row for row in rows}
+
+
+def text(node: Node) -> str:
+    return " ".join(node.texts())
+
+
+@pytest.mark.slow
+def test_every_cell_says_value_interval_and_rank(shown: Shown, tree: Node) -> None:
+    results = lines(tree)
+    assert len(results) == len(shown.board.rows)
+    for row in shown.board.rows:
+        cells = list(results[row.name].find(tag="td"))
+        for column, cell, node in zip(shown.board.columns, shown.board.line(row), cells, strict=False):
+            if cell is None:
+                assert text(node) == "–"
+                continue
+            assert f"{100 * cell.value:.1f}" in text(node)
+            assert PERCENT.around(cell.value, cell.low, cell.high) in text(node)
+            assert (cell.band is None) == ("rank" not in text(node))
+            assert ("apart" in node.classes.split()) == (bool(cell.apart) and row.name != "gold answer")
+            assert (cell.band is not None and cell.band.standing is Standing.BEST) == bool(list(node.find(cls="best")))
+            assert column.first.dataset.partition(":")[0] in "".join(shown.names[column.key])
+
+
+def test_greyed_cells_say_why_and_their_help_says_it_in_full(tree: Node) -> None:
+    result = lines(tree)
+    assert "running" in text(result["half way"])
+    assert "these scores cannot be right" in text(result["proven@2"])
+    assert "contaminated" in text(result["cheat@1"])
+    tips = " ".join(node.tip for node in result["cheat@1"].find(tag="td"))
+    assert "Not ranked: contaminated: training data 1 (musique:dev) covers the evaluated split dev." in tips
+
+
+def test_marks_stand_where_the_corrected_test_rejects(shown: Shown, tree: Node) -> None:
+    result = lines(tree)
+    seen = set()
+    for row in shown.board.rows:
+        marks = [
+            "▲" if "mark-better" in node.classes else "▼"
+            for cls in ("mark-better", "mark-worse")
+            for node in result[row.name].find(cls=cls)
+        ]
+        paired = [cell.paired for cell in shown.board.line(row) if cell is not None and cell.paired is not None]
+        assert sorted(marks) == sorted("▲" if p.value > 0 else "▼" for p in paired if p.corrected < 0.05)
+        seen |= set(marks)
+    assert seen == {"▲", "▼"}
+
+
+def test_badges_say_where_figures_come_from(tree: Node) -> None:
+    results = {name: [text(badge) for badge in row.find(cls="badge")] for name, row in lines(tree).items()}
+    assert results["bm25"] == ["reference"]
+    first = {name: next(row.find(tag="th")) for name, row in lines(tree).items()}
+    assert "measured" in [text(part) for part in first["bm25"].find(cls="aside")]
+    assert "measured" not in text(first["sent@1"])
+    # In the cell that stays in sight when the table is scrolled.
+    assert "submitted" in text(first["sent@1"])
+    assert results["sent@1"] == ["submitted"]
+    assert results["proven@2"] == ["verified"]
+    assert "8.03 B" in text(lines(tree)["sent@1"])
+    assert "open weights" in text(lines(tree)["sent@1"])
+
+
+def test_the_published_figure_its_gap_and_status_stand_beside_ours(several: Path) -> None:
+    shown = made(several, "recall@5#v2")
+    response = lines(table(shown, drawn(shown.board, Order("method", False), [], [], "", 0), Order("method", False)))
+    row = next(row for row in shown.board.rows if row.name == "bm25")
+    compared = 0
+    for column, cell in zip(shown.board.columns, shown.board.line(row), strict=True):
+        known = shown.comparison(column, cell) if cell is not None else None
+        if cell is not None and known is not None:
+            compared += 1
+            assert f"{known.figure.paper.upper()} {known.figure.value}, gap " in text(response["bm25"])
+            assert known.status in text(response["bm25"])
+            assert f"prints {known.figure.value} {known.figure.unit}" in explained(shown, column, cell)
+    assert compared
+
+
+def test_papers_rows_are_greyed_and_never_ranked(shown: Shown) -> None:
+    papers = papers_of(shown.board.columns)
+    assert papers
+    whole = table(shown, drawn(shown.board, Order("method", False), [], [], "", 0), Order("method", False), papers)
+    body = next(whole.find(tag="tbody"))
+    rows = [row for row in body.find(tag="tr") if "published" in [text(b) for b in row.find(cls="badge")]]
+    assert len(rows) == len(papers)
+    for row in rows:
+        assert "rank" not in text(row)
+        assert "paper" in [text(badge) for badge in row.find(cls="badge")]
+        cells = [cell for cell in row.find(tag="td") if text(cell) != "–" and not list(cell.find(cls="badge"))]
+        assert cells
+        assert all("apart" in cell.classes.split() and "incomparable" in text(cell) for cell in cells)
+
+
+def test_heads_sort_and_open_a_benchmarks_own_board(shown: Shown) -> None:
+    order = Order(shown.board.columns[0].key, True)
+    head = next(table(shown, drawn(shown.board, order, [], [], "", 0), order).find(tag="thead"))
+    (active,) = [node for node in head.find(tag="th") if node.attributes.get("sort") not in (None, "none")]
+    assert active.attributes["sort"] == "descending"
+    sorter, opener = active.find(tag="button")
+    assert sorter.action == {"sort": order.column, "order": "asc", "first": None}
+    assert opener.action is not None
+    assert opener.action["view"] == "benchmark"
+    assert str(opener.action["board"]).startswith("hotpotqa:dev~distractor~0~")
+    assert opener.action["metric"] == "em#v1"
+
+
+def test_pinning_and_hiding_add_to_what_is_pinned_and_hidden(shown: Shown) -> None:
+    keys = [row.key for row in shown.board.rows]
+    part = drawn(shown.board, Order("method", False), [keys[0]], [keys[1]], "", 0)
+    result = table(shown, part, Order("method", False))
+    actions = [node.action for node in result.find(tag="button") if node.action and node.action.keys() <= {"pin", "hide"}]
+    assert {"pin": ""} in actions  # unpins the only one
+    assert {"pin": f"{keys[0]},{keys[2]}"} in actions
+    assert {"hide": f"{keys[1]},{keys[2]}"} in actions
+    turning = pager(part, 25)
+    assert turning is not None
+    assert "1 hidden" in text(turning)
+    assert {"hide": None} in [node.action for node in turning.find(tag="button")]
+
+
+def test_a_pager_leads_to_every_page(shown: Shown) -> None:
+    seen, first = [], 0
+    while True:
+        part = drawn(shown.board, Order("method", False), [], [], "", first, page=4)
+        seen += [row.name for row in part.rows]
+        turning = pager(part, 4)
+        assert turning is not None
+        follow = [node.action for node in turning.find(tag="button") if text(node) == "next"]
+        if not follow:
+            break
+        first = int(str(follow[0]["first"]))  # type: ignore[index]
+    assert sorted(seen) == sorted(row.name for row in shown.board.rows if not row.control)
+
+
+def test_untrusted_names_are_leaves_of_the_tree(tree: Node, matrix_store: ModuleType) -> None:
+    assert matrix_store.EVIL in lines(tree)
+    assert {node.tag for node in tree.find()} <= TAGS
+    assert not list(tree.find(tag="a"))
+
+
+def test_the_legend_names_the_correction(shown: Shown) -> None:
+    assert "Holm-corrected within the benchmark, 5 %" in text(legend(shown))
+
+
+@pytest.mark.parametrize(
+    ("number", "expected"),
+    [(None, "–"), (0, "no model"), (950, "950"), (110_000_000, "110 M"), (7_240_000_000, "7.24 B"), (10**15, "1e+03 T")],
+)
+def test_parameters_are_written_as_models_are_named(number: int | None, expected: str) -> None:
+    assert formats.parameters(number) == expected
+
+
+def test_csv_holds_every_cell_as_numbers(shown: Shown, export: Export) -> None:
+    rows = list(csv.DictReader(io.StringIO(exports.csv(export))))
+    assert list(rows[0]) == list(CSV_COLUMNS)
+    ours = [row for row in rows if row["source"] != "published"]
+    assert len(ours) == len(shown.board.cells)
+    by_run = {(row["run"], row["dataset"]): row for row in ours}
+    for cell in shown.board.cells.values():
+        line = by_run[cell.run.run, cell.run.dataset]
+        assert float(line["value"]) == cell.value
+        assert line["low"] == ("" if math.isnan(cell.low) else str(cell.low))
+        assert line["not_comparable"] == cell.apart
+        assert line["rank"] == (str(cell.band.rank) if cell.band else "")
+        if cell.paired is not None:
+            assert line["p_corrected"] == ("" if math.isnan(cell.paired.corrected) else str(cell.paired.corrected))
+            assert float(line["difference"]) == cell.paired.value
+    papers = [row for row in rows if row["source"] == "published"]
+    assert len(papers) == sum(len(paper.figures) for paper in export.papers)
+    assert all(row["rank"] == "" and row["not_comparable"] for row in papers)
+
+
+def test_no_cell_of_the_csv_is_a_formula_and_negative_numbers_stay_numbers(export: Export) -> None:
+    rows = list(csv.reader(io.StringIO(exports.csv(export))))
+    assert any(cell.startswith("'=cmd|") for row in rows for cell in row)
+    below = 0
+    for row in rows[1:]:
+        for cell in row:
+            if cell[:1] in ("=", "+", "-", "@", "\t", "\r", "\n"):
+                assert math.isfinite(float(cell))
+                below += 1
+    assert below
+
+
+@pytest.mark.parametrize("evil", ["=1+1", "+1", "-1+cmd", "@SUM(A1)", "\t=1", "\r=1", "\n=1", "\r\n=1"])
+def test_text_that_begins_a_formula_is_made_text(evil: str) -> None:
+    (_, (cell, number)) = csv.reader(io.StringIO(to_csv(["a", "b"], [[evil, -1.5]])))
+    assert cell.startswith("'")
+    assert float(number) == -1.5
+
+
+def test_markdown_and_latex_show_what_is_shown(shown: Shown, export: Export) -> None:
+    markdown, latex = exports.markdown(export), exports.latex(export)
+    table_lines = [line for line in markdown.splitlines() if line.startswith("|")]
+    assert len(table_lines) == 2 + len(export.rows) + len(export.papers)
+    assert len({line.replace(r"\|", "").count("|") for line in table_lines}) == 1
+    assert "<script>" not in markdown
+    assert "<b>" not in markdown
+    assert latex.count(r"\\" + "\n") == 1 + len(export.rows) + len(export.papers)
+    assert "●" not in latex
+    assert "▲" not in latex
+    assert r"$\bullet$" in latex
+    for cell in shown.board.cells.values():
+        interval = PERCENT.around(cell.value, cell.low, cell.high).replace("±", "± ").replace("[", "\\[").replace("]", "\\]")
+        assert f"{100 * cell.value:.1f} {interval}" in markdown
+    # What is not comparable stands in brackets, with the reason.
+    assert re.search(r"\| \\\([\d.]+ (± [\d.]+|\\\[[\d., ]+\\\]), [a-z ]+\\\) \|", markdown)
+    bands = [cell.band for cell in shown.board.cells.values() if cell.band is not None and cell.band.low < cell.band.high]
+    assert bands
+    assert all(f"rank {band.rank} \\({band.low}–{band.high}\\)" in markdown for band in bands)
+    assert "†" not in markdown + latex
+
+
+def test_the_latex_can_be_set(export: Export, typeset: Callable[[str, Path], int], tmp_path: Path) -> None:
+    assert typeset(exports.latex(export), tmp_path) > 1000
+
+
+def test_the_picture_is_xml_whose_text_is_what_is_shown(shown: Shown, export: Export, matrix_store: ModuleType) -> None:
+    drawing = svg_file(picture(export))
+    root = ElementTree.fromstring(drawing)
+    assert root.tag == "{http://www.w3.org/2000/svg}svg"
+    assert {node.tag.rpartition("}")[2] for node in root.iter()} <= {"svg", "style", "rect", "text", "title", "line", "g", "circle"}
+    words = ["".join(node.itertext()) for node in root.iter("{http://www.w3.org/2000/svg}text")]
+    assert "Several <b>benchmarks</b>" in words
+    for row in shown.board.rows:
+        assert any(row.name.startswith(word.rstrip("…")) for word in words)
+        for column, cell in zip(shown.board.columns, shown.board.line(row), strict=True):
+            if cell is not None:
+                assert any(value(shown, column, cell) in word for word in words), column.key
+                assert cell.band is None or any(rank(cell) in word for word in words)
+
+
+def test_the_dots_of_a_picture_are_as_far_apart_as_the_values(shown: Shown, export: Export) -> None:
+    name = "{http://www.w3.org/2000/svg}"
+    root = ElementTree.fromstring(svg_file(picture(export)))
+    dots = [float(item.attrib["cx"]) for item in root.iter(f"{name}circle")]
+    compared = [
+        [
+            cell.value
+            for row in export.rows
+            if not row.control and (cell := shown.board.cells.get((row.key, column.key))) and not cell.apart and not math.isnan(cell.half)
+        ]
+        for column in shown.board.columns
+    ]
+    values = [mean.value for row in export.rows if not row.control and (mean := shown.board.mean(row)) is not None]
+    assert len(dots) == sum(map(len, compared)) + len(values)
+    first = [dot for dot in dots if dot <= min(dots) + 120]
+    assert len(first) == len(compared[0]) > 2
+    slopes = [
+        (a - b) / (x - y)
+        for a, x in zip(first, compared[0], strict=True)
+        for b, y in zip(first, compared[0], strict=True)
+        if abs(x - y) > 0.05
+    ]
+    assert slopes
+    assert max(slopes) == pytest.approx(min(slopes), rel=0.05)
+
+
+def test_a_picture_holds_no_character_that_xml_cannot(export: Export) -> None:
+    strange = Export(export.shown, export.rows, (), "a\x00b\ufffe\ud800 & <c> \"'")
+    root = ElementTree.fromstring(svg_file(picture(strange)).encode("utf-8"))
+    assert root.attrib["aria-label"] == "ab & <c> \"'"

@@ -1,0 +1,288 @@
+"""The runs page: what goes on and how fast, all runs, where one comes from, and what differs between two."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import datetime, timedelta
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from leaderboard.elements import formats
+from leaderboard.pages import run as screen
+from leaderboard.views import run as diff_view
+from leaderboard.views.run import Sightings
+from results.boards.compare import diff
+from results.store import queries
+from results.store.queries import Running, RunRow, UserError, running
+from results.store.store import FINISHED, RUNNING, Store
+
+Start = Callable[[Path], Any]
+BEGAN = datetime(2026, 1, 1, 12)
+F1 = "f1(rules=hotpotqa)#v1"
+
+
+def words(node: Any) -> str:
+    return " ".join(node.texts())
+
+
+def going(done: int, **changes: Any) -> Running:
+    run = Running("ab" * 8, "e", "m", "toy:dev", "distractor", 0, 1000, done, 0, BEGAN, BEGAN)
+    return replace(run, **changes)
+
+
+def seconds(number: float) -> datetime:
+    return BEGAN + timedelta(seconds=number)
+
+
+def test_at_the_first_look_the_pace_is_the_mean_since_the_run_began() -> None:
+    (pace,) = Sightings().look([going(100)], seconds(50)).values()
+    assert (pace.per_second, pace.remaining_s, pace.quiet_s) == (2.0, 450.0, 0.0)
+
+
+def test_of_a_resumed_run_the_first_look_tells_nothing_and_the_next_ones_do() -> None:
+    sightings = Sightings()
+    resumed = {"started_at": BEGAN - timedelta(days=1)}
+    (first,) = sightings.look([going(500, **resumed)], seconds(50)).values()
+    assert first.per_second is first.remaining_s is None
+    (second,) = sightings.look([going(520, **resumed)], seconds(60)).values()
+    assert (second.per_second, second.remaining_s) == (2.0, 240.0)
+
+
+def test_the_pace_is_that_of_the_last_two_minutes() -> None:
+    sightings = Sightings()
+    for at in range(0, 600, 2):
+        # Ten questions a second at first, one a second from the fifth minute on.
+        done = min(at, 300) * 10 + max(0, at - 300)
+        (pace,) = sightings.look([going(done, questions=10_000)], seconds(at)).values()
+    assert pace.per_second == pytest.approx(1.0)
+    assert pace.remaining_s == pytest.approx(10_000 - done)
+
+
+def test_a_run_that_stands_still_has_no_pace_and_says_for_how_long() -> None:
+    sightings = Sightings()
+    for at in (0, 10, 100, 200):
+        (pace,) = sightings.look([going(5)], seconds(at)).values()
+    assert (pace.per_second, pace.remaining_s, pace.quiet_s) == (None, None, 200.0)
+    assert "nothing new for 3 min 20 s" in words(diff_view.live([going(5)], {"ab" * 8: pace}))
+
+
+def test_a_run_that_begins_anew_is_not_taken_to_run_backwards() -> None:
+    sightings = Sightings()
+    sightings.look([going(500)], seconds(0))
+    (pace,) = sightings.look([going(3, resumed_at=seconds(10), started_at=BEGAN)], seconds(40)).values()
+    assert pace.per_second is None
+
+
+@given(st.lists(st.tuples(st.integers(0, 300), st.integers(-50, 200)), max_size=20))
+def test_whatever_was_seen_a_pace_is_positive_and_finite(looks: list[tuple[int, int]]) -> None:
+    sightings, at, done = Sightings(), 0, 0
+    for wait, more in looks:
+        at, done = at + wait, min(1000, max(0, done + more))
+        (pace,) = sightings.look([going(done)], seconds(at)).values()
+        assert pace.per_second is None or 0 < pace.per_second < 1e7
+        assert pace.remaining_s is None or 0 <= pace.remaining_s < 1e9
+        assert pace.quiet_s >= 0
+
+
+@pytest.mark.parametrize(
+    ("left", "response"),
+    [
+        (0, "0 s"),
+        (59.4, "59 s"),
+        (60, "1 min"),
+        (200, "3 min 20 s"),
+        (7500, "2 h 5 min"),
+        (3600, "1 h"),
+        (100_800, "1 d 4 h"),
+        (8_640_000, "100 d"),
+    ],
+)
+def test_times_are_said_in_their_two_largest_units(left: float, response: str) -> None:
+    assert formats.span(left) == response
+
+
+def runs_of(store: Store, experiment: str | None = None) -> dict[str, RunRow]:
+    return {run.method: run for run in queries.runs(store, experiment)}
+
+
+def prepared(store: Store, world: Any, synthetic: ModuleType, run: str, status: str = FINISHED) -> str:
+    """A run without answers, written to a store."""
+    count = len(world.questions)
+    store.put_benchmark(world, world.fingerprint)
+    store.start(synthetic.Run(run, "m", "m", "method", {}, "madeup:test", world.fingerprint, "distractor", 0, count, {}))
+    store.end(run, status)
+    return run
+
+
+def test_what_goes_on_shows_how_far_it_is_and_looks_again_by_itself(app: Start, filled: Path) -> None:
+    page = app(filled).open("runs")
+    assert not page.test.exception
+    (run,) = running(Store(filled))
+    response = words(page.part("live"))
+    assert run.method in response
+    assert f"{run.done} of {run.questions}" in response
+    (bar,) = page.part("live").find(cls="whisker")
+    assert bar.numbers["high"] == run.done / run.questions
+    assert bar.attributes["label"] == "32% answered"
+
+
+def test_where_nothing_runs_any_more_the_page_says_so(app: Start, tmp_path: Path, synthetic: ModuleType) -> None:
+    store = Store(tmp_path / "s")
+    run = prepared(store, synthetic.benchmark(3), synthetic, "ab" * 8, RUNNING)
+    page = app(store.folder).open("runs")
+    assert page.has("live")
+    store.end(run, FINISHED)
+    page.test.run()
+    assert not page.has("live")
+    assert "Nothing is running" in words(page.part("live-none"))
+    assert "running" not in words(page.part("list"))
+    prepared(store, synthetic.benchmark(3), synthetic, "cd" * 8, RUNNING)
+    page.test.run()
+    assert page.has("live")
+    assert not page.has("live-none")
+
+
+def test_what_cannot_be_read_while_it_looks_by_itself_is_said(app: Start, filled: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = app(filled).open("runs")
+    requests: list[Store] = []
+
+    def busy_the_second_time(store: Store) -> list[Any]:
+        requests.append(store)
+        if len(requests) % 2 == 0:
+            raise UserError("another program has the file open")
+        return []
+
+    monkeypatch.setattr(screen, "running", busy_the_second_time)
+    page.test.run()
+    assert not page.test.exception
+    assert "another program has the file open" in words(page.part("live-none"))
+    assert page.has("list")
+
+
+def test_all_runs_are_listed_once_and_filters_keep_those_that_pass(app: Start, filled: Path) -> None:
+    every = {run.run: run for run in queries.runs(Store(filled))}
+
+    def listed(page: Any) -> list[str]:
+        return [node.action["run"] for node in page.part("list").find(tag="button")]
+
+    page = app(filled).open("runs", experiment="*")
+    assert sorted(listed(page)) == sorted(every)
+    assert listed(page.choose("State", "running")) == [run for run in every if every[run].status == RUNNING]
+    page.choose("Experiment", "open corpus")
+    assert "No run is like this" in words(page.part("message"))
+    page.choose("State", "any")
+    assert sorted(listed(page)) == sorted(r.run for r in queries.runs(Store(filled), "open corpus"))
+
+
+def test_a_run_of_the_url_says_where_its_numbers_come_from(app: Start, filled: Path, synthetic: ModuleType) -> None:
+    run = runs_of(Store(filled), synthetic.EXPERIMENT)["hybrid"]
+    page = app(filled).open("runs", run=run.run)
+    response = words(page.part("made"))
+    for part in (run.run, run.dataset, run.dataset_fingerprint, run.setting, "40 of 40 questions", "run here"):
+        assert part in response
+    assert "machine none" in words(page.part("fold-1"))
+
+
+def test_a_page_of_runs_holds_the_run_that_the_url_names(app: Start, tmp_path: Path, synthetic: ModuleType) -> None:
+    store = Store(tmp_path / "s")
+    ids = [f"{number:016x}" for number in range(60)]
+    prepared(store, synthetic.benchmark(2), synthetic, "f" * 16)
+    with store.database.writing() as connection:
+        connection.execute(
+            """INSERT INTO runs SELECT runs.* REPLACE (printf('%016x', i) AS run, 'm' || i AS method,
+               started_at - INTERVAL 1 DAY + i * INTERVAL 1 SECOND AS started_at) FROM runs, range(60) AS numbers(i)"""
+        )
+        connection.execute("DELETE FROM runs WHERE run = ?", ["f" * 16])
+    page = app(store.folder).open("runs", run=ids[5])
+    assert "51–60 of 60" in words(page.part("place"))
+    assert "m5 " in words(page.part("list"))
+    page.test.button(key="newer").click().run()
+    assert "26–50 of 60" in words(page.part("place"))
+    assert page.query["run"] == ids[5]
+    page.test.button(key="newer").click().run()
+    assert page.test.button(key="newer").disabled
+    assert "1–25 of 60" in words(app(store.folder).open("runs", **{"from": "-1"}).part("place"))
+
+
+@pytest.mark.parametrize(
+    "requests", [{"run": "../../etc/passwd", "with": "x"}, {"from": "9" * 400, "state": "<script>"}, {"experiment": "'; DROP"}]
+)
+def test_a_url_that_names_what_does_not_exist_falls_back(app: Start, filled: Path, requests: dict[str, str]) -> None:
+    page = app(filled).open("runs", **requests)
+    assert not page.test.exception
+    usual = app(filled).open("runs", experiment="*")
+    assert page.part("made") == usual.part("made")
+
+
+def test_the_difference_of_two_runs_is_that_of_the_command(app: Start, filled: Path, synthetic: ModuleType) -> None:
+    store = Store(filled)
+    runs = runs_of(store, synthetic.EXPERIMENT)
+    first, second = runs["bm25"], runs["hybrid"]
+    result = diff(store, first, second, questions=8)
+    page = app(filled).open("runs", run=first.run, **{"with": second.run})
+    assert not page.test.exception
+    response = words(page.part("numbers"))
+    for number in result.numbers:
+        assert number.first is not None
+        assert number.difference is not None
+        assert formats.PERCENT.difference(number.difference.value) in response
+        assert formats.PERCENT.interval(number.first.low, number.first.high) in response
+        assert formats.p_value(number.p_holm) in response
+    body = next(page.part("settings").find(tag="tbody"))
+    assert [setting.key for setting in result.settings] == ["".join(head.texts()) for head in body.find(tag="th")]
+    query = words(page.part("apart"))
+    assert result.questions
+    assert all(question.question.text in query and question.second.answer in query for question in result.questions)
+    assert f"ragmeter results compare {first.run[:8]} {second.run[:8]}" in words(page.part("diff-command"))
+
+
+def test_of_many_runs_the_nearest_are_offered_and_any_by_its_address(
+    app: Start, filled: Path, synthetic: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = (runs_of(Store(filled), synthetic.EXPERIMENT)[name].run for name in ("bm25", "hybrid"))
+    monkeypatch.setattr(screen, "NEAREST", 1)
+
+    def offered(**address: str) -> list[str]:
+        page = app(filled).open("runs", run=first, **address)
+        return next(box for box in page.test.selectbox if box.label == "Other run").options
+
+    assert len(offered()) == 2
+    far = offered(**{"with": second})
+    assert len(far) in (2, 3)
+    assert any("hybrid" in name for name in far)
+
+
+def test_a_sure_gain_is_marked_by_the_metrics_direction(filled: Path, synthetic: ModuleType) -> None:
+    store = Store(filled)
+    runs, known = runs_of(store, synthetic.EXPERIMENT), queries.definitions(store)
+    result = diff(store, runs["closed book"], runs["gold answer"], metrics=[F1, "perplexity"], questions=0)
+    lines = {number.metric: words(diff_view.numbers(replace(result, numbers=(number,)), known)) for number in result.numbers}
+    assert "▲ +" in lines[F1]
+    # Of this metric, less is better.
+    assert "▲ −" in lines["perplexity#v1"]
+    back = diff(store, runs["gold answer"], runs["closed book"], metrics=[F1], questions=0)
+    assert "▼ −" in words(diff_view.numbers(back, known))
+
+
+def test_runs_over_other_data_are_not_paired(app: Start, tmp_path: Path, synthetic: ModuleType) -> None:
+    store = Store(tmp_path / "s")
+    first = prepared(store, synthetic.benchmark(4, seed=9), synthetic, "ab" * 8)
+    second = prepared(store, synthetic.benchmark(6), synthetic, "cd" * 8)
+    page = app(store.folder).open("runs", run=first, **{"with": second})
+    assert "not paired: the runs are about different questions of madeup:test, 4 and 6" in words(page.part("unpaired"))
+    assert not page.has("apart")
+
+
+@pytest.mark.parametrize("kind", ["missing", "empty"])
+def test_a_store_without_runs_says_what_to_do(app: Start, tmp_path: Path, kind: str) -> None:
+    if kind == "empty":
+        Store(tmp_path / "s").put_cards([], [])
+    page = app(tmp_path / "s").open("runs")
+    assert not page.test.exception
+    assert "ragmeter demo" in words(page.part("message"))

@@ -1,0 +1,309 @@
+"""The submit page: absent by default; checks, previews, and stores on a second click what was previewed."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from leaderboard import server
+from leaderboard.server import Draft, _environment, command, hand_over
+from leaderboard.views import submission
+from ragmeter import cli
+from results.boards.board import boards
+from results.offered import LIMITS, MIB
+from results.store import queries
+from results.store.queries import UserError
+from results.store.redaction import HIDDEN
+from results.store.store import Store
+from tests.support.errors import raises
+
+Start = Callable[[Path], Any]
+
+
+def words(node: Any) -> str:
+    return " ".join(node.texts())
+
+
+def upload(page: Any, predictions: bytes, card: bytes | None = None) -> Any:
+    """Put files into the boxes and ask for the check."""
+    page.test.file_uploader[0].set_value(("theirs.jsonl", predictions, "application/json"))
+    if card is not None:
+        page.test.file_uploader[1].set_value(("theirs.yaml", card, "text/yaml"))
+    page.test.run()
+    page.test.button(key="check").click().run(timeout=120)
+    assert not page.test.exception
+    return page
+
+
+def test_a_server_accepts_nothing_unless_it_is_configured_to(app: Start, sent: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(server.VARIABLE, raising=False)
+    with pytest.raises(ValueError, match="Could not find a navigation page"):
+        app(sent.folder).open("submit")
+    with pytest.raises(UserError, match="read-only"):
+        hand_over(Draft(sent.predictions, sent.card), sent.folder, keep=True)
+
+
+def test_the_page_itself_says_that_the_server_is_read_only(sent: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    testing = pytest.importorskip("streamlit.testing.v1")
+    monkeypatch.delenv(server.VARIABLE, raising=False)
+    monkeypatch.setenv("RAGMETER_STORE", str(sent.folder))
+    script = Path(server.__file__).parent / "pages" / "submit.py"
+    test = testing.AppTest.from_file(str(script), default_timeout=60).run()
+    response = "".join(element.proto.json for element in test.get("bidi_component"))
+    assert "read-only" in response
+    assert "--allow-submissions" in response
+    assert not test.file_uploader
+    assert not test.button
+
+
+@pytest.mark.parametrize("value", ["", "null", "1", "{}", "[]", "[1]", "not json", '"submit"'])
+def test_what_is_no_command_allows_nothing(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(server.VARIABLE, value)
+    assert server.submit_command() is None
+
+
+def test_the_command_says_whether_submissions_are_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    responses: list[Any] = []
+    monkeypatch.setattr("leaderboard.server.serve", lambda folder, **value: responses.append(value["submit"]) or 0)
+    for extra in ([], ["--allow-submissions"]):
+        monkeypatch.setattr(sys, "argv", ["ragmeter", "leaderboard", "--store", str(tmp_path), *extra])
+        with pytest.raises(SystemExit):
+            cli.main()
+    assert responses[0] is None
+    assert responses[1][0] == sys.executable
+    assert responses[1][-1] == "submit"
+
+
+def test_the_server_is_configured_by_its_environment_and_inherits_no_permission_and_no_key(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(server.VARIABLE, '["rm"]')
+    for name in ("OPENAI_API_KEY", "HF_TOKEN", "AWS_SECRET_ACCESS_KEY", "DB_PASSWORD"):
+        monkeypatch.setenv(name, "hunter2")
+    closed, opened = _environment(tmp_path), _environment(tmp_path, ["ragmeter", "submit"])
+    assert server.VARIABLE not in closed
+    assert json.loads(opened[server.VARIABLE]) == ["ragmeter", "submit"]
+    assert "hunter2" not in {*closed.values(), *opened.values()}
+    assert closed["PATH"] == os.environ["PATH"]
+
+
+def test_uploads_are_bounded_by_the_server_too() -> None:
+    assert "--server.maxUploadSize=0" in command(1, "h", False)
+    assert f"--server.maxUploadSize={server.UPLOAD_MIB}" in command(1, "h", False, uploads=True)
+
+
+@pytest.mark.usefixtures("allowed")
+def test_a_submission_is_previewed_as_the_board_will_show_it_and_stored_on_the_second_click(app: Start, sent: Any) -> None:
+    page = upload(app(sent.folder).open("submit"), sent.predictions, sent.card)
+    assert "Nothing keeps it out" in words(page.part("verdict"))
+    lines = [words(line) for line in page.part("preview").find(tag="tr")][1:]
+    assert lines[0].startswith("half right")
+    assert "my-method@1 preview" in lines[1]
+    assert [run.method for run in queries.runs(Store(sent.folder))] == ["half right"]
+
+    page.test.button(key="store").click().run(timeout=120)
+    assert not page.test.exception
+    assert "my-method@1 is on the board" in words(page.part("stored"))
+    (result,) = boards(Store(sent.folder))
+    rows = {row.run.method: row for row in result.rows}
+    assert rows["my-method@1"].run.origin == "submitted"
+    for metric, cell in rows["half right"].cells.items():
+        mine = rows["my-method@1"].cells[metric].estimate
+        # The preview's number and interval are those that the board computes from what was stored.
+        shown = "" if mine.insufficient_data else f" [{100 * mine.low:.1f}, {100 * mine.high:.1f}]"
+        assert f"{100 * mine.value:.1f}{shown}" in lines[1]
+        assert mine.value < cell.estimate.value
+    page.test.button(key="another").click().run()
+    assert page.has("how")
+
+
+@pytest.mark.usefixtures("allowed")
+def test_problems_are_listed_with_file_and_line_and_keep_it_out(app: Start, sent: Any) -> None:
+    first, second, *rest = sent.predictions.decode().splitlines(keepends=True)
+    wrong = json.dumps({"question_id": sent.questions[1], "anwser": 1}) + "\n"
+    page = upload(app(sent.folder).open("submit"), (first + wrong + first + "".join(rest)).encode(), sent.card)
+    assert "cannot be stored" in words(page.part("verdict"))
+    response = words(page.part("findings"))
+    assert "predictions.jsonl:2: 'anwser' in a row: did you mean 'answer'?" in response
+    assert "predictions.jsonl:3" in response
+    assert not page.has("preview")
+    assert [button.key for button in page.test.button] == ["check"]
+    assert second not in response
+
+
+@pytest.mark.usefixtures("allowed")
+def test_what_no_metric_can_be_computed_from_has_no_preview_and_breaks_nothing(
+    app: Start, sent: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = server.hand_over
+
+    def without_scores(*value: Any, **options: Any) -> Any:
+        return replace(real(*value, **options), preview={})
+
+    monkeypatch.setattr(server, "hand_over", without_scores)
+    page = upload(app(sent.folder).open("submit"), sent.predictions, sent.card)
+    assert "no rank on the board to preview" in words(page.part("preview-note"))
+    assert not page.has("preview")
+    page.test.button(key="store").click().run(timeout=120)
+    assert not page.test.exception
+    assert "my-method@1 is on the board" in words(page.part("stored"))
+
+
+@pytest.mark.usefixtures("allowed")
+def test_a_card_names_its_line_and_files_that_change_ask_for_another_check(app: Start, sent: Any) -> None:
+    bad = sent.card.replace(b"training_data: []", b"trainig_data: []")
+    page = upload(app(sent.folder).open("submit"), sent.predictions, bad)
+    response = words(page.part("message"))
+    assert "card.yaml:" in response
+    assert "did you mean 'training_data'?" in response
+    assert str(sent.folder) not in response
+    # Why it was refused stays until the files change, whatever else draws the page anew.
+    page.test.run()
+    assert words(page.part("message")) == response
+    assert not page.has("changed")
+    page.test.file_uploader[1].set_value(("theirs.yaml", sent.card, "text/yaml")).run()
+    assert not page.has("message")
+    page.test.run()
+    assert "check them again" in words(page.part("changed"))
+    upload(page, sent.predictions, sent.card)
+    assert page.has("preview")
+    assert not page.has("changed")
+    page.test.file_uploader[0].set_value(("theirs.jsonl", b"{}\n", "application/json")).run()
+    assert not page.has("preview")
+    assert page.has("changed")
+    assert [button.key for button in page.test.button] == ["check"]
+
+
+@pytest.mark.usefixtures("allowed")
+@pytest.mark.parametrize(
+    ("change", "response"),
+    [
+        ((b"multihop:validation", b"long:validation"), "refused-submission"),
+        ((b"limit: 6", b"limit: 5"), "refused-submission"),
+        ((b"config: {}", b"config: {worlds: 3}"), "refused-submission"),
+    ],
+)
+def test_a_sender_cannot_ask_for_work_on_data_that_the_store_does_not_have(sent: Any, change: tuple[bytes, bytes], response: str) -> None:
+    card = b"\n".join(line for line in sent.card.splitlines() if not line.startswith(b"dataset_fingerprint"))
+    if b"config" in change[0] and change[0] not in card:
+        card += b"\nconfig: {}\n"
+    assert change[0] in card
+    with raises(response):
+        hand_over(Draft(sent.predictions, card.replace(*change)), sent.folder, keep=True)
+    assert len(queries.runs(Store(sent.folder))) == 1
+
+
+def test_what_is_too_large_is_refused_before_it_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setattr(server, "UPLOAD_MIB", 1)
+    for predictions, card in ((b"x" * (MIB + 1), b"a: 1"), (b"{}", b"x" * (LIMITS.card_bytes + 1))):
+        with pytest.raises(UserError, match="larger than"):
+            Draft(predictions, card)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_predictions_want_a_card_and_a_bundle_wants_none() -> None:
+    with raises("predictions-need-card-says"):
+        Draft(b"{}", None)
+    with raises("bundle-brings-own-card"):
+        Draft(b"PK\3\4", b"a: 1")
+
+
+def test_what_was_sent_lies_in_a_private_folder_under_names_of_ours_and_goes_with_the_visitor() -> None:
+    draft = Draft(b"{}", b"a: 1")
+    folder = draft.folder
+    assert sorted(path.name for path in folder.iterdir()) == ["card.yaml", "predictions.jsonl"]
+    assert folder.stat().st_mode & 0o077 == 0
+    assert all(path.stat().st_mode & 0o111 == 0 for path in folder.iterdir())
+    del draft
+    assert not folder.exists()
+
+
+def fake(code: str) -> str:
+    return json.dumps([sys.executable, "-c", code])
+
+
+def test_a_check_that_breaks_off_says_nothing_of_the_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    for code in (
+        "raise ValueError('/secret/path')",
+        "print('[]')",
+        "print('{')",
+        "import os; os.abort()",
+        'import sys; sys.exit(\'{"error": {"what": "/secret", "where": null, "try": null}}\')',
+    ):
+        monkeypatch.setenv(server.VARIABLE, fake(code))
+        with pytest.raises(UserError) as caught:
+            hand_over(Draft(b"{}", b"a: 1"), tmp_path, keep=False)
+        assert "secret" not in str(caught.value)
+        assert caught.value.what == "the check broke off"
+    assert "/secret/path" in capfd.readouterr().err
+
+
+def test_a_check_is_ended_when_its_time_is_over_and_only_one_goes_on_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "TIME_S", 0.3)
+    monkeypatch.setenv(server.VARIABLE, fake("import time; time.sleep(60)"))
+    with raises("check-took-minutes"):
+        hand_over(Draft(b"{}", b"a: 1"), tmp_path, keep=False)
+    with server._turn, raises("another-submission-checked"):
+        hand_over(Draft(b"{}", b"a: 1"), tmp_path, keep=False)
+    # The turn was given back.
+    with raises("check-took-minutes"):
+        hand_over(Draft(b"{}", b"a: 1"), tmp_path, keep=False)
+
+
+def test_the_command_gets_our_names_alone_and_no_way_to_the_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    code = (
+        "import json, os, sys; here = os.getcwd(); "
+        "json.dump({'report': {'ok': True, 'said': [sys.argv[1:], os.environ['HF_HUB_OFFLINE'], here]}, "
+        "'notes': [], 'run': None}, sys.stdout)"
+    )
+    monkeypatch.setenv(server.VARIABLE, fake(code))
+    draft = Draft(b"{}", b"a: 1")
+    arguments, offline, here = hand_over(draft, tmp_path, keep=False).report["said"]
+    assert arguments[:4] == ["check", "predictions.jsonl", "--card", "card.yaml"]
+    assert {"--known-boards", "--json"} <= set(arguments)
+    assert (offline, Path(here).resolve()) == ("1", draft.folder.resolve())
+    assert hand_over(draft, tmp_path, keep=True).report["said"][0][0] == "add"
+
+
+@pytest.mark.usefixtures("allowed")
+def test_a_key_in_a_card_is_not_shown_on_any_page(app: Start, sent: Any) -> None:
+    card = sent.card.replace(b"settings: {}", b"settings: {api_key: hunter2, url: 'https://me:hunter2@x.example'}")
+    assert card != sent.card
+    stored = hand_over(Draft(sent.predictions, card), sent.folder, keep=True)
+    page = app(sent.folder).open("runs", run=str(stored.run), experiment="*")
+    assert not page.test.exception
+    drawn = "".join(element.proto.json for element in page.test.get("bidi_component"))
+    assert "my-method@1" in drawn
+    assert "hunter2" not in drawn
+    assert HIDDEN in drawn
+
+
+def test_what_may_not_be_compared_has_no_place_in_the_preview(sent: Any) -> None:
+    (board,) = boards(Store(sent.folder))
+    (metric, *_), (row, *_) = board.metrics, board.rows
+    worth = {metric: {"value": 1.0, "low": 0.9, "high": 1.0, "n": 10, "insufficient_data": ""}}
+
+    def places(board: Any, **options: Any) -> list[tuple[str, str]]:
+        node = submission.preview("theirs@1", worth, board, [metric], {}, **options)
+        return [
+            (words(next(line.find(tag="th"))), words(next(line.find(tag="td")))) for line in next(node.find(tag="tbody")).find(tag="tr")
+        ]
+
+    assert [position for _, position in places(board)] == ["1", "2"]
+    leaked = places(board, contaminated=True)
+    assert leaked[0] == ("half right", "1")
+    assert leaked[1][1] == "–"
+    assert "contaminated" in leaked[1][0]
+    cells = {name: replace(cell, apart="contaminated: x was trained on") for name, cell in row.cells.items()}
+    apart = places(replace(board, rows=(replace(row, cells=cells),)))
+    assert [position for _, position in apart] == ["1", "–"]

@@ -1,0 +1,65 @@
+"""A whole training of ARK in two processes: its rows, losses and checkpoints are those of one, written once."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from methods.ark import data
+
+torch = pytest.importorskip("torch")
+
+PROGRAM = """
+import importlib.util, json, os, sys
+from pathlib import Path
+spec = importlib.util.spec_from_file_location("here", sys.argv[1])
+here = importlib.util.module_from_spec(spec)
+sys.modules["here"] = here
+spec.loader.exec_module(here)
+here.material_module.load_benchmarks = lambda references, options: [here.benchmark() for _ in references]
+stages = here.train(here.config(sys.argv[2], sys.argv[3]), Path(sys.argv[4]))
+# Into a file: lines that two processes print run into each other.
+Path(f"{sys.argv[4]}-{os.environ['RANK']}.json").write_text(json.dumps([one.stage for one in stages]))
+"""
+
+
+@pytest.fixture
+def base(tiny_models: ModuleType, tmp_path: Path) -> str:
+    """A tiny encoder without dropout, whose masks depend on how a batch is shared out."""
+    import transformers
+
+    torch.manual_seed(0)
+    config = tiny_models.config("Bert", len(tiny_models.tokenizer("bert")))
+    config.hidden_dropout_prob = config.attention_probs_dropout_prob = 0.0
+    tiny_models.save(tmp_path / "base", "bert", transformers.BertModel(config))
+    tiny_models.layout(tmp_path / "base", 64, [tiny_models.pooling("mean")], {"query": "query : ", "document": ""})
+    return str(tmp_path / "base")
+
+
+def losses(folder: Path) -> list[float]:
+    lines = [line for path in sorted(folder.rglob("curve.jsonl")) for line in path.read_text().splitlines()]
+    return [result["loss"] for result in map(json.loads, lines) if "loss" in result]
+
+
+@pytest.mark.soak
+def test_two_processes_write_the_rows_losses_and_stages_of_one(
+    base: str, tiny_llama: str, in_two: Callable[..., tuple[Path, Path]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # What the program replaces here is put back.
+    monkeypatch.setattr(data, "load_benchmarks", data.load_benchmarks)
+    item, two = in_two(PROGRAM, str(Path(__file__).with_name("test_train.py")), base, tiny_llama)
+    for folder, count in ((item, 1), (two, 2)):
+        # Only the main process reports stages.
+        reported = [json.loads(Path(f"{folder}-{rank}.json").read_text()) for rank in range(count)]
+        assert reported == [["stage1", "stage2", "stage3"], *[[]] * (count - 1)]
+    rows = sorted(path.relative_to(item) for path in (item / "work" / "train").glob("*.jsonl"))
+    assert [path.name for path in rows] == ["stage1.jsonl", "stage2.jsonl", "stage3.jsonl"]
+    for path in rows:
+        assert (item / path).read_bytes() == (two / path).read_bytes()
+    assert losses(item)
+    assert losses(two) == pytest.approx(losses(item), abs=1e-3)
+    assert sorted(p.name for p in (two / "checkpoints").iterdir()) == ["stage1", "stage2", "stage3"]

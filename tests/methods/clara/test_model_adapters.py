@@ -1,0 +1,254 @@
+"""Adapters on one base: what is active and what is trained are two things, and the base never changes."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from methods.clara.config import ADAPTERS
+from methods.clara.generator import select
+from methods.clara.prompts import answer, qa_pairs
+from methods.training.adapters import LoraOptions
+from tests.support.errors import raises
+
+TEXTS = ["Ana was born in 1850 .", "Bor lived by the river .", "moss grows on the old stone bridge ."]
+QUESTION = "Where was Ana born ?"
+Make = Callable[..., Any]
+
+
+def frozen_hash(clara: Any) -> str:
+    """Of everything that no stage may change: the base with its embeddings and output layer, and the marks."""
+    digest = hashlib.sha256()
+    for name, tensor in clara.module.state_dict().items():
+        if "lora_" not in name and name != "rows.memory":
+            digest.update(name.encode())
+            digest.update(tensor.numpy().tobytes())
+    return digest.hexdigest()
+
+
+def adapter_hash(clara: Any, name: str) -> str:
+    tensors = clara.adapters.of(name).values()
+    return hashlib.sha256(b"".join(tensor.detach().numpy().tobytes() for tensor in tensors)).hexdigest()
+
+
+def joint_loss(clara: Any) -> Any:
+    """A joint step in the order of forwards that PEFT's own switches lose gradients in: reasoner, then generator."""
+    with torch.no_grad():
+        memory = clara.encode(TEXTS).memory
+    scores = clara.similarity(clara.encode([QUESTION], "reasoner").memory, memory)
+    chosen = select(scores, 2, 0.1).apply(memory.unsqueeze(0))
+    return clara.cross_entropy([answer(QUESTION, 2)], chosen, ["1850"])
+
+
+def norms(clara: Any, name: str) -> list[float]:
+    return [0.0 if item.grad is None else float(item.grad.norm()) for item in clara.adapters.of(name).values()]
+
+
+def test_a_new_adapter_changes_no_bit(make_clara: Make, kind: str) -> None:
+    clara = make_clara(kind, drawn=False)
+    bare = clara.encode(TEXTS, None).memory
+    for name in ADAPTERS:
+        assert torch.equal(clara.encode(TEXTS, name).memory, bare)
+
+
+def test_an_output_depends_on_the_adapter_in_use_alone(make_clara: Make, kind: str) -> None:
+    clara = make_clara(kind)
+    alone = {name: clara.encode(TEXTS, name).memory for name in (*ADAPTERS, None)}
+    assert len({float(item.detach().sum()) for item in alone.values()}) == 4
+    for before in (*ADAPTERS, None):
+        for name in (*ADAPTERS, None):
+            with clara.use(before):
+                inside = clara.encode(TEXTS, name).memory
+                assert clara.adapters.active == before
+            assert torch.equal(inside, alone[name])
+
+
+def test_the_sum_of_adapters_is_never_computed(make_clara: Make) -> None:
+    clara = make_clara()
+    with clara.use("compressor"), clara.use("generator"):
+        from peft.tuners.lora import LoraLayer
+
+        active = {tuple(module.active_adapters) for module in clara.module.modules() if isinstance(module, LoraLayer)}
+    assert active == {("generator",)}
+
+
+def test_switching_leaves_what_is_trained_as_it_is(make_clara: Make, kind: str) -> None:
+    clara = make_clara(kind)
+    assert clara.trainable_parameters() == {}
+    clara.set_trainable({"reasoner", "generator"})
+    wanted = set(clara.trainable_parameters())
+    inside = []
+    with contextlib.suppress(RuntimeError), clara.use("compressor"), clara.use(None):
+        inside.append(set(clara.trainable_parameters()))
+        raise RuntimeError
+    assert inside == [wanted]
+    assert set(clara.trainable_parameters()) == wanted
+    assert clara.adapters.active == "compressor"
+
+
+def test_exactly_what_is_named_is_trained(make_clara: Make, kind: str) -> None:
+    clara = make_clara(kind)
+    every: tuple[set[Any], ...] = ({"compressor", "generator", "memory"}, {"reasoner"}, {"reasoner", "generator"}, set())
+    for parts in every:
+        clara.set_trainable(parts)
+        results = clara.trainable_parameters()
+        assert ("rows.memory" in results) == ("memory" in parts)
+        for name in ADAPTERS:
+            own = {item for item in results if f".{name}." in item}
+            # Every linear layer but the output layer, two factors each.
+            layers = {"Phi3": 4}.get(kind, 7) * 2
+            assert len(own) == (2 * layers if name in parts else 0)
+        assert all("lora_" in item or item == "rows.memory" for item in results)
+
+
+def test_a_part_that_there_is_not_is_refused(make_clara: Make) -> None:
+    with pytest.raises(KeyError, match="decoder"):
+        make_clara().set_trainable({"decoder"})
+    with pytest.raises(KeyError, match="decoder"), make_clara().use("decoder"):
+        pass
+
+
+def test_layers_that_there_are_not_are_refused(make_clara: Make) -> None:
+    with raises("base-cannot-given-adapters"):
+        make_clara(lora={"targets": ["no_such_layer"]})
+
+
+def test_a_joint_step_reaches_reasoner_and_generator_and_nothing_else(make_clara: Make, kind: str) -> None:
+    clara = make_clara(kind)
+    clara.set_trainable({"reasoner", "generator"})
+    joint_loss(clara).backward()
+    assert min(norms(clara, "reasoner")) > 0
+    assert min(norms(clara, "generator")) > 0
+    assert max(norms(clara, "compressor")) == 0
+    assert clara.module.rows.memory.grad is None
+
+
+def test_a_compression_step_reaches_compressor_generator_and_memory(make_clara: Make, kind: str) -> None:
+    clara = make_clara(kind)
+    clara.set_trainable({"compressor", "generator", "memory"})
+    memory = clara.encode(TEXTS[:1]).memory
+    clara.cross_entropy([qa_pairs()], memory, ["Question: Who ?\nAnswer: Ana"]).backward()
+    assert min(norms(clara, "compressor")) > 0
+    assert min(norms(clara, "generator")) > 0
+    assert max(norms(clara, "reasoner")) == 0
+    assert clara.module.rows.memory.grad.norm(dim=1).min() > 0
+
+
+def test_the_base_stays_byte_for_byte_the_same_in_training(make_clara: Make, kind: str) -> None:
+    clara = make_clara(kind)
+    before, rows = frozen_hash(clara), clara.module.rows.memory.clone()
+    hashes = {name: adapter_hash(clara, name) for name in ADAPTERS}
+    clara.set_trainable({"reasoner", "generator"})
+    train(clara, joint_loss, 3)
+    assert frozen_hash(clara) == before
+    assert torch.equal(clara.module.rows.memory, rows)
+    assert [adapter_hash(clara, name) == hashes[name] for name in ADAPTERS] == [True, False, False]
+
+
+def test_memory_rows_change_while_they_are_trained_and_documents_with_them(make_clara: Make) -> None:
+    clara = make_clara()
+    before, rows, memory = frozen_hash(clara), clara.module.rows.memory.clone(), clara.encode(TEXTS).memory
+    clara.set_trainable({"memory"})
+    train(clara, lambda item: item.cross_entropy([qa_pairs()] * 3, item.encode(TEXTS).memory, ["Ana", "Bor", "moss"]), 2)
+    assert frozen_hash(clara) == before
+    assert ((clara.module.rows.memory - rows).abs().amax(1) > 0).all()
+    assert not torch.allclose(clara.encode(TEXTS).memory, memory)
+
+
+def test_documents_stay_the_same_through_the_joint_stage(make_clara: Make) -> None:
+    clara = make_clara()
+    memory, question = clara.encode(TEXTS).memory, clara.encode([QUESTION], "reasoner").memory
+    clara.set_trainable({"reasoner", "generator"})
+    train(clara, joint_loss, 2)
+    assert torch.equal(clara.encode(TEXTS).memory, memory)
+    assert not torch.allclose(clara.encode([QUESTION], "reasoner").memory, question)
+
+
+def train(clara: Any, loss: Callable[[Any], Any], steps: int) -> None:
+    optimizer = torch.optim.AdamW(clara.trainable_parameters().values(), lr=1e-2)
+    for _ in range(steps):
+        optimizer.zero_grad()
+        loss(clara).backward()
+        optimizer.step()
+
+
+def test_a_copied_adapter_is_equal_and_apart(make_clara: Make, kind: str) -> None:
+    clara = make_clara(kind)
+    clara.adapters.copy("compressor", "reasoner")
+    source, target = clara.adapters.of("compressor"), clara.adapters.of("reasoner")
+    for item, other in zip(source.values(), target.values(), strict=True):
+        assert torch.equal(item, other)
+        assert item.data_ptr() != other.data_ptr()
+    untouched = adapter_hash(clara, "compressor")
+    clara.set_trainable({"reasoner"})
+    train(clara, joint_loss, 1)
+    assert adapter_hash(clara, "compressor") == untouched != adapter_hash(clara, "reasoner")
+
+
+def test_a_reset_adapter_changes_nothing_and_is_drawn_from_its_seed(make_clara: Make) -> None:
+    clara = make_clara()
+    others = [adapter_hash(clara, name) for name in ("compressor", "reasoner")]
+    drawn = []
+    for seed in (3, 3, 4):
+        clara.adapters.reset("generator", seed)
+        drawn.append(adapter_hash(clara, "generator"))
+    assert drawn[0] == drawn[1] != drawn[2]
+    assert [adapter_hash(clara, name) for name in ("compressor", "reasoner")] == others
+    assert torch.equal(clara.encode(TEXTS, "generator").memory, clara.encode(TEXTS, None).memory)
+
+
+@pytest.mark.slow
+def test_a_model_is_drawn_from_its_seed_and_leaves_the_draws_of_others_alone(make_clara: Make) -> None:
+    torch.manual_seed(9)
+    first, after = make_clara(drawn=False, seed=1), torch.rand(1)
+    torch.manual_seed(9)
+    assert torch.equal(torch.rand(1), after)
+    second, third = make_clara(drawn=False, seed=1), make_clara(drawn=False, seed=2)
+    assert adapter_hash(first, "reasoner") == adapter_hash(second, "reasoner") != adapter_hash(third, "reasoner")
+    assert torch.equal(first.module.rows.memory, second.module.rows.memory)
+    assert not torch.equal(first.module.rows.memory, third.module.rows.memory)
+
+
+@pytest.mark.slow
+def test_recomputed_activations_give_the_same_gradient_through_every_adapter(make_clara: Make, kind: str) -> None:
+    # Recomputing happens at backward, when another adapter is active than in the forward.
+    clara = make_clara(kind, lora={"dropout": 0.0})
+    clara.set_trainable({"compressor", "reasoner", "generator", "memory"})
+    clara.module.train()
+
+    def gradients() -> list[torch.Tensor]:
+        clara.module.zero_grad()
+        memory = clara.encode(TEXTS).memory
+        scores = clara.similarity(clara.encode([QUESTION], "reasoner").memory, memory)
+        chosen = select(scores, 2, 0.1).apply(memory.unsqueeze(0))
+        clara.cross_entropy([answer(QUESTION, 2)], chosen, ["1850"]).backward()
+        return [parameter.grad.clone() for parameter in clara.trainable_parameters().values()]
+
+    kept = gradients()
+    clara.recompute_activations(True)
+    calls = []
+    hook = clara.base.get_decoder().layers[0].self_attn.register_forward_hook(lambda *_: calls.append(1))
+    recomputed = gradients()
+    hook.remove()
+    assert len(calls) == 6, "three forwards, each computed twice"
+    for item, other in zip(kept, recomputed, strict=True):
+        assert torch.allclose(item, other, atol=1e-6, rtol=1e-4)
+    clara.recompute_activations(False)
+    assert not clara.base.get_decoder().layers[0].gradient_checkpointing
+
+
+@pytest.mark.slow
+def test_the_adapter_of_mistral_7b_has_the_size_that_the_paper_gives() -> None:
+    from transformers import MistralConfig, MistralForCausalLM
+
+    from methods.training.adapters import Adapters
+
+    with torch.device("meta"):
+        base = MistralForCausalLM(MistralConfig())
+        adapters = Adapters(base, LoraOptions(), ("compressor", "generator"), 0, "mistral")
+    assert sum(item.numel() for item in adapters.of("generator").values()) == 41_943_040

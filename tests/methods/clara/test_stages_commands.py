@@ -1,0 +1,88 @@
+"""Every stage of CLaRa by the command line, on worlds and the model that ships: a few steps each."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from benchmarks.core.errors import UserError
+from ragmeter.cli import app
+from tests.support.errors import raises
+
+pytest.importorskip("torch")
+SHORT = [
+    part
+    for setting in (
+        "validate_on.questions=2",
+        # Documents of all questions are encoded before the joint stages begin.
+        "data.options.worlds.questions=24",
+        "data.options.worlds.candidates=4",
+        "validation.options.worlds.questions=4",
+        *(f"{stage}.train.{what}" for stage in ("scp", "instruction", "supervised", "joint") for what in ("steps=2", "batch_size=2")),
+    )
+    for part in ("--set", setting)
+]
+
+
+def train(store: Path, *options: str) -> Any:
+    """Returns the stages of `ragmeter train clara --json`, or raises what it ended with."""
+    done = CliRunner().invoke(app, ["train", "clara", "--preset", "demo", "--store", str(store), "--device", "cpu", "--json", *options])
+    if isinstance(done.exception, UserError):
+        raise done.exception
+    assert done.exit_code == 0, done.output
+    return json.loads(done.stdout[done.stdout.index("{") :])["stages"]
+
+
+@pytest.mark.slow
+def test_every_stage_is_trained_by_its_name_and_goes_on_from_the_one_before(tmp_path: Path) -> None:
+    from peft import PeftModel
+    from transformers import AutoModelForCausalLM
+
+    from methods.models.weights import locate
+
+    store = tmp_path / "store"
+    (pretrained,) = train(store, *SHORT, "--stage", "scp")
+    joint = train(store, *SHORT, "--stage", "joint")
+    assert [item["stage"] for item in joint] == ["scp", "instruction", "joint"]
+    assert joint[0]["sha256"] == pretrained["sha256"]
+    start = next(path.parent for path in store.rglob("clara.json") if path.parent.name == "instruction")
+    supervised = train(store, *SHORT, "--set", "stages=[supervised]", "--set", f"start={start}")
+    assert [item["stage"] for item in supervised] == ["supervised"]
+    last = next(path.parent for path in store.rglob("clara.json") if path.parent.name == "joint")
+    base = AutoModelForCausalLM.from_pretrained(locate("pocket"))
+    for name in ("compressor", "generator", "reasoner"):
+        adapted = PeftModel.from_pretrained(base, str(last / name), adapter_name=name)
+        assert any(f".{name}." in key for key in adapted.state_dict())
+
+
+@pytest.mark.slow
+def test_another_architecture_without_a_chat_template_is_trained_by_its_name(tmp_path: Path, base_folders: dict[str, str]) -> None:
+    import transformers
+
+    base = tmp_path / "gpt2"
+    tokenizer = transformers.AutoTokenizer.from_pretrained(base_folders["Llama"])
+    tokenizer.chat_template = None
+    tokenizer.save_pretrained(base)
+    config = transformers.GPT2Config(vocab_size=len(tokenizer), n_embd=32, n_layer=2, n_head=4, bos_token_id=1, eos_token_id=2)
+    transformers.GPT2LMHeadModel(config).save_pretrained(base)
+    short = [*SHORT, "--set", "model.max_length=16", "--set", "skip_long=true"]
+    stages = train(tmp_path / "store", *short, "--base", str(base))
+    assert [item["stage"] for item in stages] == ["scp", "instruction", "joint"]
+    folder = stages[-1]["path"]
+    assert json.loads((Path(folder) / "clara.json").read_text())["config"]["base"] == str(base)
+    with raises("checkpoint-base-asked"):
+        train(tmp_path / "store", "--preset", "paper", "--base", "pocket", "--set", f"start={folder}")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [(["--stage", "supervised"], "options-trains-not"), (["--stage", "instruction", "--set", "joint.init=scp"], "options-trains-not")],
+)
+def test_a_stage_that_the_options_leave_out_is_refused(options: list[str], message: str, tmp_path: Path) -> None:
+    with raises(message):
+        train(tmp_path / "store", *options)
+    assert not (tmp_path / "store" / "checkpoints").exists()

@@ -1,0 +1,449 @@
+"""Replies are converted once: every family of thoughts, every failure, against an endpoint on loopback that sends them."""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.core.errors import UserError
+from benchmarks.schema import Passage, Query
+from methods.api import FAILED, SUPPORT, Context, Services
+from methods.flow import each, stream, trace
+from methods.models.chat import ChatModel, Reply
+from methods.models.endpoint import ChatConfig
+from methods.models.reply import Completion, completion_of, read
+from methods.models.reply_cache import Call, shared
+from methods.models.thoughts import opening_of, split
+from methods.readers.extract import short_answer
+from methods.registry import Component
+from tests.support.errors import raises
+from tests.support.server import Handler, OpenAIServer, Written
+
+ASKED = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Where?"}]
+
+
+def body(content: Any = "Lyon", finish: str | None = "stop", **more: Any) -> dict[str, Any]:
+    """A chat completion; `message` adds fields to its message."""
+    message = {"role": "assistant", "content": content, **more.pop("message", {})}
+    usage = {"prompt_tokens": 10, "completion_tokens": 5}
+    return {"model": "served", "choices": [{"message": message, "finish_reason": finish}], "usage": usage, **more}
+
+
+class Sends:
+    """An endpoint that sends what a function makes of a request: a value, or (status, value)."""
+
+    def __init__(self, made: Callable[[dict[str, Any]], Any]) -> None:
+        self.made, self.requests, self.seen = made, list[dict[str, Any]](), list[tuple[str, dict[str, str]]]()
+
+    @contextmanager
+    def running(self) -> Iterator[str]:
+        def send(handler: Handler, request: Any) -> bool:
+            self.requests.append(dict(request.body))
+            self.seen.append((handler.path, dict(handler.headers)))
+            value = self.made(dict(request.body))
+            status, value = value if isinstance(value, tuple) else (200, value)
+            handler.send(status, value)
+            return True
+
+        with OpenAIServer("m", lambda _: Written(""), any_model=True, intercept=send).running() as url:
+            yield url
+
+
+def chat(url: str, cache: Path | None = None, **options: Any) -> ChatModel:
+    config = {"model": "m", "base_url": url, "key_variable": None, "backoff_s": 0.001, "attempts": 2, **options}
+    return ChatModel(ChatConfig(**config), cache=cache)
+
+
+def reply_to(sent: Any, raw: bool = False, **options: Any) -> Reply:
+    """The reply of an endpoint that sends this."""
+    with Sends(lambda _: sent).running() as url:
+        model = chat(url, **options)
+        (_, reply), *_ = _asked(model, raw)
+        return reply
+
+
+def _asked(model: ChatModel, raw: bool = False) -> list[tuple[Any, Reply]]:
+    async def one(_: str) -> tuple[Any, Reply]:
+        reply = await model.ask(ASKED, raw=raw)
+        return trace().calls[-1], reply
+
+    return list(stream(one, ["q"], 1))
+
+
+ANSWERED = {
+    "tags": body("<think>\nOkay. Look at [1].\n</think>\n\nLyon"),
+    "orphan closing tag": body("Okay, the user asks.\n</think>\n\nLyon"),
+    "field": body("Lyon", message={"reasoning_content": "because"}),
+    "field of another name": body("Lyon", message={"reasoning": "because", "reasoning_details": [{"text": "because"}]}),
+    "details": body("Lyon", message={"reasoning_details": [{"type": "reasoning.text", "text": "because"}]}),
+    "parts": body([{"type": "thinking", "thinking": [{"type": "text", "text": "hm"}]}, {"type": "text", "text": "Lyon"}]),
+    "further parts": body([{"type": "reasoning", "summary": [{"text": "hm"}]}, {"type": "output_text", "text": "Lyon"}]),
+    "harmony": body("<|channel|>analysis<|message|>hm<|end|><|start|>assistant<|channel|>final<|message|>Lyon<|return|>"),
+    "brackets": body("[THINK]hm[/THINK]Lyon"),
+    "a part of an unknown type": body(
+        [
+            {"type": "reasoning", "text": "hm"},
+            {"type": "search_results", "content": [{"type": "text", "text": "Paris"}]},
+            {"type": "text", "text": "Lyon"},
+        ]
+    ),
+    "notes of its own": body("<scratchpad>Paris?</scratchpad>\nLyon"),
+    "tokens": body("<|thinking|>hm<|/thinking|>Lyon"),
+    "attributes": body('<Reasoning effort="low">hm</Reasoning>\nLyon'),
+    "an empty thought": body("<think>\n\n</think>\n\nLyon", message={"reasoning_content": "hm"}),
+}
+
+
+@pytest.mark.parametrize("family", ANSWERED)
+def test_thought_is_separated_from_the_answer(family: str) -> None:
+    reply = reply_to(ANSWERED[family])
+    assert (reply.text, reply.failed, reply.finish_reason, reply.model) == ("Lyon", None, "stop", "served")
+    assert reply.thought
+    assert reply.raw.endswith(("Lyon", "Lyon<|return|>"))
+
+
+FAILED_REPLIES: dict[str, tuple[Any, str]] = {
+    "thought that never ends": (body("<think>\nOkay, and on", "length"), "still thinking when max_tokens were used up"),
+    "thought cut by another name": (body("<think>\nOkay, and on", "MAX_TOKENS"), "still thinking when max_tokens were used up"),
+    "thought cut in a field": (body(None, "length", message={"reasoning_content": "Lyon"}), "still thinking when max_tokens were used up"),
+    "thought and no answer": (body(None, message={"reasoning_content": "Lyon"}), "thought and no answer"),
+    "harmony cut": (body("<|channel|>analysis<|message|>hm", "length"), "still thinking"),
+    "refusal": (body(None, message={"refusal": "I can't help."}), "refused: I can't help."),
+    "refusal in a part": (body([{"type": "refusal", "refusal": "I can't help."}]), "refused: I can't help."),
+    "tool call": (body(None, "tool_calls", message={"tool_calls": [{"function": {"name": "search"}}]}), "tool 'search'"),
+    "function call": (body(None, "function_call", message={"function_call": {"name": "search"}}), "tool 'search'"),
+    "filter": (body(None, "content_filter"), "filter"),
+    "empty": (body(""), "empty"),
+    "far too long": (body("x" * 1_000_000), "1,000,000 bytes"),
+    "far too long a thought": (body("Lyon", message={"reasoning": "x" * 1_000_000}), "bytes"),
+    "error with status 200": ({"error": {"message": "Provider returned error", "code": 502}}, "Provider returned error"),
+    "error in a choice": ({"choices": [{"error": {"message": "overloaded"}, "finish_reason": "error"}]}, "overloaded"),
+    "errors as a list": ((429, [{"error": {"code": 429, "message": "current quota"}}]), "current quota"),
+    "errors as a list with status 200": ([{"error": {"code": 503, "message": "busy now"}}], "busy now"),
+}
+
+
+@pytest.mark.parametrize("kind", FAILED_REPLIES)
+def test_reply_without_an_answer_fails_with_its_reason(kind: str, tmp_path: Path) -> None:
+    sent, reason = FAILED_REPLIES[kind]
+    reply = reply_to(sent, cache=tmp_path / "cache.sqlite")
+    assert reply.text == ""
+    assert reason in (reply.failed or "")
+    assert len(shared(tmp_path / "cache.sqlite")) == 0
+    assert reply.calls == (2 if "error" in kind else 1)
+
+
+def test_missing_usage_and_finish_reason_are_unknown_not_a_fault() -> None:
+    reply = reply_to(body("Lyon", None, usage=None))
+    assert (reply.text, reply.prompt_tokens, reply.finish_reason) == ("Lyon", 0, "unknown")
+
+
+def test_call_keeps_every_field_of_its_reply() -> None:
+    with Sends(lambda _: body("<think>hm</think>Lyo", "length")).running() as url:
+        ((call, _),) = _asked(chat(url))
+    assert (call.reply, call.thought, call.raw, call.finish_reason, call.model) == ("Lyo", "hm", "<think>hm</think>Lyo", "length", "served")
+    with Sends(lambda _: body(None, message={"refusal": "No."})).running() as url:
+        ((call, _),) = _asked(chat(url))
+    assert (call.reply, call.refusal, call.failed, call.raw) == ("refused: No.", "No.", True, "")
+
+
+def test_raw_reading_keeps_the_thought_wherever_it_came() -> None:
+    assert reply_to(body("<think>hm</think><search>x</search>"), raw=True).text == "<think>hm</think><search>x</search>"
+    assert reply_to(body("<search>x</search>", message={"reasoning": "hm"}), raw=True).text == "<think>\nhm\n</think>\n\n<search>x</search>"
+    assert reply_to(body("<think>cut", "length"), raw=True).failed is None
+
+
+def test_reply_cached_before_thoughts_were_split_is_split_when_read(tmp_path: Path) -> None:
+    model = chat("http://127.0.0.1:1/v1", cache=tmp_path / "cache.sqlite")
+    call = Call("http://127.0.0.1:1/v1", "m", ASKED, {"temperature": 0.0, "max_tokens": 64})
+    old = {"text": "<think>hm</think>\nLyon", "finish_reason": "stop", "prompt_tokens": 1, "completion_tokens": 1, "model": "m"}
+    shared(tmp_path / "cache.sqlite").put(call, old)
+    ((_, reply),) = _asked(model)
+    assert (reply.text, reply.thought, reply.cached) == ("Lyon", "hm", True)
+
+
+def test_thought_of_a_field_is_cached(tmp_path: Path) -> None:
+    with Sends(lambda _: body("Lyon", message={"reasoning_content": "because"})).running() as url:
+        replies = [_asked(chat(url, cache=tmp_path / "cache.sqlite"))[0][1] for _ in range(2)]
+    assert [(reply.thought, reply.cached) for reply in replies] == [("because", False), ("because", True)]
+
+
+PLAIN = [
+    "Lyon",
+    "42",
+    "$5",
+    "yes",
+    "M*A*S*H",
+    "__init__",
+    "U.S.",
+    "[1994]",
+    "C++",
+    "12 May 1994",
+    "Use the <think> tag.",
+    "The tag is </think>",
+    "Use <think> and </think> tags.",
+    'It writes "</think>" last.',
+    "Write `<think>` and `</think>`.",
+    "First:\n```\n<think>\nx\n</think>\n```\nDone",
+    "First:\n```xml\n<think>\nx",
+    '{"text": "a </think> b"}',
+    "I think, therefore I am",
+    "  two\n\n  lines ",
+]
+
+
+@pytest.mark.parametrize("text", PLAIN)
+@pytest.mark.parametrize("finish", ["stop", "length", ""])
+def test_plain_text_never_changes(text: str, finish: str) -> None:
+    parts = split(text, finish)
+    assert (parts.text, parts.thought, parts.open) == (text, "", False)
+
+
+ANSWERS = [
+    "Lyon",
+    "yes",
+    "42",
+    "3.14",
+    "12 May 1994",
+    "Robert Downey Jr.",
+    "U.S.",
+    "São Paulo",
+    "北京",
+    "M*A*S*H",
+    "C++",
+    "AC/DC",
+    "$5 million",
+]
+ANSWERS += ["Ann, Bob", "the Élysée Palace", "O'Neill", "#9 Dream", "-5", "R2-D2", "No. 5"]
+THOUGHTS = [
+    "Okay, the user asks.",
+    "Is it Paris?\n\nI doubt it. [1] says so.",
+    "x < y and `code`",
+    "",
+    "Answer: Paris\n```py\nprint(1)\n```",
+]
+FAMILIES: list[Callable[[str, str], Any]] = [
+    lambda thought, text: body(text),
+    *(lambda thought, text, t=tag: body(f"<{t}>\n{thought}\n</{t}>\n\n{text}") for tag in ("think", "THINKING", "thought", "reasoning")),
+    lambda thought, text: body(f"{thought}\n</think>\n{text}"),
+    lambda thought, text: body(f"[THINK]{thought}[/THINK]{text}"),
+    lambda thought, text: body(f"◁think▷{thought}◁/think▷{text}"),
+    lambda thought, text: body(
+        f"<|channel|>analysis<|message|>{thought}<|end|><|start|>assistant<|channel|>final<|message|>{text}<|return|>"
+    ),
+    lambda thought, text: body(text, message={"reasoning_content": thought}),
+    lambda thought, text: body(text, message={"reasoning": thought}),
+    lambda thought, text: body([{"type": "thinking", "thinking": thought}, {"type": "text", "text": text}]),
+]
+FORMS: list[Callable[[str], str]] = [
+    lambda answer: answer,
+    lambda answer: f"**{answer}**",
+    lambda answer: f"**Answer:** {answer}",
+    lambda answer: f"Answer: {answer}",
+    lambda answer: f"**Answer: {answer}**",
+    lambda answer: f"### Final answer\n\n{answer}",
+    lambda answer: f"Based on the passages:\n\n{answer}",
+    lambda answer: f"{answer} [1]",
+    lambda answer: f"{answer} [2][1]",
+    lambda answer: f"```\n{answer}\n```",
+    lambda answer: f"```json\n{json.dumps({'answer': answer})}\n```",
+    lambda answer: json.dumps({"final_answer": answer}),
+    lambda answer: f"The answer is $\\boxed{{{answer}}}$",
+    lambda answer: f"<answer>{answer}</answer>",
+    lambda answer: f"{answer}<|im_end|>",
+    lambda answer: f'"{answer}"',
+]
+
+
+def test_answer_comes_back_from_200_wrappings_and_a_plain_one_never_changes() -> None:
+    draws = random.Random(7)
+    wrappings = [
+        (draws.choice(FAMILIES), draws.choice(FORMS), draws.choice(THOUGHTS), draws.choice(("stop", "length"))) for _ in range(200)
+    ]
+    for answer in ANSWERS:
+        assert short_answer(answer) == answer
+        for family, form, thought, finish in wrappings:
+            sent = family(thought, form(answer))
+            sent["choices"][0]["finish_reason"] = finish
+            content = read(completion_of(sent), max_tokens=64)
+            assert content.failed is None
+            assert short_answer(content.text, lambda number: number <= 2) == answer, (sent, content)
+            assert thought.strip().partition("\n")[0] in content.thought or family is FAMILIES[0]
+
+
+@pytest.mark.parametrize(
+    "unit",
+    ["<think>", "</think>", "x\n<think>\n", "<think></think>", "a <think> b</think> ", "`", '"', "[", "{", "```\n", "<|channel|>", "**"],
+)
+def test_parsing_takes_linear_time(unit: str) -> None:
+    began = time.perf_counter()
+    for start in ("", "Lyon ", "<think>"):
+        split(start + unit * 30_000, "length")
+        short_answer(start + unit * 30_000)
+    assert time.perf_counter() - began < 4
+
+
+def test_template_that_begins_a_thought_is_noticed() -> None:
+    assert opening_of("<|im_start|>assistant\n<think>\n") == "<think>"
+    assert opening_of("<think>\n\n</think>\n\n") == ""
+    assert read(Completion("<think>and on", "length", 1, 1, "m")).failed == "still thinking when max_tokens were used up"
+
+
+def refuses(message: str, status: int = 400, **more: Any) -> tuple[int, Any]:
+    return status, {"error": {"message": message, "type": "invalid_request_error", **more}}
+
+
+def o3_like(request: dict[str, Any]) -> Any:
+    if "max_tokens" in request:
+        return refuses("Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead.")
+    if request.get("temperature", 1) != 1:
+        return refuses("Unsupported value: 'temperature' does not support 0 with this model.", param="temperature")
+    return body("Lyon")
+
+
+def _without(name: str, refusal: Any) -> Callable[[dict[str, Any]], Any]:
+    return lambda request: refusal if name in request else body("Lyon")
+
+
+REFUSING: dict[str, tuple[Callable[[dict[str, Any]], Any], set[str]]] = {
+    "o3": (o3_like, {"max_completion_tokens", "seed", "top_k"}),
+    "deprecated": (_without("temperature", refuses("`temperature` is deprecated for this model.")), {"max_tokens", "seed", "top_k"}),
+    "unknown": (_without("seed", refuses("Unrecognized request argument supplied: seed")), {"temperature", "max_tokens", "top_k"}),
+    "pydantic": (
+        _without(
+            "top_k", (422, {"detail": [{"type": "extra_forbidden", "loc": ["body", "top_k"], "msg": "Extra inputs are not permitted"}]})
+        ),
+        {"temperature", "max_tokens", "seed"},
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", REFUSING)
+def test_refused_parameter_is_dropped_or_renamed_and_said_once(kind: str, capsys: pytest.CaptureFixture[str]) -> None:
+    made, left = REFUSING[kind]
+    server = Sends(made)
+    with server.running() as url:
+        for _ in range(2):  # another client of the same model has learned it, too
+            model = chat(url, parameters={"seed": 1, "top_k": 5, "top_p": None})
+            reply = _asked(model)[0][1]
+            assert (reply.text, reply.version) == ("Lyon", f"sent without {' '.join({'temperature', 'seed', 'top_k'} - left)}")
+    assert set(server.requests[-1]) - {"model", "messages"} == left
+    refusals = 2 if kind == "o3" else 1
+    assert len(server.requests) == 2 + refusals
+    assert capsys.readouterr().err.count("note: ") == refusals
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "This model's maximum context length is 4096 tokens. However, you requested 5000 tokens (64 in max_tokens).",
+        "max_tokens is too large: 64. This model supports at most 16 completion tokens",
+        "temperature must be between 0 and 2",
+        "bad request",
+    ],
+)
+def test_refusal_that_names_no_unknown_parameter_fails_the_call(message: str) -> None:
+    server = Sends(lambda _: refuses(message, param="max_tokens"))
+    with server.running() as url:
+        reply = _asked(chat(url))[0][1]
+    assert message[:20] in (reply.failed or "")
+    assert len(server.requests) == 1
+
+
+@pytest.mark.parametrize(
+    "message",
+    ["System role not supported", "Developer instruction is not enabled for models/gemma", "messages[0].role does not support 'system'"],
+)
+def test_system_message_is_folded_if_the_endpoint_refuses_its_role(message: str) -> None:
+    server = Sends(lambda request: refuses(message) if request["messages"][0]["role"] == "system" else body("Lyon"))
+    with server.running() as url:
+        model = chat(url)
+        assert model.preflight().text == "Lyon"
+        assert _asked(model)[0][1].text == "Lyon"
+    assert [[item["role"] for item in request["messages"]] for request in server.requests] == [["system", "user"], ["user"], ["user"]]
+    assert server.requests[-1]["messages"][0]["content"] == "Be brief.\n\nWhere?"
+
+
+def test_preflight_has_the_shape_of_a_real_request() -> None:
+    server = Sends(lambda _: body("Lyon"))
+    with server.running() as url:
+        model = chat(url, temperature=None, max_tokens=None, parameters={"seed": 3})
+        model.preflight()
+        _asked(model)
+    first, second = server.requests
+    assert {name: first[name] for name in first if name != "messages"} == {"model": "m", "seed": 3}
+    assert first.keys() == second.keys()
+    assert [item["role"] for item in first["messages"]] == [item["role"] for item in second["messages"]]
+
+
+def test_headers_and_query_take_secrets_from_the_environment_and_leave_none_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MY_SECRET", "s3cret-value")
+    options = {"headers": {"api-key": "${MY_SECRET}", "x-team": "rag"}, "query": {"api-version": "2024-10-21"}}
+    server = Sends(lambda _: refuses("bad key s3cret-value"))
+    with server.running() as url:
+        reply = _asked(chat(url, **options))[0][1]
+        config = ChatConfig(model="m", base_url=url, **options)
+    path, headers = server.seen[0]
+    sent = {name.lower(): value for name, value in headers.items()}
+    assert (sent["api-key"], sent["x-team"], "authorization" in sent) == ("s3cret-value", "rag", False)
+    assert path.endswith("?api-version=2024-10-21")
+    assert "***" in (reply.failed or "")
+    assert "s3cret" not in (reply.failed or "") + config.model_dump_json()
+    assert not {"headers", "query"} & config.model_dump().keys()
+    monkeypatch.delenv("MY_SECRET")
+    with raises("missing-variable"):
+        chat("http://127.0.0.1:1/v1", **options)
+    with raises("missing-variable"):
+        Component.of("chat", {"llm": {"model": "m", "key_variable": None, **options}}).preflight()
+    with pytest.raises(ValueError, match="not \\$"):
+        ChatConfig(model="m", headers={"x-team": "${my-team}"})
+    with pytest.raises(ValueError, match="api-key") as caught:
+        ChatConfig(model="m", headers={"api-key": "s3cret-value"})
+    assert "s3cret" not in str(caught.value)
+
+
+def test_error_names_proxy_and_certificate_variables_without_passwords(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HTTPS_PROXY", "http://me:hidden@proxy.example:3128")
+    monkeypatch.setenv("ALL_PROXY", "me:hidden@proxy.example:3128")
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    with pytest.raises(UserError) as caught:
+        chat("http://127.0.0.1:1/v1").preflight()
+    assert "HTTPS_PROXY=http://***@proxy.example:3128" in str(caught.value)
+    assert "hidden" not in str(caught.value)
+
+
+def test_reader_keeps_the_raw_reply_and_its_citations_as_support() -> None:
+    passages = (Passage("p1", "Works", "A plant in Lyon."), Passage("p2", "", "Nothing."))
+    server = Sends(lambda request: body("<think>hm</think>**Answer:** Lyon [1][7]" if "cites" in str(request) else "Lyon [2]."))
+    with server.running() as url:
+        options = {"llm": {"model": "m", "base_url": url, "key_variable": None}}
+        reader = Component.of("chat", options).build(Services())
+        whole = Component.of("chat", {**options, "extract": "none"}).build(Services())
+        lost = Component.of("chat", {**options, "extract": {"regex": r"#(\d+)"}}).build(Services())
+        queries = [Query("q1", "who cites?"), Query("q2", "who?")]
+        contexts = [Context(query.id, passages) for query in queries]
+        cites, plain = each(reader, "read", queries, contexts)
+        (kept,) = each(whole, "read", queries[1:], contexts[1:])
+        (missed,) = each(lost, "read", queries[1:], contexts[1:])
+    assert (cites.text, cites.raw, SUPPORT in cites.notes) == ("Lyon [1][7]", "<think>hm</think>**Answer:** Lyon [1][7]", False)
+    assert (plain.text, plain.raw, plain.notes[SUPPORT]) == ("Lyon", "Lyon [2].", ["p2"])
+    assert (kept.text, kept.raw) == ("Lyon [2].", "")
+    assert (missed.text, FAILED in missed.notes) == ("", True)
+
+
+def test_extraction_is_part_of_a_readers_description() -> None:
+    llm = {"model": "m", "key_variable": None}
+    fingerprints = {
+        Component.of("chat", {"llm": llm, **more}).fingerprint
+        for more in ({}, {"extract": "none"}, {"extract": "last_line"}, {"extract": {"regex": "a"}}, {"extract": {"regex": "b"}})
+    }
+    assert len(fingerprints) == 5
+    with pytest.raises(ValueError, match="regular expression"):
+        Component.of("chat", {"llm": llm, "extract": {"regex": "("}})

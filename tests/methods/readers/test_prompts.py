@@ -1,0 +1,162 @@
+"""A reader that follows a benchmark: its prompt, its longest answer, the same for every method."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks import registry as datasets
+from benchmarks.corpus import Corpus
+from benchmarks.schema import Passage, Query
+from methods.api import TRUNCATED, Context, Reading, Services
+from methods.flow import each
+from methods.pipeline import Composition, assemble
+from methods.registry import Component
+from tests.support.errors import raises
+from tests.support.server import ChatRequest, OpenAIServer, Written
+
+READING = Reading("Passages:\n$passages\n\nSay it: $question", 7, "middle")
+QUERY = Query("q", "Who came?")
+PASSAGES = (Passage("a", "Ann", "Ann came  early."), Passage("b", "", "Bob did not."))
+
+
+class Server:
+    """Keeps every request; says two lines."""
+
+    def __init__(self) -> None:
+        self.requests: list[ChatRequest] = []
+
+    def __call__(self, request: ChatRequest) -> Written:
+        self.requests.append(request)
+        return Written("Answer: Ann.\nAnd a second line.", 1, 1)
+
+
+@pytest.fixture
+def server() -> Iterator[tuple[Server, str]]:
+    kept = Server()
+    with OpenAIServer("m", kept, any_model=True).running() as url:
+        yield kept, url
+
+
+def chat(url: str, brought: Reading | None = READING, **config: Any) -> Any:
+    options = {"llm": {"model": "m", "base_url": url, "key_variable": None}, "reading": "benchmark", **config}
+    return Component.of("chat", options).build(Services(reading=brought))
+
+
+def test_the_benchmarks_prompt_is_sent_with_passages_as_they_are(server: tuple[Server, str]) -> None:
+    kept, url = server
+    (answer,) = each(chat(url), "read", [QUERY], [Context("q", PASSAGES)])
+    (request,) = kept.requests
+    assert request.prompt == "Passages:\nAnn\nAnn came  early.\n\nBob did not.\n\nSay it: Who came?"
+    assert len(request.messages) == 1
+    assert request.max_tokens == 7
+    assert answer.text == "Answer: Ann.\nAnd a second line."
+
+
+def test_of_the_benchmark_the_prompt_alone_can_be_followed(server: tuple[Server, str]) -> None:
+    kept, url = server
+    each(
+        chat(url, reading="benchmark_prompt", llm={"model": "m", "base_url": url, "key_variable": None, "max_tokens": 512}),
+        "read",
+        [QUERY],
+        [Context("q", PASSAGES)],
+    )
+    assert kept.requests[0].max_tokens == 512
+    assert kept.requests[0].prompt.endswith("Say it: Who came?")
+
+
+def test_an_own_reader_heeds_no_benchmark(server: tuple[Server, str]) -> None:
+    kept, url = server
+    each(chat(url, reading="own"), "read", [QUERY], [Context("q", PASSAGES)])
+    assert "Say it" not in kept.requests[0].prompt
+    assert kept.requests[0].max_tokens == 64
+
+
+def test_without_instructions_none_can_be_followed(server: tuple[Server, str]) -> None:
+    with raises("reader-follows-benchmark-instructions") as caught:
+        chat(server[1], None)
+    assert caught.value.try_this == "reading: own"
+
+
+def test_a_context_too_long_for_an_endpoint_loses_its_middle(server: tuple[Server, str]) -> None:
+    kept, url = server
+    long = Passage("l", "", "".join(f"{n:03d}." for n in range(200)))  # a token each, by characters / 4
+    (answer,) = each(chat(url, max_prompt_tokens=100), "read", [QUERY], [Context("q", (long,))])
+    prompt = kept.requests[0].prompt
+    assert len(prompt) / 4 + 4 <= 100
+    assert answer.notes[TRUNCATED]["of"] == 200
+    assert 80 <= answer.notes[TRUNCATED]["kept"] < 100
+    assert "\n000.001." in prompt
+    assert "198.199.\n" in prompt
+    assert prompt.endswith("Say it: Who came?")
+    short = each(chat(url, max_prompt_tokens=1000), "read", [QUERY], [Context("q", (long,))])[0]
+    assert TRUNCATED not in short.notes
+
+
+@pytest.mark.slow
+def test_identical_passages_make_identical_prompts_whatever_found_them(server: tuple[Server, str]) -> None:
+    kept, url = server
+    corpus = Corpus.of([Passage("x", "Xa", "Ann came to Xa."), Passage("y", "Ya", "Nobody came.")])
+    query = Query("q", "Who came to Xa?", candidates=("x",))
+    options = {"llm": {"model": "m", "base_url": url, "key_variable": None}, "reading": "benchmark"}
+    for name in ("bm25", "dense", "random", "full_context"):
+        reader = Component.of("chat", options)
+        method = assemble(Component.of(name), Services(device="cpu", reading=READING), reader=reader)
+        method.index(corpus)
+        list(method.answer([query]))
+    prompts = {str(request.messages) for request in kept.requests}
+    assert len(kept.requests) == 4
+    assert len(prompts) == 1
+
+
+def test_a_local_model_follows_as_an_endpoint_does(tiny_llama: str) -> None:
+    options = {"model": tiny_llama, "reading": "benchmark", "chat_template": False}
+    reader = Component.of("causal", options).build(Services(device="cpu", reading=READING))
+    prompt, _ = reader._fitted(QUERY.text, PASSAGES)
+    assert prompt == "Passages:\nAnn\nAnn came  early.\n\nBob did not.\n\nSay it: Who came?"
+    (answer,) = each(reader, "read", [QUERY], [Context("q", PASSAGES)])
+    assert answer.usage.completion_tokens <= 7
+
+
+def test_what_is_drawn_depends_on_seed_and_prompt_alone(tiny_llama: str) -> None:
+    def read(seed: int, count: int) -> str:
+        options = {"model": tiny_llama, "temperature": 2.0, "top_p": 0.9, "max_new_tokens": 12}
+        reader = Component.of("causal", options).build(Services(seed=seed, device="cpu"))
+        queries = [Query(str(n), f"Who came {n}?") for n in range(count)]
+        return str(each(reader, "read", queries, [Context(query.id, PASSAGES) for query in queries])[0].text)
+
+    assert read(1, 1) == read(1, 3)
+    assert read(1, 1) != read(2, 1)
+
+
+def test_the_description_of_a_method_covers_the_instructions_that_it_follows() -> None:
+    def described(brought: Reading | None, **config: Any) -> dict[str, Any]:
+        reader = Component.of("chat", {"llm": {"model": "m"}, **config})
+        return Composition(Component.of("bm25"), reader=reader).describe(brought)
+
+    assert "reading" not in described(READING)
+    followed = described(READING, reading="benchmark")
+    assert followed["reading"] == {"prompt": READING.prompt, "max_new_tokens": 7, "truncation": "middle"}
+    assert described(replace(READING, chat=False), reading="benchmark") != followed
+    assert followed != described(Reading("$passages $question", 7, "middle"), reading="benchmark")
+
+
+def test_examples_and_code_are_gone_on_with_outside_the_chat_format(tiny_llama: str) -> None:
+    options = {"model": tiny_llama, "reading": "benchmark"}
+    prompts, answers = [], []
+    for is_chat in (False, True):
+        reader = Component.of("causal", options).build(Services(device="cpu", reading=replace(READING, chat=is_chat)))
+        prompts.append(reader._fitted(QUERY.text, PASSAGES)[0])
+        answers.append(reader._instructions.answer("    return x\n", (), "").text)
+    assert prompts[0] == "Passages:\nAnn\nAnn came  early.\n\nBob did not.\n\nSay it: Who came?" != prompts[1]
+    assert answers == ["    return x\n", "return x"]
+
+
+def test_ultradomain_is_read_as_ark_does(data_folder: Path) -> None:
+    brought = datasets.load("ultradomain/mix", {"path": str(data_folder / "ultradomain" / "mix.jsonl")}).extra
+    qasper = datasets.load("longbench/qasper:test", {"path": str(data_folder / "longbench" / "qasper.jsonl")}).extra
+    assert brought["reading"] == {**qasper["reading"], "max_new_tokens": 512}

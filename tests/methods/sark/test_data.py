@@ -1,0 +1,258 @@
+"""Rows of SARK from worlds and from SARK's own files, without a language model, and what may be trained on."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks import registry
+from benchmarks.styles.rules import RuleRewriter
+from benchmarks.styles.sark_files import write_sark
+from methods.api import Services
+from methods.sark.config import PAPER_DATA, WORLDS_DATA, SarkDataConfig
+from methods.sark.data import data_of, training_benchmarks
+from methods.sark.rows import SarkRow
+from methods.sark.style_pairs import formal_of
+from tests.support.errors import raises
+
+WORLDS = {"questions": 12, "mix": {"single": 1.0}}
+
+
+def offline(**labels: Any) -> SarkDataConfig:
+    """The options for worlds with a reader that takes no time."""
+    data = json.loads(json.dumps(WORLDS_DATA))
+    data["labels"] |= {"reader": "extractive", **labels}
+    return SarkDataConfig.model_validate(data)
+
+
+def test_worlds_give_rows_without_any_model_and_the_same_ones_again(tmp_path: Path) -> None:
+    benchmarks = training_benchmarks(["worlds/multihop:train"], {"worlds": WORLDS})
+    config = offline(known=0.5)
+    config.check_data()
+    result = data_of(config, benchmarks, Services(device="cpu"), tmp_path / "work")
+    labels = [row.label for row in result.rows]
+    assert {0, 1} <= set(labels)
+    assert result.counts["positives"] == labels.count(1)
+    assert result.counts["negatives"] == labels.count(0)
+    questions = {question.id: question for question in benchmarks[0].questions}
+    for row in result.rows:
+        assert row.list is not None
+        assert set(questions[row.question_id].evidence) & set(row.list_ids)
+        assert row.list_ids[0] in questions[row.question_id].evidence
+        assert row.label is None or row.formal != row.informal
+    # Known or not, all labels of a question are alike; no more negatives than asked for.
+    by_question: dict[str, list[int | None]] = {}
+    for row in result.rows:
+        by_question.setdefault(row.question_id, []).append(row.label)
+    assert all(len(set(some)) == 1 for some in by_question.values())
+    assert all(len(some) <= 2 for some in by_question.values() if some[0] == 0)
+    assert data_of(config, benchmarks, Services(device="cpu"), tmp_path / "work") == result
+    assert data_of(config, benchmarks, Services(device="cpu"), tmp_path / "again") == result
+
+
+def test_the_pocket_model_labels_the_evidence_of_a_question_that_one_passage_answers(tmp_path: Path) -> None:
+    options = {"questions": 1, "mix": {"single": 1.0}, "candidates": 6}
+    benchmarks = training_benchmarks(["worlds/multihop:train"], {"worlds": options})
+    config = SarkDataConfig.model_validate({**WORLDS_DATA, "labels": {**WORLDS_DATA["labels"], "known": 0.0}})
+    result = data_of(config, benchmarks, Services(device="cpu"), tmp_path)
+    positives = [(row.question_id, row.passage_id) for row in result.rows if row.label == 1]
+    evidence = {(question.id, passage) for question in benchmarks[0].questions for passage in question.evidence}
+    assert set(positives) <= evidence
+    assert positives
+    assert result.counts["negatives"] == 0
+
+
+def test_candidates_of_mixed_styles_are_mined_in_the_formal_one() -> None:
+    options = {"questions": 8}
+    plain = registry.load("worlds/multihop:train", options)
+    back, own = formal_of(registry.load("worlds/style:train", options))
+    assert [(q.id, q.candidates, q.evidence, q.supporting_facts) for q in back.questions] == [
+        (q.id, q.candidates, q.evidence, q.supporting_facts) for q in plain.questions
+    ]
+    assert set(back.corpus.ids) == set(plain.corpus.ids)
+    assert own is not None
+    rewriter = RuleRewriter("train")
+    for question in back.questions:
+        formal = back.corpus.get(question.candidates or ())
+        for item, styled in zip(formal, rewriter.rewrite(formal, "informal"), strict=True):
+            assert own.get(question.id, item.id, "informal") == styled
+
+
+def test_worlds_bring_pairs_of_their_own(tmp_path: Path) -> None:
+    benchmarks = training_benchmarks(["worlds/style:train"], {"worlds": WORLDS})
+    by_rules = data_of(offline(known=0.5), benchmarks, Services(device="cpu"), tmp_path / "rules")
+    config = offline(known=0.5).model_dump(mode="json") | {"styles": {"by": "own"}}
+    result = data_of(SarkDataConfig.model_validate(config), benchmarks, Services(device="cpu"), tmp_path / "own")
+    assert result.rows == by_rules.rows
+    assert not list((tmp_path / "own").rglob("pairs-*"))
+    plain = training_benchmarks(["worlds/multihop:train"], {"worlds": WORLDS})
+    with raises("brings-no-passages-two"):
+        data_of(SarkDataConfig.model_validate(config), plain, Services(device="cpu"), tmp_path / "plain")
+
+
+def test_candidates_can_come_from_a_retriever(tmp_path: Path) -> None:
+    benchmarks = training_benchmarks(["worlds/multihop:train"], {"worlds": WORLDS})
+    config = offline(known=0.5).model_dump(mode="json") | {"candidates": {"source": "retriever", "retriever": "bm25", "depth": 20}}
+    result = data_of(SarkDataConfig.model_validate(config), benchmarks, Services(device="cpu"), tmp_path)
+    own = {question.id: set(question.candidates or ()) for question in benchmarks[0].questions}
+    assert any(set(row.list_ids) - own[row.question_id] for row in result.rows)
+    bare = replace(benchmarks[0], questions=[replace(question, candidates=None) for question in benchmarks[0].questions])
+    assert data_of(SarkDataConfig.model_validate(config), [bare], Services(device="cpu"), tmp_path / "bare").rows
+    with raises("no-candidates"):
+        data_of(offline(), [bare], Services(device="cpu"), tmp_path / "none")
+
+
+def test_too_few_candidates_for_a_list_still_have_labels(tmp_path: Path) -> None:
+    options = {**WORLDS, "candidates": 4}
+    benchmarks = training_benchmarks(["worlds/multihop:train"], {"worlds": options})
+    result = data_of(offline(known=0.5), benchmarks, Services(device="cpu"), tmp_path)
+    assert result.counts["lists"] == 0
+    assert result.counts["lists_too_short"] == 12
+    assert result.rows
+    assert all(row.label is not None and row.list is None for row in result.rows)
+
+
+def test_fewer_questions_are_drawn_by_the_seed(tmp_path: Path) -> None:
+    benchmarks = training_benchmarks(["worlds/multihop:train"], {"worlds": WORLDS})
+    chosen = set()
+    for seed in (0, 1, 2):
+        config = offline(known=0.5).model_copy(update={"questions": 3, "seed": seed})
+        result = data_of(config, benchmarks, Services(device="cpu"), tmp_path / str(seed))
+        assert result.counts["questions"] == 3
+        chosen.add(tuple(dict.fromkeys(row.question_id for row in result.rows)))
+    assert len(chosen) > 1
+
+
+@pytest.mark.slow
+def test_without_a_model_limited_rows_are_some_of_all(tmp_path: Path) -> None:
+    benchmarks = training_benchmarks(["worlds/multihop:train"], {"worlds": WORLDS})
+    data = offline(known=0.5).model_dump(mode="json")
+    data |= {"candidates": {"source": "retriever", "retriever": "bm25", "depth": 20}}
+    config = SarkDataConfig.model_validate(data)
+    whole = data_of(config, benchmarks, Services(device="cpu"), tmp_path / "whole")
+    for rows in (1, 5, 10_000):
+        limited = config.model_copy(update={"rows": rows})
+        result = data_of(limited, benchmarks, Services(device="cpu"), tmp_path / str(rows))
+        assert len(result.rows) == min(rows, len(whole.rows))
+        assert [row for row in whole.rows if row in result.rows] == result.rows
+    assert result.rows == whole.rows
+
+
+def test_rows_that_bring_their_labels_are_limited_too(data_folder: Path, tmp_path: Path) -> None:
+    path = data_folder / "sark_style" / "sark_sample.json"
+    value = training_benchmarks(["sark:train"], {"sark": {"path": str(path)}})
+    result = data_of(offline().model_copy(update={"rows": 4}), value, Services(device="cpu"), tmp_path)
+    assert len(result.rows) == 4
+
+
+def test_changed_rows_are_not_taken_for_those_that_were_made(tmp_path: Path) -> None:
+    benchmarks = training_benchmarks(["worlds/multihop:train"], {"worlds": WORLDS})
+    data_of(offline(), benchmarks, Services(device="cpu"), tmp_path)
+    path = tmp_path / "rows.jsonl"
+    path.write_text(path.read_text("utf-8").replace('"label": 1', '"label": 0'), "utf-8")
+    with raises("rows-not-those-made"):
+        data_of(offline(), benchmarks, Services(device="cpu"), tmp_path)
+    # Other options are other rows.
+    more = data_of(offline(known=1.0), benchmarks, Services(device="cpu"), tmp_path)
+    assert more.counts["negatives"] > 0
+
+
+def test_questions_without_a_right_answer_are_left_out(tmp_path: Path) -> None:
+    (benchmark,) = training_benchmarks(["worlds/multihop:train"], {"worlds": WORLDS})
+    first, second, *rest = benchmark.questions
+    odd = replace(benchmark, questions=[replace(first, answers=()), replace(second, answerable=False), *rest])
+    result = data_of(offline(known=0.5), [odd], Services(device="cpu"), tmp_path)
+    assert result.counts["questions_without_answer"] == 2
+    assert not {first.id, second.id} & {row.question_id for row in result.rows}
+    none = replace(benchmark, questions=[replace(first, answers=())])
+    with raises("no-training-row"):
+        data_of(offline(), [none], Services(device="cpu"), tmp_path / "none")
+
+
+def test_saved_rows_of_sarks_layout_are_read_as_they_are(tmp_path: Path) -> None:
+    benchmarks = training_benchmarks(["worlds/multihop:train"], {"worlds": WORLDS})
+    mined = data_of(offline(known=0.5), benchmarks, Services(device="cpu"), tmp_path / "mined")
+    labels: dict[str, dict[str, int]] = {}
+    orders: dict[str, tuple[str, ...]] = {}
+    for row in mined.rows:
+        orders[row.question_id] = row.list_ids
+        if row.label is not None:
+            labels.setdefault(row.question_id, {})[row.passage_id] = row.label
+    kept = replace(benchmarks[0], questions=[question for question in benchmarks[0].questions if question.id in labels])
+    write_sark(kept, tmp_path / "train.json", "labels", labels=labels, orders=orders)
+    value = training_benchmarks(["sark:train"], {"sark": {"path": str(tmp_path / "train.json")}})
+    # No reader is asked: there is none of this name to be built.
+    result = data_of(offline(), value, Services(device="cpu"), tmp_path / "given")
+    assert result.counts["questions_with_labels_of_their_own"] == len(kept.questions)
+
+    def comparable(rows: Sequence[SarkRow]) -> list[tuple[Any, ...]]:
+        return sorted((row.query, row.formal, row.label, [formal for formal, _ in row.list or ()]) for row in rows)
+
+    assert comparable(result.rows) == comparable([row for row in mined.rows if row.label is not None])
+
+
+def test_the_sample_of_the_papers_repository_gives_its_six_rows(data_folder: Path, tmp_path: Path) -> None:
+    path = data_folder / "sark_style" / "sark_sample.json"
+    value = training_benchmarks(["sark:train"], {"sark": {"path": str(path)}})
+    result = data_of(offline(), value, Services(device="cpu"), tmp_path)
+    records = json.loads(path.read_text("utf-8"))
+    assert [(row.query, row.formal, row.label) for row in result.rows] == [
+        (record["query"], record["passage"], record["label"]) for record in records
+    ]
+    for row in result.rows:
+        assert [formal for formal, _ in row.list or ()] == records[0]["candidate_passages"]
+
+
+def test_test_worlds_and_questions_of_other_sets_are_refused() -> None:
+    for reference in ("worlds/multihop:test", "worlds/multihop:validation"):
+        with raises("seed-makes-world-not"):
+            training_benchmarks([reference], {"worlds": {"questions": 2}})
+    unseen = registry.load("worlds/multihop:train", {"questions": 2})
+    with raises("share-question-evaluated-not"):
+        training_benchmarks(["worlds/style:train"], {"worlds": {"questions": 2}}, [unseen])
+
+
+@pytest.mark.parametrize(
+    ("options", "response"),
+    [
+        ({"labels": {"by": "llm"}}, "by: llm needs llm"),
+        ({"labels": {"by": "llm", "llm": {"model": "m"}, "known": 0.5}}, "known is for readers"),
+        ({"lists": {"by": "llm"}}, "by: llm needs llm"),
+        ({"styles": {"by": "llm"}}, "by: llm needs llm"),
+        ({"styles": {"by": "file"}}, "styles by file need file"),
+    ],
+)
+def test_options_that_lack_their_source_are_refused(options: dict[str, Any], response: str) -> None:
+    with pytest.raises(ValueError, match=response):
+        SarkDataConfig.model_validate(options)
+
+
+@pytest.mark.parametrize(
+    ("options", "response"),
+    [
+        ({"labels": {"reader": "bm25"}}, "wrong-kind"),
+        ({"labels": {"reader": "nobody"}}, "unknown-method"),
+        ({"labels": {"reader": "extractive", "reader_options": {"spam": 1}}}, "bad-option"),
+        ({"candidates": {"source": "retriever", "retriever": "extractive"}}, "wrong-kind"),
+        ({"labels": {"reader": "extractive"}, "styles": {"style": "epic"}}, "unknown-style"),
+        ({"labels": {"reader": "extractive"}, "styles": {"by": "file", "file": "/none.jsonl"}}, "missing-file"),
+        ({"labels": {"by": "llm", "llm": {"model": "m", "key_variable": "RAGMETER_NO_SUCH_KEY"}}}, "missing-variable"),
+    ],
+)
+def test_what_cannot_be_used_is_said_before_anything_is_loaded(options: dict[str, Any], response: str) -> None:
+    config = SarkDataConfig.model_validate(options)
+    with raises(response):
+        config.check_data()
+
+
+def test_the_papers_options_are_valid() -> None:
+    config = SarkDataConfig.model_validate(PAPER_DATA)
+    assert config.labels.judge == "match"
+    assert config.labels.extra is not None
+    assert config.labels.extra.n == 100
+    assert {llm.model for llm in config.llms} == {"Qwen/Qwen2.5-14B-Instruct"}

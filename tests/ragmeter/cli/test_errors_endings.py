@@ -1,0 +1,190 @@
+"""What a command says where its output cannot be held or written, a task fails, or a name or number is not right."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+
+import pytest
+
+from benchmarks.core.errors import UserError
+from benchmarks.corpus import Corpus
+from benchmarks.schema import Query
+from methods.api import Prediction, Services
+from methods.registry import METHODS, MethodConfig, register
+from ragmeter.cli import main
+from results.store import checkpoints, queries
+from results.store.store import Run, Store
+
+Command = Callable[..., tuple[int, str, str]]
+FULL = Path("/dev/full")
+
+
+@pytest.fixture(scope="session")
+def experiment_text() -> str:
+    return """\
+name: small
+reference: bm25 + extractive
+benchmarks: [{id: worlds/multihop, split: test, setting: distractor, limit: 8}]
+methods: [{id: bm25, reader: extractive}, {id: random, name: random é}, {id: gold_answer}]
+metrics: [em]
+"""
+
+
+Written = Callable[..., bytes]
+
+
+@pytest.fixture
+def written(answered: Path, monkeypatch: pytest.MonkeyPatch) -> Written:
+    """What a command that succeeds writes to an output of an encoding, in this process."""
+
+    def write(encoding: str, *words: str) -> bytes:
+        output = io.BytesIO()
+        with monkeypatch.context() as patch, io.TextIOWrapper(output, encoding) as text:
+            for name, value in {"RAGMETER_STORE": str(answered / "store"), "COLUMNS": "150"}.items():
+                patch.setenv(name, value)
+            patch.setattr(sys, "argv", ["ragmeter", *words])
+            patch.setattr(sys, "stdout", text)
+            with pytest.raises(SystemExit) as end:
+                main()
+            assert not end.value.code
+            text.flush()
+            return output.getvalue()
+
+    return write
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("encoding", ["ascii", "cp1252"])
+def test_characters_that_the_output_cannot_hold_are_replaced(encoding: str, answered: Path, written: Written) -> None:
+    runs = [row.run for row in queries.runs(Store(answered / "store"))]
+    shown = written(encoding, "results", "compare", *runs[:2]).decode(encoding)
+    assert "+/=/?" in shown
+    assert ("±" in shown) == (encoding == "cp1252")
+
+
+def test_json_loses_no_character_to_the_output(written: Written) -> None:
+    narrow, wide = (written(name, "list", "runs", "--json").decode(name) for name in ("ascii", "utf-8"))
+    reported = json.loads(narrow)
+    assert reported == json.loads(wide)
+    assert "random é" in {row["method"] for row in reported}
+    assert "random é" in wide
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not FULL.exists(), reason="this system has no /dev/full")
+@pytest.mark.parametrize(("line", "unbuffered"), [("list runs", ""), ("list runs --json", "1"), ("", "1"), ("--version", "")])
+def test_a_full_disk_behind_the_output_is_nobodys_fault(line: str, unbuffered: str, answered: Path) -> None:
+    env = {key: value for key, value in os.environ.items() if not key.startswith("PYTHON")}
+    env |= {"RAGMETER_STORE": str(answered / "store"), "PYTHONUNBUFFERED": unbuffered}
+    env |= {"PYTHONPATH": os.environ["PYTHONPATH"]} if "PYTHONPATH" in os.environ else {}
+    with FULL.open("wb") as full:
+        command = [sys.executable, "-m", "ragmeter.cli", *line.split()]
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, env=env, check=False)
+    response = done.stderr.decode()
+    assert done.returncode == 1
+    assert "the output could not be written: No space left on device" in response
+    assert "fault" not in response
+    # Python flushes once more at its end.
+    assert "Traceback" not in response
+    assert "Exception ignored" not in response
+    if "--json" in line:
+        assert set(json.loads(response)["error"]) == {"what", "where", "try"}
+
+
+@pytest.fixture
+def faulty() -> Iterator[None]:
+    """A method that a user's mistake breaks after the run has begun."""
+    list(METHODS)
+    before = dict(METHODS._entries)
+
+    @register("test_mistaken", kind="method", summary="breaks when it is asked")
+    class Mistaken:
+        def __init__(self, config: MethodConfig, services: Services) -> None: ...
+
+        def index(self, corpus: Corpus) -> None: ...
+
+        def answer(self, queries: Iterable[Query]) -> Iterator[Prediction]:
+            raise UserError("that model is not here")
+
+    yield
+    METHODS._entries.clear()
+    METHODS._entries.update(before)
+
+
+@pytest.mark.slow
+def test_a_task_that_failed_is_no_wrong_usage(faulty: None, experiment_text: str, tmp_path: Path, ragmeter: Command) -> None:
+    file = tmp_path / "y.yaml"
+    file.write_text(experiment_text.replace("{id: gold_answer}", "{id: test_mistaken}"))
+    code, _, response = ragmeter("run", str(file))
+    assert "that model is not here" in response
+    assert "1 of 3 tasks failed" in response
+    assert code == 1
+    # What is wrong before anything begins still is wrong input.
+    file.write_text(experiment_text.replace("{id: gold_answer}", "{id: nobody}"))
+    assert ragmeter("run", str(file))[0] == 2
+
+
+def test_runs_are_offered_whose_method_has_the_word(ragmeter: Command, store: Store, tmp_path: Path) -> None:
+    bm25 = next(row for row in queries.runs(store) if row.method == "bm25 + extractive")
+    for line in (("results", "show", "BM25"), ("results", "compare", "bm25", "random é")):
+        code, _, response = ragmeter(*line)
+        assert code == 2
+        assert f"name one: {bm25.run[:8]} ({bm25.path}); `ragmeter list runs` lists all" in response
+    code, _, response = ragmeter("results", "show", "random é/worlds/multihop:tst/distractor/0")
+    assert "did you mean 'small/random é/worlds/multihop:test/distractor/0'? `ragmeter list runs` lists all" in response
+
+
+@pytest.mark.slow
+def test_the_newest_experiments_runs_are_offered_first_and_no_more_than_a_dozen(ragmeter: Command, store: Store) -> None:
+    (like, *_) = queries.runs(store)
+    names = ["at random", *(f"pick {number}" for number in range(13))]
+    runs = [f"{number:064x}" for number in range(len(names))]
+    for run, method in zip(runs, names, strict=True):
+        dataset = (like.dataset, like.dataset_fingerprint, like.setting, like.seed, like.questions)
+        store.start(Run(run, method, like.method_id, like.kind, {}, *dataset, {}))
+    store.put_experiment("a-later", "name: a-later", None, None, None, runs, names=names)
+    response = ragmeter("results", "show", "pick")[2]
+    assert response.count("(a-later/pick") == 12
+    assert "… (13 in all); `ragmeter list runs` lists all" in response
+    response = ragmeter("results", "show", "random")[2]
+    assert response.index("a-later/at random") < response.index("small/random é")
+
+
+def test_a_tag_with_the_word_is_offered_before_runs(ragmeter: Command, store: Store) -> None:
+    run = next(row for row in queries.runs(store) if row.method == "bm25 + extractive")
+    checkpoints.tag_run(store, "bm25-best", run)
+    assert f"name one: bm25-best, {run.run[:8]} (" in ragmeter("results", "show", "bm25")[2]
+
+
+def test_for_an_unknown_dataset_datasets_alone_are_offered(ragmeter: Command) -> None:
+    code, _, response = ragmeter("data", "foo", "--json")
+    assert code == 2
+    error = json.loads(response)["error"]
+    listed = error["try"].removeprefix("known: ").partition(", …")[0].split(", ")
+    assert error["what"] == "unknown dataset 'foo'"
+    assert len(listed) > 5
+    assert not {"overlap", "download", "list"} & set(listed)
+    # A mistyped command is named as one all the same.
+    assert "did you mean 'download'?" in ragmeter("data", "downlod")[2]
+
+
+@pytest.mark.parametrize(
+    ("line", "response"),
+    [
+        ("run demo --limit five", "invalid value for '--limit': a whole number is wanted, got 'five'"),
+        ("run demo --limit 2.5", "invalid value for '--limit': a whole number is wanted, got '2.5'"),
+        ("run demo --limit 0", "invalid value for '--limit': must be at least 1, got 0"),
+        ("leaderboard --port 99999999", "invalid value for '--port': must be at most 65535, got 99999999"),
+        ("store replies prune --older-than x", "invalid value for '--older-than': a number is wanted, got 'x'"),
+    ],
+)
+def test_numbers_that_are_none_are_named_in_our_words(line: str, response: str, ragmeter: Command) -> None:
+    code, _, reported = ragmeter(*line.split())
+    assert code == 2
+    assert reported.startswith(f"error: {response}\n")

@@ -1,0 +1,214 @@
+from __future__ import annotations
+
+import csv
+import io
+import math
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from benchmarks.corpus import Corpus
+from benchmarks.registry import Benchmark, DataReference
+from benchmarks.schema import Question
+from methods.api import Prediction
+from results.boards.board import Board, boards
+from results.boards.tables import CSV_COLUMNS, latex_text, markdown_text, plus_minus, render, to_csv, to_latex, to_markdown
+from results.store.store import FINISHED, INTERRUPTED, Run, Store
+from tests.support.toy import CARD
+
+EVIL = "=cmd|' /C calc'!A0 <script>&_%$#{}~^\\|*`[x](http://x)"
+BASE = [1.0] * 20 + [0.0] * 20
+BETTER = [1.0] * 38 + [0.0] * 2
+
+
+@pytest.fixture(scope="module")
+def board(tmp_path_factory: pytest.TempPathFactory) -> Board:
+    store = Store(tmp_path_factory.mktemp("tables") / "store")
+    queries = [Question(f"q{n}", f"what {n}?", ("a",)) for n in range(40)]
+    benchmark = Benchmark(DataReference("toy", None, "dev"), 1, CARD, queries, Corpus.of([]))
+    store.put_benchmark(benchmark, benchmark.fingerprint)
+    for name, values in (("bm25", BASE), (EVIL, BETTER), ("gold", [1.0] * 40), ("half", BASE[:30])):
+        kind = "control" if name == "gold" else "retriever"
+        run = Run(f"run-{name[:4]}", name, name, kind, {}, "toy:dev", benchmark.fingerprint, "distractor", 0, 40, {})
+        store.start(run)
+        responses = [Prediction(q.id, "x") for q in queries[: len(values)]]
+        store.append(run.run, responses, {"f1(rules=squad)#v1": np.array(values)})
+        store.end(run.run, INTERRUPTED if name == "half" else FINISHED)
+    store.put_experiment("toy", "name: toy", None, None, "bm25", ["run-bm25", f"run-{EVIL[:4]}", "run-gold", "run-half"])
+    (result,) = boards(store, "toy")
+    return result
+
+
+@pytest.mark.slow
+def test_csv_is_tidy_and_its_numbers_are_the_boards(board: Board) -> None:
+    rows = list(csv.DictReader(io.StringIO(render([board], "csv"))))
+    assert [row["metric"] for row in rows] == ["f1(rules=squad)#v1"] * 4
+    assert list(rows[0]) == list(CSV_COLUMNS)
+    for row, own in zip(rows, board.rows, strict=True):
+        cell = own.cells["f1(rules=squad)#v1"]
+        assert (float(row["value"]), float(row["low"])) == (cell.estimate.value, cell.estimate.low)
+        assert row["unit"] == "fraction"
+    reference, other, control, _ = rows
+    assert (reference["difference"], reference["p_holm"], reference["reference"]) == ("", "", "")
+    assert (float(other["difference"]), other["mark"], other["reference"]) == (0.45, "**", "bm25")
+    assert (control["kind"], control["difference"]) == ("control", "")
+
+
+def test_a_spreadsheet_never_takes_text_for_a_formula(board: Board) -> None:
+    rows = list(csv.DictReader(io.StringIO(render([board], "csv"))))
+    assert rows[1]["method"] == "'" + EVIL
+    text = to_csv(["a", "b"], [[f"{start}x", -1.5] for start in "=+-@\t\r\n"])
+    again = list(csv.reader(io.StringIO(text, newline="")))[1:]
+    assert all(row[0].startswith("'") for row in again)
+    assert {row[1] for row in again} == {"-1.5"}
+
+
+@pytest.mark.slow
+@given(st.lists(st.tuples(st.text(), st.floats(allow_nan=True, allow_infinity=False)), max_size=5))
+def test_csv_reads_back_as_what_was_written(rows: list[tuple[str, float]]) -> None:
+    rows = [(text.replace("\r\n", "\n").replace("\r", "\n").replace("\x00", ""), number) for text, number in rows]
+    again = list(csv.reader(io.StringIO(to_csv(["text", "number"], rows), newline="")))[1:]
+    for (text, number), (read, value) in zip(rows, again, strict=True):
+        assert read.removeprefix("'") == text.removeprefix("'")
+        assert value == "" if number != number else float(value) == number
+
+
+def test_markdown_marks_badges_and_explains(board: Board) -> None:
+    text = render([board], "markdown")
+    assert "| bm25 \\(reference\\) | 50.0 ± " in text
+    assert "+45.0 \\[" in text
+    assert "\\*\\*\\)" in text
+    assert "| gold \\(control\\) | 100.0 \\[" in text
+    assert "Holm's correction" in text
+    assert "controls show what a metric does" in text
+    assert "half: interrupted, 30 of 40 questions answered" in text
+    table = [line for line in text.splitlines() if line.startswith("|")]
+    assert {len(line.replace("\\|", "").split("|")) for line in table} == {4}
+
+
+class Tags(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.result: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: object) -> None:
+        self.result.append(tag)
+
+
+@given(st.text())
+def test_markdown_text_holds_no_html_no_line_break_and_no_bare_markup(text: str) -> None:
+    shown = markdown_text(text)
+    tags = Tags()
+    tags.feed(shown)
+    assert tags.result == []
+    assert len(shown.splitlines()) <= 1
+    assert "://" not in shown
+    bare = shown.replace("\\\\", "")
+    for mark in "`*_[]()|":
+        assert bare.count(mark) == bare.count("\\" + mark)
+
+
+def test_markdown_is_read_as_the_text_it_was() -> None:
+    parser = pytest.importorskip("markdown_it").MarkdownIt("commonmark").enable("table")
+    html = parser.render(to_markdown(["a"], [[markdown_text(EVIL)]]))
+    tags = Tags()
+    tags.feed(html)
+    assert set(tags.result) == {"table", "thead", "tbody", "tr", "th", "td"}
+    cell = html.split("<td", 1)[1].split(">", 1)[1].split("</td>")[0]
+    assert "=cmd|' /C calc'!A0 &lt;script&gt;&amp;_%$#{}~^\\|*`[x](http:" in cell
+
+
+def test_latex_is_booktabs_with_raised_marks(board: Board) -> None:
+    text = render([board], "latex")
+    assert text.count(r"\toprule") == text.count(r"\midrule") == text.count(r"\bottomrule") == 1
+    assert "(+45.0^{**})" in text
+    assert r"bm25 (reference) & $50.0 \pm " in text
+    assert "<script>" not in text
+    rows = text.split(r"\midrule")[1].split(r"\bottomrule")[0].strip().splitlines()
+    assert len(rows) == 4
+    assert all(row.endswith(r"\\") and row.replace(r"\&", "").count("&") == 1 for row in rows)
+
+
+@given(st.text(max_size=60))
+def test_latex_text_leaves_no_active_character(text: str) -> None:
+    shown = latex_text(text)
+    for written in (
+        r"\textbackslash{}",
+        r"\textasciitilde{}",
+        r"\textasciicircum{}",
+        r"\textless{}",
+        r"\textgreater{}",
+        r"\textbar{}",
+        r"\dots{}",
+        r"$\pm$",
+        r"$\times$",
+        r"$\cdot$",
+        "$-$",
+        r"$\dagger$",
+    ):
+        shown = shown.replace(written, "")
+    for active in "{}&%$#_":
+        shown = shown.replace("\\" + active, "")
+    assert not set(shown) & set("\\{}&%$#_~^<>|")
+
+
+def test_latex_compiles(board: Board, typeset: Callable[[str, Path], int], tmp_path: Path) -> None:
+    body = render([board], "latex") + to_latex(["a"], [[latex_text(EVIL)]], caption=latex_text(EVIL))
+    assert typeset(body, tmp_path) > 1000
+
+
+@pytest.mark.slow
+def test_insufficient_data_has_one_line_below_and_no_mark_in_a_cell(board: Board) -> None:
+    from rich.console import Console
+
+    from ragmeter.show.board_text import show_board
+    from results.boards.tables import could_have_shown, insufficient_data_notes
+
+    (seen,) = could_have_shown(board)
+    assert "80 % power" in seen
+    gone = {"low": math.nan, "high": math.nan, "insufficient_data": "4 clusters, fewer than 10"}
+    cells = [{metric: replace(cell, estimate=replace(cell.estimate, **gone)) for metric, cell in row.cells.items()} for row in board.rows]
+    few = replace(board, rows=tuple(replace(row, cells=own) for row, own in zip(board.rows, cells, strict=True)))
+    (line,) = insufficient_data_notes(few)
+    assert "4 questions, fewer than 10 (3 values)" in line
+    console = Console(width=200, record=True, file=io.StringIO())
+    show_board(few, console)
+    shown = console.export_text()
+    assert (shown.count(line), shown.count(seen)) == (1, 1)
+    assert "†" not in shown + render([few], "markdown") + render([few], "latex")
+    assert re.search(r"\| 50\.0 \|", render([few], "markdown"))
+
+
+def read(text: str) -> tuple[float, float]:
+    """Return the interval that a printed value states."""
+    value = float(text.split(" ")[0])
+    if " ± " in text:
+        half = float(text.split(" ± ")[1])
+        return value - half, value + half
+    low, high = (float(end) for end in text.partition("[")[2].rstrip("]").split(", "))
+    return low, high
+
+
+@given(st.floats(-1, 1), st.floats(0, 1), st.floats(0, 1))
+def test_printed_interval_holds_zero_exactly_if_the_interval_does(value: float, below: float, above: float) -> None:
+    low, high = max(value - below, -1.0), min(value + above, 1.0)
+    text = plus_minus(value, low, high, "{:+.1f}")
+    stated = read(text)
+    if min(abs(low), abs(high)) > 1e-9:  # nearer ends are 0 up to rounding of the sums
+        assert (stated[0] <= 1e-9 and stated[1] >= -1e-9) == (low <= 0 <= high), text
+    assert stated == pytest.approx((100 * low, 100 * high), abs=0.16)
+    assert " ± " not in text or abs((high - value) - (value - low)) < 0.001
+
+
+def test_interval_with_unequal_sides_is_printed_with_its_bounds() -> None:
+    assert plus_minus(1.0, 0.735, 1.0) == "100.0 [73.5, 100.0]"
+    assert plus_minus(0.634, 0.592, 0.676) == "63.4 ± 4.2"
+    assert plus_minus(0.02, 0.0001, 0.04, "{:+.1f}") == "+2.0 [+0.01, +4.0]"
+    assert plus_minus(0.99, 0.946, 1.0, sides=True) == "99.0 −4.4/+1.0"

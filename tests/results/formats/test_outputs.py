@@ -1,0 +1,190 @@
+"""Predictions as other tools write them: every layout gives the same answers, and what does not fit is named with its line."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.registry import Benchmark, load
+from benchmarks.schema import PAGES
+from judges.metric import parse
+from methods.api import FAILED, Prediction
+from results.formats.outputs import CONTEXTS, FORMATS
+from results.offered import LIMITS, PREDICTIONS
+from results.submission import Finding, Findings
+
+QUESTIONS = {"a": "Who digs?", "b": "Who flies?", "c": "Who digs?"}
+ANSWERS = {"a": "ants", "b": "bees", "c": ""}
+SHOWN = ["Ants dig.", 'They "dig".\n']
+
+
+@pytest.fixture
+def benchmark(tmp_path: Path) -> Benchmark:
+    rows = [{"id": name, "question": text, "golden_answers": ["x"]} for name, text in QUESTIONS.items()]
+    (tmp_path / "nq.jsonl").write_text(lines(rows))
+    return load("flashrag/nq:test", {"path": str(tmp_path / "nq.jsonl")})
+
+
+def lines(rows: list[dict[str, Any]]) -> str:
+    return "".join(json.dumps(row) + "\n" for row in rows)
+
+
+def read(name: str, text: str, benchmark: Benchmark) -> tuple[dict[str, Prediction], tuple[Finding, ...]]:
+    findings = Findings()
+    rows = list(FORMATS[name].reader(benchmark)(io.BytesIO(text.encode()), findings, LIMITS))
+    return {row.prediction.question_id: row.prediction for row in rows}, findings.all()
+
+
+def by_text(*fields: str) -> list[dict[str, Any]]:
+    question, answer = fields
+    return [{question: QUESTIONS[name], answer: ANSWERS[name]} for name in QUESTIONS]
+
+
+def of_flashrag() -> list[dict[str, Any]]:
+    retrieved = [{"id": "7", "contents": text} for text in SHOWN]
+    return [
+        {"id": name, "question": QUESTIONS[name], "golden_answers": [], "output": {"pred": ANSWERS[name], "retrieval_result": retrieved}}
+        for name in QUESTIONS
+    ]
+
+
+def of_lm_eval() -> list[dict[str, Any]]:
+    return [
+        {
+            "doc_id": place,
+            "doc": {"question": QUESTIONS[name]},
+            "resps": [["x"]],
+            "filtered_resps": [answer],
+            "filter": kind,
+            "em": float("nan"),
+        }
+        for place, name in enumerate(QUESTIONS)
+        for kind, answer in (("strict", ANSWERS[name]), ("flexible", "other"))
+    ]
+
+
+def of_ragas(*fields: str) -> list[dict[str, Any]]:
+    return [{**row, fields[2]: SHOWN, "faithfulness": float("nan")} for row in by_text(*fields[:2])]
+
+
+def of_promptfoo() -> list[dict[str, Any]]:
+    return [
+        {
+            "vars": {"question": QUESTIONS[name], "context": SHOWN},
+            "provider": {"id": "openai:m"},
+            "promptIdx": 0,
+            "response": {"output": ANSWERS[name], "tokenUsage": {"prompt": 3, "completion": 2, "total": 5}},
+            "cost": 0.5,
+        }
+        for name in QUESTIONS
+    ]
+
+
+def table(rows: list[dict[str, Any]]) -> str:
+    sink = io.StringIO()
+    writer = csv.DictWriter(sink, list(rows[0]))
+    writer.writeheader()
+    writer.writerows(rows)
+    return sink.getvalue()
+
+
+NEW, OLD = ("user_input", "response", "retrieved_contexts"), ("question", "answer", "contexts")
+FILES = {
+    "efficientqa": {"lines": lines(by_text("question", "prediction")), "array": json.dumps(by_text("question", "prediction"))},
+    "kilt": {"lines": lines([{"id": name, "output": [{"answer": ANSWERS[name]}]} for name in QUESTIONS])},
+    "flashrag": {"array": json.dumps(of_flashrag(), indent=4), "lines": lines(of_flashrag())},
+    "lm-eval": {"lines": lines(of_lm_eval())},
+    "ragas": {
+        "lines": lines(of_ragas(*NEW)),
+        "array, older names": json.dumps(of_ragas(*OLD)),
+        "columns of objects": json.dumps({key: {str(n): row[key] for n, row in enumerate(of_ragas(*NEW))} for key in of_ragas(*NEW)[0]}),
+        "columns of lists": json.dumps({key: [row[key] for row in of_ragas(*OLD)] for key in of_ragas(*OLD)[0]}),
+        "CSV with a byte order mark": "\ufeff" + table(of_ragas(*NEW)),
+    },
+    "promptfoo": {
+        "version 3": json.dumps(
+            {"evalId": "e", "results": {"version": 3, "prompts": [], "results": of_promptfoo()}, "config": {}}, indent=1
+        ),
+        "lines": lines(of_promptfoo()),
+    },
+}
+
+
+@pytest.mark.parametrize(("name", "layout"), [(name, layout) for name, files in FILES.items() for layout in files])
+def test_every_layout_gives_the_answers_of_each_question(name: str, layout: str, benchmark: Benchmark) -> None:
+    predictions, findings = read(name, FILES[name][layout], benchmark)
+    assert not [finding for finding in findings if finding.severity == "error"]
+    assert {question: prediction.answer for question, prediction in predictions.items()} == ANSWERS
+    if name in ("flashrag", "ragas", "promptfoo"):
+        assert predictions["a"].notes[CONTEXTS] == SHOWN
+    if name == "promptfoo":
+        usage = predictions["a"].usage
+        assert (usage.prompt_tokens, usage.completion_tokens, usage.cost_usd) == (3, 2, 0.5)
+
+
+def test_dprs_results_are_read_as_lines_and_as_an_array(benchmark: Benchmark, tmp_path: Path) -> None:
+    (tmp_path / "dump.jsonl").write_text(lines([{"id": n, "contents": f"T{n}\\ntext {n}"} for n in range(3)]))
+    searched = load("flashrag/nq:test", {"path": str(tmp_path / "nq.jsonl"), "corpus": str(tmp_path / "dump.jsonl")})
+    results = [
+        {"question": text, "answers": [], "ctxs": [{"id": "2", "score": "1.5"}, {"id": "0", "score": 1}]} for text in QUESTIONS.values()
+    ]
+    read_as = [read("dpr", text, searched) for text in (lines(results), json.dumps(results))]
+    assert read_as[0] == read_as[1]
+    assert [item.score for item in read_as[0][0]["a"].evidence] == [1.5, 1.0]
+    assert read("dpr-reader", lines([{"question": "Who flies?", "predictions": []}]), searched)[0]["b"].answer == ""
+
+
+def test_pages_of_kilt_are_kept_in_their_order(benchmark: Benchmark) -> None:
+    row = {"id": "a", "output": [{"answer": "ants", "provenance": [{"wikipedia_id": 7}, {"title": "t"}, {"wikipedia_id": "3 "}]}]}
+    assert read("kilt", lines([row]), benchmark)[0]["a"].notes == {PAGES: ["7", "3"]}
+
+
+def test_failed_call_of_promptfoo_is_a_failed_question(benchmark: Benchmark) -> None:
+    row = {"vars": {"question": "Who flies?"}, "provider": "p", "response": {}, "error": "timeout"}
+    assert read("promptfoo", lines([row]), benchmark)[0]["b"].notes[FAILED] == "timeout"
+
+
+def test_contexts_beyond_what_a_row_holds_are_left_out(benchmark: Benchmark) -> None:
+    rows = [{"question": "Who flies?", "answer": "bees", "contexts": ["x" * 50_000, "\n" * 20_000, "z"]}]
+    predictions, findings = read("ragas", lines(rows), benchmark)
+    assert (len(predictions["b"].notes[CONTEXTS]), findings) == (1, ())
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "code", "line"),
+    [
+        ("efficientqa", '{"question": "Who digs?", "prediction": "a"}\n{"question": "Who sings?", "prediction": "a"}\n', "extra", 2),
+        ("efficientqa", '{"question": "Who flies?", "prediction": 3}\n', "wrong_type", 1),
+        ("efficientqa", '{"prediction": "a"}\n', "missing_field", 1),
+        ("efficientqa", '{"question": "Who flies?", "prediction": "a"}\n{"question"\n', "not_json", 2),
+        ("kilt", '{"id": "a", "output": [{"answer": "x"}, {"answer": "y"}]}\n', "several_outputs", 1),
+        ("kilt", '{"id": "a", "output": [{"answer": "x", "provenance": "p"}]}\n', "wrong_type", 1),
+        ("flashrag", '[{"id": "a", "output": {}}]', "missing_field", 1),
+        ("flashrag", '[{"id": "a", "question": "Who sings?", "output": {"pred": "x"}}]', "other_question", 1),
+        ("lm-eval", '{"doc": {"question": "Who flies?"}, "filtered_resps": [[-1.5, false]]}\n', "no_text", 1),
+        ("ragas", "question,answer\n\"Who flies?,bees\n", "not_csv", None),
+        ("ragas", "[1]", "wrong_type", 1),
+        ("promptfoo", '{"vars": {"question": "Who flies?"}, "provider": "p", "response": {"output": "x"}}\n'
+                      '{"vars": {"question": "Who digs?"}, "provider": "q", "response": {"output": "x"}}\n', "several_systems", 2),
+    ],
+)  # fmt: skip
+def test_record_that_does_not_fit_is_named(name: str, text: str, code: str, line: int | None, benchmark: Benchmark) -> None:
+    _, findings = read(name, text, benchmark)
+    (finding,) = [item for item in findings if item.severity == "error"]
+    assert finding.code == code
+    assert line is None or finding.positions[0].line == line
+
+
+def test_no_format_scores_what_its_files_cannot_say() -> None:
+    metrics = [parse(name) for name in ("f1", "recall@5", "kilt_em", "kilt_rprec")]
+    scored = {name: [metric.entry.id for metric in FORMATS[name].scorable(metrics)] for name in ("ragas", "kilt", "beir")}
+    assert scored == {"ragas": ["f1"], "kilt": ["f1", "kilt_em", "kilt_rprec"], "beir": ["recall", "kilt_rprec"]}
+
+
+def test_offered_formats_are_those_that_are_read() -> None:
+    assert tuple(FORMATS) == PREDICTIONS

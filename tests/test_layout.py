@@ -1,0 +1,68 @@
+"""Each test file stands in the folder that mirrors its module, and begins with the name of that module."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+TESTS = ROOT / "tests"
+FLOWS = {
+    "benchmarks/datasets/test_document_files.py": "damaged and packed files, through all loaders of long documents",
+    "benchmarks/datasets/test_loaders_read_worlds.py": "worlds in each native format, through its loader",
+    "benchmarks/test_silent_faults.py": "data that would be scored wrongly, through several loaders",
+    "judges/test_known_traps.py": "traps of other tools' metrics",
+    "leaderboard/test_browser.py": "pages in a browser",
+    "leaderboard/test_security.py": "a hostile store on all pages and in the report",
+    "leaderboard/test_security_browser.py": "a hostile store in a browser",
+    "leaderboard/test_unscored.py": "a missing value in tables, exports and pictures",
+    "leaderboard/test_walk_browser.py": "the controls of all pages in a browser",
+    "methods/baselines/compress/test_text.py": "all compressors into text",
+    "methods/retrieval/test_first_stages.py": "SPLADE and ColBERT side by side",
+    "methods/test_every_method.py": "all registered methods",
+    "ragmeter/cli/test_every_command.py": "all commands",
+    "ragmeter/cli/test_malformed_files.py": "broken data files and predictions, by two commands",
+    "ragmeter/plan/test_arithmetic.py": "tokens, sizes and memory of a plan",
+    "ragmeter/test_docs_commands.py": "commands in docs/",
+    "ragmeter/test_docs_site.py": "the site of docs/",
+    "ragmeter/test_notebook.py": "examples/notebook.ipynb",
+    "ragmeter/test_plugin.py": "examples/plugin",
+    "ragmeter/test_real_numbers.py": "real records from loader to table",
+    "ragmeter/test_tutorials.py": "the tutorials in docs/",
+    "ragmeter/test_what_cannot_be.py": "unwritable places and damaged stores, by all commands",
+}
+"""Tests of a flow through several modules, or of files that are not modules, and what each tests."""
+
+
+def names_a_module(file: Path, root: Path) -> bool:
+    """Tell whether a file begins with the name of a module in the folder that its own mirrors, or equals a folder in there."""
+    folder, name = root / file.parent.relative_to(root / "tests"), file.stem.removeprefix("test_")
+    modules = {module.stem for module in folder.glob("*.py") if module.stem != "__init__"}
+    return name in modules or (folder / name).is_dir() or any(name.startswith(f"{module}_") for module in modules)
+
+
+def test_every_test_file_names_its_module_or_is_listed_as_a_flow() -> None:
+    files = sorted(TESTS.rglob("test_*.py"))
+    unnamed = {file.relative_to(TESTS).as_posix() for file in files if file.parent != TESTS and not names_a_module(file, ROOT)}
+    assert unnamed == set(FLOWS)
+
+
+@pytest.mark.parametrize(
+    ("file", "named"),
+    [
+        ("store/test_losses.py", True),
+        ("store/test_losses_after_a_fork.py", True),
+        ("test_store.py", True),
+        ("test_store_losses.py", False),
+        ("store/test_loss.py", False),
+        ("store/test___init__.py", False),
+        ("test_losses.py", False),
+    ],
+)
+def test_a_name_begins_with_a_module_of_the_same_folder_or_equals_a_folder(file: str, named: bool, tmp_path: Path) -> None:
+    package = tmp_path / "results" / "store"
+    package.mkdir(parents=True)
+    for name in "__init__.py", "losses.py":
+        (package / name).touch()
+    assert names_a_module(tmp_path / "tests" / "results" / file, tmp_path) is named

@@ -1,0 +1,63 @@
+"""List the messages of all user errors with their codes, as `tests/messages.txt` holds them.
+
+python -m tools.messages > tests/messages.txt
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from tools.count import PACKAGES
+
+ROOT = Path(__file__).resolve().parent.parent
+OWN_CODE = {"MissingPackage", "NotScored", "Stopped", "DiskFull", "Damaged", "OwnFile"}
+"""Classes that give their own code to every error."""
+
+
+def messages(root: Path) -> Iterator[tuple[str, str, str]]:
+    """Yield place, code and text of each place that makes a user error; a value in the text stands as {}.
+
+    Args:
+        root: Folder that holds the packages.
+    """
+    paths = [path for package in PACKAGES for path in sorted((root / package).rglob("*.py"))]
+    trees = {path: ast.parse(text) for path in paths if "Error" in (text := path.read_text("utf-8"))}
+    kinds = _kinds(list(trees.values()))
+    for path, tree in trees.items():
+        for node in ast.walk(tree):
+            if not isinstance(node, ast.Call) or not node.args or _name(node.func) not in kinds - OWN_CODE:
+                continue
+            code = next((_text(keyword.value) for keyword in node.keywords if keyword.arg == "code"), "")
+            yield f"{path.relative_to(root).as_posix()}:{node.lineno}", code, _text(node.args[0])
+
+
+def _kinds(trees: list[ast.Module]) -> set[str]:
+    """Return the names of `UserError` and of all classes that derive from it."""
+    classes = [node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
+    kinds = {"UserError"}
+    while more := {node.name for node in classes if {_name(base) for base in node.bases} & kinds} - kinds:
+        kinds |= more
+    return kinds
+
+
+def _name(node: ast.expr) -> str:
+    return node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""
+
+
+def _text(node: ast.expr) -> str:
+    if isinstance(node, ast.Constant):
+        return str(node.value)
+    if isinstance(node, ast.JoinedStr):
+        return "".join(str(part.value) if isinstance(part, ast.Constant) else "{}" for part in node.values)
+    return "{}"
+
+
+def listing(every: Iterable[tuple[str, str, str]]) -> list[str]:
+    """Return one sorted line per message: its code and its text."""
+    return sorted({f"{code}: {' '.join(text.split())}" for _, code, text in every})
+
+
+if __name__ == "__main__":
+    print("\n".join(listing(messages(ROOT))))

@@ -200,7 +200,7 @@ class Stopwatch:
 
 def measure(clara: Any, work: Workload, seed: int = 0) -> Timings:
     """Time CLaRa on drawn texts: every candidate compressed, k chosen, answered from their memory."""
-    from methods.clara.selector import select
+    from methods.clara.generator import select
 
     def one(batch: _Batch, watch: Stopwatch) -> dict[str, int]:
         with watch("compression"):

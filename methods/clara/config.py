@@ -8,8 +8,6 @@ from typing import Any, Literal, Self
 from pydantic import Field, model_validator
 
 from benchmarks.registry import resolve
-from methods.clara.rows import CANDIDATES
-from methods.clara.selector import Variant
 from methods.models.weights import locate
 from methods.registry import METHODS, Component
 from methods.training import TrainingConfig, TrainingOptions
@@ -22,6 +20,10 @@ ADAPTERS: tuple[Adapter, ...] = ("compressor", "generator", "reasoner")
 TEXT: tuple[Adapter, ...] = ("generator",)
 """Of a reader that is tuned on documents as text."""
 MEMORY: Literal["memory"] = "memory"
+Variant = Literal["minus_infinity", "equation", "algorithm"]
+"""How soft weights mask documents already taken (`generator.select`)."""
+CANDIDATES = 20
+"""D: documents that joint training chooses among."""
 
 
 class ClaraConfig(TrainingOptions):

@@ -26,8 +26,7 @@ from benchmarks.worlds.names import out_of_vocabulary_in, out_of_vocabulary_word
 from methods.api import Services
 from methods.clara.config import ClaraTrainingConfig, DataOptions, InstructionStage, PoolConfig, ScpDataConfig, ScpStage, Stage
 from methods.clara.prompts import PARAPHRASES, Request, answer, paraphrase, qa_pairs, qa_target, query
-from methods.clara.rows import InstructionRow, JointRow, ScpRow, instruction_row, joint_row, pooled, scp_row
-from methods.clara.synthetic import world_rows
+from methods.clara.rows import InstructionRow, JointRow, ScpRow, instruction_row, joint_row, pooled, scp_row, world_rows
 from methods.training.candidates import retrieved
 
 

@@ -21,10 +21,10 @@ from benchmarks.core.fingerprint import fingerprint
 from benchmarks.core.random import Draws
 from methods.clara.config import ClaraTrainingConfig, CompressionOptions, JointStage, StepOptions
 from methods.clara.data import TrainingExample
+from methods.clara.generator import Selection, select
 from methods.clara.model import Clara, Encoded
 from methods.clara.prompts import answer
 from methods.clara.rows import JointRow
-from methods.clara.selector import Selection, select
 from methods.training import Progress
 from methods.training.loop import LoopPlace, backward, loop_over_rows, own
 from methods.training.pieces import naming_terms

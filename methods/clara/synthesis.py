@@ -28,8 +28,8 @@ from benchmarks.corpus import Corpus
 from benchmarks.text import normalize
 from methods.api import Services
 from methods.clara.config import TYPES, Type
+from methods.clara.prompts import ABSENT, NONE_YET, REPLIES, Prompts, Supplement, shown_pairs
 from methods.clara.rows import Pair, ScpRow
-from methods.clara.synthesis_prompts import ABSENT, NONE_YET, REPLIES, Prompts, Supplement, shown_pairs
 from methods.flow import stream
 from methods.models.chat import ChatModel, parse
 from methods.models.endpoint import Counter as Counts

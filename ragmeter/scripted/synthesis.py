@@ -14,9 +14,8 @@ from benchmarks.text import em
 from benchmarks.worlds.questions import answer_of, paraphrases
 from benchmarks.worlds.text import statements
 from benchmarks.worlds.world import Fact
-from methods.clara.rows import Pair
-from methods.clara.synthesis_prompts import ABSENT, PROMPTS, read_pairs
-from methods.clara.synthetic import complex_pairs, simple_pairs
+from methods.clara.prompts import ABSENT, SYNTHESIS, read_pairs
+from methods.clara.rows import Pair, complex_pairs, simple_pairs
 from ragmeter.scripted.prompt_patterns import Shown, Truth, answers
 
 _MAKERS = {"simple": simple_pairs, "complex": complex_pairs}
@@ -36,31 +35,31 @@ def write_missing_questions(truth: Truth, shown: Shown, kind: str) -> str:
 
 
 for _kind in _MAKERS:
-    answers(PROMPTS[_kind])(partial(write_questions, kind=_kind))
-    answers(PROMPTS[f"more_{_kind}"])(partial(write_missing_questions, kind=_kind))
+    answers(SYNTHESIS[_kind])(partial(write_questions, kind=_kind))
+    answers(SYNTHESIS[f"more_{_kind}"])(partial(write_missing_questions, kind=_kind))
 
 
-@answers(PROMPTS["answer"])
+@answers(SYNTHESIS["answer"])
 def answer(truth: Truth, shown: Shown) -> str:
     """The prompt for an answer."""
     return _json(answer=_known(truth, shown["document"], shown["question"]) or ABSENT)
 
 
-@answers(PROMPTS["check_answer"])
+@answers(SYNTHESIS["check_answer"])
 def check_answer(truth: Truth, shown: Shown) -> str:
     """The prompt that checks a pair."""
     known = _known(truth, shown["document"], shown["question"])
     return _json(judgment="Correct" if known is not None and em(shown["answer"], [known]) else "Incorrect")
 
 
-@answers(PROMPTS["paraphrase"])
+@answers(SYNTHESIS["paraphrase"])
 def paraphrase(truth: Truth, shown: Shown) -> str:
     """The prompt for a paraphrase: every fact in its last wording, by the full names."""
     facts = _facts(truth, shown["document"])
     return _json(paraphrase=" ".join(statements(fact)[-1] for fact in facts) or shown["document"])
 
 
-@answers(PROMPTS["check_paraphrase"])
+@answers(SYNTHESIS["check_paraphrase"])
 def check_paraphrase(truth: Truth, shown: Shown) -> str:
     """The prompt that checks a paraphrase: head and tail of every fact must be named."""
     text = shown["paraphrase"].casefold()

@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from methods.clara.config import ADAPTERS
+from methods.clara.generator import select
 from methods.clara.prompts import answer, qa_pairs
-from methods.clara.selector import select
 from methods.training.adapters import LoraOptions
 from tests.support.errors import raises
 

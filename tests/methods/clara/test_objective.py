@@ -17,10 +17,10 @@ from hypothesis import strategies as st  # noqa: E402
 
 from methods.clara.config import InstructionStage, JointStage, ScpStage  # noqa: E402
 from methods.clara.data import TrainingExample, instruction_example, scp_example  # noqa: E402
+from methods.clara.generator import select  # noqa: E402
 from methods.clara.model import Clara, Encoded, alignment  # noqa: E402
 from methods.clara.objective import Compression, Joint, Supervised, candidates_of, marginal_terms, recalls, supervised_terms  # noqa: E402
 from methods.clara.prompts import PARAPHRASES, answer  # noqa: E402
-from methods.clara.selector import select  # noqa: E402
 from methods.training.pieces import naming_terms  # noqa: E402
 
 

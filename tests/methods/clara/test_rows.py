@@ -22,8 +22,20 @@ from benchmarks.worlds.dataset import WorldsConfig
 from benchmarks.worlds.questions import answer_of
 from methods.clara.config import PoolConfig, ScpDataConfig
 from methods.clara.data import instruction_rows, joint_rows, joint_rows_of, scp_rows
-from methods.clara.rows import ScpRow, instruction_row, joint_row, pooled, scp_row, write_rows
-from methods.clara.synthetic import documents, facts_of, rephrased, rows_about, simple_pairs, world_rows
+from methods.clara.rows import (
+    ScpRow,
+    documents,
+    facts_of,
+    instruction_row,
+    joint_row,
+    pooled,
+    rephrased,
+    rows_about,
+    scp_row,
+    simple_pairs,
+    world_rows,
+    write_rows,
+)
 from tests.support.errors import raises
 
 SMALL: dict[str, Any] = {"entities": 120, "community": 60}

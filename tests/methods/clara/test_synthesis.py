@@ -19,9 +19,9 @@ from benchmarks.worlds.questions import answer_of, paraphrases
 from methods.api import Services
 from methods.clara.config import TYPES, Type
 from methods.clara.data import scp_rows
+from methods.clara.prompts import REPLIES, Answer, Judgment, Preserved, Questions, Rephrasing, Supplement
 from methods.clara.rows import write_rows
 from methods.clara.synthesis import Document, Synthesis, SynthesisConfig, most_calls, of_rows, of_synthesis, outlook
-from methods.clara.synthesis_prompts import REPLIES, Answer, Judgment, Preserved, Questions, Rephrasing, Supplement
 from methods.models.chat import ChatModel
 from methods.models.endpoint import Fault, TokenCounter
 from methods.models.reply import Completion

@@ -12,20 +12,9 @@ from hypothesis import strategies as st
 from pydantic import BaseModel
 
 from methods.clara.config import Type
+from methods.clara.prompts import ABSENT, Answer, Judgment, Preserved, Prompts, Questions, Rephrasing, Supplement, read_pairs, shown_pairs
 from methods.clara.rows import Pair
 from methods.clara.synthesis import MOST_QUESTIONS, ROUNDS, Made, ask_paraphrase, ask_questions, row_of
-from methods.clara.synthesis_prompts import (
-    ABSENT,
-    Answer,
-    Judgment,
-    Preserved,
-    Prompts,
-    Questions,
-    Rephrasing,
-    Supplement,
-    read_pairs,
-    shown_pairs,
-)
 from methods.flow import run
 from tests.support.errors import raises
 

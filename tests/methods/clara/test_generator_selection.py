@@ -10,7 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from methods.clara.selector import EPSILON, Selection, Variant, select
+from methods.clara.generator import EPSILON, Selection, Variant, select
 from tests.support.errors import raises
 
 VARIANTS: tuple[Variant, ...] = ("minus_infinity", "equation", "algorithm")

@@ -20,7 +20,6 @@ import sys
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from importlib import import_module
-from itertools import chain
 from pathlib import Path
 from typing import Any, Literal, cast
 
@@ -145,22 +144,51 @@ def lucene_scores(frequencies: Numbers, lengths: Numbers, repeated: Numbers, k1:
     return comparable(scores)
 
 
-def scores_among(words: Sequence[str], texts: Sequence[str], config: BM25Config) -> NDArray[np.float64]:
-    """BM25 of some texts among themselves: shape (texts,).
+KEPT_WORDS = 50_000_000
+"""Words of candidates that are kept as numbers of 4 bytes; beyond, they are tokenized again."""
+
+
+class CandidateWords:
+    """The words of passages, tokenized once for all questions that bring them.
 
     Args:
-        words: Of the query, as `tokenize` gives them.
-        texts: At least one.
         config: Options.
+        corpus: The passages.
     """
-    tokens = tokenize(texts, config, ids=True)
-    lengths = np.fromiter(map(len, tokens.ids), np.int64, len(texts))
-    held = np.fromiter(chain.from_iterable(tokens.ids), np.int64, int(lengths.sum()))
-    owners = np.repeat(np.arange(len(texts)), lengths)
-    repeated = Counter(number for word in words if (number := tokens.vocab.get(word)) is not None)
-    frequencies = [np.bincount(owners[held == number], minlength=len(texts)) for number in repeated]
-    counts = np.array(list(repeated.values()), np.int64)
-    return lucene_scores(np.array(frequencies, np.int64).reshape(len(counts), len(texts)), lengths, counts, config.k1, config.b)
+
+    def __init__(self, config: BM25Config, corpus: Corpus) -> None:
+        self._config, self._corpus = config, corpus
+        self._vocabulary: dict[str, int] = {}
+        self._ids: dict[int, NDArray[np.int32]] = {}
+        self._count = 0
+
+    def scores(self, words: Sequence[str], rows: Rows) -> NDArray[np.float64]:
+        """BM25 of some passages among themselves, shape (rows,).
+
+        Args:
+            words: Of the query, as `tokenize` gives them.
+            rows: Their places in the corpus, at least one.
+        """
+        documents = self._documents(rows.tolist())
+        lengths = np.fromiter(map(len, documents), np.int64, len(documents))
+        held = np.concatenate(documents)
+        owners = np.repeat(np.arange(len(documents)), lengths)
+        present = set(np.unique(held).tolist())
+        repeated = Counter(number for word in words if (number := self._vocabulary.get(word)) in present)
+        frequencies = [np.bincount(owners[held == number], minlength=len(documents)) for number in repeated]
+        counts = np.array(list(repeated.values()), np.int64)
+        terms = np.array(frequencies, np.int64).reshape(len(counts), len(documents))
+        return lucene_scores(terms, lengths, counts, self._config.k1, self._config.b)
+
+    def _documents(self, rows: Sequence[int]) -> list[NDArray[np.int32]]:
+        if self._count > KEPT_WORDS:
+            self._vocabulary, self._ids, self._count = {}, {}, 0
+        if new := [row for row in dict.fromkeys(rows) if row not in self._ids]:
+            number = self._vocabulary
+            for row, words in zip(new, tokenize([self._corpus[row].full_text for row in new], self._config, ids=False), strict=True):
+                self._ids[row] = np.fromiter((number.setdefault(word, len(number)) for word in words), np.int32, len(words))
+                self._count += len(words)
+        return [self._ids[row] for row in rows]
 
 
 POSTING = 8
@@ -241,6 +269,7 @@ class BM25Index:
         self._config = config
         self._scope = Scope(corpus)
         self._model = model
+        self._candidates = CandidateWords(config, corpus)
 
     def retrieve(self, queries: Sequence[Query], k: int) -> list[Ranking]:
         """Rank the passages that share a term with each query."""
@@ -252,8 +281,7 @@ class BM25Index:
     def _rank(self, query: Query, words: list[str], k: int) -> Ranking:
         rows = self._scope.rows_for(query)
         if rows is not None and len(rows) and self._config.among_candidates(query):
-            corpus = self._scope.corpus
-            scores = scores_among(words, [corpus[row].full_text for row in rows.tolist()], self._config)
+            scores = self._candidates.scores(words, rows)
         else:
             scores = self.scores(words, rows)
         best = best_rows(scores, k, above=0.0)
@@ -324,15 +352,19 @@ class BM25Reranker(PointwiseReranker):
         self._services = services
         self._retriever = _retriever_of(config)
         self._indexed: tuple[Corpus, BM25Index] | None = None
+        self._candidates: tuple[Corpus, CandidateWords] | None = None
 
     def scores(self, query: Query, ids: Sequence[str], corpus: Corpus) -> NDArray[np.floating]:
         """BM25 of each candidate, 0 where it shares no word with the query."""
         if not ids:
             return np.zeros(0)
         words = tokenize([query.text], self.config, ids=False)[0]
-        if self.config.among_candidates(query):
-            return scores_among(words, [passage.full_text for passage in corpus.get(ids)], self.config)
-        return self._whole(corpus).scores(words, np.array([corpus.row(identifier) for identifier in ids], dtype=np.int64))
+        rows = np.array([corpus.row(identifier) for identifier in ids], dtype=np.int64)
+        if not self.config.among_candidates(query):
+            return self._whole(corpus).scores(words, rows)
+        if self._candidates is None or self._candidates[0] is not corpus:
+            self._candidates = corpus, CandidateWords(self.config, corpus)
+        return self._candidates[1].scores(words, rows)
 
     def _whole(self, corpus: Corpus) -> BM25Index:
         """The index of the whole corpus, opened once."""

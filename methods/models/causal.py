@@ -486,16 +486,17 @@ class CausalModel:
         config: Options.
         device: "cpu", "cuda" …; None chooses.
         share_prefixes: Whether `generate` computes once what all prompts of a batch begin with.
+        own: Load weights that the caller may change, instead of those that equal models share.
 
     Raises:
         UserError: The model cannot be loaded, or leaves no room for a prompt.
     """
 
-    def __init__(self, config: CausalConfig, device: str | None = None, share_prefixes: bool = True) -> None:
+    def __init__(self, config: CausalConfig, device: str | None = None, share_prefixes: bool = True, own: bool = False) -> None:
         self.config = config
         self.device = device_of(device)
         self.tokenizer, self.model = load_pretrained(
-            "language model", "AutoModelForCausalLM", config.model, config.revision, config.dtype, self.device
+            "language model", "AutoModelForCausalLM", config.model, config.revision, config.dtype, self.device, own=own
         )
         self._ends = end_tokens(self.model, self.tokenizer)
         # What pads is masked, so any id does where a model names none.

@@ -19,7 +19,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from benchmarks.core.errors import UserError
 from methods.models.checks import check_output, check_weights, truncation
 from methods.models.delta import load_whole
-from methods.models.weights import check_models, device_of, loading, locate, remote_code_refused
+from methods.models.kept import KEPT
+from methods.models.weights import check_models, device_of, loading, locate, remote_code_refused, weights_hash
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -119,12 +120,18 @@ class CrossEncoderModel:
 
             from methods.models.token_match import load_cross_encoder
 
+            where, dtype = device_of(device), getattr(torch, config.dtype)
             options: dict[str, Any] = {"revision": config.revision, "trust_remote_code": config.trust_remote_code}
-            options |= {"device": device_of(device), "model_kwargs": {"dtype": getattr(torch, config.dtype)}}
-            self._model: Any = load_whole(locate(config.model), lambda folder: load_cross_encoder(folder, **options))
-        check_weights(self._model, config.model, "cross-encoder")
-        # Layers beside the transformer (a head of its own) are loaded in float32.
-        self._model.to(getattr(torch, config.dtype)).eval()
+            options |= {"device": where, "model_kwargs": {"dtype": dtype}}
+
+            def load() -> Any:
+                model = load_whole(locate(config.model), lambda folder: load_cross_encoder(folder, **options))
+                check_weights(model, config.model, "cross-encoder")
+                # Layers beside the transformer (a head of its own) are loaded in float32.
+                return model.to(dtype).eval()
+
+            key = "cross-encoder", weights_hash(config.model, config.revision), where, config.dtype, config.trust_remote_code
+            self._model: Any = KEPT.get(key, where, load)
         length = min(config.max_length, int(self._model.max_seq_length or config.max_length))
         self._pairs = PairTokens(self._model.tokenizer, length, config.query_share)
         if self._model.num_labels not in labels:

@@ -20,6 +20,7 @@ from benchmarks.core.fingerprint import fingerprint
 from methods.models.checks import check_output, check_weights, missing_preset, truncation
 from methods.models.delta import load_whole
 from methods.models.embeddings import EmbeddingCache
+from methods.models.kept import KEPT
 from methods.models.weights import MINILM, PRESETS, check_models, device_of, loading, locate, remote_code_refused, weights_hash
 
 # `AutoModel` takes every DPR folder for a question encoder and fills a passage encoder with random weights, so the
@@ -329,7 +330,9 @@ def _tower(config: EncoderConfig, side: Side, device: str, loaded: dict[str, Any
         )
     key = f"{model}@{revision}"
     if key not in loaded:
-        loaded[key] = sentence_transformer(config, model, revision, device)
+        options = config.model_dump(include={"dtype", "max_length", "pooling", "model_options", "trust_remote_code"})
+        weights = "sentence-transformer", weights_hash(model, revision), model, device, fingerprint(options)
+        loaded[key] = KEPT.get(weights, device, lambda: sentence_transformer(config, model, revision, device))
     return SentenceTower(loaded[key], config, side, model)
 
 

@@ -370,9 +370,9 @@ class _Loaded:
         self.decodes = is_encoder_decoder(config.local, config.revision)
         self.starts: dict[str, tuple[int, ...]] = {}
         self.model: CausalModel | Seq2SeqModel = (
-            Seq2SeqModel(Seq2SeqConfig.model_validate(options), device)
+            Seq2SeqModel(Seq2SeqConfig.model_validate(options), device, own=config.adapter is not None)
             if self.decodes
-            else CausalModel(CausalConfig.model_validate(options), device)
+            else CausalModel(CausalConfig.model_validate(options), device, own=config.adapter is not None)
         )
         if config.adapter is not None:
             self.model.model = adapted(self.model.model, config.adapter, where="llm.adapter").eval()

@@ -55,16 +55,17 @@ class Seq2SeqModel:
     Args:
         config: Options. `max_prompt_tokens` null: what the checkpoint states it was made for.
         device: "cpu", "cuda" …; None chooses.
+        own: Load weights that the caller may change, instead of those that equal models share.
 
     Raises:
         UserError: The model cannot be loaded, or is no encoder–decoder model with an output layer.
     """
 
-    def __init__(self, config: Seq2SeqConfig, device: str | None = None) -> None:
+    def __init__(self, config: Seq2SeqConfig, device: str | None = None, own: bool = False) -> None:
         self.config = config
         self.device = device_of(device)
         self.tokenizer, self.model = load_pretrained(
-            "encoder-decoder model", "AutoModelForSeq2SeqLM", config.model, config.revision, config.dtype, self.device
+            "encoder-decoder model", "AutoModelForSeq2SeqLM", config.model, config.revision, config.dtype, self.device, own=own
         )
         start = self.model.generation_config.decoder_start_token_id
         start = start if start is not None else self.model.config.decoder_start_token_id

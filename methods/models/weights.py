@@ -14,6 +14,7 @@ from typing import Any
 from benchmarks.core.errors import MissingPackage, UserError
 from benchmarks.core.fingerprint import CHECKPOINT_CARD, LENGTH, fingerprint, folder_sha256
 from benchmarks.io.hub import cache_folder, offline, use_cache_if_unreachable
+from methods.models.kept import KEPT
 from methods.work import Checkpoint, Needs
 
 DEPTH = 2
@@ -274,6 +275,7 @@ def load_pretrained(
     device: str,
     *,
     model_options: Mapping[str, Any] | None = None,
+    own: bool = False,
     **tokenizer: Any,
 ) -> tuple[Any, Any]:
     """A tokenizer and a `transformers` model, ready to compute.
@@ -285,6 +287,7 @@ def load_pretrained(
         dtype: A name of torch's, `auto` for the checkpoint's own, None for float32 on a CPU and `auto` elsewhere.
         device: Where it is put.
         model_options: Further options of the model.
+        own: Load weights that the caller may change; otherwise equal calls share one model, with a tokenizer each.
         tokenizer: Further options of the tokenizer.
 
     Raises:
@@ -298,8 +301,14 @@ def load_pretrained(
         wanted = dtype or ("float32" if device == "cpu" else "auto")
         tokens = transformers.AutoTokenizer.from_pretrained(**source, **tokenizer)
         typed = wanted if wanted == "auto" else getattr(torch, wanted)
-        loaded = getattr(transformers, kind).from_pretrained(**source, dtype=typed, **(model_options or {}))
-    return tokens, loaded.to(device).eval()
+
+        def load() -> Any:
+            return getattr(transformers, kind).from_pretrained(**source, dtype=typed, **(model_options or {})).to(device).eval()
+
+        if own:
+            return tokens, load()
+        key = kind, weights_hash(model, revision), str(typed), device, fingerprint(dict(model_options or {}))
+        return tokens, KEPT.get(key, device, load)
 
 
 def is_encoder_decoder(model: str, revision: str | None) -> bool:

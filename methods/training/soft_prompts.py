@@ -63,7 +63,7 @@ def load_base(
     """
     check_remote_code(base, False)
     with remote_code_refused(base):
-        tokenizer, model = load_pretrained("language model", "AutoModelForCausalLM", base, revision, dtype, device_of(device))
+        tokenizer, model = load_pretrained("language model", "AutoModelForCausalLM", base, revision, dtype, device_of(device), own=True)
     model.requires_grad_(False)
     length = getattr(model.config.get_text_config(), "max_position_embeddings", None)
     needed = max_length + memory_tokens + 3

@@ -235,7 +235,7 @@ def _encoder(source: Released, below: str, folder: Path) -> None:
     for path in source.folder.glob("adapter_model*.bin"):
         pickled(path)
     _files(source, folder, [])
-    _, model = load_pretrained("encoder", "AutoModelForCausalLM", below, None, "auto", "cpu")
+    _, model = load_pretrained("encoder", "AutoModelForCausalLM", below, None, "auto", "cpu", own=True)
     model.resize_token_embeddings(len(AutoTokenizer.from_pretrained(folder)))
     adapted(model, str(source.folder), where="encoder").save_pretrained(folder)
 

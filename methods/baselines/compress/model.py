@@ -70,7 +70,9 @@ class SoftModel(nn.Module):
             source, revision = (str(own), None) if own is not None and own.is_dir() else (source, revision)
             check_remote_code(source, False)
             with remote_code_refused(source):
-                words, model = load_pretrained(name.replace("_", " "), kind, source, revision, self.config.dtype, device_of(device))
+                words, model = load_pretrained(
+                    name.replace("_", " "), kind, source, revision, self.config.dtype, device_of(device), own=True
+                )
             model.requires_grad_(False)
             return words, model
 

@@ -117,7 +117,7 @@ class TextTraining(OneStageTraining):
 
         loads = self.noun, self.kind, self.config.base, None, "float32", device
         with without_load_report():  # it would say that a new head is a random one
-            self.tokenizer, self.module = load_pretrained(*loads, model_options=self.options)
+            self.tokenizer, self.module = load_pretrained(*loads, model_options=self.options, own=True)
 
     @abstractmethod
     def examples(self, rows: Sequence[Labeled]) -> list[Any]:

@@ -155,7 +155,9 @@ def classifier(base: str, revision: str | None, dtype: str | None, device: str, 
             where=f"{NAME}, option base",
         )
     with without_load_report():  # it would say that the head is a random one
-        return load_pretrained("base", "AutoModelForSequenceClassification", base, revision, dtype, device, model_options={"num_labels": 1})
+        return load_pretrained(
+            "base", "AutoModelForSequenceClassification", base, revision, dtype, device, model_options={"num_labels": 1}, own=True
+        )
 
 
 def pair_ids(tokenizer: Any, tokens: Any, lengths: PairLengths, layout: str | None, query: str, passages: Sequence[str]) -> list[list[int]]:

@@ -1,0 +1,109 @@
+"""Weights that stay in memory, so that tasks of one process that name the same model load it once.
+
+Whoever changes a model (training, adapters) must load an own one.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import threading
+import weakref
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from typing import Any
+
+SHARE = 0.25
+"""Largest part of a device's memory that models may fill while no task uses them."""
+CROWDED = 0.5
+"""Part of an accelerator's memory that must be free; if less is, idle models leave before another is loaded."""
+
+
+def memory_of(device: str) -> tuple[int, int]:
+    """Return the free and the total bytes of a device; of a CPU, whose system pages memory, the total twice."""
+    if device.startswith("cuda"):
+        import torch
+
+        free, total = torch.cuda.mem_get_info(device)
+        return int(free), int(total)
+    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return total, total
+
+
+def _bytes(model: Any) -> int:
+    return sum(parameter.numel() * parameter.element_size() for parameter in model.parameters())
+
+
+class Kept:
+    """Models by what was loaded.
+
+    A model lives as long as a task holds it. Of those that no task holds, the ones used last stay, up to `SHARE` of the
+    device's memory.
+    """
+
+    def __init__(self) -> None:
+        self._alive: weakref.WeakValueDictionary[Hashable, Any] = weakref.WeakValueDictionary()
+        self._held: OrderedDict[Hashable, tuple[Any, str, int]] = OrderedDict()
+        self._lock = threading.RLock()
+
+    def get(self, key: Hashable, device: str, load: Callable[[], Any]) -> Any:
+        """Return the model of a key, loaded if no task did so before.
+
+        Args:
+            key: Everything that the loaded model depends on, with the hash of its files.
+            device: Where it is.
+            load: Returns a torch module in evaluation mode, on the device.
+        """
+        with self._lock:
+            model = self._alive.get(key)
+            if model is None:
+                model = self._alive[key] = self._loaded(device, load)
+            self._held.pop(key, None)
+            self._hold(key, model, device)
+            return model
+
+    def clear(self) -> None:
+        """Let go of every model that no task holds."""
+        with self._lock:
+            self._held.clear()
+        gc.collect()
+
+    def _loaded(self, device: str, load: Callable[[], Any]) -> Any:
+        if not self._held:
+            return load()
+        free, total = memory_of(device)
+        if free < CROWDED * total:
+            self._free(device)
+        try:
+            return load()
+        except Exception as error:
+            if not isinstance(error, MemoryError) and type(error).__name__ != "OutOfMemoryError":
+                raise
+        # Outside the handler, whose traceback holds the half-loaded model.
+        self._free(device)
+        return load()
+
+    def _free(self, device: str) -> None:
+        self.clear()
+        if device.startswith("cuda"):
+            import torch
+
+            torch.cuda.empty_cache()
+
+    def _hold(self, key: Hashable, model: Any, device: str) -> None:
+        size = _bytes(model)
+        room = SHARE * memory_of(device)[1] - size
+        if room < 0:
+            return
+        mine = [(other, bytes_) for other, (_, where, bytes_) in self._held.items() if where == device]
+        used = sum(bytes_ for _, bytes_ in mine)
+        for other, bytes_ in mine:
+            if used <= room:
+                break
+            del self._held[other]
+            used -= bytes_
+        self._held[key] = model, device, size
+
+
+KEPT = Kept()
+"""The models of this process."""

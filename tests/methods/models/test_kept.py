@@ -1,0 +1,78 @@
+"""Weights that stay in memory between tasks."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from methods.models import kept
+from methods.models.causal import CausalConfig, CausalModel
+from methods.models.kept import Kept
+from methods.models.weights import load_pretrained
+
+
+def layer(bytes_: int) -> nn.Module:
+    return nn.Linear(bytes_ // 4, 1, bias=False)
+
+
+@pytest.fixture
+def hundred(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give every device 4,000 bytes, of which idle models may fill 1,000."""
+    monkeypatch.setattr(kept, "memory_of", lambda device: (4000, 4000))
+
+
+@pytest.mark.usefixtures("hundred")
+def test_models_used_last_stay_within_the_share_of_memory() -> None:
+    models, loads = Kept(), []
+
+    def get(name: str, size: int = 400) -> int:
+        return id(models.get(name, "cpu", lambda: loads.append(name) or layer(size)))  # type: ignore[func-returns-value]
+
+    get("a"), get("b"), get("a"), get("c"), get("a"), get("b")
+    assert loads == ["a", "b", "c", "b"]
+    get("large", 2000), get("large", 2000)
+    assert loads[4:] == ["large", "large"]
+
+
+@pytest.mark.usefixtures("hundred")
+def test_a_model_in_use_is_shared_whatever_its_size() -> None:
+    models = Kept()
+    first = models.get("large", "cpu", lambda: layer(2000))
+    assert models.get("large", "cpu", lambda: layer(2000)) is first
+
+
+@pytest.mark.parametrize("error", [MemoryError, torch.OutOfMemoryError])
+@pytest.mark.usefixtures("hundred")
+def test_idle_models_leave_when_another_does_not_fit(error: type[Exception]) -> None:
+    models = Kept()
+    idle = weakref.ref(models.get("idle", "cpu", lambda: layer(400)))
+
+    def load() -> nn.Module:
+        gc.collect()
+        if idle() is not None:
+            raise error
+        return layer(400)
+
+    assert models.get("new", "cpu", load) is not None
+    assert idle() is None
+
+
+def test_equal_weights_are_loaded_once_and_changed_files_again(tiny_llama: str, tmp_path: Path) -> None:
+    import shutil
+
+    folder = Path(shutil.copytree(tiny_llama, tmp_path / "model"))
+    first, second = (CausalModel(CausalConfig(model=str(folder), max_new_tokens=room), "cpu") for room in (3, 5))
+    assert first.model is second.model
+    assert first.tokenizer is not second.tokenizer
+    own = load_pretrained("model", "AutoModelForCausalLM", str(folder), None, None, "cpu", own=True)[1]
+    assert own is not first.model
+    with torch.no_grad():
+        own.get_input_embeddings().weight += 1
+    own.save_pretrained(folder)
+    third = CausalModel(CausalConfig(model=str(folder)), "cpu").model
+    assert torch.equal(third.get_input_embeddings().weight, own.get_input_embeddings().weight)

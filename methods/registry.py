@@ -19,7 +19,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from benchmarks.core.code import Code, Identity, code_id, registered
 from benchmarks.core.errors import MissingPackage, UserError, unknown_name
 from benchmarks.core.fingerprint import fingerprint
-from benchmarks.core.plugins import Registry
+from benchmarks.core.plugins import Registry, config_class
 from benchmarks.corpus import Corpus
 from benchmarks.schema import Question
 from methods.api import Services
@@ -209,7 +209,7 @@ def register(
     kind: Kind,
     summary: str,
     version: int = 1,
-    config: type[MethodConfig] = MethodConfig,
+    config: type[MethodConfig] | None = None,
     paper: str | None = None,
     presets: Mapping[str, Mapping[str, Any]] | None = None,
     training_data: Sequence[str] = (),
@@ -226,7 +226,7 @@ def register(
         kind: The role that the factory's product plays.
         summary: One line for `ragmeter list methods`.
         version: The code version; bump it when numbers may change.
-        config: The class of its options.
+        config: The class of its options; default: the annotation of the factory's `config`.
         paper: Where it comes from.
         presets: Named sets of options (`paper`, `released`).
         training_data: Data references it was trained on, for the contamination column.
@@ -240,9 +240,10 @@ def register(
     """
 
     def decorate(factory: F) -> F:
-        hashed, needed = checkpoint_hash or getattr(config, "checkpoint_hash", None), needs or getattr(config, "needed_models", None)
-        known = (paper, presets or {}, tuple(training_data), extra or config.default_extra, hashed, work, needed)
-        entry = MethodEntry(identifier, kind, version, summary, factory, config, *known, registered(identity, factory, config))
+        options = config or config_class(factory, MethodConfig)
+        hashed, needed = checkpoint_hash or getattr(options, "checkpoint_hash", None), needs or getattr(options, "needed_models", None)
+        known = (paper, presets or {}, tuple(training_data), extra or options.default_extra, hashed, work, needed)
+        entry = MethodEntry(identifier, kind, version, summary, factory, options, *known, registered(identity, factory, options))
         METHODS.add(entry, factory.__module__)
         return factory
 
@@ -382,11 +383,11 @@ EXPLAINERS: Registry[ExplainerEntry] = Registry("explainer", "methods", "ragmete
 E = TypeVar("E", bound=Callable[..., Explanation])
 
 
-def register_explainer(identifier: str, *, summary: str, config: type[MethodConfig]) -> Callable[[E], E]:
-    """Declare an explainer; decorates its function."""
+def register_explainer(identifier: str, *, summary: str) -> Callable[[E], E]:
+    """Declare an explainer; decorates its function, whose `config` is annotated with the class of its options."""
 
     def decorate(explain: E) -> E:
-        EXPLAINERS.add(ExplainerEntry(identifier, summary, explain, config), explain.__module__)
+        EXPLAINERS.add(ExplainerEntry(identifier, summary, explain, config_class(explain, MethodConfig)), explain.__module__)
         return explain
 
     return decorate

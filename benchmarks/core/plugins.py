@@ -8,15 +8,18 @@ transformers …) inside functions.
 from __future__ import annotations
 
 import importlib
+import inspect
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from benchmarks.core.errors import UserError, message_of, unknown_name
+
+Options = TypeVar("Options")
 
 MARK = re.compile(rb"\n@_?register")
 _WRITTEN = re.compile(r'^@_?(register\w*)\(\s*"([^"\n]+)"', re.MULTILINE)
@@ -25,6 +28,15 @@ _ALSO = {
     "register_training": ("register_system",),
 }
 """Decorators that do what another does, among other things."""
+
+
+def config_class(factory: Callable[..., Any], base: type[Options]) -> type[Options]:
+    """Return the class that a factory's parameter `config` is annotated with; `base` if that is no subclass of it."""
+    parameter = inspect.signature(factory).parameters.get("config")
+    annotation = parameter.annotation if parameter else None
+    if isinstance(annotation, str):
+        annotation = vars(sys.modules[factory.__module__]).get(annotation)
+    return annotation if isinstance(annotation, type) and issubclass(annotation, base) else base
 
 
 class Entry(Protocol):

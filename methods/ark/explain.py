@@ -60,11 +60,7 @@ class ArkExplainConfig(MethodConfig):
         return options
 
 
-@register_explainer(
-    "ark",
-    summary="the graph around the answer, the cut, the augmented queries, three scores per chunk, mined negatives",
-    config=ArkExplainConfig,
-)
+@register_explainer("ark", summary="the graph around the answer, the cut, the augmented queries, three scores per chunk, mined negatives")
 def explain(question: Question, corpus: Corpus, config: ArkExplainConfig, services: Services) -> Explanation:
     """Go through ARK's steps with one question."""
     if not question.answers:

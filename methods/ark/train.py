@@ -418,7 +418,6 @@ def _learned(config: ArkTrainingConfig, lengths: Lengths, stage: str, epochs: in
     "ark",
     summary="a retriever tuned on which chunks make the answer likely, against negatives from a knowledge graph",
     stages=STAGES,
-    config=ArkTrainingConfig,
     version=2,
     paper="ARK: answer-centric retriever tuning with a knowledge-graph curriculum (2025)",
     presets=PRESETS,

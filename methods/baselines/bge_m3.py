@@ -48,7 +48,6 @@ def _work(config: BgeM3Config, lengths: Lengths) -> Work:
     "bge_m3",
     kind="retriever",
     summary="BGE-M3's dense, sparse and multi-vector scores, summed by ARK's weights",
-    config=BgeM3Config,
     paper="Chen et al. 2024, BGE M3-Embedding (arXiv:2402.03216)",
     presets={"dense_only": {"modes": ("dense",)}, "library": {"weights": {"dense": 1.0, "sparse": 1.0, "multi": 1.0}}},
     work=_work,

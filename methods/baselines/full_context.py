@@ -50,7 +50,6 @@ class FullContextConfig(MethodConfig):
     "full_context",
     kind="retriever",
     summary="all candidates, or the whole document, in their order",
-    config=FullContextConfig,
     presets={"paper": {"whole": True, "overlap": PAPER_OVERLAP}, "released": {"whole": True, "overlap": PAPER_OVERLAP, "words": 16_384}},
     work=free,
 )

@@ -81,7 +81,6 @@ def _prompted_needs(config: PromptedConfig) -> Needs | None:
     kind="retriever",
     summary="a chat model rewrites, decomposes and disambiguates the question; the rankings are fused",
     version=2,
-    config=PromptedConfig,
     paper="after Chan et al. 2024, RQ-RAG (arXiv:2404.00610), whose own model is rq_rag",
     checkpoint_hash=_made_of,
     work=_prompted_work,

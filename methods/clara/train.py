@@ -142,7 +142,6 @@ def _computes(config: ClaraTrainingConfig, clara: ClaraConfig) -> str:
     "clara",
     summary="passages compressed into a few vectors that one language model retrieves by and answers from",
     stages=STAGES,
-    config=ClaraTrainingConfig,
     paper="He et al. 2025, CLaRa: Bridging Retrieval and Generation with Continuous Latent Reasoning",
     presets=PRESETS,
     work=_work,

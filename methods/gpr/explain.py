@@ -208,9 +208,7 @@ class Found:
 
 
 @register_explainer(
-    "gpr",
-    summary="the first triples of GPR and of the same towers untrained side by side, where the answers are, the graph",
-    config=GprExplainConfig,
+    "gpr", summary="the first triples of GPR and of the same towers untrained side by side, where the answers are, the graph"
 )
 def explain(question: Question, corpus: Corpus, config: GprExplainConfig, services: Services) -> Explanation:
     """Rank the triples of a question's graph twice.

@@ -338,7 +338,6 @@ def _work(config: GprTrainingConfig, of: LengthsOf) -> list[StageWork]:
     "gpr",
     summary="two towers pretrained on a graph: triples near the questions about them, neighbors next, others far",
     stages=(STAGE,),
-    config=GprTrainingConfig,
     paper="Wang et al. 2025, GPR: Empowering Generation with Graph-Pretrained Retriever",
     presets=PRESETS,
     work=_work,

@@ -48,7 +48,6 @@ def prompts_made_of(config: ChatReaderConfig) -> str:
     kind="reader",
     summary="any language model, at an endpoint or local, that is asked for a short answer from numbered passages",
     version=2,
-    config=ChatReaderConfig,
     presets={"rog": {"reading": "triples", "llm": {"max_tokens": 512}}},
     checkpoint_hash=prompts_made_of,
     work=lambda config, lengths: reading_work(config, lengths, config.llm),

@@ -174,12 +174,7 @@ class _Sentence:
 
 
 @register(
-    "extractive",
-    kind="reader",
-    version=2,
-    summary="the best span of the best sentences by rule, without a language model",
-    config=ExtractiveConfig,
-    work=free,
+    "extractive", kind="reader", version=2, summary="the best span of the best sentences by rule, without a language model", work=free
 )
 class Extractive:
     """Reader by rule.

@@ -74,7 +74,6 @@ def dense_work(config: DenseConfig, lengths: Lengths) -> Work:
     "dense",
     kind="retriever",
     summary="any SentenceTransformer with exact inner-product search; MiniLM by default",
-    config=DenseConfig,
     paper="Reimers and Gurevych 2019, Sentence-BERT (arXiv:1908.10084)",
     presets=presets(),
     work=dense_work,

@@ -144,7 +144,6 @@ def _work(config: SpladeConfig, lengths: Lengths) -> Work:
     "splade",
     kind="retriever",
     summary="weights of vocabulary terms by a masked language model, found through an inverted index; SPLADE-v3 by default",
-    config=SpladeConfig,
     paper="Lassance et al. 2024, SPLADE-v3 (arXiv:2403.06789)",
     presets={name: {"model": f"naver/splade-v3-{name}"} for name in ("distilbert", "lexical", "doc")},
     training_data=("msmarco",),

@@ -377,7 +377,6 @@ def _made_by(config: SarkTrainingConfig, name: str, lengths: Lengths) -> Work:
     "sark",
     summary="a reranker trained on what helps a model to answer, every passage in two styles",
     stages=(STAGE,),
-    config=SarkTrainingConfig,
     paper="Zhang et al., Don't Be Misled by Style: A Style-Adaptive Reranker for Capturing Effective Knowledge in "
     "Retrieval-Augmented Generation",
     presets=PRESETS,

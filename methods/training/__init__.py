@@ -20,7 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from benchmarks.core.code import Code, Identity, registered
 from benchmarks.core.errors import unknown_name
-from benchmarks.core.plugins import Registry
+from benchmarks.core.plugins import Registry, config_class
 from methods.api import Services
 from methods.models.weights import require_weights
 from methods.registry import laid_over
@@ -223,7 +223,7 @@ def register_training(
     *,
     summary: str,
     stages: Sequence[str],
-    config: type[TrainingConfig],
+    config: type[TrainingConfig] | None = None,
     version: int = 1,
     paper: str | None = None,
     presets: Mapping[str, Mapping[str, Any]] | None = None,
@@ -232,11 +232,12 @@ def register_training(
     needs: Callable[[Any], Needs | None] | None = None,
     identity: Identity = "code",
 ) -> Callable[[F], F]:
-    """Declare a training; decorates its factory, from options to a `Training`; `identity` as of `methods.registry.register`."""
+    """Declare a training; decorates its factory, from options to a `Training`; `config`, `identity` as of `methods.registry.register`."""
 
     def decorate(factory: F) -> F:
-        known = (paper, presets or {}, extra, work, needs, registered(identity, factory, config))
-        entry = TrainingEntry(identifier, version, summary, tuple(stages), factory, config, *known)
+        options = config or config_class(factory, TrainingConfig)
+        known = (paper, presets or {}, extra, work, needs, registered(identity, factory, options))
+        entry = TrainingEntry(identifier, version, summary, tuple(stages), factory, options, *known)
         TRAININGS.add(entry, factory.__module__)
         return factory
 

@@ -50,7 +50,6 @@ def _work(config: LLMLingua2Config, lengths: Lengths) -> Work:
     "llmlingua2",
     kind="compressor",
     summary="the words of each passage that a token classifier keeps, a quarter of its tokens",
-    config=LLMLingua2Config,
     paper="Pan et al. 2024, LLMLingua-2 (arXiv:2403.12968)",
     presets={"small": {"model": "microsoft/llmlingua-2-bert-base-multilingual-cased-meetingbank"}},
     training_data=("meetingbank",),

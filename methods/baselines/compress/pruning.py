@@ -61,7 +61,6 @@ class DslrConfig(_PruningConfig):
     "dslr",
     kind="compressor",
     summary="sentences that a cross-encoder scores above a threshold, each in one string with question and title",
-    config=DslrConfig,
     paper="Hwang et al. 2024, DSLR (arXiv:2407.03627)",
     work=_work,
 )
@@ -106,7 +105,6 @@ class ProvenceConfig(_PruningConfig):
     "provence",
     kind="compressor",
     summary="sentences whose tokens an encoder of question and passage would keep",
-    config=ProvenceConfig,
     paper="Chirkova et al. 2025, Provence (arXiv:2501.16214)",
     training_data=("msmarco",),
     work=_work,

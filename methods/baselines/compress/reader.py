@@ -47,7 +47,6 @@ def _work(config: MemoryReaderConfig, lengths: Lengths) -> Work:
     "memory_reader",
     kind="reader",
     summary="answers from the vectors of pisco, cocom, xrag, pcc, autocompressor; passages that come as text it encodes itself",
-    config=MemoryReaderConfig,
     work=_work,
     needs=soft_needs,
 )

@@ -109,7 +109,6 @@ def _sentences_work(config: Any, lengths: Lengths) -> Work:
     "recomp_extractive",
     kind="compressor",
     summary="the sentence of all passages that is nearest to the question, by a dual encoder; two for HotpotQA",
-    config=RecompExtractiveConfig,
     paper=PAPER,
     presets={
         "triviaqa": {"model": "fangyuan/tqa_extractive_compressor"},
@@ -152,7 +151,6 @@ def _summary_work(config: RecompAbstractiveConfig, lengths: Lengths) -> Work:
     "recomp_abstractive",
     kind="compressor",
     summary="a summary of the passages for the question by a T5, which is empty where they do not help",
-    config=RecompAbstractiveConfig,
     paper=PAPER,
     presets={"triviaqa": {"model": "fangyuan/tqa_abstractive_compressor"}, "hotpotqa": {"model": "fangyuan/hotpotqa_abstractive"}},
     training_data=("nq",),

@@ -149,7 +149,6 @@ class NameWords:
     kind="retriever",
     summary="BM25 over the triples of a graph, in natural words",
     version=3,
-    config=TripleBM25Config,
     paper="Robertson and Zaragoza 2009; Lù 2024, BM25S (arXiv:2407.03618)",
     presets={"pyserini": {"k1": 0.9, "b": 0.4}, "lucene_english": {"stemmer": "porter", "stopwords": "en"}},
     extra="retrieval",

@@ -171,7 +171,6 @@ def _needs(config: GraphHybridConfig) -> Needs | None:
     kind="retriever",
     summary="triples found by BM25 and two towers, ranked by a cross-encoder; the one baseline with supervision",
     version=2,
-    config=GraphHybridConfig,
     paper="Li et al. 2023, Graph Reasoning for Question Answering with Triplet Retrieval (arXiv:2305.18742)",
     checkpoint_hash=_weights,
     work=_work,

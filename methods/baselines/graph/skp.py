@@ -53,7 +53,6 @@ class SkpConfig(PretrainedTowersConfig):
     "skp",
     kind="retriever",
     summary="triples by one encoder pretrained on a graph's text: hidden words and copies with them",
-    config=SkpConfig,
     paper="Dong et al. 2023, Bridging the KB-Text Gap: Leveraging Structured Knowledge-aware Pre-training for KBQA",
     work=triples_work,
 )

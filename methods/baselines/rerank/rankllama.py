@@ -100,7 +100,6 @@ class RankLlamaConfig(PairLengths, PairConfig):
     "rankllama",
     kind="reranker",
     summary="Llama-2 with an adapter and a score head scores each passage; or such a one trained on another base",
-    config=RankLlamaConfig,
     paper="Ma et al. 2024, Fine-Tuning LLaMA for Multi-Stage Text Retrieval (arXiv:2310.08319)",
     training_data=("msmarco",),
     checkpoint_hash=lambda config: fingerprint(weights_hash(config.model, config.revision), weights_hash(config.adapter)),

@@ -17,100 +17,15 @@ from benchmarks.core.random import Draws
 from benchmarks.schema import Triple
 from benchmarks.worlds.names import Name, Namer
 
-VALUES: dict[str, tuple[str, ...]] = {
-    "occupation": (
-        "glassblower",
-        "cartographer",
-        "beekeeper",
-        "astronomer",
-        "bookbinder",
-        "shipwright",
-        "apothecary",
-        "organist",
-        "stonemason",
-        "botanist",
-        "clockmaker",
-        "falconer",
-        "lacemaker",
-        "surgeon",
-        "translator",
-        "brewer",
-        "potter",
-        "locksmith",
-        "weaver",
-        "tanner",
-        "perfumer",
-        "ropemaker",
-        "engraver",
-        "midwife",
-    ),
-    "genre": (
-        "pastoral novel",
-        "comic opera",
-        "ghost story",
-        "sea ballad",
-        "court satire",
-        "travelogue",
-        "verse epic",
-        "puppet play",
-        "detective novel",
-        "cookery manual",
-        "hymnal",
-        "fable",
-        "tragedy",
-        "memoir",
-        "almanac",
-        "love sonnet",
-    ),
-    "product": (
-        "saffron",
-        "bronze bells",
-        "salted herring",
-        "blue glass",
-        "wool carpets",
-        "cedar oil",
-        "tin buckets",
-        "porcelain",
-        "dried figs",
-        "silk ribbons",
-        "honey cakes",
-        "slate tiles",
-        "beeswax candles",
-        "copper kettles",
-        "rye whisky",
-        "sea salt",
-        "leather gloves",
-        "walnut cabinets",
-        "marble basins",
-        "black tea",
-    ),
-    "material": (
-        "pear wood",
-        "walrus bone",
-        "maple",
-        "brass",
-        "juniper",
-        "bamboo",
-        "cherry wood",
-        "ebony",
-        "horn",
-        "spruce",
-        "sandalwood",
-        "tortoiseshell",
-    ),
-    "colour": (
-        "crimson",
-        "olive green",
-        "pale grey",
-        "indigo",
-        "copper red",
-        "ivory",
-        "turquoise",
-        "lemon yellow",
-        "violet",
-        "chestnut brown",
-    ),
-}
+
+def _read_values() -> dict[str, tuple[str, ...]]:
+    """Read `values.txt` beside this file: `kind: value, value`, one kind per line."""
+    lines = (Path(__file__).parent / "values.txt").read_text(encoding="utf-8").splitlines()
+    kinds = (line.partition(": ") for line in lines if not line.startswith("#"))
+    return {kind: tuple(values.split(", ")) for kind, _, values in kinds}
+
+
+VALUES = _read_values()
 
 
 # A relation is a paragraph of a text file:

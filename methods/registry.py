@@ -23,8 +23,9 @@ from benchmarks.core.plugins import Registry, config_class
 from benchmarks.corpus import Corpus
 from benchmarks.schema import Question
 from methods.api import Services
-from methods.models.llm import KINDS, AskingConfig
+from methods.models.llm import AskingConfig
 from methods.models.weights import check_models, require_weights, weights_hash
+from methods.presets import laid_over
 from methods.work import Lengths, Needs, Work, needs_of, unknown
 
 Kind = Literal["retriever", "reranker", "compressor", "reader", "method", "control"]
@@ -181,21 +182,6 @@ class MethodEntry:
             "training_data": list(self.training_data),
             "presets": {name: dict(values) for name, values in self.presets.items()},
         }
-
-
-def laid_over(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    """Options with others laid over them, key by key at every level; an `llm:` of another kind takes the place of one."""
-    merged = dict(below)
-    for key, value in above.items():
-        there = merged.get(key)
-        if not isinstance(value, Mapping) or not isinstance(there, Mapping):
-            merged[key] = value
-            continue
-        kind, other = KINDS & value.keys(), KINDS & there.keys()
-        if key == "llm" and kind and other and kind != other:
-            there = {name: there[name] for name in ("temperature", "max_tokens") if name in there}
-        merged[key] = laid_over(there, value)
-    return merged
 
 
 METHODS: Registry[MethodEntry] = Registry("method", "methods", "ragmeter.methods")

@@ -23,7 +23,8 @@ from methods.graphs.neighborhood import Neighborhood
 from methods.graphs.picture import svg
 from methods.models.encoder import Encoder
 from methods.models.weights import weights_hash
-from methods.registry import Explanation, MethodConfig, Table, laid_over, numbers, register_explainer, shortened
+from methods.presets import laid_over
+from methods.registry import Explanation, MethodConfig, Table, numbers, register_explainer, shortened
 from methods.training import TRAININGS
 from methods.training.stages import card_of
 

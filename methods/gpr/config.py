@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -18,6 +17,7 @@ from methods.models.encoder import EncoderConfig
 from methods.models.llm import check_llm, reach_llm
 from methods.models.weights import PRESETS as ENCODERS
 from methods.models.weights import check_models
+from methods.presets import read_presets
 from methods.training import TrainingConfig, TrainingOptions
 
 Pooling = Literal["first", "mean"]
@@ -124,19 +124,4 @@ class GprTrainingConfig(TrainingConfig):
             reach_llm(self.questions.active_llm, cache)
 
 
-PAPER: Mapping[str, Any] = {
-    "graph": ["webqsp:train+validation", "cwq:train+validation"],
-    "questions": {"generator": "llm", "llm": {"model": "meta-llama/Llama-3.1-8B-Instruct"}},
-}
-"""Where the model is served is said by `questions.llm.base_url`."""
-PAPER_SMALL: Mapping[str, Any] = {**PAPER, "questions": {**PAPER["questions"], "triples": 200_000}}
-"""The same graph, and so the same neighbors and negatives, with questions about few of its triples."""
-DEMO: Mapping[str, Any] = {
-    "base": "minilm",
-    "graph": ["worlds/graph:train"],
-    "graph_options": {"worlds": {"entities": 60, "community": 60, "triples": 300}},
-    "pooling": "mean",
-    "train": {"epochs": 1, "learning_rate": 1e-4, "batch_size": 32},
-}
-"""Offline, in about a minute on CPU: a train world of a few hundred triples, each asked about once."""
-PRESETS: Mapping[str, Mapping[str, Any]] = {"paper": PAPER, "paper-small": PAPER_SMALL, "minilm": {"base": "minilm"}, "demo": DEMO}
+PRESETS = read_presets(Path(__file__).with_name("presets.yaml"))

@@ -110,8 +110,6 @@ class ScriptedConfig(_Options):
 
 
 LLMConfig = ChatConfig | LocalConfig | ScriptedConfig
-KINDS = frozenset({"model", "local", "scripted"})
-"""The option that names the model, of each kind."""
 
 
 def _kind(value: Any) -> str:

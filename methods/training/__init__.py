@@ -23,7 +23,7 @@ from benchmarks.core.errors import unknown_name
 from benchmarks.core.plugins import Registry, config_class
 from methods.api import Services
 from methods.models.weights import require_weights
-from methods.registry import laid_over
+from methods.presets import laid_over
 from methods.work import Lengths, Needs, StageWork
 
 

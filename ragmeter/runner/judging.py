@@ -17,7 +17,7 @@ from judges.llm.ask import NO_REPLY
 from methods.api import Services
 from methods.flow import each, in_flight, one, stream
 from methods.models.limits import execution
-from methods.registry import laid_over
+from methods.presets import laid_over
 from ragmeter.experiment import JudgePlan
 from ragmeter.runner.recorder import Recorder
 from ragmeter.runner.rewriting import judge_of

@@ -27,7 +27,7 @@ from methods.baselines.compress.soft import MISTRAL, cut
 from methods.baselines.compress.training import StepOptions
 from methods.models.likelihood import UNBOUNDED, by_length
 from methods.models.weights import POCKET, device_of, load_pretrained, locate
-from methods.registry import laid_over
+from methods.presets import laid_over, read_presets
 from methods.training import LengthsOf, TrainingContext, register_training
 from methods.training.contrast import DataConfig, load_data
 from methods.training.loop import Figures, LoopPlace, in_parts, loop_over_rows
@@ -212,15 +212,8 @@ def _work(config: TextTrainingConfig, of: LengthsOf) -> list[StageWork]:
     return [StageWork(STAGE, work, rows, steps(rows, config.train.batch_size, config.train.epochs))]
 
 
-_WORLDS: Mapping[str, Any] = {
-    "data": ["worlds/multihop:train"],
-    "data_options": {"worlds": {"worlds": 8, "questions": 640, "mix": {"single": 1.0}}},
-    "reader": "pocket",
-    "documents": 3,
-    "train": {"learning_rate": 5e-5, "batch_size": 16, "micro_batch": 16},
-}
-_LONG = {"data": ["worlds/long:train"], "data_options": {"worlds": {"questions": 4000, "chunk_words": 190}}}
-_MINILM = {"worlds": {**_WORLDS, "base": "minilm"}, "worlds-long": {**laid_over(_WORLDS, _LONG), "base": "minilm"}}
+_TEXT = read_presets(Path(__file__).with_name("presets.yaml"))
+_MINILM = {"worlds": {**_TEXT["text"], "base": "minilm"}, "worlds-long": {**_TEXT["text-long"], "base": "minilm"}}
 _SHARED: dict[str, Any] = {
     "stages": (STAGE,),
     "work": _work,

@@ -14,12 +14,15 @@ from benchmarks import registry
 from benchmarks.styles.rules import RuleRewriter
 from benchmarks.styles.sark_files import write_sark
 from methods.api import Services
-from methods.sark.config import PAPER_DATA, WORLDS_DATA, SarkDataConfig
+from methods.sark.config import PRESETS, SarkDataConfig
 from methods.sark.data import data_of, training_benchmarks
 from methods.sark.rows import SarkRow
 from methods.sark.style_pairs import formal_of
 from tests.support.errors import raises
 
+PAPER_DATA, WORLDS_DATA = (
+    {name: value for name, value in PRESETS[preset].items() if name in SarkDataConfig.model_fields} for preset in ("paper", "worlds")
+)
 WORLDS = {"questions": 12, "mix": {"single": 1.0}}
 
 

@@ -16,12 +16,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field, ValidationError
 
 from benchmarks.clusters import Sampled, sampled
 from benchmarks.core.code import Code, Identity, code_id, registered
 from benchmarks.core.errors import UserError, first_error, in_words, refused, unknown_name
 from benchmarks.core.fingerprint import content_hash, fingerprint
+from benchmarks.core.models import FrozenModel
 from benchmarks.core.plugins import Registry
 from benchmarks.corpus import Corpus
 from benchmarks.graphs import united
@@ -29,10 +30,8 @@ from benchmarks.io import hub
 from benchmarks.schema import Question
 
 
-class DatasetCard(BaseModel):
+class DatasetCard(FrozenModel):
     """What a dataset must declare before it can exist here; frozen and complete."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     title: str = Field(description="name as its authors write it")
     task: str = Field(description="multi-hop QA, open-domain QA, long-document QA, graph QA, …")
@@ -85,10 +84,8 @@ def alike(by_subset: Mapping[str, tuple[str, ...]]) -> list[tuple[tuple[str, ...
     return [(value, [name for name, own in by_subset.items() if own == value]) for value in dict.fromkeys(by_subset.values())]
 
 
-class DatasetConfig(BaseModel):
+class DatasetConfig(FrozenModel):
     """Options of every loader; a dataset with more options extends it."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     path: str | None = Field(
         None, description="the file, or the folder it is in; looked for in RAGMETER_DATA, then on the hub, when absent"

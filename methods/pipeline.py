@@ -15,10 +15,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BeforeValidator, Field
 
 from benchmarks.core.errors import UserError, message_of
 from benchmarks.core.fingerprint import fingerprint
+from benchmarks.core.models import FrozenModel
 from benchmarks.corpus import Corpus
 from benchmarks.schema import GoldQuery, Query, Question
 from methods.api import (
@@ -61,10 +62,8 @@ DEFAULT_READER = "extractive"
 _STATED = ("asked", "model", "system_fingerprint", "version")
 
 
-class RetrieverChoice(BaseModel):
+class RetrieverChoice(FrozenModel):
     """A retriever that another part searches with."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     id: str = Field(description="a registered retriever")
     config: dict[str, Any] = Field(default_factory=dict, description="its options")

@@ -27,10 +27,11 @@ from string import Template
 from typing import Any, Literal, get_args
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field, ValidationError
 
 from benchmarks.core.errors import UserError
 from benchmarks.core.fingerprint import content_hash
+from benchmarks.core.models import FrozenModel
 
 Messages = list[dict[str, str]]
 Role = Literal["system", "user", "assistant", "text"]
@@ -40,10 +41,8 @@ _DIVIDER = re.compile(r"\n---[ \t]*\n")
 _FORMAT = "begin each part with a line system, user, assistant or text"
 
 
-class Options(BaseModel):
+class Options(FrozenModel):
     """How a prompt is rendered and continued, as far as the template decides it."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     bos: Literal["tokenizer", "none"] = Field(
         "tokenizer", description="special tokens before the text: those that the tokenizer adds, unless the text has them, or none"

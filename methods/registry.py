@@ -14,11 +14,12 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Protocol, TypeVar
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ValidationError
 
 from benchmarks.core.code import Code, Identity, code_id, registered
 from benchmarks.core.errors import MissingPackage, UserError, unknown_name
 from benchmarks.core.fingerprint import fingerprint
+from benchmarks.core.models import FrozenModel
 from benchmarks.core.plugins import Registry, config_class
 from benchmarks.corpus import Corpus
 from benchmarks.schema import Question
@@ -31,13 +32,11 @@ from methods.work import Lengths, Needs, Work, needs_of, unknown
 Kind = Literal["retriever", "reranker", "compressor", "reader", "method", "control"]
 
 
-class MethodConfig(BaseModel):
+class MethodConfig(FrozenModel):
     """Base of every method's options: frozen, and unknown keys are errors.
 
     A field's default is the spec's; its description also gives the paper's and the released value where they differ.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     default_extra: ClassVar[str | None] = None
     """The extra of the distribution that these options need; `register(extra=…)` replaces it."""

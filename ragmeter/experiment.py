@@ -12,11 +12,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import Field, ValidationError, field_validator
 
 from benchmarks import registry as datasets
 from benchmarks import settings
 from benchmarks.core.errors import UserError, nearest, refused, unknown_name
+from benchmarks.core.models import FrozenModel
 from benchmarks.registry import Benchmark, DataReference, DatasetConfig, DatasetEntry
 from benchmarks.schema import Query
 from benchmarks.settings import Setting
@@ -95,18 +96,14 @@ def in_setting(setting: Setting, benchmark: Benchmark, services: Services) -> Be
     return settings.apply(setting, benchmark, services.seed, retrieve)
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class ComponentSpec(_Part):
+class ComponentSpec(FrozenModel):
     """A reader, reranker or compressor; a bare string stands for `{id: …}`."""
 
     id: str = Field(description="its registered name")
     config: dict[str, Any] = Field(default_factory=dict, description="its options")
 
 
-class BenchmarkSpec(_Part):
+class BenchmarkSpec(FrozenModel):
     """One benchmark in one setting."""
 
     id: str = Field(description="name[/subset]")
@@ -122,7 +119,7 @@ class BenchmarkSpec(_Part):
     grid: dict[str, list[Any]] | list[str] | None = Field(default=None, description=GRID_DESCRIPTION)
 
 
-class MethodSpec(_Part):
+class MethodSpec(FrozenModel):
     """One method; a retriever is completed to a pipeline by a reader (and rerankers, a compressor)."""
 
     id: str = Field(description="its registered name; `ragmeter list methods` lists them")
@@ -154,7 +151,7 @@ class JudgeSpec(ComponentSpec):
     grid: dict[str, list[Any]] | list[str] | None = Field(default=None, description=GRID_DESCRIPTION)
 
 
-class ExperimentSpec(_Part):
+class ExperimentSpec(FrozenModel):
     """The file."""
 
     name: str = Field(pattern=r"^[\w][\w.-]*$", description="the experiment's name in the store")

@@ -12,10 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field, ValidationError
 
 from benchmarks.core.errors import UserError, unknown_name
 from benchmarks.core.fingerprint import CHECKPOINT_CARD, fingerprint
+from benchmarks.core.models import FrozenModel
 from methods.registry import code_of_parts, codes_named
 from methods.training import TRAININGS, TrainingConfig, TrainingEntry
 from methods.work import Needs
@@ -28,10 +29,8 @@ Reference = tuple[str, str | None]
 """A training's name, and a stage of it (None: its last one)."""
 
 
-class TrainingSpec(BaseModel):
+class TrainingSpec(FrozenModel):
     """One training, of one seed or several."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     id: str = Field(description="`ragmeter list trainings` lists them")
     name: str | None = Field(None, description="what methods call it; default: id")

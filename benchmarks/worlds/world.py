@@ -10,9 +10,10 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import NamedTuple
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from benchmarks.core.errors import UserError
+from benchmarks.core.models import FrozenModel
 from benchmarks.core.random import Draws
 from benchmarks.schema import Triple
 from benchmarks.worlds.names import Name, Namer
@@ -243,10 +244,8 @@ def _ranges() -> str:
     return "train seeds are below 10,000, validation seeds 10,000 to 19,999, test seeds 100,000 and above"
 
 
-class WorldConfig(BaseModel):
+class WorldConfig(FrozenModel):
     """How large and how hard a world is."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     entities: int = Field(default=440, ge=22, le=4000, description="entities of all kinds together")
     community: int = Field(default=110, ge=22, description="entities that mostly relate to each other; each fills one long document")

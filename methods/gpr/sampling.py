@@ -12,9 +12,10 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from benchmarks.core.errors import UserError
+from benchmarks.core.models import FrozenModel
 from benchmarks.schema import Triple
 
 TRIES = 16
@@ -98,10 +99,8 @@ class _Search:
 Numbers = NDArray[np.int64]
 
 
-class SamplingConfig(BaseModel):
+class SamplingConfig(FrozenModel):
     """How neighbors and negatives are drawn; the defaults are the paper's."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     nb_exclude_same_hr: bool = Field(
         default=False, description="no neighbor has the triple's head and relation, as it may be as right; paper: it may have"

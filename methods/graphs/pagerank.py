@@ -17,9 +17,10 @@ from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
 from benchmarks.core.errors import Broke, MissingPackage
+from benchmarks.core.models import FrozenModel
 from methods.graphs.knowledge_graph import KnowledgeGraph
 
 Floats = NDArray[np.floating[Any]]
@@ -84,10 +85,8 @@ COLUMNS = 24
 """Questions iterated together: so many that an edge reads whole cache lines, and so few that all scores stay cached."""
 
 
-class PageRankConfig(BaseModel):
+class PageRankConfig(FrozenModel):
     """Options of personalized PageRank."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     preset: Literal["released", "paper_literal"] | None = Field(
         None, description="sets teleport where it is not given: released 0.15, paper_literal 0.85"

@@ -15,10 +15,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from benchmarks import registry
 from benchmarks.core.errors import UserError
+from benchmarks.core.models import FrozenModel
 from benchmarks.graphs import TripleCorpus, Triples, united
 from benchmarks.registry import Benchmark
 from benchmarks.schema import Triple
@@ -32,10 +33,8 @@ RelationText = Literal["last", "full"]
 Underscores = Literal["keep", "space"]
 
 
-class LinearizeConfig(BaseModel):
+class LinearizeConfig(FrozenModel):
     """How triples are written."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     rel: RelationText = Field(default="last", description="of a dotted relation: its last part (paper), or all of it")
     underscores: Underscores = Field(default="keep", description="in relations: kept (paper), or written as spaces")

@@ -17,9 +17,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from benchmarks.core.errors import UserError
+from benchmarks.core.models import FrozenModel
 from methods.models.likelihood import (
     UNBOUNDED,
     Item,
@@ -394,10 +395,8 @@ SHARED = 32
 """Shortest common beginning of a batch that is worth a pass of its own, in tokens."""
 
 
-class CausalConfig(BaseModel):
+class CausalConfig(FrozenModel):
     """Options of a local language model."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     model: str = Field(description="a folder or hub id of a causal language model")
     revision: str | None = Field(None, description="revision of a hub id")

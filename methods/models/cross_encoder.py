@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from benchmarks.core.errors import UserError
+from benchmarks.core.models import FrozenModel
 from methods.models.checks import check_output, check_weights, truncation
 from methods.models.delta import load_whole
 from methods.models.weights import check_models, device_of, loading, locate, remote_code_refused
@@ -82,10 +83,8 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
 """Published cross-encoders, as options."""
 
 
-class CrossEncoderConfig(BaseModel):
+class CrossEncoderConfig(FrozenModel):
     """Options of a cross-encoder."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     model: str = Field(PRESETS["minilm-l6"]["model"], description="a folder or hub id of a CrossEncoder or a classifier with one label")
     revision: str | None = Field(None, description="revision of a hub id")

@@ -13,10 +13,11 @@ from typing import Any, Literal, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
 from benchmarks.core.errors import UserError, unknown_name
 from benchmarks.core.fingerprint import fingerprint
+from benchmarks.core.models import FrozenModel
 from methods.models.checks import check_output, check_weights, missing_preset, truncation
 from methods.models.delta import load_whole
 from methods.models.embeddings import EmbeddingCache
@@ -100,10 +101,8 @@ Vectors = NDArray[np.float32]
 Side = Literal["query", "passage"]
 
 
-class EncoderConfig(BaseModel):
+class EncoderConfig(FrozenModel):
     """Options of an encoder."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     model: str = Field(MINILM, description="a folder or hub id of a SentenceTransformer; minilm: all-MiniLM-L6-v2")
     revision: str | None = Field(None, description="revision of a hub id")

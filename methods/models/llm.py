@@ -31,6 +31,7 @@ from pydantic import (
 
 from benchmarks.core.errors import Broke
 from benchmarks.core.fingerprint import fingerprint
+from benchmarks.core.models import FrozenModel
 from benchmarks.core.plugins import Registry
 from methods.api import Call, Services, Usage, kept
 from methods.flow import Batcher, trace
@@ -49,10 +50,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class _Options(BaseModel):
+class _Options(FrozenModel):
     """What local models and scripts have in common with endpoints."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     temperature: float = Field(0.0, ge=0, description="0: greedy; else tokens are drawn, by the prompt and the task's seed")
     max_tokens: int = Field(64, ge=1, description="longest reply")

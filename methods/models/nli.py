@@ -12,9 +12,10 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from benchmarks.core.errors import UserError
+from benchmarks.core.models import FrozenModel
 from methods.models.weights import device_of, load_pretrained
 
 LABELS = ("entailment", "neutral", "contradiction")
@@ -25,10 +26,8 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
 """Published classifiers, as options."""
 
 
-class NliConfig(BaseModel):
+class NliConfig(FrozenModel):
     """Options of an NLI classifier."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     model: str = Field(PRESETS["bart-mnli"]["model"], description="a folder or hub id of a three-way NLI classifier")
     revision: str | None = Field(None, description="revision of a hub id")

@@ -15,10 +15,11 @@ from pathlib import Path
 from string import Template
 from typing import Annotated, Literal, Protocol
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, Field, field_validator
 
 from benchmarks.core.errors import unknown_name
 from benchmarks.core.fingerprint import content_hash, fingerprint
+from benchmarks.core.models import FrozenModel
 from benchmarks.schema import Passage, passage_id
 from benchmarks.styles.rules import STYLES, Outcome
 from methods.api import Services
@@ -161,10 +162,8 @@ class Validator(Protocol):
         ...
 
 
-class RewritingOptions(BaseModel):
+class RewritingOptions(FrozenModel):
     """How a language model is asked to rewrite, and what is let through."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     tries: int = Field(3, ge=1, description="times that a passage is asked for before it is given up")
     output: Literal["text", "json"] = Field("text", description="how replies are asked to look")

@@ -16,10 +16,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from benchmarks.core.code import Code, Identity, registered
 from benchmarks.core.errors import unknown_name
+from benchmarks.core.models import FrozenModel
 from benchmarks.core.plugins import Registry, config_class
 from methods.api import Services
 from methods.models.weights import require_weights
@@ -27,13 +28,11 @@ from methods.presets import laid_over
 from methods.work import Lengths, Needs, StageWork
 
 
-class TrainingConfig(BaseModel):
+class TrainingConfig(FrozenModel):
     """Base of every training's options: frozen, and unknown keys are errors.
 
     A field's default is the spec's; its description also gives the paper's and the released value where they differ.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     seed: int = Field(0, ge=0, lt=2**32, description="of everything random in the training")
 
@@ -61,10 +60,8 @@ class TrainingConfig(BaseModel):
         return stages
 
 
-class TrainingOptions(BaseModel):
+class TrainingOptions(FrozenModel):
     """Base of a group of a training's options: frozen, and unknown keys are errors."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 class Progress(Protocol):

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field, ValidationError
 
 from benchmarks.core.errors import UserError, refused, unknown_name
+from benchmarks.core.models import FrozenModel
 from ragmeter import yaml_source
 from ragmeter.cli.gate_runs import benchmark
 from ragmeter.yaml_source import Source
@@ -22,11 +23,7 @@ from results.store.queries import NO_EXPERIMENT, RunRow
 from results.store.store import FINISHED, Store
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class MetricSpec(_Part):
+class MetricSpec(FrozenModel):
     """One metric; a bare string stands for `{id: …}`."""
 
     id: str = Field(description="its id, or the beginning of it")
@@ -34,7 +31,7 @@ class MetricSpec(_Part):
     may_be_inconclusive: bool = Field(default=False, description="whether the gate may pass although this is inconclusive")
 
 
-class BenchmarkSpec(_Part):
+class BenchmarkSpec(FrozenModel):
     """One benchmark; a bare string stands for `{id: …}`."""
 
     id: str = Field(description="dataset/setting/seed, as runs are listed; setting and seed may be left out if they are unique")
@@ -42,7 +39,7 @@ class BenchmarkSpec(_Part):
     may_be_inconclusive: bool = Field(default=False, description="whether the gate may pass although this is inconclusive")
 
 
-class GateSpec(_Part):
+class GateSpec(FrozenModel):
     """The file."""
 
     baseline: str = Field(description="experiment/method, a checkpoint, or a tag (of a run: the runs with its description)")

@@ -25,6 +25,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from benchmarks.core.errors import UserError, described
+from benchmarks.core.models import FrozenModel
 from benchmarks.settings import Setting
 from methods.api import Prediction
 from results.offered import LIMITS, MIB, Limits
@@ -122,10 +123,9 @@ _END = struct.Struct("<4s4H2LH")
 _MANIFEST_BYTES = 1024 * 1024
 
 
-class Member(BaseModel):
+class Member(FrozenModel):
     """A file of the bundle."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
     sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
     bytes: int = Field(ge=0)
 

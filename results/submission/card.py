@@ -7,11 +7,12 @@ from collections.abc import Mapping
 from typing import Annotated, Any
 
 import yaml
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import AfterValidator, BaseModel, Field, ValidationError, field_validator
 
 from benchmarks import registry as datasets
 from benchmarks.core.errors import UserError, first_error, in_words, nearest
 from benchmarks.core.fingerprint import fingerprint
+from benchmarks.core.models import FrozenModel
 from benchmarks.core.yaml import Located, line_numbers, not_yaml
 from benchmarks.registry import DatasetConfig
 from benchmarks.settings import Setting
@@ -133,11 +134,7 @@ Short = Annotated[str, Field(max_length=500)]
 Long = Annotated[str, Field(max_length=10_000)]
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class MethodPart(_Part):
+class MethodPart(FrozenModel):
     """What was run."""
 
     name: str = Field(pattern=_NAME, description="letters, digits and . _ + - ; with the version, the row's name")
@@ -156,7 +153,7 @@ class MethodPart(_Part):
         return f"{self.name}@{self.version}"
 
 
-class ModelPart(_Part):
+class ModelPart(FrozenModel):
     """A model that was used."""
 
     role: Short = Field(description="retriever, reranker, compressor, reader, …")
@@ -164,7 +161,7 @@ class ModelPart(_Part):
     revision: Short = ""
 
 
-class TrainingPart(_Part):
+class TrainingPart(FrozenModel):
     """Data that the method, or a model in it, was trained or tuned on."""
 
     reference: str | None = Field(None, max_length=200, description="name[/subset]:split, where ragmeter knows the data")
@@ -177,7 +174,7 @@ class TrainingPart(_Part):
     )
 
 
-class Card(_Part):
+class Card(FrozenModel):
     """A validated card."""
 
     format: int = Field(FORMAT, ge=1, le=FORMAT, description="version of this file's form")

@@ -15,9 +15,10 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field, ValidationError
 
 from benchmarks.core.errors import UserError, unknown_name
+from benchmarks.core.models import FrozenModel
 from methods.models.weights import locate, weights_hash
 from methods.training import TRAININGS
 from methods.training.stages import read_json
@@ -39,10 +40,8 @@ DType = Literal["float32", "bfloat16", "float16", "auto"]
 MISTRAL = "mistralai/Mistral-7B-Instruct-v0.2"
 
 
-class SoftConfig(BaseModel):
+class SoftConfig(FrozenModel):
     """Options of a model that reads vectors: what all systems share."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     base: str = Field(MISTRAL, description="causal language model that answers: a folder, hub id or `pocket`, the model that ships")
     revision: str | None = Field(None, description="revision of a hub id")

@@ -18,10 +18,11 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, create_model, model_validator
+from pydantic import Field, create_model, model_validator
 
 from benchmarks.core.errors import UserError
 from benchmarks.core.fingerprint import fingerprint
+from benchmarks.core.models import FrozenModel
 from benchmarks.core.random import Draws
 from benchmarks.registry import Benchmark
 from methods.baselines.compress.memory import SoftCompressor, SoftCompressorConfig, soft_needs, soft_work
@@ -46,10 +47,8 @@ PRETRAINED, TUNED = "pretrained", "tuned"
 LOSS = "validation_loss"
 
 
-class StepOptions(BaseModel):
+class StepOptions(FrozenModel):
     """How a stage is optimized."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     epochs: int = Field(1, ge=1, description="times that each row is used")
     learning_rate: float = Field(1e-4, gt=0, description="of AdamW, at its peak")

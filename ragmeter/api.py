@@ -119,9 +119,6 @@ def _wanted(what: str, value: Any, name: str) -> UserError:
     return UserError(f"{what} is wanted, got {value!r}", code="wrong-type", where=name)
 
 
-# -- Results as pandas data frames: one row per run and metric, per score, per answer; values are fractions --
-
-
 SCORE_COLUMNS = ("method", "dataset", "setting", "seed", "question", "metric", "value", "run")
 ANSWER_COLUMNS = ("method", "dataset", "setting", "seed", "question", "text", "golds", "answer", "failed", "run")
 

@@ -180,7 +180,6 @@ def checked(controls: Collection[str]) -> str:
     return f"Not flagged: {', and '.join(checks)}."
 
 
-# -- One method trained from several seeds: its runs, called `NAME #SEED`, as one row --
 # Each question counts with the mean of its scores over the seeds, so differences stay paired by question. Differences
 # contain how far the seeds lie apart, which is stated beside (`Cell.by_seed`).
 

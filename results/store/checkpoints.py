@@ -497,7 +497,6 @@ def _ambiguous(text: str, runs: Sequence[RunRow], results: Sequence[Checkpoint])
     return UserError(f"{text!r} means {len(runs) + len(results)} things", code="means-things", try_this=f"name one: {', '.join(listed)}")
 
 
-# -- Which data the parts of a run were trained on: by the cards of its methods, and by its checkpoints --
 # A checkpoint's options name its data as `ragmeter train` was given them: under `data` or `graph`, one list, or one list
 # a stage. What it began from was trained on data of its own, so parents count too. Validation data, by which a training
 # is only watched, do not.

@@ -90,7 +90,7 @@ def layout_of(path: Path) -> str:
     except ValueError as error:
         raise UserError(
             "this is no dump of passages that is known here",
-            code="no-dump-passages-known",
+            code="unknown-dump-layout",
             where=f"{path}, line 1",
             try_this="DPR's tab-separated lines, JSON Lines {id, title, text}, or Parquet with the column text",
         ) from error
@@ -114,7 +114,7 @@ def dump_files(source: Path) -> list[Path]:
     if not results:
         raise UserError(
             "this folder holds no dump of passages",
-            code="folder-holds-no-dump",
+            code="folder-without-dump",
             where=str(source),
             try_this=f"files that end in {', '.join(SUFFIXES)}",
         )
@@ -260,7 +260,7 @@ def _parquet(path: Path, skip: int, entry: Callable[[Record], Entry] | None = No
         if entry is None and "text" not in names:
             raise UserError(
                 f"this Parquet file has no column text, only {', '.join(sorted(names))}",
-                code="parquet-file-no-column",
+                code="missing-text-column",
                 where=str(path),
                 try_this="rename the column that holds the passages",
             )

@@ -250,7 +250,7 @@ def training_files(value: Path) -> list[Path]:
     if not results:
         raise UserError(
             "this folder holds no training file",
-            code="folder-holds-no-training",
+            code="folder-without-training-file",
             where=str(value),
             try_this=f"files that end in {', '.join(SUFFIXES)}",
         )
@@ -338,7 +338,7 @@ def _read_table(path: Path, delimiter: str) -> Iterator[Text]:
                 for cell in cells:
                     yield Text(cell, reader.line_num, False)
         except csv.Error as error:
-            raise UserError(f"this is no table: {error}", code="no-table", where=f"{path}, line {reader.line_num}") from error
+            raise UserError(f"this is no table: {error}", code="not-table", where=f"{path}, line {reader.line_num}") from error
 
 
 N = 13

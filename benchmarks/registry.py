@@ -362,7 +362,7 @@ def _loaded(entry: DatasetEntry, reference: DataReference, config: DatasetConfig
         whose = "" if source.startswith("benchmarks.") else f", which is not ragmeter's (module {source})"
         raise UserError(
             f"{reference} cannot be loaded: {type(error).__name__}: {error}",
-            code="cannot-loaded",
+            code="load-failed",
             where=", ".join(filter(None, (config.path, _line_in(source, error)))) or None,
             try_this=f"check what the file says; if that is right, it is a fault of the loader{whose}",
         ) from error
@@ -443,7 +443,7 @@ def _check_questions(benchmark: Benchmark) -> list[str]:
         if not question.text.strip():
             raise UserError(
                 f"question {question.id!r} has no text",
-                code="question-no-text",
+                code="question-without-text",
                 where=str(benchmark.reference),
                 try_this="correct or remove the record",
             )
@@ -460,7 +460,7 @@ def _check_questions(benchmark: Benchmark) -> list[str]:
     if swapped and len(seen) >= 3:
         raise UserError(
             "every answer ends with a question mark and no question does: they stand in each other's field",
-            code="every-answer-ends-question",
+            code="question-and-answer-swapped",
             where=str(benchmark.reference),
             try_this="swap the two columns",
         )

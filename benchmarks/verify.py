@@ -383,7 +383,7 @@ def read_records(path: Path) -> dict[str, Recorded]:
     except (ValueError, TypeError, AttributeError) as error:
         raise UserError(
             f"this is no file of recorded hashes: {error}",
-            code="no-file-recorded-hashes",
+            code="not-hash-file",
             where=str(path),
             try_this="write one: ragmeter data check REF -o FILE",
         ) from error

@@ -96,21 +96,21 @@ def _aligned(questions: Sequence[Question], predictions: Sequence[Prediction | N
             if name not in names:
                 raise UserError(
                     f"there is a prediction for {name!r}, which is not one of the questions",
-                    code="prediction-not-questions",
+                    code="prediction-of-other-question",
                     try_this="score it against the split that it was made on",
                 )
         return [predictions.get(question.query_id, predictions.get(question.id)) for question in questions]
     if len(predictions) != len(questions):
         raise UserError(
             f"{len(predictions)} predictions for {len(questions)} questions",
-            code="predictions-questions",
+            code="prediction-count-mismatch",
             try_this="give one per question, None where there is none, or a mapping by question id",
         )
     for question, prediction in zip(questions, predictions, strict=True):
         if prediction is not None and prediction.question_id not in (question.id, question.query_id):
             raise UserError(
                 f"the prediction for {prediction.question_id!r} stands where that for {question.query_id!r} belongs",
-                code="prediction-stands-belongs",
+                code="predictions-out-of-order",
                 where=f"question {question.id!r}",
                 try_this="put the predictions in the order of the questions, or give a mapping by question id",
             )

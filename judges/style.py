@@ -167,9 +167,7 @@ def _objection(what: str, calls: Sequence[JudgeCall], wanted: str) -> str | None
 def _texts(judge: Judge, services: Services) -> Any:
     if judge.entry.kind != "point" or "gold" in judge.entry.needs:
         raise UserError(
-            f"the judge {judge.entry.id!r} judges answers, not texts",
-            code="judge-judges-answers-not",
-            try_this="style, rule_style or content",
+            f"the judge {judge.entry.id!r} judges answers, not texts", code="judge-of-answers-only", try_this="style, rule_style or content"
         )
     return judge.build(services)
 

@@ -140,19 +140,19 @@ class Composition:
         if self.method.entry.kind not in {"retriever", "method", "control"}:
             raise UserError(
                 f"{self.method.id!r} is a {self.method.entry.kind} and cannot answer alone",
-                code="cannot-answer-alone",
+                code="part-without-answers",
                 try_this="name a retriever as the method and this as its part",
             )
         self._refuse_memory()
         for name, value in (("k", self.k), ("depth", self.depth), ("budget", self.budget)):
             if value is not None and value < 1:
-                raise UserError(f"{name} must be at least 1, not {value}", code="least-not", where=f"method {self.method.id}")
+                raise UserError(f"{name} must be at least 1, not {value}", code="number-too-small", where=f"method {self.method.id}")
         if self.method.entry.whole:
             self._refuse_parts()
         if self.budget is not None and self.compressor is None:
             raise UserError(
                 "budget is what a compressor may deliver, and there is no compressor",
-                code="budget-compressor-deliver-no",
+                code="budget-without-compressor",
                 where=f"method {self.method.id}",
                 try_this="add `compressor`, or remove `budget`",
             )
@@ -168,7 +168,7 @@ class Composition:
         fitting = ", ".join(entry.id for entry in METHODS if memory in entry.reads_memory)
         raise UserError(
             f"{reader.id!r} reads passages, and {self.compressor.id!r} delivers memory of {memory}",  # type: ignore[union-attr]
-            code="reads-passages-delivers-memory",
+            code="reader-without-memory",
             where=f"method {self.method.id}",
             try_this=f"reader: {fitting}" if fitting else "a compressor that delivers passages",
         )
@@ -179,7 +179,7 @@ class Composition:
         if getattr(reader.entry.factory, "same_model", False) and theirs != own:
             raise UserError(
                 f"{reader.id!r} is to read memory by {theirs!r} with the model {own!r}",
-                code="read-memory-model",
+                code="reader-model-mismatch",
                 where=f"method {self.method.id}",
                 try_this="the same model for compressor and reader",
             )
@@ -197,7 +197,7 @@ class Composition:
         for name, value in options.items():
             if value:
                 raise UserError(
-                    f"{self.method.id!r} answers by itself and takes no {name}", code="answers-itself-takes-no", try_this=f"remove `{name}`"
+                    f"{self.method.id!r} answers by itself and takes no {name}", code="parts-of-whole-method", try_this=f"remove `{name}`"
                 )
 
     @property

@@ -104,7 +104,7 @@ def at_least_one(value: Any, name: str) -> int | None:
     if not isinstance(value, numbers.Integral) or isinstance(value, bool):
         raise _wanted("a whole number", value, name)
     if value < 1:
-        raise UserError(f"must be at least 1, got {value}", code="least-got", where=name, try_this=f"{name}=1 or more")
+        raise UserError(f"must be at least 1, got {value}", code="number-too-small", where=name, try_this=f"{name}=1 or more")
     return int(value)
 
 
@@ -336,7 +336,7 @@ def run(
     )
     how = How(at_least_one(limit, "limit"), *again, device=text(device, "device"), calls=flag(calls, "calls"))
     if how.reuse_replies and not how.fresh:
-        raise UserError("this is for fresh=True alone", code="fresh-true-alone", where="reuse_replies", try_this="add fresh=True")
+        raise UserError("this is for fresh=True alone", code="option-without-fresh", where="reuse_replies", try_this="add fresh=True")
     talk = flag(progress, "progress")
     if revisions is not None and not (isinstance(revisions, Mapping) and all(isinstance(value, str) for value in revisions.values())):
         raise _wanted("a dictionary of texts", revisions, "revisions")
@@ -394,7 +394,7 @@ def _experiment(value: str | os.PathLike[str] | Mapping[str, Any] | Experiment, 
         if profile is not None and profile != value.profile:
             raise UserError(
                 "this experiment was read without that profile",
-                code="experiment-read-without-profile",
+                code="profile-not-read",
                 where="profile",
                 try_this="ragmeter.experiment.load(FILE, profile=…)",
             )
@@ -404,9 +404,7 @@ def _experiment(value: str | os.PathLike[str] | Mapping[str, Any] | Experiment, 
             text = yaml.safe_dump(dict(value), sort_keys=False, allow_unicode=True)
         except yaml.YAMLError as error:
             raise UserError(
-                f"an experiment is made of texts, numbers, lists and dictionaries: {error}",
-                code="experiment-made-texts-numbers",
-                where=DICTIONARY,
+                f"an experiment is made of texts, numbers, lists and dictionaries: {error}", code="bad-experiment-value", where=DICTIONARY
             ) from None
         try:
             return experiments.parse(text, DICTIONARY, profile=profile, store=store)
@@ -416,7 +414,7 @@ def _experiment(value: str | os.PathLike[str] | Mapping[str, Any] | Experiment, 
         return experiments.load(os.fspath(value), profile=profile, store=store)
     raise UserError(
         f"{value!r} is no experiment",
-        code="no-experiment",
+        code="not-experiment",
         where="experiment",
         try_this="a YAML file, a dictionary, or the name of a shipped experiment",
     )
@@ -556,7 +554,7 @@ def compare(a: str | RunRow, b: str | RunRow, *, metric: str | None = None, stor
     opened = Store(store_folder(folder(store, "store")))
     for name, value in (("a", a), ("b", b)):
         if not isinstance(value, str | RunRow):
-            raise UserError(f"{value!r} is no run", code="no-run", where=name, try_this="a text that names one, or one of `runs`")
+            raise UserError(f"{value!r} is no run", code="not-run", where=name, try_this="a text that names one, or one of `runs`")
     metric = text(metric, "metric")
     first, second = (item if isinstance(item, RunRow) else checkpoints.find_run(opened, item) for item in (a, b))
     result = diff(opened, first, second, metrics=[metric] if metric else None, questions=0)
@@ -569,7 +567,7 @@ def compare(a: str | RunRow, b: str | RunRow, *, metric: str | None = None, stor
     if number.first is None or number.second is None or number.difference is None:
         raise UserError(
             f"the two have no question with a value on {number.metric} in common",
-            code="two-no-question-value",
+            code="no-common-question",
             where=where,
             try_this="ragmeter run --resume, or another metric",
         )
@@ -590,8 +588,8 @@ def compare(a: str | RunRow, b: str | RunRow, *, metric: str | None = None, stor
 def _chosen(numbers: tuple[Number, ...], metric: str | None, where: str) -> Number:
     """The number that was asked for; without a name, the first that both runs have."""
     if not numbers:
-        raise UserError("neither run has been scored yet", code="neither-run-scored-yet", where=where, try_this="ragmeter run --resume")
+        raise UserError("neither run has been scored yet", code="runs-not-scored", where=where, try_this="ragmeter run --resume")
     if metric is not None and len(numbers) > 1:
         ids = ", ".join(number.metric for number in numbers)
-        raise UserError(f"{metric!r} means {len(numbers)} metrics", code="means-metrics", where="metric", try_this=f"name one: {ids}")
+        raise UserError(f"{metric!r} means {len(numbers)} metrics", code="ambiguous-metric", where="metric", try_this=f"name one: {ids}")
     return numbers[0]

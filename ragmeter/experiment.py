@@ -291,7 +291,7 @@ def load(argument: str, *, profile: str | None = None, store: Path | None = None
         what = "this is a folder" if path.is_dir() else "this is no file"
         raise UserError(
             f"{what}, and an experiment is a YAML file or a shipped name",
-            code="experiment-yaml-file-shipped",
+            code="unknown-experiment-name",
             where=argument,
             try_this="name the file; `ragmeter list experiments` lists shipped ones",
         )
@@ -319,7 +319,7 @@ def parse(text: str, name: str, *, path: str | None = None, profile: str | None 
     if not isinstance(source.value, Mapping):
         raise UserError(
             "an experiment file is a mapping of keys",
-            code="experiment-file-mapping-keys",
+            code="experiment-not-mapping",
             where=f"{name}:1",
             try_this="begin with `name: …`, `benchmarks: […]` and `methods: […]`; the documentation's page “Experiments” has every key",
         )
@@ -367,7 +367,7 @@ def _resolve(spec: ExperimentSpec, source: Source, path: str | None, profile: st
             what = "" if first == second else ", with different revisions"
             raise UserError(
                 f"two methods are called {name!r}{what}",
-                code="two-methods-called",
+                code="duplicate-method-name",
                 where=source.where(methods[index].at),
                 try_this="give one a `name`",
             )
@@ -381,7 +381,7 @@ def _resolve(spec: ExperimentSpec, source: Source, path: str | None, profile: st
             if metric in metrics[:index]:
                 raise UserError(
                     f"the metric {metric} is named twice",
-                    code="metric-named-twice",
+                    code="duplicate-metric",
                     where=source.where(("metrics", index)),
                     try_this="remove one of them",
                 )
@@ -460,7 +460,7 @@ def _judge(spec: str | JudgeSpec, index: int, source: Source) -> JudgePlan:
     if spec.opponents is not None and entry.kind != "pair":
         raise UserError(
             f"{spec.id!r} judges single answers, it compares nobody",
-            code="judges-single-answers-compares",
+            code="not-pair-judge",
             where=source.where((*at, "opponents")),
             try_this="remove `opponents`",
         )

@@ -79,7 +79,7 @@ def _rows(source: Source, at: Path, row: Any, shared: Axes) -> Iterator[tuple[st
     if (number := math.prod(map(len, values.values()))) > MOST_ROWS:
         raise UserError(
             f"this grid makes {number:,} rows, more than {MOST_ROWS:,}",
-            code="grid-makes-rows",
+            code="grid-too-large",
             where=source.where((*at, GRID)),
             try_this="fewer values",
         )
@@ -92,7 +92,7 @@ def _rows(source: Source, at: Path, row: Any, shared: Axes) -> Iterator[tuple[st
             name = next(name for name in axes if name in unused)
             raise UserError(
                 f"the row does not use the axis {name!r}",
-                code="row-not-use-axis",
+                code="row-without-axis",
                 where=source.where((*at, GRID, name)),
                 try_this=f"write ${name} in it",
             )
@@ -109,11 +109,11 @@ def _chosen(source: Source, at: Path, row: Mapping[str, Any], shared: Axes) -> A
             where = source.where((*at, GRID, index))
             if not shared:
                 raise UserError(
-                    f"the file has no axis {echoed(name)}", code="file-no-axis", where=where, try_this=f"{_EXAMPLE}, or `grid:` in the file"
+                    f"the file has no axis {echoed(name)}", code="unknown-axis", where=where, try_this=f"{_EXAMPLE}, or `grid:` in the file"
                 )
             raise unknown_name("axis", str(name), shared, where=where)
     if not grid:
-        raise UserError("this grid has no axis", code="grid-no-axis", where=source.where((*at, GRID)), try_this=_EXAMPLE)
+        raise UserError("this grid has no axis", code="grid-without-axis", where=source.where((*at, GRID)), try_this=_EXAMPLE)
     return {name: shared[name] for name in grid}
 
 
@@ -122,24 +122,18 @@ def _axes(source: Source, at: Path) -> Axes:
     grid = _at(source.value, at)
     if not isinstance(grid, Mapping) or not grid:
         raise UserError(
-            f"a grid maps axes to lists of values, got {echoed(grid)}",
-            code="grid-maps-axes-lists",
-            where=source.where(at),
-            try_this=_EXAMPLE,
+            f"a grid maps axes to lists of values, got {echoed(grid)}", code="grid-not-mapping", where=source.where(at), try_this=_EXAMPLE
         )
     for name, values in grid.items():
         where = source.where((*at, str(name)))
         if not isinstance(name, str) or not (name.isidentifier() and name.isascii()):
             raise UserError(
-                f"an axis cannot be called {echoed(name)}",
-                code="axis-cannot-called",
-                where=where,
-                try_this="a name of letters, digits and _",
+                f"an axis cannot be called {echoed(name)}", code="bad-axis-name", where=where, try_this="a name of letters, digits and _"
             )
         if not isinstance(values, list) or not values:
             hint = f"{name}: [{values}]" if isinstance(values, str | int | float) else f"{name}: [5, 10]"
             raise UserError(
-                f"the axis {name!r} needs a list of values, got {echoed(values)}", code="axis-needs-list-values", where=where, try_this=hint
+                f"the axis {name!r} needs a list of values, got {echoed(values)}", code="axis-without-list", where=where, try_this=hint
             )
     return {name: (*at, name) for name in grid}
 
@@ -172,7 +166,7 @@ class _Filling:
             if match["invalid"] is not None:
                 raise UserError(
                     f"`$` in {echoed(text)} names no axis",
-                    code="names-no-axis",
+                    code="unknown-grid-axis",
                     where=self._source.where(at),
                     try_this="write $$ for a dollar sign",
                 )

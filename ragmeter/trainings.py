@@ -118,7 +118,7 @@ class Trainings:
             if name in self._plans or "/" in name:
                 raise UserError(
                     f"a training cannot be called {name!r}" + (" twice" if name in self._plans else ""),
-                    code="training-cannot-called",
+                    code="bad-training-name",
                     where=source.where(at),
                     try_this="give it a `name` of its own, without /",
                 )
@@ -135,7 +135,7 @@ class Trainings:
         if "seed" in spec.config:
             raise UserError(
                 "a training's seed is given beside its options",
-                code="training-seed-given-beside",
+                code="training-seed-in-options",
                 where=where((*at, "config", "seed")),
                 try_this="seeds: [0]",
             )
@@ -160,7 +160,7 @@ class Trainings:
         if len(set(several)) > 1:
             raise UserError(
                 f"the trainings {' and '.join(results)} have different seeds",
-                code="trainings-different-seeds",
+                code="training-seeds-differ",
                 where=self._source.where(at),
                 try_this="the same `seeds` for both",
             )
@@ -192,7 +192,7 @@ class Trainings:
         if name in self._names and name not in self._plans:
             raise UserError(
                 f"the training {name!r} stands behind what refers to it",
-                code="training-stands-behind-refers",
+                code="training-used-before-declared",
                 where=self._source.where(at),
                 try_this="put it before that one",
             )
@@ -200,7 +200,7 @@ class Trainings:
             sample = f"{{id: {name}, config: {{…}}}}" if name in TRAININGS else f"{{id: …, name: {name}, config: {{…}}}}"
             raise UserError(
                 f"the training {name!r} is not declared: there is no `trainings` in this file",
-                code="training-not-declared-no",
+                code="training-not-declared",
                 where=self._source.where(at),
                 try_this=f"add trainings: [{sample}] (`ragmeter list trainings` lists what there is), or name the folder of a "
                 "checkpoint that is trained",
@@ -216,7 +216,7 @@ class Trainings:
         if plan is None:
             raise UserError(
                 f"the training {name!r} has no seed {seed}",
-                code="training-no-seed",
+                code="unknown-training-seed",
                 where=self._source.where(at),
                 try_this="the same `seeds` for both",
             )

@@ -162,7 +162,7 @@ def _jobs(benchmark: Benchmark, styles: Sequence[str], done: set[Key]) -> list[_
     if not asking:
         raise UserError(
             f"{benchmark.reference} has no candidates to rewrite",
-            code="no-candidates-rewrite",
+            code="no-candidates-to-rewrite",
             try_this="a setting that gives candidates, e.g. corpus(retriever=bm25,n=50)",
         )
     passages = benchmark.corpus.get(asking)
@@ -188,7 +188,7 @@ def _done(path: Path, wanted: dict[str, object], summary: Summary, retry_failed:
     if not path.stat().st_size:
         raise UserError(
             "this is not a file of style pairs: it has no complete line",
-            code="not-file-style-pairs",
+            code="not-style-pairs",
             where=str(path),
             try_this="remove the file",
         )
@@ -197,7 +197,7 @@ def _done(path: Path, wanted: dict[str, object], summary: Summary, retry_failed:
         if result.get(name) != wanted[name]:
             raise UserError(
                 f"this file was started with other options: {name} is {result.get(name)!r}, now it would be {wanted[name]!r}",
-                code="file-started-other-options",
+                code="file-options-mismatch",
                 where=str(path),
                 try_this="another file: texts of two rewriters must not mix",
             )

@@ -130,7 +130,7 @@ class Asker:
                 return query
         raise UserError(
             f"the world does not give enough different questions of type {kind}",
-            code="world-not-give-enough",
+            code="too-few-world-questions",
             where="questions",
             try_this="ask for fewer questions, or make the worlds larger (entities)",
         )
@@ -428,7 +428,7 @@ def question_graph(world: World, query: WorldQuestion, size: int, draws: Draws) 
     if len(world.facts) < size:
         raise UserError(
             f"a graph of {size} triples needs a larger world than one of {len(world.facts)} facts",
-            code="graph-triples-needs-larger",
+            code="world-too-small",
             where="triples",
             try_this="raise entities or density, or ask for smaller graphs",
         )

@@ -110,7 +110,7 @@ def relations() -> tuple[Relation, ...]:
     """All relations, held-out ones included, in the order of the files."""
     results = [relation for name in FILES for relation in _read(_FOLDER / f"{name}.txt")]
     if len({relation.id for relation in results}) != len(results):
-        raise UserError("a relation is defined twice", code="relation-defined-twice", where=str(_FOLDER), try_this="rename one of the two")
+        raise UserError("a relation is defined twice", code="duplicate-relation", where=str(_FOLDER), try_this="rename one of the two")
     return tuple(results)
 
 
@@ -147,7 +147,7 @@ def _relation(path: Path, lines: list[tuple[int, str]]) -> Relation:
     for number, line in lines[1:]:
         if line[:1] not in templates or line[1:2] != " ":
             raise UserError(
-                "this line has no mark", code="line-no-mark", where=f"{path}:{number}", try_this="start it with one of + ? = ~ & ^ < >"
+                "this line has no mark", code="line-without-mark", where=f"{path}:{number}", try_this="start it with one of + ? = ~ & ^ < >"
             )
         templates[line[0]].append(line[2:].strip())
     says = tuple(templates["+"])
@@ -181,7 +181,7 @@ def _options(text: str, where: str) -> dict[str, object]:
         results.update(low=int(words[1]), high=int(words[2]), unit=" ".join(w for w in words[3:] if w not in _FLAGS))
     elif words[0] not in KINDS and words[0] not in VALUES:
         raise UserError(
-            f"unknown kind of tail {words[0]!r}", code="unknown-kind-tail", where=where, try_this="use a kind, a value list, year or number"
+            f"unknown kind of tail {words[0]!r}", code="unknown-tail-kind", where=where, try_this="use a kind, a value list, year or number"
         )
     if "when" in words:
         low, high = words[words.index("when") + 1].split("..")
@@ -204,7 +204,7 @@ def split_of(seed: int) -> str:
     for split, seeds in SPLITS.items():
         if seed in seeds:
             return split
-    raise UserError(f"{seed} is not the seed of a world", code="not-seed-world", where="seed", try_this=_ranges())
+    raise UserError(f"{seed} is not the seed of a world", code="bad-world-seed", where="seed", try_this=_ranges())
 
 
 def require_training_seed(seed: int) -> int:
@@ -216,10 +216,7 @@ def require_training_seed(seed: int) -> int:
     split = split_of(seed)
     if split != "train":
         raise UserError(
-            f"seed {seed} makes a {split} world, which must not be trained on",
-            code="seed-makes-world-not",
-            where="seed",
-            try_this=_ranges(),
+            f"seed {seed} makes a {split} world, which must not be trained on", code="seed-of-other-split", where="seed", try_this=_ranges()
         )
     return seed
 
@@ -232,10 +229,7 @@ def require_split(seed: int, split: str) -> int:
     """
     if split_of(seed) != split:
         raise UserError(
-            f"seed {seed} makes a {split_of(seed)} world, not a {split} world",
-            code="seed-makes-world-not",
-            where="seed",
-            try_this=_ranges(),
+            f"seed {seed} makes a {split_of(seed)} world, not a {split} world", code="seed-of-other-split", where="seed", try_this=_ranges()
         )
     return seed
 
@@ -421,7 +415,7 @@ def generate(seed: int, config: WorldConfig | None = None) -> World:
     if config.unseen_relations and split != "test":
         raise UserError(
             f"a {split} world must not contain the relations that are held out for testing",
-            code="world-not-contain-relations",
+            code="held-out-relation",
             where="unseen_relations",
             try_this="switch it off, or use a test seed (100,000 and above)",
         )

@@ -259,7 +259,7 @@ class Prompts:
         except ImportError as error:
             raise Broke(
                 f"the grounding judge's package ragas is installed, but cannot be imported: {error}",
-                code="grounding-judge-package-ragas",
+                code="ragas-import-failed",
                 try_this=f"{how_to_install('grounding')}, which pins the versions that ragas works with",
             ) from error
         self._levels = {"atomicity": atomicity, "coverage": coverage}

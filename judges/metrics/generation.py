@@ -153,7 +153,7 @@ def _baseline(model: str, layer: int) -> float:
         known = sorted(p.relative_to(folder).with_suffix("").as_posix() for p in folder.rglob("*.tsv"))
         raise UserError(
             f"bert-score has no baseline for layer {layer} of {model!r}",
-            code="bert-score-no-baseline",
+            code="missing-bert-score-baseline",
             try_this=f"rescale=false, or a model that has one: {', '.join(known[:8])}, …",
         )
     return results[0]

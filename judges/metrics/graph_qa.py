@@ -354,7 +354,7 @@ def _positions(batch: Batch) -> Positions:
     if graphs is None:
         raise UserError(
             "answer_entity_recall needs the graphs of the questions",
-            code="answer-entity-recall-needs",
+            code="question-graphs-needed",
             try_this="name it under `metrics` of the experiment and run that again: answers that are stored are kept",
         )
     inside = [_inside(batch, row, graphs) for row in range(len(batch))]

@@ -260,7 +260,7 @@ class ArkTrainingConfig(TrainingConfig):
         if self.encoder.architecture != "sentence-transformer" or self.encoder.query_model:
             raise UserError(
                 "ARK tunes one SentenceTransformer for both sides",
-                code="ark-tunes-sentencetransformer-both",
+                code="ark-needs-one-encoder",
                 where=f"base {self.base!r}",
                 try_this="a base with one model",
             )
@@ -268,7 +268,7 @@ class ArkTrainingConfig(TrainingConfig):
         if self.augments and self.kg.extractor == "worlds" and others:
             raise UserError(
                 f"the extractor worlds reads worlds alone, not {others[0]}",
-                code="extractor-worlds-reads-worlds",
+                code="extractor-worlds-only",
                 where="kg.extractor",
                 try_this="kg: {extractor: llm, llm: {model: …}}",
             )

@@ -286,7 +286,7 @@ def validator(config: ArkTrainingConfig, model: Any, prompts: Prompts) -> Valida
     if not any(question.evidence for document in documents for question in document.questions):
         raise UserError(
             "no validation question has evidence, so there is no recall",
-            code="no-validation-question-evidence",
+            code="no-validation-evidence",
             where="validation",
             try_this="data with evidence (worlds, hotpotqa), or none",
         )
@@ -506,7 +506,7 @@ def _mined_rows(
 def _nothing_to_train(name: str) -> UserError:
     return UserError(
         f"{name} has no training row: no question has a positive with a negative",
-        code="no-training-row-no",
+        code="no-training-pair",
         where="data",
         try_this="more data; or mine.source: question, if the graph gives no queries",
     )

@@ -78,7 +78,7 @@ class BgeM3:
         except (OSError, ValueError) as error:
             raise UserError(
                 f"the vectors cannot be read: {error}",
-                code="vectors-cannot-read",
+                code="unreadable-vectors",
                 where=str(folder),
                 try_this="delete this folder: it will be built again",
             ) from error

@@ -102,7 +102,7 @@ def tokenize(texts: Iterable[str], config: BM25Config, *, ids: bool) -> Any:
     if config.stemmer is not None and config.stemmer not in Stemmer.algorithms():
         raise UserError(
             f"PyStemmer has no stemmer {config.stemmer!r}",
-            code="pystemmer-no-stemmer",
+            code="unknown-stemmer",
             where="bm25: stemmer",
             try_this="one of " + ", ".join(Stemmer.algorithms()),
         )
@@ -227,7 +227,7 @@ def _open(folder: Path) -> Any:
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UserError(
             f"the BM25 index cannot be read: {error}",
-            code="bm25-index-cannot-read",
+            code="unreadable-bm25-index",
             where=str(folder),
             try_this="delete this folder: it will be built again",
         ) from error

@@ -160,7 +160,7 @@ class ClaraExplainConfig(QueryOptions):
         if len(named) == 2:
             raise UserError(
                 "checkpoint and model are two words for the same folder",
-                code="checkpoint-model-two-words",
+                code="checkpoint-and-model",
                 where="--set",
                 try_this="give one of them: --set checkpoint=FOLDER",
             )

@@ -247,13 +247,13 @@ class ClaraReader:
             if context.memory.compressor != self._loaded.compressor:
                 raise UserError(
                     "the memory was made by another compressor than that of the reader",
-                    code="memory-made-another-compressor",
+                    code="memory-compressor-mismatch",
                     where="clara_reader",
                     try_this="the same checkpoint for clara_compressor and clara_reader, with the same dtype",
                 )
             return context.memory.vectors
         if context.memory is not None:
-            raise UserError("this memory is not of clara_compressor", code="memory-not-clara-compressor", where="clara_reader")
+            raise UserError("this memory is not of clara_compressor", code="memory-not-of-clara", where="clara_reader")
         with torch.inference_mode():
             return self._clara.encode([passage.full_text for passage in context.passages]).memory
 
@@ -455,7 +455,7 @@ class ClaraIndex:
         if everywhere and not self._offline:
             raise UserError(
                 "this question has no candidates, and the corpus is not compressed",
-                code="question-no-candidates-corpus",
+                code="question-without-candidates",
                 where=f"query {queries[everywhere[0]].id}",
                 try_this="offline: true",
             )

@@ -344,7 +344,7 @@ def _require_room(folder: Path, wanted: int) -> None:
     if wanted - there > free:
         raise UserError(
             f"the memory of the candidates takes {wanted / 2**30:,.1f} GiB and {free / 2**30:,.1f} are free",
-            code="memory-candidates-takes-gib",
+            code="candidate-memory-too-large",
             where=str(folder),
             try_this="documents=anew of the stage, which keeps none, or a store on another disk",
         )
@@ -402,7 +402,7 @@ def candidates_of(clara: Clara, rows: Sequence[JointRow], documents: Documents, 
     if not scores.detach().isfinite().all():
         raise Broke(
             "cosines of questions and documents are no numbers",
-            code="cosines-questions-documents-no",
+            code="cosines-not-finite",
             where="query reasoner",
             try_this="a lower learning rate, or precision bf16 or no in place of fp16",
         )

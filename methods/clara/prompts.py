@@ -173,7 +173,7 @@ def _background(query: Request, memory: str, between: str) -> str:
 def _end(tokenizer: Any) -> str:
     if tokenizer.eos_token is None:
         raise UserError(
-            "the base has no token that ends a text", code="base-no-token-ends", where="base", try_this="a base with an eos token"
+            "the base has no token that ends a text", code="missing-end-token", where="base", try_this="a base with an eos token"
         )
     return str(tokenizer.eos_token)
 
@@ -211,7 +211,7 @@ class PocketLayout:
         if tokenizer.eos_token != pocket.EOS:
             raise UserError(
                 "the base is not the pocket model",
-                code="base-not-pocket-model",
+                code="base-not-pocket",
                 where="template",
                 try_this="template: chat or plain for this base",
             )
@@ -240,7 +240,7 @@ class ChatLayout:
 
     def __init__(self, tokenizer: Any) -> None:
         if not getattr(tokenizer, "chat_template", None):
-            raise UserError("the base has no chat template", code="base-no-chat-template", where="template", try_this="template: plain")
+            raise UserError("the base has no chat template", code="missing-chat-template", where="template", try_this="template: plain")
         self._tokenizer = tokenizer
         turn = [{"role": "user", "content": "a"}]
         head, _, tail = self._write_turns([*turn, {"role": "assistant", "content": _PROBE}], False).rpartition(_PROBE)

@@ -202,7 +202,7 @@ def _with_model(config: ClaraTrainingConfig) -> ClaraTrainingConfig:
     if stated and result.base != config.model.base:
         raise UserError(
             f"the checkpoint is of the base {result.base!r}, and {config.model.base!r} is asked for",
-            code="checkpoint-base-asked",
+            code="checkpoint-of-other-base",
             where=f"start: {config.start}",
             try_this="that base, or no start",
         )

@@ -74,7 +74,7 @@ class Loaded:
         if adapter not in self.clara.adapters.names:
             raise UserError(
                 f"this checkpoint has no {adapter}: it has {', '.join(self.clara.adapters.names)}",
-                code="checkpoint-no",
+                code="checkpoint-part-missing",
                 where="clara, option model",
                 try_this="a checkpoint that reads memory; of `reads: text`, the reader clara_text",
             )

@@ -113,7 +113,7 @@ class GprTrainingConfig(TrainingConfig):
         if questions.generator == "worlds" and others:
             raise UserError(
                 f"the generator worlds knows the relations of worlds alone, not those of {others[0]}",
-                code="generator-worlds-knows-relations",
+                code="generator-worlds-only",
                 where="questions.generator",
                 try_this="--set questions.generator=llm --set questions.llm.model=meta-llama/Llama-3.1-8B-Instruct",
             )

@@ -151,9 +151,7 @@ class TripleIndex:
         triples: Sequence[Triple] | None = None,
     ) -> None:
         if not len(heads):
-            raise UserError(
-                "the graph holds no triple", code="graph-holds-no-triple", where="graph", try_this="name data whose graphs hold triples"
-            )
+            raise UserError("the graph holds no triple", code="empty-graph", where="graph", try_this="name data whose graphs hold triples")
         self._first, self._which = _copies(heads, relations, tails)
         options = (heads, relations, tails)
         self.heads, self.relations, self.tails = (np.asarray(item)[self._first].astype(np.int32) for item in options)
@@ -195,7 +193,7 @@ class TripleIndex:
         if len(queries) and not len(rows):
             raise UserError(
                 "no triple of the graph shares an entity with another that may be its neighbor",
-                code="no-triple-graph-shares",
+                code="no-neighboring-triple",
                 where="graph",
                 try_this="a larger or denser graph, or sampling.nb_exclude_same_hr: false",
             )
@@ -226,7 +224,7 @@ class TripleIndex:
         shared = "an entity or the relation" if options.neg_rel_disjoint else "an entity"
         return UserError(
             f"there is no negative for the triple {named}: all {len(self.heads):,} triples share {shared} with it",
-            code="no-negative-triple-triples",
+            code="no-negative-triple",
             where="graph",
             try_this="a larger graph of several topics",
         )

@@ -214,7 +214,7 @@ def validator(config: GprTrainingConfig, towers: Towers, material: Material) -> 
     if graphs and not any(graph.questions for graph in graphs):
         raise UserError(
             "no validation question has an answer in its graph, so there is no recall",
-            code="no-validation-question-answer",
+            code="no-validation-answer",
             where="validation",
             try_this="data of graph QA with its graphs, or none",
         )

@@ -276,7 +276,7 @@ async def graph_of(
     if chunks and graph.counts.get(FAILED, 0) == len(chunks):
         raise Broke(
             f"no graph for document {document_id!r}: all {len(chunks)} calls failed",
-            code="no-graph-document-calls",
+            code="graph-calls-failed",
             where="kg.llm",
             try_this="try again when the endpoint answers; replies that came are kept",
         )
@@ -383,7 +383,7 @@ def _kept(path: Path, made_of: str, kind: Any) -> Any:
     except ValueError as error:
         raise UserError(
             f"this file does not hold what its folder is for: {error}",
-            code="file-not-hold-folder",
+            code="folder-content-mismatch",
             where=str(path),
             try_this="remove it, so that it is made anew",
         ) from None

@@ -197,7 +197,7 @@ def _spacy(name: str | None) -> Any:
     except ImportError as error:
         raise UserError(
             "the package 'spacy' is not installed",
-            code="package-spacy-not-installed",
+            code="missing-spacy",
             where=f"pipeline: {name}",
             try_this="pip install spacy, or pipeline: null",
         ) from error
@@ -206,7 +206,7 @@ def _spacy(name: str | None) -> Any:
     except OSError as error:
         raise UserError(
             f"the spaCy pipeline cannot be loaded: {error}",
-            code="spacy-pipeline-cannot-loaded",
+            code="spacy-load-failed",
             where="pipeline",
             try_this="pipeline: null, for the rules",
         ) from None

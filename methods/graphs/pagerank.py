@@ -282,7 +282,7 @@ def _released(graph: KnowledgeGraph, seeds: Sequence[Sequence[str]]) -> Floats:
         except networkx.PowerIterationFailedConvergence as error:
             raise Broke(
                 f"networkx did not converge: {error}",
-                code="networkx-not-converge",
+                code="pagerank-not-converged",
                 where="released_exact",
                 try_this="released_exact: false",
             ) from None

@@ -443,7 +443,7 @@ def template_variables(tokenizer: Any, wanted: Mapping[str, Any], where: str | N
     if where is not None and (unknown := sorted(wanted.keys() - known.keys())):
         raise UserError(
             f"the model's chat template does not know the variable {unknown[0]!r}",
-            code="model-chat-template-not",
+            code="unknown-template-variable",
             where=f"{where}.{unknown[0]}",
             try_this="leave it out",
         )
@@ -517,7 +517,7 @@ class CausalModel:
         if room < 1:
             raise UserError(
                 f"max_new_tokens={self.config.max_new_tokens} leaves no room for a prompt: the model takes {length} tokens in all",
-                code="max-new-tokens-leaves",
+                code="max-new-tokens-too-large",
                 where=f"model {self.config.model!r}",
                 try_this="lower max_new_tokens",
             )
@@ -533,7 +533,7 @@ class CausalModel:
         if number is None or number == self.tokenizer.unk_token_id:
             raise UserError(
                 f"the vocabulary has no token {token}",
-                code="vocabulary-no-token",
+                code="vocabulary-token-missing",
                 where=f"model {self.config.model!r}",
                 try_this="a model that was trained with that token",
             )

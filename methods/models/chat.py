@@ -592,7 +592,7 @@ class ChatModel:
         if reply.failed is not None:
             raise Broke(
                 f"{self.config.url} replies, but gives no answer: {reply.failed}",
-                code="replies-but-gives-no",
+                code="reply-without-answer",
                 where=f"model {self.config.model!r}",
                 try_this="if the model thinks before it answers: a higher max_tokens, or parameters: "
                 "{chat_template_kwargs: {enable_thinking: false}}",

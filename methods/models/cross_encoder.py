@@ -129,7 +129,7 @@ class CrossEncoderModel:
         if self._model.num_labels not in labels:
             raise UserError(
                 f"{config.model!r} gives {self._model.num_labels} scores per pair where a reranker gives one",
-                code="gives-scores-per-pair",
+                code="wrong-score-count",
                 try_this="name a cross-encoder that was trained for ranking",
             )
 

@@ -205,14 +205,14 @@ class Encoder:
         if self._passages.dimension != self._queries.dimension:
             raise UserError(
                 f"the vectors of queries have {self._queries.dimension} components, those of passages {self._passages.dimension}",
-                code="vectors-queries-components-those",
+                code="vector-dimension-mismatch",
                 where=f"query_model {config.query_model!r}, model {config.model!r}",
                 try_this="name the two models of one encoder",
             )
         if config.dimension is not None and config.dimension > self._passages.dimension:
             raise UserError(
                 f"dimension={config.dimension} is more than the model's {self._passages.dimension}",
-                code="dimension-model",
+                code="dimension-too-large",
                 where=f"model {config.model!r}",
             )
         self._cache = EmbeddingCache(cache, self.passage_fingerprint, self.dimension) if cache is not None else None
@@ -352,7 +352,7 @@ def sentence_transformer(config: EncoderConfig, model: str, revision: str | None
         if pooling is None:
             raise UserError(
                 f"the encoder {model!r} has no pooling to be replaced",
-                code="encoder-no-pooling-replaced",
+                code="encoder-without-pooling",
                 try_this="leave the option pooling out",
             )
         pooling.pooling_mode = config.pooling
@@ -408,12 +408,12 @@ class SentenceTower:
         if adapters and self._task is None:
             raise UserError(
                 f"the encoder {name!r} has an adapter for each task, and {option} does not choose one",
-                code="encoder-adapter-each-task",
+                code="task-adapter-not-chosen",
                 try_this=f'set {option} to one of {", ".join(adapters)}, or to "" for none of them',
             )
         if self._task and self._task not in adapters:
             if not adapters:
-                raise UserError(f"the encoder {name!r} has no adapters", code="encoder-no-adapters", try_this=f"leave {option} out")
+                raise UserError(f"the encoder {name!r} has no adapters", code="encoder-without-adapters", try_this=f"leave {option} out")
             raise unknown_name(f"{option} of {name}", self._task, adapters)
 
     def _check_end(self, token: str, name: str) -> None:
@@ -424,7 +424,7 @@ class SentenceTower:
             if ids[-1] != wanted:
                 raise UserError(
                     f"inputs of the encoder {name!r} do not end with {token!r}",
-                    code="inputs-encoder-not-end",
+                    code="encoder-end-token-missing",
                     where="end_token",
                     try_this="fetch the model's tokenizer files again, or another revision of them",
                 )

@@ -524,7 +524,7 @@ class Endpoint:
                 hint = "export SSL_CERT_FILE=… with the certificate of the server or of your proxy"
             hint += "; check these variables" if way else ""
             return Broke(
-                f"nothing answers at {self.config.url}: {fault.reason}{between}", code="nothing-answers", where=where, try_this=hint
+                f"nothing answers at {self.config.url}: {fault.reason}{between}", code="endpoint-unreachable", where=where, try_this=hint
             )
         if fault.status == 404:
             hint = await self._models_hint() or "check `model` and `base_url` (it usually ends in /v1)"

@@ -65,7 +65,7 @@ class LateInteraction:
             except ImportError as error:
                 raise UserError(
                     "late interaction needs a sentence-transformers that has MultiVectorEncoder",
-                    code="late-interaction-needs-sentence",
+                    code="sentence-transformers-too-old",
                     try_this="pip install -U sentence-transformers",
                 ) from error
             self._check_projection()
@@ -94,7 +94,7 @@ class LateInteraction:
         if path and not any(kind == "HF_ColBERT" or kind.endswith("ForRetrieval") for kind in kinds):
             raise UserError(
                 f"{self.config.model!r} is not a late-interaction model: it has no projection of token vectors",
-                code="not-late-interaction-model",
+                code="not-late-interaction",
                 try_this="name a ColBERT or PyLate checkpoint",
             )
 
@@ -231,7 +231,7 @@ class M3Encoder:
             return head
         raise UserError(
             f"the encoder {self.config.model!r} lacks {name}.pt",
-            code="encoder-lacks-pt",
+            code="encoder-file-missing",
             where=str(Path(folder)),
             try_this="fetch the whole repository, or use the encoder preset bge-m3, which is dense alone",
         )

@@ -95,7 +95,7 @@ class NliModel:
         if room < 1:
             raise UserError(
                 f"a hypothesis leaves no room for its premise in {self.config.max_length} tokens: {hypothesis[:60]!r}…",
-                code="hypothesis-leaves-no-room",
+                code="hypothesis-too-long",
                 try_this="raise max_length, or split the hypothesis",
             )
         return self._tokenizer(premise, hypothesis, truncation="only_first", max_length=self.config.max_length)
@@ -111,7 +111,7 @@ def label_columns(names: Mapping[int, str], model: str) -> tuple[int, int, int]:
     if set(columns) != set(LABELS):
         raise UserError(
             f"the labels of {model!r} are {', '.join(map(str, names.values()))}, not {', '.join(LABELS)}",
-            code="labels-not",
+            code="label-names-mismatch",
             where="id2label in its config.json",
             try_this="name a three-way NLI classifier, or correct the names in its config",
         )

@@ -314,7 +314,7 @@ class ResponseCache:
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise UserError(f"the cache's folder cannot be made: {error}", code="cache-folder-cannot-made", where=str(self.path)) from None
+            raise UserError(f"the cache's folder cannot be made: {error}", code="unwritable-cache-folder", where=str(self.path)) from None
         connection = sqlite3.connect(self.path, timeout=BUSY_S, isolation_level=None, check_same_thread=False)
         try:
             self._prepare(connection)
@@ -331,7 +331,7 @@ class ResponseCache:
         if version > VERSION:
             raise UserError(
                 f"this cache was written by a newer ragmeter (layout {version}, known up to {VERSION})",
-                code="cache-written-newer-ragmeter",
+                code="cache-too-new",
                 where=str(self.path),
                 try_this="upgrade ragmeter, or name another store",
             )
@@ -462,7 +462,7 @@ def _entries(lines: Iterable[str], path: Path) -> Iterator[Entry]:
             problem = f"field {error} is missing" if isinstance(error, KeyError) else str(error)
             raise UserError(
                 f"this is no entry of a cache export: {problem}",
-                code="no-entry-cache-export",
+                code="not-cache-entry",
                 where=f"{path}, line {number}",
                 try_this="export the cache again; a changed request has another key",
             ) from None

@@ -254,7 +254,7 @@ def loading(noun: str, model: str) -> Iterator[None]:
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise UserError(
             f"the {noun} {model!r} cannot be loaded: {reason}",
-            code="cannot-loaded",
+            code="load-failed",
             try_this="give a folder with the model's files, or a hub id and a connection to the hub",
         ) from error
     except Exception as error:
@@ -262,7 +262,7 @@ def loading(noun: str, model: str) -> Iterator[None]:
         if type(error).__name__ != "SafetensorError":
             raise
         raise UserError(
-            f"the weights of the {noun} {model!r} are damaged: {error}", code="weights-damaged", try_this="fetch the model's files again"
+            f"the weights of the {noun} {model!r} are damaged: {error}", code="damaged-weights", try_this="fetch the model's files again"
         ) from error
 
 
@@ -380,7 +380,7 @@ def _foreign(adapter: str, made_for: str | None, why: str, where: str) -> UserEr
     hint = f": it was made for {made_for}" if made_for else ""
     return UserError(
         f"the adapter {adapter!r} does not fit this base ({why.splitlines()[0]})",
-        code="adapter-not-fit-base",
+        code="adapter-base-mismatch",
         where=where,
         try_this=f"its own base{hint}",
     )
@@ -455,7 +455,7 @@ def remote_code_refused(model: str) -> Iterator[None]:
 def _refusal(model: str) -> UserError:
     return UserError(
         f"the model {model!r} brings its own code, which loading it would run",
-        code="model-brings-own-code",
+        code="untrusted-model-code",
         try_this="read that code, pin the revision you read, then set trust_remote_code: true",
     )
 

@@ -110,7 +110,7 @@ class Instructions:
             if reading is None:
                 raise UserError(
                     "the reader follows the benchmark's instructions, and none came with the questions",
-                    code="reader-follows-benchmark-instructions",
+                    code="missing-benchmark-instructions",
                     where="reading",
                     try_this="reading: own",
                 )

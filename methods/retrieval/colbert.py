@@ -84,7 +84,7 @@ class Colbert:
             if self._large(vectors):
                 raise UserError(
                     f"{len(vectors):,} token vectors want an index on disk, and nothing is kept here",
-                    code="token-vectors-want-index",
+                    code="index-without-folder",
                     try_this="give a folder for artifacts, or a larger exact_up_to",
                 )
             starts, search = _starts(list(map(len, chunks))), None

@@ -106,7 +106,7 @@ class Dense:
         if self.config.search != "exact":
             raise UserError(
                 f"search: {self.config.search} keeps its index on disk, and nothing is kept here",
-                code="search-keeps-index-disk",
+                code="search-without-folder",
                 try_this="give a folder for artifacts, or search: exact",
             )
         chunks = [self._encode(corpus, start) for start in range(0, len(corpus), CHUNK)]

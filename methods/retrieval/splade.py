@@ -100,7 +100,7 @@ class SpladeEncoder:
         if path and file("modules.json") is None and not any(kind.endswith("ForMaskedLM") for kind in kinds):
             raise UserError(
                 f"{self.config.model!r} is not a sparse encoder: it has no masked language model's head",
-                code="not-sparse-encoder-no",
+                code="not-sparse-encoder",
                 try_this="a SPLADE checkpoint",
             )
 

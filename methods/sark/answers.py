@@ -187,7 +187,7 @@ def verifier_of(config: LabelsConfig, judge: Judge | None) -> Verifier:
     if config.judge is not None and judge is None:
         raise UserError(
             f"answers that match no gold exactly are to be judged by {config.judge}, and no judge is provided",
-            code="answers-match-no-gold",
+            code="judge-for-mismatches-needed",
             where="labels.judge",
             try_this="labels.judge: null, which calls them wrong",
         )

@@ -212,7 +212,7 @@ def training_benchmarks(
                 raise UserError(
                     f"{benchmark.reference} and {held[_plain(question)]} share the question {question.text!r}: what is "
                     "evaluated must not be trained on",
-                    code="share-question-evaluated-not",
+                    code="trained-on-question",
                     where="data",
                     try_this="other splits",
                 )
@@ -307,7 +307,7 @@ def _kept(work: Path, made_of: str) -> SarkData | None:
     if there.get("rows") != file_sha256(rows):
         raise UserError(
             "these rows are not those that were made here",
-            code="rows-not-those-made",
+            code="rows-changed",
             where=str(rows),
             try_this="delete the file: it will be made again",
         )

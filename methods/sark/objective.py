@@ -281,7 +281,7 @@ class Objective:
         what = "one passage" if groups[0].label is not None else f"one list of {len(groups[0].texts)} passages"
         return Broke(
             f"{what} at once is too much for the memory of {self.model.device}",
-            code="once-too-much-memory",
+            code="batch-out-of-memory",
             where="model.max_length",
             try_this="a device with more memory; or a new training with precision bf16, or a smaller model.max_length",
         )

@@ -71,7 +71,7 @@ class Adapters:
             except ValueError as error:
                 raise UserError(
                     f"the base cannot be given adapters: {error}",
-                    code="base-cannot-given-adapters",
+                    code="base-without-adapter-support",
                     where="lora.targets",
                     try_this="all-linear",
                 ) from error

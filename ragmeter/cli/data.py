@@ -287,7 +287,7 @@ def synthesize(
     from ragmeter.runner.rewriting import options_of
 
     if output.is_dir():
-        raise UserError("this is a folder", code="folder", where=str(output), try_this="name a file")
+        raise UserError("this is a folder", code="output-is-folder", where=str(output), try_this="name a file")
     wanted_mix: Mix = one_of(mix, (name for name in MIXES if name != "none"), "mix", "--mix")
     one_of(by, ("llm", "worlds"), "writer", "--by")
     if not dry_run:
@@ -298,12 +298,12 @@ def synthesize(
         if of_model:
             raise UserError(
                 "options of no model",
-                code="options-no-model",
+                code="unknown-model-options",
                 where="--set",
                 try_this="--by llm; options of the dataset are data.KEY=VALUE",
             )
         if not issubclass(registry.resolve(data, where="DATA")[1].config, WorldsConfig):
-            raise UserError(f"{data} is no world", code="no-world", where="--by worlds", try_this="worlds/…:train, or --by llm")
+            raise UserError(f"{data} is no world", code="not-world", where="--by worlds", try_this="worlds/…:train, or --by llm")
         require_no_test(data, "DATA")
         rows = scp_rows(data, ScpDataConfig(mix=wanted_mix, documents=count, seed=seed), of_data)
         if dry_run:

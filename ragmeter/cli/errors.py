@@ -133,7 +133,7 @@ def _failed(error: Any, as_json: bool, app: Any) -> int:
         remedy = (
             "a smaller micro_batch or batch_size, a smaller model, or more memory; what is finished is kept, and the same command continues"
         )
-        _say(Broke(f"the memory does not suffice: {first}", code="memory-not-suffice", try_this=remedy), as_json)
+        _say(Broke(f"the memory does not suffice: {first}", code="out-of-memory", try_this=remedy), as_json)
         return BROKE
     what = f"ragmeter broke: {type(error).__name__}: {message_of(error)}"
     _say(

@@ -57,16 +57,13 @@ def gate(
     board = None if board_url is None else _address(board_url)
     if board is not None and comment is None:
         raise UserError(
-            "--board-url is only used by --comment", code="board-url-used-comment", where="--board-url", try_this="--comment FILE.md"
+            "--board-url is only used by --comment", code="board-url-without-comment", where="--board-url", try_this="--comment FILE.md"
         )
     typed = {"--baseline": baseline, "--candidate": candidate, "--metric": metric, "--margin": margin}
     if file is not None:
         if one := next((name for name, value in typed.items() if value), None):
             raise UserError(
-                "the gate file already states this",
-                code="gate-file-already-states",
-                where=one,
-                try_this="leave it out, or leave out --file",
+                "the gate file already states this", code="duplicate-gate-entry", where=one, try_this="leave it out, or leave out --file"
             )
         from ragmeter.cli.gate_file import ask_all, load
 

@@ -97,13 +97,16 @@ def load(path: Path) -> GatePlan:
     for cell in cells:
         if (cell.benchmark, cell.metric) in seen:
             raise UserError(
-                f"{cell.metric} on {cell.benchmark} is named twice", code="named-twice", where=cell.where, try_this="remove one of them"
+                f"{cell.metric} on {cell.benchmark} is named twice",
+                code="duplicate-name-on-dataset",
+                where=cell.where,
+                try_this="remove one of them",
             )
         seen.add((cell.benchmark, cell.metric))
     if not any(cell.must_hold for cell in cells):
         raise UserError(
             "every cell may be inconclusive, so nothing has to hold",
-            code="every-cell-inconclusive-nothing",
+            code="all-cells-may-be-inconclusive",
             where=source.where(("benchmarks",)),
             try_this="leave out may_be_inconclusive for at least one metric on one benchmark",
         )
@@ -118,7 +121,7 @@ def _cells(spec: GateSpec, source: Source) -> Iterator[CellPlan]:
         if not metrics:
             raise UserError(
                 "this benchmark has no metric to decide on",
-                code="benchmark-no-metric-decide",
+                code="no-deciding-metric",
                 where=source.where(at),
                 try_this="metrics: [f1], here or for the whole file",
             )
@@ -190,7 +193,7 @@ def _side(store: Store, every: list[RunRow], text: str, cell: CellPlan, where: s
         listed = ", ".join(sorted(f"{run.short} ({run.path})" for run in here.values())[:5])
         raise UserError(
             f"{cell.benchmark!r} means {len(here)} runs of {text}",
-            code="means-runs",
+            code="ambiguous-run-path",
             where=cell.benchmark_at,
             try_this=f"name setting and seed, or baseline and candidate with their experiment: {listed}",
         )

@@ -96,9 +96,7 @@ def run(
     pairs = chosen_judge.entry.kind == "pair"
     if runs and pairs:
         if len({row.run for row in chosen}) < 2:
-            raise UserError(
-                f"{judge!r} compares two runs", code="compares-two-runs", where="RUNS", try_this="name two or more, or --experiment"
-            )
+            raise UserError(f"{judge!r} compares two runs", code="not-two-runs", where="RUNS", try_this="name two or more, or --experiment")
         reference = None
     chosen_judge.config.preflight()
     plans = revisions.resolve_judges([JudgePlan(chosen_judge, all_pairs)], store, talk=common.talk)
@@ -248,7 +246,7 @@ def score(
         if remove or experiment is not None or len(runs or ()) != 2:
             raise UserError(
                 "two files are scored, and nothing of the store",
-                code="two-files-scored-nothing",
+                code="files-and-runs",
                 where="--trec",
                 try_this="ragmeter judge score --trec RUN QRELS",
             )
@@ -257,14 +255,16 @@ def score(
         return
     if trec_eval != "9":
         raise UserError(
-            "this is for --trec alone", code="trec-alone", where="--trec-eval", try_this="ragmeter judge score --trec RUN QRELS"
+            "this is for --trec alone", code="option-without-trec", where="--trec-eval", try_this="ragmeter judge score --trec RUN QRELS"
         )
     if bool(metric) == bool(remove):
         if remove:
-            raise UserError("columns are added or removed", code="columns-added-removed", where="--remove", try_this="one after the other")
+            raise UserError(
+                "columns are added or removed", code="columns-added-and-removed", where="--remove", try_this="one after the other"
+            )
         raise UserError(
             "no metric was named",
-            code="no-metric-named",
+            code="no-metric-stated",
             where="judge score",
             try_this="--metric METRIC; `ragmeter list metrics` lists them",
         )
@@ -356,7 +356,7 @@ def _chosen_runs(store: Store, names: Sequence[str] | None, experiment: str | No
 
     if names and experiment is not None:
         raise UserError(
-            "runs and an experiment were named", code="runs-experiment-named", where="--experiment", try_this="name one of the two"
+            "runs and an experiment were named", code="runs-and-experiment", where="--experiment", try_this="name one of the two"
         )
     if names:
         return [checkpoints.find_run(store, name) for name in names], None

@@ -113,7 +113,7 @@ def index(
     entry = METHODS.get(name, where="NAME")
     if name not in INDEXED:
         raise UserError(
-            f"{name} has no index that is built beforehand", code="no-index-built-beforehand", where="NAME", try_this=" or ".join(INDEXED)
+            f"{name} has no index that is built beforehand", code="no-prebuilt-index", where="NAME", try_this=" or ".join(INDEXED)
         )
     which: Any = projection
     if which not in get_args(pictures.Projection):
@@ -259,9 +259,7 @@ def explain(
         result = entry.explain(_question(data.questions, question, benchmark), data.corpus, chosen, services)
     if output is not None:
         if result.picture is None:
-            raise UserError(
-                "there is nothing to draw for this question", code="nothing-draw-question", where="--output", try_this="leave it out"
-            )
+            raise UserError("there is nothing to draw for this question", code="nothing-to-draw", where="--output", try_this="leave it out")
         _write_picture(output, result.picture)
 
     def show() -> None:
@@ -286,6 +284,9 @@ def _question(questions: Sequence[Question], text: str, reference: str) -> Quest
     if len(matching) > 1:
         some = ", ".join(item.id for item in matching[:3])
         raise UserError(
-            f"{len(matching)} questions of {reference} begin so", code="questions-begin", where=text, try_this=f"name its id: {some}"
+            f"{len(matching)} questions of {reference} begin so",
+            code="ambiguous-question-prefix",
+            where=text,
+            try_this=f"name its id: {some}",
         )
     return matching[0]

@@ -217,7 +217,7 @@ class Common:
         with self.status(f"loading {reference}"):
             benchmark = load(reference, options).limited(limit)
             if not benchmark.questions:
-                raise UserError("this split holds no question", code="split-holds-no-question", where=reference)
+                raise UserError("this split holds no question", code="empty-split", where=reference)
             return benchmark if read is None else in_setting(read, benchmark, services or Services())
 
     def status(self, text: str) -> Status:

@@ -65,10 +65,7 @@ def table(
         raise unknown_name("format", form, FORMATS, where="--format")
     if common.json and form not in ("text", "json"):
         raise UserError(
-            f"--json and --format {form} are two formats",
-            code="json-format-two-formats",
-            where="--format",
-            try_this="leave one of them out",
+            f"--json and --format {form} are two formats", code="two-formats", where="--format", try_this="leave one of them out"
         )
     store = common.store
     # A store may hold submissions alone, which belong to no experiment.
@@ -179,7 +176,7 @@ def paper(
     results = [figure for figure in results if figure.misprint] if misprints else results
     if not results:
         hint = f"`ragmeter results paper {name}`; its tables: {', '.join(published.tables_of(name))}"
-        raise UserError(f"{name} prints no such figure", code="prints-no-figure", try_this=hint)
+        raise UserError(f"{name} prints no such figure", code="unknown-figure", try_this=hint)
     common.emit([asdict(figure) for figure in results], lambda: _show_figures(results))
 
 
@@ -221,7 +218,7 @@ def show(
     answers = queries.answers(store, known[question], [row.run])
     if not answers:
         raise UserError(
-            f"{row.method} has not answered {question!r} yet", code="not-answered-yet", where=row.path, try_this="ragmeter run --resume"
+            f"{row.method} has not answered {question!r} yet", code="run-unanswered", where=row.path, try_this="ragmeter run --resume"
         )
     calls = queries.calls(store, row.run, question)
     value = {"question": asdict(known[question]), "answer": asdict(answers[0]), "calls": list(map(asdict, calls))}
@@ -268,9 +265,7 @@ def power(
     from results.store import checkpoints
 
     if not 0 < probability < 1:
-        raise UserError(
-            f"a power of {probability:g} is no probability", code="power-no-probability", where="--power", try_this="--power 0.8"
-        )
+        raise UserError(f"a power of {probability:g} is no probability", code="bad-power", where="--power", try_this="--power 0.8")
     store = common.store
     runs = [checkpoints.find_run(store, name) for name in (first, second)]
     plans = compare.planned(store, runs[0], runs[1], metric or (), parse_margin(effect, "--effect"), power=probability)
@@ -315,12 +310,12 @@ def tag(
         return
     if remove:
         if target is not None or note is not None:
-            raise UserError("--remove takes the tag alone", code="remove-takes-tag-alone", try_this=f"ragmeter results tag {name} --remove")
+            raise UserError("--remove takes the tag alone", code="remove-with-target", try_this=f"ragmeter results tag {name} --remove")
         gone = checkpoints.untag(store, name)
         common.emit({"name": name, "removed": gone.run or gone.checkpoint}, lambda: out.print(Text(f"{name} is no tag any more")))
         return
     if target is None:
-        raise UserError(f"what is {name!r} to mean?", code="mean", try_this=f"ragmeter results tag {name} RUN-or-CHECKPOINT")
+        raise UserError(f"what is {name!r} to mean?", code="tag-without-target", try_this=f"ragmeter results tag {name} RUN-or-CHECKPOINT")
     meant = checkpoints.resolve(store, target)
     before = checkpoints.tag_run(store, name, meant, note)
     old = (before.run or before.checkpoint) if before else None

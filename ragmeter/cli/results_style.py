@@ -160,7 +160,10 @@ def _rerankers(names: Sequence[str], value: Any, experiment: str | None, profile
     if value and (len(names) != 1 or not isinstance(value, Mapping)):
         what = "reranker.KEY=VALUE is an option of one reranker"
         raise UserError(
-            what, code="style-rerankers", where="--set", try_this="name one --reranker, or describe them in a file: --experiment FILE"
+            what,
+            code="unsuitable-style-reranker",
+            where="--set",
+            try_this="name one --reranker, or describe them in a file: --experiment FILE",
         )
     results = {name: _reranker(name, value) for name in names}
     if experiment is not None:
@@ -168,7 +171,7 @@ def _rerankers(names: Sequence[str], value: Any, experiment: str | None, profile
             for plan in method.needs if method.composition.rerankers else ():
                 if plan.stages[-1] not in plan.trained(folder):
                     what = f"{method.name!r} needs the training {plan.name!r}, which is not done"
-                    raise UserError(what, code="style-rerankers", where=plan.where, try_this=f"ragmeter run {experiment}")
+                    raise UserError(what, code="unsuitable-style-reranker", where=plan.where, try_this=f"ragmeter run {experiment}")
             for component in method.composition.rerankers[:1]:
                 if component.fingerprint not in {other.fingerprint for other in results.values()}:
                     results[method.name] = component

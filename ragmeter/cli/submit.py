@@ -113,7 +113,7 @@ def _card(file: Path | None, method: str | None, benchmark: str | None, setting:
     if file is not None:
         raise UserError(
             "the card says method, benchmark and setting",
-            code="card-says-method-benchmark",
+            code="card-and-options",
             where="--card",
             try_this="leave the options out, or the card",
         )
@@ -121,7 +121,7 @@ def _card(file: Path | None, method: str | None, benchmark: str | None, setting:
         lacks = "--benchmark" if benchmark is None else "--method"
         raise UserError(
             "without a card, both the method and the benchmark are needed",
-            code="without-card-both-method",
+            code="method-and-benchmark-needed",
             where=lacks,
             try_this=f"{lacks} …",
         )
@@ -151,7 +151,7 @@ def _submit(
     if supplied:
         raise UserError(
             "the card says which options the data have",
-            code="card-says-options-data",
+            code="card-and-data-options",
             where=f"--set {next(iter(supplied))}",
             try_this="--set path=FILE",
         )
@@ -312,7 +312,7 @@ def _fraction(text: str) -> float:
     match = re.fullmatch(r"(\d+(?:\.\d+)?|\.\d+)\s*(pp)?", text.strip())
     value = float(match[1]) / (100 if match[2] else 1) if match else -1.0
     if not 0 <= value <= 1:
-        raise UserError(f"{text!r} is no tolerance", code="no-tolerance", where="--tolerance", try_this="0.5pp or 0.005")
+        raise UserError(f"{text!r} is no tolerance", code="bad-tolerance", where="--tolerance", try_this="0.5pp or 0.005")
     return value
 
 

@@ -140,7 +140,7 @@ class _Planner:
         if utilization is not None and not 0 < utilization <= 1:
             raise UserError(
                 f"{utilization:g} is no share of a peak",
-                code="no-share-peak",
+                code="bad-peak-share",
                 where="--utilization",
                 try_this="a number above 0, at most 1",
             )

@@ -236,7 +236,7 @@ def with_policy(card: Mapping[str, Any], settings: Mapping[str, Any]) -> Judge:
         may = ", ".join(sorted(judge.config.policy)) or "none of its options"
         raise UserError(
             f"{fixed[0]} decides what {card['judge']} asks, and a replay asks nothing",
-            code="decides-asks-replay-asks",
+            code="replay-would-ask",
             where="--set",
             try_this=f"a replay can change {may}; for the rest: ragmeter judge run {card['judge']} --set {fixed[0]}=…",
         )

@@ -239,9 +239,7 @@ def _incomplete(task: Task, store: Store, what: str) -> Incomplete:
 def _not_started(task: Task, store: Store, dead: frozenset[str], progress: Progress) -> Outcome:
     command = going_on(task.experiment, store, "--retry-failed")
     error = Incomplete(
-        f"not started: {', '.join(sorted(dead))} stopped answering in an earlier task",
-        code="not-started-stopped-answering",
-        try_this=f"`{command}`",
+        f"not started: {', '.join(sorted(dead))} stopped answering in an earlier task", code="endpoint-stopped", try_this=f"`{command}`"
     )
     progress.end(task, INCOMPLETE, error.what)
     return Outcome(task, INCOMPLETE, error, 0, 0.0, 0.0)
@@ -401,7 +399,7 @@ def _passages(corpus: Corpus, predictions: Iterable[Prediction]) -> list[Passage
 def _broken(task: Task, what: str) -> Broke:
     return Broke(
         f"method {task.method.name!r} broke the contract: it {what}",
-        code="method-broke-contract",
+        code="contract-broken",
         try_this=f"ragmeter method check {task.run.method_id}",
     )
 

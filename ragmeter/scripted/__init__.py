@@ -81,9 +81,7 @@ class WorldTruth:
         config: Mapping[str, Any] | None = None,
     ) -> None:
         if not 0 <= corruption <= 1:
-            raise UserError(
-                f"corruption is a share between 0 and 1, not {corruption}", code="corruption-share-between-not", where="corruption"
-            )
+            raise UserError(f"corruption is a share between 0 and 1, not {corruption}", code="bad-corruption", where="corruption")
         self.benchmarks = tuple(benchmarks)
         self.corruption = corruption
         self.reading = reading

@@ -122,7 +122,7 @@ def _meant(name: str, known: Sequence[AddedColumn]) -> list[AddedColumn]:
     if not known:
         raise UserError(
             f"{name!r} was not added to these tables: no column was",
-            code="not-added-tables-no",
+            code="column-not-added",
             where="--remove",
             try_this="a column that the experiment's file names goes when the file does not name it any more",
         )

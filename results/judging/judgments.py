@@ -269,7 +269,9 @@ def find_judge(store: Store, name: str) -> dict[str, Any]:
         raise unknown_name("judge in this store", name, known, where=str(store.folder))
     if len(cards) > 1:
         raise UserError(
-            f"{name!r} means {len(cards)} judges", code="means-judges", try_this=f"name one: {', '.join(card['id'] for card in cards[:5])}"
+            f"{name!r} means {len(cards)} judges",
+            code="ambiguous-judge",
+            try_this=f"name one: {', '.join(card['id'] for card in cards[:5])}",
         )
     return cards[0]
 

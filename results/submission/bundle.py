@@ -105,7 +105,7 @@ def write_template(
             with open(folder / name, "x", encoding="utf-8") as sink:
                 sink.writelines(content())
     except OSError as error:
-        raise UserError(f"the folder cannot be written: {error.strerror}", code="folder-cannot-written", where=str(folder)) from error
+        raise UserError(f"the folder cannot be written: {error.strerror}", code="unwritable-folder", where=str(folder)) from error
     return [folder / name for name in files]
 
 
@@ -192,7 +192,7 @@ def write_bundle(
         UserError: The file is there already, or cannot be written.
     """
     if path.suffix != SUFFIX:
-        raise UserError("a bundle's name ends with .zip", code="bundle-name-ends-zip", where=str(path), try_this=f"{path.name}{SUFFIX}")
+        raise UserError("a bundle's name ends with .zip", code="bad-bundle-name", where=str(path), try_this=f"{path.name}{SUFFIX}")
     if path.exists():
         raise UserError("this file is there already", code="output-exists", where=str(path), try_this="choose another name")
     card_bytes = card_yaml(card).encode()
@@ -226,7 +226,7 @@ def write_bundle(
         os.replace(partial, path)
     except OSError as error:
         partial.unlink(missing_ok=True)
-        raise UserError(f"the bundle cannot be written: {error.strerror}", code="bundle-cannot-written", where=str(path)) from error
+        raise UserError(f"the bundle cannot be written: {error.strerror}", code="unwritable-bundle", where=str(path)) from error
     return manifest
 
 

@@ -69,7 +69,7 @@ class LLMLingua2:
         if self._model.config.num_labels != 2 or not self._tokenizer.is_fast:
             raise UserError(
                 f"{config.model!r} does not tell two classes of tokens",
-                code="not-tell-two-classes",
+                code="not-two-classes",
                 where="option model",
                 try_this="a model of LLMLingua-2",
             )

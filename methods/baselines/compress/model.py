@@ -79,7 +79,7 @@ class SoftModel(nn.Module):
         self.tokenizer.add_tokens([AddedToken(PLACE, special=True, normalized=False)], special_tokens=True)
         if self.tokenizer.eos_token_id is None:
             raise UserError(
-                "the base has no token that ends a text", code="base-no-token-ends", where="base", try_this="a base with an eos token"
+                "the base has no token that ends a text", code="missing-end-token", where="base", try_this="a base with an eos token"
             )
         # A tuple keeps it from being counted twice: the adapters' model holds it.
         self._base = (base,)
@@ -166,7 +166,7 @@ class SoftModel(nn.Module):
         if len(positions) != len(blocks):
             raise UserError(
                 f"a prompt has {len(positions)} places for memory where {len(blocks)} are wanted",
-                code="prompt-places-memory-wanted",
+                code="memory-place-mismatch",
                 where="template",
                 try_this="template: plain, as this base's chat template changes what it is given",
             )
@@ -285,7 +285,7 @@ class SoftModel(nn.Module):
             name = min(name for name in present.keys() | wanted.keys() if present.get(name) != wanted.get(name))
             raise UserError(
                 f"{name} is {present.get(name) or 'missing'}, and the model wants {wanted.get(name) or 'none'}",
-                code="model-wants",
+                code="model-option-mismatch",
                 where=where,
                 try_this="its own base",
             )

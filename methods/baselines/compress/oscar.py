@@ -74,7 +74,7 @@ class Oscar(Pisco):
         if not self.config.norm:
             if not hasattr(below, "norm"):
                 what = f"the last norm of a {type(model.encoder).__name__} cannot be left out"
-                raise UserError(what, code="oscar-parts", where="model.norm", try_this="model.norm=true")
+                raise UserError(what, code="oscar-parts-mismatch", where="model.norm", try_this="model.norm=true")
             # The states that go into it are what comes out of it.
             below.norm.register_forward_hook(lambda _, inputs, __: inputs[0])
         model.encoder.config.num_hidden_layers = len(below.layers)

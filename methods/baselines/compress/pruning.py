@@ -75,7 +75,7 @@ class Dslr(_Pruner):
         super().__init__("dslr", config, services)
         if (labels := self._model.config.num_labels) != 1:
             raise UserError(
-                f"{config.model!r} gives {labels} scores", code="gives-scores", where="option model", try_this="a cross-encoder"
+                f"{config.model!r} gives {labels} scores", code="wrong-score-shape", where="option model", try_this="a cross-encoder"
             )
 
     def scores(self, query: Query, passages: Sequence[Passage], parts: Sequence[Sequence[str]]) -> list[Scores]:

@@ -133,7 +133,7 @@ class System(ABC):
         """
         raise UserError(
             f"this {self.name} does not rank passages",
-            code="not-rank-passages",
+            code="not-passage-ranker",
             where="model",
             try_this="a checkpoint of oscar with model.ranks=true",
         )
@@ -237,17 +237,14 @@ def require_checkpoint(model: str, system: str | None = None, *, where: str) -> 
     path = folder / CARD
     if not path.is_file():
         raise UserError(
-            f"{model!r} is not a checkpoint of a compressor into vectors",
-            code="not-checkpoint-compressor-vectors",
-            where=where,
-            try_this=remedy,
+            f"{model!r} is not a checkpoint of a compressor into vectors", code="not-compressor-checkpoint", where=where, try_this=remedy
         )
     card = read_json(path)
     try:
         if card["layout"] != LAYOUT:
             raise UserError(
                 f"this checkpoint has layout {card['layout']}; {LAYOUT} is read",
-                code="checkpoint-layout-read",
+                code="checkpoint-layout-mismatch",
                 where=str(path),
                 try_this="make it again",
             )
@@ -258,13 +255,16 @@ def require_checkpoint(model: str, system: str | None = None, *, where: str) -> 
         ) from error
     if system not in (None, made.name):
         raise UserError(
-            f"this checkpoint is of {made.name}, not of {system}", code="checkpoint-not", where=where, try_this=f"compressor: {made.name}"
+            f"this checkpoint is of {made.name}, not of {system}",
+            code="checkpoint-of-other-system",
+            where=where,
+            try_this=f"compressor: {made.name}",
         )
     for name, (source, revision) in made.models.items():
         if hashes.get(name) is not None and weights_hash(source, revision) != hashes[name]:
             raise UserError(
                 f"the {name.replace('_', ' ')} {source!r} is not the one that this checkpoint was trained on",
-                code="not-checkpoint-trained",
+                code="part-base-mismatch",
                 where=str(path),
                 try_this="the model as it was, or train again",
             )

@@ -291,7 +291,7 @@ class SoftTraining:
         if not rows:
             raise UserError(
                 "no row is left to learn from",
-                code="no-row-left-learn",
+                code="no-row-left",
                 where="data",
                 try_this="questions with evidence, or a higher model.max_prompt",
             )

@@ -121,7 +121,7 @@ class TagModel:
         if missing := [tag for tag, number in self.ids.items() if number in (None, unknown)]:
             raise UserError(
                 f"the vocabulary has no tag {missing[0]}",
-                code="vocabulary-no-tag",
+                code="vocabulary-tag-missing",
                 where=f"model {config.model!r}",
                 try_this="selfrag/selfrag_llama2_7b",
             )

@@ -68,7 +68,7 @@ def require_card(config: CrossEncoderConfig, published: bool, where: str) -> Non
     if folder.is_dir() and not published and card_of(config.model) is None:
         raise UserError(
             f"nothing in {config.model!r} says that it was trained",
-            code="nothing-says-trained",
+            code="training-data-unstated",
             where=where,
             try_this="a checkpoint of `ragmeter train graph_cross_encoder`, or published: true for a copy of a published cross-encoder",
         )
@@ -95,7 +95,7 @@ def require_head(config: CrossEncoderConfig, where: str) -> None:
     if missing:
         raise UserError(
             f"{config.model!r} is no trained cross-encoder: its files lack {missing[0]}, which would be random",
-            code="no-trained-cross-encoder",
+            code="untrained-cross-encoder",
             where=where,
             try_this="a published cross-encoder, or one of `ragmeter train graph_cross_encoder`",
         )

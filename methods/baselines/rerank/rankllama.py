@@ -123,7 +123,7 @@ class RankLlama(PairReranker):
         if getattr(model, HEAD).out_features != 1:
             raise UserError(
                 f"{config.adapter!r} gives {getattr(model, HEAD).out_features} scores per pair",
-                code="gives-scores-per-pair",
+                code="wrong-score-count",
                 where=f"{NAME}, option adapter",
             )
         super().__init__(config, tokenizer, model, device)
@@ -150,7 +150,7 @@ def classifier(base: str, revision: str | None, dtype: str | None, device: str, 
     if any("SequenceClassification" in name for name in architectures) and config.num_labels != 1:
         raise UserError(
             f"{base!r} gives {config.num_labels} scores per pair where a reranker gives one",
-            code="gives-scores-per-pair",
+            code="wrong-score-count",
             where=f"{NAME}, option base",
         )
     with without_load_report():  # it would say that the head is a random one

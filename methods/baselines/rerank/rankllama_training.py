@@ -106,7 +106,7 @@ class RankLlamaTraining(OneStageTraining):
         if not rows:
             raise UserError(
                 "no question has a positive in the corpus and passages beside it",
-                code="no-question-positive-corpus",
+                code="no-question-with-positives",
                 where="data",
                 try_this="nq:train",
             )

@@ -104,10 +104,10 @@ def test_templates_take_braces_dollars_and_placeholders_as_they_are() -> None:
 def test_a_template_of_ones_own_must_have_the_placeholders(tmp_path: Path) -> None:
     path = tmp_path / "mine.txt"
     path.write_text("Read {text} for $5.\n---\n$text")
-    with raises("prompt-template-holds-lone"):
+    with raises("template-lone-dollar"):
         PROMPTS["extraction"].load(path)
     path.write_text("Read $this")
-    with raises("prompt-template-holds-unknown"):
+    with raises("template-unknown-placeholder"):
         PROMPTS["extraction"].load(path)
     path.write_text("Read $text for $$5")
     assert PROMPTS["extraction"].load(path).messages(text="{x}") == [{"role": "user", "content": "Read {x} for $5"}]
@@ -230,7 +230,7 @@ def test_a_file_that_is_no_graph_is_refused_by_name_and_field(tmp_path: Path, ch
         KnowledgeGraph.load(path)
     assert str(path) in str(caught.value)
     path.write_text("{")
-    with raises("file-not"):
+    with raises("file-hash-mismatch"):
         KnowledgeGraph.load(path)
 
 

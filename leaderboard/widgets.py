@@ -380,11 +380,11 @@ def several(
     value = queries if len(queries) >= least or (queries and unfinished == queries) else [*default][:most]
     state.settle(name, ",".join(value))
 
-    def written(chosen: list[str]) -> str:
+    def write_chosen(chosen: list[str]) -> str:
         st.session_state[f"unfinished-{name}"] = list(chosen)
         return ",".join(chosen)
 
-    st.multiselect(label, options, format_func=show, max_selections=most, **state.bound(name, value, resets, written))
+    st.multiselect(label, options, format_func=show, max_selections=most, **state.bound(name, value, resets, write_chosen))
     return list(value)
 
 

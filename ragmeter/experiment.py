@@ -43,10 +43,10 @@ from results.store.failures import MAX_RATE
 def candidate_retriever(setting: Setting) -> Component | None:
     """Return the retriever that a setting takes candidates from: an id, or `dense[dpr-nq]` with a preset in brackets."""
     name = _retriever_of(setting)
-    return _named(name) if name else None
+    return _find_component(name) if name else None
 
 
-def _named(name: str, where: str | None = None) -> Component:
+def _find_component(name: str, where: str | None = None) -> Component:
     """A retriever, with a preset's options where one stands in brackets.
 
     Raises:
@@ -70,7 +70,7 @@ def read_setting(text: str, where: str | None) -> Setting:
     """
     setting = Setting.parse(text, where=where)
     name = _retriever_of(setting)
-    if name is not None and (entry := _named(name, where).entry).kind != "retriever":
+    if name is not None and (entry := _find_component(name, where).entry).kind != "retriever":
         raise UserError(
             f"{name!r} is a {entry.kind}, not a retriever",
             code="not-retriever",
@@ -88,7 +88,7 @@ def in_setting(setting: Setting, benchmark: Benchmark, services: Services) -> Be
     """
 
     def retrieve(name: str, queries: Sequence[Query], n: int) -> list[Ranking]:
-        component = _named(name)
+        component = _find_component(name)
         folder = index_folder(component, benchmark.corpus, services)
         index = component.build(services).index(benchmark.corpus, folder)
         return list(each(index, "retrieve", queries, n))

@@ -59,7 +59,7 @@ def expand(source: Source) -> Source:
     for key, rows in lists.items():
         results: list[Any] = []
         for index, row in enumerate(rows):
-            for name, filled, moved in _rows(source, (key, index), row, shared):
+            for name, filled, moved in _expand_row(source, (key, index), row, shared):
                 place = (key, len(results))
                 results.append(filled)
                 names[place] = f"{key}.{index}{name}"
@@ -69,7 +69,7 @@ def expand(source: Source) -> Source:
     return replace(source, value=value, lines=lines, names=names)
 
 
-def _rows(source: Source, at: Path, row: Any, shared: Axes) -> Iterator[tuple[str, Any, dict[Path, int]]]:
+def _expand_row(source: Source, at: Path, row: Any, shared: Axes) -> Iterator[tuple[str, Any, dict[Path, int]]]:
     """Yield what a row's place is called, the row, and lines of values that come from its grid."""
     if not isinstance(row, Mapping) or GRID not in row:
         yield "", row, {}
@@ -96,7 +96,7 @@ def _rows(source: Source, at: Path, row: Any, shared: Axes) -> Iterator[tuple[st
                 where=source.where((*at, GRID, name)),
                 try_this=f"write ${name} in it",
             )
-        shown = (f"{name}={_short(values[name][index], index)}" for name, index in chosen.items())
+        shown = (f"{name}={_shorten_value(values[name][index], index)}" for name, index in chosen.items())
         yield f"[{', '.join(shown)}]", filled, filling.lines
 
 
@@ -207,5 +207,5 @@ def _at(value: Any, path: Sequence[str | int]) -> Any:
     return value
 
 
-def _short(value: Any, index: int) -> str:
+def _shorten_value(value: Any, index: int) -> str:
     return f"#{index + 1}" if isinstance(value, Mapping | list) or len(str(value)) > 20 else str(value)

@@ -37,7 +37,7 @@ def flat(value: Any, key: str = "") -> Iterator[tuple[str, Any]]:
         yield key, value
 
 
-def shown(value: Any) -> str:
+def show_value(value: Any) -> str:
     """A setting as text: texts as they are but for where folders lie, all else as JSON, cut where it is long."""
     text = _placed(value) if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"

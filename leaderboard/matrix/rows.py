@@ -218,17 +218,17 @@ class Choices:
 def choices(rows: Sequence[System]) -> Choices:
     """What the store knows of these systems that differs between them."""
     able = [row for row in rows if not row.control]
-    training = _named(able, lambda row: row.training)
+    training = _list_choices(able, lambda row: row.training)
     return Choices(
-        _named(able, lambda row: row.kinds),
-        _named(able, lambda row: row.readers),
+        _list_choices(able, lambda row: row.kinds),
+        _list_choices(able, lambda row: row.readers),
         {key_of(ANY_DATA): ANY_DATA, **training} if training else {},
         any(row.parameters is not None for row in able),
         any(row.open_weights is not None for row in able),
     )
 
 
-def _named(rows: Sequence[System], of: Callable[[System], Sequence[str]]) -> dict[str, str]:
+def _list_choices(rows: Sequence[System], of: Callable[[System], Sequence[str]]) -> dict[str, str]:
     return {key_of(name): name for name in sorted({name for row in rows for name in of(row)})}
 
 
@@ -337,12 +337,12 @@ def ordered(board: Matrix, order: Order) -> list[System]:
         part = [(key(row), row) for row in board.rows if row.control is control]
         known = [(value, row) for value, row in part if value is not None and value == value]
         known.sort(key=lambda pair: pair[0], reverse=order.descending)
-        known.sort(key=lambda pair: _apart(board, pair[1], order.column))
+        known.sort(key=lambda pair: _is_apart(board, pair[1], order.column))
         rows += [row for _, row in known] + [row for value, row in part if value is None or value != value]
     return rows
 
 
-def _apart(board: Matrix, row: System, column: str) -> bool:
+def _is_apart(board: Matrix, row: System, column: str) -> bool:
     cell = board.cells.get((row.key, column))
     return cell is not None and bool(cell.apart)
 

@@ -238,7 +238,7 @@ def unstated(board: Matrix, papers: Sequence[Printed] = ()) -> list[str]:
     return [*sentences, "all measured here"]
 
 
-def table(shown: Shown, rows: Drawn, order: Order, papers: Sequence[Printed] = ()) -> Node:
+def draw_matrix(shown: Shown, rows: Drawn, order: Order, papers: Sequence[Printed] = ()) -> Node:
     """The table.
 
     Args:

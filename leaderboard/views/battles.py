@@ -107,10 +107,10 @@ def against(board: BattleBoard, criterion: str, rival: str) -> Node:
 
 
 def _line(name: str, cells: Sequence[Cell | Node | str], controls: Collection[str]) -> Line:
-    return Line(_named(name, controls), cells, "control" if name in controls else "")
+    return Line(_name_method(name, controls), cells, "control" if name in controls else "")
 
 
-def _named(name: str, controls: Collection[str]) -> Node:
+def _name_method(name: str, controls: Collection[str]) -> Node:
     mark = badge("control", "control", CONTROL_TIP) if name in controls else None
     return el("span", el("span", name, cls="method"), mark)
 
@@ -157,7 +157,7 @@ def controls(board: BattleBoard, criterion: str) -> Node | None:
     if not results and not others:
         return None
     heads = [Head("Control"), *_PLACED]
-    lines = [Line(_named(item.control, board.controls), _placed(item), "control") for item in results]
+    lines = [Line(_name_method(item.control, board.controls), _placed(item), "control") for item in results]
     return el(
         "div",
         *_against_the_judge(board, criterion),
@@ -179,7 +179,7 @@ def elsewhere(boards: Sequence[tuple[str, BattleBoard]], criterion: str) -> Node
         return None
     number = len({name for name, _, _ in results})
     wrong = sum(bool(item.wrong) for _, _, item in results)
-    lines = [Line(name, [_named(item.control, board.controls), *_placed(item)], "control") for name, board, item in results]
+    lines = [Line(name, [_name_method(item.control, board.controls), *_placed(item)], "control") for name, board, item in results]
     return el(
         "div",
         *(warning for name, board in boards for warning in _against_the_judge(board, criterion, name)),

@@ -54,7 +54,7 @@ def kind(item: UsageCost) -> str:
     return ON if item.front else BEATEN
 
 
-def written(x: float, axis: str) -> str:
+def write_cost(x: float, axis: str) -> str:
     """A cost as text."""
     if math.isnan(x):
         return formats.NOTHING
@@ -83,7 +83,7 @@ def pareto_table(rows: Sequence[UsageCost], axis: Axis, metric: str, scale: Scal
     ]
     lines = [
         Line(
-            _named(row),
+            _name_method(row),
             [_cost(row, axis), _value(row.value, scale), badge(ON, "reference") if row.front else ""],
             "control" if row.row.control else "",
         )
@@ -93,13 +93,13 @@ def pareto_table(rows: Sequence[UsageCost], axis: Axis, metric: str, scale: Scal
 
 
 def _cost(item: UsageCost, axis: Axis) -> Cell | str:
-    text = written(item.x, axis)
+    text = write_cost(item.x, axis)
     stated = item.row.run.origin != OURS and not math.isnan(item.x)
     below = formats.percentiles(item.row.cost) if axis == "seconds" and item.row.cost else ""
     return Cell(text, below, AS_STATED if stated else "")
 
 
-def _named(item: UsageCost) -> Node:
+def _name_method(item: UsageCost) -> Node:
     mark = kind(item)
     tag = badge(mark, "control" if mark == CONTROL else "running") if mark in (CONTROL, PARTIAL) else None
     return el("span", el("span", item.row.run.method, cls="method"), tag)
@@ -127,7 +127,7 @@ def pareto_chart(rows: Sequence[UsageCost], axis: Axis, metric: str, scale: Scal
 
 def _point(item: UsageCost, axis: Axis, scale: Scale) -> Point:
     point = point_of(kind(item), item.x, item.value, scale, item.row.run.method)
-    return replace(point, shown=f"{point.shown} at {written(item.x, axis)}")
+    return replace(point, shown=f"{point.shown} at {write_cost(item.x, axis)}")
 
 
 def curve_points(curves: Sequence[BudgetCurve], axis: str, scale: Scale) -> list[Point]:
@@ -164,7 +164,12 @@ def curve_table(curves: Sequence[BudgetCurve], metric: str, scale: Scale, full: 
     lines = [
         Line(
             el("span", point.row.run.method, cls="method"),
-            [_value(point.value, scale), written(point.delivered, DELIVERED), written(point.memory, MEMORY), written(point.ratio, RATIO)],
+            [
+                _value(point.value, scale),
+                write_cost(point.delivered, DELIVERED),
+                write_cost(point.memory, MEMORY),
+                write_cost(point.ratio, RATIO),
+            ],
         )
         for curve in curves
         for point in curve.points

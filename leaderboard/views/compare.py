@@ -99,7 +99,7 @@ def slices(result: Comparison, parts: Sequence[Slice], what: str, shown: Scale, 
     return plain_table(f"Values by {what.lower()}", heads, lines, f"by-{what.lower().replace(' ', '-')}-scroll")
 
 
-def apart(result: Comparison, positions: Sequence[int], shown: Scale) -> Node:
+def draw_differences(result: Comparison, positions: Sequence[int], shown: Scale) -> Node:
     """Questions with each run's score; a click on one asks for its page.
 
     Args:

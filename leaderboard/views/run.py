@@ -11,7 +11,7 @@ from typing import Any
 
 from leaderboard.elements import formats
 from leaderboard.elements.formats import explanation, scale_of
-from leaderboard.elements.nodes import Cell, Head, Line, Node, badge, el, facts, flat, plain_table, shown
+from leaderboard.elements.nodes import Cell, Head, Line, Node, badge, el, facts, flat, plain_table, show_value
 from results.boards.compare import Apart, Diff, Number, Setting
 from results.statistics.core import Estimate
 from results.store.checkpoints import Checkpoint
@@ -32,7 +32,7 @@ def settings(results: Sequence[Setting]) -> Node:
 
 
 def _side(value: Any, there: bool) -> Cell | str:
-    return shown(value) if there else Cell(formats.NOTHING, tip="This run has no such entry")
+    return show_value(value) if there else Cell(formats.NOTHING, tip="This run has no such entry")
 
 
 def numbers(result: Diff, definitions: Definitions) -> Node:
@@ -91,10 +91,12 @@ def questions(result: Diff, definitions: Definitions) -> Node:
         Head("Second", scale.unit, number=True),
         Head("said", wide=True),
     ]
-    return plain_table("Where they differ most", heads, [_apart(question, scale) for question in result.questions], "apart-scroll")
+    return plain_table(
+        "Where they differ most", heads, [_difference_line(question, scale) for question in result.questions], "apart-scroll"
+    )
 
 
-def _apart(item: Apart, scale: formats.Scale) -> Line:
+def _difference_line(item: Apart, scale: formats.Scale) -> Line:
     gold = f"gold: {' · '.join(item.question.golds) or 'none'}"
     return Line(
         el("span", item.question.text, el("span", gold, cls="aside")),
@@ -366,7 +368,7 @@ def sources(runs: Sequence[RunRow]) -> Node:
 
 
 def _fold(title: str, value: Mapping[str, object], number: int, *, opened: bool) -> Node:
-    rows: list[tuple[str, Node | str]] = [(key, shown(inner)) for key, inner in flat(value)]
+    rows: list[tuple[str, Node | str]] = [(key, show_value(inner)) for key, inner in flat(value)]
     head = el(
         "summary", el("span", title, cls="name"), el("span", f"{len(rows):,} {'entry' if len(rows) == 1 else 'entries'}", cls="aside")
     )

@@ -24,7 +24,7 @@ from leaderboard.elements.nodes import (
     metric_head,
     plain_table,
     prose,
-    shown,
+    show_value,
 )
 from leaderboard.server import UPLOAD_MIB
 from leaderboard.views.board import FINISHED
@@ -146,7 +146,7 @@ def _rest(run: RunRow, several: bool) -> Node | None:
     left["training_data"] = [
         {"question_ids": item.get("question_ids")} for item in card.get("training_data") or () if isinstance(item, Mapping)
     ]
-    rows: list[tuple[str, Node | str]] = [(key, shown(value)) for key, value in flat(left) if value != ""]
+    rows: list[tuple[str, Node | str]] = [(key, show_value(value)) for key, value in flat(left) if value != ""]
     if not rows:
         return None
     title = f"All else that was sent for {run.dataset} · {run.setting}" if several else "All else that was sent"

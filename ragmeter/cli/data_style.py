@@ -49,7 +49,7 @@ def restyle(
     output: Annotated[Path, option("The file of pairs (JSON Lines); one that is there goes on.", "--output", "-o")],
     styles: Annotated[list[str], option("informal, humor, romance …; may be repeated.", "--style")],
     common: Common,
-    rewriter: Annotated[str, option("llm, or rule: fixed rules, offline.", completes=completion.words("llm", "rule"))] = "llm",
+    rewriter: Annotated[str, option("llm, or rule: fixed rules, offline.", completes=completion.offer_words("llm", "rule"))] = "llm",
     config: options.ConfigOption = None,
     settings: Annotated[
         list[str] | None,
@@ -127,10 +127,10 @@ def mix(
     shares: Annotated[list[str], option("What is missing to 1 stays formal.", "--mix", metavar="STYLE=SHARE")],
     output: Annotated[Path, option("The file to write, in a layout of SARK's.", "--output", "-o")],
     common: Common,
-    layout: Annotated[str, option("ranked, or labels.", completes=completion.words("labels", "ranked"))] = "ranked",
+    layout: Annotated[str, option("ranked, or labels.", completes=completion.offer_words("labels", "ranked"))] = "ranked",
     seed: Annotated[int, option("Of the draw, and of the setting.")] = 0,
     draw: Annotated[
-        str, option("exact counts by question, or a coin for each candidate.", completes=completion.words("exact", "coin"))
+        str, option("exact counts by question, or a coin for each candidate.", completes=completion.offer_words("exact", "coin"))
     ] = "exact",
     setting: options.SettingOption = None,
     limit: options.LimitOption = None,

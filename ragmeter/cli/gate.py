@@ -73,7 +73,7 @@ def gate(
         with offering_score():
             decided: Gate | ManyGates = ask_all(store, plan, **how)
     elif baseline and candidate and metric and margin:
-        decided, query = _named(store, baseline, candidate, metric, margin, **how)
+        decided, query = _decide_named(store, baseline, candidate, metric, margin, **how)
     else:
         lacking = next(name for name, value in typed.items() if not value)
         raise UserError(
@@ -98,7 +98,7 @@ def gate(
     return decided.exit_code
 
 
-def _named(
+def _decide_named(
     store: Store, baseline: str, candidate: str, metric: list[str], margin: list[str], **how: Any
 ) -> tuple[Gate | ManyGates, dict[str, Any]]:
     """Decide on the two that the options name: one gate, or one cell per metric if they have several benchmarks."""

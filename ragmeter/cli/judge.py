@@ -171,7 +171,10 @@ def win_rates(
     common: Common,
     experiment: options.StoredExperiment = None,
     ties: Annotated[
-        str, option("What a tied question counts: half, ignore, loss or win.", completes=completion.words("half", "ignore", "loss", "win"))
+        str,
+        option(
+            "What a tied question counts: half, ignore, loss or win.", completes=completion.offer_words("half", "ignore", "loss", "win")
+        ),
     ] = "half",
     length: Annotated[bool, option("Take off strengths what longer answers gain.", "--length")] = False,
 ) -> None:
@@ -232,7 +235,7 @@ def score(
     experiment: options.OfExperiment = None,
     trec: Annotated[bool, option("RUNS are two files instead, a run and its qrels: trec_eval's measures.", "--trec")] = False,
     trec_eval: Annotated[
-        str, option("With --trec: the version of trec_eval to equal, 9 or 10.", "--trec-eval", completes=completion.words("9", "10"))
+        str, option("With --trec: the version of trec_eval to equal, 9 or 10.", "--trec-eval", completes=completion.offer_words("9", "10"))
     ] = "9",
 ) -> None:
     """Score stored answers on further metrics, without answering again; their columns stay until `--remove`."""

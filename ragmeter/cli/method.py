@@ -30,7 +30,7 @@ INDEXED = ("clara_compressor", "autocompressor", "cocom", "pcc", "pisco", "xrag"
 def list_all(
     common: Common,
     name: Annotated[str | None, argument("Show this one.", completion.methods)] = None,
-    kind: Annotated[str | None, option("Only this kind: retriever, reader, control …", completes=completion.words(*KINDS))] = None,
+    kind: Annotated[str | None, option("Only this kind: retriever, reader, control …", completes=completion.offer_words(*KINDS))] = None,
 ) -> None:
     """List methods, or show one with its options."""
     from methods.registry import METHODS
@@ -80,7 +80,7 @@ def check(
 
 @app.command()
 def index(
-    name: Annotated[str, argument("A method that keeps a corpus: clara_compressor.", completion.words(*INDEXED))],
+    name: Annotated[str, argument("A method that keeps a corpus: clara_compressor.", completion.offer_words(*INDEXED))],
     corpus: Annotated[str, argument("A data reference, or a folder of `ragmeter data build-corpus`.", completion.references)],
     common: Common,
     config: ConfigOption = None,
@@ -89,7 +89,7 @@ def index(
     picture: Annotated[
         Path | None, option("Draw the states of documents and of their memory into this SVG file (CLaRa, figure 8).")
     ] = None,
-    projection: Annotated[str, option("Of the picture: tsne or pca.", completes=completion.words("tsne", "pca"))] = "tsne",
+    projection: Annotated[str, option("Of the picture: tsne or pca.", completes=completion.offer_words("tsne", "pca"))] = "tsne",
     count: Annotated[int, option("Documents in the picture.", min=2)] = 4000,
     seed: SeedOption = 0,
     device: DeviceOption = None,

@@ -49,7 +49,7 @@ def table(
     experiment: options.StoredExperiment = None,
     metric: options.MetricOption = None,
     every: Annotated[bool, option("Every run in the store, whatever its experiment.", "--all")] = False,
-    form: Annotated[str, option("text, csv, markdown, latex or json.", "--format", completes=completion.words(*FORMATS))] = "text",
+    form: Annotated[str, option("text, csv, markdown, latex or json.", "--format", completes=completion.offer_words(*FORMATS))] = "text",
     output: options.OutputOption = None,
     with_published: Annotated[bool, option("Compare our values with the papers' figures.", "--published")] = False,
     over_seeds: options.OverSeedsOption = False,
@@ -157,7 +157,7 @@ def paper(
     common: Common,
     name: Annotated[
         str | None,
-        argument("ark, clara, gpr or sark (default: list them)", completion.words("ark", "clara", "gpr", "sark"), metavar="[PAPER]"),
+        argument("ark, clara, gpr or sark (default: list them)", completion.offer_words("ark", "clara", "gpr", "sark"), metavar="[PAPER]"),
     ] = None,
     table: Annotated[str | None, option("Only this table, by its number.")] = None,
     method: Annotated[str | None, option("Only this method: the paper's name of it, or our id.", completes=completion.methods)] = None,
@@ -354,7 +354,7 @@ def export(
     run: options.RunArgument,
     output: Annotated[Path, option("The run file to write.", "--output", "-o")],
     common: Common,
-    form: Annotated[str, option("trec.", "--format", completes=completion.words("trec"))] = "trec",
+    form: Annotated[str, option("trec.", "--format", completes=completion.offer_words("trec"))] = "trec",
     qrels: Annotated[Path | None, option("Write the questions' positives, too.", metavar="FILE")] = None,
 ) -> None:
     """Write a stored run's rankings for other tools: a TREC run file, and the positives as qrels."""

@@ -63,7 +63,7 @@ def gap(
 def curve(
     common: Common,
     experiment: StoredExperiment = None,
-    over: Annotated[str, option("mix: the share of formal candidates; k: passages read.", completes=completion.words(*OVER))] = "mix",
+    over: Annotated[str, option("mix: the share of formal candidates; k: passages read.", completes=completion.offer_words(*OVER))] = "mix",
     metric: MetricOption = None,
     over_seeds: OverSeedsOption = False,
 ) -> None:
@@ -143,7 +143,7 @@ def sensitivity(
         for style, how in made.items():
             by = ", ".join(filter(None, how["by"])) or how["rewriter"]
             out.print(Text(f"{benchmark.name}, formal against {style}, written by {by}"))
-        lines = [(name, style, *(_shown(of[key]) for key in MEASURES), of["tau"].n) for name, style, of in rows]
+        lines = [(name, style, *(_show_estimate(of[key]) for key in MEASURES), of["tau"].n) for name, style, of in rows]
         heads = ("reranker", "style", "Kendall's τ", "mean |Δz|", "|Δz| / s", "mean Δz", "questions")
         listing(heads, lines, empty="nothing was measured", keys=2)
         note = "± half the 95 % interval; τ of the orders of the same candidates in both styles: 1, style moves nothing; s: "
@@ -197,7 +197,7 @@ def _reranker(name: str, settings: Mapping[str, Any]) -> Component:
         return Component(entry, entry.validate(settings))
 
 
-def _shown(item: Estimate) -> str:
+def _show_estimate(item: Estimate) -> str:
     from ragmeter.show.style_text import ABSENT
 
     if math.isnan(item.value):

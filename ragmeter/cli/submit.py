@@ -27,7 +27,7 @@ app = App(default="add", help="Predictions made elsewhere: template, check, add,
 Predictions = Annotated[str, argument("Predictions (.jsonl, - for standard input) or a bundle (.zip).", metavar="FILE")]
 CardOption = Annotated[Path | None, option("The submission's card (YAML).", "--card")]
 FormatOption = Annotated[
-    str, option("Of the predictions: jsonl, or an official evaluator's layout.", "--format", completes=completion.words(*PREDICTIONS))
+    str, option("Of the predictions: jsonl, or an official evaluator's layout.", "--format", completes=completion.offer_words(*PREDICTIONS))
 ]
 MethodOption = Annotated[
     str | None, option("In place of a card: what made the predictions.", "--method", metavar="NAME[@VERSION]", completes=completion.methods)

@@ -135,12 +135,12 @@ def conclusion(board: Board, *, higher_is_better: bool = True) -> str:
 def _print_scores(board: Board, heads: dict[str, str], console: Console) -> None:
     columns = [(heads[metric], [cell_text(row.cells.get(metric)) for row in board.rows]) for metric in board.metrics]
     columns += _cost_columns(board)
-    rows = [[_named(board, row), *(cells[number] for _, cells in columns)] for number, row in enumerate(board.rows)]
+    rows = [[_name_row(board, row), *(cells[number] for _, cells in columns)] for number, row in enumerate(board.rows)]
     styles = ["dim" if row.control else "" for row in board.rows]
     print_table(console, [Text("method"), *(Text(head) for head, _ in columns)], rows, keys=1, numbers=True, styles=styles)
 
 
-def _named(board: Board, row: Row) -> Text:
+def _name_row(board: Board, row: Row) -> Text:
     """A method's name, and what must be known of who it is."""
     name = Text(row.run.method)
     if row.control:

@@ -147,7 +147,7 @@ class Session:
         """Return the answer of plain reading, as the reader `chat` has it, or in the only format that the model knows."""
         own = own_format(self.config.llm.local) if isinstance(self.config.llm, LocalConfig) else None
         if own is not None:
-            return short_answer(await self.fitted(lambda some: _user(own(self.text, passages[:some])), len(passages), "read"))
+            return short_answer(await self.fitted(lambda some: _user(own.answer_prompt(self.text, passages[:some])), len(passages), "read"))
 
         def messages(count: int) -> Messages:
             shown = numbered(passages[:count])

@@ -79,8 +79,8 @@ class Finding:
 
 @cache
 def _listed() -> Mapping[str, Any]:
-    found: Mapping[str, Any] = yaml.safe_load(Path(__file__).with_name("findings.yaml").read_text(encoding="utf-8"))
-    return found
+    entries: Mapping[str, Any] = yaml.safe_load(Path(__file__).with_name("findings.yaml").read_text(encoding="utf-8"))
+    return entries
 
 
 class Findings:

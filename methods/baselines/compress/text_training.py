@@ -26,7 +26,7 @@ from methods.baselines.compress.rows import CompressionRow, answer_rows, kept_li
 from methods.baselines.compress.soft import MISTRAL, cut
 from methods.baselines.compress.training import StepOptions
 from methods.models.likelihood import UNBOUNDED, by_length
-from methods.models.weights import POCKET, device_of, load_pretrained, locate
+from methods.models.weights import device_of, load_pretrained, locate
 from methods.presets import laid_over, read_presets
 from methods.training import LengthsOf, TrainingContext, register_training
 from methods.training.contrast import DataConfig, load_data
@@ -181,15 +181,15 @@ class TextTraining(OneStageTraining):
 def likelihoods(name: str, device: str, asking: Sequence[tuple[str, tuple[Passage, ...], str]]) -> list[float]:
     """Log-likelihoods of answers, of triples (question, passages, answer), by a language model that reads passages."""
     from methods.models.causal import CausalConfig, CausalModel
+    from methods.models.formats import own_format
     from methods.models.likelihood import LikelihoodScorer, ScoredText
-    from methods.models.pocket import answer_prompt
     from methods.readers.prompts import PROMPTS, numbered
 
-    model = CausalModel(CausalConfig.model_validate({"model": name}), device_of(device))
+    model, own = CausalModel(CausalConfig.model_validate({"model": name}), device_of(device)), own_format(name)
 
     def prompt(question: str, passages: tuple[Passage, ...]) -> str:
-        if name == POCKET:
-            return answer_prompt(question, passages)
+        if own is not None:
+            return own.answer_prompt(question, passages)
         template = PROMPTS["passages" if passages else "closed_book"].load()
         return str(model.render(*template.pair(question=question, passages=numbered(passages))))
 

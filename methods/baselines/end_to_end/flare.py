@@ -59,7 +59,7 @@ class Writer:
 
         def prompt(count: int) -> str:
             if self.own_format is not None:
-                return self._model.render("", self.own_format(q.text, passages[:count]))
+                return self._model.render("", self.own_format.answer_prompt(q.text, passages[:count]))
             (message,) = q.prompts["flare"].messages(question=q.text, passages=numbered(passages[:count]) or "(none)")
             return " ".join([self._model.render("", message["content"]), *before])
 

@@ -224,7 +224,7 @@ def test_a_template_can_be_left_aside(make_clara: Make) -> None:
     assert text.startswith("<s>You are")
     assert text.endswith(f"Question:{QUESTION}\n\nReply:")
     assert text_of(clara, clara.generator.target_ids("Ana")) == " Ana</s>"
-    with raises("base-not-pocket"):
+    with raises("base-format-mismatch"):
         make_clara("Qwen3", template="pocket")
 
 

@@ -251,7 +251,7 @@ def test_the_dataset_takes_rules_files_and_the_bases_own_texts(world, pairs, tmp
         ("styled:test", {"base": "worlds/graph", "base_config": {"questions": 3}}, "nothing-to-restyle"),
         ("styled:test", {"mix": {"baroque": 0.5}}, "unknown-style"),
         ("styled:test", {"mix": {}}, "no-style-stated"),
-        ("styled:test", {"mix": {"informal": 1.5}}, "share"),
+        ("styled:test", {"mix": {"informal": 1.5}}, "bad-mixture-share"),
         ("styled:test", {"rewriter": "own"}, "no-parallel-texts"),
         ("styled:test", {"path": "x"}, "styled-with-file"),
         ("styled:test", {"pairs": "x", "rewriter": "rule"}, "pairs-and-rewriter"),

@@ -281,8 +281,8 @@ def test_questions_are_taken_from_a_file_the_last_of_a_side_counts(tmp_path: Pat
     [
         ("{", "not-json"),
         ("[1]", "not-json"),
-        (line(h=...), "field"),
-        (line(question=None), "field"),
+        (line(h=...), "bad-question-field"),
+        (line(question=None), "bad-question-field"),
         (line(question=" "), "question-empty"),
         (line(side="relation"), "bad-side"),
         (line(t="Caffeine"), "triple-id-mismatch"),

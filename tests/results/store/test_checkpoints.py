@@ -118,12 +118,12 @@ def test_a_tampered_folder_is_named_with_the_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("key", "value", "response"),
     [
-        ("sha256", "abc", "checkpoint"),
-        ("version", True, "checkpoint"),
-        ("parents", ["abc"], "checkpoint"),
-        ("config", [], "checkpoint"),
-        ("data", "x", "checkpoint"),
-        ("method", "", "checkpoint"),
+        ("sha256", "abc", "bad-checkpoint-card"),
+        ("version", True, "bad-checkpoint-card"),
+        ("parents", ["abc"], "bad-checkpoint-card"),
+        ("config", [], "bad-checkpoint-card"),
+        ("data", "x", "bad-checkpoint-card"),
+        ("method", "", "bad-checkpoint-card"),
         ("methode", "x", "unknown-key"),
     ],
 )

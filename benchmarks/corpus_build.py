@@ -150,7 +150,7 @@ def open_corpus(path: Path, *, progress: Callable[[Progress], None] | None = Non
         Broke: The disk is full.
     """
     if not path.exists():
-        raise UserError("there is no such corpus", code="no-corpus", where=str(path), try_this="correct the option corpus")
+        raise UserError("corpus does not exist", code="no-corpus", where=str(path), try_this="correct the option corpus")
     if (path / CARD).exists() or _is_arrow(path):
         return Corpus.open(path)
     if (path / _UNFINISHED).exists():

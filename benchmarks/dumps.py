@@ -89,7 +89,7 @@ def layout_of(path: Path) -> str:
         fields(line, _DPR)
     except ValueError as error:
         raise UserError(
-            "this is no dump of passages that is known here",
+            "unknown layout of a dump of passages",
             code="unknown-dump-layout",
             where=f"{path}, line 1",
             try_this="DPR's tab-separated lines, JSON Lines {id, title, text}, or Parquet with the column text",
@@ -105,7 +105,7 @@ def dump_files(source: Path) -> list[Path]:
     """
     if not source.is_dir():
         if not source.exists():
-            raise UserError("there is no such file or folder", code="missing-file", where=str(source))
+            raise UserError("file or folder does not exist", code="missing-file", where=str(source))
         return [source]
     files = sorted(file for file in source.iterdir() if file.is_file())
     results = [file for file in files if file.name.removesuffix(".gz").endswith(SUFFIXES)]
@@ -232,7 +232,7 @@ def _own_entry(record: Record) -> Entry:
     held = {meaning: next((name for name in names if fields.get(name) is not None), None) for meaning, names in _NAMES.items()}
     if held["id"] is None or held["text"] is None:
         lacking, names = next((meaning, _NAMES[meaning]) for meaning in ("id", "text") if held[meaning] is None)
-        raise record.problem(f"there is no {lacking}", names[0], f"one of the fields {', '.join(names)}")
+        raise record.problem(f"the record lacks {lacking}", names[0], f"one of the fields {', '.join(names)}")
     native, title = _identifier(record, held["id"]), record.text(held["title"] or "title", "")
     # KILT's pages are lists of paragraphs.
     text = "".join(record.texts(held["text"])) if type(fields[held["text"]]) is list else record.text(held["text"])

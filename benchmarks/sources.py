@@ -50,7 +50,7 @@ class NotThere(UserError):
 def no_such_path(reference: DataReference, path: Path) -> UserError:
     """The error for a `path` at which nothing lies."""
     return UserError(
-        f"there is no such file or folder, and {reference} was to be read from it",
+        f"the file or folder for {reference} does not exist",
         code="missing-file",
         where=str(path),
         try_this=f"correct the option path (in an experiment config: {{path: FILE}}, relative to {Path.cwd()}); "

@@ -151,7 +151,7 @@ class Composition:
             self._refuse_parts()
         if self.budget is not None and self.compressor is None:
             raise UserError(
-                "budget is what a compressor may deliver, and there is no compressor",
+                "option budget needs a compressor",
                 code="budget-without-compressor",
                 where=f"method {self.method.id}",
                 try_this="add `compressor`, or remove `budget`",

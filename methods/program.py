@@ -64,7 +64,7 @@ class SearchingConfig(MethodConfig):
         """Check the retriever, the folder of templates, and a model of the program's own."""
         self.retriever.component.preflight()
         if self.prompts is not None and not Path(self.prompts).expanduser().is_dir():
-            raise UserError("there is no such folder of prompts", code="missing-folder", where=f"prompts {self.prompts}")
+            raise UserError("folder of prompts does not exist", code="missing-folder", where=f"prompts {self.prompts}")
         if model := getattr(self, "model", None):
             locate(model)
 

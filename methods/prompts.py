@@ -387,7 +387,7 @@ class Shipped:
             return self.load()
         own = Path(folder).expanduser()
         if not own.is_dir():
-            raise UserError("there is no such folder of prompts", code="missing-folder", where=str(own))
+            raise UserError("folder of prompts does not exist", code="missing-folder", where=str(own))
         file = own / f"{self.name.rpartition('/')[2]}.txt"
         return self.load(file if file.exists() else None)
 

@@ -413,7 +413,7 @@ def _experiment(value: str | os.PathLike[str] | Mapping[str, Any] | Experiment, 
     if isinstance(value, str | os.PathLike):
         return experiments.load(os.fspath(value), profile=profile, store=store)
     raise UserError(
-        f"{value!r} is no experiment",
+        f"{value!r} is not an experiment",
         code="not-experiment",
         where="experiment",
         try_this="a YAML file, a dictionary, or the name of a shipped experiment",
@@ -554,7 +554,7 @@ def compare(a: str | RunRow, b: str | RunRow, *, metric: str | None = None, stor
     opened = Store(store_folder(folder(store, "store")))
     for name, value in (("a", a), ("b", b)):
         if not isinstance(value, str | RunRow):
-            raise UserError(f"{value!r} is no run", code="not-run", where=name, try_this="a text that names one, or one of `runs`")
+            raise UserError(f"{value!r} is not a run", code="not-run", where=name, try_this="a text that names one, or one of `runs`")
     metric = text(metric, "metric")
     first, second = (item if isinstance(item, RunRow) else checkpoints.find_run(opened, item) for item in (a, b))
     result = diff(opened, first, second, metrics=[metric] if metric else None, questions=0)

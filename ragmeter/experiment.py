@@ -279,7 +279,10 @@ def load(argument: str, *, profile: str | None = None, store: Path | None = None
             text = path.read_text("utf-8-sig")
         except UnicodeDecodeError:
             raise UserError(
-                "this is no text in UTF-8", code="not-utf8", where=argument, try_this="name an experiment file (YAML), or save it as UTF-8"
+                "this file is not UTF-8 text",
+                code="not-utf8",
+                where=argument,
+                try_this="name an experiment file (YAML), or save it as UTF-8",
             ) from None
         except OSError as error:
             raise refused(error, argument, what="this file cannot be read", try_this="name a file that you may read") from None
@@ -298,7 +301,7 @@ def load(argument: str, *, profile: str | None = None, store: Path | None = None
     if argument.endswith((SUFFIX, ".yml")) or "/" in argument:
         guess = nearest(argument, known)
         hint = f"did you mean the shipped experiment {guess!r}?" if guess else "`ragmeter list experiments` lists shipped ones"
-        raise UserError("there is no such experiment file", code="missing-file", where=argument, try_this=hint)
+        raise UserError("experiment file does not exist", code="missing-file", where=argument, try_this=hint)
     raise unknown_name("experiment", argument, known)
 
 

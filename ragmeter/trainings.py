@@ -199,7 +199,7 @@ class Trainings:
         if not self._names:
             sample = f"{{id: {name}, config: {{…}}}}" if name in TRAININGS else f"{{id: …, name: {name}, config: {{…}}}}"
             raise UserError(
-                f"the training {name!r} is not declared: there is no `trainings` in this file",
+                f"training {name!r} is not declared: this file has no `trainings`",
                 code="training-not-declared",
                 where=self._source.where(at),
                 try_this=f"add trainings: [{sample}] (`ragmeter list trainings` lists what there is), or name the folder of a "

@@ -73,7 +73,7 @@ def folder_sha256(folder: Path) -> str:
         UserError: There is no such folder, it holds no file, or something in it has no content of its own to hash.
     """
     if not folder.is_dir():
-        raise UserError("there is no such folder", code="missing-folder", where=str(folder))
+        raise UserError("folder does not exist", code="missing-folder", where=str(folder))
     names: list[str] = []
     for root, folders, files in os.walk(folder):
         here = Path(root)

@@ -214,7 +214,7 @@ def recorded(folder: Path) -> dict[str, str]:
         match = _LINE.fullmatch(line)
         if match is None:
             raise UserError(
-                "this is no line of sha256sum",
+                "this is not a line of sha256sum",
                 code="not-hash-line",
                 where=f"{sums}, line {number}",
                 try_this=f"write it anew: sha256sum * > {SUMS}",

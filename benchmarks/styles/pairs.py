@@ -178,7 +178,7 @@ def write_pairs(path: Path, rewritings: Iterable[Rewriting], *, rewriter: str, m
         UserError: A file is in the way.
     """
     if path.exists() and not overwrite:
-        raise UserError("a file is in the way", code="output-exists", where=str(path), try_this="another name, or overwrite")
+        raise UserError("output file already exists", code="output-exists", where=str(path), try_this="another name, or overwrite")
 
     def write(partial: Path) -> int:
         written = 0

@@ -80,7 +80,7 @@ def layout_of(path: Path) -> Layout:
                 return layout
         refuse_other_dataset(record, "sark")
         raise UserError(
-            f"this is no record of SARK's: it has the fields {', '.join(record.fields)}",
+            f"this is not a record of SARK's: it has the fields {', '.join(record.fields)}",
             code="not-sark-record",
             where=record.where,
             try_this=" or ".join(", ".join(names) for names in _FIELDS.values()),
@@ -196,7 +196,7 @@ def write_sark(
         UserError: A question has no candidates, labels or order, or a file is in the way.
     """
     if path.exists() and not overwrite:
-        raise UserError("a file is in the way", code="output-exists", where=str(path), try_this="another name, or overwrite")
+        raise UserError("output file already exists", code="output-exists", where=str(path), try_this="another name, or overwrite")
     rows: list[dict[str, Any]] = []
     for question in benchmark.questions:
         if layout == RANKED:

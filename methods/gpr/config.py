@@ -108,7 +108,7 @@ class GprTrainingConfig(TrainingConfig):
             check_llm(questions.active_llm)
             PROMPT.load(questions.prompt)
         if questions.generator == "cache" and not Path(questions.path or "").expanduser().is_file():
-            raise UserError("there is no such file of questions", code="missing-file", where=f"questions.path: {questions.path}")
+            raise UserError("file of questions does not exist", code="missing-file", where=f"questions.path: {questions.path}")
         others = [item for item in self.graph if resolve(item)[0].name != "worlds"]
         if questions.generator == "worlds" and others:
             raise UserError(

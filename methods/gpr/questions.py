@@ -183,9 +183,9 @@ def _read_line(line: str, where: str) -> Written:
     try:
         row: Any = json.loads(line)
     except json.JSONDecodeError as error:
-        raise UserError(f"this line is no JSON: {error.msg}", code="not-json", where=where, try_this="remove the line") from None
+        raise UserError(f"this line is not JSON: {error.msg}", code="not-json", where=where, try_this="remove the line") from None
     if not isinstance(row, dict):
-        raise UserError("this line is no JSON object", code="not-json", where=where, try_this=f"an object with {', '.join(FIELDS)}")
+        raise UserError("this line is not a JSON object", code="not-json", where=where, try_this=f"an object with {', '.join(FIELDS)}")
     for name in FIELDS:
         if not isinstance(row.get(name), str):
             what = "is missing" if name not in row else f"must be a text, and is {json.dumps(row[name])[:40]}"

@@ -223,7 +223,7 @@ class TripleIndex:
         named = " ".join(self._triples[position]) if self._triples is not None else f"number {position}"
         shared = "an entity or the relation" if options.neg_rel_disjoint else "an entity"
         return UserError(
-            f"there is no negative for the triple {named}: all {len(self.heads):,} triples share {shared} with it",
+            f"the triple {named} has no possible negative: all {len(self.heads):,} triples share {shared} with it",
             code="no-negative-triple",
             where="graph",
             try_this="a larger graph of several topics",

@@ -322,7 +322,9 @@ class KnowledgeGraph:
             here = f"{where}: edges.{number}"
             unknown = [name for name in (edge.source, edge.target) if name not in self.positions]
             if unknown:
-                raise UserError(f"the edge leads to {unknown[0]!r}, which is no node", code="edge-without-node", where=here, try_this=_ANEW)
+                raise UserError(
+                    f"the edge leads to {unknown[0]!r}, which is not a node", code="edge-without-node", where=here, try_this=_ANEW
+                )
             if edge.source == edge.target or (edge.source, edge.target) in seen:
                 what = "leads back to its node" if edge.source == edge.target else "occurs twice"
                 raise UserError(f"the edge of {edge.source!r} and {edge.target!r} {what}", code="bad-edge", where=here, try_this=_ANEW)

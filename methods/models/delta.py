@@ -71,10 +71,13 @@ def shrink(checkpoint: Path, target: Path, base: str, rank: int = 4) -> Shrunk:
     if not encoders or not (root / WEIGHTS).is_file():
         at = root if encoders else checkpoint
         raise UserError(
-            f"there is no encoder with its {WEIGHTS}", code="missing-encoder", where=str(at), try_this="the folder that a training wrote"
+            f"the folder lacks an encoder with {WEIGHTS}",
+            code="missing-encoder",
+            where=str(at),
+            try_this="the folder that a training wrote",
         )
     if target.exists():
-        raise UserError("this folder is there already", code="folder-exists", where=str(target), try_this="another one, or remove it")
+        raise UserError("output folder already exists", code="folder-exists", where=str(target), try_this="another one, or remove it")
     target.parent.mkdir(parents=True, exist_ok=True)
     draft = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
     try:

@@ -461,7 +461,7 @@ def _entries(lines: Iterable[str], path: Path) -> Iterator[Entry]:
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             problem = f"field {error} is missing" if isinstance(error, KeyError) else str(error)
             raise UserError(
-                f"this is no entry of a cache export: {problem}",
+                f"this is not an entry of a cache export: {problem}",
                 code="not-cache-entry",
                 where=f"{path}, line {number}",
                 try_this="export the cache again; a changed request has another key",

@@ -113,7 +113,7 @@ def locate(model: str) -> str:
         return str(path)
     if model.startswith(("/", ".", "~")):
         raise UserError(
-            f"there is no model folder {model!r}", code="no-model-folder", try_this="give a folder, or the id of a hub repository"
+            f"model folder {model!r} does not exist", code="no-model-folder", try_this="give a folder, or the id of a hub repository"
         )
     return model
 

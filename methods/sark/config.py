@@ -192,7 +192,7 @@ class SarkDataConfig(TrainingOptions):
         if styles.by == "llm":
             rewriting_prompt(styles.style, styles.rewriting.prompts)
         if styles.by == "file" and not Path(styles.file or "").expanduser().is_file():
-            raise UserError("there is no such file of style pairs", code="missing-file", where=f"styles.file: {styles.file}")
+            raise UserError("file of style pairs does not exist", code="missing-file", where=f"styles.file: {styles.file}")
 
     def reach_data(self, cache: Path | None) -> None:
         """One short call to every endpoint, unless replies of its model are kept.

@@ -338,9 +338,7 @@ def _plain(question: Question) -> str:
 def _nothing(benchmarks: Sequence[Benchmark], counts: Mapping[str, int]) -> UserError:
     names = ", ".join(str(benchmark.reference) for benchmark in benchmarks) or "no data"
     fate = ", ".join(f"{name}: {number:,}" for name, number in counts.items() if number) or "no question"
-    return UserError(
-        f"there is no training row in {names} ({fate})", code="no-training-row", where="data", try_this="other data or options"
-    )
+    return UserError(f"{names} gives no training row ({fate})", code="no-training-row", where="data", try_this="other data or options")
 
 
 class Material(NamedTuple):

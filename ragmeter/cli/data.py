@@ -303,7 +303,7 @@ def synthesize(
                 try_this="--by llm; options of the dataset are data.KEY=VALUE",
             )
         if not issubclass(registry.resolve(data, where="DATA")[1].config, WorldsConfig):
-            raise UserError(f"{data} is no world", code="not-world", where="--by worlds", try_this="worlds/…:train, or --by llm")
+            raise UserError(f"{data} is not a world", code="not-world", where="--by worlds", try_this="worlds/…:train, or --by llm")
         require_no_test(data, "DATA")
         rows = scp_rows(data, ScpDataConfig(mix=wanted_mix, documents=count, seed=seed), of_data)
         if dry_run:
@@ -318,7 +318,7 @@ def synthesize(
         require_no_test(data, "DATA")
     corpus = corpus_build.open_corpus(Path(data).expanduser()) if is_path else common.load(data, of_data).corpus
     if not len(corpus):
-        raise UserError("there is no document", code="no-document", where=data)
+        raise UserError("no document was given", code="no-document", where=data)
     types, services = MIXES[wanted_mix], common.services(seed=seed)
     with Journal(output.with_suffix(".states.jsonl")) as states:
         synthesis = Synthesis(model, states, services)

@@ -32,10 +32,10 @@ _AGAIN = "the same command goes on"
 def _free(path: Path, overwrite: bool) -> None:
     """Check that a file may be written: that nothing is in the way, and its folder is there."""
     if path.is_dir() or (path.exists() and not overwrite):
-        what = "a folder" if path.is_dir() else "a file"
-        raise UserError(f"{what} is in the way", code="output-exists", where=str(path), try_this="another --output, or --overwrite")
+        what = "folder" if path.is_dir() else "file"
+        raise UserError(f"output {what} already exists", code="output-exists", where=str(path), try_this="another --output, or --overwrite")
     if not path.parent.is_dir():
-        raise UserError("there is no such folder", code="missing-folder", where=str(path.parent), try_this="another --output")
+        raise UserError("folder does not exist", code="missing-folder", where=str(path.parent), try_this="another --output")
 
 
 def _say(notes: Sequence[str]) -> None:
@@ -183,7 +183,7 @@ def _shares(texts: Sequence[str]) -> dict[str, float]:
             shares[style] = float(share)
         except ValueError:
             raise UserError(
-                f"{text!r} is no share of a style", code="bad-style-share", where="--mix", try_this="--mix informal=0.5"
+                f"{text!r} is not the share of a style", code="bad-style-share", where="--mix", try_this="--mix informal=0.5"
             ) from None
     return shares
 

@@ -408,7 +408,7 @@ def export(
     if not runs:
         chosen = [run for run in chosen if run.kind != "control"]  # people's time is scarce
     if output.exists():
-        raise UserError("this file is there already", code="output-exists", where=str(output), try_this="name another: labels may be in it")
+        raise UserError("output file already exists", code="output-exists", where=str(output), try_this="name another: labels may be in it")
     text = labeling.export_items(common.store, chosen, criterion, count, pairs=pairs, seed=seed)
     try:
         output.write_text(text, "utf-8")

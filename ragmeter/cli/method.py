@@ -259,7 +259,7 @@ def explain(
         result = entry.explain(_question(data.questions, question, benchmark), data.corpus, chosen, services)
     if output is not None:
         if result.picture is None:
-            raise UserError("there is nothing to draw for this question", code="nothing-to-draw", where="--output", try_this="leave it out")
+            raise UserError("nothing to draw for this question", code="nothing-to-draw", where="--output", try_this="leave it out")
         _write_picture(output, result.picture)
 
     def show() -> None:

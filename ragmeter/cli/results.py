@@ -265,7 +265,7 @@ def power(
     from results.store import checkpoints
 
     if not 0 < probability < 1:
-        raise UserError(f"a power of {probability:g} is no probability", code="bad-power", where="--power", try_this="--power 0.8")
+        raise UserError(f"a power of {probability:g} is not a probability", code="bad-power", where="--power", try_this="--power 0.8")
     store = common.store
     runs = [checkpoints.find_run(store, name) for name in (first, second)]
     plans = compare.planned(store, runs[0], runs[1], metric or (), parse_margin(effect, "--effect"), power=probability)
@@ -399,6 +399,6 @@ def _new(path: Path) -> TextIO:
     try:
         return open(path, "x", encoding="ascii", newline="\n")
     except FileExistsError:
-        raise UserError("this file is there already", code="output-exists", where=str(path), try_this="choose another name") from None
+        raise UserError("output file already exists", code="output-exists", where=str(path), try_this="choose another name") from None
     except OSError as error:
         raise unwritable(error, path) from error

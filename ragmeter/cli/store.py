@@ -193,7 +193,7 @@ def import_replies(file: Annotated[Path, argument("A file that `ragmeter store r
 
     if not file.is_file():
         raise UserError(
-            "there is no such file", code="missing-file", where=str(file), try_this="ragmeter store replies export -o FILE writes one"
+            "file does not exist", code="missing-file", where=str(file), try_this="ragmeter store replies export -o FILE writes one"
         )
     common.store.folder.mkdir(parents=True, exist_ok=True)
     added = import_replies(ResponseCache(common.store.folder / CACHE), file)

@@ -67,7 +67,7 @@ def add(
         return _submit(file, _card(card, method, benchmark, setting), format, strict, known_boards, settings, common, keep=True)
     if card is not None or method is not None:
         raise UserError(
-            "there are no predictions", code="no-predictions", where="FILE", try_this="ragmeter submit PREDICTIONS.jsonl --card card.yaml"
+            "no predictions were given", code="no-predictions", where="FILE", try_this="ragmeter submit PREDICTIONS.jsonl --card card.yaml"
         )
     store = common.store
     rows = {row.run: row for row in (queries.runs(store) if store.database.exists else []) if row.origin != "run"}.values()
@@ -312,7 +312,7 @@ def _fraction(text: str) -> float:
     match = re.fullmatch(r"(\d+(?:\.\d+)?|\.\d+)\s*(pp)?", text.strip())
     value = float(match[1]) / (100 if match[2] else 1) if match else -1.0
     if not 0 <= value <= 1:
-        raise UserError(f"{text!r} is no tolerance", code="bad-tolerance", where="--tolerance", try_this="0.5pp or 0.005")
+        raise UserError(f"{text!r} is not a tolerance", code="bad-tolerance", where="--tolerance", try_this="0.5pp or 0.005")
     return value
 
 

@@ -269,7 +269,7 @@ def convert_checkpoint(
     require_device(device)
     folder = (output or common.store.folder / "checkpoints" / "converted" / name).absolute()
     if folder.exists():
-        raise UserError("this folder is there already", code="folder-exists", where=str(folder), try_this="another name, or delete it")
+        raise UserError("output folder already exists", code="folder-exists", where=str(folder), try_this="another name, or delete it")
     checkpoint = released(source, revision, subfolder)
     layout = checkpoint.layout
     with err.status("converting", spinner="dots"):

@@ -242,6 +242,6 @@ def _validator(role: str, name: str, judge: Judge | None, services: Services) ->
         share = -1.0
     if not 0 <= share <= 1:
         raise UserError(
-            f"{name!r} is no share of names and numbers", code="bad-name-share", where=VALIDATE, try_this=f"{VALIDATE} {role}=0.9"
+            f"{name!r} is not a share of names and numbers", code="bad-name-share", where=VALIDATE, try_this=f"{VALIDATE} {role}=0.9"
         )
     return EntityValidator(share)

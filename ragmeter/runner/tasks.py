@@ -360,7 +360,7 @@ def require_device(device: str | None) -> None:
         return
     if not _DEVICE.fullmatch(device):
         raise UserError(
-            f"there is no device {device!r}", code="no-device", where="--device", try_this="cpu, cuda, cuda:1 … or leave it out"
+            f"device {device!r} does not exist", code="no-device", where="--device", try_this="cpu, cuda, cuda:1 … or leave it out"
         )
     import torch
 

@@ -121,7 +121,7 @@ def _chosen(connection: duckdb.DuckDBPyConnection, runs: Sequence[str] | None) -
     known = {row[0] for row in connection.execute("SELECT run FROM runs").fetchall()}
     for run in runs:
         if run not in known:
-            raise UserError(f"there is no run {run!r} in the store", code="unknown-run", try_this="`ragmeter list runs` lists them")
+            raise UserError(f"run {run!r} is not in the store", code="unknown-run", try_this="`ragmeter list runs` lists them")
     named = ", ".join(f"'{run}'" for run in runs)
     mine = f"run IN ({named})"
     data = f"SELECT dataset_fingerprint FROM runs WHERE {mine}"

@@ -173,7 +173,7 @@ def import_labels(store: Store, path: Path, annotator: str) -> Imported:
         match = re.fullmatch(r"([0-9a-f]+)(?:\+([0-9a-f]+))?(?:~([0-9a-f]+))?/(.+)", item, re.DOTALL)
         if not match or match[1] not in known or (match[2] and match[2] not in known):
             raise UserError(
-                f"there is no item {item[:80]!r} in this store",
+                f"item {item[:80]!r} is not in this store",
                 code="unknown-item",
                 where=position,
                 try_this="import the labels where the runs are: --store FOLDER",
@@ -222,7 +222,7 @@ def _rows(path: Path) -> Iterable[tuple[str, dict[str, str]]]:
         for row in reader:
             yield f"{path}, line {reader.line_num}", {name: row.get(name) or "" for name in COLUMNS}
     except csv.Error as error:
-        raise UserError(f"this is no CSV: {error}", code="not-csv", where=f"{path}, line {reader.line_num}") from None
+        raise UserError(f"this is not CSV: {error}", code="not-csv", where=f"{path}, line {reader.line_num}") from None
 
 
 def _label(text: str, first: str, second: str | None, position: str) -> str:
@@ -232,11 +232,11 @@ def _label(text: str, first: str, second: str | None, position: str) -> str:
         except ValueError:
             words = ", ".join(VALUES)
             raise UserError(
-                f"{text!r} is no label", code="bad-label", where=position, try_this=f"{words}, or a number from 0 to 1"
+                f"{text!r} is not a label", code="bad-label", where=position, try_this=f"{words}, or a number from 0 to 1"
             ) from None
         return text
     if text not in PAIR_LABELS:
-        raise UserError(f"{text!r} is no label of two answers", code="bad-pair-label", where=position, try_this=", ".join(PAIR_LABELS))
+        raise UserError(f"{text!r} is not a label of two answers", code="bad-pair-label", where=position, try_this=", ".join(PAIR_LABELS))
     if text in (TIE, NONE):
         return text
     return ONE if (text == FIRST) == (first < second) else OTHER

@@ -99,7 +99,7 @@ def write_template(
         for name in files:
             if (folder / name).exists():
                 raise UserError(
-                    "this file is there already", code="output-exists", where=str(folder / name), try_this="choose another --output"
+                    "output file already exists", code="output-exists", where=str(folder / name), try_this="choose another --output"
                 )
         for name, content in files.items():
             with open(folder / name, "x", encoding="utf-8") as sink:
@@ -194,7 +194,7 @@ def write_bundle(
     if path.suffix != SUFFIX:
         raise UserError("a bundle's name ends with .zip", code="bad-bundle-name", where=str(path), try_this=f"{path.name}{SUFFIX}")
     if path.exists():
-        raise UserError("this file is there already", code="output-exists", where=str(path), try_this="choose another name")
+        raise UserError("output file already exists", code="output-exists", where=str(path), try_this="choose another name")
     card_bytes = card_yaml(card).encode()
     rows = [_row(prediction) for prediction in predictions]
     body = b"".join(rows)

@@ -64,7 +64,7 @@ def require_known(store: Store, card: Card) -> None:
         responses = [f"{position}, setting {setting}, seed {seed}" for position, setting, seed in known]
         more = f" and {len(responses) - _LISTED} more" if len(responses) > _LISTED else ""
         raise UserError(
-            f"there is no board here for {reference}, setting {card.setting}, seed {card.seed}",
+            f"this store has no board for {reference}, setting {card.setting}, seed {card.seed}",
             code="no-board-for-setting",
             where="card: benchmark",
             try_this=f"one of: {'; '.join(responses[:_LISTED])}{more}" if responses else "run something first: ragmeter demo",
@@ -80,7 +80,7 @@ def require_board(store: Store, card: Card, dataset_fingerprint: str) -> None:
     if beside(queries.runs(store), dataset_fingerprint, str(card.setting), card.seed):
         return
     raise UserError(
-        f"there is no board here over these questions of {card.benchmark} (fingerprint {dataset_fingerprint})",
+        f"this store has no board over these questions of {card.benchmark} (fingerprint {dataset_fingerprint})",
         code="no-board-for-questions",
         where="card: limit",
         try_this="the limit that the board's runs have",
@@ -380,7 +380,7 @@ def compare(store: Store, submitted: RunRow, ours: RunRow, tolerance: float = TO
     """
     if submitted.origin not in (SUBMITTED, VERIFIED):
         raise UserError(
-            f"{submitted.path} is no submission", code="not-submission", try_this="ragmeter list runs --json shows each run's origin"
+            f"{submitted.path} is not a submission", code="not-submission", try_this="ragmeter list runs --json shows each run's origin"
         )
     if ours.origin != "run" or ours.kind == "control" or ours.status != FINISHED:
         raise UserError(

@@ -94,7 +94,7 @@ def require_head(config: CrossEncoderConfig, where: str) -> None:
     missing = sorted(report["missing_keys"])
     if missing:
         raise UserError(
-            f"{config.model!r} is no trained cross-encoder: its files lack {missing[0]}, which would be random",
+            f"{config.model!r} is not a trained cross-encoder: its files lack {missing[0]}, which would be random",
             code="untrained-cross-encoder",
             where=where,
             try_this="a published cross-encoder, or one of `ragmeter train graph_cross_encoder`",

@@ -111,17 +111,28 @@ def asset(name: str) -> str:
     return importlib.resources.files("leaderboard").joinpath("assets", name).read_text("utf-8")
 
 
-def enter(page: str, title: str) -> Source | None:
-    """Start a page; None where there is no store, which has then been said.
+def as_page(name: str, title: str) -> Callable[[Callable[[Source], None]], Callable[[], None]]:
+    """Make a page of a function that draws it if there is a store; why a store cannot be read is shown in its place.
 
     Args:
-        page: Its name in the URL.
+        name: The page's name in the URL.
         title: Its heading.
     """
-    state.begin(page)
-    show(el("h1", title, cls="page"), "title")
-    at = read.source()
-    return None if without_store(at) else at
+
+    def decorate(draw: Callable[[Source], None]) -> Callable[[], None]:
+        def render() -> None:
+            state.begin(name)
+            show(el("h1", title, cls="page"), "title")
+            at = read.source()
+            try:
+                if not without_store(at):
+                    draw(at)
+            except UserError as error:
+                explain(error, "This store cannot be read")
+
+        return render
+
+    return decorate
 
 
 def without_store(at: Source) -> bool:

@@ -181,20 +181,8 @@ def answers_frame(store: Store, boards: Sequence[Board]) -> DataFrame:
             predictions = {prediction.question_id: prediction for prediction in store.predictions(run.run)}
             for name in (name for name in questions if name in predictions):
                 question, item = questions[name], predictions[name]
-                rows.append(
-                    (
-                        run.method,
-                        board.dataset,
-                        board.setting,
-                        board.seed,
-                        name,
-                        question.text,
-                        question.golds,
-                        item.answer,
-                        item.notes.get(FAILED),
-                        run.run,
-                    )
-                )
+                where = (run.method, board.dataset, board.setting, board.seed)
+                rows.append((*where, name, question.text, question.golds, item.answer, item.notes.get(FAILED), run.run))
     return frame(ANSWER_COLUMNS, rows)
 
 

@@ -16,17 +16,9 @@ from benchmarks.core.errors import UserError
 from benchmarks.core.models import FrozenModel
 from benchmarks.core.random import Draws
 from benchmarks.schema import Triple
-from benchmarks.worlds.names import Name, Namer
+from benchmarks.worlds.names import Name, Namer, read_lists
 
-
-def _read_values() -> dict[str, tuple[str, ...]]:
-    """Read `values.txt` beside this file: `kind: value, value`, one kind per line."""
-    lines = (Path(__file__).parent / "values.txt").read_text(encoding="utf-8").splitlines()
-    kinds = (line.partition(": ") for line in lines if not line.startswith("#"))
-    return {kind: tuple(values.split(", ")) for kind, _, values in kinds}
-
-
-VALUES = _read_values()
+VALUES = read_lists("values")
 
 
 # A relation is a paragraph of a text file:

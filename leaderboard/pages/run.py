@@ -14,7 +14,7 @@ from leaderboard.elements.nodes import el
 from leaderboard.read import Source, store_of
 from leaderboard.views import run as diff_view
 from leaderboard.views.run import Sightings
-from leaderboard.widgets import bar, enter, explain, permalink, show, tell
+from leaderboard.widgets import as_page, bar, permalink, show, tell
 from results.boards.compare import Diff, diff
 from results.store import checkpoints
 from results.store.database import now
@@ -52,18 +52,9 @@ def _sightings() -> Sightings:
     return Sightings()
 
 
-def render() -> None:
+@as_page("runs", "Runs")
+def render(at: Source) -> None:
     """Draw the page."""
-    at = enter("runs", "Runs")
-    if at is None:
-        return
-    try:
-        _render(at)
-    except UserError as error:
-        explain(error, "This store cannot be read")
-
-
-def _render(at: Source) -> None:
     every = _runs(at, None)
     if not every:
         tell(

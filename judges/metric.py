@@ -119,7 +119,7 @@ class Batch:
         return len(self.questions)
 
     def once(self, key: Any, make: Callable[[], T]) -> T:
-        """What `make` returns, made by the first metric that asks under this key and kept for the others."""
+        """Return what `make` returns, made by the first metric that asks under this key and kept for the others."""
         if key not in self.memo:
             self.memo[key] = make()
         result: T = self.memo[key]
@@ -255,7 +255,7 @@ class Metric:
 
     @property
     def zero_elsewhere(self) -> bool:
-        """Whether the script whose rules these are keeps unscorable questions in its mean, as 0."""
+        """Return whether the script whose rules these are keeps unscorable questions in its mean, as 0."""
         return self.values.get("rules") in self.entry.zero_under
 
     def compute(self, batch: Batch) -> Scores:

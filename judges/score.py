@@ -63,7 +63,7 @@ def score(
 
 
 def can_score(metric: Metric, questions: Sequence[Question], graphs: QuestionGraphs | None = None) -> bool:
-    """Whether a metric gives a value to any of these questions, whatever is answered.
+    """Return whether a metric gives a value to any of these questions, whatever is answered.
 
     A metric that needs a model is taken to: nothing is loaded to find out.
     """
@@ -82,7 +82,7 @@ def can_score(metric: Metric, questions: Sequence[Question], graphs: QuestionGra
 
 
 def _message(question: Question, prediction: Prediction | None) -> Prediction:
-    """What is scored of a prediction: no answer where there is none, or where it says that it failed."""
+    """Return what is scored of a prediction: no answer where there is none, or where it says that it failed."""
     if prediction is None:
         return Prediction(question.query_id, "")
     return replace(prediction, answer="") if prediction.notes.get(FAILED) else prediction
@@ -118,7 +118,7 @@ def _aligned(questions: Sequence[Question], predictions: Sequence[Prediction | N
 
 
 def check_invariants(scores: Mapping[Metric, Scores], reported: Mapping[Metric, float] | None = None) -> list[str]:
-    """What must hold between the scores of one run, over its scorable questions.
+    """Return what must hold between the scores of one run, over its scorable questions.
 
     - Every value is finite and within its metric's declared range.
     - What is the same by definition is equal: mrr@1, precision@1 and hit@1; has_answer_mrr@1 and
@@ -236,7 +236,7 @@ def _never_above(item: Metric, other: Metric) -> bool:
 
 
 def _agree(item: Metric, other: Metric, but: str = "") -> bool:
-    """Whether the parameters that both have are the same, but for one."""
+    """Return whether the parameters that both have are the same, but for one."""
     return all(item.values[name] == other.values[name] for name in item.values.keys() & other.values.keys() - {but})
 
 

@@ -144,7 +144,7 @@ class EntityValidator:
 
 
 def verdicts(calls: Sequence[JudgeCall]) -> list[str]:
-    """What the calls made for one text say, those that could not be read left out."""
+    """Return what the calls made for one text say, those that could not be read left out."""
     return [str(call.parsed.value["verdict"]) for call in counting(calls) if call.parsed.value is not None]
 
 
@@ -206,7 +206,7 @@ class Measured:
 
     @property
     def n(self) -> int:
-        """How many pairs have a value."""
+        """Return how many pairs have a value."""
         return int(np.isfinite(self.values).sum())
 
     @property

@@ -114,7 +114,7 @@ class Verdict:
 
     @property
     def ok(self) -> bool:
-        """Whether it may be stored."""
+        """Return whether it may be stored."""
         return bool(self.report["ok"])
 
 

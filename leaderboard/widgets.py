@@ -59,7 +59,7 @@ def bar(key: str, shares: int | Sequence[float], *, align: Literal["top", "cente
 
 
 def style() -> None:
-    """What the page needs once for all of its bars."""
+    """Add what the page needs once for all of its bars."""
     st.html(f"<style>{STYLE}</style>")
 
 
@@ -229,7 +229,7 @@ def experiment_of(at: Source) -> str | None:
 
 
 def _experiments(at: Source) -> tuple[list[str], str]:
-    """What can be chosen, and what pages open with."""
+    """Return what can be chosen, and what pages open with."""
     return [*(row.name for row in read.experiments(at)), ALL_RUNS], read.opens_with(at) or ALL_RUNS
 
 
@@ -462,7 +462,7 @@ def choose_correction() -> Correction:
 
 
 def filters_of_url(result: Choices) -> Filters:
-    """What the URL asks for, as far as it exists here; nothing is drawn."""
+    """Return what the URL asks for, as far as it exists here; nothing is drawn."""
     return Filters(
         _keys("kinds", result.kinds),
         _keys("readers", result.readers),

@@ -87,7 +87,7 @@ RetrieverPart = Annotated[
 
 
 def index_folder(retriever: Component, corpus: Corpus, services: Services) -> Path | None:
-    """Where the index of this retriever over this corpus lives; None where nothing is kept."""
+    """Return where the index of this retriever over this corpus lives; None where nothing is kept."""
     return services.folder("indexes", f"{retriever.fingerprint}-{corpus.fingerprint}")
 
 
@@ -222,7 +222,7 @@ class Composition:
 
     @property
     def follows_benchmark(self) -> bool:
-        """Whether any part follows the reading instructions of the benchmark."""
+        """Return whether any part follows the reading instructions of the benchmark."""
         parts = (self.method, *self.rerankers, self.compressor, self.answering)
         return any(part is not None and part.config.follows_benchmark for part in parts)
 
@@ -361,7 +361,7 @@ class Pipeline:
 
     @property
     def waits(self) -> bool:
-        """Whether its last questions wait for an endpoint alone, so that another task may begin."""
+        """Return whether its last questions wait for an endpoint alone, so that another task may begin."""
         return bool(getattr(self.reader, "waits", False))
 
     @property
@@ -424,7 +424,7 @@ class Pipeline:
 
 
 def predictions(program: Callable[[Query], Awaitable[Prediction]], queries: Iterable[Query], in_flight: int) -> Iterator[Prediction]:
-    """What programs of one question predict, as they end, with the calls that they made and the time they waited.
+    """Yield what programs of one question predict, as they end, with the calls that they made and the time they waited.
 
     A question whose program raises has the reason under `notes["failed"]` and `code` under `notes["cause"]`.
 
@@ -458,14 +458,14 @@ def predictions(program: Callable[[Query], Awaitable[Prediction]], queries: Iter
 
 
 def _place(error: BaseException) -> str:
-    """Where an error was raised, as far as it is no library's own code: `read, my_reader.py line 12`."""
+    """Return where an error was raised, as far as it is no library's own code: `read, my_reader.py line 12`."""
     frames = traceback.extract_tb(error.__traceback__)
     frame = next((frame for frame in reversed(frames) if "site-packages" not in frame.filename), frames[-1])
     return f"{frame.name}, {Path(frame.filename).name} line {frame.lineno}"
 
 
 def _built_for(part: Any, queries: Sequence[Query]) -> Usage | None:
-    """What building took in all, once a part has built what questions need; None where it builds nothing for them."""
+    """Return what building took in all, once a part has built what questions need; None where it builds nothing for them."""
     if not hasattr(part, "build_for"):
         return None
     part.build_for(queries)

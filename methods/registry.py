@@ -43,7 +43,7 @@ class MethodConfig(FrozenModel):
 
     @property
     def follows_benchmark(self) -> bool:
-        """Whether a benchmark's own reading instructions are part of what is computed (`Services.reading`)."""
+        """Return whether a benchmark's own reading instructions are part of what is computed (`Services.reading`)."""
         return False
 
     def preflight(self) -> None:
@@ -132,17 +132,17 @@ class MethodEntry:
 
     @property
     def whole(self) -> bool:
-        """Whether it answers by itself and takes no parts: methods do, and controls whose class has `answer`."""
+        """Return whether it answers by itself and takes no parts: methods do, and controls whose class has `answer`."""
         return self.kind == "method" or (self.kind == "control" and hasattr(self.factory, "answer"))
 
     @property
     def reads_all(self) -> bool:
-        """Whether its reader is handed all that it returns unless `k` says otherwise."""
+        """Return whether its reader is handed all that it returns unless `k` says otherwise."""
         return bool(getattr(self.factory, "reads_all", False))
 
     @property
     def memory(self) -> str | None:
-        """What a compressor delivers in place of passages; None: passages."""
+        """Return what a compressor delivers in place of passages; None: passages."""
         return getattr(self.factory, "memory", None) if self.kind == "compressor" else None
 
     @property
@@ -152,7 +152,7 @@ class MethodEntry:
 
     @property
     def over_triples(self) -> bool:
-        """Whether it ranks the triples of a graph, not passages."""
+        """Return whether it ranks the triples of a graph, not passages."""
         return bool(getattr(self.factory, "over_triples", False))
 
     def validate(self, config: Mapping[str, Any] | None) -> MethodConfig:
@@ -265,13 +265,13 @@ class Component:
 
     @property
     def needs(self) -> Needs | None:
-        """What must be there for it; None: it does not say."""
+        """Return what must be there for it; None: it does not say."""
         if self.entry.needs is None:
             return None if self.entry.work is None else Needs()
         return self.entry.needs(self.config)
 
     def work(self, lengths: Lengths) -> Work:
-        """What it takes for all questions; unknown where it does not say."""
+        """Return what it takes for all questions; unknown where it does not say."""
         if self.entry.work is None:
             return unknown(f"what {self.id} takes: it states no work")
         return self.entry.work(self.config, lengths).keyed_by(f"{self.id} {self.config.model_dump_json()} {lengths.data}", self)

@@ -267,7 +267,7 @@ class Results:
         return text.getvalue()
 
     def _repr_html_(self) -> str:
-        """What a notebook shows; texts of methods, data sets and errors are escaped."""
+        """Return what a notebook shows; texts of methods, data sets and errors are escaped."""
         return "\n".join(map(board_html, self.boards)) or "<p>no run yet</p>"
 
 
@@ -349,7 +349,7 @@ def load_results(
     reference: str | None = None,
     every: bool = False,
 ) -> Results:
-    """What a store holds of an experiment (as `ragmeter results`).
+    """Return what a store holds of an experiment (as `ragmeter results`).
 
     Args:
         store: Folder of the store; None: RAGMETER_STORE, or ./ragmeter-store.
@@ -504,7 +504,7 @@ class Compared:
         return self._sentence()
 
     def _repr_html_(self) -> str:
-        """What a notebook shows; names are escaped."""
+        """Return what a notebook shows; names are escaped."""
         rows = [
             (self.a.path, plus_minus(self.first.value, self.first.low, self.first.high, scale=self.scale)),
             (self.b.path, plus_minus(self.second.value, self.second.low, self.second.high, scale=self.scale)),

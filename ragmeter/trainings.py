@@ -75,7 +75,7 @@ class TrainingPlan:
         return self.config.stages_of(self.entry.stages)
 
     def folder(self, store: Path) -> Path:
-        """Where the folders of its stages lie."""
+        """Return where the folders of its stages lie."""
         return checkpoint_home(self.entry, self.config, store)
 
     def trained(self, store: Path) -> tuple[str, ...]:
@@ -91,7 +91,7 @@ def identity(entry: TrainingEntry, config: TrainingConfig) -> str:
 
 
 def checkpoint_home(entry: TrainingEntry, config: TrainingConfig, store: Path) -> Path:
-    """Where a training puts the folders of its stages unless another place is given."""
+    """Return where a training puts the folders of its stages unless another place is given."""
     return store / "checkpoints" / entry.id / identity(entry, config)[:12]
 
 

@@ -86,7 +86,7 @@ def assigned(size: int, shares: Mapping[str, float], seed: int, question_id: str
 
 
 def formal_count(size: int, shares: Mapping[str, float]) -> int:
-    """How many of so many candidates stay formal: round(r × N), of the share that the styles leave."""
+    """Return how many of so many candidates stay formal: round(r × N), of the share that the styles leave."""
     # 1 - 0.9 is a little less than 0.1: without the inner rounding, halves would round the wrong way.
     return round(round(1 - math.fsum(shares.values()), 12) * size)
 
@@ -493,7 +493,7 @@ def _sources(question: Question) -> tuple[str, list[int]]:
 
 
 def _variant(base: Benchmark, shares: Mapping[str, float], seed: int, draw: Draw, restyled: Restyled, by: Iterable[str]) -> str:
-    """What tells runs over one mix from those over another: base, shares, of which candidates, draw, and who wrote the texts."""
+    """Return what tells runs over one mix from those over another: base, shares, of which candidates, draw, and who wrote the texts."""
     rendering = [f"{style}={share:.4g}" for style, share in shares.items() if share] or [f"{FORMAL}=1"]
     writers = "+".join(sorted(filter(None, by)))
     drawn = [f"seed={seed}", *([f"draw={draw}"] if draw != "exact" else [])]

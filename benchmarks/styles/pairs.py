@@ -72,7 +72,7 @@ class Rewriting:
 
     @property
     def key(self) -> Key:
-        """What the pair is found by."""
+        """Return what the pair is found by."""
         return self.question, self.formal.id, self.style
 
     def to_json(self) -> dict[str, Any]:
@@ -153,7 +153,7 @@ class StylePairs:
         return None if item is None else item.styled
 
     def written_by(self, question: str, passage: str, style: str) -> str:
-        """What wrote a pair; "" where there is none."""
+        """Return what wrote a pair; "" where there is none."""
         item = self._find(question, passage, style)
         return "" if item is None else item.by
 
@@ -198,7 +198,7 @@ def line(row: Mapping[str, Any]) -> str:
 
 
 def read_header(path: Path) -> Mapping[str, Any]:
-    """What a file of pairs says of itself.
+    """Return what a file of pairs says of itself.
 
     Raises:
         UserError: It cannot be read, or holds no pairs.

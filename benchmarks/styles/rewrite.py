@@ -52,7 +52,7 @@ class Pending:
 
     @property
     def count(self) -> int:
-        """How many passages."""
+        """Return how many passages."""
         return sum(map(len, self.passages.values()))
 
 
@@ -64,7 +64,7 @@ class _RewritingJob:
 
 
 def pending(benchmark: Benchmark, rewriter: Rewriter, styles: Sequence[str], path: Path, *, retry_failed: bool = False) -> Pending:
-    """What `rewrite_candidates` would ask for, without asking; a file that is not there is not created.
+    """Return what `rewrite_candidates` would ask for, without asking; a file that is not there is not created.
 
     Raises:
         UserError: As there.
@@ -132,7 +132,7 @@ def rewrite_candidates(
 
 
 def tally(path: Path) -> tuple[list[dict[str, Any]], dict[str, int]]:
-    """What became of the texts of a file of pairs; a passage that several questions share counts once.
+    """Return what became of the texts of a file of pairs; a passage that several questions share counts once.
 
     Returns:
         For each style, how many came at the first try, after more tries, or were given up; and failed tries by what failed,

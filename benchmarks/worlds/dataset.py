@@ -176,7 +176,7 @@ def load(reference: DataReference, config: WorldsConfig) -> Benchmark:
 
 
 def _variant(config: WorldsConfig) -> str:
-    """What is asked, where it is not what worlds ask by themselves."""
+    """Return what is asked, where it is not what worlds ask by themselves."""
     parts = []
     if config.mix != MIX:
         parts.append("mix=" + "+".join(f"{kind}:{share:g}" for kind, share in config.mix.items() if share))

@@ -59,7 +59,7 @@ class WorldQuestion:
 
     @property
     def held_out(self) -> bool:
-        """Whether a relation that it is about is held out from training."""
+        """Return whether a relation that it is about is held out from training."""
         return any(relation(name).held_out for name in self.relations)
 
 
@@ -375,7 +375,7 @@ class Distractors:
         return ordered
 
     def _subjects(self, query: WorldQuestion) -> list[Entity]:
-        """What the question names, then what its facts are about, then what they lead to; each once."""
+        """Return what the question names, then what its facts are about, then what they lead to; each once."""
         heads = (fact.head for fact in query.facts)
         tails = (fact.tail for fact in query.facts if fact.tail is not None)
         return list({entity.index: entity for entity in (*query.topics, *heads, *tails)}.values())

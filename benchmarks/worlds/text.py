@@ -160,7 +160,7 @@ class Library:
 
     @cached_property
     def where(self) -> dict[int, tuple[int, int]]:
-        """Where each fact is stated: index of the text, number of the sentence."""
+        """Return where each fact is stated: index of the text, number of the sentence."""
         return {fact: (row, number) for row, text in enumerate(self.texts) for number, fact in enumerate(text.facts) if fact != NO_FACT}
 
     @cached_property

@@ -83,17 +83,17 @@ class Relation:
 
     @property
     def to_entity(self) -> bool:
-        """Whether the tail is an entity rather than a value."""
+        """Return whether the tail is an entity rather than a value."""
         return self.tail in KINDS
 
     @property
     def many(self) -> bool:
-        """Whether a head may have several tails."""
+        """Return whether a head may have several tails."""
         return "many" in self.flags
 
     @property
     def held_out(self) -> bool:
-        """Whether only test worlds that ask for unseen relations contain it."""
+        """Return whether only test worlds that ask for unseen relations contain it."""
         return "held-out" in self.flags
 
 
@@ -334,7 +334,7 @@ class World:
 
     @cached_property
     def triples(self) -> tuple[Triple, ...]:
-        """What `graph` returns, made once."""
+        """Return what `graph` returns, made once."""
         return tuple(fact.triple for fact in self.facts)
 
     @cached_property

@@ -377,7 +377,7 @@ def _inside(batch: Batch, row: int, graphs: QuestionGraphs) -> set[str]:
 
 
 def _first_ranks(wanted: set[str], graphs: QuestionGraphs, ranking: list[str]) -> list[int]:
-    """Where each name first stands in a ranking, ascending; names that do not occur are left out."""
+    """Return where each name first stands in a ranking, ascending; names that do not occur are left out."""
     results: dict[str, int] = {}
     for rank, (head, _, tail) in enumerate(graphs.triples(ranking), start=1):
         for name in (head, tail):

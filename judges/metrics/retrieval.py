@@ -35,7 +35,7 @@ _RANKED = (_K, _LEVEL)
 
 
 def positions(batch: Batch, level: str = PASSAGES) -> Positions:
-    """Where each question's positives stand; found once per batch, shared by every metric here."""
+    """Return where each question's positives stand; found once per batch, shared by every metric here."""
     return batch.once(("positions", level), lambda: _find(batch, level))
 
 

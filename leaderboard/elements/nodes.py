@@ -138,7 +138,7 @@ def el(
 
 
 def is_web_address(text: str) -> bool:
-    """Whether text is an absolute http or https address without anything that a browser would strip or reinterpret."""
+    """Return whether text is an absolute http or https address without anything that a browser would strip or reinterpret."""
     if re.search(r"[\x00-\x20\x7f\\]", text):
         return False
     try:
@@ -167,7 +167,7 @@ def prose(text: str) -> tuple[Node | str, ...]:
 
 
 def message(title: str, text: str, steps: tuple[str, ...] = ()) -> Node:
-    """What a page says when it has nothing to show: what is so, and what to do next, as commands to type."""
+    """Return what a page says when it has nothing to show: what is so, and what to do next, as commands to type."""
     commands = [el("li", el("span", step, cls="command")) for step in steps]
     return el("section", el("h2", title), el("p", text), el("ul", *commands) if commands else None, cls="message")
 

@@ -56,7 +56,7 @@ def card(result: JudgeCard) -> Node:
 
 
 def habits(result: JudgeCard) -> Node | None:
-    """How far its verdicts depend on chance, place and length; None where nothing was asked twice."""
+    """Return how far its verdicts depend on chance, place and length; None where nothing was asked twice."""
     lines = list(_habits(result))
     if not lines:
         return None
@@ -170,7 +170,7 @@ def corrected(rows: Sequence[Corrected], names: Mapping[str, str]) -> Node | Non
 
 
 def controls(board: Board, definitions: Mapping[str, Mapping[str, Any]], measures: Mapping[str, str]) -> Node | None:
-    """How the judge places the controls of a board, and its best method; None where no control was judged.
+    """Return how the judge places the controls of a board, and its best method; None where no control was judged.
 
     Args:
         board: With the judge's measures as columns.

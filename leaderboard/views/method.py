@@ -45,7 +45,7 @@ class Stand:
 
     @property
     def board(self) -> str:
-        """What was asked, and of whom."""
+        """Return what was asked, and of whom."""
         return f"{self.run.method} · {self.run.dataset} · {self.run.setting}"
 
 
@@ -130,7 +130,7 @@ _ARXIV = re.compile(
 
 
 def card(method: str, known: Mapping[str, Any] | None, *, checkpoints: bool = False) -> Node:
-    """What the method says of itself, and what it was trained on; `checkpoints`: whether some are listed below it."""
+    """Return what the method says of itself, and what it was trained on; `checkpoints`: whether some are listed below it."""
     if known is None:
         return el("section", el("p", "The store has no card of this method.", cls="note"), cls="stack")
     trained = known.get("training_data") or []
@@ -221,7 +221,7 @@ def _run_name(run: RunRow, contaminated: Sequence[str]) -> Node:
 
 
 def costs(rows: Sequence[Result]) -> Node | None:
-    """What a question took, on average; None where nothing was measured."""
+    """Return what a question took, on average; None where nothing was measured."""
     lines = []
     for row in rows:
         cost = row.cost
@@ -331,7 +331,7 @@ def curve_ends(curves: Mapping[str, Sequence[tuple[float, float]]]) -> Node:
 
 
 def decisions(matches: Sequence[Decided], runs: Mapping[str, RunRow], definitions: Definitions) -> Node:
-    """What the gate decided, newest first."""
+    """Return what the gate decided, newest first."""
     lines = []
     for item in matches:
         scale = scale_of(item.metric, definitions)

@@ -220,19 +220,19 @@ class ArkTrainingConfig(TrainingConfig):
 
     @property
     def penalizes_short(self) -> bool:
-        """Whether short chunks lose part of their total."""
+        """Return whether short chunks lose part of their total."""
         if self.score.short_penalty is not None:
             return self.score.short_penalty
         return isinstance(self.chunks, ChunkConfig) and self.chunks.unit == "sentence" and self.score.normalize == "minmax"
 
     @property
     def augments(self) -> bool:
-        """Whether graphs and augmented queries are needed."""
+        """Return whether graphs and augmented queries are needed."""
         return self.mine.source == "graph" and bool({"stage2", "stage3"} & set(self.train.stages))
 
     @property
     def scores(self) -> bool:
-        """Whether chunks are scored: what the data calls evidence needs no scorer."""
+        """Return whether chunks are scored: what the data calls evidence needs no scorer."""
         return self.score.choose == "scores"
 
     @model_validator(mode="after")

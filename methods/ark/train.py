@@ -229,7 +229,7 @@ class Preparation:
         return {identifier: [row_of(line) for line in read_lines(path)] for identifier, path in paths.items()}
 
     def needs_mining(self, stage: str) -> bool:
-        """Whether an encoder is needed for the rows of a stage."""
+        """Return whether an encoder is needed for the rows of a stage."""
         return stage in SIZES and self.config.mine.source != "random"
 
     def train_rows(self, stage: str, encoder: Embedder | None, model: str | None) -> tuple[list[TrainRow], int]:

@@ -63,7 +63,7 @@ class BM25Config(MethodConfig):
         return BM25S if self.tokens == "bm25s" else WORDS
 
     def among_candidates(self, query: Query) -> bool:
-        """Whether statistics are those of the passages to be ranked."""
+        """Return whether statistics are those of the passages to be ranked."""
         if self.statistics is None:
             return query.candidates is not None or query.document_id is not None
         return self.statistics == "candidates"
@@ -201,7 +201,7 @@ class BM25:
         return BM25Index(self.config, corpus, _open(folder))
 
     def texts(self, corpus: Corpus) -> Iterable[str]:
-        """What is indexed of each passage."""
+        """Return what is indexed of each passage."""
         return corpus.full_texts()
 
     def _build(self, corpus: Corpus) -> Any:

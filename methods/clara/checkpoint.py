@@ -92,7 +92,7 @@ def save(adapters: Adapters, rows: MemoryRows, config: ClaraConfig, folder: Path
 
 
 def read_config(folder: Path) -> tuple[ClaraConfig, tuple[Adapter, ...]]:
-    """What the model of a checkpoint is.
+    """Return what the model of a checkpoint is.
 
     Returns:
         Its options, and the adapters that it has.
@@ -134,7 +134,7 @@ def read_config(folder: Path) -> tuple[ClaraConfig, tuple[Adapter, ...]]:
 
 
 def texts_only(adapters: Sequence[str]) -> bool:
-    """Whether a checkpoint with these adapters reads documents as text: it has what writes, and nothing that compresses."""
+    """Return whether a checkpoint with these adapters reads documents as text: it has what writes, and nothing that compresses."""
     return tuple(adapters) == TEXT
 
 

@@ -123,7 +123,7 @@ def instruction_examples(rows: Sequence[InstructionRow], options: InstructionSta
 
 
 def _evidence(row: InstructionRow, documents: int) -> tuple[str, ...]:
-    """What a row's answer stands in; empty where it is not known, or not among the documents that are read."""
+    """Return what a row's answer stands in; empty where it is not known, or not among the documents that are read."""
     if any(position >= documents for position in row.evidence):
         return ()
     return tuple(row.documents[position] for position in row.evidence)
@@ -147,7 +147,7 @@ _SLACK = 16
 
 
 def fits(generator: Any) -> Callable[[Request, str], bool]:
-    """Whether a prompt with its reply fits, which is counted only where it is not certain.
+    """Return whether a prompt with its reply fits, which is counted only where it is not certain.
 
     A text has at most as many tokens as bytes, so most rows need not be tokenized.
 
@@ -364,7 +364,7 @@ def joint_rows_of(benchmark: Benchmark, pool: PoolConfig, services: Services | N
 
 
 def _answer(question: Question, evidence: Sequence[str]) -> str:
-    """What is taught: the first answer, or all that are wanted; worded as the evidence has it, where it can be."""
+    """Return what is taught: the first answer, or all that are wanted; worded as the evidence has it, where it can be."""
     if question.answer_set:
         return ", ".join(question.wanted)
     stated = (gold for gold in sorted(question.golds, key=len, reverse=True) if any(gold in text for text in evidence))
@@ -413,7 +413,7 @@ Row = ScpRow | InstructionRow | JointRow
 
 
 def training_rows(config: ClaraTrainingConfig, stage: Stage, services: Services) -> tuple[list[Row], list[str]]:
-    """What a stage is trained on.
+    """Return what a stage is trained on.
 
     Returns:
         The rows, and a fingerprint for each reference.

@@ -191,7 +191,7 @@ class Generator:
         return embedded.masked_scatter(slots.unsqueeze(-1), vectors.to(embedded.dtype))
 
     def cross_entropy(self, prompts: Sequence[Request], memory: Memory, targets: Sequence[str], reduction: Reduction = "tokens") -> Tensor:
-        """How unlikely replies are, in nats (equations 2.1 and 3.2).
+        """Return how unlikely replies are, in nats (equations 2.1 and 3.2).
 
         Args:
             prompts: What is asked.
@@ -213,7 +213,7 @@ class Generator:
         return sums if reduction == "row_sums" else sums / torch.bincount(rows, minlength=len(prompts))
 
     def packed_cross_entropy(self, prompts: Sequence[Sequence[Request]], memory: Memory, targets: Sequence[Sequence[str]]) -> Tensor | None:
-        """How unlikely the replies to several prompts over each reading are: the same sums as of each prompt alone,
+        """Return how unlikely the replies to several prompts over each reading are: the same sums as of each prompt alone,
         but what the prompts of a reading share is computed once.
 
         Args:

@@ -276,12 +276,12 @@ class ClaraTextConfig(WritingOptions):
 
     @property
     def is_checkpoint(self) -> bool:
-        """Whether the model is a checkpoint of CLaRa."""
+        """Return whether the model is a checkpoint of CLaRa."""
         return (Path(locate(self.model)) / CONFIG).is_file()
 
     @property
     def is_tuned(self) -> bool:
-        """Whether the model is a reader that was tuned on text."""
+        """Return whether the model is a reader that was tuned on text."""
         return self.is_checkpoint and texts_only(read_config(Path(locate(self.model)))[1])
 
     @property

@@ -236,7 +236,7 @@ class Ids(Sequence[str]):
 
 
 def read_card(folder: Path) -> Identity:
-    """What the store in a folder is.
+    """Return what the store in a folder is.
 
     Raises:
         UserError: The folder holds no finished store, or one of another format.

@@ -35,7 +35,7 @@ def _needs(config: ClaraTrainingConfig) -> Needs | None:
 
 
 def _pool(config: ClaraTrainingConfig) -> list[Component]:
-    """What finds documents of a question, where its dataset brings none."""
+    """Return what finds documents of a question, where its dataset brings none."""
     return [] if config.data.pool.source == "record" else [config.data.pool.component]
 
 

@@ -76,12 +76,12 @@ class GprTrainingConfig(TrainingConfig):
 
     @property
     def question_encoder(self) -> EncoderConfig:
-        """What the tower of questions begins as."""
+        """Return what the tower of questions begins as."""
         return self._encoder(self.base, self.revision)
 
     @property
     def triple_encoder(self) -> EncoderConfig:
-        """What the tower of triples begins as."""
+        """Return what the tower of triples begins as."""
         if self.triple_base is None:
             return self.question_encoder
         return self._encoder(self.triple_base, self.triple_revision)

@@ -105,7 +105,7 @@ def split_words(text: str) -> list[str]:
 
 
 def names(text: str, entity: str) -> bool:
-    """Whether an entity stands in a text, word for word; one without any word, character for character."""
+    """Return whether an entity stands in a text, word for word; one without any word, character for character."""
     wanted = split_words(entity)
     if not wanted:
         return entity.strip() in text
@@ -131,7 +131,7 @@ def fault(question: str, masked: MaskedTriple) -> str | None:
 
 
 def checked(question: str | None, masked: MaskedTriple, counts: Counter[str], why: str = "") -> str | None:
-    """What a generator without a second try returns: the question, if it is one; counted either way.
+    """Return what a generator without a second try returns: the question, if it is one; counted either way.
 
     Args:
         question: What was made, None for nothing.
@@ -324,7 +324,7 @@ def parse(reply: str) -> str:
 
 
 def words_in(text: str) -> bool:
-    """Whether a line says anything."""
+    """Return whether a line says anything."""
     return any(character.isalnum() for character in text)
 
 
@@ -461,7 +461,7 @@ def _question(statement: str, relation: Relation, side: Side) -> str:
 
 
 def _question_word(relation: Relation) -> str:
-    """What asks for the tail of a relation."""
+    """Return what asks for the tail of a relation."""
     return f"how many {relation.unit}" if relation.tail == "number" else f"which {relation.tail}"
 
 
@@ -616,7 +616,7 @@ def questions_of(
 
 
 def _made(generator: Any, missing: Iterator[MaskedTriple]) -> Iterator[str | None]:
-    """What a generator writes, in order."""
+    """Yield what a generator writes, in order."""
     if form_of(generator, "generate") == "single":
         return in_order(one(generator, "generate"), missing, in_flight([(generator, "generate")]))
     batches = iter(lambda: list(islice(missing, BATCH)), [])

@@ -66,7 +66,7 @@ class _Search:
         return next((lost for part in self._narrowed(rows, pool) if (lost := self.fill(*part)) is not None), None)
 
     def _shared(self, these: Places, those: Ints) -> NDArray[np.bool_]:
-        """Whether two triples have something in common, pair by pair."""
+        """Return whether two triples have something in common, pair by pair."""
         result = np.zeros(len(these), bool)
         for mine in (self._heads[these], self._tails[these]):
             result |= (mine == self._heads[those]) | (mine == self._tails[those])
@@ -169,7 +169,7 @@ class TripleIndex:
         self._by_role = _Order.of(entity, role, triple)
 
     def neighbor_counts(self, anchors: NDArray[np.integer], exclude_same_hr: bool = False) -> Numbers:
-        """How many different neighbors each of some triples has."""
+        """Return how many different neighbors each of some triples has."""
         head, tail = self._sides(self._which[anchors], SamplingConfig(nb_exclude_same_hr=exclude_same_hr))
         return (head.sizes + tail.sizes).astype(np.int64)
 
@@ -207,7 +207,7 @@ class TripleIndex:
         return Drawn(*positions, rows, len(queries) - len(rows))
 
     def _sides(self, anchors: Numbers, options: SamplingConfig) -> tuple[_Gapped, _Gapped]:
-        """What can be drawn at the head and at the tail of triples.
+        """Return what can be drawn at the head and at the tail of triples.
 
         What touches the head is a stretch without the triple itself (or all of its head and relation). What touches the
         tail is a stretch without what touches both entities, which was counted at the head; with a coin between the

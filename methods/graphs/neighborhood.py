@@ -354,7 +354,7 @@ class Neighborhood:
 
     @property
     def skipped(self) -> bool:
-        """Whether there is nothing to go on with."""
+        """Return whether there is nothing to go on with."""
         return not self.small.entities
 
     def size(self, name: str) -> Subgraph:

@@ -265,7 +265,7 @@ def scores_from_seeds(graph: KnowledgeGraph, seeds: Sequence[Sequence[str]], con
 
 
 def _released(graph: KnowledgeGraph, seeds: Sequence[Sequence[str]]) -> Floats:
-    """What ARK's released code calls, its loose stopping rule included."""
+    """Return what ARK's released code calls, its loose stopping rule included."""
     try:
         import networkx
     except ImportError as error:

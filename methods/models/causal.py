@@ -163,12 +163,12 @@ def _layers(model: Any) -> tuple[set[str], bool]:
 
 
 def supports(model: Any) -> bool:
-    """Whether a model's cache is one of keys and values alone, whose rows can be selected."""
+    """Return whether a model's cache is one of keys and values alone, whose rows can be selected."""
     return _layers(model)[0] <= {"full_attention", "sliding_attention"} and not getattr(model, "_is_stateful", False)
 
 
 def windowed(model: Any) -> bool:
-    """Whether some layer sees a window of columns only, or keeps something else than keys and values."""
+    """Return whether some layer sees a window of columns only, or keeps something else than keys and values."""
     kinds, window = _layers(model)
     return window or kinds != {"full_attention"} or not supports(model)
 
@@ -542,7 +542,7 @@ class CausalModel:
 
     @property
     def chats(self) -> bool:
-        """Whether the tokenizer has a chat template."""
+        """Return whether the tokenizer has a chat template."""
         return bool(getattr(self.tokenizer, "chat_template", None))
 
     def render(self, system: str, user: str, variables: Mapping[str, Any] | None = None) -> str:

@@ -135,7 +135,7 @@ class CrossEncoderModel:
 
     @property
     def device(self) -> str:
-        """Where the model computes."""
+        """Return where the model computes."""
         return str(self._model.device)
 
     def truncation(self, texts: Sequence[str]) -> dict[str, Any]:
@@ -144,11 +144,11 @@ class CrossEncoderModel:
         return cut | {"limit": self._pairs.length} if cut else {}
 
     def scores(self, query: str, passages: Sequence[str]) -> NDArray[np.float64]:
-        """How well each passage fits the query: shape (passages,); otherwise as `many`."""
+        """Return how well each passage fits the query: shape (passages,); otherwise as `many`."""
         return self.many([(query, passages)])[0]
 
     def many(self, requests: Sequence[tuple[str, Sequence[str]]]) -> list[NDArray[np.float64]]:
-        """How well passages fit queries: for each query shape (its passages,).
+        """Return how well passages fit queries: for each query shape (its passages,).
 
         Pairs of all queries go through together, like lengths with each other; what company a pair has changes its
         score by less than 1e-5 in float32.

@@ -109,7 +109,7 @@ def shrink(checkpoint: Path, target: Path, base: str, rank: int = 4) -> Shrunk:
 
 
 def _is_encoder(folder: Path) -> bool:
-    """Whether a folder holds a model of `transformers`, and not a layer beside one."""
+    """Return whether a folder holds a model of `transformers`, and not a layer beside one."""
     try:
         return "model_type" in json.loads((folder / "config.json").read_text("utf-8"))
     except (OSError, ValueError):
@@ -218,7 +218,7 @@ def write_halves(path: Path, tensors: Mapping[str, Tensor]) -> None:
 
 
 def is_delta(folder: str) -> bool:
-    """Whether a folder, or a hub id, is a difference to a base."""
+    """Return whether a folder, or a hub id, is a difference to a base."""
     return (Path(folder) / DELTA).is_file()
 
 
@@ -292,7 +292,7 @@ def _names(weights: Path) -> list[str]:
 
 
 def _changes(folder: Path) -> Iterator[tuple[str, Tensor]]:
-    """What is added to each of the base's parameters, by its name there, or put in the place of others."""
+    """Yield what is added to each of the base's parameters, by its name there, or put in the place of others."""
     factors = _read(folder / ADAPTER)
     for name, first in factors.items():
         ending = next((item for item in _FACTORS if name.endswith(item)), None)

@@ -156,7 +156,7 @@ class EncoderConfig(FrozenModel):
         return cls.model_validate({**PRESETS[name], **changes})
 
     def prompt(self, side: Side) -> str | None:
-        """What to put before a text, None for the model's own prompt."""
+        """Return what to put before a text, None for the model's own prompt."""
         prompt = self.query_prompt if side == "query" else self.passage_prompt
         return prompt if prompt is None or self.instruction is None else prompt.replace("{instruction}", self.instruction)
 
@@ -238,7 +238,7 @@ class Encoder:
 
     @property
     def device(self) -> str:
-        """Where the model computes."""
+        """Return where the model computes."""
         return self._passages.device
 
     @property
@@ -248,7 +248,7 @@ class Encoder:
 
     @property
     def reads_titles(self) -> bool:
-        """Whether a passage's title is an input of its own."""
+        """Return whether a passage's title is an input of its own."""
         return self.config.architecture == "dpr"
 
     @cached_property

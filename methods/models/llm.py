@@ -126,7 +126,7 @@ LLM = Annotated[
 
 
 def defaults(*, temperature: float = 0.0, max_tokens: int = 64, stop: Sequence[str] = ()) -> BeforeValidator:
-    """What a system's prompts need where the option does not say: `Annotated[LLM, defaults(max_tokens=256)]`."""
+    """Return what a system's prompts need where the option does not say: `Annotated[LLM, defaults(max_tokens=256)]`."""
 
     def filled(value: Any) -> Any:
         if not isinstance(value, dict):
@@ -522,7 +522,7 @@ class LabelModel:
         )
 
     async def choose(self, messages: Messages, labels: Sequence[str], step: str = "") -> tuple[LabelScores, Usage]:
-        """How likely each label is.
+        """Return how likely each label is.
 
         Args:
             messages: What is asked; a last message of the assistant is what the reply begins with.

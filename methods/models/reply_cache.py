@@ -219,7 +219,7 @@ class ResponseCache:
             return int(connection.execute("SELECT count(*) FROM replies").fetchone()[0])
 
     def holds(self, model: str) -> bool:
-        """Whether any reply of a model is kept."""
+        """Return whether any reply of a model is kept."""
         with self.opened() as connection:
             return connection.execute("SELECT 1 FROM replies WHERE model = ? LIMIT 1", [model]).fetchone() is not None
 

@@ -99,7 +99,7 @@ def styles_of(folder: str | None) -> tuple[str, ...]:
 
 
 def form_of(passage: Passage, *, structured: bool) -> str:
-    """How the reply is asked to look: by sentences, where the passage has any."""
+    """Return how the reply is asked to look: by sentences, where the passage has any."""
     if not passage.sentences:
         return JSON if structured else PLAIN
     return Template(JSON_LINES if structured else LINES).substitute(lines=len(passage.sentences))
@@ -141,7 +141,7 @@ def lines_of(text: str) -> list[str]:
 
 
 def refuses(text: str) -> bool:
-    """Whether a reply declines to do what it was asked."""
+    """Return whether a reply declines to do what it was asked."""
     return bool(_REFUSAL.match(text))
 
 
@@ -158,7 +158,7 @@ class Validator(Protocol):
 
     @property
     def id(self) -> str:
-        """What it is; part of the rewriter's id."""
+        """Return what it is; part of the rewriter's id."""
         ...
 
 
@@ -248,7 +248,7 @@ class LLMRewriter:
         return in_order(lambda passage: self._rewritten(passage, style, prompt), passages, self.model.in_flight)
 
     def estimate(self, passages: Sequence[Passage], style: str) -> Estimate:
-        """What asking once for every passage would take, without the validators; nothing is asked."""
+        """Return what asking once for every passage would take, without the validators; nothing is asked."""
         prompt = load_prompt(style, self.config.prompts)
         return self.model.estimate([self._messages(passage, prompt, ()) for passage in passages if passage.text.strip()])
 

@@ -119,7 +119,7 @@ def locate(model: str) -> str:
 
 
 def files_of(model: str, revision: str | None, settings: str = "config.json") -> Path | None:
-    """Where a model's files lie: a folder, or the newest snapshot in the hub's cache; None where there are none.
+    """Return where a model's files lie: a folder, or the newest snapshot in the hub's cache; None where there are none.
 
     Args:
         model, revision: As `locate` takes it, and the revision of a hub id; of one of several adapters in a repository
@@ -158,7 +158,7 @@ class MissingWeights(UserError):
 
 
 def missing_weights(checkpoint: Checkpoint) -> MissingWeights | None:
-    """What is to be done for a model whose files are neither in a folder nor in the hub's cache; None: they are here."""
+    """Return what is to be done for a model whose files are neither in a folder nor in the hub's cache; None: they are here."""
     model, revision = checkpoint.model, checkpoint.revision
     if files_of(model, revision, "adapter_config.json" if checkpoint.adapter else "config.json") is not None:
         return None
@@ -304,7 +304,7 @@ def load_pretrained(
 
 
 def is_encoder_decoder(model: str, revision: str | None) -> bool:
-    """Whether a model's configuration says that an encoder reads and a decoder writes (T5, BART).
+    """Return whether a model's configuration says that an encoder reads and a decoder writes (T5, BART).
 
     Raises:
         UserError: It cannot be read.

@@ -89,7 +89,7 @@ class CausalReader:
 
     @property
     def device(self) -> str:
-        """Where it computes."""
+        """Return where it computes."""
         return self._model.device
 
     def read(self, queries: Sequence[Query], contexts: Sequence[Context]) -> list[Answer]:

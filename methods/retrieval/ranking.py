@@ -52,7 +52,7 @@ class PointwiseReranker(ABC):
 
     @abstractmethod
     def scores(self, query: Query, ids: Sequence[str], corpus: Corpus) -> NDArray[np.floating]:
-        """How well each candidate fits the query: shape (candidates,)."""
+        """Return how well each candidate fits the query: shape (candidates,)."""
 
 
 class ModelReranker(PointwiseReranker, ABC):

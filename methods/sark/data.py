@@ -99,7 +99,7 @@ class Mining:
 
     @property
     def _of_list(self) -> bool:
-        """Whether the list's passages alone are labeled."""
+        """Return whether the list's passages alone are labeled."""
         return self._config.labels.passages == "list"
 
     @cached_property

@@ -146,7 +146,7 @@ def show_comparison(results: Sequence[Board]) -> None:
 
 
 def comparison_json(results: Sequence[Board]) -> list[dict[str, Any]]:
-    """What `show_comparison` shows, for programs."""
+    """Return what `show_comparison` shows, for programs."""
     from results.boards import published
 
     return [row.to_json() for row in published.closest(published.compare_boards(results))]
@@ -258,7 +258,7 @@ def power(
     metric: options.MetricOption = None,
     probability: Annotated[float, option("Probability of showing it, between 0 and 1.", "--power")] = POWER,
 ) -> None:
-    """How many questions and clusters it takes to show a difference, by the variances of two pilot runs."""
+    """Show how many questions and clusters it takes to show a difference, by the variances of two pilot runs."""
     from results.boards import compare
     from results.boards.tables import plus_minus
     from results.gate.margins import parse_margin

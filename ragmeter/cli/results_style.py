@@ -35,7 +35,7 @@ def gap(
     over_seeds: OverSeedsOption = False,
     reference: ReferenceOption = None,
 ) -> None:
-    """What each style costs each method, paired by question; loss of content apart from loss to style."""
+    """Show what each style costs each method, paired by question; loss of content apart from loss to style."""
     from ragmeter.show.style_text import show_gaps
     from results.boards.style import NotStyled, style_gaps
     from results.store import queries
@@ -105,7 +105,7 @@ def sensitivity(
     ] = None,
     device: options.DeviceOption = None,
 ) -> None:
-    """How far rerankers are moved when the same candidates stand in another style; no gold is needed."""
+    """Show how far rerankers are moved when the same candidates stand in another style; no gold is needed."""
     from benchmarks.styles.mix import STYLED, styled
     from benchmarks.styles.pairs import StylePairs, load_pairs
     from methods.sark.reranker import in_both_styles

@@ -66,7 +66,7 @@ class Judging:
 
 
 def judgings(plans: Sequence[JudgePlan], runs: Sequence[RunRow], reference: str | None = None) -> list[Judging]:
-    """What judges have to do on runs: point judges take each run, pair judges those that share a board, two by two.
+    """Return what judges have to do on runs: point judges take each run, pair judges those that share a board, two by two.
 
     Args:
         plans: The judges.

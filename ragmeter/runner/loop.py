@@ -177,7 +177,7 @@ class _Running:
             self._thread.join()
 
     def result(self) -> Outcome:
-        """How it ended; waits for that, and raises what it raised."""
+        """Return how it ended; waits for that, and raises what it raised."""
         self.end()
         if self._error is not None:
             raise self._error
@@ -228,7 +228,7 @@ RAISED = "our code or a plug-in raised for questions, which says nothing about t
 
 
 def _incomplete(task: Task, store: Store, what: str) -> Incomplete:
-    """What is said of a task, by the failures that are stored of it."""
+    """Return what is said of a task, by the failures that are stored of it."""
     failed = failures(store, [task.run.run]).get(task.run.run, Failures())
     counts = f"{failed.in_words()} of {counted(failed.rows, 'question')} asked"
     # Without an option, a rerun asks again what our code failed, and only that.

@@ -51,7 +51,7 @@ def options_of(name: str, config: type[BaseModel], prefix: str = "") -> Iterator
 
 
 def refusal(error: ValidationError, name: str, config: type[BaseModel], prefix: str = "") -> UserError:
-    """What is wrong with the first option that is; `prefix` stands before each key on the command line."""
+    """Return what is wrong with the first option that is; `prefix` stands before each key on the command line."""
     first = first_error(error)
     option = ".".join(map(str, first["loc"]))
     if not option:
@@ -88,7 +88,7 @@ class Chosen:
 
     @property
     def tries(self) -> int:
-        """How often a passage is asked for at most."""
+        """Return how often a passage is asked for at most."""
         return self.rewriter.config.tries if isinstance(self.rewriter, LLMRewriter) else 1
 
     def check(self, styles: Sequence[str]) -> None:
@@ -118,7 +118,7 @@ class Chosen:
             self.rewriter.config.reach(cache)
 
     def estimate(self, passages: Mapping[str, Sequence[Passage]]) -> Estimate | None:
-        """What asking the model once for every passage would take; None where no model is asked."""
+        """Return what asking the model once for every passage would take; None where no model is asked."""
         if not isinstance(self.rewriter, LLMRewriter):
             return None
         results = [self.rewriter.estimate(some, style) for style, some in passages.items()]

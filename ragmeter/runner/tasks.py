@@ -54,7 +54,7 @@ class Loaded:
 
     @cached_property
     def cluster(self) -> Sampled | None:
-        """What the experiment says was sampled; None: nothing but what the benchmark says."""
+        """Return what the experiment says was sampled; None: nothing but what the benchmark says."""
         return self.benchmark.sampled(self.plan.cluster, where=self.plan.cluster_at) if self.plan.cluster else None
 
 
@@ -115,7 +115,7 @@ class Task:
 
     @cached_property
     def reading(self) -> Reading | None:
-        """How the benchmark's authors have it read; None where they do not say.
+        """Return how the benchmark's authors have it read; None where they do not say.
 
         Raises:
             UserError: The method follows them, and they do not.
@@ -306,7 +306,7 @@ def _current(stored: Sequence[Execution], mine: str | None) -> Execution | None:
 
 
 def states(tasks: Sequence[Task], store: Store, *, retry_failed: bool = False) -> list[TaskState]:
-    """What the store holds of each task."""
+    """Return what the store holds of each task."""
     return [
         TaskState(task, len(store.finished_questions(task.run.run, retry_failed=retry_failed)), store.status(task.run.run))
         for task in tasks
@@ -318,7 +318,7 @@ SAMPLED = 20
 
 
 def estimate(state: TaskState) -> Estimate | None:
-    """What the questions still to answer would take of a paid model, before anything is retrieved.
+    """Return what the questions still to answer would take of a paid model, before anything is retrieved.
 
     Prompts are made from the first pending questions with as many passages as the reader is handed: the question's
     first candidates, or the first of the corpus, which are as long as others on average.

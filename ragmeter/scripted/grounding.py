@@ -60,7 +60,7 @@ def judge_claims(truth: Truth, request: Request) -> str | None:
 
 
 def _supplied(instruction: str, request: Request) -> Mapping[str, Any] | None:
-    """What a prompt of ragas was filled with; None where it is another's."""
+    """Return what a prompt of ragas was filled with; None where it is another's."""
     if not request.prompt.startswith(instruction):
         return None
     match = _INPUT.match(request.prompt)
@@ -99,7 +99,7 @@ def _stretches(context: str) -> list[str]:
 
 
 def _tells(truth: Truth, sentence: str, context: str) -> bool:
-    """Whether a sentence tells at least one fact of a world, and the context each of those that it tells."""
+    """Return whether a sentence tells at least one fact of a world, and the context each of those that it tells."""
     folded = sentence.casefold()
     stretches = [stretch.casefold() for stretch in _stretches(context)]
     stated = [(head, tails) for head, tails in truth.names_by_head if any(name in folded for name in head)]

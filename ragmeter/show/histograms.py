@@ -44,7 +44,7 @@ def _bar(share: float) -> str:
 
 
 def check(path: Path) -> None:
-    """Whether a chart can be written to a file of this name.
+    """Check whether a chart can be written to a file of this name.
 
     Raises:
         UserError: Not in this format.

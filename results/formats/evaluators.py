@@ -174,7 +174,7 @@ def _whole_number(value: Any) -> int | None:
 
 
 def _tuples(name: str, wanted: str, value: Any) -> list[tuple[Hashable, ...]]:
-    """What the scripts make of a list of lists: `map(tuple, …)`, whose results they put into a set.
+    """Return what the scripts make of a list of lists: `map(tuple, …)`, whose results they put into a set.
 
     Raises:
         Bad: It cannot be iterated so, or holds what is not hashable.
@@ -420,7 +420,7 @@ def longbench(benchmark: Benchmark) -> RowReader:
 
 
 def _keys(answers: Iterable[Any], length: Any) -> tuple[str, ...]:
-    """What a line and its question have in common: answers and length, and the answers alone for lines that say no length."""
+    """Return what a line and its question have in common: answers and length, and the answers alone for lines that say no length."""
     listed = json.dumps(list(answers))
     return (listed,) if length is None else (f"{listed} {float(length) if isinstance(length, int) else length!r}", listed)
 

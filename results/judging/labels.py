@@ -291,7 +291,7 @@ def labels(store: Store, criterion: str | None = None) -> list[Label]:
 
 
 def standing(store: Store, runs: Sequence[str] | None = None) -> tuple[int, int]:
-    """How many labels count, and how many rest because what they are about is not said any more.
+    """Return how many labels count, and how many rest because what they are about is not said any more.
 
     Args:
         store: Where.

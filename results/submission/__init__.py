@@ -120,7 +120,7 @@ class Findings:
         self.add(code, what, detail, line=line, severity="error" if self.strict else "warning", try_this=try_this)
 
     def count(self, code: str) -> int:
-        """How often a problem was met."""
+        """Return how often a problem was met."""
         return self._counts.get(code, 0)
 
     @property
@@ -169,7 +169,7 @@ class Report:
 
     @property
     def ok(self) -> bool:
-        """Whether it may be stored."""
+        """Return whether it may be stored."""
         return not self.of("error")
 
     def of(self, severity: Severity) -> list[Finding]:

@@ -163,7 +163,7 @@ class Bundle:
             yield cast(BinaryIO, source)
 
     def differences(self, means: Mapping[str, float | None]) -> list[str]:
-        """Where our scores are not those that the bundle states."""
+        """Return where our scores are not those that the bundle states."""
         results = []
         for metric, stated in self.manifest.metrics.items():
             ours = means.get(metric)

@@ -183,7 +183,7 @@ class Spot(NamedTuple):
     after: tuple[str, ...]
 
     def resembles(self, other: Spot) -> bool:
-        """Whether a neighboring word is the same, or the same edge."""
+        """Return whether a neighboring word is the same, or the same edge."""
         return self.before[-1:] == other.before[-1:] or self.after == other.after
 
 
@@ -357,7 +357,7 @@ def _check_labels(rows: Sequence[Prompted], findings: Findings) -> None:
 
 
 def _named(row: Prompted) -> tuple[bool, bool]:
-    """Whether just the positives among several delivered passages are named, and whether unavailable ones are."""
+    """Return whether just the positives among several delivered passages are named, and whether unavailable ones are."""
     gold = set(row.question.evidence)
     options = {*row.passages, *(row.question.candidates or ())}
     named = {identifier for identifier in gold | options if any(identifier in text for text in row.raw)}

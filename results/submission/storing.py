@@ -331,7 +331,7 @@ class Verification:
 
     @property
     def agrees(self) -> bool:
-        """Whether every metric does."""
+        """Return whether every metric does."""
         return all(metric.agrees for metric in self.metrics)
 
     def to_json(self) -> dict[str, Any]:

@@ -199,7 +199,7 @@ class _Checker:
                 self._findings.add("missing", "a question has no row", detail, try_this=remedy)
 
     def finish(self, card: Card, metrics: Sequence[Metric], runs: LoadRuns | None, partial: bool, refused: int) -> None:
-        """What can be said only when every row was seen."""
+        """Add what can be said only when every row was seen."""
         self._missing(partial, refused)
         kept = list(self._kept.values())
         failed = [item for item in kept if item.notes.get(FAILED) not in (None, "", NO_ANSWER)]

@@ -106,7 +106,7 @@ class System(ABC):
 
     @property
     def ranks(self) -> bool:
-        """Whether it also says how relevant a passage is to the question: see `scored`."""
+        """Return whether it also says how relevant a passage is to the question: see `scored`."""
         return bool(getattr(self.config, "ranks", False))
 
     def typical_count(self, length: float) -> float:
@@ -115,7 +115,7 @@ class System(ABC):
 
     @abstractmethod
     def parts(self, model: SoftModel) -> dict[str, nn.Module]:
-        """What it learns beside adapters and whole models."""
+        """Return what it learns beside adapters and whole models."""
 
     @abstractmethod
     def count(self, model: SoftModel, text: str) -> int:
@@ -139,7 +139,7 @@ class System(ABC):
         )
 
     def block(self, model: SoftModel, memory: Tensor) -> list[Piece]:
-        """How a passage's memory stands in a prompt."""
+        """Return how a passage's memory stands in a prompt."""
         return [memory]
 
     def prompt(self, model: SoftModel, question: str, memory: Sequence[Tensor]) -> list[Piece]:
@@ -163,7 +163,7 @@ class System(ABC):
         return sum(len(model.reply(target)) for _, target in row.asked)
 
     def trained(self, stage: str) -> set[str]:
-        """What a stage trains: adapters by name, `language_model`, `encoder`, `parts.NAME`, where there is such a part."""
+        """Return what a stage trains: adapters by name, `language_model`, `encoder`, `parts.NAME`, where there is such a part."""
         return {*self.adapters, *self.whole, *(f"parts.{name}" for name in self.learned)}
 
 

@@ -121,7 +121,7 @@ class TextTraining(OneStageTraining):
 
     @abstractmethod
     def examples(self, rows: Sequence[Labeled]) -> list[Any]:
-        """What is learned from."""
+        """Return what is learned from."""
 
     @abstractmethod
     def loss(self, rows: Sequence[Any]) -> Tensor:

@@ -113,7 +113,7 @@ class SoftTrainingConfig(HeldOutConfig):
 
     @property
     def system(self) -> System:
-        """What is trained."""
+        """Return what is trained."""
         return self.system_class(self.model.model_copy(update={"base": self.base}) if self.base else self.model)
 
     def stages_of(self, stages: tuple[str, ...]) -> tuple[str, ...]:
@@ -184,7 +184,7 @@ class Objective:
         return [system.restoring(model, memory[0], int(fingerprint(row.target), 16))]
 
     def _naming_loss(self, rows: Sequence[CompressionRow], memory: Sequence[Tensor]) -> Tensor:
-        """How well vectors name what they stand for, summed over passages."""
+        """Return how well vectors name what they stand for, summed over passages."""
         import torch
 
         from methods.training.pieces import naming_terms

@@ -102,7 +102,7 @@ def require_head(config: CrossEncoderConfig, where: str) -> None:
 
 
 def _brings_modules(folder: Path) -> bool:
-    """Whether a folder is a `CrossEncoder` whose score comes from a module behind the transformer.
+    """Return whether a folder is a `CrossEncoder` whose score comes from a module behind the transformer.
 
     Of any other folder with modules, such as an encoder's, a cross-encoder takes the transformer alone.
     """

@@ -525,7 +525,7 @@ class SkpRun:
         self._hidden = lru_cache(1)(self._hidden_in)
 
     def _encoder(self) -> Any:
-        """What becomes the checkpoint: compared by the first token in training, so at inference."""
+        """Return what becomes the checkpoint: compared by the first token in training, so at inference."""
         import torch
 
         config = self.config

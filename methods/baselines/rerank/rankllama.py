@@ -82,7 +82,7 @@ class RankLlamaConfig(PairLengths, PairConfig):
         return self.layout or self._trained("layout")
 
     def _trained(self, option: str) -> Any:
-        """What a checkpoint of ours was trained with."""
+        """Return what a checkpoint of ours was trained with."""
         card = card_of(self.adapter) if files_of(self.adapter, None) else None
         return card.get("config", {}).get(option) if card else None
 

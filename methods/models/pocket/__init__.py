@@ -40,7 +40,7 @@ MARKERS = tuple(f"[{number}]" for number in range(1, 33))
 
 
 def marker(number: int) -> str:
-    """What stands before the passage of this number, counted from 1."""
+    """Return what stands before the passage of this number, counted from 1."""
     return f"[{number}]"
 
 
@@ -57,7 +57,7 @@ def document(text: str) -> str:
 
 
 def numbered(blocks: Sequence[str]) -> str:
-    """What stands for passages behind their numbers; "" for none."""
+    """Return what stands for passages behind their numbers; "" for none."""
     return "".join(f"{marker(number)}{block}{GAP}" for number, block in enumerate(blocks, start=1))
 
 

@@ -60,7 +60,7 @@ BY_DEFAULT = Options.model_validate({})
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class PromptPart:
     """One part of a template.
 
     Attributes:
@@ -96,7 +96,7 @@ class Prompt:
     """
 
     source: str = field(repr=False)
-    parts: tuple[Part, ...]
+    parts: tuple[PromptPart, ...]
     options: Options = BY_DEFAULT
 
     @property
@@ -238,7 +238,7 @@ def parse(text: str, where: str) -> Prompt:
                 where=where,
                 try_this=_FORMAT,
             )
-        parts = [Part(role, block) for role, block in zip(("system", "user")[-len(blocks) :], blocks, strict=True)]
+        parts = [PromptPart(role, block) for role, block in zip(("system", "user")[-len(blocks) :], blocks, strict=True)]
         return _checked(Prompt(text, tuple(parts)), where)
     options, parts = BY_DEFAULT, []
     for number, (head, block) in enumerate(zip(heads, blocks, strict=True)):
@@ -255,7 +255,7 @@ def parse(text: str, where: str) -> Prompt:
         elif head[0] == OR:
             parts[-1] = replace(parts[-1], others=(*parts[-1].others, body))
         else:
-            parts.append(Part(head[0], body, EACH in head))
+            parts.append(PromptPart(head[0], body, EACH in head))
     return _checked(Prompt(text, tuple(parts), options), where)
 
 

@@ -26,7 +26,7 @@ from benchmarks.schema import Question
 from methods.api import Evidence, Prediction
 from results.offered import LIMITS, Limits
 from results.submission import Findings, shown
-from results.submission.rows import Row, RowReader, lines
+from results.submission.rows import PredictionRow, RowReader, lines
 
 EMPTY = "%"
 _PLAIN = re.compile(r"(?!#)[!-$&-~]+")
@@ -190,13 +190,13 @@ def run_rows(benchmark: Benchmark) -> RowReader:
         held = None if item.id in corpus else corpus.by_native_id(item.id)
         return item if held is None else Evidence(held, item.score)
 
-    def rows(source: BinaryIO, findings: Findings, limits: Limits) -> Iterator[Row]:
+    def rows(source: BinaryIO, findings: Findings, limits: Limits) -> Iterator[PredictionRow]:
         rankings = read_run(source, findings, limits)
         for identifier, (line, evidence) in rankings.items():
-            yield Row(line, Prediction(identifier, "", tuple(map(named, evidence))))
+            yield PredictionRow(line, Prediction(identifier, "", tuple(map(named, evidence))))
         silent = [item for item in benchmark.questions if item.id not in rankings and item.query_id not in rankings]
         for question in silent:
             findings.listed("nothing_found", f"question {shown(question.id)}")
-            yield Row(0, Prediction(question.id, ""))
+            yield PredictionRow(0, Prediction(question.id, ""))
 
     return rows

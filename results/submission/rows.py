@@ -124,7 +124,7 @@ _ROLES = ("system", "user", "assistant", "tool")
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class PredictionRow:
     """A well-formed row.
 
     Attributes:
@@ -138,7 +138,7 @@ class Row:
     official: bool = False
 
 
-RowReader = Callable[[BinaryIO, Findings, Limits], Iterator[Row]]
+RowReader = Callable[[BinaryIO, Findings, Limits], Iterator[PredictionRow]]
 """From a stream to rows; what is no row becomes a finding."""
 
 
@@ -152,13 +152,13 @@ class Bad(Exception):
         super().__init__(what)
 
 
-def jsonl_rows(source: BinaryIO, findings: Findings, limits: Limits) -> Iterator[Row]:
+def jsonl_rows(source: BinaryIO, findings: Findings, limits: Limits) -> Iterator[PredictionRow]:
     """Read JSON Lines, one `Prediction` a line."""
     # Every second line may be empty.
     for line in lines(source, findings, limits, 2 * limits.rows):
         try:
             value = read_json(line.text, limits)
-            row = Row(line.number, prediction_of(value, limits))
+            row = PredictionRow(line.number, prediction_of(value, limits))
         except Bad as bad:
             findings.add(bad.code, bad.what, bad.detail, line=line.number, try_this=bad.try_this)
             continue

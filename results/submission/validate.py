@@ -24,7 +24,7 @@ from results.submission.card import Card
 from results.submission.leakage import WORLDS, LoadTraining, Prompted, check_prompts, contamination
 from results.submission.plausible import Answered, LoadRuns, check_plausible
 from results.submission.reply_checks import check_replies
-from results.submission.rows import PROMPT, Row, RowReader, jsonl_rows
+from results.submission.rows import PROMPT, PredictionRow, RowReader, jsonl_rows
 
 LADDER = ("mrr@1", "precision@1", "hit@1", "recall@1", "recall@5", "recall@20", "mrr@10", "ndcg@10")
 """Ranking metrics between which invariants hold; computed to check them, whatever is shown."""
@@ -143,7 +143,7 @@ class _Checker:
         self._lines: dict[str, int] = {}
         self._kept: dict[str, Prediction] = {}
 
-    def add(self, row: Row) -> None:
+    def add(self, row: PredictionRow) -> None:
         prediction, line = row.prediction, row.line
         question = self._known.get(prediction.question_id)
         if question is None:

@@ -15,7 +15,8 @@ from collections.abc import Callable, Iterator
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
-from typing import Any, Generic, Protocol, TypeVar
+from types import SimpleNamespace
+from typing import Any, Generic, Protocol, TypeVar, get_type_hints
 
 from benchmarks.core.errors import UserError, message_of, unknown_name
 
@@ -31,12 +32,22 @@ _ALSO = {
 
 
 def config_class(factory: Callable[..., Any], base: type[Options]) -> type[Options]:
-    """Return the class that a factory's parameter `config` is annotated with; `base` if that is no subclass of it."""
+    """Return the class that a factory's parameter `config` is annotated with; `base` if that is no subclass of it.
+
+    Raises:
+        UserError: The annotation names nothing in the factory's module.
+    """
     parameter = inspect.signature(factory).parameters.get("config")
-    annotation = parameter.annotation if parameter else None
-    if isinstance(annotation, str):
-        annotation = vars(sys.modules[factory.__module__]).get(annotation)
-    return annotation if isinstance(annotation, type) and issubclass(annotation, base) else base
+    hint = parameter.annotation if parameter else None
+    if isinstance(hint, str):
+        stated = SimpleNamespace(__annotations__={"config": hint})
+        try:
+            hint = get_type_hints(stated, vars(sys.modules[factory.__module__]))["config"]
+        except NameError as error:
+            where = f"{factory.__module__}.{factory.__qualname__}"
+            remedy = "state the class of the options: @register(…, config=…)"
+            raise UserError(f"unknown options class {hint!r}", code="unknown-options-class", where=where, try_this=remedy) from error
+    return hint if isinstance(hint, type) and issubclass(hint, base) else base
 
 
 class Entry(Protocol):

@@ -306,7 +306,7 @@ def test_damaged_and_empty_files_are_named(tmp_path):
         "b.parquet": "damaged or cut off",
         "c.tsv": "empty",
         "d.tsv": "no passage",
-        "e.txt": "no dump of passages",
+        "e.txt": "unknown layout of a dump",
         "f.parquet": "no column text",
     }
     for name, what in responses.items():

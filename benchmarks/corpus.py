@@ -198,7 +198,7 @@ class Corpus(Sequence[Passage]):
         if len(corpus) != card["passages"]:
             raise UserError(
                 f"the corpus holds {len(corpus):,} passages, its card says {card['passages']:,}",
-                code="corpus-holds-passages-card",
+                code="corpus-count-mismatch",
                 where=str(path),
                 try_this="delete the folder and build it again",
             )
@@ -469,7 +469,7 @@ def mapped(path: Path) -> pa.Table:
         with pa.memory_map(str(path)) as source:
             return pa.ipc.open_file(source).read_all()
     except (OSError, pa.ArrowInvalid) as error:
-        raise UserError(f"this is not a readable corpus: {error}", code="not-readable-corpus", where=str(path)) from error
+        raise UserError(f"this is not a readable corpus: {error}", code="unreadable-corpus", where=str(path)) from error
 
 
 def shard_path(folder: Path, number: int) -> Path:
@@ -494,15 +494,15 @@ def read_card(folder: Path) -> dict[str, Any]:
     except FileNotFoundError:
         raise UserError(
             "this folder holds no finished corpus",
-            code="folder-holds-no-finished",
+            code="folder-unfinished",
             where=str(folder),
             try_this="build it: ragmeter data build-corpus",
         ) from None
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise UserError(f"the corpus card cannot be read: {error}", code="corpus-card-cannot-read", where=str(folder / CARD)) from error
+        raise UserError(f"the corpus card cannot be read: {error}", code="unreadable-corpus-card", where=str(folder / CARD)) from error
     if form != FORMAT:
         raise UserError(
-            f"this corpus is of format {form}, not {FORMAT}", code="corpus-format-not", where=str(folder), try_this="build it again"
+            f"this corpus is of format {form}, not {FORMAT}", code="corpus-format-mismatch", where=str(folder), try_this="build it again"
         )
     return dict(card)
 

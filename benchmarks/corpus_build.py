@@ -150,13 +150,13 @@ def open_corpus(path: Path, *, progress: Callable[[Progress], None] | None = Non
         Broke: The disk is full.
     """
     if not path.exists():
-        raise UserError("there is no such corpus", code="no-corpus", where=str(path), try_this="correct the option corpus")
+        raise UserError("corpus does not exist", code="no-corpus", where=str(path), try_this="correct the option corpus")
     if (path / CARD).exists() or _is_arrow(path):
         return Corpus.open(path)
     if (path / _UNFINISHED).exists():
         raise UserError(
             "the corpus in this folder is not finished",
-            code="corpus-folder-not-finished",
+            code="unfinished-corpus",
             where=str(path),
             try_this="run `ragmeter data build-corpus` again: it goes on where it was cut off",
         )
@@ -212,7 +212,7 @@ def _check_same(target: Path, plan: dict[str, Any]) -> None:
     if {name: card.get(name) for name in plan} != plan:
         raise UserError(
             "this folder holds a corpus of another dump, or of other options",
-            code="folder-holds-corpus-another",
+            code="folder-of-other-corpus",
             where=str(target),
             try_this="name another folder, or delete this one",
         )
@@ -241,7 +241,7 @@ class _Build:
         hashed = content_hash(self._ids())
         if not self._state.records:
             first = f": {self._state.listed[0]}" if self._state.listed else ""
-            raise UserError(f"the dump holds no passage that can be read{first}", code="dump-holds-no-passage", where=str(self._files[0]))
+            raise UserError(f"the dump holds no passage that can be read{first}", code="empty-dump", where=str(self._files[0]))
         index = IdIndex.of(self._all_keys(), lambda row: "")
         index.save(self._target / "ids")
         if self._state.natives:
@@ -275,7 +275,7 @@ class _Build:
         elif self._target.exists() and any(self._target.iterdir()):
             raise UserError(
                 "this folder holds other things",
-                code="folder-holds-other-things",
+                code="folder-in-use",
                 where=str(self._target),
                 try_this="name a folder that is empty or does not exist",
             )
@@ -371,7 +371,7 @@ class _Build:
                 path.unlink()
                 raise UserError(
                     f"the id {names[item].as_py()!r} stands for two different passages",
-                    code="id-stands-two-different",
+                    code="ambiguous-passage-id",
                     where=f"{self._files[0]}, passages {item + 1:,} and {other + 1:,} with an id",
                     try_this="give one of them another id: gold passages are found by these ids",
                 )

@@ -89,8 +89,8 @@ def layout_of(path: Path) -> str:
         fields(line, _DPR)
     except ValueError as error:
         raise UserError(
-            "this is no dump of passages that is known here",
-            code="no-dump-passages-known",
+            "unknown layout of a dump of passages",
+            code="unknown-dump-layout",
             where=f"{path}, line 1",
             try_this="DPR's tab-separated lines, JSON Lines {id, title, text}, or Parquet with the column text",
         ) from error
@@ -105,7 +105,7 @@ def dump_files(source: Path) -> list[Path]:
     """
     if not source.is_dir():
         if not source.exists():
-            raise UserError("there is no such file or folder", code="missing-file", where=str(source))
+            raise UserError("file or folder does not exist", code="missing-file", where=str(source))
         return [source]
     files = sorted(file for file in source.iterdir() if file.is_file())
     results = [file for file in files if file.name.removesuffix(".gz").endswith(SUFFIXES)]
@@ -114,7 +114,7 @@ def dump_files(source: Path) -> list[Path]:
     if not results:
         raise UserError(
             "this folder holds no dump of passages",
-            code="folder-holds-no-dump",
+            code="folder-without-dump",
             where=str(source),
             try_this=f"files that end in {', '.join(SUFFIXES)}",
         )
@@ -232,7 +232,7 @@ def _own_entry(record: Record) -> Entry:
     held = {meaning: next((name for name in names if fields.get(name) is not None), None) for meaning, names in _NAMES.items()}
     if held["id"] is None or held["text"] is None:
         lacking, names = next((meaning, _NAMES[meaning]) for meaning in ("id", "text") if held[meaning] is None)
-        raise record.problem(f"there is no {lacking}", names[0], f"one of the fields {', '.join(names)}")
+        raise record.problem(f"the record lacks {lacking}", names[0], f"one of the fields {', '.join(names)}")
     native, title = _identifier(record, held["id"]), record.text(held["title"] or "title", "")
     # KILT's pages are lists of paragraphs.
     text = "".join(record.texts(held["text"])) if type(fields[held["text"]]) is list else record.text(held["text"])
@@ -260,7 +260,7 @@ def _parquet(path: Path, skip: int, entry: Callable[[Record], Entry] | None = No
         if entry is None and "text" not in names:
             raise UserError(
                 f"this Parquet file has no column text, only {', '.join(sorted(names))}",
-                code="parquet-file-no-column",
+                code="missing-text-column",
                 where=str(path),
                 try_this="rename the column that holds the passages",
             )

@@ -413,7 +413,7 @@ class _Packing:
         if 2 * self._entity + self._relation > 64:
             raise UserError(
                 f"graphs over {entities:,} entities and {relations:,} relations are too large for one split",
-                code="graphs-over-entities-relations",
+                code="graphs-too-large",
                 try_this="divide the file, and join the parts' retrieval results",
             )
 

@@ -244,13 +244,13 @@ def training_files(value: Path) -> list[Path]:
     """
     if not value.is_dir():
         if archive_of(value) is None and not value.exists():
-            raise UserError("there is no such training file or folder", code="missing-file", where=str(value))
+            raise UserError("training file or folder does not exist", code="missing-file", where=str(value))
         return [value]
     results = sorted(f for f in value.rglob("*") if f.is_file() and f.name.lower().removesuffix(".gz").endswith(SUFFIXES))
     if not results:
         raise UserError(
             "this folder holds no training file",
-            code="folder-holds-no-training",
+            code="folder-without-training-file",
             where=str(value),
             try_this=f"files that end in {', '.join(SUFFIXES)}",
         )
@@ -338,7 +338,7 @@ def _read_table(path: Path, delimiter: str) -> Iterator[Text]:
                 for cell in cells:
                     yield Text(cell, reader.line_num, False)
         except csv.Error as error:
-            raise UserError(f"this is no table: {error}", code="no-table", where=f"{path}, line {reader.line_num}") from error
+            raise UserError(f"this is not a table: {error}", code="not-table", where=f"{path}, line {reader.line_num}") from error
 
 
 N = 13

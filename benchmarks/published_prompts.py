@@ -33,10 +33,7 @@ def published(name: str, sha256: str) -> Mapping[str, str] | None:
         content = json.loads(path.read_text("utf-8"))
     except ValueError as error:
         raise UserError(
-            f"this file of prompts is not JSON: {error}",
-            code="file-prompts-not-json",
-            where=str(path),
-            try_this="fetch it again, or remove it",
+            f"this file of prompts is not JSON: {error}", code="prompts-not-json", where=str(path), try_this="fetch it again, or remove it"
         ) from None
     canonical = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
     if (digest := hashlib.sha256(canonical).hexdigest()) != sha256:

@@ -16,12 +16,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field, ValidationError
 
 from benchmarks.clusters import Sampled, sampled
 from benchmarks.core.code import Code, Identity, code_id, registered
 from benchmarks.core.errors import UserError, first_error, in_words, refused, unknown_name
 from benchmarks.core.fingerprint import content_hash, fingerprint
+from benchmarks.core.models import FrozenModel
 from benchmarks.core.plugins import Registry
 from benchmarks.corpus import Corpus
 from benchmarks.graphs import united
@@ -29,10 +30,8 @@ from benchmarks.io import hub
 from benchmarks.schema import Question
 
 
-class DatasetCard(BaseModel):
+class DatasetCard(FrozenModel):
     """What a dataset must declare before it can exist here; frozen and complete."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     title: str = Field(description="name as its authors write it")
     task: str = Field(description="multi-hop QA, open-domain QA, long-document QA, graph QA, …")
@@ -85,10 +84,8 @@ def alike(by_subset: Mapping[str, tuple[str, ...]]) -> list[tuple[tuple[str, ...
     return [(value, [name for name, own in by_subset.items() if own == value]) for value in dict.fromkeys(by_subset.values())]
 
 
-class DatasetConfig(BaseModel):
+class DatasetConfig(FrozenModel):
     """Options of every loader; a dataset with more options extends it."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     path: str | None = Field(
         None, description="the file, or the folder it is in; looked for in RAGMETER_DATA, then on the hub, when absent"
@@ -365,7 +362,7 @@ def _loaded(entry: DatasetEntry, reference: DataReference, config: DatasetConfig
         whose = "" if source.startswith("benchmarks.") else f", which is not ragmeter's (module {source})"
         raise UserError(
             f"{reference} cannot be loaded: {type(error).__name__}: {error}",
-            code="cannot-loaded",
+            code="load-failed",
             where=", ".join(filter(None, (config.path, _line_in(source, error)))) or None,
             try_this=f"check what the file says; if that is right, it is a fault of the loader{whose}",
         ) from error
@@ -446,7 +443,7 @@ def _check_questions(benchmark: Benchmark) -> list[str]:
         if not question.text.strip():
             raise UserError(
                 f"question {question.id!r} has no text",
-                code="question-no-text",
+                code="question-without-text",
                 where=str(benchmark.reference),
                 try_this="correct or remove the record",
             )
@@ -463,7 +460,7 @@ def _check_questions(benchmark: Benchmark) -> list[str]:
     if swapped and len(seen) >= 3:
         raise UserError(
             "every answer ends with a question mark and no question does: they stand in each other's field",
-            code="every-answer-ends-question",
+            code="question-and-answer-swapped",
             where=str(benchmark.reference),
             try_this="swap the two columns",
         )

@@ -119,13 +119,13 @@ class Setting:
             if "n" in options:
                 raise UserError(
                     "corpus takes n only with a retriever",
-                    code="corpus-takes-n-retriever",
+                    code="corpus-n-without-retriever",
                     where=where,
                     try_this="corpus(retriever=bm25,n=20), or corpus alone to let each method search for itself",
                 )
             return cls("corpus")
         if not re.fullmatch(r"[\w.\[\]-]+", retriever):
-            raise UserError(f"{retriever!r} is not the name of a retriever", code="not-name-retriever", where=where)
+            raise UserError(f"{retriever!r} is not the name of a retriever", code="bad-retriever-name", where=where)
         return cls("corpus", retriever=retriever, n=_count("corpus", options.get("n", str(DEFAULT_N)), where))
 
     @classmethod
@@ -134,7 +134,7 @@ class Setting:
         if base.name not in ("distractor", "corpus") or (base.name == "corpus" and base.retriever is None):
             raise UserError(
                 f"oracle cannot insert positives into {base}: it has no candidate list",
-                code="oracle-cannot-insert-positives",
+                code="oracle-without-candidates",
                 where=where,
                 try_this="base=distractor, or base=corpus(retriever=bm25,n=20)",
             )
@@ -142,7 +142,7 @@ class Setting:
         if n is not None and base.n is not None and n > base.n:
             raise UserError(
                 f"oracle wants {n} candidates, its base retrieves {base.n}",
-                code="oracle-wants-candidates-base",
+                code="oracle-candidates-mismatch",
                 where=where,
                 try_this=f"base=corpus(retriever={base.retriever},n={n})",
             )
@@ -158,16 +158,16 @@ def _arguments(name: str, text: str, where: str | None) -> dict[str, str]:
         if not separator or "(" in key:
             if position >= len(known):
                 raise UserError(
-                    f"{name} takes {len(known) or 'no'} parameters: {part!r} is too many", code="takes-parameters-too-many", where=where
+                    f"{name} takes {len(known) or 'no'} parameters: {part!r} is too many", code="too-many-parameters", where=where
                 )
             key, value = known[position], part
         key, value = key.strip(), value.strip()
         if key not in known:
             raise unknown_name(f"parameter of {name}", key, known, where=where)
         if key in options:
-            raise UserError(f"{key} is given twice to {name}", code="given-twice", where=where)
+            raise UserError(f"{key} is given twice to {name}", code="duplicate-option", where=where)
         if not value:
-            raise UserError(f"{key} of {name} lacks its value", code="lacks-value", where=where, try_this=f"{name}({key}=…)")
+            raise UserError(f"{key} of {name} lacks its value", code="option-without-value", where=where, try_this=f"{name}({key}=…)")
         options[key] = value
     return options
 
@@ -183,13 +183,13 @@ def _split(text: str, where: str | None) -> list[str]:
             parts.append(text[start:position])
             start = position + 1
     if depth:
-        raise UserError(f"the parentheses in {text!r} do not match", code="parentheses-not-match", where=where)
+        raise UserError(f"the parentheses in {text!r} do not match", code="unbalanced-parentheses", where=where)
     return [*parts, text[start:]] if text.strip() else []
 
 
 def _count(name: str, text: str, where: str | None) -> int:
     if not re.fullmatch(r"[0-9]{1,9}", text) or int(text) < 1:
-        raise UserError(f"n={text} of {name} is not a number from 1 on", code="n-not-number", where=where)
+        raise UserError(f"n={text} of {name} is not a number from 1 on", code="bad-n", where=where)
     return int(text)
 
 
@@ -224,7 +224,7 @@ def check(setting: Setting, benchmark: Benchmark, *, where: str | None = None) -
             reason = ": its texts are read as a whole" if "settings" in benchmark.extra else _LACKS.get(needed.name, "")
             raise UserError(
                 f"{benchmark.reference} cannot be asked in the setting {setting}{reason}",
-                code="cannot-asked-setting",
+                code="setting-not-supported",
                 where=where,
                 try_this=f"one of: {', '.join(possible)}",
             )
@@ -337,7 +337,7 @@ def _own(question: Question, benchmark: Benchmark) -> Sequence[str]:
     if question.candidates is None:
         raise UserError(
             f"question {question.id!r} brings no passages of its own, as others do",
-            code="question-brings-no-passages",
+            code="question-without-passages",
             where=str(benchmark.reference),
             try_this="corpus, or repair the record",
         )
@@ -348,7 +348,7 @@ def _document(question: Question, benchmark: Benchmark) -> tuple[str, ...]:
     if question.document_id not in benchmark.corpus.by_document:
         raise UserError(
             f"the document {question.document_id!r} of question {question.id!r} is not in the corpus",
-            code="document-question-not-corpus",
+            code="question-document-missing",
             where=str(benchmark.reference),
         )
     return benchmark.corpus.by_document[question.document_id]
@@ -393,7 +393,7 @@ def insert_positives(base: Sequence[str], positives: Sequence[str], n: int | Non
     if len(positives) > size:
         raise UserError(
             f"question {question_id!r} has {len(positives)} positives: they do not fit into {size} candidates",
-            code="question-positives-not-fit",
+            code="too-many-positives",
             try_this=f"oracle with n={len(positives)} or more",
         )
     gold = set(positives)

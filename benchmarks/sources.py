@@ -50,7 +50,7 @@ class NotThere(UserError):
 def no_such_path(reference: DataReference, path: Path) -> UserError:
     """The error for a `path` at which nothing lies."""
     return UserError(
-        f"there is no such file or folder, and {reference} was to be read from it",
+        f"the file or folder for {reference} does not exist",
         code="missing-file",
         where=str(path),
         try_this=f"correct the option path (in an experiment config: {{path: FILE}}, relative to {Path.cwd()}); "
@@ -116,13 +116,13 @@ def found_locally(
         held = members(path)
         raise NotThere(
             f"this zip archive has no file that is called like one of {reference}",
-            code="zip-archive-no-file",
+            code="archive-file-missing",
             where=f"{path}, which holds {', '.join(held[:12]) or 'nothing'}",
             try_this=f"name the file in it: {path}{MEMBER_MARK}{held[0]}" if held else "fetch it again",
         )
     raise NotThere(
         f"no file of {reference} found",
-        code="no-file-found",
+        code="data-file-not-found",
         where=f"{', '.join(map(str, looked))} (looked for {', '.join(names) or 'nothing: it has no known file name'})",
         try_this=_alternatives(reference, looked, patterns) or "set path to the file",
     )
@@ -133,11 +133,11 @@ def _data_folders(reference: DataReference, folders: Sequence[str]) -> list[Path
     if root is None:
         raise NotThere(
             f"no file is named for {reference}, and {DATA_VARIABLE} is not set",
-            code="no-file-named-not",
+            code="no-data-file-named",
             try_this=f"set path to the file, or {DATA_VARIABLE} to the folder that holds {folders[0]}/",
         )
     if not root.is_dir():
-        raise UserError(f"{DATA_VARIABLE} names no folder", code="names-no-folder", where=str(root), try_this=f"correct {DATA_VARIABLE}")
+        raise UserError(f"{DATA_VARIABLE} names no folder", code="unknown-folder", where=str(root), try_this=f"correct {DATA_VARIABLE}")
     known = {name.lower() for name in folders}
     looked = sorted(child for child in root.iterdir() if child.is_dir() and child.name.lower() in known)
     if not looked:
@@ -154,11 +154,11 @@ def _one_or_shards(reference: DataReference, results: Sequence[Path], looked: Se
     names = [str(path) for path in results]
     missing = missing_shards(names) if sharded else ""
     if missing:
-        raise UserError(f"{reference} lacks {missing}", code="lacks", where=names[0], try_this="fetch them too")
+        raise UserError(f"{reference} lacks {missing}", code="missing-shards", where=names[0], try_this="fetch them too")
     if len(results) > 1 and not (sharded and is_sharded(names)):
         raise UserError(
             f"several files could be {reference}: {', '.join(file.name for file in results)}",
-            code="several-files-could",
+            code="ambiguous-file",
             where=", ".join(map(str, looked)),
             try_this=f"set path to the one that is meant, e.g. {results[0]}",
         )
@@ -175,7 +175,7 @@ def _check_name(path: Path, reference: DataReference, wanted: str, patterns: Map
                 other = _name(reference, split)
                 raise UserError(
                     f"by its name this file is {other}, not {reference}",
-                    code="name-file-not",
+                    code="file-name-mismatch",
                     where=str(path),
                     try_this=f"ask for {other}, or rename the file if its name misleads",
                 )
@@ -424,7 +424,7 @@ def read_records(
         if not good:
             bad = skipped[before:]
             first = f": {bad[0].reason} ({bad[0].where})" if bad else ""
-            raise UserError(f"the file holds no record that can be read{first}", code="file-holds-no-record", where=str(file))
+            raise UserError(f"the file holds no record that can be read{first}", code="no-record-in-file", where=str(file))
 
 
 # Fields that only one dataset's records have, most specific first. Each entry: all of these fields, what it then is.
@@ -467,7 +467,7 @@ def refuse_other_dataset(record: Record, dataset: str) -> None:
     if looks not in (None, dataset):
         raise UserError(
             f"this is not a record of {dataset}: by its fields it looks like {looks}",
-            code="not-record-fields-looks",
+            code="record-of-other-dataset",
             where=record.where,
             try_this=(f"load it as {looks}, or " if looks in DATASETS else "") + f"give {dataset} the authors' own file",
         )
@@ -563,11 +563,11 @@ def find_files(
     if config.revision is not None:
         if config.path is not None:
             raise UserError(
-                "path and revision exclude each other", code="path-revision-exclude-each", try_this="revision means the hub: leave out path"
+                "path and revision exclude each other", code="path-and-revision", try_this="revision means the hub: leave out path"
             )
         if card.hub_id is None or not names:
             raise UserError(
-                f"{reference} is not on the hub, so it has no revision", code="not-hub-no-revision", try_this="leave out revision"
+                f"{reference} is not on the hub, so it has no revision", code="revision-without-hub", try_this="leave out revision"
             )
         return fetch_from_hub(card.hub_id, names, config.revision).paths
     try:
@@ -704,7 +704,9 @@ def absences(reference: DataReference, config: DatasetConfig) -> Iterator[UserEr
     for option, remedy in FILES.items():
         path = getattr(config, option, None)
         if isinstance(path, str) and not Path(path).expanduser().exists():
-            yield UserError(f"{reference} needs a file that is not here", code="needs-file-not", where=f"{option}: {path}", try_this=remedy)
+            yield UserError(
+                f"{reference} needs a file that is not here", code="needed-file-missing", where=f"{option}: {path}", try_this=remedy
+            )
     if (base := base_of(reference, config)) is not None:
         yield from absences(*base)
         return
@@ -739,15 +741,15 @@ def fetch(reference: DataReference, revision: str | None = None) -> hub.Fetched:
     reference, entry = resolve(reference)
     sought, repository = _sought(reference, entry, {}), entry.card.hub_id
     if isinstance(sought, OwnFile):
-        raise UserError(f"{sought.what}: there is nothing to fetch", code="nothing-fetch", try_this=sought.try_this)
+        raise UserError(f"{sought.what}: there is nothing to fetch", code="nothing-to-download", try_this=sought.try_this)
     if sought is None:
-        raise UserError(f"{reference} is made here: there is nothing to fetch", code="made-nothing-fetch")
+        raise UserError(f"{reference} is made here: there is nothing to fetch", code="nothing-to-fetch")
     names = sought.hub.get(key(reference), ())
     if repository is None or not names:
         held = [str(split) for split in splits(entry) if key(split) in sought.hub] if repository else []
         raise UserError(
             f"{reference} is not on the hub",
-            code="not-hub",
+            code="not-on-hub",
             where=str(repository or reference),
             try_this=f"of {entry.id} the hub has {', '.join(held[:12])}" if held else "set path to the authors' file",
         )

@@ -382,8 +382,8 @@ def read_records(path: Path) -> dict[str, Recorded]:
         raise UserError(f"this file cannot be read: {error.strerror}", code="unreadable-file", where=str(path)) from error
     except (ValueError, TypeError, AttributeError) as error:
         raise UserError(
-            f"this is no file of recorded hashes: {error}",
-            code="no-file-recorded-hashes",
+            f"this is not a file of recorded hashes: {error}",
+            code="not-hash-file",
             where=str(path),
             try_this="write one: ragmeter data check REF -o FILE",
         ) from error

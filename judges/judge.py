@@ -22,10 +22,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Protocol, TypeVar
 
-from pydantic import BaseModel, ConfigDict
-
 from benchmarks.core.code import Code, Identity, code_id, registered
 from benchmarks.core.fingerprint import fingerprint
+from benchmarks.core.models import FrozenModel
 from benchmarks.core.plugins import Registry
 from benchmarks.schema import Passage, Question
 from methods.api import Prediction, Services
@@ -162,10 +161,8 @@ class Measure:
     ranks: bool = True
 
 
-class JudgeConfig(BaseModel):
+class JudgeConfig(FrozenModel):
     """Base of every judge's options: frozen, and unknown keys are errors."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     policy: ClassVar[frozenset[str]] = frozenset()
     """Options that say what replies count and nothing of what is asked: those that a replay may change."""

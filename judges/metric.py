@@ -63,7 +63,7 @@ class QuestionGraphs:
         except KeyError as error:
             raise UserError(
                 f"the corpus has no triple {error.args[0]!r}",
-                code="corpus-no-triple",
+                code="unknown-triple",
                 where="evidence of a prediction",
                 try_this="check that the predictions were made on this corpus",
             ) from None
@@ -119,7 +119,7 @@ class Batch:
         return len(self.questions)
 
     def once(self, key: Any, make: Callable[[], T]) -> T:
-        """What `make` returns, made by the first metric that asks under this key and kept for the others."""
+        """Return what `make` returns, made by the first metric that asks under this key and kept for the others."""
         if key not in self.memo:
             self.memo[key] = make()
         result: T = self.memo[key]
@@ -255,7 +255,7 @@ class Metric:
 
     @property
     def zero_elsewhere(self) -> bool:
-        """Whether the script whose rules these are keeps unscorable questions in its mean, as 0."""
+        """Return whether the script whose rules these are keeps unscorable questions in its mean, as 0."""
         return self.values.get("rules") in self.entry.zero_under
 
     def compute(self, batch: Batch) -> Scores:
@@ -292,7 +292,7 @@ def require_language(metric: Metric, languages: Collection[str], *, where: str |
     hint = "f1(rules=longbench_zh), longbench_rouge(words=jieba)" if "zh" in known else "leave metrics out: each dataset then has its own"
     raise UserError(
         f"{metric} knows words of {needed}, and the answers are in {', '.join(sorted(known))}",
-        code="knows-words-answers",
+        code="answer-language-mismatch",
         where=where,
         try_this=hint,
     )
@@ -388,14 +388,14 @@ def parse(text: str, *, where: str | None = None) -> Metric:
     if match["version"] and int(match["version"]) != entry.version:
         raise UserError(
             f"{entry.id} is at version {entry.version}, not {match['version']}",
-            code="version-not",
+            code="version-mismatch",
             where=where,
             try_this=f"{entry.id}#{entry.edition}, or the ragmeter release that had version {match['version']}",
         )
     if match["code"] and match["edition"] != entry.edition:
         raise UserError(
             f"the code of {entry.id} is not {match['code']}: it changed, or is identified by its version",
-            code="code-not-changed-identified",
+            code="code-changed",
             where=where,
             try_this=f"{entry.id}#{entry.edition}, or restore the code that was {match['code']}",
         )
@@ -403,9 +403,9 @@ def parse(text: str, *, where: str | None = None) -> Metric:
     for part in filter(None, (match["parameters"] or "").split(",")):
         name, separator, value = map(str.strip, part.partition("="))
         if not separator:
-            raise UserError(f"{part!r} in {text!r} lacks its value", code="lacks-value", where=where, try_this="write param=value")
+            raise UserError(f"{part!r} in {text!r} lacks its value", code="option-without-value", where=where, try_this="write param=value")
         if name in options:
-            raise UserError(f"{text!r} gives {name} twice", code="gives-twice", where=where, try_this="write each parameter once")
+            raise UserError(f"{text!r} gives {name} twice", code="duplicate-entry", where=where, try_this="write each parameter once")
         options[name] = value
     known = {parameter.name: parameter for parameter in entry.parameters}
     for name in options:
@@ -418,7 +418,7 @@ def _value(entry: MetricEntry, parameter: Parameter, raw: str | None, where: str
     if raw is None:
         if parameter.default is None:
             example = f"{entry.id}@5" if parameter.name == "k" else f"{entry.id}({parameter.name}=…)"
-            raise UserError(f"{entry.id} needs {parameter.name}", code="needs", where=where, try_this=f"write {example}")
+            raise UserError(f"{entry.id} needs {parameter.name}", code="missing-parameter", where=where, try_this=f"write {example}")
         return parameter.default
     try:
         value = _READ.get(parameter.kind, parameter.kind)(raw)
@@ -428,7 +428,7 @@ def _value(entry: MetricEntry, parameter: Parameter, raw: str | None, where: str
     if parameter.choices and value not in parameter.choices:
         raise unknown_name(f"{parameter.name} of {entry.id}", str(value), map(str, parameter.choices), where=where)
     if parameter.name == "k" and value < 1:
-        raise UserError(f"k of {entry.id} must be at least 1", code="k-least", where=where)
+        raise UserError(f"k of {entry.id} must be at least 1", code="k-too-small", where=where)
     wrong = parameter.check(value) if parameter.check else None
     if wrong:
         raise UserError(f"{parameter.name}={raw!r} of {entry.id} {wrong}", code="bad-option", where=where)

@@ -63,7 +63,7 @@ def score(
 
 
 def can_score(metric: Metric, questions: Sequence[Question], graphs: QuestionGraphs | None = None) -> bool:
-    """Whether a metric gives a value to any of these questions, whatever is answered.
+    """Return whether a metric gives a value to any of these questions, whatever is answered.
 
     A metric that needs a model is taken to: nothing is loaded to find out.
     """
@@ -82,7 +82,7 @@ def can_score(metric: Metric, questions: Sequence[Question], graphs: QuestionGra
 
 
 def _message(question: Question, prediction: Prediction | None) -> Prediction:
-    """What is scored of a prediction: no answer where there is none, or where it says that it failed."""
+    """Return what is scored of a prediction: no answer where there is none, or where it says that it failed."""
     if prediction is None:
         return Prediction(question.query_id, "")
     return replace(prediction, answer="") if prediction.notes.get(FAILED) else prediction
@@ -96,21 +96,21 @@ def _aligned(questions: Sequence[Question], predictions: Sequence[Prediction | N
             if name not in names:
                 raise UserError(
                     f"there is a prediction for {name!r}, which is not one of the questions",
-                    code="prediction-not-questions",
+                    code="prediction-of-other-question",
                     try_this="score it against the split that it was made on",
                 )
         return [predictions.get(question.query_id, predictions.get(question.id)) for question in questions]
     if len(predictions) != len(questions):
         raise UserError(
             f"{len(predictions)} predictions for {len(questions)} questions",
-            code="predictions-questions",
+            code="prediction-count-mismatch",
             try_this="give one per question, None where there is none, or a mapping by question id",
         )
     for question, prediction in zip(questions, predictions, strict=True):
         if prediction is not None and prediction.question_id not in (question.id, question.query_id):
             raise UserError(
                 f"the prediction for {prediction.question_id!r} stands where that for {question.query_id!r} belongs",
-                code="prediction-stands-belongs",
+                code="predictions-out-of-order",
                 where=f"question {question.id!r}",
                 try_this="put the predictions in the order of the questions, or give a mapping by question id",
             )
@@ -118,7 +118,7 @@ def _aligned(questions: Sequence[Question], predictions: Sequence[Prediction | N
 
 
 def check_invariants(scores: Mapping[Metric, Scores], reported: Mapping[Metric, float] | None = None) -> list[str]:
-    """What must hold between the scores of one run, over its scorable questions.
+    """Return what must hold between the scores of one run, over its scorable questions.
 
     - Every value is finite and within its metric's declared range.
     - What is the same by definition is equal: mrr@1, precision@1 and hit@1; has_answer_mrr@1 and
@@ -236,7 +236,7 @@ def _never_above(item: Metric, other: Metric) -> bool:
 
 
 def _agree(item: Metric, other: Metric, but: str = "") -> bool:
-    """Whether the parameters that both have are the same, but for one."""
+    """Return whether the parameters that both have are the same, but for one."""
     return all(item.values[name] == other.values[name] for name in item.values.keys() & other.values.keys() - {but})
 
 

@@ -144,7 +144,7 @@ class EntityValidator:
 
 
 def verdicts(calls: Sequence[JudgeCall]) -> list[str]:
-    """What the calls made for one text say, those that could not be read left out."""
+    """Return what the calls made for one text say, those that could not be read left out."""
     return [str(call.parsed.value["verdict"]) for call in counting(calls) if call.parsed.value is not None]
 
 
@@ -167,9 +167,7 @@ def _objection(what: str, calls: Sequence[JudgeCall], wanted: str) -> str | None
 def _texts(judge: Judge, services: Services) -> Any:
     if judge.entry.kind != "point" or "gold" in judge.entry.needs:
         raise UserError(
-            f"the judge {judge.entry.id!r} judges answers, not texts",
-            code="judge-judges-answers-not",
-            try_this="style, rule_style or content",
+            f"the judge {judge.entry.id!r} judges answers, not texts", code="judge-of-answers-only", try_this="style, rule_style or content"
         )
     return judge.build(services)
 
@@ -208,7 +206,7 @@ class Measured:
 
     @property
     def n(self) -> int:
-        """How many pairs have a value."""
+        """Return how many pairs have a value."""
         return int(np.isfinite(self.values).sum())
 
     @property

@@ -221,7 +221,7 @@ def _head(experiment: str, results: Sequence[Board], now: datetime) -> Node:
 
 
 def _section(store: Store, board: Board, definitions: Definitions, card: Mapping[str, Any]) -> Iterator[Any]:
-    """What is said of a board: trees that a page draws too, and one table that can be sorted."""
+    """Yield what is said of a board: trees that a page draws too, and one table that can be sorted."""
     if not board.metrics:
         return
     focus = families(board.metrics, definitions, card.get("metrics", ()))[MAIN][0]
@@ -265,19 +265,19 @@ def sortable(board: Board, focus: str, definitions: Definitions, bands: Mapping[
         `tree` in the first order, `rows` (all of its body), and `orders` by `column|direction`, each with `head` and
         `rows`, the positions of the rows.
     """
-    tree = board_table.table(board, focus, Order("rank", False), definitions, bands).to_json()
-    rows = _table(tree)[2][6]
+    tree = board_table.draw_board(board, focus, Order("rank", False), definitions, bands).to_json()
+    rows = _find_table(tree)[2][6]
     position = {as_json(row): number for number, row in enumerate(rows)}
     orders = {}
     for column in board_table.sort_columns(board):
         for direction in ("asc", "desc"):
             order = Order(column, direction == "desc")
-            sorted_ = _table(board_table.table(board, focus, order, definitions, bands).to_json())
+            sorted_ = _find_table(board_table.draw_board(board, focus, order, definitions, bands).to_json())
             orders[f"{column}|{direction}"] = {"head": sorted_[1], "rows": [position[as_json(row)] for row in sorted_[2][6]]}
     return {"tree": tree, "rows": rows, "orders": orders}
 
 
-def _table(tree: list[Any]) -> list[Any]:
+def _find_table(tree: list[Any]) -> list[Any]:
     """Caption, head and body of the table in a tree."""
     children: list[Any] = tree[6][0][6]
     return children

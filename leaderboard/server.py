@@ -69,15 +69,15 @@ class Draft:
     def __init__(self, predictions: bytes, card: bytes | None) -> None:
         bundled = predictions.startswith(_ZIP)
         if len(predictions) > UPLOAD_MIB * MIB:
-            raise UserError(f"the file is larger than {UPLOAD_MIB} MiB", code="file-larger-mib", where="predictions", try_this=_ELSEWHERE)
+            raise UserError(f"the file is larger than {UPLOAD_MIB} MiB", code="file-too-large", where="predictions", try_this=_ELSEWHERE)
         if card is not None and len(card) > LIMITS.card_bytes:
-            raise UserError(f"the card is larger than {LIMITS.card_bytes // 1024} KiB", code="card-larger-kib", where="card")
+            raise UserError(f"the card is larger than {LIMITS.card_bytes // 1024} KiB", code="card-too-large", where="card")
         if bundled and card is not None:
-            raise UserError("a bundle brings its own card", code="bundle-brings-own-card", where="card", try_this="leave the card out")
+            raise UserError("a bundle brings its own card", code="card-besides-bundle", where="card", try_this="leave the card out")
         if not bundled and card is None:
             raise UserError(
                 "predictions need a card that says what they are",
-                code="predictions-need-card-says",
+                code="predictions-without-card",
                 where="card",
                 try_this="ragmeter submit template",
             )
@@ -114,7 +114,7 @@ class Verdict:
 
     @property
     def ok(self) -> bool:
-        """Whether it may be stored."""
+        """Return whether it may be stored."""
         return bool(self.report["ok"])
 
 
@@ -131,9 +131,9 @@ def hand_over(draft: Draft, store_folder: Path, *, keep: bool) -> Verdict:
     """
     start = submit_command()
     if start is None:
-        raise UserError("this server is read-only", code="server-read", try_this="ragmeter leaderboard --allow-submissions")
+        raise UserError("this server is read-only", code="server-read-only", try_this="ragmeter leaderboard --allow-submissions")
     if not _turn.acquire(blocking=False):
-        raise UserError("another submission is being checked", code="another-submission-checked", try_this="try again in a moment")
+        raise UserError("another submission is being checked", code="submission-check-busy", try_this="try again in a moment")
     try:
         options = ["--known-boards", "--json", "--quiet", "--store", str(store_folder)]
         done = subprocess.run(
@@ -146,7 +146,7 @@ def hand_over(draft: Draft, store_folder: Path, *, keep: bool) -> Verdict:
             check=False,
         )
     except subprocess.TimeoutExpired:
-        raise UserError(f"the check took more than {TIME_S / 60:.0f} minutes", code="check-took-minutes", try_this=_ELSEWHERE) from None
+        raise UserError(f"the check took more than {TIME_S / 60:.0f} minutes", code="check-timeout", try_this=_ELSEWHERE) from None
     finally:
         _turn.release()
     return _verdict(done)
@@ -163,7 +163,7 @@ def _verdict(done: subprocess.CompletedProcess[bytes]) -> Verdict:
     if error is None:
         # What went wrong is for who keeps the server, not for visitors.
         sys.stderr.write(done.stderr.decode("utf-8", "replace"))
-        raise UserError("the check broke off", code="check-broke-off", try_this="tell who keeps this board: its log says why")
+        raise UserError("the check broke off", code="check-failed", try_this="tell who keeps this board: its log says why")
     raise UserError(error["what"], code="refused-submission", where=error["where"], try_this=error["try"])
 
 
@@ -301,25 +301,19 @@ def require_free(host: str, port: int) -> None:
             probe.bind((host, port))
     except socket.gaierror:
         raise UserError(
-            f"{host!r} is not an address of this machine", code="not-address-machine", where="--host", try_this="127.0.0.1"
+            f"{host!r} is not an address of this machine", code="foreign-address", where="--host", try_this="127.0.0.1"
         ) from None
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
             raise UserError(
-                f"port {port} is taken by another program",
-                code="port-taken-another-program",
-                where=position,
-                try_this=f"--port {port % 65535 + 1}",
+                f"port {port} is taken by another program", code="port-taken", where=position, try_this=f"--port {port % 65535 + 1}"
             ) from None
         if error.errno == errno.EACCES:
             raise UserError(
-                f"port {port} is reserved for the system",
-                code="port-reserved-system",
-                where=position,
-                try_this="--port 8501, or any above 1023",
+                f"port {port} is reserved for the system", code="port-reserved", where=position, try_this="--port 8501, or any above 1023"
             ) from None
         raise UserError(
-            f"cannot listen there: {error.strerror}", code="cannot-listen", where=position, try_this="--host 127.0.0.1"
+            f"cannot listen there: {error.strerror}", code="port-unavailable", where=position, try_this="--host 127.0.0.1"
         ) from None
 
 

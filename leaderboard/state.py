@@ -83,13 +83,13 @@ def pick(name: str, options: Sequence[str], default: str, show: Callable[[str], 
     """A parameter that must be one of some options, or the name of just one of them without its parameters; anything
     else is the default, as `show` has it."""
     query = read(name)
-    results = [query] if query in options else [option for option in options if query and _short(option) == query]
+    results = [query] if query in options else [option for option in options if query and _shorten_option(option) == query]
     if query and len(results) != 1:
         miss(name, query, "" if default in _NOTHING else show(default))
     return settle(name, results[0] if len(results) == 1 else default)
 
 
-def _short(option: str) -> str | None:
+def _shorten_option(option: str) -> str | None:
     named = _SHORT.match(option)
     return named[0] if named else None
 

@@ -59,7 +59,7 @@ def bar(key: str, shares: int | Sequence[float], *, align: Literal["top", "cente
 
 
 def style() -> None:
-    """What the page needs once for all of its bars."""
+    """Add what the page needs once for all of its bars."""
     st.html(f"<style>{STYLE}</style>")
 
 
@@ -111,17 +111,28 @@ def asset(name: str) -> str:
     return importlib.resources.files("leaderboard").joinpath("assets", name).read_text("utf-8")
 
 
-def enter(page: str, title: str) -> Source | None:
-    """Start a page; None where there is no store, which has then been said.
+def as_page(name: str, title: str) -> Callable[[Callable[[Source], None]], Callable[[], None]]:
+    """Make a page of a function that draws it if there is a store; why a store cannot be read is shown in its place.
 
     Args:
-        page: Its name in the URL.
+        name: The page's name in the URL.
         title: Its heading.
     """
-    state.begin(page)
-    show(el("h1", title, cls="page"), "title")
-    at = read.source()
-    return None if without_store(at) else at
+
+    def decorate(draw: Callable[[Source], None]) -> Callable[[], None]:
+        def render() -> None:
+            state.begin(name)
+            show(el("h1", title, cls="page"), "title")
+            at = read.source()
+            try:
+                if not without_store(at):
+                    draw(at)
+            except UserError as error:
+                explain(error, "This store cannot be read")
+
+        return render
+
+    return decorate
 
 
 def without_store(at: Source) -> bool:
@@ -218,7 +229,7 @@ def experiment_of(at: Source) -> str | None:
 
 
 def _experiments(at: Source) -> tuple[list[str], str]:
-    """What can be chosen, and what pages open with."""
+    """Return what can be chosen, and what pages open with."""
     return [*(row.name for row in read.experiments(at)), ALL_RUNS], read.opens_with(at) or ALL_RUNS
 
 
@@ -380,11 +391,11 @@ def several(
     value = queries if len(queries) >= least or (queries and unfinished == queries) else [*default][:most]
     state.settle(name, ",".join(value))
 
-    def written(chosen: list[str]) -> str:
+    def write_chosen(chosen: list[str]) -> str:
         st.session_state[f"unfinished-{name}"] = list(chosen)
         return ",".join(chosen)
 
-    st.multiselect(label, options, format_func=show, max_selections=most, **state.bound(name, value, resets, written))
+    st.multiselect(label, options, format_func=show, max_selections=most, **state.bound(name, value, resets, write_chosen))
     return list(value)
 
 
@@ -451,7 +462,7 @@ def choose_correction() -> Correction:
 
 
 def filters_of_url(result: Choices) -> Filters:
-    """What the URL asks for, as far as it exists here; nothing is drawn."""
+    """Return what the URL asks for, as far as it exists here; nothing is drawn."""
     return Filters(
         _keys("kinds", result.kinds),
         _keys("readers", result.readers),

@@ -79,7 +79,7 @@ def run(work: Coroutine[Any, Any, T]) -> T:
 
 
 def _worker(device: str) -> queue.SimpleQueue[Callable[[], None]]:
-    """What the worker thread of a device has to do."""
+    """Return what the worker thread of a device has to do."""
     key = (os.getpid(), device)
     with _lock:
         if key not in _workers:
@@ -249,7 +249,7 @@ class Batcher(Generic[In, Out]):
 
 
 async def in_worker(work: Callable[[], T], device: str = "cpu") -> T:
-    """What is computed in the worker thread of a device, while other programs go on."""
+    """Return what is computed in the worker thread of a device, while other programs go on."""
     batcher: Batcher[Callable[[], T], T] = Batcher(lambda works: [some() for some in works], device=device)
     return await batcher(work)
 
@@ -448,7 +448,7 @@ def matched(result: Any, query: Any, role: Any) -> Any:
 
 
 def each(role: Any, name: str, *arguments: Any) -> list[Any]:
-    """What a role does with many queries, with the arguments of its batch form, whichever form it has; in order.
+    """Return what a role does with many queries, with the arguments of its batch form, whichever form it has; in order.
 
     For ordinary code; what is asked for a question by a program or a role is awaited there (`one`).
     """

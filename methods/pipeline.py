@@ -15,10 +15,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BeforeValidator, Field
 
 from benchmarks.core.errors import UserError, message_of
 from benchmarks.core.fingerprint import fingerprint
+from benchmarks.core.models import FrozenModel
 from benchmarks.corpus import Corpus
 from benchmarks.schema import GoldQuery, Query, Question
 from methods.api import (
@@ -61,10 +62,8 @@ DEFAULT_READER = "extractive"
 _STATED = ("asked", "model", "system_fingerprint", "version")
 
 
-class RetrieverChoice(BaseModel):
+class RetrieverChoice(FrozenModel):
     """A retriever that another part searches with."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     id: str = Field(description="a registered retriever")
     config: dict[str, Any] = Field(default_factory=dict, description="its options")
@@ -88,7 +87,7 @@ RetrieverPart = Annotated[
 
 
 def index_folder(retriever: Component, corpus: Corpus, services: Services) -> Path | None:
-    """Where the index of this retriever over this corpus lives; None where nothing is kept."""
+    """Return where the index of this retriever over this corpus lives; None where nothing is kept."""
     return services.folder("indexes", f"{retriever.fingerprint}-{corpus.fingerprint}")
 
 
@@ -141,19 +140,19 @@ class Composition:
         if self.method.entry.kind not in {"retriever", "method", "control"}:
             raise UserError(
                 f"{self.method.id!r} is a {self.method.entry.kind} and cannot answer alone",
-                code="cannot-answer-alone",
+                code="part-without-answers",
                 try_this="name a retriever as the method and this as its part",
             )
         self._refuse_memory()
         for name, value in (("k", self.k), ("depth", self.depth), ("budget", self.budget)):
             if value is not None and value < 1:
-                raise UserError(f"{name} must be at least 1, not {value}", code="least-not", where=f"method {self.method.id}")
+                raise UserError(f"{name} must be at least 1, not {value}", code="number-too-small", where=f"method {self.method.id}")
         if self.method.entry.whole:
             self._refuse_parts()
         if self.budget is not None and self.compressor is None:
             raise UserError(
-                "budget is what a compressor may deliver, and there is no compressor",
-                code="budget-compressor-deliver-no",
+                "option budget needs a compressor",
+                code="budget-without-compressor",
                 where=f"method {self.method.id}",
                 try_this="add `compressor`, or remove `budget`",
             )
@@ -169,7 +168,7 @@ class Composition:
         fitting = ", ".join(entry.id for entry in METHODS if memory in entry.reads_memory)
         raise UserError(
             f"{reader.id!r} reads passages, and {self.compressor.id!r} delivers memory of {memory}",  # type: ignore[union-attr]
-            code="reads-passages-delivers-memory",
+            code="reader-without-memory",
             where=f"method {self.method.id}",
             try_this=f"reader: {fitting}" if fitting else "a compressor that delivers passages",
         )
@@ -180,7 +179,7 @@ class Composition:
         if getattr(reader.entry.factory, "same_model", False) and theirs != own:
             raise UserError(
                 f"{reader.id!r} is to read memory by {theirs!r} with the model {own!r}",
-                code="read-memory-model",
+                code="reader-model-mismatch",
                 where=f"method {self.method.id}",
                 try_this="the same model for compressor and reader",
             )
@@ -198,7 +197,7 @@ class Composition:
         for name, value in options.items():
             if value:
                 raise UserError(
-                    f"{self.method.id!r} answers by itself and takes no {name}", code="answers-itself-takes-no", try_this=f"remove `{name}`"
+                    f"{self.method.id!r} answers by itself and takes no {name}", code="parts-of-whole-method", try_this=f"remove `{name}`"
                 )
 
     @property
@@ -223,7 +222,7 @@ class Composition:
 
     @property
     def follows_benchmark(self) -> bool:
-        """Whether any part follows the reading instructions of the benchmark."""
+        """Return whether any part follows the reading instructions of the benchmark."""
         parts = (self.method, *self.rerankers, self.compressor, self.answering)
         return any(part is not None and part.config.follows_benchmark for part in parts)
 
@@ -362,7 +361,7 @@ class Pipeline:
 
     @property
     def waits(self) -> bool:
-        """Whether its last questions wait for an endpoint alone, so that another task may begin."""
+        """Return whether its last questions wait for an endpoint alone, so that another task may begin."""
         return bool(getattr(self.reader, "waits", False))
 
     @property
@@ -425,7 +424,7 @@ class Pipeline:
 
 
 def predictions(program: Callable[[Query], Awaitable[Prediction]], queries: Iterable[Query], in_flight: int) -> Iterator[Prediction]:
-    """What programs of one question predict, as they end, with the calls that they made and the time they waited.
+    """Yield what programs of one question predict, as they end, with the calls that they made and the time they waited.
 
     A question whose program raises has the reason under `notes["failed"]` and `code` under `notes["cause"]`.
 
@@ -459,14 +458,14 @@ def predictions(program: Callable[[Query], Awaitable[Prediction]], queries: Iter
 
 
 def _place(error: BaseException) -> str:
-    """Where an error was raised, as far as it is no library's own code: `read, my_reader.py line 12`."""
+    """Return where an error was raised, as far as it is no library's own code: `read, my_reader.py line 12`."""
     frames = traceback.extract_tb(error.__traceback__)
     frame = next((frame for frame in reversed(frames) if "site-packages" not in frame.filename), frames[-1])
     return f"{frame.name}, {Path(frame.filename).name} line {frame.lineno}"
 
 
 def _built_for(part: Any, queries: Sequence[Query]) -> Usage | None:
-    """What building took in all, once a part has built what questions need; None where it builds nothing for them."""
+    """Return what building took in all, once a part has built what questions need; None where it builds nothing for them."""
     if not hasattr(part, "build_for"):
         return None
     part.build_for(queries)

@@ -64,7 +64,7 @@ class SearchingConfig(MethodConfig):
         """Check the retriever, the folder of templates, and a model of the program's own."""
         self.retriever.component.preflight()
         if self.prompts is not None and not Path(self.prompts).expanduser().is_dir():
-            raise UserError("there is no such folder of prompts", code="missing-folder", where=f"prompts {self.prompts}")
+            raise UserError("folder of prompts does not exist", code="missing-folder", where=f"prompts {self.prompts}")
         if model := getattr(self, "model", None):
             locate(model)
 
@@ -147,7 +147,7 @@ class Session:
         """Return the answer of plain reading, as the reader `chat` has it, or in the only format that the model knows."""
         own = own_format(self.config.llm.local) if isinstance(self.config.llm, LocalConfig) else None
         if own is not None:
-            return short_answer(await self.fitted(lambda some: _user(own(self.text, passages[:some])), len(passages), "read"))
+            return short_answer(await self.fitted(lambda some: _user(own.answer_prompt(self.text, passages[:some])), len(passages), "read"))
 
         def messages(count: int) -> Messages:
             shown = numbered(passages[:count])
@@ -156,7 +156,7 @@ class Session:
         return short_answer(await self.fitted(messages, len(passages), "read"))
 
     async def plain(self) -> str:
-        """What programs end with where they come to nothing: plain retrieval and reading, and the notes say so."""
+        """Return what programs end with where they come to nothing: plain retrieval and reading, and the notes say so."""
         self.ended = "plain"
         return await self.read(await self.search(self.text))
 
@@ -170,14 +170,14 @@ class Session:
             self.fallback(UNUSABLE)
 
     def wrote(self, generation: Generation, prompt: str, step: str) -> str:
-        """What a model of the program's own wrote, kept as a call of the question."""
+        """Return what a model of the program's own wrote, kept as a call of the question."""
         cost = generation.prompt_tokens, generation.completion_tokens
         trace().calls.append(Call(self._system.name, step, kept(prompt), kept(generation.text), *cost, generation.seconds))
         self.usage += Usage(*cost, model_calls=1)
         return generation.text
 
     def prediction(self, answer: str) -> Prediction:
-        """What came of it."""
+        """Return what came of it."""
         ids = list(self._found)[:DEEPEST]
         note: dict[str, Any] = {"searches": self.searched}
         note |= {"fallbacks": dict(sorted(self.fallbacks.items()))} if self.fallbacks else {}
@@ -302,12 +302,12 @@ def register_program(
 
 
 def tagged(reply: str, tag: str) -> str | None:
-    """What stands between the first pair of tags, whose letters may be of any case; None where one is missing."""
+    """Return what stands between the first pair of tags, whose letters may be of any case; None where one is missing."""
     match = between(reply, f"<{tag}>", f"</{tag}>")
     return match[1].strip() if match else None
 
 
 def behind(reply: str, mark: str) -> str | None:
-    """What the last line with a mark says behind it, as a bare answer; None where no line has it."""
+    """Return what the last line with a mark says behind it, as a bare answer; None where no line has it."""
     matches = re.findall(rf"{mark}\s*(?::\s*)?(\S.*)", reply, re.IGNORECASE)
     return short_answer(matches[-1].strip()) if matches else None

@@ -27,10 +27,11 @@ from string import Template
 from typing import Any, Literal, get_args
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field, ValidationError
 
 from benchmarks.core.errors import UserError
 from benchmarks.core.fingerprint import content_hash
+from benchmarks.core.models import FrozenModel
 
 Messages = list[dict[str, str]]
 Role = Literal["system", "user", "assistant", "text"]
@@ -40,10 +41,8 @@ _DIVIDER = re.compile(r"\n---[ \t]*\n")
 _FORMAT = "begin each part with a line system, user, assistant or text"
 
 
-class Options(BaseModel):
+class Options(FrozenModel):
     """How a prompt is rendered and continued, as far as the template decides it."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     bos: Literal["tokenizer", "none"] = Field(
         "tokenizer", description="special tokens before the text: those that the tokenizer adds, unless the text has them, or none"
@@ -61,7 +60,7 @@ BY_DEFAULT = Options.model_validate({})
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class PromptPart:
     """One part of a template.
 
     Attributes:
@@ -97,7 +96,7 @@ class Prompt:
     """
 
     source: str = field(repr=False)
-    parts: tuple[Part, ...]
+    parts: tuple[PromptPart, ...]
     options: Options = BY_DEFAULT
 
     @property
@@ -235,11 +234,11 @@ def parse(text: str, where: str) -> Prompt:
         if len(blocks) > 2:
             raise UserError(
                 f"the prompt template has {len(blocks)} parts, of which none states its role",
-                code="prompt-template-parts-none",
+                code="template-without-roles",
                 where=where,
                 try_this=_FORMAT,
             )
-        parts = [Part(role, block) for role, block in zip(("system", "user")[-len(blocks) :], blocks, strict=True)]
+        parts = [PromptPart(role, block) for role, block in zip(("system", "user")[-len(blocks) :], blocks, strict=True)]
         return _checked(Prompt(text, tuple(parts)), where)
     options, parts = BY_DEFAULT, []
     for number, (head, block) in enumerate(zip(heads, blocks, strict=True)):
@@ -247,7 +246,7 @@ def parse(text: str, where: str) -> Prompt:
         if head is None or (head[0] == OPTIONS and number) or (head[0] == OR and not parts):
             raise UserError(
                 f"part {number + 1} of the prompt template begins with {block[:40].strip()!r}",
-                code="part-prompt-template-begins",
+                code="bad-template-part",
                 where=where,
                 try_this=_FORMAT,
             )
@@ -256,7 +255,7 @@ def parse(text: str, where: str) -> Prompt:
         elif head[0] == OR:
             parts[-1] = replace(parts[-1], others=(*parts[-1].others, body))
         else:
-            parts.append(Part(head[0], body, EACH in head))
+            parts.append(PromptPart(head[0], body, EACH in head))
     return _checked(Prompt(text, tuple(parts), options), where)
 
 
@@ -274,7 +273,7 @@ def _options(text: str, where: str) -> Options:
         known = ", ".join(Options.model_fields)
         raise UserError(
             f"the options of the prompt template cannot be read: {error}",
-            code="options-prompt-template-cannot",
+            code="unreadable-template-options",
             where=where,
             try_this=f"known are {known}",
         ) from None
@@ -283,22 +282,20 @@ def _options(text: str, where: str) -> Options:
 def _checked(prompt: Prompt, where: str) -> Prompt:
     texts = [text for part in prompt.parts for text in (part.text, *part.others)]
     if not all(Template(text).is_valid() for text in texts):
-        raise UserError(
-            "the prompt template holds a lone dollar sign", code="prompt-template-holds-lone", where=where, try_this="write it $$"
-        )
+        raise UserError("the prompt template holds a lone dollar sign", code="template-lone-dollar", where=where, try_this="write it $$")
     if not any(text.strip() for text in texts):
-        raise UserError("the prompt template holds no text", code="prompt-template-holds-no", where=where, try_this=_FORMAT)
+        raise UserError("the prompt template holds no text", code="template-without-text", where=where, try_this=_FORMAT)
     if len({part.role == "text" for part in prompt.parts}) > 1:
         raise UserError(
             "the prompt template has both messages and parts `text`",
-            code="prompt-template-both-messages",
+            code="template-messages-and-parts",
             where=where,
             try_this="parts of one kind",
         )
     if len({len(part.others) for part in prompt.parts if part.others}) > 1:
         raise UserError(
             "parts of the prompt template have different numbers of wordings",
-            code="parts-prompt-template-different",
+            code="template-wordings-differ",
             where=where,
             try_this="as many for each",
         )
@@ -345,16 +342,18 @@ class Shipped:
         if unknown := prompt.placeholders - known:
             raise UserError(
                 f"the prompt template holds the unknown placeholder {min(unknown)!r}",
-                code="prompt-template-holds-unknown",
+                code="template-unknown-placeholder",
                 where=where,
                 try_this=try_this,
             )
         if missing := ours.placeholders - self.optional - prompt.placeholders:
-            raise UserError(f"the prompt template lacks ${min(missing)}", code="prompt-template-lacks", where=where, try_this=try_this)
+            raise UserError(
+                f"the prompt template lacks ${min(missing)}", code="template-missing-placeholder", where=where, try_this=try_this
+            )
         if outside := frozenset().union(*(part.placeholders for part in prompt.parts if not part.each)) & self.each:
             raise UserError(
                 f"${min(outside)} stands in a part that is not repeated for every passage",
-                code="stands-part-not-repeated",
+                code="placeholder-not-repeated",
                 where=where,
                 try_this="user each, for example",
             )
@@ -362,20 +361,20 @@ class Shipped:
             if has(prompt) and not has(ours):
                 raise UserError(
                     f"the prompt template has {kind}, which have no effect here",
-                    code="prompt-template-no-effect",
+                    code="template-part-unused",
                     where=where,
                     try_this="leave them out",
                 )
         if ignored := prompt.options.model_fields_set - {"whitespace"} - self.follows:
             raise UserError(
                 f"the option {min(ignored)!r} of the template has no effect here",
-                code="option-template-no-effect",
+                code="template-option-unused",
                 where=where,
                 try_this="leave it out",
             )
         if (ours.parts[0].role == "text") != (prompt.parts[0].role == "text"):
             wanted = "parts `text`" if ours.parts[0].role == "text" else "messages"
-            raise UserError(f"the prompt template must be made of {wanted}", code="prompt-template-made", where=where, try_this=_FORMAT)
+            raise UserError(f"the prompt template must be made of {wanted}", code="template-roles-mismatch", where=where, try_this=_FORMAT)
         return prompt
 
     def load_from(self, folder: str | Path | None) -> Prompt:
@@ -388,7 +387,7 @@ class Shipped:
             return self.load()
         own = Path(folder).expanduser()
         if not own.is_dir():
-            raise UserError("there is no such folder of prompts", code="missing-folder", where=str(own))
+            raise UserError("folder of prompts does not exist", code="missing-folder", where=str(own))
         file = own / f"{self.name.rpartition('/')[2]}.txt"
         return self.load(file if file.exists() else None)
 
@@ -421,5 +420,5 @@ def read(path: str | Path) -> Prompt:
     try:
         text = Path(path).expanduser().read_text("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"the prompt template cannot be read: {error}", code="prompt-template-cannot-read", where=str(path)) from None
+        raise UserError(f"the prompt template cannot be read: {error}", code="unreadable-template", where=str(path)) from None
     return parse(text, str(path))

@@ -14,36 +14,36 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Protocol, TypeVar
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ValidationError
 
 from benchmarks.core.code import Code, Identity, code_id, registered
 from benchmarks.core.errors import MissingPackage, UserError, unknown_name
 from benchmarks.core.fingerprint import fingerprint
-from benchmarks.core.plugins import Registry
+from benchmarks.core.models import FrozenModel
+from benchmarks.core.plugins import Registry, config_class
 from benchmarks.corpus import Corpus
 from benchmarks.schema import Question
 from methods.api import Services
-from methods.models.llm import KINDS, AskingConfig
+from methods.models.llm import AskingConfig
 from methods.models.weights import check_models, require_weights, weights_hash
+from methods.presets import laid_over
 from methods.work import Lengths, Needs, Work, needs_of, unknown
 
 Kind = Literal["retriever", "reranker", "compressor", "reader", "method", "control"]
 
 
-class MethodConfig(BaseModel):
+class MethodConfig(FrozenModel):
     """Base of every method's options: frozen, and unknown keys are errors.
 
     A field's default is the spec's; its description also gives the paper's and the released value where they differ.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     default_extra: ClassVar[str | None] = None
     """The extra of the distribution that these options need; `register(extra=…)` replaces it."""
 
     @property
     def follows_benchmark(self) -> bool:
-        """Whether a benchmark's own reading instructions are part of what is computed (`Services.reading`)."""
+        """Return whether a benchmark's own reading instructions are part of what is computed (`Services.reading`)."""
         return False
 
     def preflight(self) -> None:
@@ -132,17 +132,17 @@ class MethodEntry:
 
     @property
     def whole(self) -> bool:
-        """Whether it answers by itself and takes no parts: methods do, and controls whose class has `answer`."""
+        """Return whether it answers by itself and takes no parts: methods do, and controls whose class has `answer`."""
         return self.kind == "method" or (self.kind == "control" and hasattr(self.factory, "answer"))
 
     @property
     def reads_all(self) -> bool:
-        """Whether its reader is handed all that it returns unless `k` says otherwise."""
+        """Return whether its reader is handed all that it returns unless `k` says otherwise."""
         return bool(getattr(self.factory, "reads_all", False))
 
     @property
     def memory(self) -> str | None:
-        """What a compressor delivers in place of passages; None: passages."""
+        """Return what a compressor delivers in place of passages; None: passages."""
         return getattr(self.factory, "memory", None) if self.kind == "compressor" else None
 
     @property
@@ -152,7 +152,7 @@ class MethodEntry:
 
     @property
     def over_triples(self) -> bool:
-        """Whether it ranks the triples of a graph, not passages."""
+        """Return whether it ranks the triples of a graph, not passages."""
         return bool(getattr(self.factory, "over_triples", False))
 
     def validate(self, config: Mapping[str, Any] | None) -> MethodConfig:
@@ -183,21 +183,6 @@ class MethodEntry:
         }
 
 
-def laid_over(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    """Options with others laid over them, key by key at every level; an `llm:` of another kind takes the place of one."""
-    merged = dict(below)
-    for key, value in above.items():
-        there = merged.get(key)
-        if not isinstance(value, Mapping) or not isinstance(there, Mapping):
-            merged[key] = value
-            continue
-        kind, other = KINDS & value.keys(), KINDS & there.keys()
-        if key == "llm" and kind and other and kind != other:
-            there = {name: there[name] for name in ("temperature", "max_tokens") if name in there}
-        merged[key] = laid_over(there, value)
-    return merged
-
-
 METHODS: Registry[MethodEntry] = Registry("method", "methods", "ragmeter.methods")
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -209,7 +194,7 @@ def register(
     kind: Kind,
     summary: str,
     version: int = 1,
-    config: type[MethodConfig] = MethodConfig,
+    config: type[MethodConfig] | None = None,
     paper: str | None = None,
     presets: Mapping[str, Mapping[str, Any]] | None = None,
     training_data: Sequence[str] = (),
@@ -226,7 +211,7 @@ def register(
         kind: The role that the factory's product plays.
         summary: One line for `ragmeter list methods`.
         version: The code version; bump it when numbers may change.
-        config: The class of its options.
+        config: The class of its options; default: the annotation of the factory's `config`.
         paper: Where it comes from.
         presets: Named sets of options (`paper`, `released`).
         training_data: Data references it was trained on, for the contamination column.
@@ -240,9 +225,10 @@ def register(
     """
 
     def decorate(factory: F) -> F:
-        hashed, needed = checkpoint_hash or getattr(config, "checkpoint_hash", None), needs or getattr(config, "needed_models", None)
-        known = (paper, presets or {}, tuple(training_data), extra or config.default_extra, hashed, work, needed)
-        entry = MethodEntry(identifier, kind, version, summary, factory, config, *known, registered(identity, factory, config))
+        options = config or config_class(factory, MethodConfig)
+        hashed, needed = checkpoint_hash or getattr(options, "checkpoint_hash", None), needs or getattr(options, "needed_models", None)
+        known = (paper, presets or {}, tuple(training_data), extra or options.default_extra, hashed, work, needed)
+        entry = MethodEntry(identifier, kind, version, summary, factory, options, *known, registered(identity, factory, options))
         METHODS.add(entry, factory.__module__)
         return factory
 
@@ -279,13 +265,13 @@ class Component:
 
     @property
     def needs(self) -> Needs | None:
-        """What must be there for it; None: it does not say."""
+        """Return what must be there for it; None: it does not say."""
         if self.entry.needs is None:
             return None if self.entry.work is None else Needs()
         return self.entry.needs(self.config)
 
     def work(self, lengths: Lengths) -> Work:
-        """What it takes for all questions; unknown where it does not say."""
+        """Return what it takes for all questions; unknown where it does not say."""
         if self.entry.work is None:
             return unknown(f"what {self.id} takes: it states no work")
         return self.entry.work(self.config, lengths).keyed_by(f"{self.id} {self.config.model_dump_json()} {lengths.data}", self)
@@ -382,11 +368,11 @@ EXPLAINERS: Registry[ExplainerEntry] = Registry("explainer", "methods", "ragmete
 E = TypeVar("E", bound=Callable[..., Explanation])
 
 
-def register_explainer(identifier: str, *, summary: str, config: type[MethodConfig]) -> Callable[[E], E]:
-    """Declare an explainer; decorates its function."""
+def register_explainer(identifier: str, *, summary: str) -> Callable[[E], E]:
+    """Declare an explainer; decorates its function, whose `config` is annotated with the class of its options."""
 
     def decorate(explain: E) -> E:
-        EXPLAINERS.add(ExplainerEntry(identifier, summary, explain, config), explain.__module__)
+        EXPLAINERS.add(ExplainerEntry(identifier, summary, explain, config_class(explain, MethodConfig)), explain.__module__)
         return explain
 
     return decorate

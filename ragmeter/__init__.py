@@ -78,5 +78,5 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    """What a notebook completes."""
+    """Return what a notebook completes."""
     return sorted([*globals(), *__all__])

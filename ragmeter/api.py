@@ -104,7 +104,7 @@ def at_least_one(value: Any, name: str) -> int | None:
     if not isinstance(value, numbers.Integral) or isinstance(value, bool):
         raise _wanted("a whole number", value, name)
     if value < 1:
-        raise UserError(f"must be at least 1, got {value}", code="least-got", where=name, try_this=f"{name}=1 or more")
+        raise UserError(f"must be at least 1, got {value}", code="number-too-small", where=name, try_this=f"{name}=1 or more")
     return int(value)
 
 
@@ -117,9 +117,6 @@ def flag(value: Any, name: str) -> bool:
 
 def _wanted(what: str, value: Any, name: str) -> UserError:
     return UserError(f"{what} is wanted, got {value!r}", code="wrong-type", where=name)
-
-
-# -- Results as pandas data frames: one row per run and metric, per score, per answer; values are fractions --
 
 
 SCORE_COLUMNS = ("method", "dataset", "setting", "seed", "question", "metric", "value", "run")
@@ -184,20 +181,8 @@ def answers_frame(store: Store, boards: Sequence[Board]) -> DataFrame:
             predictions = {prediction.question_id: prediction for prediction in store.predictions(run.run)}
             for name in (name for name in questions if name in predictions):
                 question, item = questions[name], predictions[name]
-                rows.append(
-                    (
-                        run.method,
-                        board.dataset,
-                        board.setting,
-                        board.seed,
-                        name,
-                        question.text,
-                        question.golds,
-                        item.answer,
-                        item.notes.get(FAILED),
-                        run.run,
-                    )
-                )
+                where = (run.method, board.dataset, board.setting, board.seed)
+                rows.append((*where, name, question.text, question.golds, item.answer, item.notes.get(FAILED), run.run))
     return frame(ANSWER_COLUMNS, rows)
 
 
@@ -282,7 +267,7 @@ class Results:
         return text.getvalue()
 
     def _repr_html_(self) -> str:
-        """What a notebook shows; texts of methods, data sets and errors are escaped."""
+        """Return what a notebook shows; texts of methods, data sets and errors are escaped."""
         return "\n".join(map(board_html, self.boards)) or "<p>no run yet</p>"
 
 
@@ -339,7 +324,7 @@ def run(
     )
     how = How(at_least_one(limit, "limit"), *again, device=text(device, "device"), calls=flag(calls, "calls"))
     if how.reuse_replies and not how.fresh:
-        raise UserError("this is for fresh=True alone", code="fresh-true-alone", where="reuse_replies", try_this="add fresh=True")
+        raise UserError("this is for fresh=True alone", code="option-without-fresh", where="reuse_replies", try_this="add fresh=True")
     talk = flag(progress, "progress")
     if revisions is not None and not (isinstance(revisions, Mapping) and all(isinstance(value, str) for value in revisions.values())):
         raise _wanted("a dictionary of texts", revisions, "revisions")
@@ -364,7 +349,7 @@ def load_results(
     reference: str | None = None,
     every: bool = False,
 ) -> Results:
-    """What a store holds of an experiment (as `ragmeter results`).
+    """Return what a store holds of an experiment (as `ragmeter results`).
 
     Args:
         store: Folder of the store; None: RAGMETER_STORE, or ./ragmeter-store.
@@ -397,7 +382,7 @@ def _experiment(value: str | os.PathLike[str] | Mapping[str, Any] | Experiment, 
         if profile is not None and profile != value.profile:
             raise UserError(
                 "this experiment was read without that profile",
-                code="experiment-read-without-profile",
+                code="profile-not-read",
                 where="profile",
                 try_this="ragmeter.experiment.load(FILE, profile=…)",
             )
@@ -407,9 +392,7 @@ def _experiment(value: str | os.PathLike[str] | Mapping[str, Any] | Experiment, 
             text = yaml.safe_dump(dict(value), sort_keys=False, allow_unicode=True)
         except yaml.YAMLError as error:
             raise UserError(
-                f"an experiment is made of texts, numbers, lists and dictionaries: {error}",
-                code="experiment-made-texts-numbers",
-                where=DICTIONARY,
+                f"an experiment is made of texts, numbers, lists and dictionaries: {error}", code="bad-experiment-value", where=DICTIONARY
             ) from None
         try:
             return experiments.parse(text, DICTIONARY, profile=profile, store=store)
@@ -418,8 +401,8 @@ def _experiment(value: str | os.PathLike[str] | Mapping[str, Any] | Experiment, 
     if isinstance(value, str | os.PathLike):
         return experiments.load(os.fspath(value), profile=profile, store=store)
     raise UserError(
-        f"{value!r} is no experiment",
-        code="no-experiment",
+        f"{value!r} is not an experiment",
+        code="not-experiment",
         where="experiment",
         try_this="a YAML file, a dictionary, or the name of a shipped experiment",
     )
@@ -521,7 +504,7 @@ class Compared:
         return self._sentence()
 
     def _repr_html_(self) -> str:
-        """What a notebook shows; names are escaped."""
+        """Return what a notebook shows; names are escaped."""
         rows = [
             (self.a.path, plus_minus(self.first.value, self.first.low, self.first.high, scale=self.scale)),
             (self.b.path, plus_minus(self.second.value, self.second.low, self.second.high, scale=self.scale)),
@@ -559,7 +542,7 @@ def compare(a: str | RunRow, b: str | RunRow, *, metric: str | None = None, stor
     opened = Store(store_folder(folder(store, "store")))
     for name, value in (("a", a), ("b", b)):
         if not isinstance(value, str | RunRow):
-            raise UserError(f"{value!r} is no run", code="no-run", where=name, try_this="a text that names one, or one of `runs`")
+            raise UserError(f"{value!r} is not a run", code="not-run", where=name, try_this="a text that names one, or one of `runs`")
     metric = text(metric, "metric")
     first, second = (item if isinstance(item, RunRow) else checkpoints.find_run(opened, item) for item in (a, b))
     result = diff(opened, first, second, metrics=[metric] if metric else None, questions=0)
@@ -572,7 +555,7 @@ def compare(a: str | RunRow, b: str | RunRow, *, metric: str | None = None, stor
     if number.first is None or number.second is None or number.difference is None:
         raise UserError(
             f"the two have no question with a value on {number.metric} in common",
-            code="two-no-question-value",
+            code="no-common-question",
             where=where,
             try_this="ragmeter run --resume, or another metric",
         )
@@ -593,8 +576,8 @@ def compare(a: str | RunRow, b: str | RunRow, *, metric: str | None = None, stor
 def _chosen(numbers: tuple[Number, ...], metric: str | None, where: str) -> Number:
     """The number that was asked for; without a name, the first that both runs have."""
     if not numbers:
-        raise UserError("neither run has been scored yet", code="neither-run-scored-yet", where=where, try_this="ragmeter run --resume")
+        raise UserError("neither run has been scored yet", code="runs-not-scored", where=where, try_this="ragmeter run --resume")
     if metric is not None and len(numbers) > 1:
         ids = ", ".join(number.metric for number in numbers)
-        raise UserError(f"{metric!r} means {len(numbers)} metrics", code="means-metrics", where="metric", try_this=f"name one: {ids}")
+        raise UserError(f"{metric!r} means {len(numbers)} metrics", code="ambiguous-metric", where="metric", try_this=f"name one: {ids}")
     return numbers[0]

@@ -222,7 +222,7 @@ def _json_change(prediction: Prediction) -> str | None:
 
 
 def same(expected: dict[str, Prediction], again: Iterable[Prediction], what: str) -> tuple[bool, str]:
-    """Whether predictions are equal to those expected, and else what differs; `what` says of which they are.
+    """Return whether predictions are equal to those expected, and else what differs; `what` says of which they are.
 
     Scores may differ by `SCORE_TOLERANCE`, their order may not.
     """
@@ -280,12 +280,12 @@ def check_benchmark(benchmark: Benchmark) -> list[Check]:
 
 
 def check_settings(benchmark: Benchmark) -> list[Check]:
-    """Whether what was loaded can be asked in each of the settings that its card names."""
+    """Return whether what was loaded can be asked in each of the settings that its card names."""
     return [_setting(name, benchmark) for name in benchmark.card.settings_of(benchmark.reference.subset)]
 
 
 def _leaks(question: Question) -> bool:
-    """Whether a query says more than its fields may: another type, or gold spelled out in its ids."""
+    """Return whether a query says more than its fields may: another type, or gold spelled out in its ids."""
     query = question.query()
     if type(query) is not Query:
         return True
@@ -295,7 +295,7 @@ def _leaks(question: Question) -> bool:
 
 
 def _gold_first(benchmark: Benchmark) -> tuple[bool, str]:
-    """Whether the order of candidates gives the gold away: the positives stand first in nearly all questions."""
+    """Return whether the order of candidates gives the gold away: the positives stand first in nearly all questions."""
     listed = [q for q in benchmark.questions if q.candidates and q.evidence and len(q.candidates) > len(q.evidence)]
     first = sum(set(q.candidates[: len(q.evidence)]) == set(q.evidence) for q in listed if q.candidates)
     suspicious = len(listed) >= 20 and first > 0.8 * len(listed)
@@ -312,7 +312,7 @@ def _absent(benchmark: Benchmark) -> int:
 
 
 def gold_prediction(question: Question) -> Prediction:
-    """What an all-knowing method would say: the gold answer, evidence, support and triples."""
+    """Return what an all-knowing method would say: the gold answer, evidence, support and triples."""
     sentences: list[Any] = [list(sentence_of(fact)) for fact in question.supporting_facts]
     notes = {SUPPORT: sentences or list(question.evidence), TRIPLES: [list(triple) for triple in question.triples]}
     evidence = tuple(Evidence(item, float(-rank)) for rank, item in enumerate(question.evidence))

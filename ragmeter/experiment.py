@@ -12,11 +12,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import Field, ValidationError, field_validator
 
 from benchmarks import registry as datasets
 from benchmarks import settings
 from benchmarks.core.errors import UserError, nearest, refused, unknown_name
+from benchmarks.core.models import FrozenModel
 from benchmarks.registry import Benchmark, DataReference, DatasetConfig, DatasetEntry
 from benchmarks.schema import Query
 from benchmarks.settings import Setting
@@ -42,10 +43,10 @@ from results.store.failures import MAX_RATE
 def candidate_retriever(setting: Setting) -> Component | None:
     """Return the retriever that a setting takes candidates from: an id, or `dense[dpr-nq]` with a preset in brackets."""
     name = _retriever_of(setting)
-    return _named(name) if name else None
+    return _find_component(name) if name else None
 
 
-def _named(name: str, where: str | None = None) -> Component:
+def _find_component(name: str, where: str | None = None) -> Component:
     """A retriever, with a preset's options where one stands in brackets.
 
     Raises:
@@ -69,7 +70,7 @@ def read_setting(text: str, where: str | None) -> Setting:
     """
     setting = Setting.parse(text, where=where)
     name = _retriever_of(setting)
-    if name is not None and (entry := _named(name, where).entry).kind != "retriever":
+    if name is not None and (entry := _find_component(name, where).entry).kind != "retriever":
         raise UserError(
             f"{name!r} is a {entry.kind}, not a retriever",
             code="not-retriever",
@@ -87,7 +88,7 @@ def in_setting(setting: Setting, benchmark: Benchmark, services: Services) -> Be
     """
 
     def retrieve(name: str, queries: Sequence[Query], n: int) -> list[Ranking]:
-        component = _named(name)
+        component = _find_component(name)
         folder = index_folder(component, benchmark.corpus, services)
         index = component.build(services).index(benchmark.corpus, folder)
         return list(each(index, "retrieve", queries, n))
@@ -95,18 +96,14 @@ def in_setting(setting: Setting, benchmark: Benchmark, services: Services) -> Be
     return settings.apply(setting, benchmark, services.seed, retrieve)
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class ComponentSpec(_Part):
+class ComponentSpec(FrozenModel):
     """A reader, reranker or compressor; a bare string stands for `{id: …}`."""
 
     id: str = Field(description="its registered name")
     config: dict[str, Any] = Field(default_factory=dict, description="its options")
 
 
-class BenchmarkSpec(_Part):
+class BenchmarkSpec(FrozenModel):
     """One benchmark in one setting."""
 
     id: str = Field(description="name[/subset]")
@@ -122,7 +119,7 @@ class BenchmarkSpec(_Part):
     grid: dict[str, list[Any]] | list[str] | None = Field(default=None, description=GRID_DESCRIPTION)
 
 
-class MethodSpec(_Part):
+class MethodSpec(FrozenModel):
     """One method; a retriever is completed to a pipeline by a reader (and rerankers, a compressor)."""
 
     id: str = Field(description="its registered name; `ragmeter list methods` lists them")
@@ -154,7 +151,7 @@ class JudgeSpec(ComponentSpec):
     grid: dict[str, list[Any]] | list[str] | None = Field(default=None, description=GRID_DESCRIPTION)
 
 
-class ExperimentSpec(_Part):
+class ExperimentSpec(FrozenModel):
     """The file."""
 
     name: str = Field(pattern=r"^[\w][\w.-]*$", description="the experiment's name in the store")
@@ -282,7 +279,10 @@ def load(argument: str, *, profile: str | None = None, store: Path | None = None
             text = path.read_text("utf-8-sig")
         except UnicodeDecodeError:
             raise UserError(
-                "this is no text in UTF-8", code="not-utf8", where=argument, try_this="name an experiment file (YAML), or save it as UTF-8"
+                "this file is not UTF-8 text",
+                code="not-utf8",
+                where=argument,
+                try_this="name an experiment file (YAML), or save it as UTF-8",
             ) from None
         except OSError as error:
             raise refused(error, argument, what="this file cannot be read", try_this="name a file that you may read") from None
@@ -294,14 +294,14 @@ def load(argument: str, *, profile: str | None = None, store: Path | None = None
         what = "this is a folder" if path.is_dir() else "this is no file"
         raise UserError(
             f"{what}, and an experiment is a YAML file or a shipped name",
-            code="experiment-yaml-file-shipped",
+            code="unknown-experiment-name",
             where=argument,
             try_this="name the file; `ragmeter list experiments` lists shipped ones",
         )
     if argument.endswith((SUFFIX, ".yml")) or "/" in argument:
         guess = nearest(argument, known)
         hint = f"did you mean the shipped experiment {guess!r}?" if guess else "`ragmeter list experiments` lists shipped ones"
-        raise UserError("there is no such experiment file", code="missing-file", where=argument, try_this=hint)
+        raise UserError("experiment file does not exist", code="missing-file", where=argument, try_this=hint)
     raise unknown_name("experiment", argument, known)
 
 
@@ -322,7 +322,7 @@ def parse(text: str, name: str, *, path: str | None = None, profile: str | None 
     if not isinstance(source.value, Mapping):
         raise UserError(
             "an experiment file is a mapping of keys",
-            code="experiment-file-mapping-keys",
+            code="experiment-not-mapping",
             where=f"{name}:1",
             try_this="begin with `name: …`, `benchmarks: […]` and `methods: […]`; the documentation's page “Experiments” has every key",
         )
@@ -370,7 +370,7 @@ def _resolve(spec: ExperimentSpec, source: Source, path: str | None, profile: st
             what = "" if first == second else ", with different revisions"
             raise UserError(
                 f"two methods are called {name!r}{what}",
-                code="two-methods-called",
+                code="duplicate-method-name",
                 where=source.where(methods[index].at),
                 try_this="give one a `name`",
             )
@@ -384,7 +384,7 @@ def _resolve(spec: ExperimentSpec, source: Source, path: str | None, profile: st
             if metric in metrics[:index]:
                 raise UserError(
                     f"the metric {metric} is named twice",
-                    code="metric-named-twice",
+                    code="duplicate-metric",
                     where=source.where(("metrics", index)),
                     try_this="remove one of them",
                 )
@@ -463,7 +463,7 @@ def _judge(spec: str | JudgeSpec, index: int, source: Source) -> JudgePlan:
     if spec.opponents is not None and entry.kind != "pair":
         raise UserError(
             f"{spec.id!r} judges single answers, it compares nobody",
-            code="judges-single-answers-compares",
+            code="not-pair-judge",
             where=source.where((*at, "opponents")),
             try_this="remove `opponents`",
         )

@@ -59,7 +59,7 @@ def expand(source: Source) -> Source:
     for key, rows in lists.items():
         results: list[Any] = []
         for index, row in enumerate(rows):
-            for name, filled, moved in _rows(source, (key, index), row, shared):
+            for name, filled, moved in _expand_row(source, (key, index), row, shared):
                 place = (key, len(results))
                 results.append(filled)
                 names[place] = f"{key}.{index}{name}"
@@ -69,7 +69,7 @@ def expand(source: Source) -> Source:
     return replace(source, value=value, lines=lines, names=names)
 
 
-def _rows(source: Source, at: Path, row: Any, shared: Axes) -> Iterator[tuple[str, Any, dict[Path, int]]]:
+def _expand_row(source: Source, at: Path, row: Any, shared: Axes) -> Iterator[tuple[str, Any, dict[Path, int]]]:
     """Yield what a row's place is called, the row, and lines of values that come from its grid."""
     if not isinstance(row, Mapping) or GRID not in row:
         yield "", row, {}
@@ -79,7 +79,7 @@ def _rows(source: Source, at: Path, row: Any, shared: Axes) -> Iterator[tuple[st
     if (number := math.prod(map(len, values.values()))) > MOST_ROWS:
         raise UserError(
             f"this grid makes {number:,} rows, more than {MOST_ROWS:,}",
-            code="grid-makes-rows",
+            code="grid-too-large",
             where=source.where((*at, GRID)),
             try_this="fewer values",
         )
@@ -92,11 +92,11 @@ def _rows(source: Source, at: Path, row: Any, shared: Axes) -> Iterator[tuple[st
             name = next(name for name in axes if name in unused)
             raise UserError(
                 f"the row does not use the axis {name!r}",
-                code="row-not-use-axis",
+                code="row-without-axis",
                 where=source.where((*at, GRID, name)),
                 try_this=f"write ${name} in it",
             )
-        shown = (f"{name}={_short(values[name][index], index)}" for name, index in chosen.items())
+        shown = (f"{name}={_shorten_value(values[name][index], index)}" for name, index in chosen.items())
         yield f"[{', '.join(shown)}]", filled, filling.lines
 
 
@@ -109,11 +109,11 @@ def _chosen(source: Source, at: Path, row: Mapping[str, Any], shared: Axes) -> A
             where = source.where((*at, GRID, index))
             if not shared:
                 raise UserError(
-                    f"the file has no axis {echoed(name)}", code="file-no-axis", where=where, try_this=f"{_EXAMPLE}, or `grid:` in the file"
+                    f"the file has no axis {echoed(name)}", code="unknown-axis", where=where, try_this=f"{_EXAMPLE}, or `grid:` in the file"
                 )
             raise unknown_name("axis", str(name), shared, where=where)
     if not grid:
-        raise UserError("this grid has no axis", code="grid-no-axis", where=source.where((*at, GRID)), try_this=_EXAMPLE)
+        raise UserError("this grid has no axis", code="grid-without-axis", where=source.where((*at, GRID)), try_this=_EXAMPLE)
     return {name: shared[name] for name in grid}
 
 
@@ -122,24 +122,18 @@ def _axes(source: Source, at: Path) -> Axes:
     grid = _at(source.value, at)
     if not isinstance(grid, Mapping) or not grid:
         raise UserError(
-            f"a grid maps axes to lists of values, got {echoed(grid)}",
-            code="grid-maps-axes-lists",
-            where=source.where(at),
-            try_this=_EXAMPLE,
+            f"a grid maps axes to lists of values, got {echoed(grid)}", code="grid-not-mapping", where=source.where(at), try_this=_EXAMPLE
         )
     for name, values in grid.items():
         where = source.where((*at, str(name)))
         if not isinstance(name, str) or not (name.isidentifier() and name.isascii()):
             raise UserError(
-                f"an axis cannot be called {echoed(name)}",
-                code="axis-cannot-called",
-                where=where,
-                try_this="a name of letters, digits and _",
+                f"an axis cannot be called {echoed(name)}", code="bad-axis-name", where=where, try_this="a name of letters, digits and _"
             )
         if not isinstance(values, list) or not values:
             hint = f"{name}: [{values}]" if isinstance(values, str | int | float) else f"{name}: [5, 10]"
             raise UserError(
-                f"the axis {name!r} needs a list of values, got {echoed(values)}", code="axis-needs-list-values", where=where, try_this=hint
+                f"the axis {name!r} needs a list of values, got {echoed(values)}", code="axis-without-list", where=where, try_this=hint
             )
     return {name: (*at, name) for name in grid}
 
@@ -172,7 +166,7 @@ class _Filling:
             if match["invalid"] is not None:
                 raise UserError(
                     f"`$` in {echoed(text)} names no axis",
-                    code="names-no-axis",
+                    code="unknown-grid-axis",
                     where=self._source.where(at),
                     try_this="write $$ for a dollar sign",
                 )
@@ -213,5 +207,5 @@ def _at(value: Any, path: Sequence[str | int]) -> Any:
     return value
 
 
-def _short(value: Any, index: int) -> str:
+def _shorten_value(value: Any, index: int) -> str:
     return f"#{index + 1}" if isinstance(value, Mapping | list) or len(str(value)) > 20 else str(value)

@@ -12,10 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field, ValidationError
 
 from benchmarks.core.errors import UserError, unknown_name
 from benchmarks.core.fingerprint import CHECKPOINT_CARD, fingerprint
+from benchmarks.core.models import FrozenModel
 from methods.registry import code_of_parts, codes_named
 from methods.training import TRAININGS, TrainingConfig, TrainingEntry
 from methods.work import Needs
@@ -28,10 +29,8 @@ Reference = tuple[str, str | None]
 """A training's name, and a stage of it (None: its last one)."""
 
 
-class TrainingSpec(BaseModel):
+class TrainingSpec(FrozenModel):
     """One training, of one seed or several."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     id: str = Field(description="`ragmeter list trainings` lists them")
     name: str | None = Field(None, description="what methods call it; default: id")
@@ -76,7 +75,7 @@ class TrainingPlan:
         return self.config.stages_of(self.entry.stages)
 
     def folder(self, store: Path) -> Path:
-        """Where the folders of its stages lie."""
+        """Return where the folders of its stages lie."""
         return checkpoint_home(self.entry, self.config, store)
 
     def trained(self, store: Path) -> tuple[str, ...]:
@@ -92,7 +91,7 @@ def identity(entry: TrainingEntry, config: TrainingConfig) -> str:
 
 
 def checkpoint_home(entry: TrainingEntry, config: TrainingConfig, store: Path) -> Path:
-    """Where a training puts the folders of its stages unless another place is given."""
+    """Return where a training puts the folders of its stages unless another place is given."""
     return store / "checkpoints" / entry.id / identity(entry, config)[:12]
 
 
@@ -119,7 +118,7 @@ class Trainings:
             if name in self._plans or "/" in name:
                 raise UserError(
                     f"a training cannot be called {name!r}" + (" twice" if name in self._plans else ""),
-                    code="training-cannot-called",
+                    code="bad-training-name",
                     where=source.where(at),
                     try_this="give it a `name` of its own, without /",
                 )
@@ -136,7 +135,7 @@ class Trainings:
         if "seed" in spec.config:
             raise UserError(
                 "a training's seed is given beside its options",
-                code="training-seed-given-beside",
+                code="training-seed-in-options",
                 where=where((*at, "config", "seed")),
                 try_this="seeds: [0]",
             )
@@ -161,7 +160,7 @@ class Trainings:
         if len(set(several)) > 1:
             raise UserError(
                 f"the trainings {' and '.join(results)} have different seeds",
-                code="trainings-different-seeds",
+                code="training-seeds-differ",
                 where=self._source.where(at),
                 try_this="the same `seeds` for both",
             )
@@ -193,15 +192,15 @@ class Trainings:
         if name in self._names and name not in self._plans:
             raise UserError(
                 f"the training {name!r} stands behind what refers to it",
-                code="training-stands-behind-refers",
+                code="training-used-before-declared",
                 where=self._source.where(at),
                 try_this="put it before that one",
             )
         if not self._names:
             sample = f"{{id: {name}, config: {{…}}}}" if name in TRAININGS else f"{{id: …, name: {name}, config: {{…}}}}"
             raise UserError(
-                f"the training {name!r} is not declared: there is no `trainings` in this file",
-                code="training-not-declared-no",
+                f"training {name!r} is not declared: this file has no `trainings`",
+                code="training-not-declared",
                 where=self._source.where(at),
                 try_this=f"add trainings: [{sample}] (`ragmeter list trainings` lists what there is), or name the folder of a "
                 "checkpoint that is trained",
@@ -217,7 +216,7 @@ class Trainings:
         if plan is None:
             raise UserError(
                 f"the training {name!r} has no seed {seed}",
-                code="training-no-seed",
+                code="unknown-training-seed",
                 where=self._source.where(at),
                 try_this="the same `seeds` for both",
             )

@@ -73,27 +73,25 @@ def folder_sha256(folder: Path) -> str:
         UserError: There is no such folder, it holds no file, or something in it has no content of its own to hash.
     """
     if not folder.is_dir():
-        raise UserError("there is no such folder", code="missing-folder", where=str(folder))
+        raise UserError("folder does not exist", code="missing-folder", where=str(folder))
     names: list[str] = []
     for root, folders, files in os.walk(folder):
         here = Path(root)
         for name in folders:
             if (here / name).is_symlink():
                 raise UserError(
-                    "a link to a folder cannot be hashed", code="link-folder-cannot-hashed", where=str(here / name), try_this="copy it here"
+                    "a link to a folder cannot be hashed", code="link-to-folder", where=str(here / name), try_this="copy it here"
                 )
         for name in files:
             path = here / name
             if not path.is_file():
-                raise UserError(
-                    "this is neither a file nor a folder", code="neither-file-nor-folder", where=str(path), try_this="remove it"
-                )
+                raise UserError("this is neither a file nor a folder", code="not-file-or-folder", where=str(path), try_this="remove it")
             if "\n" in name or "\\" in name:
-                raise UserError(f"the name {name!r} holds a line break or backslash", code="name-holds-line-break", where=str(here))
+                raise UserError(f"the name {name!r} holds a line break or backslash", code="bad-file-name", where=str(here))
             names.append(path.relative_to(folder).as_posix())
     names = sorted((name for name in names if name != CHECKPOINT_CARD), key=os.fsencode)
     if not names:
-        raise UserError("this folder holds no file", code="folder-holds-no-file", where=str(folder))
+        raise UserError("this folder holds no file", code="empty-folder", where=str(folder))
     total = hashlib.sha256()
     for name in names:
         total.update(f"{file_sha256(folder / name)}  ".encode() + os.fsencode(name) + b"\n")

@@ -8,15 +8,19 @@ transformers …) inside functions.
 from __future__ import annotations
 
 import importlib
+import inspect
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
-from typing import Generic, Protocol, TypeVar
+from types import SimpleNamespace
+from typing import Any, Generic, Protocol, TypeVar, get_type_hints
 
 from benchmarks.core.errors import UserError, message_of, unknown_name
+
+Options = TypeVar("Options")
 
 MARK = re.compile(rb"\n@_?register")
 _WRITTEN = re.compile(r'^@_?(register\w*)\(\s*"([^"\n]+)"', re.MULTILINE)
@@ -25,6 +29,25 @@ _ALSO = {
     "register_training": ("register_system",),
 }
 """Decorators that do what another does, among other things."""
+
+
+def config_class(factory: Callable[..., Any], base: type[Options]) -> type[Options]:
+    """Return the class that a factory's parameter `config` is annotated with; `base` if that is no subclass of it.
+
+    Raises:
+        UserError: The annotation names nothing in the factory's module.
+    """
+    parameter = inspect.signature(factory).parameters.get("config")
+    hint = parameter.annotation if parameter else None
+    if isinstance(hint, str):
+        stated = SimpleNamespace(__annotations__={"config": hint})
+        try:
+            hint = get_type_hints(stated, vars(sys.modules[factory.__module__]))["config"]
+        except NameError as error:
+            where = f"{factory.__module__}.{factory.__qualname__}"
+            remedy = "state the class of the options: @register(…, config=…)"
+            raise UserError(f"unknown options class {hint!r}", code="unknown-options-class", where=where, try_this=remedy) from error
+    return hint if isinstance(hint, type) and issubclass(hint, base) else base
 
 
 class Entry(Protocol):

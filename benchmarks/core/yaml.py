@@ -74,10 +74,7 @@ def require_shallow(text: str, name: str) -> None:
         if level > DEEPEST:
             where = f"{name}:{event.start_mark.line + 1 if event.start_mark else 1}"
             raise UserError(
-                f"the file has more than {DEEPEST} nested lists and mappings",
-                code="file-nested-lists-mappings",
-                where=where,
-                try_this=_WRITTEN,
+                f"the file has more than {DEEPEST} nested lists and mappings", code="file-too-deep", where=where, try_this=_WRITTEN
             )
 
 
@@ -105,7 +102,7 @@ def _collect(node: yaml.Node, path: Path, lines: dict[Path, int], name: str) -> 
             line = key.start_mark.line + 1
             if child in lines:
                 raise UserError(
-                    f"key {key.value!r} occurs twice", code="key-occurs-twice", where=f"{name}:{line}", try_this="keep one of them"
+                    f"key {key.value!r} occurs twice", code="duplicate-key", where=f"{name}:{line}", try_this="keep one of them"
                 )
             lines[child] = line
             _collect(value, child, lines, name)

@@ -132,7 +132,7 @@ class _Place:
         if not (position.is_dir() or is_zip(position)):
             raise UserError(
                 "a folder or a zip archive is needed",
-                code="folder-zip-archive-needed",
+                code="not-folder-or-zip",
                 where=str(position),
                 try_this="path: the folder that holds corpus.jsonl",
             )
@@ -148,7 +148,7 @@ class _Place:
         if len(files) > 1 and not is_sharded([str(path) for path in files]):
             raise UserError(
                 f"several files could be the {role}",
-                code="several-files-could",
+                code="ambiguous-file",
                 where=", ".join(map(str, files)),
                 try_this="name the folder of one dataset",
             )
@@ -190,7 +190,7 @@ def load(reference: DataReference, config: BeirConfig) -> Benchmark:
     """
     only_asked(reference)
     if config.hub is not None and config.path is not None:
-        raise UserError("path and hub exclude each other", code="path-hub-exclude-each", where="hub", try_this="leave out one of them")
+        raise UserError("path and hub exclude each other", code="path-and-hub", where="hub", try_this="leave out one of them")
     place, skipped = _Place(reference, config), list[SkippedRecord]()
     paths = place.files("queries")
     ids, stated = QuestionIds(paths), list[_Asked]()
@@ -208,7 +208,7 @@ def load(reference: DataReference, config: BeirConfig) -> Benchmark:
     if not questions:
         raise UserError(
             f"no question of {reference} is judged",
-            code="no-question-judged",
+            code="no-judged-question",
             where=str(paths[0]),
             try_this="check that queries and qrels share their ids",
         )

@@ -144,7 +144,7 @@ def gather(
         if len(questions) > MOST_QUESTIONS:
             raise UserError(
                 f"{reference} has more than {MOST_QUESTIONS:,} questions, too many to hold at once",
-                code="questions-too-many-hold",
+                code="too-many-questions",
                 where=str(reference),
                 try_this="set first to a number of rows; training streams the rows and needs no limit",
             )
@@ -320,7 +320,7 @@ def _answered(record: Record, identifier: str) -> StageRow:
     if record.has("data_type"):
         raise UserError(
             "this row is of pretraining: it has a data_type",
-            code="row-pretraining-data-type",
+            code="row-of-pretraining",
             where=record.where,
             try_this="ask for clara_stages/pretraining:train",
         )

@@ -117,7 +117,7 @@ def official(record: Record) -> GraphRow:
     if "answers" not in record.fields and single and record.answers("answer") == (single,):
         raise UserError(
             "this file keeps one answer of each question's set",
-            code="file-keeps-answer-each",
+            code="file-keeps-one-answer",
             where=record.where,
             try_this="ask for cwq_tog; its scores never stand beside those of cwq",
         )
@@ -184,7 +184,7 @@ def refuse(question: Question, split: str, where: str) -> None:
         UserError: It is.
     """
     if _OTHER.fullmatch(question.id):
-        raise UserError(f"the id {question.id!r} is one of WebQSP", code="id-webqsp", where=where, try_this="ask for webqsp")
+        raise UserError(f"the id {question.id!r} is one of WebQSP", code="id-of-webqsp", where=where, try_this="ask for webqsp")
 
 
 SOURCE = Source(

@@ -254,7 +254,7 @@ def vocabulary_files(path: Path) -> tuple[Path, ...]:
     if lacking:
         raise UserError(
             f"the numbers in this file stand for lines of {lacking}, which is not there",
-            code="numbers-file-stand-lines",
+            code="missing-line-file",
             where=str(folder),
             try_this=f"put {lacking} beside {path.name}, as it comes with the data",
         )
@@ -282,7 +282,7 @@ def _names(path: Path) -> dict[str, str]:
             except ValueError as error:
                 raise UserError(f"this is not JSON: {error}", code="not-json", where=str(path)) from error
         if not isinstance(listed, dict):
-            raise UserError("this must be one object, from entity id to name", code="object-entity-id-name", where=str(path))
+            raise UserError("this must be one object, from entity id to name", code="not-entity-names", where=str(path))
         return {str(key): name if isinstance(name, str) else "" for key, name in listed.items()}
     names: dict[str, str] = {}
     for number, line in _lines(path):
@@ -480,11 +480,11 @@ def _layout(config: GraphConfig, path: Path, source: Source) -> str:
         refuse_other_dataset(record, source.name)
         raise UserError(
             f"by its fields this is in no layout of {source.name} that is known: {', '.join(list(record.fields)[:8])}",
-            code="fields-no-layout-known",
+            code="unknown-record-layout",
             where=record.where,
             try_this=f"set layout to one of {', '.join(source.layouts)} to see what is missing",
         )
-    raise first or UserError("the file holds no record", code="file-holds-no-record", where=str(path))
+    raise first or UserError("the file holds no record", code="no-record-in-file", where=str(path))
 
 
 def _is_one_object(path: Path) -> bool:
@@ -517,7 +517,7 @@ class _Reader:
             ids.add(query.question.id, query.record)
             yield query
         if not ids:
-            raise UserError("the file holds no question that can be read", code="file-holds-no-question", where=str(paths[0]))
+            raise UserError("the file holds no question that can be read", code="no-question-in-file", where=str(paths[0]))
 
     def _each(self, record: Record, parse: Callable[[Record], GraphRow]) -> list[GraphRow]:
         """What a record yields: one question, or where it is the whole file all of them."""
@@ -583,7 +583,7 @@ def _compile(reader: _Reader, paths: Sequence[Path], folder: Path) -> None:
     except OSError as error:
         raise Broke(
             f"the graphs of {paths[0].name} cannot be kept: {error.strerror or error}",
-            code="graphs-cannot-kept",
+            code="unwritable-graphs",
             where=str(folder.parent),
             try_this=f"make room there, or set {CACHE_VARIABLE} to another folder",
         ) from error

@@ -294,7 +294,7 @@ def _refuse_swapped(row: LongDocumentRow, *, whole: bool) -> None:
     if not whole and question > max(document, 2000):
         raise UserError(
             f"the question has {question:,} characters and its document {document:,}: they stand in each other's field",
-            code="question-characters-document-stand",
+            code="question-and-document-swapped",
             where=row.record.where,
             try_this="swap the two columns",
         )

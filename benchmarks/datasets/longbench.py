@@ -323,7 +323,7 @@ def _cut(subset: str, config: LongDocumentConfig) -> Cut | None:
         if chosen:
             raise UserError(
                 f"a context of longbench/{subset} is read as a whole and is not cut",
-                code="context-longbench-read-whole",
+                code="context-not-cut",
                 where=f"option {min(chosen)} of longbench",
                 try_this=f"leave {' and '.join(sorted(chosen))} out of longbench/{subset}",
             )
@@ -333,7 +333,7 @@ def _cut(subset: str, config: LongDocumentConfig) -> Cut | None:
     if config.chunk_overlap:
         raise UserError(
             "passages overlap by words, and Chinese has none between spaces",
-            code="passages-overlap-words-chinese",
+            code="overlap-in-chinese",
             where="option chunk_overlap of longbench",
             try_this=f"leave chunk_overlap out of longbench/{subset}",
         )
@@ -365,7 +365,7 @@ def reading(subset: str, prompt: Literal["published", "ours"] | None = "ours") -
             why = "asks its question in its own words" if theirs else f"is not here (RAGMETER_DATA/{FOLDER}/{PUBLISHED})"
             raise UserError(
                 f"the published prompt of longbench/{subset} {why}",
-                code="published-prompt-longbench",
+                code="longbench-prompt-mismatch",
                 where="option prompt of longbench",
                 try_this="prompt: ours",
             )
@@ -381,7 +381,7 @@ def _require_set(record: Record, subset: str) -> None:
     if value not in (subset, subset.removesuffix(_EVEN)):
         raise UserError(
             f"this record is of {value}, not of {subset}",
-            code="record-not",
+            code="record-of-other-subset",
             where=f"{record.where}, field dataset",
             try_this=f"ask for longbench/{value}:test" if value in SIZES else f"give longbench the file {subset}.jsonl",
         )

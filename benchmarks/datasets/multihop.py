@@ -53,7 +53,7 @@ def restorer() -> Callable[[Record], Record]:
             names = {True: "the hub's row layout", False: "the authors' own layout"}
             raise UserError(
                 f"this record is in {names[hub]}, the first of the file in {names[first[0]]}",
-                code="record-first-file",
+                code="mixed-record-layouts",
                 where=record.where,
                 try_this="give one of the two files",
             )

@@ -96,7 +96,7 @@ def _parser(reference: DataReference, *, pooled: bool) -> Callable[[Record], Par
         if not answerable and not full:
             raise UserError(
                 "this record is unanswerable: the file is MuSiQue-full, not MuSiQue-ans",
-                code="record-unanswerable-file-musique",
+                code="musique-full",
                 where=record.where,
                 try_this=f"ask for musique/full:{split}",
             )

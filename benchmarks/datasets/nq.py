@@ -87,7 +87,7 @@ def layout_of(path: Path) -> str:
                 refuse_other_dataset(record, "nq")
                 raise UserError(
                     f"this is not a record of Natural Questions: it has the fields {', '.join(record.fields)}",
-                    code="not-record-natural-questions",
+                    code="not-nq-record",
                     where=record.where,
                     try_this=f"one of the layouts {', '.join(LAYOUTS)}",
                 )
@@ -158,7 +158,7 @@ def _literal(record: Record) -> list[str]:
         if record.text("question").lstrip().startswith("["):
             raise UserError(
                 "the first column holds answers and the second a question",
-                code="first-column-holds-answers",
+                code="columns-swapped",
                 where=record.where,
                 try_this="put the question first: question TAB ['answer', …]",
             ) from error
@@ -179,7 +179,7 @@ def _kilt(record: Record, split: str) -> Parsed:
     if not _KILT_ID.fullmatch(identifier):
         raise UserError(
             f"{identifier!r} is no id of KILT's Natural Questions, which are whole numbers",
-            code="no-id-kilt-natural",
+            code="not-kilt-id",
             where=f"{record.where}, field id",
             try_this="give nq/kilt the file nq-*-kilt.jsonl, not another task's",
         )
@@ -224,7 +224,7 @@ def _check_origin(record: Record, split: str) -> None:
     if parts[0] != "nq" or (len(parts) > 1 and parts[1] in ("train", "dev", "test") and parts[1] != split):
         raise UserError(
             f"this record is of {'_'.join(parts[:2])}, not of nq_{split}",
-            code="record-not-nq",
+            code="record-of-other-nq",
             where=f"{record.where}, field dataset",
             try_this="ask for the split that the file holds, or give the right file",
         )

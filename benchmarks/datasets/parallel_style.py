@@ -86,7 +86,7 @@ def load(reference: DataReference, config: ParallelConfig) -> Benchmark:
     for record in read_parallel(path, fields, skip_bad=config.skip_bad, skipped=skipped):
         if record.id in positions:
             raise UserError(
-                f"record id {record.id!r} occurs twice", code="record-id-occurs-twice", where=str(path), try_this="remove one of them"
+                f"record id {record.id!r} occurs twice", code="duplicate-record", where=str(path), try_this="remove one of them"
             )
         positions[record.id] = record.id
         builder.add(passage for passage in record.formal if passage.text.strip())

@@ -58,7 +58,7 @@ def load(reference: DataReference, config: RephrasedConfig) -> Benchmark:
     if base.name == reference.name or base.split not in (None, reference.split):
         raise UserError(
             f"{config.base} cannot be the base of {reference}",
-            code="cannot-base",
+            code="unsuitable-base",
             where="base",
             try_this="another dataset, without a split",
         )
@@ -71,7 +71,7 @@ def load(reference: DataReference, config: RephrasedConfig) -> Benchmark:
     if not ids:
         raise UserError(
             f"{resolved} has no document to be paraphrased",
-            code="no-document-paraphrased",
+            code="no-document-to-paraphrase",
             where="positives" if config.positives else "base",
         )
     if config.documents is not None and config.documents < len(ids):

@@ -69,7 +69,7 @@ def load(reference: DataReference, config: StyledConfig) -> Benchmark:
     if config.path is not None or config.revision is not None:
         raise UserError(
             "styled reads no file of its own",
-            code="styled-reads-no-file",
+            code="styled-with-file",
             where="path",
             try_this="base_config: {path: …} for the file of the base",
         )
@@ -82,12 +82,12 @@ def _base(reference: DataReference, config: StyledConfig) -> DataReference:
     named = DataReference.parse(config.base)
     if named.name == reference.name:
         raise UserError(
-            "styled cannot be the base of styled", code="styled-cannot-base-styled", where="base", try_this="one mix with all the styles"
+            "styled cannot be the base of styled", code="styled-over-styled", where="base", try_this="one mix with all the styles"
         )
     if named.split not in (None, reference.split):
         raise UserError(
             f"{reference} has the base {named}: these are different splits",
-            code="base-different-splits",
+            code="base-split-mismatch",
             where="base",
             try_this=f"ask for styled:{named.split}" if named.split in CARD.splits else f"base: {named.name}",
         )
@@ -98,10 +98,7 @@ def _source(loaded: Benchmark, config: StyledConfig) -> Source | None:
     if config.pairs is not None:
         if config.rewriter is not None:
             raise UserError(
-                "pairs and rewriter exclude each other",
-                code="pairs-rewriter-exclude-each",
-                where="rewriter",
-                try_this="leave one of them out",
+                "pairs and rewriter exclude each other", code="pairs-and-rewriter", where="rewriter", try_this="leave one of them out"
             )
         return load_pairs(Path(config.pairs))
     if config.rewriter != "own":
@@ -109,9 +106,6 @@ def _source(loaded: Benchmark, config: StyledConfig) -> Source | None:
     pairs = loaded.extra.get("pairs")
     if not pairs:
         raise UserError(
-            f"{loaded.reference} brings no parallel texts",
-            code="brings-no-parallel-texts",
-            where="rewriter: own",
-            try_this="pairs: FILE, or rule",
+            f"{loaded.reference} brings no parallel texts", code="no-parallel-texts", where="rewriter: own", try_this="pairs: FILE, or rule"
         )
     return StylePairs(pairs)

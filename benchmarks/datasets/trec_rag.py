@@ -75,7 +75,7 @@ def load(reference: DataReference, config: TrecRagConfig) -> Benchmark:
     if judged and topics.keys().isdisjoint(judged):
         raise UserError(
             "topics and qrels share no id",
-            code="topics-qrels-share-no",
+            code="topics-and-qrels-disjoint",
             where=f"{path} and {config.qrels}",
             try_this="name the qrels of the same track",
         )
@@ -98,12 +98,12 @@ def _topics(path: Path) -> Iterator[tuple[str, str]]:
         identifier, tab, text = line.partition("\t")
         identifier, text = identifier.strip(), text.strip()
         if not tab or not identifier or not text:
-            raise UserError("a line is no topic", code="line-no-topic", where=f"{path}:{number}", try_this="id TAB question")
+            raise UserError("a line is no topic", code="line-without-topic", where=f"{path}:{number}", try_this="id TAB question")
         if identifier in seen:
             raise UserError(
-                f"topic {identifier!r} occurs twice", code="topic-occurs-twice", where=f"{path}:{number}", try_this="keep one of the lines"
+                f"topic {identifier!r} occurs twice", code="duplicate-topic", where=f"{path}:{number}", try_this="keep one of the lines"
             )
         seen.add(identifier)
         yield identifier, text
     if not seen:
-        raise UserError("the file holds no topic", code="file-holds-no-topic", where=str(path), try_this="id TAB question")
+        raise UserError("the file holds no topic", code="no-topic-in-file", where=str(path), try_this="id TAB question")

@@ -131,7 +131,7 @@ def _require_domain(record: Record, domain: str) -> None:
     if domain != "mix" and label != domain and label in SIZES:
         raise UserError(
             f"this record is of {label}, not of {domain}",
-            code="record-not",
+            code="record-of-other-subset",
             where=f"{record.where}, field label",
             try_this=f"ask for ultradomain/{label}",
         )
@@ -169,7 +169,7 @@ def _queries(reference: DataReference, config: LongDocumentConfig, path: Path) -
     if contexts == path or not contexts.is_file():
         raise UserError(
             "the contexts of these queries are not there",
-            code="contexts-queries-not",
+            code="missing-contexts",
             where=str(contexts),
             try_this="put DOMAIN_unique_contexts.json beside DOMAIN_query.jsonl",
         )

@@ -150,12 +150,12 @@ def refuse(question: Question, split: str, where: str) -> None:
         UserError: It is.
     """
     if _OTHER.fullmatch(question.id):
-        raise UserError(f"the id {question.id!r} is one of CWQ", code="id-cwq", where=where, try_this="ask for cwq")
+        raise UserError(f"the id {question.id!r} is one of CWQ", code="id-of-cwq", where=where, try_this="ask for cwq")
     half = _OWN.fullmatch(question.id)
     if half and (half[1] == "Test") != (split == "test"):
         wanted = "webqsp:test" if half[1] == "Test" else "webqsp:train or webqsp:validation"
         raise UserError(
-            f"the id {question.id!r} is not one of the split {split}", code="id-not-split", where=where, try_this=f"ask for {wanted}"
+            f"the id {question.id!r} is not one of the split {split}", code="id-of-other-split", where=where, try_this=f"ask for {wanted}"
         )
 
 

@@ -55,12 +55,12 @@ def refuse_foreign(head: bytes, path: Path) -> None:
     start = head[:64].lstrip()
     for mark, (what, remedy) in _FOREIGN.items():
         if start.startswith(mark):
-            raise UserError(f"this file is {what}", code="file", where=str(path), try_this=remedy)
+            raise UserError(f"this file is {what}", code="foreign-file-format", where=str(path), try_this=remedy)
     controls = len(head[:1024]) - len(head[:1024].translate(None, _CONTROLS))
     if controls * 10 > len(head[:1024]) > 63:
         raise UserError(
             "this file is binary, or text in another encoding than UTF-8",
-            code="file-binary-text-another",
+            code="file-not-utf8",
             where=str(path),
             try_this="save it as UTF-8 text",
         )
@@ -136,7 +136,7 @@ def open_bytes(path: Path) -> Iterator[BinaryIO]:
             if member not in opened.namelist():
                 raise UserError(
                     f"the archive has no file {member!r}",
-                    code="archive-no-file",
+                    code="archive-member-missing",
                     where=str(archive),
                     try_this="it holds " + ", ".join(sorted(opened.namelist())[:12]),
                 )
@@ -168,9 +168,7 @@ def _member(opened: zipfile.ZipFile, member: str, path: Path) -> BinaryIO:
         return cast(BinaryIO, opened.open(member))
     except (RuntimeError, NotImplementedError) as error:
         # zipfile's words for a password and for a method of compression that it does not know.
-        raise UserError(
-            f"this member of the archive cannot be read: {error}", code="member-archive-cannot-read", where=str(path)
-        ) from error
+        raise UserError(f"this member of the archive cannot be read: {error}", code="unreadable-archive-member", where=str(path)) from error
 
 
 def _plain(raw: BinaryIO) -> Iterator[BinaryIO]:
@@ -190,7 +188,7 @@ def _reading(path: Path) -> Iterator[None]:
     except (EOFError, zlib.error, gzip.BadGzipFile, zipfile.BadZipFile) as error:
         raise UserError(
             f"the compressed file is damaged or cut off: {error}",
-            code="compressed-file-damaged-cut",
+            code="damaged-archive",
             where=str(path),
             try_this="fetch it again; `gzip -t` (or `unzip -t`) tells when it is whole",
         ) from error
@@ -216,8 +214,8 @@ def recorded(folder: Path) -> dict[str, str]:
         match = _LINE.fullmatch(line)
         if match is None:
             raise UserError(
-                "this is no line of sha256sum",
-                code="no-line-sha256sum",
+                "this is not a line of sha256sum",
+                code="not-hash-line",
                 where=f"{sums}, line {number}",
                 try_this=f"write it anew: sha256sum * > {SUMS}",
             )
@@ -241,7 +239,7 @@ def check_recorded(paths: Iterable[Path]) -> None:
         if wanted is not None and file_sha256(file) != wanted:
             raise UserError(
                 f"{file.name} is not the file that {SUMS} records: its SHA-256 is {file_sha256(file)}, recorded is {wanted}",
-                code="not-file-records-sha",
+                code="recorded-hash-mismatch",
                 where=str(file),
                 try_this=f"fetch it again, or record it anew if the change is meant (sha256sum * > {SUMS})",
             )

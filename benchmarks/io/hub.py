@@ -245,7 +245,7 @@ def _chosen(repository: str, patterns: Sequence[str], listing: _Listing) -> tupl
         held = ", ".join(sorted(listing.files)[:12])
         raise UserError(
             f"the repository {repository} has no file {' or '.join(patterns[:_NAMED])}{' …' if len(patterns) > _NAMED else ''}",
-            code="repository-no-file",
+            code="unknown-repository-file",
             where=where,
             try_this=f"it holds {held}" if held else "it is empty at this revision",
         )
@@ -253,11 +253,13 @@ def _chosen(repository: str, patterns: Sequence[str], listing: _Listing) -> tupl
     if missing and not listing.whole:
         raise _not_cached(f"{names[0]} is there, but {missing} of {where}", repository)
     if missing:
-        raise UserError(f"the repository lacks {missing} of {names[0]}", code="repository-lacks", where=where, try_this="ask its owner")
+        raise UserError(
+            f"the repository lacks {missing} of {names[0]}", code="repository-file-missing", where=where, try_this="ask its owner"
+        )
     if not listing.whole and not is_sharded(names) and names[0] not in patterns:
         raise UserError(
             f"offline it cannot be checked whether {', '.join(names)} is all that {where} has of it",
-            code="offline-cannot-checked-whether",
+            code="offline-incomplete",
             where=str(_folder(repository)),
             try_this="load it once without --offline: what the repository holds is remembered then",
         )
@@ -327,7 +329,7 @@ def _cached_files(repository: str, commit: str, revision: str) -> dict[str, Stat
 def _not_cached(what: str, repository: str) -> UserError:
     return UserError(
         f"{what} is not in the cache, and the hub is not asked (offline, or it has no address)",
-        code="not-cache-hub-not",
+        code="not-in-cache",
         where=str(_folder(repository)),
         try_this="fetch it once without --offline (RAGMETER_OFFLINE, HF_HUB_OFFLINE), or set path to the authors' file",
     )
@@ -348,7 +350,7 @@ def _file(repository: str, commit: str, name: str, stated: Stated) -> Path:
             path.unlink(missing_ok=True)
         raise UserError(
             f"{name} is not the file that the hub states: {wrong}",
-            code="not-file-hub-states",
+            code="hub-hash-mismatch",
             where=str(path),
             try_this="fetch it again; if it stays so, the repository or the connection cannot be trusted"
             if fresh
@@ -459,7 +461,7 @@ def stated_sizes(repository: str, revision: str | None = None) -> dict[str, dict
     except (YAMLError, ValueError, TypeError, KeyError, AttributeError) as error:
         raise UserError(
             f"what {repository} says of itself cannot be read: {str(error).splitlines()[0]}",
-            code="says-itself-cannot-read",
+            code="unreadable-model-metadata",
             where=str(path),
         ) from error
     return {config: {name: split.num_examples for name, split in info.splits.items()} for config, info in infos.items() if info.splits}

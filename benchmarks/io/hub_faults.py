@@ -139,7 +139,7 @@ def _wait(error: BaseException, number: int) -> float:
 def _unreachable(wanted: Wanted, reason: object) -> Broke:
     return Broke(
         f"the hub cannot be reached for {wanted.file or wanted.repository}: {reason}",
-        code="hub-cannot-reached",
+        code="hub-unreachable",
         where=f"{wanted.endpoint}/datasets/{wanted.repository}",
         try_this="check the connection and HF_ENDPOINT; files that are here already need none (set path to them)",
     )
@@ -165,12 +165,12 @@ def _message(error: Exception, wanted: Wanted) -> UserError | None:
     if "RepositoryNotFoundError" in kinds or status == 401:
         return UserError(
             f"the hub has no data repository {repository!r}, or it is private",
-            code="hub-no-data-repository",
+            code="unknown-hub-repository",
             where=page,
             try_this="correct the id; for a private one log in with `hf auth login`, or set HF_TOKEN",
         )
     if "EntryNotFoundError" in kinds and "LocalEntryNotFoundError" not in kinds:
-        return UserError(f"{repository} has no file {file!r} at revision {revision}", code="no-file-revision", where=page)
+        return UserError(f"{repository} has no file {file!r} at revision {revision}", code="file-not-in-revision", where=page)
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
         return Broke(
             f"the disk is full: {file or repository} could not be written",
@@ -181,26 +181,21 @@ def _message(error: Exception, wanted: Wanted) -> UserError | None:
     if status == 429:
         return Broke(
             "the hub refuses further requests for now (429)",
-            code="hub-refuses-further-requests",
+            code="hub-rate-limit",
             where=page,
             try_this="wait, or log in with `hf auth login`: known users are allowed more",
         )
     if status is not None:
-        return Broke(
-            f"the hub fails with status {status}, after {TRIES} tries",
-            code="hub-fails-status-after",
-            where=page,
-            try_this="try again later",
-        )
+        return Broke(f"the hub fails with status {status}, after {TRIES} tries", code="hub-failed", where=page, try_this="try again later")
     if _is_connection(error) or "OfflineModeIsEnabled" in kinds or "LocalEntryNotFoundError" in kinds:
         reason = (str(error.__cause__ or error).strip() or type(error).__name__).splitlines()[0]
         return _unreachable(wanted, reason)
     if isinstance(error, OSError):
         return Broke(
-            f"{file or repository} could not be kept: {error.strerror or error}", code="could-not-kept", where=error.filename or page
+            f"{file or repository} could not be kept: {error.strerror or error}", code="file-not-kept", where=error.filename or page
         )
     if "HFValidationError" in kinds:
         return UserError(
-            f"{repository!r} is not the id of a repository: {str(error).splitlines()[0]}", code="not-id-repository", where=page
+            f"{repository!r} is not the id of a repository: {str(error).splitlines()[0]}", code="bad-repository-id", where=page
         )
     return None

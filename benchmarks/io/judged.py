@@ -394,7 +394,7 @@ def read_table(path: Path, kind: Kind) -> Table:
         if item.rank is not None:
             ranks[item.question] = min(item.rank, ranks.get(item.question, item.rank))
     if not values:
-        raise UserError("the file holds no line of data", code="file-holds-no-line", where=str(path), try_this=FORMS[kind])
+        raise UserError("the file holds no line of data", code="no-data-line", where=str(path), try_this=FORMS[kind])
     _require_ranks(path, ranks, reading)
     return Table(path, values, reading)
 
@@ -405,7 +405,7 @@ def _require_ranks(path: Path, ranks: Mapping[str, int], reading: Reading) -> No
     if late is not None:
         raise UserError(
             f"the third column was read as a rank, and question {late!r} has none below {ranks[late]}",
-            code="third-column-read-rank",
+            code="rank-column-mismatch",
             where=str(path),
             try_this="if it is a score, name the columns in a header: query-id, corpus-id, score",
         )
@@ -430,6 +430,6 @@ def text_lines(path: Path) -> Iterator[tuple[int, str]]:
         for number, raw in enumerate(source, 1):
             if b"\0" in raw:
                 raise UserError(
-                    "a line holds a NUL byte", code="line-holds-nul-byte", where=f"{path}:{number}", try_this="save the file as UTF-8 text"
+                    "a line holds a NUL byte", code="nul-byte", where=f"{path}:{number}", try_this="save the file as UTF-8 text"
                 )
             yield number, raw.decode("utf-8", "surrogateescape")

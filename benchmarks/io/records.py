@@ -282,7 +282,7 @@ def _array(source: BinaryIO, path: Path) -> Iterator[Item]:
         line, column = window.locate(window.at)
         raise UserError(
             "there is text behind the end of the array",
-            code="text-behind-end-array",
+            code="text-after-array",
             where=f"{path}, line {line}, column {column}",
             try_this="a file holds one array, or one record a line",
         )

@@ -44,12 +44,12 @@ def shares_of(mix: Mapping[str, float]) -> dict[str, float]:
     where = f"mix: {dict(mix)}"
     for style, share in mix.items():
         if not 0 <= share <= 1:
-            raise UserError(f"the share of {style} is {share}", code="share", where=where, try_this="give shares from 0 to 1")
+            raise UserError(f"the share of {style} is {share}", code="bad-mixture-share", where=where, try_this="give shares from 0 to 1")
     total = math.fsum(mix.values())
     if total > 1 + 1e-9 or (FORMAL in mix and total < 1 - 1e-9):
         raise UserError(
             f"the shares of the styles sum to {total:g}",
-            code="shares-styles-sum",
+            code="bad-style-shares",
             where=where,
             try_this="shares that sum to 1; without formal, what is missing to 1 is formal",
         )
@@ -86,7 +86,7 @@ def assigned(size: int, shares: Mapping[str, float], seed: int, question_id: str
 
 
 def formal_count(size: int, shares: Mapping[str, float]) -> int:
-    """How many of so many candidates stay formal: round(r × N), of the share that the styles leave."""
+    """Return how many of so many candidates stay formal: round(r × N), of the share that the styles leave."""
     # 1 - 0.9 is a little less than 0.1: without the inner rounding, halves would round the wrong way.
     return round(round(1 - math.fsum(shares.values()), 12) * size)
 
@@ -223,12 +223,12 @@ def styled(
     """
     wanted = shares_of({**(mix or {}), **shares})
     if not wanted and not (mix or shares):
-        raise UserError("no style is named", code="no-style-named", where="mix", try_this="e.g. informal=0.5")
+        raise UserError("no style is named", code="no-style-stated", where="mix", try_this="e.g. informal=0.5")
     _check(benchmark)
     if restyled != "all" and not any(set(question.evidence) & set(question.candidates or ()) for question in benchmark.questions):
         raise UserError(
             f"no question of {benchmark.reference} has evidence among its candidates",
-            code="no-question-evidence-among",
+            code="no-evidence-among-candidates",
             where=f"restyled: {restyled}",
             try_this="restyled: all",
         )
@@ -388,7 +388,7 @@ def _check(benchmark: Benchmark) -> None:
         what = "triples, not texts" if graphs else "no list of candidates"
         raise UserError(
             f"{benchmark.reference} gives its questions {what}, so there is nothing to tell in another style",
-            code="gives-questions-nothing-tell",
+            code="nothing-to-restyle",
             try_this="a setting or a layout with candidates, e.g. corpus(retriever=bm25,n=50)",
         )
 
@@ -493,7 +493,7 @@ def _sources(question: Question) -> tuple[str, list[int]]:
 
 
 def _variant(base: Benchmark, shares: Mapping[str, float], seed: int, draw: Draw, restyled: Restyled, by: Iterable[str]) -> str:
-    """What tells runs over one mix from those over another: base, shares, of which candidates, draw, and who wrote the texts."""
+    """Return what tells runs over one mix from those over another: base, shares, of which candidates, draw, and who wrote the texts."""
     rendering = [f"{style}={share:.4g}" for style, share in shares.items() if share] or [f"{FORMAL}=1"]
     writers = "+".join(sorted(filter(None, by)))
     drawn = [f"seed={seed}", *([f"draw={draw}"] if draw != "exact" else [])]

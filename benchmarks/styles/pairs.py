@@ -72,7 +72,7 @@ class Rewriting:
 
     @property
     def key(self) -> Key:
-        """What the pair is found by."""
+        """Return what the pair is found by."""
         return self.question, self.formal.id, self.style
 
     def to_json(self) -> dict[str, Any]:
@@ -123,7 +123,7 @@ class StylePairs:
             if known.styled is None or known.styled.id != item.styled.id:
                 raise UserError(
                     f"question {item.question!r} has two {item.style} texts of the passage {item.formal.id}",
-                    code="question-two-texts-passage",
+                    code="two-texts-of-passage",
                     where="style pairs",
                     try_this="keep one of the two: which one is used must not depend on their order",
                 )
@@ -153,7 +153,7 @@ class StylePairs:
         return None if item is None else item.styled
 
     def written_by(self, question: str, passage: str, style: str) -> str:
-        """What wrote a pair; "" where there is none."""
+        """Return what wrote a pair; "" where there is none."""
         item = self._find(question, passage, style)
         return "" if item is None else item.by
 
@@ -178,7 +178,7 @@ def write_pairs(path: Path, rewritings: Iterable[Rewriting], *, rewriter: str, m
         UserError: A file is in the way.
     """
     if path.exists() and not overwrite:
-        raise UserError("a file is in the way", code="output-exists", where=str(path), try_this="another name, or overwrite")
+        raise UserError("output file already exists", code="output-exists", where=str(path), try_this="another name, or overwrite")
 
     def write(partial: Path) -> int:
         written = 0
@@ -198,7 +198,7 @@ def line(row: Mapping[str, Any]) -> str:
 
 
 def read_header(path: Path) -> Mapping[str, Any]:
-    """What a file of pairs says of itself.
+    """Return what a file of pairs says of itself.
 
     Raises:
         UserError: It cannot be read, or holds no pairs.
@@ -234,11 +234,13 @@ def load_pairs(path: Path | str) -> StylePairs:
 def _checked_header(path: Path, first: Record | BadRecord | None) -> Mapping[str, Any]:
     if isinstance(first, Record) and first.fields.get("ragmeter") == HEADER:
         if first.fields.get("format") != FORMAT:
-            raise UserError(f"this file is of format {first.fields.get('format')}, not {FORMAT}", code="file-format-not", where=str(path))
+            raise UserError(
+                f"this file is of format {first.fields.get('format')}, not {FORMAT}", code="file-format-mismatch", where=str(path)
+            )
         return first.fields
     raise UserError(
         "this is not a file of style pairs: its first line does not say so",
-        code="not-file-style-pairs",
+        code="not-style-pairs",
         where=str(path),
         try_this="write one with a rewriter, or import parallel texts (dataset parallel_style)",
     )
@@ -289,7 +291,7 @@ class Fields:
         if FORMAL not in self.styles or len(self.styles) < 2:
             raise UserError(
                 f"parallel texts need the fields of {FORMAL} and of at least one other style",
-                code="parallel-texts-need-fields",
+                code="too-few-style-fields",
                 where=f"fields: {dict(self.styles)}",
                 try_this=f"e.g. {{{FORMAL}: formal, informal: informal}}",
             )

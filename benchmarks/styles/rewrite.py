@@ -52,7 +52,7 @@ class Pending:
 
     @property
     def count(self) -> int:
-        """How many passages."""
+        """Return how many passages."""
         return sum(map(len, self.passages.values()))
 
 
@@ -64,7 +64,7 @@ class _RewritingJob:
 
 
 def pending(benchmark: Benchmark, rewriter: Rewriter, styles: Sequence[str], path: Path, *, retry_failed: bool = False) -> Pending:
-    """What `rewrite_candidates` would ask for, without asking; a file that is not there is not created.
+    """Return what `rewrite_candidates` would ask for, without asking; a file that is not there is not created.
 
     Raises:
         UserError: As there.
@@ -132,7 +132,7 @@ def rewrite_candidates(
 
 
 def tally(path: Path) -> tuple[list[dict[str, Any]], dict[str, int]]:
-    """What became of the texts of a file of pairs; a passage that several questions share counts once.
+    """Return what became of the texts of a file of pairs; a passage that several questions share counts once.
 
     Returns:
         For each style, how many came at the first try, after more tries, or were given up; and failed tries by what failed,
@@ -162,7 +162,7 @@ def _jobs(benchmark: Benchmark, styles: Sequence[str], done: set[Key]) -> list[_
     if not asking:
         raise UserError(
             f"{benchmark.reference} has no candidates to rewrite",
-            code="no-candidates-rewrite",
+            code="no-candidates-to-rewrite",
             try_this="a setting that gives candidates, e.g. corpus(retriever=bm25,n=50)",
         )
     passages = benchmark.corpus.get(asking)
@@ -188,7 +188,7 @@ def _done(path: Path, wanted: dict[str, object], summary: Summary, retry_failed:
     if not path.stat().st_size:
         raise UserError(
             "this is not a file of style pairs: it has no complete line",
-            code="not-file-style-pairs",
+            code="not-style-pairs",
             where=str(path),
             try_this="remove the file",
         )
@@ -197,7 +197,7 @@ def _done(path: Path, wanted: dict[str, object], summary: Summary, retry_failed:
         if result.get(name) != wanted[name]:
             raise UserError(
                 f"this file was started with other options: {name} is {result.get(name)!r}, now it would be {wanted[name]!r}",
-                code="file-started-other-options",
+                code="file-options-mismatch",
                 where=str(path),
                 try_this="another file: texts of two rewriters must not mix",
             )

@@ -80,8 +80,8 @@ def layout_of(path: Path) -> Layout:
                 return layout
         refuse_other_dataset(record, "sark")
         raise UserError(
-            f"this is no record of SARK's: it has the fields {', '.join(record.fields)}",
-            code="no-record-sark-fields",
+            f"this is not a record of SARK's: it has the fields {', '.join(record.fields)}",
+            code="not-sark-record",
             where=record.where,
             try_this=" or ".join(", ".join(names) for names in _FIELDS.values()),
         )
@@ -131,7 +131,7 @@ def import_sark(formal: Path, styled: Path, style: str, *, titled: bool = True, 
     """
     layout = layout_of(formal)
     if layout_of(styled) != layout:
-        raise UserError(f"one file has the layout {layout}, the other not", code="file-layout-other-not", where=f"{formal} and {styled}")
+        raise UserError(f"one file has the layout {layout}, the other not", code="layouts-differ", where=f"{formal} and {styled}")
     seen = set()
     for item, other in _matched(formal, styled):
         query = "query" if layout == LABELS else "question"
@@ -140,7 +140,7 @@ def import_sark(formal: Path, styled: Path, style: str, *, titled: bool = True, 
         if item.text(query) != other.text(query):
             raise UserError(
                 "these rows are of different questions",
-                code="rows-different-questions",
+                code="rows-of-different-questions",
                 where=f"{item.where} and {other.where}",
                 try_this=_SAME_ROWS,
             )
@@ -149,7 +149,7 @@ def import_sark(formal: Path, styled: Path, style: str, *, titled: bool = True, 
         if len(texts) != len(rephrased):
             raise UserError(
                 f"these rows have {len(texts)} and {len(rephrased)} passages",
-                code="rows-passages",
+                code="row-lengths-differ",
                 where=f"{item.where} and {other.where}",
                 try_this=_SAME_ROWS,
             )
@@ -196,7 +196,7 @@ def write_sark(
         UserError: A question has no candidates, labels or order, or a file is in the way.
     """
     if path.exists() and not overwrite:
-        raise UserError("a file is in the way", code="output-exists", where=str(path), try_this="another name, or overwrite")
+        raise UserError("output file already exists", code="output-exists", where=str(path), try_this="another name, or overwrite")
     rows: list[dict[str, Any]] = []
     for question in benchmark.questions:
         if layout == RANKED:
@@ -252,7 +252,7 @@ def _dumped(rows: Sequence[Mapping[str, Any]], layout: Layout) -> str:
 
 
 def _lacks(question: str, what: str, remedy: str) -> UserError:
-    return UserError(f"question {question!r} has no {what} to write", code="question-no-write", try_this=remedy)
+    return UserError(f"question {question!r} has no {what} to write", code="question-lacks-field", try_this=remedy)
 
 
 def _labeled(record: Record, titled: bool) -> StyleRow:
@@ -296,7 +296,5 @@ def _matched(formal: Path, styled: Path) -> Iterable[tuple[Record, Record]]:
                 raise result
         if not isinstance(item, Record) or not isinstance(other, Record):
             shorter = formal if item is None else styled
-            raise UserError(
-                "this file has fewer rows than the other", code="file-fewer-rows-other", where=str(shorter), try_this=_SAME_ROWS
-            )
+            raise UserError("this file has fewer rows than the other", code="row-counts-differ", where=str(shorter), try_this=_SAME_ROWS)
         yield item, other

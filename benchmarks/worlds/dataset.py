@@ -176,7 +176,7 @@ def load(reference: DataReference, config: WorldsConfig) -> Benchmark:
 
 
 def _variant(config: WorldsConfig) -> str:
-    """What is asked, where it is not what worlds ask by themselves."""
+    """Return what is asked, where it is not what worlds ask by themselves."""
     parts = []
     if config.mix != MIX:
         parts.append("mix=" + "+".join(f"{kind}:{share:g}" for kind, share in config.mix.items() if share))
@@ -187,11 +187,11 @@ def _variant(config: WorldsConfig) -> str:
 
 def _check(config: WorldsConfig, split: str) -> None:
     if config.path is not None:
-        raise UserError("worlds are generated, not read", code="worlds-generated-not-read", where="path", try_this="choose a seed instead")
+        raise UserError("worlds are generated, not read", code="worlds-with-file", where="path", try_this="choose a seed instead")
     if config.relations in _UNSEEN and split != "test":
         raise UserError(
             f"{split} worlds must not contain the relations that are held out for testing",
-            code="worlds-not-contain-relations",
+            code="held-out-relation",
             where=f"relations: {config.relations}",
             try_this="relations: seen, or the split test",
         )
@@ -201,14 +201,14 @@ def _check(config: WorldsConfig, split: str) -> None:
         if wrong or any(share < 0 for share in shares.values()) or not sum(shares.values()) > 0:
             raise UserError(
                 f"{name} must give shares of {', '.join(known)}",
-                code="give-shares",
+                code="shares-expected",
                 where=f"{name}: {shares}",
                 try_this="shares of 0 or more",
             )
     if not sum(config.question_mix.values()) > 0:
         raise UserError(
             f"relations that training lacks are asked about in questions of the types {', '.join(HELD_OUT_TYPES)}",
-            code="relations-training-lacks-asked",
+            code="relations-not-trained",
             where=f"mix: {config.mix}",
             try_this="give one of those a share",
         )

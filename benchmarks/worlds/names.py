@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 
 from benchmarks.core.random import Draws
 
@@ -19,6 +20,13 @@ from benchmarks.core.random import Draws
 
 SIZES = {"train": 1500, "validation": 300, "test": 600}
 """Words by the split that introduces them; every split also uses the training words."""
+
+
+def read_lists(name: str) -> dict[str, tuple[str, ...]]:
+    """Read the file `NAME.txt` beside this one: `kind: value, value`, one kind per line."""
+    lines = (Path(__file__).parent / f"{name}.txt").read_text(encoding="utf-8").splitlines()
+    kinds = (line.partition(": ") for line in lines if not line.startswith("#"))
+    return {kind: tuple(values.split(", ")) for kind, _, values in kinds}
 
 
 def _list(text: str) -> tuple[str, ...]:
@@ -111,41 +119,7 @@ _CREATURES = _list(
 
 # * is an invented word, ~ a common noun, a leading lower-case "the" an article that is not part of the name; names
 # whose pattern ends in + have a short form: the surname of a person, else the first invented word.
-_PATTERNS: dict[str, tuple[str, ...]] = {
-    "person": ("* *+", "* *+", "* *+", "* *+", "* * *+"),
-    "town": ("Port *+", "* Wells+", "Upper *+", "* Bay+", "Saint * Haven+", "* Bridge+", "New *+", "* *", "* Heath+"),
-    "region": ("the Duchy of *+", "the * Isles+", "the Kingdom of *+", "the * Republic+", "Lower *+", "the March of *+"),
-    "work": (
-        "The ~ of *",
-        "* and the ~",
-        "A ~ for *",
-        "The ~ in *",
-        "Songs of * *",
-        "The * ~",
-        "The ~ of * *",
-        "~ Without *",
-        "Farewell to *",
-        "The Last ~ of *",
-    ),
-    "organisation": (
-        "the University of *+",
-        "* and Sons+",
-        "the * Institute+",
-        "the Guild of *+",
-        "the * Society+",
-        "* * Press",
-        "the * Academy+",
-        "* Brothers+",
-        "the College of * *",
-        "the * Foundry+",
-    ),
-    "species": ("the * Finch", "the Greater * Moth", "the * Thistle", "the * Trout", "the Lesser * Fern", "the * Adder"),
-    "instrument": ("the * Lute", "the * Double Harp", "the * Zither", "the * Viol", "the Great * Horn"),
-    "event": ("the Battle of *", "the * Festival", "the Great * Fair", "the Congress of *", "the * Regatta", "the Siege of * *"),
-    "landmark": ("Mount *", "Lake *", "the River *", "the * Gorge", "Cape *", "the Forest of *"),
-    "award": ("the * Medal", "the * Prize", "the Order of *", "the * * Ribbon", "the * Laurel"),
-    "language": ("Old *", "High *", "Southern *", "Coastal *", "Middle *"),
-}
+_PATTERNS = read_lists("patterns")
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,7 +59,7 @@ class WorldQuestion:
 
     @property
     def held_out(self) -> bool:
-        """Whether a relation that it is about is held out from training."""
+        """Return whether a relation that it is about is held out from training."""
         return any(relation(name).held_out for name in self.relations)
 
 
@@ -130,7 +130,7 @@ class Asker:
                 return query
         raise UserError(
             f"the world does not give enough different questions of type {kind}",
-            code="world-not-give-enough",
+            code="too-few-world-questions",
             where="questions",
             try_this="ask for fewer questions, or make the worlds larger (entities)",
         )
@@ -375,7 +375,7 @@ class Distractors:
         return ordered
 
     def _subjects(self, query: WorldQuestion) -> list[Entity]:
-        """What the question names, then what its facts are about, then what they lead to; each once."""
+        """Return what the question names, then what its facts are about, then what they lead to; each once."""
         heads = (fact.head for fact in query.facts)
         tails = (fact.tail for fact in query.facts if fact.tail is not None)
         return list({entity.index: entity for entity in (*query.topics, *heads, *tails)}.values())
@@ -428,7 +428,7 @@ def question_graph(world: World, query: WorldQuestion, size: int, draws: Draws) 
     if len(world.facts) < size:
         raise UserError(
             f"a graph of {size} triples needs a larger world than one of {len(world.facts)} facts",
-            code="graph-triples-needs-larger",
+            code="world-too-small",
             where="triples",
             try_this="raise entities or density, or ask for smaller graphs",
         )

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from benchmarks.core.fingerprint import content_id
+from benchmarks.core.models import FrozenModel
 from benchmarks.core.random import Draws
 from benchmarks.schema import Passage, passage_id, sentence_id
 from benchmarks.worlds.world import Entity, Fact, Relation, World, relations_of
@@ -18,10 +19,8 @@ NO_FACT = -1
 _VOWELS = frozenset("aeiou")
 
 
-class Rendering(BaseModel):
+class Rendering(FrozenModel):
     """How plainly a text speaks: the knobs of difficulty."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     alias: float = Field(default=0.45, ge=0, le=1, description="share of first mentions by a shorter name instead of the full one")
     pronoun: float = Field(default=0.6, ge=0, le=1, description="share of later mentions by a pronoun")
@@ -161,7 +160,7 @@ class Library:
 
     @cached_property
     def where(self) -> dict[int, tuple[int, int]]:
-        """Where each fact is stated: index of the text, number of the sentence."""
+        """Return where each fact is stated: index of the text, number of the sentence."""
         return {fact: (row, number) for row, text in enumerate(self.texts) for number, fact in enumerate(text.facts) if fact != NO_FACT}
 
     @cached_property

@@ -10,107 +10,15 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import NamedTuple
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from benchmarks.core.errors import UserError
+from benchmarks.core.models import FrozenModel
 from benchmarks.core.random import Draws
 from benchmarks.schema import Triple
-from benchmarks.worlds.names import Name, Namer
+from benchmarks.worlds.names import Name, Namer, read_lists
 
-VALUES: dict[str, tuple[str, ...]] = {
-    "occupation": (
-        "glassblower",
-        "cartographer",
-        "beekeeper",
-        "astronomer",
-        "bookbinder",
-        "shipwright",
-        "apothecary",
-        "organist",
-        "stonemason",
-        "botanist",
-        "clockmaker",
-        "falconer",
-        "lacemaker",
-        "surgeon",
-        "translator",
-        "brewer",
-        "potter",
-        "locksmith",
-        "weaver",
-        "tanner",
-        "perfumer",
-        "ropemaker",
-        "engraver",
-        "midwife",
-    ),
-    "genre": (
-        "pastoral novel",
-        "comic opera",
-        "ghost story",
-        "sea ballad",
-        "court satire",
-        "travelogue",
-        "verse epic",
-        "puppet play",
-        "detective novel",
-        "cookery manual",
-        "hymnal",
-        "fable",
-        "tragedy",
-        "memoir",
-        "almanac",
-        "love sonnet",
-    ),
-    "product": (
-        "saffron",
-        "bronze bells",
-        "salted herring",
-        "blue glass",
-        "wool carpets",
-        "cedar oil",
-        "tin buckets",
-        "porcelain",
-        "dried figs",
-        "silk ribbons",
-        "honey cakes",
-        "slate tiles",
-        "beeswax candles",
-        "copper kettles",
-        "rye whisky",
-        "sea salt",
-        "leather gloves",
-        "walnut cabinets",
-        "marble basins",
-        "black tea",
-    ),
-    "material": (
-        "pear wood",
-        "walrus bone",
-        "maple",
-        "brass",
-        "juniper",
-        "bamboo",
-        "cherry wood",
-        "ebony",
-        "horn",
-        "spruce",
-        "sandalwood",
-        "tortoiseshell",
-    ),
-    "colour": (
-        "crimson",
-        "olive green",
-        "pale grey",
-        "indigo",
-        "copper red",
-        "ivory",
-        "turquoise",
-        "lemon yellow",
-        "violet",
-        "chestnut brown",
-    ),
-}
+VALUES = read_lists("values")
 
 
 # A relation is a paragraph of a text file:
@@ -175,17 +83,17 @@ class Relation:
 
     @property
     def to_entity(self) -> bool:
-        """Whether the tail is an entity rather than a value."""
+        """Return whether the tail is an entity rather than a value."""
         return self.tail in KINDS
 
     @property
     def many(self) -> bool:
-        """Whether a head may have several tails."""
+        """Return whether a head may have several tails."""
         return "many" in self.flags
 
     @property
     def held_out(self) -> bool:
-        """Whether only test worlds that ask for unseen relations contain it."""
+        """Return whether only test worlds that ask for unseen relations contain it."""
         return "held-out" in self.flags
 
 
@@ -194,7 +102,7 @@ def relations() -> tuple[Relation, ...]:
     """All relations, held-out ones included, in the order of the files."""
     results = [relation for name in FILES for relation in _read(_FOLDER / f"{name}.txt")]
     if len({relation.id for relation in results}) != len(results):
-        raise UserError("a relation is defined twice", code="relation-defined-twice", where=str(_FOLDER), try_this="rename one of the two")
+        raise UserError("a relation is defined twice", code="duplicate-relation", where=str(_FOLDER), try_this="rename one of the two")
     return tuple(results)
 
 
@@ -231,7 +139,7 @@ def _relation(path: Path, lines: list[tuple[int, str]]) -> Relation:
     for number, line in lines[1:]:
         if line[:1] not in templates or line[1:2] != " ":
             raise UserError(
-                "this line has no mark", code="line-no-mark", where=f"{path}:{number}", try_this="start it with one of + ? = ~ & ^ < >"
+                "this line has no mark", code="line-without-mark", where=f"{path}:{number}", try_this="start it with one of + ? = ~ & ^ < >"
             )
         templates[line[0]].append(line[2:].strip())
     says = tuple(templates["+"])
@@ -265,7 +173,7 @@ def _options(text: str, where: str) -> dict[str, object]:
         results.update(low=int(words[1]), high=int(words[2]), unit=" ".join(w for w in words[3:] if w not in _FLAGS))
     elif words[0] not in KINDS and words[0] not in VALUES:
         raise UserError(
-            f"unknown kind of tail {words[0]!r}", code="unknown-kind-tail", where=where, try_this="use a kind, a value list, year or number"
+            f"unknown kind of tail {words[0]!r}", code="unknown-tail-kind", where=where, try_this="use a kind, a value list, year or number"
         )
     if "when" in words:
         low, high = words[words.index("when") + 1].split("..")
@@ -288,7 +196,7 @@ def split_of(seed: int) -> str:
     for split, seeds in SPLITS.items():
         if seed in seeds:
             return split
-    raise UserError(f"{seed} is not the seed of a world", code="not-seed-world", where="seed", try_this=_ranges())
+    raise UserError(f"{seed} is not the seed of a world", code="bad-world-seed", where="seed", try_this=_ranges())
 
 
 def require_training_seed(seed: int) -> int:
@@ -300,10 +208,7 @@ def require_training_seed(seed: int) -> int:
     split = split_of(seed)
     if split != "train":
         raise UserError(
-            f"seed {seed} makes a {split} world, which must not be trained on",
-            code="seed-makes-world-not",
-            where="seed",
-            try_this=_ranges(),
+            f"seed {seed} makes a {split} world, which must not be trained on", code="seed-of-other-split", where="seed", try_this=_ranges()
         )
     return seed
 
@@ -316,10 +221,7 @@ def require_split(seed: int, split: str) -> int:
     """
     if split_of(seed) != split:
         raise UserError(
-            f"seed {seed} makes a {split_of(seed)} world, not a {split} world",
-            code="seed-makes-world-not",
-            where="seed",
-            try_this=_ranges(),
+            f"seed {seed} makes a {split_of(seed)} world, not a {split} world", code="seed-of-other-split", where="seed", try_this=_ranges()
         )
     return seed
 
@@ -328,10 +230,8 @@ def _ranges() -> str:
     return "train seeds are below 10,000, validation seeds 10,000 to 19,999, test seeds 100,000 and above"
 
 
-class WorldConfig(BaseModel):
+class WorldConfig(FrozenModel):
     """How large and how hard a world is."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     entities: int = Field(default=440, ge=22, le=4000, description="entities of all kinds together")
     community: int = Field(default=110, ge=22, description="entities that mostly relate to each other; each fills one long document")
@@ -434,7 +334,7 @@ class World:
 
     @cached_property
     def triples(self) -> tuple[Triple, ...]:
-        """What `graph` returns, made once."""
+        """Return what `graph` returns, made once."""
         return tuple(fact.triple for fact in self.facts)
 
     @cached_property
@@ -507,7 +407,7 @@ def generate(seed: int, config: WorldConfig | None = None) -> World:
     if config.unseen_relations and split != "test":
         raise UserError(
             f"a {split} world must not contain the relations that are held out for testing",
-            code="world-not-contain-relations",
+            code="held-out-relation",
             where="unseen_relations",
             try_this="switch it off, or use a test seed (100,000 and above)",
         )

@@ -27,8 +27,6 @@ from ragmeter.cli import NAMES
 from ragmeter.experiment import BenchmarkSpec, ComponentSpec, ExperimentSpec, JudgeSpec, MethodSpec
 from ragmeter.trainings import TrainingSpec
 
-# -- Small pieces of Markdown --
-
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """A table; columns in which no row says anything are left out. "" where there are no rows."""
@@ -59,9 +57,6 @@ def page(title: str, lead: str, parts: Iterable[str], *, wide: bool = False) -> 
 
 def _cell(text: str) -> str:
     return " ".join(text.split()).replace("|", "\\|")
-
-
-# -- Options of a config class as a table: name, type, default, what they mean, and what the presets make of them --
 
 
 OF_PAPERS = ("paper", "released")
@@ -218,9 +213,6 @@ def _set_by(values: Mapping[str, Any], name: str) -> str:
     return codes(f"{key[len(name) + 1 :]}: {value(item)}" for key, item in values.items() if key.startswith(f"{name}."))
 
 
-# -- Pages of datasets and of the keys of an experiment file --
-
-
 PARTS = "[readers](readers.md), [rerankers](rerankers.md), [compressors](compressors.md)"
 METHODS = "[retrievers](retrievers.md), [whole systems](systems.md), [controls](controls.md)"
 KEYS = (
@@ -275,9 +267,6 @@ def _dataset(entry: DatasetEntry) -> str:
     return "\n\n".join(filter(None, (f"## {entry.id}", card.description, reported, card.notes, option_table(entry.config))))
 
 
-# -- Pages of the command line, one a group --
-
-
 EVERYWHERE = {"--store", "--json", "--quiet", "--verbose", "--help"}
 """Options that every command has; the page `cli.md` explains them."""
 
@@ -317,9 +306,6 @@ def _section(path: str, command: Any, alone: str) -> str:
     default = alone and f"`{alone}` means this command where no other command of the group is named."
     parts = (f"## {path}", help_text, default, f"```text\n{usage}\n```", table(("", "meaning"), rows))
     return "\n\n".join(filter(None, parts))
-
-
-# -- Pages of methods, by kind, and of what can be trained --
 
 
 KINDS = {
@@ -386,9 +372,6 @@ def _method_section(entry: MethodEntry | TrainingEntry, facts: Iterable[tuple[st
     reported = "\n".join(f"- {name}: {what}" for name, what in facts if what)
     parts = (f"## {entry.id}", summary, reported, option_table(entry.config, entry.presets), preset_table(entry.presets))
     return "\n\n".join(filter(None, parts))
-
-
-# -- Pages of metrics and of judges --
 
 
 GROUPS = {
@@ -477,9 +460,6 @@ def _judge(entry: JudgeEntry) -> str:
     measures = table(("measure", "range", "definition"), rows)
     parts = (f"## {entry.id}", entry.definition, reported, measures, option_table(entry.config))
     return "\n\n".join(filter(None, parts))
-
-
-# -- All reference pages, by the path that they have in the documentation --
 
 
 PAGES: Mapping[str, Callable[[], str]] = {

@@ -92,7 +92,7 @@ class LLMJudgeConfig(AskingJudgeConfig):
 
 
 def prompt_identity(config: LLMJudgeConfig) -> Mapping[str, Any]:
-    """What beside its options decides what a judge is shown: the template's text and the rules of fencing."""
+    """Return what beside its options decides what a judge is shown: the template's text and the rules of fencing."""
     return {"prompt": config.load().hash, "fences": str(VERSION)}
 
 
@@ -237,7 +237,7 @@ ALL = "The gold is a set of answers, separated by |, each with other wordings in
 
 
 def has_gold(question: Question) -> bool:
-    """Whether there is an answer to judge by; questions that the evidence does not answer have none."""
+    """Return whether there is an answer to judge by; questions that the evidence does not answer have none."""
     return question.answerable and any(gold.strip() for gold in question.golds)
 
 
@@ -291,7 +291,7 @@ class CaseJudge(ABC, Generic[C]):
 
     @abstractmethod
     def cases(self, item: Any) -> list[Case]:
-        """What of an item (or pair) is to be judged; nothing where it is unscorable."""
+        """Return what of an item (or pair) is to be judged; nothing where it is unscorable."""
 
     @abstractmethod
     def parse(self, part: str, reply: str) -> Parsed:

@@ -70,7 +70,7 @@ def _tag_pattern(further: frozenset[str]) -> re.Pattern[str]:
 
 @lru_cache(maxsize=64)
 def _key_patterns(further: frozenset[str]) -> tuple[re.Pattern[str], re.Pattern[str]]:
-    """What looks like a key of our JSON, or like a line that states a verdict."""
+    """Return what looks like a key of our JSON, or like a line that states a verdict."""
     names = f"(?:{'|'.join([_KEYS, *sorted(further)])})"
     line = rf"^[^a-z0-9\n]{{0,20}}{names}[^a-z0-9\n:=‹]{{0,20}}([:=])"
     return re.compile(rf"{_QUOTE}\s*{names}\s*{_QUOTE}\s*(:)"), re.compile(line, re.MULTILINE)

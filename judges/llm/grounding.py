@@ -107,7 +107,7 @@ def read_reply(part: str, reply: str) -> Parsed:
 
 
 def breaks_off(reply: str) -> bool:
-    """Whether the last object that a reply begins is never closed: what stood behind is lost, and must not be guessed.
+    """Return whether the last object that a reply begins is never closed: what stood behind is lost, and must not be guessed.
 
     Braces inside strings do not count; where the quotes are not JSON's, this may call a whole object a broken one.
     """
@@ -209,7 +209,7 @@ def _value(round_: Mapping[str, Parsed], part: str) -> Mapping[str, Any] | str:
 
 
 def rounds(calls: Sequence[JudgeCall]) -> list[dict[str, Parsed]]:
-    """What the calls of an item say, by part, for each repetition."""
+    """Return what the calls of an item say, by part, for each repetition."""
     results: dict[int, dict[str, Parsed]] = {}
     for call in counting(calls):
         results.setdefault(call.repetition, {})[call.part] = call.parsed
@@ -259,7 +259,7 @@ class Prompts:
         except ImportError as error:
             raise Broke(
                 f"the grounding judge's package ragas is installed, but cannot be imported: {error}",
-                code="grounding-judge-package-ragas",
+                code="ragas-import-failed",
                 try_this=f"{how_to_install('grounding')}, which pins the versions that ragas works with",
             ) from error
         self._levels = {"atomicity": atomicity, "coverage": coverage}
@@ -425,7 +425,7 @@ def contexts(item: Item) -> dict[str, str]:
 
 
 def not_called(item: Item) -> JudgeCall:
-    """What is kept of an item for which nothing is asked."""
+    """Return what is kept of an item for which nothing is asked."""
     why = "no answer" if unanswered(item) else "neither a passage nor a reference to hold the answer against"
     return JudgeCall(NOT_REQUESTED, 0, None, Parsed({"by": why}))
 
@@ -490,7 +490,7 @@ class RuleGrounding(Ruled[RuleGroundingConfig]):
     """The judge."""
 
     def ask(self, items: Sequence[Item]) -> list[list[JudgeCall]]:
-        """What the rules say; nobody is asked."""
+        """Return what the rules say; nobody is asked."""
         return [
             [JudgeCall(FAITHFUL, 0, None, self._faithful(item), RULE), JudgeCall(CORRECT, 0, None, self._correct(item), RULE)]
             for item in items
@@ -538,7 +538,7 @@ def words(text: str) -> frozenset[str]:
 
 
 def supported(claim: str, passages: Sequence[frozenset[str]], least: float) -> bool:
-    """Whether one passage holds every name and number of a claim, and enough of its content words.
+    """Return whether one passage holds every name and number of a claim, and enough of its content words.
 
     Names are words that begin with a capital, the claim's first word aside.
 

@@ -119,12 +119,12 @@ def match_scores(calls: Sequence[JudgeCall], partial: float | None = 0.0) -> dic
 
 
 def unanswered(item: Item) -> bool:
-    """Whether there is no answer to judge."""
+    """Return whether there is no answer to judge."""
     return missing(item.prediction)
 
 
 def exact_match(item: Item, rules: str) -> bool:
-    """Whether an answer equals a gold, as the metric `em` says."""
+    """Return whether an answer equals a gold, as the metric `em` says."""
     batch = Batch([item.question], [item.prediction])
     return bool(parse_metric(f"em(rules={rules})").compute(batch)[0] == 1.0)
 

@@ -124,7 +124,7 @@ def match_verdicts(questions: Sequence[Question], predictions: Sequence[Predicti
 
 
 def _yes_no(question: Question) -> frozenset[str]:
-    """What the first word must be, where the golds are yes or no; else nothing."""
+    """Return what the first word must be, where the golds are yes or no; else nothing."""
     golds = frozenset(" ".join(tokens(gold)) for gold in question.golds)
     return golds if golds <= _YES_NO else frozenset()
 
@@ -181,7 +181,7 @@ class RulePairwise(Ruled[RulePairwiseConfig]):
 
 
 def answer_support(questions: Sequence[Question], predictions: Sequence[Prediction]) -> NDArray[np.float64]:
-    """How far answers say what the gold says, in [0, 1]; shape (questions,), NaN where there is nothing to go by."""
+    """Return how far answers say what the gold says, in [0, 1]; shape (questions,), NaN where there is nothing to go by."""
     batch = Batch(questions, predictions)
     holds, overlap = (parse_metric(name).compute(batch) for name in ("cover_em(match=word)", "f1(rules=squad)"))
     return np.maximum(holds, overlap)

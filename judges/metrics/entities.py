@@ -106,14 +106,14 @@ def _spacy(name: str) -> Any:
     except ImportError as error:
         raise UserError(
             f"entities by {name!r} need the package 'spacy', which is not installed",
-            code="entities-need-package-spacy",
+            code="missing-spacy",
             try_this=f"pip install spacy && python -m spacy download {name}, or extractor={RULE}",
         ) from error
     try:
         return spacy.load(name)
     except OSError as error:
         raise UserError(
-            f"spaCy's model {name!r} is not installed", code="spacy-model-not-installed", try_this=f"python -m spacy download {name}"
+            f"spaCy's model {name!r} is not installed", code="missing-spacy-model", try_this=f"python -m spacy download {name}"
         ) from error
 
 

@@ -25,7 +25,7 @@ MODELS = "RAGMETER_MODELS"
 
 
 def path_like(name: str) -> str | None:
-    """What is wrong with a model's name in a metric id; None where nothing is."""
+    """Return what is wrong with a model's name in a metric id; None where nothing is."""
     if not name:
         return "names no model"
     if name.startswith(("/", ".", "~")) or "\\" in name:
@@ -37,7 +37,7 @@ def path_like(name: str) -> str | None:
 
 
 def source_of(model: str) -> str:
-    """Where to load a model from.
+    """Return where to load a model from.
 
     Args:
         model: A folder; or a name: that of a folder in `RAGMETER_MODELS`, else what `methods.models` knows (`pocket`),
@@ -153,7 +153,7 @@ def _baseline(model: str, layer: int) -> float:
         known = sorted(p.relative_to(folder).with_suffix("").as_posix() for p in folder.rglob("*.tsv"))
         raise UserError(
             f"bert-score has no baseline for layer {layer} of {model!r}",
-            code="bert-score-no-baseline",
+            code="missing-bert-score-baseline",
             try_this=f"rescale=false, or a model that has one: {', '.join(known[:8])}, …",
         )
     return results[0]

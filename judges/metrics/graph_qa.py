@@ -354,7 +354,7 @@ def _positions(batch: Batch) -> Positions:
     if graphs is None:
         raise UserError(
             "answer_entity_recall needs the graphs of the questions",
-            code="answer-entity-recall-needs",
+            code="question-graphs-needed",
             try_this="name it under `metrics` of the experiment and run that again: answers that are stored are kept",
         )
     inside = [_inside(batch, row, graphs) for row in range(len(batch))]
@@ -377,7 +377,7 @@ def _inside(batch: Batch, row: int, graphs: QuestionGraphs) -> set[str]:
 
 
 def _first_ranks(wanted: set[str], graphs: QuestionGraphs, ranking: list[str]) -> list[int]:
-    """Where each name first stands in a ranking, ascending; names that do not occur are left out."""
+    """Return where each name first stands in a ranking, ascending; names that do not occur are left out."""
     results: dict[str, int] = {}
     for rank, (head, _, tail) in enumerate(graphs.triples(ranking), start=1):
         for name in (head, tail):

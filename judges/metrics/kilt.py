@@ -130,7 +130,7 @@ def _stated(prediction: Prediction) -> list[str] | None:
     if pages is not None and not (isinstance(pages, list | tuple) and all(isinstance(page, str) for page in pages)):
         raise UserError(
             f"notes[{PAGES!r}] must be a list of ids of pages",
-            code="notes-list-ids-pages",
+            code="bad-page-notes",
             where=f"prediction for {prediction.question_id!r}",
             try_this="correct it",
         )

@@ -30,7 +30,7 @@ def _words_language(values: Mapping[str, Any]) -> str:
 
 
 def _worded(text: str) -> bool:
-    """Whether ROUGE-L finds anything in a text."""
+    """Return whether ROUGE-L finds anything in a text."""
     return bool(text.replace(".", "").strip())
 
 

@@ -94,7 +94,7 @@ class Positions:
         return self._per_query(np.ones(len(self.rank)), self.rank <= self.positives[self.query]) / self._total
 
     def bpref(self, negatives: Positions) -> Floats:
-        """How seldom a document judged as no positive stands above a positive (Buckley & Voorhees 2004, as in trec_eval 9).
+        """Return how seldom a document judged as no positive stands above a positive (Buckley & Voorhees 2004, as in trec_eval 9).
 
         Mean over the positives, those not found counting 0, of 1 - n / min(N, R): n of the N judged negatives stand above
         it (at most R count), R is the number of positives.

@@ -35,7 +35,7 @@ _RANKED = (_K, _LEVEL)
 
 
 def positions(batch: Batch, level: str = PASSAGES) -> Positions:
-    """Where each question's positives stand; found once per batch, shared by every metric here."""
+    """Return where each question's positives stand; found once per batch, shared by every metric here."""
     return batch.once(("positions", level), lambda: _find(batch, level))
 
 
@@ -62,7 +62,7 @@ def documents_of(batch: Batch) -> Callable[[str], str]:
     if batch.passage is None:
         raise UserError(
             "documents are ranked, which needs the passages",
-            code="documents-ranked-needs-passages",
+            code="passages-needed",
             try_this="score with the benchmark's corpus, or leave this metric out",
         )
     lookup, known = batch.passage, batch.memo.setdefault("documents", {})
@@ -138,10 +138,7 @@ def _require_scale(at: Positions, largest: float, what: str, hint: str) -> None:
     """
     if (highest := float(at.ideal.max(initial=0.0))) > largest:
         raise UserError(
-            f"a grade of {highest:g} is above {largest:g}, the largest for {what}",
-            code="grade-above-largest",
-            where="grades",
-            try_this=hint,
+            f"a grade of {highest:g} is above {largest:g}, the largest for {what}", code="grade-too-large", where="grades", try_this=hint
         )
 
 
@@ -248,7 +245,7 @@ def _answer_ranks(batch: Batch, k: int, searched: str) -> Scores:
     if batch.passage is None:
         raise UserError(
             "has_answer and has_answer_mrr need the texts of the passages",
-            code="answer-answer-mrr-need",
+            code="passage-texts-needed",
             try_this="score with the benchmark's corpus at hand, or leave these metrics out",
         )
     known: dict[str, str] = batch.memo.setdefault(("padded_texts", searched), {})
@@ -279,7 +276,7 @@ def _passage(batch: Batch, identifier: str) -> Passage:
     except KeyError:
         raise UserError(
             f"the corpus has no passage {identifier!r}",
-            code="corpus-no-passage",
+            code="unknown-passage",
             where="evidence of a prediction",
             try_this="check that the predictions were made on this corpus",
         ) from None

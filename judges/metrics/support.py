@@ -284,7 +284,7 @@ def _claimed_triples(prediction: Prediction) -> set[tuple[str, ...]]:
 
 def _malformed(prediction: Prediction, key: str, wanted: str) -> UserError:
     return UserError(
-        f"notes[{key!r}] must be {wanted}", code="notes", where=f"prediction for {prediction.question_id!r}", try_this="correct it"
+        f"notes[{key!r}] must be {wanted}", code="bad-notes", where=f"prediction for {prediction.question_id!r}", try_this="correct it"
     )
 
 

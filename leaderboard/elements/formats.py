@@ -69,7 +69,7 @@ PLAIN = Scale(1.0, 2, "as is", "as is")
 
 
 def missing(number: float | None) -> bool:
-    """Whether there is no value to show."""
+    """Return whether there is no value to show."""
     return number is None or math.isnan(number)
 
 
@@ -215,7 +215,7 @@ def families(metrics: Sequence[str], definitions: Mapping[str, Mapping[str, Any]
 
 
 def scale_of(metric: str, definitions: Mapping[str, Mapping[str, Any]]) -> Scale:
-    """How a metric's values are written."""
+    """Return how a metric's values are written."""
     return PLAIN if definitions.get(metric, {}).get("unit") == "number" else PERCENT
 
 
@@ -234,6 +234,6 @@ def explanation(metric: str, definitions: Mapping[str, Mapping[str, Any]]) -> st
 
 
 def _same(metric: str, wanted: str, *, loosely: bool = False) -> bool:
-    """Whether an id is the wanted one, whose version (loosely: also parameters) may be left out."""
+    """Return whether an id is the wanted one, whose version (loosely: also parameters) may be left out."""
     short = metric.partition("#")[0]
     return wanted in (metric, short) or (loosely and short.partition("(")[0] == wanted)

@@ -37,7 +37,7 @@ def flat(value: Any, key: str = "") -> Iterator[tuple[str, Any]]:
         yield key, value
 
 
-def shown(value: Any) -> str:
+def show_value(value: Any) -> str:
     """A setting as text: texts as they are but for where folders lie, all else as JSON, cut where it is long."""
     text = _placed(value) if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
@@ -138,7 +138,7 @@ def el(
 
 
 def is_web_address(text: str) -> bool:
-    """Whether text is an absolute http or https address without anything that a browser would strip or reinterpret."""
+    """Return whether text is an absolute http or https address without anything that a browser would strip or reinterpret."""
     if re.search(r"[\x00-\x20\x7f\\]", text):
         return False
     try:
@@ -167,7 +167,7 @@ def prose(text: str) -> tuple[Node | str, ...]:
 
 
 def message(title: str, text: str, steps: tuple[str, ...] = ()) -> Node:
-    """What a page says when it has nothing to show: what is so, and what to do next, as commands to type."""
+    """Return what a page says when it has nothing to show: what is so, and what to do next, as commands to type."""
     commands = [el("li", el("span", step, cls="command")) for step in steps]
     return el("section", el("h2", title), el("p", text), el("ul", *commands) if commands else None, cls="message")
 

@@ -39,7 +39,7 @@ class PassageText:
 
     @property
     def holds_answer(self) -> bool:
-        """Whether an answer stands in it."""
+        """Return whether an answer stands in it."""
         return bool(self.answers)
 
     def drawn(self, key: str) -> Node:
@@ -59,7 +59,7 @@ class PassageText:
         return el("div", before, el("p", *self._pieces(start, end)), after, rest, cls="text")
 
     def window(self) -> Span:
-        """What is shown at once: the beginning, or, where the first mark lies beyond it, that mark with what is around
+        """Return what is shown at once: the beginning, or, where the first mark lies beyond it, that mark with what is around
         it."""
         size = len(self.text)
         if size <= WHOLE:
@@ -91,7 +91,7 @@ class PassageText:
         )
 
     def _pieces(self, start: int, end: int) -> Iterator[Node | str]:
-        """What stands from one character to another, with its marks."""
+        """Yield what stands from one character to another, with its marks."""
         done = start
         for number, (first, last) in enumerate(self.sentences):
             first, last = max(first, start), min(last, end)
@@ -145,7 +145,7 @@ def marked(text: str, answers: Sequence[Span], start: int, end: int) -> Iterator
 
 
 def key(*, sentences: bool, answers: bool) -> Node | None:
-    """What the marks mean; None where nothing can be marked.
+    """Return what the marks mean; None where nothing can be marked.
 
     Args:
         sentences: Whether the question has supporting sentences.

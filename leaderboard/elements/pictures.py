@@ -127,7 +127,7 @@ class _Line:
         return self.start + share * (self.end - self.start)
 
     def marks(self) -> list[float]:
-        """Where to put grid lines."""
+        """Return where to put grid lines."""
         if not self.log:
             return [tick for tick in ticks(self.low, self.high) if self.low <= tick <= self.high + 1e-9]
         powers = range(math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)) + 1)
@@ -147,7 +147,7 @@ def _bounds(points: Iterable[Point]) -> Iterable[float]:
 
 
 def _looks(points: Sequence[Point], known: Mapping[str, Look] | None) -> dict[str, Look]:
-    """How each series looks; the second round of seven has the colors again, with other shapes."""
+    """Return how each series looks; the second round of seven has the colors again, with other shapes."""
     names = list(dict.fromkeys(point.series for point in points))
     if known is not None:
         return {name: look for name, look in known.items() if name in names}
@@ -180,7 +180,7 @@ def forest(
     x = _Line(*_range([*_bounds(every), *([] if reference is None else [reference])]), _NAME, WIDTH - 20)
     for name, points in lines:
         height = max(_ROW, _LEAST_ROW * len(points))
-        parts.append(shape("text", short(name), cls="name", x=float(_NAME - 12), y=y + height / 2 + 4, text_anchor="end"))
+        parts.append(shape("text", shorten_name(name), cls="name", x=float(_NAME - 12), y=y + height / 2 + 4, text_anchor="end"))
         for number, point in enumerate(points):
             at = y + height * (number + 0.5) / len(points)
             parts.append(_mark(point, known[point.series], (x(point.value), at), (x(point.low), at), (x(point.high), at)))
@@ -223,7 +223,7 @@ def plot(
     parts = [_grid(x, 26, _BOTTOM, x_title), shape("text", y_title, cls="tick", x=0.0, y=12.0)]
     for tick in y.marks():
         parts.append(shape("line", cls="grid", x1=x.start, x2=x.end, y1=y(tick), y2=y(tick)))
-        parts.append(shape("text", _written(tick), cls="tick", x=_AXIS - 8.0, y=y(tick) + 4, text_anchor="end"))
+        parts.append(shape("text", _write_tick(tick), cls="tick", x=_AXIS - 8.0, y=y(tick) + 4, text_anchor="end"))
     steps = [(x(point.x), y(point.value)) for point in sorted(front, key=lambda point: point.x)]
     if len(steps) > 1:
         path = "".join(f" H {across:.1f} V {up:.1f}" for across, up in steps[1:])
@@ -237,7 +237,7 @@ def plot(
             at = x(point.x)
             parts.append(_mark(point, look, (at, y(point.value)), (at, y(point.low)), (at, y(point.high))))
     if named:
-        parts += _names([(short(point.name), point in front, x(point.x), y(point.value)) for point in drawn])
+        parts += _names([(shorten_name(point.name), point in front, x(point.x), y(point.value)) for point in drawn])
     return _picture(parts, _BOTTOM, known, label)
 
 
@@ -275,16 +275,16 @@ def _grid(x: _Line, top: float, bottom: float, title: str) -> Drawing:
     lines: list[Drawing] = []
     for tick in x.marks():
         lines.append(shape("line", cls="grid", x1=x(tick), x2=x(tick), y1=float(top), y2=float(bottom)))
-        lines.append(shape("text", _written(tick), cls="tick", x=x(tick), y=bottom + 16, text_anchor="middle"))
+        lines.append(shape("text", _write_tick(tick), cls="tick", x=x(tick), y=bottom + 16, text_anchor="middle"))
     caption = shape("text", title, cls="tick", x=(x.start + x.end) / 2, y=bottom + 36, text_anchor="middle")
     return shape("g", *lines, caption)
 
 
-def _written(tick: float) -> str:
+def _write_tick(tick: float) -> str:
     return f"{tick:,.10g}".replace("-", "−")
 
 
-def short(text: str, most: int = _LONGEST) -> str:
+def shorten_name(text: str, most: int = _LONGEST) -> str:
     """A text, cut where it is longer than there is room for."""
     return text if len(text) <= most else text[: most - 1] + "…"
 
@@ -294,7 +294,7 @@ def _picture(parts: list[Drawing], bottom: float, looks: Mapping[str, Look], lab
     height = bottom + 46
     for number, (name, look) in enumerate(looks.items() if len(looks) > 1 else ()):
         x, y = 20.0 + number % _LEGEND * (WIDTH / _LEGEND), height + 14 + 18 * (number // _LEGEND)
-        parts += [shape("g", _dot(look, x, y - 4), cls=f"key {look[0]}"), shape("text", short(name), cls="name", x=x + 12, y=y)]
+        parts += [shape("g", _dot(look, x, y - 4), cls=f"key {look[0]}"), shape("text", shorten_name(name), cls="name", x=x + 12, y=y)]
     height += 18 * -(-len(looks) // _LEGEND) if len(looks) > 1 else 0
     return shape("svg", *parts, viewBox=f"0 0 {WIDTH} {height:.0f}", role="img", aria_label=label)
 

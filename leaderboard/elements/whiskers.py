@@ -36,7 +36,7 @@ class Axis:
         return el("span", cls="whisker leading" if best else "whisker", numbers=positions)
 
     def position(self, value: float) -> float:
-        """Where a value stands, from 0 to 1."""
+        """Return where a value stands, from 0 to 1."""
         return round(min(max((value - self.low) / (self.high - self.low), 0.0), 1.0), _DIGITS)
 
 

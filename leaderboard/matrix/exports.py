@@ -8,7 +8,7 @@ from typing import Any
 
 from leaderboard.elements import formats
 from leaderboard.elements.formats import MAIN
-from leaderboard.elements.pictures import KINDS, METHOD, PARTIAL, Drawing, shape, short
+from leaderboard.elements.pictures import KINDS, METHOD, PARTIAL, Drawing, shape, shorten_name
 from leaderboard.elements.whiskers import MEAN, Axis, axes
 from leaderboard.matrix.rows import ALL_SETTINGS, OWN, Printed, columns_of, cost_of, default_order, drawn, labels, papers_of, wanted_of
 from leaderboard.matrix.table import CORRECTED, SOURCES, Shown, better, gaps, not_compared, rank, value, why_apart
@@ -106,7 +106,7 @@ def _line(shown: Shown, row: System, column: Column, cell: Cell) -> list[Any]:
 def markdown(export: Export) -> str:
     """The table as it is shown, for GitHub."""
     rows = [
-        [markdown_text(item) for item in (_named(export, row), *_values(export.shown, row), *facts(export.shown, row))]
+        [markdown_text(item) for item in (_name_row(export, row), *_values(export.shown, row), *facts(export.shown, row))]
         for row in export.rows
     ]
     rows += [[markdown_text(item) for item in _paper(export.shown, each)] for each in export.papers]
@@ -119,7 +119,7 @@ def latex(export: Export) -> str:
     """The table as it is shown, with `booktabs`; ● is a bullet, ▲ ▼ are arrows."""
     rows = [
         [
-            latex_text(_named(export, row)),
+            latex_text(_name_row(export, row)),
             *(_latex_cell(item) for item in _values(export.shown, row, incomplete="")),
             *(latex_text(fact) for fact in facts(export.shown, row)),
         ]
@@ -145,7 +145,7 @@ def _latex_cell(text: str) -> str:
 
 
 def notes(shown: Shown, apart: str = "in brackets") -> list[str]:
-    """What numbers and marks mean.
+    """Return what numbers and marks mean.
 
     Args:
         shown: The matrix.
@@ -171,7 +171,7 @@ def notes(shown: Shown, apart: str = "in brackets") -> list[str]:
     return results
 
 
-def _named(export: Export, row: System) -> str:
+def _name_row(export: Export, row: System) -> str:
     if row.control:
         return f"{row.name} (control)"
     reference = " (reference)" if row.name == export.shown.board.reference else ""
@@ -212,7 +212,7 @@ def _values(shown: Shown, row: System, *, incomplete: str | None = None) -> list
 
 
 def facts(shown: Shown, row: System) -> list[str]:
-    """What stands under `HEADS`: costs, parameters, and where figures come from."""
+    """Return what stands under `HEADS`: costs, parameters, and where figures come from."""
     tokens, seconds, dollars = (cost_of(shown.board, row, name) for name in _COSTS)
     time = formats.NOTHING if formats.missing(seconds) else formats.duration(seconds)  # type: ignore[arg-type]
     return [
@@ -270,8 +270,8 @@ def picture(export: Export) -> Drawing:
     for paper in export.papers:
         parts.append(_rule(y, width))
         parts += [
-            _text("apart", 12.0, y + 16, short(paper.method, _NAMED), "start"),
-            _text("small", 12.0, y + 29, short(paper.setting, _NAMED + 10), "start"),
+            _text("apart", 12.0, y + 16, shorten_name(paper.method, _NAMED), "start"),
+            _text("small", 12.0, y + 29, shorten_name(paper.setting, _NAMED + 10), "start"),
         ]
         for number, column in enumerate(columns):
             figure = paper.figures.get(column.key)
@@ -292,7 +292,7 @@ def picture(export: Export) -> Drawing:
 
 def _row(shown: Shown, row: System, y: float, known: Mapping[str, Axis]) -> list[Drawing]:
     badge = "control" if row.control else "reference" if row.name == shown.board.reference else ""
-    parts = [_text("name", 12.0, y + 16, short(row.name, _NAMED), "start")]
+    parts = [_text("name", 12.0, y + 16, shorten_name(row.name, _NAMED), "start")]
     if badge:
         parts.append(_text("small", 12.0, y + 29, badge, "start"))
     for number, (column, cell) in enumerate(zip(shown.board.columns, shown.board.line(row), strict=True)):
@@ -326,7 +326,7 @@ def _cell(shown: Shown, row: System, column: Column, cell: Cell | None, number: 
     if cell.apart and not row.control:
         return [
             _text("apart", _at(number), y + 16, value(shown, column, cell)),
-            _text("small", _at(number), y + 29, short(cell.apart.partition(":")[0], _BELOW)),
+            _text("small", _at(number), y + 29, shorten_name(cell.apart.partition(":")[0], _BELOW)),
         ]
     won = better(column, cell)
     standing = cell.band.standing if cell.band is not None else None
@@ -344,7 +344,7 @@ def _head(number: int, name: str, unit: str) -> list[Drawing]:
         shape("text", shape("title", name), line, cls="head", x=_at(number), y=_TOP + 18 - 15 * above, text_anchor="end")
         for above, line in enumerate(reversed(lines))
     ]
-    return [*results, _text("small", _at(number), _TOP + 34, short(unit, _BELOW))]
+    return [*results, _text("small", _at(number), _TOP + 34, shorten_name(unit, _BELOW))]
 
 
 def _broken(name: str, most: int) -> list[str]:
@@ -355,11 +355,11 @@ def _broken(name: str, most: int) -> list[str]:
         at = joints[-1] if joints else most
         lines.append(name[:at])
         name = name[at:]
-    return [*lines, short(name, most)]
+    return [*lines, shorten_name(name, most)]
 
 
 def _at(number: int) -> float:
-    """Where a column's text ends."""
+    """Return where a column's text ends."""
     return _NAME + _CELL * (number + 1)
 
 

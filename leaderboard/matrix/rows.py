@@ -107,7 +107,7 @@ def columns_of(
 
 
 def wanted_of(columns: Sequence[Column], series: Mapping[str, tuple[str, ...]] | None = None) -> tuple[Wanted, ...]:
-    """What to read for them; `series`: by run, the runs of all seeds that it stands for."""
+    """Return what to read for them; `series`: by run, the runs of all seeds that it stands for."""
     return tuple(
         Wanted(column.key, column.first.dataset_fingerprint, tuple(run.run for run in column.runs), column.metric, series or {})
         for column in columns
@@ -157,7 +157,7 @@ class Filters:
 
     @property
     def active(self) -> int:
-        """How many of them ask for something."""
+        """Return how many of them ask for something."""
         return sum(map(bool, (self.kinds, self.readers, self.size != ANY, self.weights != ANY, self.untrained, self.since, self.until)))
 
     @property
@@ -168,7 +168,7 @@ class Filters:
         return "|".join((*lists, self.size, self.weights, str(self.since), str(self.until)))
 
     def admits(self, row: System) -> bool:
-        """Whether a system meets all of them; controls, which are not ranked, always do."""
+        """Return whether a system meets all of them; controls, which are not ranked, always do."""
         if row.control:
             return True
         day = row.last.date()
@@ -195,7 +195,7 @@ def _weights_are(open_weights: bool | None, wanted: str) -> bool:
 
 
 def _trained(row: System, untrained: frozenset[str]) -> bool:
-    """Whether it was trained on any of the data, or nobody can say that it was trained on none.
+    """Return whether it was trained on any of the data, or nobody can say that it was trained on none.
 
     Data go by several names: mixed styles hold the questions of their base, a reference without a split all splits.
     """
@@ -216,24 +216,24 @@ class Choices:
 
 
 def choices(rows: Sequence[System]) -> Choices:
-    """What the store knows of these systems that differs between them."""
+    """Return what the store knows of these systems that differs between them."""
     able = [row for row in rows if not row.control]
-    training = _named(able, lambda row: row.training)
+    training = _list_choices(able, lambda row: row.training)
     return Choices(
-        _named(able, lambda row: row.kinds),
-        _named(able, lambda row: row.readers),
+        _list_choices(able, lambda row: row.kinds),
+        _list_choices(able, lambda row: row.readers),
         {key_of(ANY_DATA): ANY_DATA, **training} if training else {},
         any(row.parameters is not None for row in able),
         any(row.open_weights is not None for row in able),
     )
 
 
-def _named(rows: Sequence[System], of: Callable[[System], Sequence[str]]) -> dict[str, str]:
+def _list_choices(rows: Sequence[System], of: Callable[[System], Sequence[str]]) -> dict[str, str]:
     return {key_of(name): name for name in sorted({name for row in rows for name in of(row)})}
 
 
 def matches(row: System, words: str) -> bool:
-    """Whether every word of a search is in the name, the method's id or the reader's name."""
+    """Return whether every word of a search is in the name, the method's id or the reader's name."""
     text = " ".join((row.name, row.any_run.method_id, *row.readers)).casefold()
     return all(word in text for word in words.casefold().split())
 
@@ -260,7 +260,7 @@ class Printed:
 
     @property
     def source(self) -> str:
-        """Where it is printed."""
+        """Return where it is printed."""
         return next(iter(self.figures.values())).source
 
 
@@ -307,7 +307,7 @@ class Drawn:
 
 
 def sort_columns(board: Matrix) -> list[str]:
-    """What a matrix can be sorted by."""
+    """Return what a matrix can be sorted by."""
     return [*FIXED, *(column.key for column in board.columns)]
 
 
@@ -320,7 +320,7 @@ def default_order(board: Matrix) -> Order:
 
 
 def best_first(board: Matrix, column: str) -> bool:
-    """Whether the best comes first when a column's values descend."""
+    """Return whether the best comes first when a column's values descend."""
     if column == "mean":
         return bool(board.columns) and board.columns[0].higher_is_better
     return any(item.key == column and item.higher_is_better for item in board.columns)
@@ -337,12 +337,12 @@ def ordered(board: Matrix, order: Order) -> list[System]:
         part = [(key(row), row) for row in board.rows if row.control is control]
         known = [(value, row) for value, row in part if value is not None and value == value]
         known.sort(key=lambda pair: pair[0], reverse=order.descending)
-        known.sort(key=lambda pair: _apart(board, pair[1], order.column))
+        known.sort(key=lambda pair: _is_apart(board, pair[1], order.column))
         rows += [row for _, row in known] + [row for value, row in part if value is None or value != value]
     return rows
 
 
-def _apart(board: Matrix, row: System, column: str) -> bool:
+def _is_apart(board: Matrix, row: System, column: str) -> bool:
     cell = board.cells.get((row.key, column))
     return cell is not None and bool(cell.apart)
 
@@ -369,7 +369,7 @@ def cost_of(board: Matrix, row: System, column: str) -> float | None:
 
 
 def drawn(board: Matrix, order: Order, pinned: Collection[str], hidden: Collection[str], words: str, first: int, page: int = PAGE) -> Drawn:
-    """What is drawn of a matrix; nothing here changes a number.
+    """Return what is drawn of a matrix; nothing here changes a number.
 
     Args:
         board: All of it.

@@ -41,7 +41,7 @@ _COST_SCALES = {
 
 
 def not_compared(shown: Shown) -> list[str]:
-    """Where nobody is compared with the reference that was chosen, and why; one sentence a reason."""
+    """Return one sentence per reason why methods are not compared with the chosen reference."""
     reasons: dict[str, list[str]] = {}
     for key, why in shown.board.without_reference().items():
         reasons.setdefault(why, []).append(", ".join(filter(None, shown.names[key])))
@@ -65,7 +65,7 @@ class Shown:
     published: Mapping[tuple[str, str], Comparison]
 
     def scale(self, column: Column) -> Scale:
-        """How a column's values are written."""
+        """Return how a column's values are written."""
         metric = column.metric or ""
         return _COST_SCALES.get(metric) or scale_of(metric, self.definitions)
 
@@ -118,7 +118,7 @@ def gaps(cell: Cell) -> str:
 
 
 def better(column: Column, cell: Cell) -> bool | None:
-    """Whether a cell is significantly better (True) or worse (False) than the reference; None where neither."""
+    """Return whether a cell is significantly better (True) or worse (False) than the reference; None where neither."""
     if cell.paired is None or formats.missing(cell.paired.corrected) or cell.paired.corrected >= ALPHA:
         return None
     return (cell.paired.value > 0) == column.higher_is_better
@@ -167,7 +167,7 @@ def explained(shown: Shown, column: Column, cell: Cell) -> str:
 
 
 def aside(row: System) -> str:
-    """What stands beneath a row's name: its method's id and its reader where they say more."""
+    """Return what stands beneath a row's name: its method's id and its reader where they say more."""
     method = row.any_run.method_id
     parts = [] if method in (row.name, f"submitted:{row.name.rpartition('@')[0]}") else [method]
     readers = (reader for reader in row.readers if reader not in row.name and not (row.control and reader == WHOLE))
@@ -227,7 +227,7 @@ def _layout(shown: Shown, rows: Drawn, papers: Sequence[Printed]) -> _Layout:
 
 
 def unstated(board: Matrix, papers: Sequence[Printed] = ()) -> list[str]:
-    """What columns would say that are left out because every row says the same.
+    """Return what columns would say that are left out because every row says the same.
 
     A submission's costs are stated by its sender: a note that nothing was used appears only where all was measured here.
     """
@@ -238,7 +238,7 @@ def unstated(board: Matrix, papers: Sequence[Printed] = ()) -> list[str]:
     return [*sentences, "all measured here"]
 
 
-def table(shown: Shown, rows: Drawn, order: Order, papers: Sequence[Printed] = ()) -> Node:
+def draw_matrix(shown: Shown, rows: Drawn, order: Order, papers: Sequence[Printed] = ()) -> Node:
     """The table.
 
     Args:
@@ -272,7 +272,7 @@ def compared_with(board: Matrix) -> str:
 
 
 def legend(shown: Shown) -> Node:
-    """What marks and numbers mean."""
+    """Return what marks and numbers mean."""
     board = shown.board
     lines = [
         "Value ± half its 95 % interval, or [low, high] if its sides differ. Rank, and in brackets the ranks that pairwise "

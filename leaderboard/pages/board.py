@@ -89,7 +89,7 @@ def _benchmark() -> None:
     show(_summary(board), "summary")
     rows = board_table.ordered(board, focus, order, chosen.definitions)
     show(
-        board_table.table(board, focus, order, chosen.definitions, bands, opens=True),
+        board_table.draw_board(board, focus, order, chosen.definitions, bands, opens=True),
         "board",
         state.act(("sort", "order"), {"method": matrix.METHODS_PAGE}),
     )

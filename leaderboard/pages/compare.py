@@ -48,7 +48,7 @@ def render() -> None:
         return
     _scatter(result, shown)
     _kinds(result, shown, zeros=better and shown is formats.PERCENT)
-    _apart(result, shown)
+    _show_differences(result, shown)
     if better and shown is formats.PERCENT:
         _stages(chosen, result, metric, shown)
     permalink()
@@ -128,7 +128,7 @@ def _kinds(result: Comparison, shown: Scale, *, zeros: bool) -> None:
         show(el("div", el("h2", "Where each fails", cls="section"), *tables, cls="stack"), "kinds")
 
 
-def _apart(result: Comparison, shown: Scale) -> None:
+def _show_differences(result: Comparison, shown: Scale) -> None:
     positions = result.apart()
     title = el("h2", "Only where they differ", cls="section")
     if not positions:
@@ -149,7 +149,7 @@ def _apart(result: Comparison, shown: Scale) -> None:
             shared = {name: value for name, value in state.view().items() if name in ("experiment", "board", "metric")}
             state.open_page(QUESTIONS_PAGE, {**shared, "question": question})
 
-    tree = el("div", title, position, compare.apart(result, listed, shown), cls="stack")
+    tree = el("div", title, position, compare.draw_differences(result, listed, shown), cls="stack")
     show(tree, "apart", opened)  # type: ignore[arg-type]
     with st.container(horizontal=True):
         st.button("Earlier", key="earlier", disabled=not start, on_click=_turn, args=(start - PAGE,))

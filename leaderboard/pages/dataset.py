@@ -8,18 +8,16 @@ from leaderboard import read, state
 from leaderboard.elements.nodes import el
 from leaderboard.read import Source
 from leaderboard.views import dataset as dataset_view
-from leaderboard.widgets import enter, permalink, show, tell
+from leaderboard.widgets import as_page, permalink, show, tell
 from results.store.provenance import DatasetFacts
 
 # Questions shown at a time.
 SAMPLES = 5
 
 
-def render() -> None:
+@as_page("datasets", "Datasets")
+def render(at: Source) -> None:
     """Draw the page."""
-    at = enter("datasets", "Datasets")
-    if at is None:
-        return
     results = read.dataset_facts(at)
     if not results:
         tell("The store has no dataset yet", "A dataset is stored with the first run over it.", ("ragmeter demo", "ragmeter list datasets"))

@@ -11,7 +11,7 @@ from leaderboard.elements.nodes import el, message
 from leaderboard.read import Source
 from leaderboard.views import battles
 from leaderboard.views import judge as judge_view
-from leaderboard.widgets import draw, enter, permalink, show, tell
+from leaderboard.widgets import as_page, draw, permalink, show, tell
 from results.boards.board import Board
 from results.judging.battles import BattleBoard
 from results.judging.judge_card import JudgeCard
@@ -19,11 +19,9 @@ from results.judging.judge_card import JudgeCard
 _CONTROLS = "Does it place the controls where they belong?"
 
 
-def render() -> None:
+@as_page("judges", "Judges")
+def render(at: Source) -> None:
     """Draw the page."""
-    at = enter("judges", "Judges")
-    if at is None:
-        return
     known = read.judges(at)
     if not known:
         tell(

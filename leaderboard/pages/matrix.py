@@ -13,7 +13,7 @@ from leaderboard.elements.pictures import svg_file
 from leaderboard.matrix import exports
 from leaderboard.matrix.exports import Export, picture
 from leaderboard.matrix.rows import PAGE, Printed, best_first, default_order, drawn, papers_of, sort_columns
-from leaderboard.matrix.table import Shown, compared_with, legend, pager, table, unstated
+from leaderboard.matrix.table import Shown, compared_with, draw_matrix, legend, pager, unstated
 from leaderboard.read import Source
 from leaderboard.widgets import NO_REFERENCE, bar, experiment_box, offer, refresh_while_running, show, tell
 from results.boards.board import is_called
@@ -117,7 +117,7 @@ def _below(query: Request, reference: str | None, correction: Correction, bar: S
         text = f"{len(board.rows):,} compete; none has these words in its name, or all that do are hidden."
         tell("No method matches", text)
     else:
-        show(table(shown, part, order, printed), "matrix", state.act(ACTS, {"method": METHODS_PAGE}))
+        show(draw_matrix(shown, part, order, printed), "matrix", state.act(ACTS, {"method": METHODS_PAGE}))
     turning = pager(part, PAGE)
     if turning is not None:
         show(turning, "pager", state.act(ACTS))

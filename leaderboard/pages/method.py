@@ -13,12 +13,12 @@ from leaderboard.elements.pictures import plot
 from leaderboard.read import Source, store_of
 from leaderboard.views import method as history_view
 from leaderboard.views import submission
-from leaderboard.widgets import draw, enter, explain, permalink, show, tell
+from leaderboard.widgets import as_page, draw, permalink, show, tell
 from results.boards.systems import contaminated_by
 from results.store import checkpoints, provenance
 from results.store.checkpoints import Checkpoint
 from results.store.provenance import Result
-from results.store.queries import RunRow, UserError
+from results.store.queries import RunRow
 
 # Checkpoints whose curves are drawn together.
 _CURVES = 6
@@ -31,18 +31,9 @@ def _results(at: Source, method: str, metrics: tuple[str, ...]) -> list[Result]:
     return provenance.results_of(store_of(at), source.runs_of(at, method), metrics)
 
 
-def render() -> None:
+@as_page("methods", "Method")
+def render(at: Source) -> None:
     """Draw the page."""
-    at = enter("methods", "Method")
-    if at is None:
-        return
-    try:
-        _render(at)
-    except UserError as error:
-        explain(error, "This store cannot be read")
-
-
-def _render(at: Source) -> None:
     known = source.method_ids(at)
     if not known:
         tell("No method has run yet", f"{at.folder} has no runs and no checkpoints.", ("ragmeter demo", "ragmeter run EXPERIMENT.yaml"))
@@ -109,7 +100,7 @@ def _show_checkpoints(at: Source, method: str, runs: list[RunRow]) -> None:
 
 
 def _show_history(at: Source, own: list[Checkpoint], used: dict[str, list[RunRow]]) -> None:
-    """What each checkpoint was worth where it was run, oldest first; nothing where none was."""
+    """Show what each checkpoint was worth where it was run, oldest first; nothing where none was."""
     runs = list({run.run: run for each in used.values() for run in each}.values())
     metrics = source.metric_ids(at, tuple(run.run for run in runs)) if runs else []
     if not metrics:

@@ -14,7 +14,7 @@ from leaderboard.elements.nodes import el
 from leaderboard.read import Source, store_of
 from leaderboard.views import run as diff_view
 from leaderboard.views.run import Sightings
-from leaderboard.widgets import bar, enter, explain, permalink, show, tell
+from leaderboard.widgets import as_page, bar, permalink, show, tell
 from results.boards.compare import Diff, diff
 from results.store import checkpoints
 from results.store.database import now
@@ -43,7 +43,7 @@ def _runs(at: Source, experiment: str | None) -> list[RunRow]:
 
 @st.cache_data(show_spinner="Comparing …", max_entries=32)
 def _diff(at: Source, first: str, second: str, _pair: tuple[RunRow, RunRow]) -> Diff:
-    """What differs; `first` and `second` are the fingerprints of the pair, which is not hashed."""
+    """Return what differs; `first` and `second` are the fingerprints of the pair, which is not hashed."""
     return diff(store_of(at), *_pair, questions=APART)
 
 
@@ -52,18 +52,9 @@ def _sightings() -> Sightings:
     return Sightings()
 
 
-def render() -> None:
+@as_page("runs", "Runs")
+def render(at: Source) -> None:
     """Draw the page."""
-    at = enter("runs", "Runs")
-    if at is None:
-        return
-    try:
-        _render(at)
-    except UserError as error:
-        explain(error, "This store cannot be read")
-
-
-def _render(at: Source) -> None:
     every = _runs(at, None)
     if not every:
         tell(
@@ -88,7 +79,7 @@ def _render(at: Source) -> None:
 
 
 def _live(at: Source) -> None:
-    """What goes on; looks again by itself, and seldom while nothing does."""
+    """Show what goes on; looks again by itself, and seldom while nothing does."""
     show(el("h2", "Running now", cls="section"), "live-title")
     active = bool(running(store_of(at)))
     st.fragment(_look, run_every=EVERY_S if active else IDLE_S)(at.folder, active)
@@ -145,7 +136,7 @@ def _list(at: Source, every: Sequence[RunRow]) -> RunRow | None:
 
 
 def _start(count: int, chosen: int) -> int:
-    """Where the listed page begins: as the URL says, else where the chosen run is."""
+    """Return where the listed page begins: as the URL says, else where the chosen run is."""
     start = min(state.number("from", chosen), count - 1) // PAGE * PAGE
     state.settle("from", str(start))
     return start

@@ -11,18 +11,16 @@ from leaderboard.elements.nodes import el
 from leaderboard.elements.pictures import plot
 from leaderboard.read import Source
 from leaderboard.views import style
-from leaderboard.widgets import bar, draw, enter, explain, permalink, show, tell
+from leaderboard.widgets import as_page, bar, draw, explain, permalink, show, tell
 from results.boards.style import CurveTable, GapTable, Over
 from results.store.queries import UserError
 
 OVER: dict[Over, str] = {"formal": "Value by the share of formal candidates", "k": "Value by how many passages the reader gets"}
 
 
-def render() -> None:
+@as_page("styles", "Style robustness")
+def render(at: Source) -> None:
     """Draw the page."""
-    at = enter("styles", "Style robustness")
-    if at is None:
-        return
     names = read.styled_experiments(at)
     if not names:
         tell(

@@ -14,7 +14,7 @@ from leaderboard.elements.nodes import el, message, prose
 from leaderboard.read import Source, store_of
 from leaderboard.server import Draft, Verdict
 from leaderboard.views import submission
-from leaderboard.widgets import enter, explain, show, tell
+from leaderboard.widgets import as_page, explain, show, tell
 from results.boards.board import board
 from results.store.queries import UserError
 from results.submission.storing import beside
@@ -40,11 +40,9 @@ class _Refused:
     error: UserError
 
 
-def render() -> None:
+@as_page("submit", "Submit")
+def render(at: Source) -> None:
     """Draw the page."""
-    at = enter("submit", "Submit")
-    if at is None:
-        return
     if server.submit_command() is None:
         tell(
             "This server is read-only",

@@ -34,7 +34,7 @@ _PLACED = (Head("Belongs", "beside whom it met"), Head("Placed"), Head("Found", 
 
 
 def criteria(board: BattleBoard) -> list[str]:
-    """What its answers were compared by, in the judge's order."""
+    """Return what its answers were compared by, in the judge's order."""
     return list(dict.fromkeys(pairing.criterion for pairing in board.pairings))
 
 
@@ -107,16 +107,16 @@ def against(board: BattleBoard, criterion: str, rival: str) -> Node:
 
 
 def _line(name: str, cells: Sequence[Cell | Node | str], controls: Collection[str]) -> Line:
-    return Line(_named(name, controls), cells, "control" if name in controls else "")
+    return Line(_name_method(name, controls), cells, "control" if name in controls else "")
 
 
-def _named(name: str, controls: Collection[str]) -> Node:
+def _name_method(name: str, controls: Collection[str]) -> Node:
     mark = badge("control", "control", CONTROL_TIP) if name in controls else None
     return el("span", el("span", name, cls="method"), mark)
 
 
 def _side(name: str, other: str, known: Mapping[tuple[str, str], Pairing]) -> tuple[Pairing, int, int] | None:
-    """What two methods' verdicts are, and how many questions the first one won and lost; None if they never met."""
+    """Return what two methods' verdicts are, and how many questions the first one won and lost; None if they never met."""
     item = known.get((name, other))
     if item is not None:
         return item, item.rate.wins, item.rate.losses
@@ -151,13 +151,13 @@ def _pairing(name: str, other: str, known: Mapping[tuple[str, str], Pairing]) ->
 
 
 def controls(board: BattleBoard, criterion: str) -> Node | None:
-    """Where the judge places the controls of a board, and what speaks against it; None where none was judged."""
+    """Return where the judge places the controls of a board, and what speaks against it; None where none was judged."""
     results = battles.placed(board, criterion)
     others = battles.not_placed(board, criterion)
     if not results and not others:
         return None
     heads = [Head("Control"), *_PLACED]
-    lines = [Line(_named(item.control, board.controls), _placed(item), "control") for item in results]
+    lines = [Line(_name_method(item.control, board.controls), _placed(item), "control") for item in results]
     return el(
         "div",
         *_against_the_judge(board, criterion),
@@ -179,7 +179,7 @@ def elsewhere(boards: Sequence[tuple[str, BattleBoard]], criterion: str) -> Node
         return None
     number = len({name for name, _, _ in results})
     wrong = sum(bool(item.wrong) for _, _, item in results)
-    lines = [Line(name, [_named(item.control, board.controls), *_placed(item)], "control") for name, board, item in results]
+    lines = [Line(name, [_name_method(item.control, board.controls), *_placed(item)], "control") for name, board, item in results]
     return el(
         "div",
         *(warning for name, board in boards for warning in _against_the_judge(board, criterion, name)),

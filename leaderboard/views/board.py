@@ -11,7 +11,7 @@ from typing import Any
 from leaderboard.elements import formats
 from leaderboard.elements.formats import higher_is_better, scale_of
 from leaderboard.elements.nodes import CONTROLS, Node, Order, badge, divider, el, grid, metric_head, sorter, spent_cell, standing_sign
-from leaderboard.elements.pictures import APART, CONTROL, KINDS, METHOD, PARTIAL, Drawing, forest, point_of, short
+from leaderboard.elements.pictures import APART, CONTROL, KINDS, METHOD, PARTIAL, Drawing, forest, point_of, shorten_name
 from results.boards.board import Board, Cell, Row
 from results.boards.published import Comparison, on_board
 from results.boards.systems import CONTAMINATED, IMPLAUSIBLE, implausible
@@ -48,7 +48,7 @@ _PLAIN = {
 
 
 def sort_columns(board: Board) -> list[str]:
-    """What a board can be sorted by."""
+    """Return what a board can be sorted by."""
     return ["rank", "method", *board.metrics, "difference", *(name for name in _PLAIN if name != "indexing" or indexes(board))]
 
 
@@ -91,7 +91,7 @@ def ordered(board: Board, focus: str, order: Order, definitions: Mapping[str, Ma
     return [row for row in rows if not row.control] + [row for row in rows if row.control]
 
 
-def table(
+def draw_board(
     board: Board,
     focus: str,
     order: Order,
@@ -162,7 +162,7 @@ def _heads(board: Board, focus: str, order: Order, definitions: Mapping[str, Map
 
 
 def indexes(board: Board) -> bool:
-    """Whether models were asked while an index was built."""
+    """Return whether models were asked while an index was built."""
     return any(row.indexing is not None and row.indexing.tokens for row in board.rows)
 
 
@@ -374,7 +374,7 @@ def intervals(board: Board, rows: Sequence[Row], metric: str, definitions: Mappi
         drawn.append((row.run.method, [replace(point, shown=f"{point.shown}, n = {cell.estimate.n:,}{why}")]))
         if row.run.method == board.reference and not row.control:
             baseline = point.value
-    title = f"{formats.metric_name(metric)[0]}, {scale.unit}" + ("" if baseline is None else f"  ┆ {short(board.reference or '')}")
+    title = f"{formats.metric_name(metric)[0]}, {scale.unit}" + ("" if baseline is None else f"  ┆ {shorten_name(board.reference or '')}")
     label = f"{formats.metric_label(metric)} of each run with its 95 % interval; the numbers are in the table"
     return forest(drawn, title, label, reference=baseline, looks=KINDS)
 

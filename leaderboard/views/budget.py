@@ -46,7 +46,7 @@ _SPREAD = 30.0
 
 
 def kind(item: UsageCost) -> str:
-    """What a run is on the chart."""
+    """Return what a run is on the chart."""
     if item.row.control:
         return CONTROL
     if item.row.run.status != "finished":
@@ -54,7 +54,7 @@ def kind(item: UsageCost) -> str:
     return ON if item.front else BEATEN
 
 
-def written(x: float, axis: str) -> str:
+def write_cost(x: float, axis: str) -> str:
     """A cost as text."""
     if math.isnan(x):
         return formats.NOTHING
@@ -83,7 +83,7 @@ def pareto_table(rows: Sequence[UsageCost], axis: Axis, metric: str, scale: Scal
     ]
     lines = [
         Line(
-            _named(row),
+            _name_method(row),
             [_cost(row, axis), _value(row.value, scale), badge(ON, "reference") if row.front else ""],
             "control" if row.row.control else "",
         )
@@ -93,20 +93,20 @@ def pareto_table(rows: Sequence[UsageCost], axis: Axis, metric: str, scale: Scal
 
 
 def _cost(item: UsageCost, axis: Axis) -> Cell | str:
-    text = written(item.x, axis)
+    text = write_cost(item.x, axis)
     stated = item.row.run.origin != OURS and not math.isnan(item.x)
     below = formats.percentiles(item.row.cost) if axis == "seconds" and item.row.cost else ""
     return Cell(text, below, AS_STATED if stated else "")
 
 
-def _named(item: UsageCost) -> Node:
+def _name_method(item: UsageCost) -> Node:
     mark = kind(item)
     tag = badge(mark, "control" if mark == CONTROL else "running") if mark in (CONTROL, PARTIAL) else None
     return el("span", el("span", item.row.run.method, cls="method"), tag)
 
 
 def logarithmic(xs: Sequence[float]) -> bool:
-    """Whether an axis over these is better drawn logarithmically; never where one is 0."""
+    """Return whether an axis over these is better drawn logarithmically; never where one is 0."""
     known = [x for x in xs if not math.isnan(x)]
     return bool(known) and min(known) > 0 and max(known) / min(known) > _SPREAD
 
@@ -127,7 +127,7 @@ def pareto_chart(rows: Sequence[UsageCost], axis: Axis, metric: str, scale: Scal
 
 def _point(item: UsageCost, axis: Axis, scale: Scale) -> Point:
     point = point_of(kind(item), item.x, item.value, scale, item.row.run.method)
-    return replace(point, shown=f"{point.shown} at {written(item.x, axis)}")
+    return replace(point, shown=f"{point.shown} at {write_cost(item.x, axis)}")
 
 
 def curve_points(curves: Sequence[BudgetCurve], axis: str, scale: Scale) -> list[Point]:
@@ -164,7 +164,12 @@ def curve_table(curves: Sequence[BudgetCurve], metric: str, scale: Scale, full: 
     lines = [
         Line(
             el("span", point.row.run.method, cls="method"),
-            [_value(point.value, scale), written(point.delivered, DELIVERED), written(point.memory, MEMORY), written(point.ratio, RATIO)],
+            [
+                _value(point.value, scale),
+                write_cost(point.delivered, DELIVERED),
+                write_cost(point.memory, MEMORY),
+                write_cost(point.ratio, RATIO),
+            ],
         )
         for curve in curves
         for point in curve.points

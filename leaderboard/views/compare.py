@@ -25,7 +25,7 @@ _STAGES = {
 
 
 def names(result: Comparison) -> list[str]:
-    """What each run is called; runs of one name are distinguished by their fingerprint."""
+    """Return what each run is called; runs of one name are distinguished by their fingerprint."""
     methods = [run.method for run in result.runs]
     return [f"{run.method} ({run.short})" if methods.count(run.method) > 1 else run.method for run in result.runs]
 
@@ -99,7 +99,7 @@ def slices(result: Comparison, parts: Sequence[Slice], what: str, shown: Scale, 
     return plain_table(f"Values by {what.lower()}", heads, lines, f"by-{what.lower().replace(' ', '-')}-scroll")
 
 
-def apart(result: Comparison, positions: Sequence[int], shown: Scale) -> Node:
+def draw_differences(result: Comparison, positions: Sequence[int], shown: Scale) -> Node:
     """Questions with each run's score; a click on one asks for its page.
 
     Args:
@@ -119,7 +119,7 @@ def apart(result: Comparison, positions: Sequence[int], shown: Scale) -> Node:
 
 
 def stages(results: Sequence[Attribution], called: Sequence[str], shown: Scale) -> Node | None:
-    """What each stage loses, one line a run; None where no run has all that it takes."""
+    """Return what each stage loses, one line a run; None where no run has all that it takes."""
     known = [(name, item, item.losses) for name, item in zip(called, results, strict=True) if item.losses is not None]
     if not known:
         return None
@@ -147,7 +147,7 @@ def stages(results: Sequence[Attribution], called: Sequence[str], shown: Scale) 
 
 
 def unattributed(results: Sequence[Attribution], called: Sequence[str]) -> Node | None:
-    """What is missing for the runs whose losses cannot be split; None where nothing is."""
+    """Return what is missing for the runs whose losses cannot be split; None where nothing is."""
     lines = []
     for name, item in zip(called, results, strict=True):
         if item.obstacle:
@@ -163,7 +163,7 @@ def unattributed(results: Sequence[Attribution], called: Sequence[str]) -> Node 
 
 
 def outcomes() -> Node:
-    """What the colors of the bars mean, which also stand in this order."""
+    """Return what the colors of the bars mean, which also stand in this order."""
     kinds = (("method", "left: the first is better"), ("unfinished", "middle: equal"), ("control", "right: the first is worse"))
     parts = (el("span", el("span", "■", cls=f"key-{kind}"), f" {text}", cls="fact") for kind, text in kinds)
     return el("p", *parts, cls="facts note")

@@ -9,7 +9,7 @@ from typing import Any
 
 from leaderboard.elements import formats
 from leaderboard.elements.formats import PERCENT, Scale, scale_of
-from leaderboard.elements.nodes import Cell, Head, Line, Node, badge, el, facts, flat, message, plain_table, prose, shown
+from leaderboard.elements.nodes import Cell, Head, Line, Node, badge, el, facts, flat, message, plain_table, prose, show_value
 from results.boards.board import Board, Row, checked
 from results.judging.judge_card import Corrected, JudgeCard
 from results.judging.judgments import Conversation, Verdict
@@ -36,7 +36,7 @@ def card(result: JudgeCard) -> Node:
         ("Kind", "compares two answers" if about["kind"] == "pair" else "judges one answer"),
         ("Model", "rules, no model" if about["rule"] else str(about["model"])),
         ("Answered as", ", ".join(f"{name} ({count:,} calls)" for name, count in work.models.items() if name)),
-        ("Options", ", ".join(f"{name} = {shown(value)}" for name, value in flat({**about["config"], **about["also"]}))),
+        ("Options", ", ".join(f"{name} = {show_value(value)}" for name, value in flat({**about["config"], **about["also"]}))),
         ("Criteria", ", ".join(about["criteria"]) or ", ".join(item["name"] for item in about["measures"])),
         ("Source", str(about.get("source", ""))),
         ("Calls", f"{work.calls:,}" if work.calls else "none: nothing was asked of a model"),
@@ -56,7 +56,7 @@ def card(result: JudgeCard) -> Node:
 
 
 def habits(result: JudgeCard) -> Node | None:
-    """How far its verdicts depend on chance, place and length; None where nothing was asked twice."""
+    """Return how far its verdicts depend on chance, place and length; None where nothing was asked twice."""
     lines = list(_habits(result))
     if not lines:
         return None
@@ -170,7 +170,7 @@ def corrected(rows: Sequence[Corrected], names: Mapping[str, str]) -> Node | Non
 
 
 def controls(board: Board, definitions: Mapping[str, Mapping[str, Any]], measures: Mapping[str, str]) -> Node | None:
-    """How the judge places the controls of a board, and its best method; None where no control was judged.
+    """Return how the judge places the controls of a board, and its best method; None where no control was judged.
 
     Args:
         board: With the judge's measures as columns.
@@ -190,9 +190,9 @@ def controls(board: Board, definitions: Mapping[str, Mapping[str, Any]], measure
         )
         for metric in board.metrics
     ]
-    lines = [Line(_named(row, "control"), _cells(row, board, definitions), "control") for row in judged]
+    lines = [Line(_name_row(row, "control"), _cells(row, board, definitions), "control") for row in judged]
     if best is not None:
-        lines.append(Line(_named(best, "best method"), _cells(best, board, definitions)))
+        lines.append(Line(_name_row(best, "best method"), _cells(best, board, definitions)))
     return el(
         "div",
         plain_table(f"Controls on {board.dataset}", heads, lines, f"controls-{board.dataset_fingerprint}"),
@@ -209,7 +209,7 @@ def _best(board: Board, definitions: Mapping[str, Mapping[str, Any]]) -> Row | N
     return max(scored, key=lambda row: sign * row.cells[first].estimate.value, default=None)
 
 
-def _named(row: Row, mark: str) -> Node:
+def _name_row(row: Row, mark: str) -> Node:
     return el("span", el("span", row.run.method, cls="method"), badge(mark, "control" if row.control else "reference"))
 
 

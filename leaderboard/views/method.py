@@ -10,7 +10,7 @@ from typing import Any
 
 from leaderboard.elements import formats
 from leaderboard.elements.formats import scale_of
-from leaderboard.elements.nodes import Cell, Head, Line, Node, badge, el, facts, flat, link, metric_head, plain_table, prose, shown
+from leaderboard.elements.nodes import Cell, Head, Line, Node, badge, el, facts, flat, link, metric_head, plain_table, prose, show_value
 from leaderboard.elements.pictures import Drawing, Point, plot, point_of
 from results.boards.systems import CONTAMINATED, IMPLAUSIBLE, implausible
 from results.gate.history import Decided
@@ -45,7 +45,7 @@ class Stand:
 
     @property
     def board(self) -> str:
-        """What was asked, and of whom."""
+        """Return what was asked, and of whom."""
         return f"{self.run.method} · {self.run.dataset} · {self.run.setting}"
 
 
@@ -130,7 +130,7 @@ _ARXIV = re.compile(
 
 
 def card(method: str, known: Mapping[str, Any] | None, *, checkpoints: bool = False) -> Node:
-    """What the method says of itself, and what it was trained on; `checkpoints`: whether some are listed below it."""
+    """Return what the method says of itself, and what it was trained on; `checkpoints`: whether some are listed below it."""
     if known is None:
         return el("section", el("p", "The store has no card of this method.", cls="note"), cls="stack")
     trained = known.get("training_data") or []
@@ -147,7 +147,7 @@ def card(method: str, known: Mapping[str, Any] | None, *, checkpoints: bool = Fa
                     "Trained on",
                     ", ".join(map(str, trained)) or ("as each checkpoint below says" if checkpoints else "nothing that it declares"),
                 ),
-                ("Presets", "; ".join(f"{name}: {shown(values)}" for name, values in presets.items())),
+                ("Presets", "; ".join(f"{name}: {show_value(values)}" for name, values in presets.items())),
             ]
         ),
         cls="stack",
@@ -171,7 +171,7 @@ def options(runs: Sequence[RunRow]) -> Node | None:
     for key in keys:
         values: dict[str, list[str]] = {}
         for run, row in zip(runs, rows, strict=True):
-            values.setdefault(shown(row[key]) if key in row else formats.NOTHING, []).append(run.method)
+            values.setdefault(show_value(row[key]) if key in row else formats.NOTHING, []).append(run.method)
         if len(values) == 1:
             lines.append(Line(key, [next(iter(values)), "all runs"]))
             continue
@@ -221,7 +221,7 @@ def _run_name(run: RunRow, contaminated: Sequence[str]) -> Node:
 
 
 def costs(rows: Sequence[Result]) -> Node | None:
-    """What a question took, on average; None where nothing was measured."""
+    """Return what a question took, on average; None where nothing was measured."""
     lines = []
     for row in rows:
         cost = row.cost
@@ -331,7 +331,7 @@ def curve_ends(curves: Mapping[str, Sequence[tuple[float, float]]]) -> Node:
 
 
 def decisions(matches: Sequence[Decided], runs: Mapping[str, RunRow], definitions: Definitions) -> Node:
-    """What the gate decided, newest first."""
+    """Return what the gate decided, newest first."""
     lines = []
     for item in matches:
         scale = scale_of(item.metric, definitions)
@@ -340,8 +340,8 @@ def decisions(matches: Sequence[Decided], runs: Mapping[str, RunRow], definition
                 f"{item.decided_at:%Y-%m-%d %H:%M}",
                 [
                     badge(item.outcome, OUTCOMES.get(item.outcome, "")),
-                    _named(item.candidate, runs),
-                    _named(item.baseline, runs),
+                    _name_run(item.candidate, runs),
+                    _name_run(item.baseline, runs),
                     formats.metric_label(item.metric),
                     Cell(scale.difference(item.value), scale.differences(item.low, item.high)),
                     scale.value(item.margin),
@@ -362,6 +362,6 @@ def decisions(matches: Sequence[Decided], runs: Mapping[str, RunRow], definition
     return plain_table("Decisions of the gate", heads, lines, "decisions")
 
 
-def _named(run: str, runs: Mapping[str, RunRow]) -> Cell:
+def _name_run(run: str, runs: Mapping[str, RunRow]) -> Cell:
     row = runs.get(run)
     return Cell(row.method, f"{row.dataset} · {shortened(run)}") if row else Cell(shortened(run), "no longer in the store")

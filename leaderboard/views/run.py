@@ -11,7 +11,7 @@ from typing import Any
 
 from leaderboard.elements import formats
 from leaderboard.elements.formats import explanation, scale_of
-from leaderboard.elements.nodes import Cell, Head, Line, Node, badge, el, facts, flat, plain_table, shown
+from leaderboard.elements.nodes import Cell, Head, Line, Node, badge, el, facts, flat, plain_table, show_value
 from results.boards.compare import Apart, Diff, Number, Setting
 from results.statistics.core import Estimate
 from results.store.checkpoints import Checkpoint
@@ -23,7 +23,7 @@ _ANSWER = 300
 
 
 def settings(results: Sequence[Setting]) -> Node:
-    """How the two were made, where that differs."""
+    """Return how the two were made, where that differs."""
     if not results:
         return el("p", "The two were made alike: same data, settings, versions and machine.", cls="note")
     lines = [Line(item.key, [_side(item.first, item.in_first), _side(item.second, item.in_second)]) for item in results]
@@ -32,7 +32,7 @@ def settings(results: Sequence[Setting]) -> Node:
 
 
 def _side(value: Any, there: bool) -> Cell | str:
-    return shown(value) if there else Cell(formats.NOTHING, tip="This run has no such entry")
+    return show_value(value) if there else Cell(formats.NOTHING, tip="This run has no such entry")
 
 
 def numbers(result: Diff, definitions: Definitions) -> Node:
@@ -91,10 +91,12 @@ def questions(result: Diff, definitions: Definitions) -> Node:
         Head("Second", scale.unit, number=True),
         Head("said", wide=True),
     ]
-    return plain_table("Where they differ most", heads, [_apart(question, scale) for question in result.questions], "apart-scroll")
+    return plain_table(
+        "Where they differ most", heads, [_difference_line(question, scale) for question in result.questions], "apart-scroll"
+    )
 
 
-def _apart(item: Apart, scale: formats.Scale) -> Line:
+def _difference_line(item: Apart, scale: formats.Scale) -> Line:
     gold = f"gold: {' · '.join(item.question.golds) or 'none'}"
     return Line(
         el("span", item.question.text, el("span", gold, cls="aside")),
@@ -193,7 +195,7 @@ def status(run: RunRow) -> Node | None:
 
 
 def live(runs: Sequence[Running], speeds: Mapping[str, Speed]) -> Node:
-    """What goes on: how far each run is, how fast, and how long still."""
+    """Return what goes on: how far each run is, how fast, and how long still."""
     heads = [
         Head("Run"),
         Head("Answered", "questions"),
@@ -284,7 +286,7 @@ def _moment(when: datetime) -> Cell:
 
 
 def made(run: RunRow, indexing: IndexCost | None = None) -> Node:
-    """What a run is: identity, data, state, and what preparing for its questions took."""
+    """Return what a run is: identity, data, state, and what preparing for its questions took."""
     prepared = [] if indexing is None else [("Indexing", f"{indexing.in_words()}; apart from what the questions took")]
     return facts(
         [
@@ -334,7 +336,7 @@ def weights(used: Sequence[Checkpoint]) -> Node | None:
 
 
 def folds(run: RunRow) -> list[Node]:
-    """What was stored of how the run was made, part by part, each to be opened; empty parts are left out."""
+    """Return what was stored of how the run was made, part by part, each to be opened; empty parts are left out."""
     parts = [
         ("Settings of the method, of all its parts", run.description, True),
         ("Data, parts and metrics", run.provenance, False),
@@ -345,7 +347,7 @@ def folds(run: RunRow) -> list[Node]:
 
 
 def sources(runs: Sequence[RunRow]) -> Node:
-    """Where the numbers of several runs come from, one fold a run; for a report, which has no other page."""
+    """Return where the numbers of several runs come from, one fold a run; for a report, which has no other page."""
     title = el(
         "summary",
         el("span", "Where the numbers come from", cls="name"),
@@ -366,7 +368,7 @@ def sources(runs: Sequence[RunRow]) -> Node:
 
 
 def _fold(title: str, value: Mapping[str, object], number: int, *, opened: bool) -> Node:
-    rows: list[tuple[str, Node | str]] = [(key, shown(inner)) for key, inner in flat(value)]
+    rows: list[tuple[str, Node | str]] = [(key, show_value(inner)) for key, inner in flat(value)]
     head = el(
         "summary", el("span", title, cls="name"), el("span", f"{len(rows):,} {'entry' if len(rows) == 1 else 'entries'}", cls="aside")
     )

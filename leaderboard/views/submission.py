@@ -24,7 +24,7 @@ from leaderboard.elements.nodes import (
     metric_head,
     plain_table,
     prose,
-    shown,
+    show_value,
 )
 from leaderboard.server import UPLOAD_MIB
 from leaderboard.views.board import FINISHED
@@ -41,7 +41,7 @@ _NOT_STATED = "not stated"
 
 
 def cards(method: str, runs: Sequence[RunRow]) -> Node:
-    """What was sent with a method's runs: one card for all runs that state the same, the newest first.
+    """Return what was sent with a method's runs: one card for all runs that state the same, the newest first.
 
     Args:
         method: Its id.
@@ -138,7 +138,7 @@ def _finding(item: Mapping[str, Any], on: Sequence[str]) -> Node:
 
 
 def _rest(run: RunRow, several: bool) -> Node | None:
-    """What else was sent with a run, folded; None where nothing is left."""
+    """Return what else was sent with a run, folded; None where nothing is left."""
     card = run.card or {}
     left = {key: value for key, value in card.items() if key not in ("method", "contact", "training_data")}
     left["method"] = {key: value for key, value in _part(run, "method").items() if key not in _METHOD}
@@ -146,7 +146,7 @@ def _rest(run: RunRow, several: bool) -> Node | None:
     left["training_data"] = [
         {"question_ids": item.get("question_ids")} for item in card.get("training_data") or () if isinstance(item, Mapping)
     ]
-    rows: list[tuple[str, Node | str]] = [(key, shown(value)) for key, value in flat(left) if value != ""]
+    rows: list[tuple[str, Node | str]] = [(key, show_value(value)) for key, value in flat(left) if value != ""]
     if not rows:
         return None
     title = f"All else that was sent for {run.dataset} · {run.setting}" if several else "All else that was sent"
@@ -163,7 +163,7 @@ _FINDING_TONES = {"error": "failed", "warning": "reference", "note": ""}
 
 
 def how() -> Node:
-    """What to send, and what happens to it."""
+    """Return what to send, and what happens to it."""
     steps = (
         "Predictions are a file of JSON lines, one question each, with a card in YAML; or a bundle, one zip of both.",
         f"At most {UPLOAD_MIB} MiB for predictions or bundle, {LIMITS.card_bytes // 1024} KiB for the card. Scores are "
@@ -180,7 +180,7 @@ def how() -> Node:
 
 
 def verdict(report: Mapping[str, Any]) -> Node:
-    """What was checked, and whether it may be stored."""
+    """Return what was checked, and whether it may be stored."""
     kinds = [finding["severity"] for finding in report["findings"]]
     counts = [f"{kinds.count(kind):,} {kind}{'s' * (kinds.count(kind) != 1)}" for kind in _FINDING_TONES]
     facts = (

@@ -17,13 +17,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.core.fingerprint import content_id, fingerprint
-from benchmarks.schema import Question
+from benchmarks.schema import Passage, Question
 from methods.ark.config import ArkTrainingConfig, ScoreConfig
 from methods.ark.data import Document
 from methods.models.encoder import Encoder, EncoderConfig
+from methods.models.formats import own_format
 from methods.models.likelihood import LikelihoodScorer, ScoringRequest, ScoringTemplate
-from methods.models.pocket import ANSWER, GAP, QUESTION, marker
-from methods.models.weights import POCKET, weights_hash
+from methods.models.weights import weights_hash
 from methods.training.stages import read_json, write_json
 
 Scores = NDArray[np.float64]
@@ -133,8 +133,7 @@ BACKWARD = (
     "Below are a context and an answer. Write the question that is answered by it: clear, understandable on its own, "
     "and the one that the context supports best.\n\nContext: $chunk\n\nAnswer: $answer\nQuestion:"
 )
-POCKET_FORWARD = f"{marker(1)} $chunk{GAP}{QUESTION} $question\n{ANSWER}"
-POCKET_BACKWARD = f"{marker(1)} $chunk{GAP}{ANSWER} $answer\n{QUESTION}"
+CHUNK = (Passage("", "", "$chunk"),)
 
 
 class Term(Protocol):
@@ -231,10 +230,10 @@ class Terms:
         self._config, self._device, self._shelf = config, device, shelf
         score = config.score
         self.terms: list[Term] = []
-        own = score.scorer == POCKET
+        own = own_format(score.scorer)
         for name, weight, value, text in (
-            ("f", score.f.weight, score.forward_prompt, POCKET_FORWARD if own else FORWARD),
-            ("b", score.b.weight, score.backward_prompt, POCKET_BACKWARD if own else BACKWARD),
+            ("f", score.f.weight, score.forward_prompt, own.answer_prompt("$question", CHUNK) if own else FORWARD),
+            ("b", score.b.weight, score.backward_prompt, own.question_prompt("$answer", CHUNK) if own else BACKWARD),
         ):
             if weight > 0:
                 template = ScoringTemplate(value or text, chat=score.chat_template)

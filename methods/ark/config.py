@@ -20,6 +20,7 @@ from methods.models.encoder import EncoderConfig
 from methods.models.llm import LLMConfig, check_llm, reach_llm
 from methods.models.weights import PRESETS as ENCODERS
 from methods.models.weights import check_models, check_remote_code, locate
+from methods.presets import read_presets
 from methods.training import TrainingConfig, TrainingOptions
 
 Stage = Literal["stage1", "stage2", "stage3"]
@@ -219,19 +220,19 @@ class ArkTrainingConfig(TrainingConfig):
 
     @property
     def penalizes_short(self) -> bool:
-        """Whether short chunks lose part of their total."""
+        """Return whether short chunks lose part of their total."""
         if self.score.short_penalty is not None:
             return self.score.short_penalty
         return isinstance(self.chunks, ChunkConfig) and self.chunks.unit == "sentence" and self.score.normalize == "minmax"
 
     @property
     def augments(self) -> bool:
-        """Whether graphs and augmented queries are needed."""
+        """Return whether graphs and augmented queries are needed."""
         return self.mine.source == "graph" and bool({"stage2", "stage3"} & set(self.train.stages))
 
     @property
     def scores(self) -> bool:
-        """Whether chunks are scored: what the data calls evidence needs no scorer."""
+        """Return whether chunks are scored: what the data calls evidence needs no scorer."""
         return self.score.choose == "scores"
 
     @model_validator(mode="after")
@@ -259,7 +260,7 @@ class ArkTrainingConfig(TrainingConfig):
         if self.encoder.architecture != "sentence-transformer" or self.encoder.query_model:
             raise UserError(
                 "ARK tunes one SentenceTransformer for both sides",
-                code="ark-tunes-sentencetransformer-both",
+                code="ark-needs-one-encoder",
                 where=f"base {self.base!r}",
                 try_this="a base with one model",
             )
@@ -267,7 +268,7 @@ class ArkTrainingConfig(TrainingConfig):
         if self.augments and self.kg.extractor == "worlds" and others:
             raise UserError(
                 f"the extractor worlds reads worlds alone, not {others[0]}",
-                code="extractor-worlds-reads-worlds",
+                code="extractor-worlds-only",
                 where="kg.extractor",
                 try_this="kg: {extractor: llm, llm: {model: …}}",
             )
@@ -295,68 +296,6 @@ def encoder_config(model: str, options: Mapping[str, Any]) -> EncoderConfig:
     return EncoderConfig.model_validate({**base, **options})
 
 
-DATA = ["ultradomain/fin:train", "ultradomain/legal:train"]
-GEMINI = {"kg": {"extractor": "llm", "llm": {"model": "gemini-2.5-flash"}}, "seeds": {"namer": "llm", "llm": {"model": "gemini-2.5-flash"}}}
-"""The models behind the graphs of paper and released code; where they are served is said by `base_url`."""
-
-PAPER: Mapping[str, Any] = {
-    "data": DATA,
-    "kg": {**GEMINI["kg"], "similarity": {"encoder": dict(ENCODERS["bge-m3"])}},
-    "neighborhood": {**NEIGHBORHOODS["paper"], "seeds": GEMINI["seeds"]},
-    "queries": {"generator": "llm", "llm": {"model": "gemini-2.5-pro"}},
-    "score": {"normalize": "none"},
-    "loss": {"in_batch": ["positives", "none", "none"], "mask_same_question": False},
-    "train": {"learning_rate": [6e-6, 6e-6, 6e-6], "precision": "bf16"},
-}
-RELEASED: Mapping[str, Any] = {
-    "data": DATA,
-    "chunks": {"unit": "sentence", "size": 1, "overlap": 0},
-    "kg": {
-        **GEMINI["kg"],
-        "chunk": {"tokenizer": "tiktoken:o200k_base"},
-        "similarity": {"inclusive": True, "encoder": dict(ENCODERS["qwen3-embedding-0.6b"])},
-    },
-    "neighborhood": {**NEIGHBORHOODS["released"], "seeds": GEMINI["seeds"]},
-    "queries": {"generator": "llm", "llm": {"model": "gemini-2.5-flash"}},
-    "score": {"v": {"model": "bge-m3", "use_instruction": False}},
-    "mine": {"model": "base", "top_k": 10, "stage1_random": 20},
-    "loss": {"in_batch": ["all", "all", "all"], "mask_same_question": False, "count_duplicates": True},
-    "train": {
-        "learning_rate": [1e-5, 8e-6, 4e-6],
-        "warm_up": [50, 0, 0],
-        # 32 on each of 4 GPUs.
-        "batch_size": 128,
-        "accumulation": 1,
-        "precision": "bf16",
-        "query_instruction": False,
-    },
-}
-WORLDS: Mapping[str, Any] = {
-    "data": ["worlds/long:train"],
-    "data_options": {"worlds": {"worlds": 6, "questions": 600, "entities": 240, "community": 60, "density": 0.4}},
-    "base": "minilm",
-    "chunks": "passages",
-    "kg": {"extractor": "worlds"},
-    "queries": {"generator": "template", "most": 3},
-    "score": {"scorer": "pocket", "v": {"model": "minilm", "weight": 0.3}, "positives": 1},
-    "mine": {"top_k": 3, "sample": 1},
-    "loss": {"temperature": 0.05, "in_batch": ["positives", "positives", "positives"]},
-    "train": {
-        "epochs": [2, 1, 1],
-        "learning_rate": [1e-4, 1e-5, 3e-6],
-        "batch_size": 32,
-        "accumulation": 1,
-        # Within a document other questions' positives often are a question's second evidence, unlabeled.
-        "order": "shuffled",
-        "trainable_layers": 3,
-    },
-}
-"""Everything offline and in minutes on CPU: worlds with short documents, MiniLM, of which the upper half is trained,
-and the pocket model as scorer. Values were chosen on train and validation worlds."""
-DEMO: Mapping[str, Any] = {
-    **WORLDS,
-    "data_options": {"worlds": {"worlds": 1, "questions": 64, "entities": 120, "community": 60, "density": 0.4}},
-    "train": {**WORLDS["train"], "epochs": [1, 1, 1]},
-}
-"""All of it in about a minute, from a tenth of the questions."""
-PRESETS = {"paper": PAPER, "released": RELEASED, "worlds": WORLDS, "demo": DEMO}
+PRESETS = read_presets(
+    Path(__file__).with_name("presets.yaml"), **ENCODERS, **{f"neighborhood-{name}": cuts for name, cuts in NEIGHBORHOODS.items()}
+)

@@ -64,11 +64,11 @@ def check_rows(rows: Sequence[TrainRow], texts: Mapping[str, str]) -> None:
         unknown = [chunk for chunk in (row.positive_id, *row.negative_ids) if chunk not in texts]
         if unknown:
             raise UserError(
-                f"a row names the chunk {unknown[0]}, which is not among the chunks", code="row-names-chunk-not", where=row.question_id
+                f"a row names the chunk {unknown[0]}, which is not among the chunks", code="row-chunk-unknown", where=row.question_id
             )
         positives = {texts[chunk] for chunk in row.positive_ids}
         if any(texts[chunk] in positives for chunk in row.negative_ids):
-            raise UserError("a positive is among the negatives of a row", code="positive-among-negatives-row", where=row.question_id)
+            raise UserError("a positive is among the negatives of a row", code="positive-among-negatives", where=row.question_id)
 
 
 @dataclass(frozen=True)
@@ -235,7 +235,7 @@ def pool(question: Question, corpus: Corpus, where: str) -> tuple[str, tuple[str
         return content_id("d", *members), members
     raise UserError(
         f"question {question.id} is asked about a whole corpus, and ARK needs the document it is about",
-        code="question-asked-whole-corpus",
+        code="question-without-document",
         where=where,
         try_this="data of long documents (ultradomain, longbench, worlds/long), or with candidates",
     )
@@ -288,7 +288,7 @@ def require_disjoint(training: Benchmark, unseen: Benchmark) -> None:
 def _overlap(training: Benchmark, unseen: Benchmark, what: str) -> UserError:
     return UserError(
         f"{training.reference} and {unseen.reference} share {what}: what is evaluated must not be trained on",
-        code="share-evaluated-not-trained",
+        code="trained-on-evaluated",
         where="data",
         try_this="other splits or subsets",
     )

@@ -23,7 +23,8 @@ from methods.graphs.neighborhood import Neighborhood
 from methods.graphs.picture import svg
 from methods.models.encoder import Encoder
 from methods.models.weights import weights_hash
-from methods.registry import Explanation, MethodConfig, Table, laid_over, numbers, register_explainer, shortened
+from methods.presets import laid_over
+from methods.registry import Explanation, MethodConfig, Table, numbers, register_explainer, shortened
 from methods.training import TRAININGS
 from methods.training.stages import card_of
 
@@ -60,15 +61,11 @@ class ArkExplainConfig(MethodConfig):
         return options
 
 
-@register_explainer(
-    "ark",
-    summary="the graph around the answer, the cut, the augmented queries, three scores per chunk, mined negatives",
-    config=ArkExplainConfig,
-)
+@register_explainer("ark", summary="the graph around the answer, the cut, the augmented queries, three scores per chunk, mined negatives")
 def explain(question: Question, corpus: Corpus, config: ArkExplainConfig, services: Services) -> Explanation:
     """Go through ARK's steps with one question."""
     if not question.answers:
-        raise UserError("this question has no gold answer, and ARK begins with it", code="question-no-gold-answer", where=question.id)
+        raise UserError("this question has no gold answer, and ARK begins with it", code="question-without-gold", where=question.id)
     options = config.options("explained")
     identifier, members = pool(question, corpus, question.id)
     passages = tuple(corpus.get(members))

@@ -11,7 +11,7 @@ from methods.training.stages import card_of
 
 
 def trained_by_ark(model: str) -> bool:
-    """Whether a model is a checkpoint of this method."""
+    """Return whether a model is a checkpoint of this method."""
     card = card_of(model)
     return card is not None and card.get("method") == "ark"
 

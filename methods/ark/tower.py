@@ -78,7 +78,7 @@ def freeze_all_but_last(model: Any, layers: int) -> None:
     if layers > len(stack):
         raise UserError(
             f"the encoder has {len(stack)} layers, of which {layers} cannot be trained",
-            code="encoder-layers-cannot-trained",
+            code="too-few-encoder-layers",
             where="train.trainable_layers",
             try_this="fewer, or null for all",
         )

@@ -229,7 +229,7 @@ class Preparation:
         return {identifier: [row_of(line) for line in read_lines(path)] for identifier, path in paths.items()}
 
     def needs_mining(self, stage: str) -> bool:
-        """Whether an encoder is needed for the rows of a stage."""
+        """Return whether an encoder is needed for the rows of a stage."""
         return stage in SIZES and self.config.mine.source != "random"
 
     def train_rows(self, stage: str, encoder: Embedder | None, model: str | None) -> tuple[list[TrainRow], int]:
@@ -286,7 +286,7 @@ def validator(config: ArkTrainingConfig, model: Any, prompts: Prompts) -> Valida
     if not any(question.evidence for document in documents for question in document.questions):
         raise UserError(
             "no validation question has evidence, so there is no recall",
-            code="no-validation-question-evidence",
+            code="no-validation-evidence",
             where="validation",
             try_this="data with evidence (worlds, hotpotqa), or none",
         )
@@ -418,7 +418,6 @@ def _learned(config: ArkTrainingConfig, lengths: Lengths, stage: str, epochs: in
     "ark",
     summary="a retriever tuned on which chunks make the answer likely, against negatives from a knowledge graph",
     stages=STAGES,
-    config=ArkTrainingConfig,
     version=2,
     paper="ARK: answer-centric retriever tuning with a knowledge-graph curriculum (2025)",
     presets=PRESETS,
@@ -507,7 +506,7 @@ def _mined_rows(
 def _nothing_to_train(name: str) -> UserError:
     return UserError(
         f"{name} has no training row: no question has a positive with a negative",
-        code="no-training-row-no",
+        code="no-training-pair",
         where="data",
         try_this="more data; or mine.source: question, if the graph gives no queries",
     )

@@ -48,7 +48,6 @@ def _work(config: BgeM3Config, lengths: Lengths) -> Work:
     "bge_m3",
     kind="retriever",
     summary="BGE-M3's dense, sparse and multi-vector scores, summed by ARK's weights",
-    config=BgeM3Config,
     paper="Chen et al. 2024, BGE M3-Embedding (arXiv:2402.03216)",
     presets={"dense_only": {"modes": ("dense",)}, "library": {"weights": {"dense": 1.0, "sparse": 1.0, "multi": 1.0}}},
     work=_work,
@@ -79,7 +78,7 @@ class BgeM3:
         except (OSError, ValueError) as error:
             raise UserError(
                 f"the vectors cannot be read: {error}",
-                code="vectors-cannot-read",
+                code="unreadable-vectors",
                 where=str(folder),
                 try_this="delete this folder: it will be built again",
             ) from error

@@ -62,7 +62,7 @@ class BM25Config(MethodConfig):
         return BM25S if self.tokens == "bm25s" else WORDS
 
     def among_candidates(self, query: Query) -> bool:
-        """Whether statistics are those of the passages to be ranked."""
+        """Return whether statistics are those of the passages to be ranked."""
         if self.statistics is None:
             return query.candidates is not None or query.document_id is not None
         return self.statistics == "candidates"
@@ -101,7 +101,7 @@ def tokenize(texts: Iterable[str], config: BM25Config, *, ids: bool) -> Any:
     if config.stemmer is not None and config.stemmer not in Stemmer.algorithms():
         raise UserError(
             f"PyStemmer has no stemmer {config.stemmer!r}",
-            code="pystemmer-no-stemmer",
+            code="unknown-stemmer",
             where="bm25: stemmer",
             try_this="one of " + ", ".join(Stemmer.algorithms()),
         )
@@ -205,7 +205,6 @@ def bm25_work(config: BM25Config, lengths: Lengths) -> Work:
     kind="retriever",
     summary="BM25 (Lucene's formula), its statistics from a question's own candidates or from the corpus",
     version=3,
-    config=BM25Config,
     paper="Robertson and Zaragoza 2009; Lù 2024, BM25S (arXiv:2407.03618)",
     presets={"pyserini": {"k1": 0.9, "b": 0.4}},
     extra="retrieval",
@@ -230,7 +229,7 @@ class BM25:
         return BM25Index(self.config, corpus, _open(folder))
 
     def texts(self, corpus: Corpus) -> Iterable[str]:
-        """What is indexed of each passage."""
+        """Return what is indexed of each passage."""
         return corpus.full_texts()
 
     def _build(self, corpus: Corpus) -> Any:
@@ -256,7 +255,7 @@ def _open(folder: Path) -> Any:
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UserError(
             f"the BM25 index cannot be read: {error}",
-            code="bm25-index-cannot-read",
+            code="unreadable-bm25-index",
             where=str(folder),
             try_this="delete this folder: it will be built again",
         ) from error
@@ -332,7 +331,6 @@ def _retriever_of(config: BM25RerankerConfig) -> Component:
     kind="reranker",
     summary="BM25 over the passages that it is handed, its statistics from these or from the corpus",
     version=3,
-    config=BM25RerankerConfig,
     paper="Robertson and Zaragoza 2009; Lù 2024, BM25S (arXiv:2407.03618)",
     presets={"pyserini": {"k1": 0.9, "b": 0.4}},
     extra="retrieval",

@@ -211,7 +211,6 @@ class HasAnswerOrderConfig(MethodConfig):
     kind="control",
     version=2,
     summary="passages that hold a gold answer first, the rest in a retriever's order",
-    config=HasAnswerOrderConfig,
     checkpoint_hash=lambda config: fingerprint(config.retriever.component.fingerprint),
     work=lambda config, lengths: config.retriever.component.work(lengths),
     needs=lambda config: config.retriever.component.needs,

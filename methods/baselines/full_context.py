@@ -50,7 +50,6 @@ class FullContextConfig(MethodConfig):
     "full_context",
     kind="retriever",
     summary="all candidates, or the whole document, in their order",
-    config=FullContextConfig,
     presets={"paper": {"whole": True, "overlap": PAPER_OVERLAP}, "released": {"whole": True, "overlap": PAPER_OVERLAP, "words": 16_384}},
     work=free,
 )
@@ -97,7 +96,7 @@ class FullContextIndex:
         if rows is None:
             raise UserError(
                 "full_context needs candidates or a document: a whole corpus is no context",
-                code="full-context-needs-candidates",
+                code="full-context-without-candidates",
                 where=f"query {query.id}",
                 try_this="use the setting distractor, gold_only, oracle or document, or a retriever such as bm25",
             )
@@ -131,7 +130,7 @@ class FullContextIndex:
             if first.text.split()[len(first.text.split()) - len(shared) :] != shared:
                 raise UserError(
                     f"passages of document {first.document_id} do not repeat {most} words of the one before",
-                    code="passages-document-not-repeat",
+                    code="overlap-not-repeated",
                     where=f"passage {second.id}",
                     try_this="overlap: the benchmark's option chunk_overlap",
                 )

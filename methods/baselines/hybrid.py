@@ -56,7 +56,6 @@ def _needs(config: HybridConfig) -> Needs | None:
     kind="retriever",
     summary="reciprocal-rank fusion of any retrievers; BM25 and MiniLM by default",
     version=2,
-    config=HybridConfig,
     paper="Cormack, Clarke and Buettcher 2009, Reciprocal Rank Fusion",
     extra="models",
     checkpoint_hash=lambda config: fingerprint([part.component.fingerprint for part in config.retrievers]),

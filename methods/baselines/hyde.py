@@ -90,7 +90,6 @@ def _needs(config: HydeConfig) -> Needs | None:
     "hyde",
     kind="retriever",
     summary="dense retrieval with the mean of the question and passages that a chat model writes to answer it",
-    config=HydeConfig,
     paper="Gao et al. 2022, Precise Zero-Shot Dense Retrieval without Relevance Labels (arXiv:2212.10496)",
     checkpoint_hash=lambda config: fingerprint(config.retriever.fingerprint, PROMPT.user, END, llm_hash(config.llm)),
     work=_work,

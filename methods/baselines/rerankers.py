@@ -37,7 +37,6 @@ def _cosine_work(config: BiEncoderConfig, lengths: Lengths) -> Work:
     "bi_encoder",
     kind="reranker",
     summary="candidates by the inner product of two vectors; MiniLM by default, presets as of dense",
-    config=BiEncoderConfig,
     paper="Reimers and Gurevych 2019, Sentence-BERT (arXiv:1908.10084)",
     presets=PRESETS,
     work=_cosine_work,
@@ -83,7 +82,6 @@ def _late_work(config: LateInteractionRerankerConfig, lengths: Lengths) -> Work:
     "late_interaction",
     kind="reranker",
     summary="candidates by MaxSim over token vectors; ColBERTv2 by default, any ColBERT or PyLate checkpoint",
-    config=LateInteractionRerankerConfig,
     paper="Santhanam et al. 2022, ColBERTv2 (arXiv:2112.01488)",
     work=_late_work,
 )

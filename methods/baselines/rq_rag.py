@@ -81,7 +81,6 @@ def _prompted_needs(config: PromptedConfig) -> Needs | None:
     kind="retriever",
     summary="a chat model rewrites, decomposes and disambiguates the question; the rankings are fused",
     version=2,
-    config=PromptedConfig,
     paper="after Chan et al. 2024, RQ-RAG (arXiv:2404.00610), whose own model is rq_rag",
     checkpoint_hash=_made_of,
     work=_prompted_work,
@@ -276,7 +275,7 @@ class Tree:
         return f"<|system|>\n{self.config.system}{end}\n<|user|>\n{question}{end}\n<|assistant|>\n"
 
     def _fits(self, node: Node, token: str) -> bool:
-        """Whether a node with a token behind it leaves room to write."""
+        """Return whether a node with a token behind it leaves room to write."""
         return len(self._model.encode(node.text + token)) <= self._model.room
 
     async def _answer(self, node: Node) -> tuple[Leaf, Usage]:
@@ -310,7 +309,7 @@ class Tree:
 
 
 def _cost(generation: Generation, prompt: str, step: str) -> Usage:
-    """What a generation cost, which is kept as a call of the question."""
+    """Return what a generation cost, which is kept as a call of the question."""
     prompt_tokens, completion_tokens = generation.prompt_tokens, generation.completion_tokens
     trace().calls.append(Call(NOTE, step, kept(prompt), kept(generation.text), prompt_tokens, completion_tokens, generation.seconds))
     return Usage(prompt_tokens, completion_tokens, model_calls=1)

@@ -92,7 +92,7 @@ def save(adapters: Adapters, rows: MemoryRows, config: ClaraConfig, folder: Path
 
 
 def read_config(folder: Path) -> tuple[ClaraConfig, tuple[Adapter, ...]]:
-    """What the model of a checkpoint is.
+    """Return what the model of a checkpoint is.
 
     Returns:
         Its options, and the adapters that it has.
@@ -113,7 +113,7 @@ def read_config(folder: Path) -> tuple[ClaraConfig, tuple[Adapter, ...]]:
         if card["layout"] != LAYOUT:
             raise UserError(
                 f"this checkpoint has layout {card['layout']}; {LAYOUT} is read",
-                code="checkpoint-layout-read",
+                code="checkpoint-layout-mismatch",
                 where=str(path),
                 try_this="train it again with this version",
             )
@@ -126,7 +126,7 @@ def read_config(folder: Path) -> tuple[ClaraConfig, tuple[Adapter, ...]]:
     if weights_hash(config.base, config.revision) != base_hash:
         raise UserError(
             f"the base {config.base!r} is not the one that this checkpoint was trained on",
-            code="base-not-checkpoint-trained",
+            code="checkpoint-base-mismatch",
             where=str(path),
             try_this="the base as it was, or train again",
         )
@@ -134,7 +134,7 @@ def read_config(folder: Path) -> tuple[ClaraConfig, tuple[Adapter, ...]]:
 
 
 def texts_only(adapters: Sequence[str]) -> bool:
-    """Whether a checkpoint with these adapters reads documents as text: it has what writes, and nothing that compresses."""
+    """Return whether a checkpoint with these adapters reads documents as text: it has what writes, and nothing that compresses."""
     return tuple(adapters) == TEXT
 
 
@@ -162,7 +162,7 @@ def restore(adapters: Adapters, rows: MemoryRows, folder: Path) -> None:
             ) from error
         if {key: item.shape for key, item in result.items()} != {key: item.shape for key, item in own.items()}:
             raise UserError(
-                "the file holds other tensors than the model", code="file-holds-other-tensors", where=str(path), try_this="its own base"
+                "the file holds other tensors than the model", code="tensor-names-mismatch", where=str(path), try_this="its own base"
             )
         with torch.no_grad():
             for key, item in own.items():

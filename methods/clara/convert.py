@@ -47,7 +47,7 @@ def convert(source: Released, folder: Path, base: str | None, options: Mapping[s
     if {name: item.shape for name, item in there.items()} != {name: item.shape for name, item in own.items()}:
         raise UserError(
             "its adapters are not those of the base",
-            code="adapters-not-those-base",
+            code="adapter-list-mismatch",
             where=source.source,
             try_this="--base: the model that it was trained on",
         )

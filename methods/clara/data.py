@@ -123,7 +123,7 @@ def instruction_examples(rows: Sequence[InstructionRow], options: InstructionSta
 
 
 def _evidence(row: InstructionRow, documents: int) -> tuple[str, ...]:
-    """What a row's answer stands in; empty where it is not known, or not among the documents that are read."""
+    """Return what a row's answer stands in; empty where it is not known, or not among the documents that are read."""
     if any(position >= documents for position in row.evidence):
         return ()
     return tuple(row.documents[position] for position in row.evidence)
@@ -147,7 +147,7 @@ _SLACK = 16
 
 
 def fits(generator: Any) -> Callable[[Request, str], bool]:
-    """Whether a prompt with its reply fits, which is counted only where it is not certain.
+    """Return whether a prompt with its reply fits, which is counted only where it is not certain.
 
     A text has at most as many tokens as bytes, so most rows need not be tokenized.
 
@@ -236,7 +236,7 @@ def _require(every: Iterable[tuple[Request, str]], decide: Callable[[Request, st
         raise UserError(
             f"{len(long):,} prompts are too long with their replies; the first, of kind {prompt.kind}, takes "
             f"{generator.length(prompt, target):,} tokens where {generator.room:,} fit",
-            code="prompts-too-long-replies",
+            code="prompts-too-long",
             where=(prompt.question or target)[:80],
             try_this="a higher model.max_prompt, or skip_long=true, which leaves them out",
         )
@@ -244,7 +244,7 @@ def _require(every: Iterable[tuple[Request, str]], decide: Callable[[Request, st
 
 def _some(kept: list[Item]) -> list[Item]:
     if not kept:
-        raise UserError("no row fits the longest prompt", code="no-row-fits-longest", where="model.max_prompt", try_this="a higher one")
+        raise UserError("no row fits the longest prompt", code="rows-too-long", where="model.max_prompt", try_this="a higher one")
     return kept
 
 
@@ -279,7 +279,7 @@ def scp_rows(reference: str, data: ScpDataConfig | None = None, options: Mapping
     if result.name != "clara_stages" or result.subset != PRETRAINING:
         raise UserError(
             f"{result} holds no rows of pretraining",
-            code="holds-no-rows-pretraining",
+            code="no-pretraining-rows",
             where="data",
             try_this="worlds/…:train, clara_stages/pretraining:train with its path, or ragmeter data synthesize",
         )
@@ -287,7 +287,7 @@ def scp_rows(reference: str, data: ScpDataConfig | None = None, options: Mapping
     if kinds is None:
         raise UserError(
             "files of rows do not say which questions are simple",
-            code="files-rows-not-say",
+            code="simple-questions-unknown",
             where=f"mix: {data.mix}",
             try_this="a file that ragmeter data synthesize wrote with --mix simple, read with mix: simple+complex",
         )
@@ -346,7 +346,7 @@ def joint_rows_of(benchmark: Benchmark, pool: PoolConfig, services: Services | N
     """
     questions = [question for question in benchmark.questions if question.answerable and question.golds]
     if not questions:
-        raise UserError(f"{benchmark.reference} has no question with an answer", code="no-question-answer", where="data")
+        raise UserError(f"{benchmark.reference} has no question with an answer", code="no-answered-question", where="data")
     ranked = _ranked(benchmark, questions, pool, services or Services())
     rows = []
     for question in questions:
@@ -364,7 +364,7 @@ def joint_rows_of(benchmark: Benchmark, pool: PoolConfig, services: Services | N
 
 
 def _answer(question: Question, evidence: Sequence[str]) -> str:
-    """What is taught: the first answer, or all that are wanted; worded as the evidence has it, where it can be."""
+    """Return what is taught: the first answer, or all that are wanted; worded as the evidence has it, where it can be."""
     if question.answer_set:
         return ", ".join(question.wanted)
     stated = (gold for gold in sorted(question.golds, key=len, reverse=True) if any(gold in text for text in evidence))
@@ -413,7 +413,7 @@ Row = ScpRow | InstructionRow | JointRow
 
 
 def training_rows(config: ClaraTrainingConfig, stage: Stage, services: Services) -> tuple[list[Row], list[str]]:
-    """What a stage is trained on.
+    """Return what a stage is trained on.
 
     Returns:
         The rows, and a fingerprint for each reference.
@@ -428,7 +428,7 @@ def training_rows(config: ClaraTrainingConfig, stage: Stage, services: Services)
     if not rows:
         raise UserError(
             f"{stage} has no row to train on",
-            code="no-row-train",
+            code="no-training-row",
             where=f"data: {', '.join(config.references(stage))}",
             try_this="a positive document for supervised; questions with answers and documents for the others",
         )
@@ -462,7 +462,7 @@ def held_out(config: ClaraTrainingConfig, stage: Stage, services: Services, rows
         if (row.question, row.documents) in known:
             raise UserError(
                 f"the question {row.question!r} is held out and trained on",
-                code="question-held-trained",
+                code="question-held-out-and-trained",
                 where="validation",
                 try_this="another split for validation",
             )
@@ -500,7 +500,7 @@ def set_aside(config: ClaraTrainingConfig, stage: Stage, rows: Sequence[Row]) ->
     if most >= len(every):
         raise UserError(
             f"{stage} has {len(every)} documents or questions, and {most} are to be set aside",
-            code="documents-questions-set-aside",
+            code="too-few-to-set-aside",
             where="validate_on.held_out",
             try_this="a smaller number",
         )

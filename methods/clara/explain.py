@@ -160,7 +160,7 @@ class ClaraExplainConfig(QueryOptions):
         if len(named) == 2:
             raise UserError(
                 "checkpoint and model are two words for the same folder",
-                code="checkpoint-model-two-words",
+                code="checkpoint-and-model",
                 where="--set",
                 try_this="give one of them: --set checkpoint=FOLDER",
             )
@@ -175,9 +175,7 @@ class ClaraExplainConfig(QueryOptions):
         read_config(require_checkpoint(self.checkpoint, where="clara, option checkpoint"))
 
 
-@register_explainer(
-    "clara", summary="the ranking with its cosines, the words that each memory token stands for, and the answer", config=ClaraExplainConfig
-)
+@register_explainer("clara", summary="the ranking with its cosines, the words that each memory token stands for, and the answer")
 def explain(question: Question, corpus: Corpus, config: ClaraExplainConfig, services: Services) -> Explanation:
     """Rank a question's candidates, or the whole corpus where it has none, and answer from the best."""
     model = loaded(config, services.device)

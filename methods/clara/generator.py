@@ -108,7 +108,7 @@ class Generator:
         if slots != list(range(first, first + count)) * prompt.documents:
             raise UserError(
                 f"a prompt has {len(slots)} slots for memory where {prompt.documents * count} are wanted",
-                code="prompt-slots-memory-wanted",
+                code="memory-slot-mismatch",
                 where="template",
                 try_this="template: plain, as this base's chat template changes what it is given",
             )
@@ -168,7 +168,7 @@ class Generator:
         if length > self.room:
             raise UserError(
                 f"a {prompt.kind} prompt takes {length} tokens where {self.room} fit",
-                code="prompt-takes-tokens-fit",
+                code="prompt-too-long",
                 where=prompt.question[:80] or None,
                 try_this="a higher max_prompt, fewer documents, or leave the row out",
             )
@@ -191,7 +191,7 @@ class Generator:
         return embedded.masked_scatter(slots.unsqueeze(-1), vectors.to(embedded.dtype))
 
     def cross_entropy(self, prompts: Sequence[Request], memory: Memory, targets: Sequence[str], reduction: Reduction = "tokens") -> Tensor:
-        """How unlikely replies are, in nats (equations 2.1 and 3.2).
+        """Return how unlikely replies are, in nats (equations 2.1 and 3.2).
 
         Args:
             prompts: What is asked.
@@ -213,7 +213,7 @@ class Generator:
         return sums if reduction == "row_sums" else sums / torch.bincount(rows, minlength=len(prompts))
 
     def packed_cross_entropy(self, prompts: Sequence[Sequence[Request]], memory: Memory, targets: Sequence[Sequence[str]]) -> Tensor | None:
-        """How unlikely the replies to several prompts over each reading are: the same sums as of each prompt alone,
+        """Return how unlikely the replies to several prompts over each reading are: the same sums as of each prompt alone,
         but what the prompts of a reading share is computed once.
 
         Args:
@@ -392,7 +392,7 @@ def _require_enough(s: Tensor, k: int) -> None:
     if k > fewest:
         raise UserError(
             f"{k} documents are to be chosen where a question has {fewest} candidates",
-            code="documents-chosen-question-candidates",
+            code="too-few-candidates",
             where="k",
             try_this=f"k of at most {fewest}, or more candidates",
         )

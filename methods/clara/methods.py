@@ -136,7 +136,6 @@ class ClaraCompressorConfig(DocumentOptions):
     "clara_compressor",
     kind="compressor",
     summary="each passage as a few memory tokens, which clara_reader answers from",
-    config=ClaraCompressorConfig,
     work=_work_of(_compress_work),
 )
 class ClaraCompressor:
@@ -193,7 +192,6 @@ class ClaraReaderConfig(WritingOptions, CheckpointOptions):
     "clara_reader",
     kind="reader",
     summary="answers from memory tokens; passages that come as text it compresses itself",
-    config=ClaraReaderConfig,
     work=_work_of(_read_work),
 )
 class ClaraReader:
@@ -249,13 +247,13 @@ class ClaraReader:
             if context.memory.compressor != self._loaded.compressor:
                 raise UserError(
                     "the memory was made by another compressor than that of the reader",
-                    code="memory-made-another-compressor",
+                    code="memory-compressor-mismatch",
                     where="clara_reader",
                     try_this="the same checkpoint for clara_compressor and clara_reader, with the same dtype",
                 )
             return context.memory.vectors
         if context.memory is not None:
-            raise UserError("this memory is not of clara_compressor", code="memory-not-clara-compressor", where="clara_reader")
+            raise UserError("this memory is not of clara_compressor", code="memory-not-of-clara", where="clara_reader")
         with torch.inference_mode():
             return self._clara.encode([passage.full_text for passage in context.passages]).memory
 
@@ -278,12 +276,12 @@ class ClaraTextConfig(WritingOptions):
 
     @property
     def is_checkpoint(self) -> bool:
-        """Whether the model is a checkpoint of CLaRa."""
+        """Return whether the model is a checkpoint of CLaRa."""
         return (Path(locate(self.model)) / CONFIG).is_file()
 
     @property
     def is_tuned(self) -> bool:
-        """Whether the model is a reader that was tuned on text."""
+        """Return whether the model is a reader that was tuned on text."""
         return self.is_checkpoint and texts_only(read_config(Path(locate(self.model)))[1])
 
     @property
@@ -306,7 +304,6 @@ def _text_weights(config: ClaraTextConfig) -> str:
     "clara_text",
     kind="reader",
     summary="the base of CLaRa without adapters, or tuned on text, asked the same from documents as text, or from none",
-    config=ClaraTextConfig,
     extra="models",
     checkpoint_hash=_text_weights,
     work=_text_work,
@@ -407,7 +404,6 @@ class Questions:
     "clara_retriever",
     kind="retriever",
     summary="passages by the cosine of compressed question and passage: a whole corpus, or candidates",
-    config=ClaraRetrieverConfig,
     work=_work_of(_retrieve_work),
 )
 class ClaraRetriever:
@@ -459,7 +455,7 @@ class ClaraIndex:
         if everywhere and not self._offline:
             raise UserError(
                 "this question has no candidates, and the corpus is not compressed",
-                code="question-no-candidates-corpus",
+                code="question-without-candidates",
                 where=f"query {queries[everywhere[0]].id}",
                 try_this="offline: true",
             )
@@ -491,11 +487,7 @@ class ClaraRerankerConfig(QueryOptions, PointwiseConfig):
 
 
 @_register(
-    "clara_reranker",
-    kind="reranker",
-    summary="candidates by the cosine of compressed question and passage",
-    config=ClaraRerankerConfig,
-    work=_work_of(_rerank_work),
+    "clara_reranker", kind="reranker", summary="candidates by the cosine of compressed question and passage", work=_work_of(_rerank_work)
 )
 class ClaraReranker(PointwiseReranker):
     """Reranker in compressed space.
@@ -531,7 +523,6 @@ class ClaraMethodConfig(ClaraRetrieverConfig, WritingOptions):
     "clara",
     kind="method",
     summary="finds and reads compressed documents with one model: from the whole corpus, or among candidates",
-    config=ClaraMethodConfig,
     work=_work_of(_whole_work),
 )
 def clara(config: ClaraMethodConfig, services: Services) -> Pipeline:

@@ -46,7 +46,7 @@ class Objective(Protocol[Row]):
     """What a stage learns."""
 
     def whole(self, batch: Sequence[Row]) -> Any:
-        """What the losses of a batch are divided by; handed back with each of its parts."""
+        """Return what the losses of a batch are divided by; handed back with each of its parts."""
         ...
 
     def size(self, row: Row) -> int:
@@ -135,7 +135,7 @@ class StageTrainer:
 
 
 def supervised_terms(scores: Tensor, positive: Tensor, tau: float) -> Tensor:
-    """How far each question is from choosing only positives: minus the log of their share of the softmax.
+    """Return how far each question is from choosing only positives: minus the log of their share of the softmax.
 
     Args:
         scores: Cosines, [B, D]; minus infinity where there is no candidate.
@@ -261,7 +261,7 @@ class Compression:
 
 
 def _left(done: float, fades: float | None) -> float:
-    """What is left of a weight that falls evenly to nothing in a share of the steps; None: all of it."""
+    """Return what is left of a weight that falls evenly to nothing in a share of the steps; None: all of it."""
     return 1.0 if fades is None else max(0.0, 1.0 - done / fades)
 
 
@@ -344,7 +344,7 @@ def _require_room(folder: Path, wanted: int) -> None:
     if wanted - there > free:
         raise UserError(
             f"the memory of the candidates takes {wanted / 2**30:,.1f} GiB and {free / 2**30:,.1f} are free",
-            code="memory-candidates-takes-gib",
+            code="candidate-memory-too-large",
             where=str(folder),
             try_this="documents=anew of the stage, which keeps none, or a store on another disk",
         )
@@ -402,7 +402,7 @@ def candidates_of(clara: Clara, rows: Sequence[JointRow], documents: Documents, 
     if not scores.detach().isfinite().all():
         raise Broke(
             "cosines of questions and documents are no numbers",
-            code="cosines-questions-documents-no",
+            code="cosines-not-finite",
             where="query reasoner",
             try_this="a lower learning rate, or precision bf16 or no in place of fp16",
         )
@@ -450,7 +450,7 @@ class Joint:
         return float(start * (self._tau / start) ** (done / until))
 
     def softness(self, done: float) -> float:
-        """How much of the soft weights is in the mixture at some share of the steps: none in the paper."""
+        """Return how much of the soft weights is in the mixture at some share of the steps: none in the paper."""
         soft = self._options.soft_steps
         return 1 - done / soft if done < soft else 0.0
 

@@ -27,12 +27,10 @@ from pydantic import AfterValidator, BaseModel, model_validator
 
 from benchmarks.core.errors import UserError
 from benchmarks.core.fingerprint import content_hash
-from benchmarks.schema import Passage
 from methods.clara.config import ClaraConfig
 from methods.clara.rows import Pair
-from methods.models import pocket
 from methods.models.causal import chat_text
-from methods.models.weights import POCKET
+from methods.models.formats import OwnFormat, own_format
 from methods.prompts import Messages, shipped
 
 Kind = Literal["qa_pairs", "paraphrase", "answer"]
@@ -99,7 +97,7 @@ def query(question: str, documents: Sequence[str], *, text: bool) -> Request:
 
 
 def qa_target(questions: Sequence[str], answers: Sequence[str]) -> str:
-    """What is taught of a document's questions and answers: two lines for each pair."""
+    """Return what is taught of a document's questions and answers: two lines for each pair."""
     return "\n".join(f"Question: {q}\nAnswer: {a}" for q, a in zip(questions, answers, strict=True))
 
 
@@ -160,9 +158,9 @@ def layout_of(config: ClaraConfig, tokenizer: Any) -> Layout:
     kind = config.template
     if kind == "auto":
         chats = bool(getattr(tokenizer, "chat_template", None))
-        kind = "pocket" if config.base == POCKET else "chat" if chats else "plain"
-    if kind == "pocket":
-        return PocketLayout(tokenizer)
+        kind = "chat" if chats else "plain"
+    if own := own_format(config.base, config.template):
+        return OwnLayout(own, tokenizer)
     return ChatLayout(tokenizer) if kind == "chat" else PlainLayout(tokenizer)
 
 
@@ -173,7 +171,7 @@ def _background(query: Request, memory: str, between: str) -> str:
 def _end(tokenizer: Any) -> str:
     if tokenizer.eos_token is None:
         raise UserError(
-            "the base has no token that ends a text", code="base-no-token-ends", where="base", try_this="a base with an eos token"
+            "the base has no token that ends a text", code="missing-end-token", where="base", try_this="a base with an eos token"
         )
     return str(tokenizer.eos_token)
 
@@ -198,39 +196,38 @@ class PlainLayout:
         return f" {text}"
 
 
-class PocketLayout:
-    """The format that the pocket model was trained on, with each document's memory behind its number.
+class OwnLayout:
+    """The one format that a base was trained on, with each document's memory behind its number.
 
     Nothing separates memories but what separates passages, and there is one wording to paraphrase.
     """
 
     special = True
-    ending = pocket.EOS
 
-    def __init__(self, tokenizer: Any) -> None:
-        if tokenizer.eos_token != pocket.EOS:
+    def __init__(self, own: OwnFormat, tokenizer: Any) -> None:
+        self._own, self.ending = own, own.EOS
+        if tokenizer.eos_token != own.EOS:
             raise UserError(
-                "the base is not the pocket model",
-                code="base-not-pocket-model",
+                "the base was not trained on this format: its texts end otherwise",
+                code="base-format-mismatch",
                 where="template",
                 try_this="template: chat or plain for this base",
             )
 
     def document(self, text: str) -> str:
         """Title and text on one line as the model reads passages, with the space that its first word is known with."""
-        title, _, body = text.partition("\n")
-        return pocket.entry(Passage("", title, body) if body.strip() else Passage("", "", text))
+        return self._own.document(text)
 
     def prompt(self, query: Request, memory: str, between: str) -> str:
         blocks = [self.document(text) for text in query.texts] or [memory] * query.documents
-        context = "".join(f"{pocket.marker(n)}{block}{pocket.GAP}" for n, block in enumerate(blocks, start=1))
+        context = self._own.numbered(blocks)
         if query.kind == "answer":
-            return context + pocket.asking(query.question)
-        return context + (pocket.QUESTION if query.kind == "qa_pairs" else pocket.PARAPHRASE)
+            return context + self._own.asking(query.question)
+        return context + (self._own.QUESTION if query.kind == "qa_pairs" else self._own.PARAPHRASE)
 
     def reply(self, text: str) -> str:
         # The prompt for pairs ends with the first pair's `Question:`, as the model's prompts end with a colon.
-        return f" {text.removeprefix(f'{pocket.QUESTION} ')}"
+        return f" {text.removeprefix(f'{self._own.QUESTION} ')}"
 
 
 class ChatLayout:
@@ -240,7 +237,7 @@ class ChatLayout:
 
     def __init__(self, tokenizer: Any) -> None:
         if not getattr(tokenizer, "chat_template", None):
-            raise UserError("the base has no chat template", code="base-no-chat-template", where="template", try_this="template: plain")
+            raise UserError("the base has no chat template", code="missing-chat-template", where="template", try_this="template: plain")
         self._tokenizer = tokenizer
         turn = [{"role": "user", "content": "a"}]
         head, _, tail = self._write_turns([*turn, {"role": "assistant", "content": _PROBE}], False).rpartition(_PROBE)
@@ -249,7 +246,7 @@ class ChatLayout:
         self.ending = self._first_special(tail) or _end(tokenizer)
 
     def _first_special(self, tail: str) -> str:
-        """What ends a turn: the first special token behind a reply."""
+        """Return what ends a turn: the first special token behind a reply."""
         # Not all special tokens have one of the tokenizer's named parts.
         special = {number for number, token in self._tokenizer.added_tokens_decoder.items() if token.special}
         ids = self._tokenizer(tail, add_special_tokens=False)["input_ids"] if tail else []

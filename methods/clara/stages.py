@@ -84,14 +84,14 @@ def begin(config: ClaraTrainingConfig, stage: Stage, parent: str | None, device:
             raise UserError(
                 f"the checkpoint has the adapters {', '.join(clara.adapters.names)}, and a training that reads {config.reads} "
                 f"goes on from {', '.join(wanted)}",
-                code="checkpoint-adapters-training-reads",
+                code="checkpoint-adapters-mismatch",
                 where=f"start: {parent}",
                 try_this="a checkpoint that was trained with the same `reads`",
             )
         if clara.config != config.model:
             raise UserError(
                 "the checkpoint is of a model with other options",
-                code="checkpoint-model-other-options",
+                code="checkpoint-options-mismatch",
                 where=f"start: {parent}",
                 try_this="leave `model` out: the checkpoint says what it is; k and tau are also options of joint",
             )
@@ -187,7 +187,7 @@ def examples(config: ClaraTrainingConfig, rows: Sequence[Row]) -> list[TrainingE
 def _frozen(
     clara: Clara, rows: Sequence[JointRow], options: SupervisedStage | JointStage, folder: Path, progress: Progress, process: Any
 ) -> Callable[[Sequence[str]], Tensor]:
-    """Where the memory of candidates comes from: a folder, or the compressor itself."""
+    """Return where the memory of candidates comes from: a folder, or the compressor itself."""
     if options.documents == "anew":
         return lambda texts: _anew(clara, texts)
     clara.module.eval()

@@ -111,7 +111,7 @@ class MemoryStore:
         if not memory.is_file() or memory.stat().st_size != math.prod(shape) * 2:
             raise UserError(
                 "the memory of this store is not what its card says",
-                code="memory-store-not-card",
+                code="memory-store-mismatch",
                 where=str(memory),
                 try_this="delete the folder and compress again",
             )
@@ -236,7 +236,7 @@ class Ids(Sequence[str]):
 
 
 def read_card(folder: Path) -> Identity:
-    """What the store in a folder is.
+    """Return what the store in a folder is.
 
     Raises:
         UserError: The folder holds no finished store, or one of another format.
@@ -245,17 +245,17 @@ def read_card(folder: Path) -> Identity:
     try:
         card = json.loads(path.read_text("utf-8"))
         if card.pop("format") != FORMAT:
-            raise UserError("this store is of another format", code="store-another-format", where=str(path), try_this="compress again")
+            raise UserError("this store is of another format", code="store-format-mismatch", where=str(path), try_this="compress again")
         return Identity(**card)
     except FileNotFoundError:
         raise UserError(
             "this folder holds no finished store of compressed documents",
-            code="folder-holds-no-finished",
+            code="folder-unfinished",
             where=str(folder),
             try_this="make or finish it: ragmeter method index",
         ) from None
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise UserError(f"the card of this store cannot be read: {error}", code="card-store-cannot-read", where=str(path)) from None
+        raise UserError(f"the card of this store cannot be read: {error}", code="unreadable-store-card", where=str(path)) from None
 
 
 def cosines(query: Tensor | Numbers, memory: Tensor) -> Scores:
@@ -380,9 +380,7 @@ def _chunks(
         made = compress([passage.full_text for passage in corpus[first : first + CHUNK]])
         kept = made.memory.detach().reshape(-1, identity.width).to("cpu", getattr(torch, identity.dtype)).contiguous()
         if not bool(torch.isfinite(kept).all()):
-            raise Broke(
-                f"a document's memory does not fit into {identity.dtype}", code="document-memory-not-fit", try_this="dtype: bfloat16"
-            )
+            raise Broke(f"a document's memory does not fit into {identity.dtype}", code="memory-does-not-fit", try_this="dtype: bfloat16")
         tokens += made.tokens
         doubles = kept.double().numpy()
         yield kept.view(torch.int16).numpy(), np.sqrt((doubles * doubles).sum(axis=1))
@@ -416,7 +414,7 @@ def _require_same(path: Path, identity: Identity) -> None:
 def _other(folder: Path) -> UserError:
     return UserError(
         "this folder holds documents of another corpus or compressor",
-        code="folder-holds-documents-another",
+        code="folder-of-other-documents",
         where=str(folder),
         try_this="another folder, or delete this one",
     )

@@ -35,7 +35,7 @@ def _needs(config: ClaraTrainingConfig) -> Needs | None:
 
 
 def _pool(config: ClaraTrainingConfig) -> list[Component]:
-    """What finds documents of a question, where its dataset brings none."""
+    """Return what finds documents of a question, where its dataset brings none."""
     return [] if config.data.pool.source == "record" else [config.data.pool.component]
 
 
@@ -142,7 +142,6 @@ def _computes(config: ClaraTrainingConfig, clara: ClaraConfig) -> str:
     "clara",
     summary="passages compressed into a few vectors that one language model retrieves by and answers from",
     stages=STAGES,
-    config=ClaraTrainingConfig,
     paper="He et al. 2025, CLaRa: Bridging Retrieval and Generation with Continuous Latent Reasoning",
     presets=PRESETS,
     work=_work,
@@ -203,7 +202,7 @@ def _with_model(config: ClaraTrainingConfig) -> ClaraTrainingConfig:
     if stated and result.base != config.model.base:
         raise UserError(
             f"the checkpoint is of the base {result.base!r}, and {config.model.base!r} is asked for",
-            code="checkpoint-base-asked",
+            code="checkpoint-of-other-base",
             where=f"start: {config.start}",
             try_this="that base, or no start",
         )

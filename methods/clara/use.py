@@ -74,7 +74,7 @@ class Loaded:
         if adapter not in self.clara.adapters.names:
             raise UserError(
                 f"this checkpoint has no {adapter}: it has {', '.join(self.clara.adapters.names)}",
-                code="checkpoint-no",
+                code="checkpoint-part-missing",
                 where="clara, option model",
                 try_this="a checkpoint that reads memory; of `reads: text`, the reader clara_text",
             )
@@ -132,12 +132,12 @@ class Documents:
         return self._options.memory_dtype or ("bfloat16" if computes == "bfloat16" else "float16")
 
     def identity(self, corpus: Corpus) -> Identity:
-        """What a store of this corpus is."""
+        """Return what a store of this corpus is."""
         clara = self._loaded.clara
         return Identity(self._loaded.compressor, corpus.fingerprint, len(corpus), clara.memory_tokens, clara.hidden_size, self.dtype)
 
     def folder(self, corpus: Corpus) -> Path | None:
-        """Where the store of a corpus lies; None where nothing is kept."""
+        """Return where the store of a corpus lies; None where nothing is kept."""
         return self._services.folder(STORES, self.identity(corpus).fingerprint)
 
     def store(self, corpus: Corpus, folder: Path | None = None, progress: Progress | None = None) -> MemoryStore:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -18,6 +17,7 @@ from methods.models.encoder import EncoderConfig
 from methods.models.llm import check_llm, reach_llm
 from methods.models.weights import PRESETS as ENCODERS
 from methods.models.weights import check_models
+from methods.presets import read_presets
 from methods.training import TrainingConfig, TrainingOptions
 
 Pooling = Literal["first", "mean"]
@@ -76,12 +76,12 @@ class GprTrainingConfig(TrainingConfig):
 
     @property
     def question_encoder(self) -> EncoderConfig:
-        """What the tower of questions begins as."""
+        """Return what the tower of questions begins as."""
         return self._encoder(self.base, self.revision)
 
     @property
     def triple_encoder(self) -> EncoderConfig:
-        """What the tower of triples begins as."""
+        """Return what the tower of triples begins as."""
         if self.triple_base is None:
             return self.question_encoder
         return self._encoder(self.triple_base, self.triple_revision)
@@ -108,12 +108,12 @@ class GprTrainingConfig(TrainingConfig):
             check_llm(questions.active_llm)
             PROMPT.load(questions.prompt)
         if questions.generator == "cache" and not Path(questions.path or "").expanduser().is_file():
-            raise UserError("there is no such file of questions", code="missing-file", where=f"questions.path: {questions.path}")
+            raise UserError("file of questions does not exist", code="missing-file", where=f"questions.path: {questions.path}")
         others = [item for item in self.graph if resolve(item)[0].name != "worlds"]
         if questions.generator == "worlds" and others:
             raise UserError(
                 f"the generator worlds knows the relations of worlds alone, not those of {others[0]}",
-                code="generator-worlds-knows-relations",
+                code="generator-worlds-only",
                 where="questions.generator",
                 try_this="--set questions.generator=llm --set questions.llm.model=meta-llama/Llama-3.1-8B-Instruct",
             )
@@ -124,19 +124,4 @@ class GprTrainingConfig(TrainingConfig):
             reach_llm(self.questions.active_llm, cache)
 
 
-PAPER: Mapping[str, Any] = {
-    "graph": ["webqsp:train+validation", "cwq:train+validation"],
-    "questions": {"generator": "llm", "llm": {"model": "meta-llama/Llama-3.1-8B-Instruct"}},
-}
-"""Where the model is served is said by `questions.llm.base_url`."""
-PAPER_SMALL: Mapping[str, Any] = {**PAPER, "questions": {**PAPER["questions"], "triples": 200_000}}
-"""The same graph, and so the same neighbors and negatives, with questions about few of its triples."""
-DEMO: Mapping[str, Any] = {
-    "base": "minilm",
-    "graph": ["worlds/graph:train"],
-    "graph_options": {"worlds": {"entities": 60, "community": 60, "triples": 300}},
-    "pooling": "mean",
-    "train": {"epochs": 1, "learning_rate": 1e-4, "batch_size": 32},
-}
-"""Offline, in about a minute on CPU: a train world of a few hundred triples, each asked about once."""
-PRESETS: Mapping[str, Mapping[str, Any]] = {"paper": PAPER, "paper-small": PAPER_SMALL, "minilm": {"base": "minilm"}, "demo": DEMO}
+PRESETS = read_presets(Path(__file__).with_name("presets.yaml"))

@@ -177,7 +177,7 @@ class GprExplainConfig(MethodConfig):
             why = ": ".join(filter(None, described(error)))
             raise UserError(
                 f"the card of this checkpoint does not say how it was trained: {why}",
-                code="card-checkpoint-not-say",
+                code="checkpoint-card-incomplete",
                 where=self.checkpoint,
                 try_this="train it anew: ragmeter train gpr",
             ) from None
@@ -208,9 +208,7 @@ class Found:
 
 
 @register_explainer(
-    "gpr",
-    summary="the first triples of GPR and of the same towers untrained side by side, where the answers are, the graph",
-    config=GprExplainConfig,
+    "gpr", summary="the first triples of GPR and of the same towers untrained side by side, where the answers are, the graph"
 )
 def explain(question: Question, corpus: Corpus, config: GprExplainConfig, services: Services) -> Explanation:
     """Rank the triples of a question's graph twice.
@@ -221,7 +219,7 @@ def explain(question: Question, corpus: Corpus, config: GprExplainConfig, servic
     triples = triple_corpus(corpus, "gpr")
     if question.candidates is None and config.scope == "question":
         raise UserError(
-            "this question brings no graph of its own", code="question-brings-no-graph", where=question.id, try_this="--set scope=global"
+            "this question brings no graph of its own", code="question-without-graph", where=question.id, try_this="--set scope=global"
         )
     trained, untrained = (_ranked(retriever, question, triples) for retriever in (_trained(config, services), _untrained(config, services)))
     written = config.training.linearize

@@ -10,16 +10,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
+
+from benchmarks.core.models import FrozenModel
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 
-class LossConfig(BaseModel):
+class LossConfig(FrozenModel):
     """Margins, and what is left out for ablations."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     g1: float = Field(0.5, ge=0, description="how much nearer a triple is to be than its neighbor; paper 0.5")
     g2: float = Field(0.5, ge=0, description="how much nearer a neighbor is to be than a negative; paper 0.5")

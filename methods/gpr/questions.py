@@ -105,7 +105,7 @@ def split_words(text: str) -> list[str]:
 
 
 def names(text: str, entity: str) -> bool:
-    """Whether an entity stands in a text, word for word; one without any word, character for character."""
+    """Return whether an entity stands in a text, word for word; one without any word, character for character."""
     wanted = split_words(entity)
     if not wanted:
         return entity.strip() in text
@@ -131,7 +131,7 @@ def fault(question: str, masked: MaskedTriple) -> str | None:
 
 
 def checked(question: str | None, masked: MaskedTriple, counts: Counter[str], why: str = "") -> str | None:
-    """What a generator without a second try returns: the question, if it is one; counted either way.
+    """Return what a generator without a second try returns: the question, if it is one; counted either way.
 
     Args:
         question: What was made, None for nothing.
@@ -176,29 +176,29 @@ def read_questions(path: Path) -> Iterator[Written]:
                 if line.strip():
                     yield _read_line(line, f"{path}:{number}")
     except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"the file of questions cannot be read: {error}", code="file-questions-cannot-read", where=str(path)) from None
+        raise UserError(f"the file of questions cannot be read: {error}", code="unreadable-questions", where=str(path)) from None
 
 
 def _read_line(line: str, where: str) -> Written:
     try:
         row: Any = json.loads(line)
     except json.JSONDecodeError as error:
-        raise UserError(f"this line is no JSON: {error.msg}", code="not-json", where=where, try_this="remove the line") from None
+        raise UserError(f"this line is not JSON: {error.msg}", code="not-json", where=where, try_this="remove the line") from None
     if not isinstance(row, dict):
-        raise UserError("this line is no JSON object", code="not-json", where=where, try_this=f"an object with {', '.join(FIELDS)}")
+        raise UserError("this line is not a JSON object", code="not-json", where=where, try_this=f"an object with {', '.join(FIELDS)}")
     for name in FIELDS:
         if not isinstance(row.get(name), str):
             what = "is missing" if name not in row else f"must be a text, and is {json.dumps(row[name])[:40]}"
-            raise UserError(f"the field {name} {what}", code="field", where=where, try_this=f"all of {', '.join(FIELDS)}")
+            raise UserError(f"the field {name} {what}", code="bad-question-field", where=where, try_this=f"all of {', '.join(FIELDS)}")
     if row["side"] not in SIDES:
-        raise UserError(f"side must be head or tail, and is {row['side']!r}", code="side-head-tail", where=where, try_this="the hidden end")
+        raise UserError(f"side must be head or tail, and is {row['side']!r}", code="bad-side", where=where, try_this="the hidden end")
     if not row["question"].strip():
         raise UserError("the question is empty", code="question-empty", where=where, try_this="remove the line")
     triple = (row["h"], row["r"], row["t"])
     if row["tid"] != triple_id(triple):
         raise UserError(
             f"tid {row['tid']} is not the id of h, r and t, which is {triple_id(triple)}",
-            code="tid-not-id-h",
+            code="triple-id-mismatch",
             where=where,
             try_this="correct the field, or remove the line",
         )
@@ -244,7 +244,7 @@ class CachedQuestions:
         self._questions = {(question.masked.id, question.masked.side): question.question for question in read_questions(path)}
         if not self._questions:
             raise UserError(
-                "the file holds no question", code="file-holds-no-question", where=str(path), try_this="another file, or generator"
+                "the file holds no question", code="no-question-in-file", where=str(path), try_this="another file, or generator"
             )
         self.triples = frozenset(triple for triple, _ in self._questions)
         self.counts: Counter[str] = Counter()
@@ -324,7 +324,7 @@ def parse(reply: str) -> str:
 
 
 def words_in(text: str) -> bool:
-    """Whether a line says anything."""
+    """Return whether a line says anything."""
     return any(character.isalnum() for character in text)
 
 
@@ -461,7 +461,7 @@ def _question(statement: str, relation: Relation, side: Side) -> str:
 
 
 def _question_word(relation: Relation) -> str:
-    """What asks for the tail of a relation."""
+    """Return what asks for the tail of a relation."""
     return f"how many {relation.unit}" if relation.tail == "number" else f"which {relation.tail}"
 
 
@@ -616,7 +616,7 @@ def questions_of(
 
 
 def _made(generator: Any, missing: Iterator[MaskedTriple]) -> Iterator[str | None]:
-    """What a generator writes, in order."""
+    """Yield what a generator writes, in order."""
     if form_of(generator, "generate") == "single":
         return in_order(one(generator, "generate"), missing, in_flight([(generator, "generate")]))
     batches = iter(lambda: list(islice(missing, BATCH)), [])
@@ -645,7 +645,7 @@ def _nothing(graph: PretrainingGraph, generator: str, counts: Mapping[str, int])
     fate = ", ".join(f"{name} {number:,}" for name, number in counts.items() if number) or "nothing"
     return UserError(
         f"{generator} wrote no question about the {len(graph):,} triples ({fate})",
-        code="wrote-no-question-triples",
+        code="no-question-written",
         where="questions",
         try_this="another generator, or another graph",
     )

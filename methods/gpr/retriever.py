@@ -31,7 +31,6 @@ class GprConfig(PretrainedTowersConfig):
     "gpr",
     kind="retriever",
     summary="two towers pretrained on a graph: a question's triple before its neighbors, and those before the rest",
-    config=GprConfig,
     paper="Wang et al. 2025, GPR: Empowering Generation with Graph-Pretrained Retriever",
     work=triples_work,
 )

@@ -12,9 +12,10 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from benchmarks.core.errors import UserError
+from benchmarks.core.models import FrozenModel
 from benchmarks.schema import Triple
 
 TRIES = 16
@@ -65,7 +66,7 @@ class _Search:
         return next((lost for part in self._narrowed(rows, pool) if (lost := self.fill(*part)) is not None), None)
 
     def _shared(self, these: Places, those: Ints) -> NDArray[np.bool_]:
-        """Whether two triples have something in common, pair by pair."""
+        """Return whether two triples have something in common, pair by pair."""
         result = np.zeros(len(these), bool)
         for mine in (self._heads[these], self._tails[these]):
             result |= (mine == self._heads[those]) | (mine == self._tails[those])
@@ -98,10 +99,8 @@ class _Search:
 Numbers = NDArray[np.int64]
 
 
-class SamplingConfig(BaseModel):
+class SamplingConfig(FrozenModel):
     """How neighbors and negatives are drawn; the defaults are the paper's."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     nb_exclude_same_hr: bool = Field(
         default=False, description="no neighbor has the triple's head and relation, as it may be as right; paper: it may have"
@@ -152,9 +151,7 @@ class TripleIndex:
         triples: Sequence[Triple] | None = None,
     ) -> None:
         if not len(heads):
-            raise UserError(
-                "the graph holds no triple", code="graph-holds-no-triple", where="graph", try_this="name data whose graphs hold triples"
-            )
+            raise UserError("the graph holds no triple", code="empty-graph", where="graph", try_this="name data whose graphs hold triples")
         self._first, self._which = _copies(heads, relations, tails)
         options = (heads, relations, tails)
         self.heads, self.relations, self.tails = (np.asarray(item)[self._first].astype(np.int32) for item in options)
@@ -172,7 +169,7 @@ class TripleIndex:
         self._by_role = _Order.of(entity, role, triple)
 
     def neighbor_counts(self, anchors: NDArray[np.integer], exclude_same_hr: bool = False) -> Numbers:
-        """How many different neighbors each of some triples has."""
+        """Return how many different neighbors each of some triples has."""
         head, tail = self._sides(self._which[anchors], SamplingConfig(nb_exclude_same_hr=exclude_same_hr))
         return (head.sizes + tail.sizes).astype(np.int64)
 
@@ -196,7 +193,7 @@ class TripleIndex:
         if len(queries) and not len(rows):
             raise UserError(
                 "no triple of the graph shares an entity with another that may be its neighbor",
-                code="no-triple-graph-shares",
+                code="no-neighboring-triple",
                 where="graph",
                 try_this="a larger or denser graph, or sampling.nb_exclude_same_hr: false",
             )
@@ -210,7 +207,7 @@ class TripleIndex:
         return Drawn(*positions, rows, len(queries) - len(rows))
 
     def _sides(self, anchors: Numbers, options: SamplingConfig) -> tuple[_Gapped, _Gapped]:
-        """What can be drawn at the head and at the tail of triples.
+        """Return what can be drawn at the head and at the tail of triples.
 
         What touches the head is a stretch without the triple itself (or all of its head and relation). What touches the
         tail is a stretch without what touches both entities, which was counted at the head; with a coin between the
@@ -226,8 +223,8 @@ class TripleIndex:
         named = " ".join(self._triples[position]) if self._triples is not None else f"number {position}"
         shared = "an entity or the relation" if options.neg_rel_disjoint else "an entity"
         return UserError(
-            f"there is no negative for the triple {named}: all {len(self.heads):,} triples share {shared} with it",
-            code="no-negative-triple-triples",
+            f"the triple {named} has no possible negative: all {len(self.heads):,} triples share {shared} with it",
+            code="no-negative-triple",
             where="graph",
             try_this="a larger graph of several topics",
         )

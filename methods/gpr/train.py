@@ -204,7 +204,7 @@ def cosines_of(towers: Towers, texts: Texts, seed: tuple[int, ...]) -> Cosines:
 
 
 def validator(config: GprTrainingConfig, towers: Towers, material: Material) -> Validate | None:
-    """What is asked after each epoch; None where there is nothing to ask.
+    """Return what is asked after each epoch; None where there is nothing to ask.
 
     Raises:
         UserError: No question of the validation data has an answer in its graph.
@@ -214,7 +214,7 @@ def validator(config: GprTrainingConfig, towers: Towers, material: Material) -> 
     if graphs and not any(graph.questions for graph in graphs):
         raise UserError(
             "no validation question has an answer in its graph, so there is no recall",
-            code="no-validation-question-answer",
+            code="no-validation-answer",
             where="validation",
             try_this="data of graph QA with its graphs, or none",
         )
@@ -338,7 +338,6 @@ def _work(config: GprTrainingConfig, of: LengthsOf) -> list[StageWork]:
     "gpr",
     summary="two towers pretrained on a graph: triples near the questions about them, neighbors next, others far",
     stages=(STAGE,),
-    config=GprTrainingConfig,
     paper="Wang et al. 2025, GPR: Empowering Generation with Graph-Pretrained Retriever",
     presets=PRESETS,
     work=_work,

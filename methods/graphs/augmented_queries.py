@@ -183,7 +183,7 @@ def generator_of(config: QueriesConfig, services: Services) -> QueryGenerator:
 
 
 def given(request: QueryRequest) -> str:
-    """What a model is shown of a question: JSON with its text, answer and entities; relations are not passed on."""
+    """Return what a model is shown of a question: JSON with its text, answer and entities; relations are not passed on."""
     entities = [{"name": node.name, "type": node.type, "descriptions": list(node.descriptions)} for node in request.entities]
     value = {"question": request.question.text, "answer": request.answer, "entities": entities}
     return json.dumps(value, ensure_ascii=False, indent=1)
@@ -207,7 +207,7 @@ def distinct(texts: Iterable[str], most: int) -> tuple[str, ...]:
 
 
 def _facts(request: QueryRequest) -> list[tuple[str, str]]:
-    """What is said of entities, in their order, one description of each, then the second …"""
+    """Return what is said of entities, in their order, one description of each, then the second …"""
     answer, question = clean_name(request.answer), clean_name(request.question.text)
     avoided = {*request.seeds, answer}
     columns = [[(node.name, text) for text in node.descriptions] for node in request.entities]
@@ -276,7 +276,7 @@ async def graph_of(
     if chunks and graph.counts.get(FAILED, 0) == len(chunks):
         raise Broke(
             f"no graph for document {document_id!r}: all {len(chunks)} calls failed",
-            code="no-graph-document-calls",
+            code="graph-calls-failed",
             where="kg.llm",
             try_this="try again when the endpoint answers; replies that came are kept",
         )
@@ -372,7 +372,7 @@ class _Kept(BaseModel):
 
 
 def _kept(path: Path, made_of: str, kind: Any) -> Any:
-    """What a file holds, None where there is none or it was made from something else."""
+    """Return what a file holds, None where there is none or it was made from something else."""
     if not path.exists():
         return None
     kept = read_json(path, _Kept, "an artifact of a training")
@@ -383,7 +383,7 @@ def _kept(path: Path, made_of: str, kind: Any) -> Any:
     except ValueError as error:
         raise UserError(
             f"this file does not hold what its folder is for: {error}",
-            code="file-not-hold-folder",
+            code="folder-content-mismatch",
             where=str(path),
             try_this="remove it, so that it is made anew",
         ) from None

@@ -9,9 +9,10 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
 from benchmarks.core.errors import MissingPackage, UserError
+from benchmarks.core.models import FrozenModel
 from benchmarks.text import sentences
 from methods.models.weights import MINILM, locate
 
@@ -26,10 +27,8 @@ _WORD = re.compile(r"\S+")
 _RULE = re.compile(r"\n\s*\n|\n\s*[-–—_=*]{3,}\s*\n")
 
 
-class ChunkConfig(BaseModel):
+class ChunkConfig(FrozenModel):
     """How to cut: the sizes count `unit`s."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     unit: Literal["token", "word", "sentence"] = Field("token", description="what size and overlap count")
     size: int = Field(512, ge=1, description="units of a chunk; the last may have fewer")
@@ -85,7 +84,7 @@ def chunk(text: str, config: ChunkConfig) -> list[Chunk]:
 
 
 def unit_spans(text: str, unit: str, tokenizer: str = MINILM) -> list[Span]:
-    """Where the units of a text stand, in order.
+    """Return where the units of a text stand, in order.
 
     Raises:
         UserError: The tokenizer cannot be read.

@@ -26,7 +26,7 @@ JOURNAL = "extraction.jsonl"
 
 
 def read_chunks(extractor: Any, texts: Sequence[str], folder: Path | None, in_flight: int, where: str = "llm") -> list[ChunkRead]:
-    """What a model reads out of each chunk, or read out of it before; one whose call failed is read again next time.
+    """Return what a model reads out of each chunk, or read out of it before; one whose call failed is read again next time.
 
     Args:
         extractor: Has `read_one(text)` and `fingerprint`.
@@ -72,7 +72,7 @@ class GraphIndex:
         self._made: dict[Any, Any] = {}
 
     def once(self, name: Any, make: Callable[[], Any]) -> Any:
-        """What a system computes of this index besides, made once under its name."""
+        """Return what a system computes of this index besides, made once under its name."""
         if name not in self._made:
             self._made[name] = make()
         return self._made[name]
@@ -151,5 +151,5 @@ def chunks_of(texts: Sequence[str]) -> list[Chunk]:
 
 
 def read_locally(extractor: Any, texts: Sequence[str]) -> list[ChunkRead]:
-    """What rules read out of chunks, which are taken for one text: an extractor with `records(chunks)`."""
+    """Return what rules read out of chunks, which are taken for one text: an extractor with `records(chunks)`."""
     return [ChunkRead(item.entities, item.relations) for item in extractor.records(chunks_of(texts))]

@@ -316,22 +316,20 @@ class KnowledgeGraph:
     def _checked(self, where: str) -> KnowledgeGraph:
         if len(self.positions) < len(self.nodes):
             name = Counter(node.name for node in self.nodes).most_common(1)[0][0]
-            raise UserError(f"the node {name!r} occurs twice", code="node-occurs-twice", where=f"{where}: nodes", try_this=_ANEW)
+            raise UserError(f"the node {name!r} occurs twice", code="duplicate-node", where=f"{where}: nodes", try_this=_ANEW)
         seen: set[tuple[str, str]] = set()
         for number, edge in enumerate(self.edges):
             here = f"{where}: edges.{number}"
             unknown = [name for name in (edge.source, edge.target) if name not in self.positions]
             if unknown:
                 raise UserError(
-                    f"the edge leads to {unknown[0]!r}, which is no node", code="edge-leads-no-node", where=here, try_this=_ANEW
+                    f"the edge leads to {unknown[0]!r}, which is not a node", code="edge-without-node", where=here, try_this=_ANEW
                 )
             if edge.source == edge.target or (edge.source, edge.target) in seen:
                 what = "leads back to its node" if edge.source == edge.target else "occurs twice"
-                raise UserError(f"the edge of {edge.source!r} and {edge.target!r} {what}", code="edge", where=here, try_this=_ANEW)
+                raise UserError(f"the edge of {edge.source!r} and {edge.target!r} {what}", code="bad-edge", where=here, try_this=_ANEW)
             if not edge.kinds:
-                raise UserError(
-                    "the edge is neither extracted nor of similarity", code="edge-neither-extracted-nor", where=here, try_this=_ANEW
-                )
+                raise UserError("the edge is neither extracted nor of similarity", code="bad-edge-kind", where=here, try_this=_ANEW)
             seen.add((edge.source, edge.target))
         ordered = replace(
             self,
@@ -443,7 +441,10 @@ def read_json(path: Path, model: type[Any], what: str) -> Any:
     except ValidationError as error:
         position, fault = described(error)
         raise UserError(
-            f"this file is not {what}: {fault}", code="file-not", where=f"{path}: {position}" if position else str(path), try_this=_ANEW
+            f"this file is not {what}: {fault}",
+            code="file-hash-mismatch",
+            where=f"{path}: {position}" if position else str(path),
+            try_this=_ANEW,
         ) from None
 
 

@@ -9,9 +9,10 @@ from typing import Annotated, Any, ClassVar, Literal, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
 from benchmarks.core.fingerprint import fingerprint
+from benchmarks.core.models import FrozenModel
 from benchmarks.schema import Question
 from methods.graphs.extraction import PROMPTS, strings_in
 from methods.graphs.knowledge_graph import KnowledgeGraph, Node, TextEncoder, clean_name
@@ -207,10 +208,8 @@ SIGNIFICANT = 12
 """Digits of a score that count: nodes in equal positions differ in the last ones by rounding, not by rank."""
 
 
-class CutConfig(BaseModel):
+class CutConfig(FrozenModel):
     """Where the fall is looked for: between positions `min_k` and `max_k` of the ranking."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     min_k: int = Field(ge=1, description="fewest entities, where there are as many")
     max_k: int = Field(ge=1, description="most entities (k)")
@@ -292,10 +291,8 @@ SHOWN = 60
 """Entities that a neighborhood lists at least, those behind the cuts included, where there are as many."""
 
 
-class NeighborhoodConfig(BaseModel):
+class NeighborhoodConfig(FrozenModel):
     """Options from seeds to cuts."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     seeds: SeedConfig = SeedConfig.model_validate({})
     ppr: PageRankConfig = PageRankConfig.model_validate({})
@@ -357,7 +354,7 @@ class Neighborhood:
 
     @property
     def skipped(self) -> bool:
-        """Whether there is nothing to go on with."""
+        """Return whether there is nothing to go on with."""
         return not self.small.entities
 
     def size(self, name: str) -> Subgraph:

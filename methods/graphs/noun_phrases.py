@@ -87,7 +87,7 @@ class NounPhrases:
         return builder.build(document_id)
 
     def records(self, chunks: Sequence[Chunk]) -> list[Records]:
-        """What each chunk names and relates, in their order; n-grams are counted over all of them."""
+        """Return what each chunk names and relates, in their order; n-grams are counted over all of them."""
         split = [sentences(chunk.text) for chunk in chunks]
         mentioned = list(map(self._by_pipeline if self._pipeline else _by_rule, split))
         grams = _repeated(split) if self._pipeline is None else frozenset[str]()
@@ -197,7 +197,7 @@ def _spacy(name: str | None) -> Any:
     except ImportError as error:
         raise UserError(
             "the package 'spacy' is not installed",
-            code="package-spacy-not-installed",
+            code="missing-spacy",
             where=f"pipeline: {name}",
             try_this="pip install spacy, or pipeline: null",
         ) from error
@@ -206,7 +206,7 @@ def _spacy(name: str | None) -> Any:
     except OSError as error:
         raise UserError(
             f"the spaCy pipeline cannot be loaded: {error}",
-            code="spacy-pipeline-cannot-loaded",
+            code="spacy-load-failed",
             where="pipeline",
             try_this="pipeline: null, for the rules",
         ) from None

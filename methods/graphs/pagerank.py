@@ -17,9 +17,10 @@ from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
 from benchmarks.core.errors import Broke, MissingPackage
+from benchmarks.core.models import FrozenModel
 from methods.graphs.knowledge_graph import KnowledgeGraph
 
 Floats = NDArray[np.floating[Any]]
@@ -84,10 +85,8 @@ COLUMNS = 24
 """Questions iterated together: so many that an edge reads whole cache lines, and so few that all scores stay cached."""
 
 
-class PageRankConfig(BaseModel):
+class PageRankConfig(FrozenModel):
     """Options of personalized PageRank."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     preset: Literal["released", "paper_literal"] | None = Field(
         None, description="sets teleport where it is not given: released 0.15, paper_literal 0.85"
@@ -266,7 +265,7 @@ def scores_from_seeds(graph: KnowledgeGraph, seeds: Sequence[Sequence[str]], con
 
 
 def _released(graph: KnowledgeGraph, seeds: Sequence[Sequence[str]]) -> Floats:
-    """What ARK's released code calls, its loose stopping rule included."""
+    """Return what ARK's released code calls, its loose stopping rule included."""
     try:
         import networkx
     except ImportError as error:
@@ -283,7 +282,7 @@ def _released(graph: KnowledgeGraph, seeds: Sequence[Sequence[str]]) -> Floats:
         except networkx.PowerIterationFailedConvergence as error:
             raise Broke(
                 f"networkx did not converge: {error}",
-                code="networkx-not-converge",
+                code="pagerank-not-converged",
                 where="released_exact",
                 try_this="released_exact: false",
             ) from None

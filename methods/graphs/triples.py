@@ -15,10 +15,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from benchmarks import registry
 from benchmarks.core.errors import UserError
+from benchmarks.core.models import FrozenModel
 from benchmarks.graphs import TripleCorpus, Triples, united
 from benchmarks.registry import Benchmark
 from benchmarks.schema import Triple
@@ -32,17 +33,15 @@ RelationText = Literal["last", "full"]
 Underscores = Literal["keep", "space"]
 
 
-class LinearizeConfig(BaseModel):
+class LinearizeConfig(FrozenModel):
     """How triples are written."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     rel: RelationText = Field(default="last", description="of a dotted relation: its last part (paper), or all of it")
     underscores: Underscores = Field(default="keep", description="in relations: kept (paper), or written as spaces")
 
 
 def relation_text(relation: str, rel: RelationText = "last", underscores: Underscores = "keep") -> str:
-    """What a relation is called; one without dots is its own last part.
+    """Return what a relation is called; one without dots is its own last part.
 
     Args:
         relation: As the graph names it (`location.country.languages_spoken`).
@@ -160,14 +159,12 @@ def load_graph(
     value = options or {}
     wanted = list(references)
     if not wanted:
-        raise UserError(
-            "no graph is named to pretrain on", code="no-graph-named-pretrain", where="graph", try_this="webqsp:train+validation"
-        )
+        raise UserError("no graph is named to pretrain on", code="no-pretraining-graph", where="graph", try_this="webqsp:train+validation")
     test = tuple(item for item in wanted if _is_test(item))
     if test and not allow_test:
         raise UserError(
             f"{test[0]} holds test graphs, which must not be pretrained on",
-            code="holds-test-graphs-not",
+            code="test-graph",
             where="graph",
             try_this="train and validation splits, or allow_test: true, which every result then says",
         )
@@ -186,9 +183,7 @@ def graph_of(benchmarks: Sequence[Benchmark], corpora: Sequence[TripleCorpus], t
     assert isinstance(whole, TripleCorpus)
     references = tuple(str(benchmark.reference) for benchmark in benchmarks)
     if not len(whole):
-        raise UserError(
-            f"the graphs of {', '.join(references)} hold no triple", code="graphs-hold-no-triple", where="graph", try_this="other data"
-        )
+        raise UserError(f"the graphs of {', '.join(references)} hold no triple", code="empty-graphs", where="graph", try_this="other data")
     triples = whole.triples
     heads, relations, tails = (np.ascontiguousarray(triples.table[name]) for name in ("head", "relation", "tail"))
     nameless = unnamed(triples.entities)

@@ -17,9 +17,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from benchmarks.core.errors import UserError
+from benchmarks.core.models import FrozenModel
 from methods.models.likelihood import (
     UNBOUNDED,
     Item,
@@ -162,12 +163,12 @@ def _layers(model: Any) -> tuple[set[str], bool]:
 
 
 def supports(model: Any) -> bool:
-    """Whether a model's cache is one of keys and values alone, whose rows can be selected."""
+    """Return whether a model's cache is one of keys and values alone, whose rows can be selected."""
     return _layers(model)[0] <= {"full_attention", "sliding_attention"} and not getattr(model, "_is_stateful", False)
 
 
 def windowed(model: Any) -> bool:
-    """Whether some layer sees a window of columns only, or keeps something else than keys and values."""
+    """Return whether some layer sees a window of columns only, or keeps something else than keys and values."""
     kinds, window = _layers(model)
     return window or kinds != {"full_attention"} or not supports(model)
 
@@ -394,10 +395,8 @@ SHARED = 32
 """Shortest common beginning of a batch that is worth a pass of its own, in tokens."""
 
 
-class CausalConfig(BaseModel):
+class CausalConfig(FrozenModel):
     """Options of a local language model."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     model: str = Field(description="a folder or hub id of a causal language model")
     revision: str | None = Field(None, description="revision of a hub id")
@@ -444,7 +443,7 @@ def template_variables(tokenizer: Any, wanted: Mapping[str, Any], where: str | N
     if where is not None and (unknown := sorted(wanted.keys() - known.keys())):
         raise UserError(
             f"the model's chat template does not know the variable {unknown[0]!r}",
-            code="model-chat-template-not",
+            code="unknown-template-variable",
             where=f"{where}.{unknown[0]}",
             try_this="leave it out",
         )
@@ -519,7 +518,7 @@ class CausalModel:
         if room < 1:
             raise UserError(
                 f"max_new_tokens={self.config.max_new_tokens} leaves no room for a prompt: the model takes {length} tokens in all",
-                code="max-new-tokens-leaves",
+                code="max-new-tokens-too-large",
                 where=f"model {self.config.model!r}",
                 try_this="lower max_new_tokens",
             )
@@ -535,7 +534,7 @@ class CausalModel:
         if number is None or number == self.tokenizer.unk_token_id:
             raise UserError(
                 f"the vocabulary has no token {token}",
-                code="vocabulary-no-token",
+                code="vocabulary-token-missing",
                 where=f"model {self.config.model!r}",
                 try_this="a model that was trained with that token",
             )
@@ -544,7 +543,7 @@ class CausalModel:
 
     @property
     def chats(self) -> bool:
-        """Whether the tokenizer has a chat template."""
+        """Return whether the tokenizer has a chat template."""
         return bool(getattr(self.tokenizer, "chat_template", None))
 
     def render(self, system: str, user: str, variables: Mapping[str, Any] | None = None) -> str:

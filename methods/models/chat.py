@@ -95,7 +95,7 @@ def asked(
 
 
 def refuses(status: int | None, reason: str) -> bool:
-    """Whether an endpoint's complaint is about the way that JSON was asked for."""
+    """Return whether an endpoint's complaint is about the way that JSON was asked for."""
     return status in (400, 415, 422, 501) and bool(_REFUSED.search(reason))
 
 
@@ -208,18 +208,18 @@ class Reply:
 
     @property
     def usage(self) -> Usage:
-        """What it cost."""
+        """Return what it cost."""
         return Usage(self.prompt_tokens, self.completion_tokens, model_calls=self.calls, cost_usd=self.cost_usd)
 
     @property
     def served(self) -> str:
-        """What served it: `gpt-4.1-mini-2025-04-14, system_fingerprint fp_1`."""
+        """Return what served it: `gpt-4.1-mini-2025-04-14, system_fingerprint fp_1`."""
         parts = {"": self.model, "system_fingerprint ": self.system_fingerprint, "version ": self.version}
         return ", ".join(name + value for name, value in parts.items() if value)
 
     @property
     def scripted(self) -> bool:
-        """Whether a script played the model (the scripted LLM), which its rows must say."""
+        """Return whether a script played the model (the scripted LLM), which its rows must say."""
         return self.model.startswith(SCRIPTED)
 
 
@@ -383,7 +383,7 @@ class ChatModel:
         return ordered(lambda messages: self.ask(messages, shape=shape, repetition=repetition), conversations, self.in_flight)
 
     def estimate(self, conversations: Sequence[Messages], *, repetition: int = 0) -> Estimate:
-        """What asking these would take, without asking; equal conversations count once where there is a cache."""
+        """Return what asking these would take, without asking; equal conversations count once where there is a cache."""
         calls = [self._call(messages, repetition) for messages in conversations]
         pending, cached = calls, 0
         if self._cache is not None:
@@ -592,7 +592,7 @@ class ChatModel:
         if reply.failed is not None:
             raise Broke(
                 f"{self.config.url} replies, but gives no answer: {reply.failed}",
-                code="replies-but-gives-no",
+                code="reply-without-answer",
                 where=f"model {self.config.model!r}",
                 try_this="if the model thinks before it answers: a higher max_tokens, or parameters: "
                 "{chat_template_kwargs: {enable_thinking: false}}",

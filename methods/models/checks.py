@@ -42,7 +42,7 @@ def check_weights(model: Any, name: str, noun: str) -> None:
         first = next(iter(damaged))
         raise UserError(
             f"{counted(sum(damaged.values()), 'weight')} of the {noun} {name!r} are NaN or infinite",
-            code="nan-infinite",
+            code="vectors-not-finite",
             where=f"{first}" + (f" and {counted(len(damaged) - 1, 'more tensor')}" if len(damaged) > 1 else ""),
             try_this=f"{FETCH}: they are damaged",
         )
@@ -70,7 +70,7 @@ def check_output(values: Any, name: str, noun: str, dtype: str, what: str = "vec
         narrow = dtype == "float16"
         raise UserError(
             f"{bad:,} of {len(values):,} {what} of the {noun} {name!r} contain NaN or infinity",
-            code="contain-nan-infinity",
+            code="weights-not-finite",
             where=f"dtype: {dtype}",
             try_this="set dtype: float32 or bfloat16: float16 overflows" if narrow else f"{FETCH}, or set dtype: float32",
         )

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from benchmarks.core.errors import UserError
+from benchmarks.core.models import FrozenModel
 from methods.models.checks import check_output, check_weights, truncation
 from methods.models.delta import load_whole
 from methods.models.kept import KEPT
@@ -83,10 +84,8 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
 """Published cross-encoders, as options."""
 
 
-class CrossEncoderConfig(BaseModel):
+class CrossEncoderConfig(FrozenModel):
     """Options of a cross-encoder."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     model: str = Field(PRESETS["minilm-l6"]["model"], description="a folder or hub id of a CrossEncoder or a classifier with one label")
     revision: str | None = Field(None, description="revision of a hub id")
@@ -137,13 +136,13 @@ class CrossEncoderModel:
         if self._model.num_labels not in labels:
             raise UserError(
                 f"{config.model!r} gives {self._model.num_labels} scores per pair where a reranker gives one",
-                code="gives-scores-per-pair",
+                code="wrong-score-count",
                 try_this="name a cross-encoder that was trained for ranking",
             )
 
     @property
     def device(self) -> str:
-        """Where the model computes."""
+        """Return where the model computes."""
         return str(self._model.device)
 
     def truncation(self, texts: Sequence[str]) -> dict[str, Any]:
@@ -152,11 +151,11 @@ class CrossEncoderModel:
         return cut | {"limit": self._pairs.length} if cut else {}
 
     def scores(self, query: str, passages: Sequence[str]) -> NDArray[np.float64]:
-        """How well each passage fits the query: shape (passages,); otherwise as `many`."""
+        """Return how well each passage fits the query: shape (passages,); otherwise as `many`."""
         return self.many([(query, passages)])[0]
 
     def many(self, requests: Sequence[tuple[str, Sequence[str]]]) -> list[NDArray[np.float64]]:
-        """How well passages fit queries: for each query shape (its passages,).
+        """Return how well passages fit queries: for each query shape (its passages,).
 
         Pairs of all queries go through together, like lengths with each other; what company a pair has changes its
         score by less than 1e-5 in float32.

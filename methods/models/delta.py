@@ -71,10 +71,13 @@ def shrink(checkpoint: Path, target: Path, base: str, rank: int = 4) -> Shrunk:
     if not encoders or not (root / WEIGHTS).is_file():
         at = root if encoders else checkpoint
         raise UserError(
-            f"there is no encoder with its {WEIGHTS}", code="no-encoder", where=str(at), try_this="the folder that a training wrote"
+            f"the folder lacks an encoder with {WEIGHTS}",
+            code="missing-encoder",
+            where=str(at),
+            try_this="the folder that a training wrote",
         )
     if target.exists():
-        raise UserError("this folder is there already", code="folder-exists", where=str(target), try_this="another one, or remove it")
+        raise UserError("output folder already exists", code="folder-exists", where=str(target), try_this="another one, or remove it")
     target.parent.mkdir(parents=True, exist_ok=True)
     draft = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
     try:
@@ -106,7 +109,7 @@ def shrink(checkpoint: Path, target: Path, base: str, rank: int = 4) -> Shrunk:
 
 
 def _is_encoder(folder: Path) -> bool:
-    """Whether a folder holds a model of `transformers`, and not a layer beside one."""
+    """Return whether a folder holds a model of `transformers`, and not a layer beside one."""
     try:
         return "model_type" in json.loads((folder / "config.json").read_text("utf-8"))
     except (OSError, ValueError):
@@ -120,7 +123,7 @@ def _require_tokenizer(encoder: Path, root: Path) -> None:
     if own.get_vocab() != base.get_vocab() or own(_TEXT)["input_ids"] != base(_TEXT)["input_ids"]:
         raise UserError(
             "the checkpoint's tokenizer is not its base's",
-            code="checkpoint-tokenizer-not-base",
+            code="checkpoint-tokenizer-mismatch",
             where=str(encoder),
             try_this="ship the whole folder",
         )
@@ -143,7 +146,7 @@ def _write_difference(weights: Path, base: Path, folder: Path, name: str, rank: 
         if value.shape != theirs[key].shape:
             raise UserError(
                 f"{full!r} has another shape than the base's",
-                code="another-shape-base",
+                code="tensor-shape-mismatch",
                 where=str(weights),
                 try_this="the base that training began from",
             )
@@ -215,7 +218,7 @@ def write_halves(path: Path, tensors: Mapping[str, Tensor]) -> None:
 
 
 def is_delta(folder: str) -> bool:
-    """Whether a folder, or a hub id, is a difference to a base."""
+    """Return whether a folder, or a hub id, is a difference to a base."""
     return (Path(folder) / DELTA).is_file()
 
 
@@ -254,30 +257,27 @@ def _checked(folder: Path) -> str:
         card = json.loads(path.read_text("utf-8"))
         layout, base, base_hash, files = card["layout"], str(card["base"]), card["base_hash"], dict(card["files"])
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise UserError(f"this file is damaged: {error!r}", code="file-damaged", where=str(path), try_this=_AGAIN) from None
+        raise UserError(f"this file is damaged: {error!r}", code="damaged-file", where=str(path), try_this=_AGAIN) from None
     if layout != LAYOUT:
         raise UserError(
             f"this difference has layout {layout}; {LAYOUT} is read",
-            code="difference-layout-read",
+            code="difference-layout-mismatch",
             where=str(path),
             try_this="shrink the checkpoint again",
         )
     for name, sha256 in files.items():
         if not (folder / name).is_file():
             raise UserError(
-                "a file of this checkpoint is missing", code="file-checkpoint-missing", where=str(folder / name), try_this=_AGAIN
+                "a file of this checkpoint is missing", code="checkpoint-file-missing", where=str(folder / name), try_this=_AGAIN
             )
         if file_sha256(folder / name) != sha256:
             raise UserError(
-                "this file was cut short or changed since it was written",
-                code="file-cut-short-changed",
-                where=str(folder / name),
-                try_this=_AGAIN,
+                "this file was cut short or changed since it was written", code="file-changed", where=str(folder / name), try_this=_AGAIN
             )
     if weights_hash(base) != base_hash:
         raise UserError(
             f"the base {base!r} is not the one that this checkpoint is a difference to",
-            code="base-not-checkpoint-difference",
+            code="difference-base-mismatch",
             where=str(path),
             try_this="the base as it was, or shrink the whole checkpoint again",
         )
@@ -292,7 +292,7 @@ def _names(weights: Path) -> list[str]:
 
 
 def _changes(folder: Path) -> Iterator[tuple[str, Tensor]]:
-    """What is added to each of the base's parameters, by its name there, or put in the place of others."""
+    """Yield what is added to each of the base's parameters, by its name there, or put in the place of others."""
     factors = _read(folder / ADAPTER)
     for name, first in factors.items():
         ending = next((item for item in _FACTORS if name.endswith(item)), None)
@@ -312,10 +312,7 @@ def _add(model: Any, folder: Path, base: frozenset[str]) -> None:
             meant = [item for full, item in own.items() if full == name or full.endswith(f".{name}")]
             if len(meant) != 1 or meant[0].shape != change.shape:
                 raise UserError(
-                    f"the model has no parameter {name!r} of this shape",
-                    code="model-no-parameter-shape",
-                    where=str(folder),
-                    try_this=_AGAIN,
+                    f"the model has no parameter {name!r} of this shape", code="unknown-model-parameter", where=str(folder), try_this=_AGAIN
                 )
             value = change.to(meant[0].device)
             meant[0].copy_(meant[0].float() + value if name in base else value)

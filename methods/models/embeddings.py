@@ -74,7 +74,7 @@ class EmbeddingCache:
         if result != dimension:
             raise UserError(
                 f"the cache holds vectors of {result} components where the model gives {dimension}",
-                code="cache-holds-vectors-components",
+                code="cache-dimension-mismatch",
                 where=str(self.folder),
                 try_this="delete this folder: it will be built again",
             )
@@ -140,7 +140,7 @@ class EmbeddingCache:
         if bad := int((~np.isfinite(known)).any(axis=1).sum()):
             raise UserError(
                 f"{bad:,} of {len(known):,} vectors in the cache of embeddings contain NaN or infinity",
-                code="vectors-cache-embeddings-contain",
+                code="cached-vectors-not-finite",
                 where=str(self.folder),
                 try_this="delete this folder: it will be built again",
             )
@@ -166,7 +166,7 @@ class EmbeddingCache:
             locked = "locked" in str(error)
             raise UserError(
                 f"the cache of embeddings cannot be used: {error}",
-                code="cache-embeddings-cannot-used",
+                code="unusable-embedding-cache",
                 where=str(path),
                 try_this="try again when the other process has ended"
                 if locked
@@ -200,7 +200,7 @@ class EmbeddingCache:
         if int(rows.max()) >= size:
             raise UserError(
                 f"the cache of embeddings is damaged: row {int(rows.max())} is listed, {size} rows are there",
-                code="cache-embeddings-damaged-row",
+                code="damaged-embedding-cache",
                 where=str(self._vectors_path),
                 try_this="delete this folder: it will be built again",
             )
@@ -261,7 +261,7 @@ def read_array(path: Path, *, mapped: bool) -> NDArray:
     except (OSError, ValueError) as error:
         raise UserError(
             f"the vectors cannot be read: {error}",
-            code="vectors-cannot-read",
+            code="unreadable-vectors",
             where=str(path.parent),
             try_this="delete this folder: it will be built again",
         ) from error
@@ -321,7 +321,7 @@ class ExactSearch:
         if not np.isfinite(longest):
             raise UserError(
                 "the index holds vectors with NaN or infinity",
-                code="index-holds-vectors-nan",
+                code="index-not-finite",
                 try_this="delete the store's `artifacts` folder: it is built again",
             )
         return longest
@@ -383,7 +383,7 @@ class ExactSearch:
 
     @cached_property
     def _rounding(self) -> float:
-        """How far rounding to bfloat16 moves the vector that it moves most."""
+        """Return how far rounding to bfloat16 moves the vector that it moves most."""
         import torch
 
         moved = (torch.from_numpy(block) for block in self._numpy_blocks())
@@ -461,7 +461,7 @@ class ApproximateSearch:
         except RuntimeError as error:
             raise UserError(
                 f"the vector index cannot be read: {str(error).splitlines()[0]}",
-                code="vector-index-cannot-read",
+                code="unreadable-vector-index",
                 where=str(path),
                 try_this="delete its folder: it will be built again",
             ) from error

@@ -13,10 +13,11 @@ from typing import Any, Literal, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
 from benchmarks.core.errors import UserError, unknown_name
 from benchmarks.core.fingerprint import fingerprint
+from benchmarks.core.models import FrozenModel
 from methods.models.checks import check_output, check_weights, missing_preset, truncation
 from methods.models.delta import load_whole
 from methods.models.embeddings import EmbeddingCache
@@ -101,10 +102,8 @@ Vectors = NDArray[np.float32]
 Side = Literal["query", "passage"]
 
 
-class EncoderConfig(BaseModel):
+class EncoderConfig(FrozenModel):
     """Options of an encoder."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     model: str = Field(MINILM, description="a folder or hub id of a SentenceTransformer; minilm: all-MiniLM-L6-v2")
     revision: str | None = Field(None, description="revision of a hub id")
@@ -158,7 +157,7 @@ class EncoderConfig(BaseModel):
         return cls.model_validate({**PRESETS[name], **changes})
 
     def prompt(self, side: Side) -> str | None:
-        """What to put before a text, None for the model's own prompt."""
+        """Return what to put before a text, None for the model's own prompt."""
         prompt = self.query_prompt if side == "query" else self.passage_prompt
         return prompt if prompt is None or self.instruction is None else prompt.replace("{instruction}", self.instruction)
 
@@ -207,14 +206,14 @@ class Encoder:
         if self._passages.dimension != self._queries.dimension:
             raise UserError(
                 f"the vectors of queries have {self._queries.dimension} components, those of passages {self._passages.dimension}",
-                code="vectors-queries-components-those",
+                code="vector-dimension-mismatch",
                 where=f"query_model {config.query_model!r}, model {config.model!r}",
                 try_this="name the two models of one encoder",
             )
         if config.dimension is not None and config.dimension > self._passages.dimension:
             raise UserError(
                 f"dimension={config.dimension} is more than the model's {self._passages.dimension}",
-                code="dimension-model",
+                code="dimension-too-large",
                 where=f"model {config.model!r}",
             )
         self._cache = EmbeddingCache(cache, self.passage_fingerprint, self.dimension) if cache is not None else None
@@ -240,7 +239,7 @@ class Encoder:
 
     @property
     def device(self) -> str:
-        """Where the model computes."""
+        """Return where the model computes."""
         return self._passages.device
 
     @property
@@ -250,7 +249,7 @@ class Encoder:
 
     @property
     def reads_titles(self) -> bool:
-        """Whether a passage's title is an input of its own."""
+        """Return whether a passage's title is an input of its own."""
         return self.config.architecture == "dpr"
 
     @cached_property
@@ -356,7 +355,7 @@ def sentence_transformer(config: EncoderConfig, model: str, revision: str | None
         if pooling is None:
             raise UserError(
                 f"the encoder {model!r} has no pooling to be replaced",
-                code="encoder-no-pooling-replaced",
+                code="encoder-without-pooling",
                 try_this="leave the option pooling out",
             )
         pooling.pooling_mode = config.pooling
@@ -412,12 +411,12 @@ class SentenceTower:
         if adapters and self._task is None:
             raise UserError(
                 f"the encoder {name!r} has an adapter for each task, and {option} does not choose one",
-                code="encoder-adapter-each-task",
+                code="task-adapter-not-chosen",
                 try_this=f'set {option} to one of {", ".join(adapters)}, or to "" for none of them',
             )
         if self._task and self._task not in adapters:
             if not adapters:
-                raise UserError(f"the encoder {name!r} has no adapters", code="encoder-no-adapters", try_this=f"leave {option} out")
+                raise UserError(f"the encoder {name!r} has no adapters", code="encoder-without-adapters", try_this=f"leave {option} out")
             raise unknown_name(f"{option} of {name}", self._task, adapters)
 
     def _check_end(self, token: str, name: str) -> None:
@@ -428,7 +427,7 @@ class SentenceTower:
             if ids[-1] != wanted:
                 raise UserError(
                     f"inputs of the encoder {name!r} do not end with {token!r}",
-                    code="inputs-encoder-not-end",
+                    code="encoder-end-token-missing",
                     where="end_token",
                     try_this="fetch the model's tokenizer files again, or another revision of them",
                 )

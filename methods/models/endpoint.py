@@ -169,7 +169,7 @@ class ChatConfig(BaseModel):
 
     @property
     def url(self) -> str:
-        """Where calls go."""
+        """Return where calls go."""
         return (self.base_url or os.environ.get("OPENAI_BASE_URL") or DEFAULT_URL).rstrip("/")
 
     def key(self) -> str:
@@ -395,7 +395,7 @@ class Endpoint:
 
     @property
     def connected(self) -> bool:
-        """Whether there are connections to close."""
+        """Return whether there are connections to close."""
         return bool(self._clients) and self._pid == os.getpid()
 
     async def close(self) -> None:
@@ -474,7 +474,7 @@ class Endpoint:
         return replace(completion, refusal=self.clean(completion.refusal))
 
     def _fault(self, error: Exception) -> Fault:
-        """What an error of the client means."""
+        """Return what an error of the client means."""
         if isinstance(error, TimeoutError | self._openai.APITimeoutError):
             return Fault(f"timed out after {self.config.timeout_s:g} s", "retry", signal="broken")
         if isinstance(error, self._openai.APIConnectionError):
@@ -508,7 +508,7 @@ class Endpoint:
         return " ".join(secrets.hidden(text).split())[:300]
 
     def hopeless(self, fault: Fault) -> bool:
-        """Whether a fault that outlasted every try says that no other call can succeed either."""
+        """Return whether a fault that outlasted every try says that no other call can succeed either."""
         if fault.advice == "stop":
             return True
         return not self.answered and (fault.misdirected or not (self.reached or fault.reached))
@@ -524,7 +524,7 @@ class Endpoint:
                 hint = "export SSL_CERT_FILE=… with the certificate of the server or of your proxy"
             hint += "; check these variables" if way else ""
             return Broke(
-                f"nothing answers at {self.config.url}: {fault.reason}{between}", code="nothing-answers", where=where, try_this=hint
+                f"nothing answers at {self.config.url}: {fault.reason}{between}", code="endpoint-unreachable", where=where, try_this=hint
             )
         if fault.status == 404:
             hint = await self._models_hint() or "check `model` and `base_url` (it usually ends in /v1)"
@@ -552,7 +552,7 @@ class Endpoint:
         )
 
     async def _models_hint(self) -> str | None:
-        """What the endpoint offers instead, where it tells."""
+        """Return what the endpoint offers instead, where it tells."""
         try:
             async with asyncio.timeout(10):
                 with self._client() as client:

@@ -18,9 +18,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from benchmarks.core.errors import UserError
+from benchmarks.core.models import FrozenModel
 from methods.models.checks import check_output, check_weights, truncation
 from methods.models.weights import check_models, device_of, load_pretrained, loading, locate, remote_code_refused
 
@@ -31,10 +32,8 @@ TokenVectors = NDArray[np.float32]
 """Shape (tokens, dimension), each row of length 1."""
 
 
-class LateInteractionConfig(BaseModel):
+class LateInteractionConfig(FrozenModel):
     """Options of a late-interaction encoder."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     model: str = Field("colbert-ir/colbertv2.0", description="a folder or hub id of a ColBERT-style model")
     revision: str | None = Field(None, description="revision of a hub id")
@@ -66,7 +65,7 @@ class LateInteraction:
             except ImportError as error:
                 raise UserError(
                     "late interaction needs a sentence-transformers that has MultiVectorEncoder",
-                    code="late-interaction-needs-sentence",
+                    code="sentence-transformers-too-old",
                     try_this="pip install -U sentence-transformers",
                 ) from error
             self._check_projection()
@@ -95,7 +94,7 @@ class LateInteraction:
         if path and not any(kind == "HF_ColBERT" or kind.endswith("ForRetrieval") for kind in kinds):
             raise UserError(
                 f"{self.config.model!r} is not a late-interaction model: it has no projection of token vectors",
-                code="not-late-interaction-model",
+                code="not-late-interaction",
                 try_this="name a ColBERT or PyLate checkpoint",
             )
 
@@ -145,10 +144,8 @@ Mode = Literal["dense", "sparse", "multi"]
 MODES: tuple[Mode, ...] = ("dense", "sparse", "multi")
 
 
-class M3Config(BaseModel):
+class M3Config(FrozenModel):
     """Options of BGE-M3."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     model: str = Field("BAAI/bge-m3", description="a folder or hub id with sparse_linear and colbert_linear beside it")
     revision: str | None = Field(None, description="revision of a hub id")
@@ -234,7 +231,7 @@ class M3Encoder:
             return head
         raise UserError(
             f"the encoder {self.config.model!r} lacks {name}.pt",
-            code="encoder-lacks-pt",
+            code="encoder-file-missing",
             where=str(Path(folder)),
             try_this="fetch the whole repository, or use the encoder preset bge-m3, which is dense alone",
         )

@@ -16,8 +16,9 @@ from dataclasses import dataclass
 from string import Template
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
+from benchmarks.core.models import FrozenModel
 from methods.prompts import beginning, encoded
 
 if TYPE_CHECKING:
@@ -153,10 +154,8 @@ CPU_LOGITS, GPU_LOGITS = 1 << 26, 1 << 28
 """Largest batches in tokens, and largest tables of logits in numbers (4 bytes each)."""
 
 
-class ScoringConfig(BaseModel):
+class ScoringConfig(FrozenModel):
     """Options of log-likelihood scoring; none of them changes a score by more than rounding."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     token_budget: int | None = Field(
         default=None, ge=1, description="tokens per batch, padding and cache included; null: 4,096 on CPU, 32,768 elsewhere"
@@ -500,7 +499,7 @@ def label_likelihoods(
 
 
 def label_scores(labels: Sequence[str], raw: Sequence[Likelihood], by: Literal["total", "mean"] = "total") -> LabelScores:
-    """What the labels' likelihoods behind one prompt come to; `by` as of `label_likelihoods`."""
+    """Return what the labels' likelihoods behind one prompt come to; `by` as of `label_likelihoods`."""
     return LabelScores(tuple(labels), tuple(raw), softmax([getattr(likelihood, by) for likelihood in raw]))
 
 

@@ -31,6 +31,7 @@ from pydantic import (
 
 from benchmarks.core.errors import Broke
 from benchmarks.core.fingerprint import fingerprint
+from benchmarks.core.models import FrozenModel
 from benchmarks.core.plugins import Registry
 from methods.api import Call, Services, Usage, kept
 from methods.flow import Batcher, trace
@@ -49,10 +50,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class _Options(BaseModel):
+class _Options(FrozenModel):
     """What local models and scripts have in common with endpoints."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     temperature: float = Field(0.0, ge=0, description="0: greedy; else tokens are drawn, by the prompt and the task's seed")
     max_tokens: int = Field(64, ge=1, description="longest reply")
@@ -110,8 +109,6 @@ class ScriptedConfig(_Options):
 
 
 LLMConfig = ChatConfig | LocalConfig | ScriptedConfig
-KINDS = frozenset({"model", "local", "scripted"})
-"""The option that names the model, of each kind."""
 
 
 def _kind(value: Any) -> str:
@@ -129,7 +126,7 @@ LLM = Annotated[
 
 
 def defaults(*, temperature: float = 0.0, max_tokens: int = 64, stop: Sequence[str] = ()) -> BeforeValidator:
-    """What a system's prompts need where the option does not say: `Annotated[LLM, defaults(max_tokens=256)]`."""
+    """Return what a system's prompts need where the option does not say: `Annotated[LLM, defaults(max_tokens=256)]`."""
 
     def filled(value: Any) -> Any:
         if not isinstance(value, dict):
@@ -525,7 +522,7 @@ class LabelModel:
         )
 
     async def choose(self, messages: Messages, labels: Sequence[str], step: str = "") -> tuple[LabelScores, Usage]:
-        """How likely each label is.
+        """Return how likely each label is.
 
         Args:
             messages: What is asked; a last message of the assistant is what the reply begins with.

@@ -12,9 +12,10 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from benchmarks.core.errors import UserError
+from benchmarks.core.models import FrozenModel
 from methods.models.weights import device_of, load_pretrained
 
 LABELS = ("entailment", "neutral", "contradiction")
@@ -25,10 +26,8 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
 """Published classifiers, as options."""
 
 
-class NliConfig(BaseModel):
+class NliConfig(FrozenModel):
     """Options of an NLI classifier."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     model: str = Field(PRESETS["bart-mnli"]["model"], description="a folder or hub id of a three-way NLI classifier")
     revision: str | None = Field(None, description="revision of a hub id")
@@ -96,7 +95,7 @@ class NliModel:
         if room < 1:
             raise UserError(
                 f"a hypothesis leaves no room for its premise in {self.config.max_length} tokens: {hypothesis[:60]!r}…",
-                code="hypothesis-leaves-no-room",
+                code="hypothesis-too-long",
                 try_this="raise max_length, or split the hypothesis",
             )
         return self._tokenizer(premise, hypothesis, truncation="only_first", max_length=self.config.max_length)
@@ -112,7 +111,7 @@ def label_columns(names: Mapping[int, str], model: str) -> tuple[int, int, int]:
     if set(columns) != set(LABELS):
         raise UserError(
             f"the labels of {model!r} are {', '.join(map(str, names.values()))}, not {', '.join(LABELS)}",
-            code="labels-not",
+            code="label-names-mismatch",
             where="id2label in its config.json",
             try_this="name a three-way NLI classifier, or correct the names in its config",
         )

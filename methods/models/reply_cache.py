@@ -219,7 +219,7 @@ class ResponseCache:
             return int(connection.execute("SELECT count(*) FROM replies").fetchone()[0])
 
     def holds(self, model: str) -> bool:
-        """Whether any reply of a model is kept."""
+        """Return whether any reply of a model is kept."""
         with self.opened() as connection:
             return connection.execute("SELECT 1 FROM replies WHERE model = ? LIMIT 1", [model]).fetchone() is not None
 
@@ -314,7 +314,7 @@ class ResponseCache:
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise UserError(f"the cache's folder cannot be made: {error}", code="cache-folder-cannot-made", where=str(self.path)) from None
+            raise UserError(f"the cache's folder cannot be made: {error}", code="unwritable-cache-folder", where=str(self.path)) from None
         connection = sqlite3.connect(self.path, timeout=BUSY_S, isolation_level=None, check_same_thread=False)
         try:
             self._prepare(connection)
@@ -331,7 +331,7 @@ class ResponseCache:
         if version > VERSION:
             raise UserError(
                 f"this cache was written by a newer ragmeter (layout {version}, known up to {VERSION})",
-                code="cache-written-newer-ragmeter",
+                code="cache-too-new",
                 where=str(self.path),
                 try_this="upgrade ragmeter, or name another store",
             )
@@ -461,8 +461,8 @@ def _entries(lines: Iterable[str], path: Path) -> Iterator[Entry]:
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             problem = f"field {error} is missing" if isinstance(error, KeyError) else str(error)
             raise UserError(
-                f"this is no entry of a cache export: {problem}",
-                code="no-entry-cache-export",
+                f"this is not an entry of a cache export: {problem}",
+                code="not-cache-entry",
                 where=f"{path}, line {number}",
                 try_this="export the cache again; a changed request has another key",
             ) from None

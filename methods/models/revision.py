@@ -238,7 +238,7 @@ def ask(probe: Probe, urls: Sequence[str] = (), headers: Mapping[str, str] | Non
         named = {**(headers or {}), **{name: filled(text) for name, text in probe.headers.items()}}
     except ValueError as error:
         raise UserError(
-            f"the revision cannot be read from {probe.place}: {error}", code="revision-cannot-read", where="revision.headers"
+            f"the revision cannot be read from {probe.place}: {error}", code="unreadable-revision", where="revision.headers"
         ) from None
     if probe.command:
         hint, failed = "correct the command", {probe.place: ""}
@@ -252,7 +252,7 @@ def ask(probe: Probe, urls: Sequence[str] = (), headers: Mapping[str, str] | Non
             if isinstance(error, Unreachable):
                 break
     reasons = "; ".join(f"{place}: {reason}" for place, reason in failed.items() if reason)
-    raise Broke(f"the revision cannot be read from {reasons}", code="revision-cannot-read", try_this=f"{hint}, or state a text")
+    raise Broke(f"the revision cannot be read from {reasons}", code="unreadable-revision", try_this=f"{hint}, or state a text")
 
 
 def _response(probe: Probe, url: str, headers: Mapping[str, str]) -> str:

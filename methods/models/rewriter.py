@@ -15,10 +15,11 @@ from pathlib import Path
 from string import Template
 from typing import Annotated, Literal, Protocol
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, Field, field_validator
 
 from benchmarks.core.errors import unknown_name
 from benchmarks.core.fingerprint import content_hash, fingerprint
+from benchmarks.core.models import FrozenModel
 from benchmarks.schema import Passage, passage_id
 from benchmarks.styles.rules import STYLES, Outcome
 from methods.api import Services
@@ -98,7 +99,7 @@ def styles_of(folder: str | None) -> tuple[str, ...]:
 
 
 def form_of(passage: Passage, *, structured: bool) -> str:
-    """How the reply is asked to look: by sentences, where the passage has any."""
+    """Return how the reply is asked to look: by sentences, where the passage has any."""
     if not passage.sentences:
         return JSON if structured else PLAIN
     return Template(JSON_LINES if structured else LINES).substitute(lines=len(passage.sentences))
@@ -140,7 +141,7 @@ def lines_of(text: str) -> list[str]:
 
 
 def refuses(text: str) -> bool:
-    """Whether a reply declines to do what it was asked."""
+    """Return whether a reply declines to do what it was asked."""
     return bool(_REFUSAL.match(text))
 
 
@@ -157,14 +158,12 @@ class Validator(Protocol):
 
     @property
     def id(self) -> str:
-        """What it is; part of the rewriter's id."""
+        """Return what it is; part of the rewriter's id."""
         ...
 
 
-class RewritingOptions(BaseModel):
+class RewritingOptions(FrozenModel):
     """How a language model is asked to rewrite, and what is let through."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     tries: int = Field(3, ge=1, description="times that a passage is asked for before it is given up")
     output: Literal["text", "json"] = Field("text", description="how replies are asked to look")
@@ -249,7 +248,7 @@ class LLMRewriter:
         return in_order(lambda passage: self._rewritten(passage, style, prompt), passages, self.model.in_flight)
 
     def estimate(self, passages: Sequence[Passage], style: str) -> Estimate:
-        """What asking once for every passage would take, without the validators; nothing is asked."""
+        """Return what asking once for every passage would take, without the validators; nothing is asked."""
         prompt = load_prompt(style, self.config.prompts)
         return self.model.estimate([self._messages(passage, prompt, ()) for passage in passages if passage.text.strip()])
 

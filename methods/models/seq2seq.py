@@ -72,7 +72,7 @@ class Seq2SeqModel:
         if start is None:
             raise UserError(
                 f"the model {config.model!r} does not say what its decoder starts with",
-                code="model-not-say-decoder",
+                code="missing-decoder-start",
                 try_this="set decoder_start_token_id in its generation_config.json",
             )
         self._start = int(start)

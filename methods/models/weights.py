@@ -15,6 +15,7 @@ from benchmarks.core.errors import MissingPackage, UserError
 from benchmarks.core.fingerprint import CHECKPOINT_CARD, LENGTH, fingerprint, folder_sha256
 from benchmarks.io.hub import cache_folder, offline, use_cache_if_unreachable
 from methods.models.kept import KEPT
+from methods.presets import read_presets
 from methods.work import Checkpoint, Needs
 
 DEPTH = 2
@@ -113,13 +114,13 @@ def locate(model: str) -> str:
         return str(path)
     if model.startswith(("/", ".", "~")):
         raise UserError(
-            f"there is no model folder {model!r}", code="no-model-folder", try_this="give a folder, or the id of a hub repository"
+            f"model folder {model!r} does not exist", code="no-model-folder", try_this="give a folder, or the id of a hub repository"
         )
     return model
 
 
 def files_of(model: str, revision: str | None, settings: str = "config.json") -> Path | None:
-    """Where a model's files lie: a folder, or the newest snapshot in the hub's cache; None where there are none.
+    """Return where a model's files lie: a folder, or the newest snapshot in the hub's cache; None where there are none.
 
     Args:
         model, revision: As `locate` takes it, and the revision of a hub id; of one of several adapters in a repository
@@ -158,7 +159,7 @@ class MissingWeights(UserError):
 
 
 def missing_weights(checkpoint: Checkpoint) -> MissingWeights | None:
-    """What is to be done for a model whose files are neither in a folder nor in the hub's cache; None: they are here."""
+    """Return what is to be done for a model whose files are neither in a folder nor in the hub's cache; None: they are here."""
     model, revision = checkpoint.model, checkpoint.revision
     if files_of(model, revision, "adapter_config.json" if checkpoint.adapter else "config.json") is not None:
         return None
@@ -254,7 +255,7 @@ def loading(noun: str, model: str) -> Iterator[None]:
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise UserError(
             f"the {noun} {model!r} cannot be loaded: {reason}",
-            code="cannot-loaded",
+            code="load-failed",
             try_this="give a folder with the model's files, or a hub id and a connection to the hub",
         ) from error
     except Exception as error:
@@ -262,7 +263,7 @@ def loading(noun: str, model: str) -> Iterator[None]:
         if type(error).__name__ != "SafetensorError":
             raise
         raise UserError(
-            f"the weights of the {noun} {model!r} are damaged: {error}", code="weights-damaged", try_this="fetch the model's files again"
+            f"the weights of the {noun} {model!r} are damaged: {error}", code="damaged-weights", try_this="fetch the model's files again"
         ) from error
 
 
@@ -312,7 +313,7 @@ def load_pretrained(
 
 
 def is_encoder_decoder(model: str, revision: str | None) -> bool:
-    """Whether a model's configuration says that an encoder reads and a decoder writes (T5, BART).
+    """Return whether a model's configuration says that an encoder reads and a decoder writes (T5, BART).
 
     Raises:
         UserError: It cannot be read.
@@ -388,7 +389,7 @@ def _foreign(adapter: str, made_for: str | None, why: str, where: str) -> UserEr
     hint = f": it was made for {made_for}" if made_for else ""
     return UserError(
         f"the adapter {adapter!r} does not fit this base ({why.splitlines()[0]})",
-        code="adapter-not-fit-base",
+        code="adapter-base-mismatch",
         where=where,
         try_this=f"its own base{hint}",
     )
@@ -404,125 +405,10 @@ def device_of(wanted: str | None) -> str:
 
 
 # A preset is a set of options of `encoder.EncoderConfig`: `{id: dense, config: {preset: bge-large-en-v1.5}}` in an
-# experiment, `EncoderConfig.preset("bge-large-en-v1.5")` in code. Pooling and prompts are stated even where a model's own
-# folder states them too: a fine-tuned or converted copy often lost them.
+# experiment, `EncoderConfig.preset("bge-large-en-v1.5")` in code.
 
 
-WEB_SEARCH = "Given a web search query, retrieve relevant passages that answer the query"
-"""The task sentence that instruction-tuned encoders were trained and evaluated with for retrieval."""
-
-QWEN3: dict[str, Any] = {
-    # No space after "Query:", and no full stop after the instruction: as on the model's card.
-    "query_prompt": "Instruct: {instruction}\nQuery:",
-    "instruction": WEB_SEARCH,
-    "passage_prompt": "",
-    "pooling": "lasttoken",
-    "end_token": "<|endoftext|>",
-    "max_length": 8192,
-}
-STELLA: dict[str, Any] = {
-    # Unlike Qwen3: a full stop and a space. The retrieval ("s2p") prompt; documents are encoded as they are.
-    "query_prompt": "Instruct: {instruction}.\nQuery: ",
-    "instruction": WEB_SEARCH,
-    "passage_prompt": "",
-    "pooling": "mean",
-    # The card recommends 512 tokens; chunks of 512 words need about 700.
-    "max_length": 1024,
-}
-JINA_V3: dict[str, Any] = {
-    "model": "jinaai/jina-embeddings-v3",
-    "query_task": "retrieval.query",
-    "passage_task": "retrieval.passage",
-    "query_prompt": "Represent the query for retrieving evidence documents: ",
-    "passage_prompt": "Represent the document for retrieval: ",
-    "max_length": 8192,
-}
-E5: dict[str, Any] = {"query_prompt": "query: ", "passage_prompt": "passage: ", "pooling": "mean", "max_length": 512}
-DPR: dict[str, Any] = {"architecture": "dpr", "query_prompt": "", "passage_prompt": "", "normalize": False, "max_length": 256}
-
-PRESETS: Mapping[str, Mapping[str, Any]] = {
-    "minilm": {"model": "minilm"},
-    "qwen3-embedding-0.6b": {"model": "Qwen/Qwen3-Embedding-0.6B", **QWEN3},
-    "qwen3-embedding-4b": {"model": "Qwen/Qwen3-Embedding-4B", **QWEN3, "dtype": "bfloat16"},
-    "qwen3-embedding-8b": {"model": "Qwen/Qwen3-Embedding-8B", **QWEN3, "dtype": "bfloat16"},
-    # The dense mode; sparse and multi-vector modes are `late_interaction.py`. The library's 512 cuts long chunks.
-    "bge-m3": {"model": "BAAI/bge-m3", "query_prompt": "", "passage_prompt": "", "pooling": "cls", "max_length": 1024},
-    "stella-en-400m-v5": {
-        "model": "NovaSearch/stella_en_400M_v5",
-        **STELLA,
-        # Both need xformers.
-        "model_options": {"use_memory_efficient_attention": False, "unpad_inputs": False},
-    },
-    "stella-en-1.5b-v5": {"model": "NovaSearch/stella_en_1.5B_v5", **STELLA},
-    "jina-v3": JINA_V3,
-    # As ARK's released code used it: neither adapter nor prefix.
-    "jina-v3-released": {**JINA_V3, "query_task": "", "passage_task": "", "query_prompt": "", "passage_prompt": ""},
-    "dpr-nq": {**DPR, "model": "facebook/dpr-ctx_encoder-single-nq-base", "query_model": "facebook/dpr-question_encoder-single-nq-base"},
-    "dpr-multiset": {
-        **DPR,
-        "model": "facebook/dpr-ctx_encoder-multiset-base",
-        "query_model": "facebook/dpr-question_encoder-multiset-base",
-    },
-    "bge-large-en-v1.5": {
-        "model": "BAAI/bge-large-en-v1.5",
-        "query_prompt": "Represent this sentence for searching relevant passages: ",
-        "passage_prompt": "",
-        "pooling": "cls",
-        "max_length": 512,
-    },
-    # Contriever compares by inner product of plain means.
-    "contriever": {
-        "model": "facebook/contriever",
-        "query_prompt": "",
-        "passage_prompt": "",
-        "pooling": "mean",
-        "normalize": False,
-        "max_length": 512,
-    },
-    "contriever-msmarco": {
-        "model": "facebook/contriever-msmarco",
-        "query_prompt": "",
-        "passage_prompt": "",
-        "pooling": "mean",
-        "normalize": False,
-        "max_length": 512,
-    },
-    "e5-base-v2": {"model": "intfloat/e5-base-v2", **E5},
-    "e5-large-v2": {"model": "intfloat/e5-large-v2", **E5},
-    "multilingual-e5-large": {"model": "intfloat/multilingual-e5-large", **E5},
-    "gte-large": {"model": "thenlper/gte-large", "query_prompt": "", "passage_prompt": "", "pooling": "mean", "max_length": 512},
-    "gte-large-en-v1.5": {
-        "model": "Alibaba-NLP/gte-large-en-v1.5",
-        "query_prompt": "",
-        "passage_prompt": "",
-        "pooling": "cls",
-        "max_length": 8192,
-    },
-    # mGTE as an embedding model: the other reading of SARK's text, see `cross_encoder` for its reranker.
-    "gte-multilingual-base": {
-        "model": "Alibaba-NLP/gte-multilingual-base",
-        "query_prompt": "",
-        "passage_prompt": "",
-        "pooling": "cls",
-        "max_length": 512,
-    },
-    "all-roberta-large-v1": {
-        "model": "sentence-transformers/all-roberta-large-v1",
-        "query_prompt": "",
-        "passage_prompt": "",
-        "pooling": "mean",
-    },
-    "sfr-embedding-mistral": {
-        "model": "Salesforce/SFR-Embedding-Mistral",
-        "query_prompt": "Instruct: {instruction}\nQuery: ",
-        "instruction": WEB_SEARCH,
-        "passage_prompt": "",
-        "pooling": "lasttoken",
-        "end_token": "</s>",
-        "max_length": 4096,
-        "dtype": "bfloat16",
-    },
-}
+PRESETS = read_presets(Path(__file__).with_name("encoders.yaml"))
 
 REMOTE_CODE = frozenset(
     {
@@ -578,7 +464,7 @@ def remote_code_refused(model: str) -> Iterator[None]:
 def _refusal(model: str) -> UserError:
     return UserError(
         f"the model {model!r} brings its own code, which loading it would run",
-        code="model-brings-own-code",
+        code="untrusted-model-code",
         try_this="read that code, pin the revision you read, then set trust_remote_code: true",
     )
 

@@ -48,7 +48,6 @@ def prompts_made_of(config: ChatReaderConfig) -> str:
     kind="reader",
     summary="any language model, at an endpoint or local, that is asked for a short answer from numbered passages",
     version=2,
-    config=ChatReaderConfig,
     presets={"rog": {"reading": "triples", "llm": {"max_tokens": 512}}},
     checkpoint_hash=prompts_made_of,
     work=lambda config, lengths: reading_work(config, lengths, config.llm),
@@ -85,7 +84,7 @@ class ChatReader:
         return self._answer(await self._model.ask(messages), notes, context, messages[-1]["content"])
 
     def estimate(self, queries: Sequence[Query], contexts: Sequence[Context]) -> Estimate:
-        """What reading these would take, without asking."""
+        """Return what reading these would take, without asking."""
         return self._model.estimate([self._request(q, c)[0] for q, c in zip(queries, contexts, strict=True)])
 
     def _request(self, query: Query, context: Context) -> tuple[Messages, dict[str, object]]:

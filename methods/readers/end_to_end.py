@@ -65,7 +65,6 @@ def _chatqa_work(config: ChatQaConfig, lengths: Lengths) -> Work:
     kind="reader",
     summary="ChatQA: a model tuned to answer from contexts, in its own format",
     version=2,
-    config=ChatQaConfig,
     paper="Liu et al. 2025, ChatQA (arXiv:2401.10225)",
     presets={
         "paper": {"dtype": "bfloat16"},
@@ -124,7 +123,6 @@ def _in_context_work(config: InContextConfig, lengths: Lengths) -> Work:
     kind="reader",
     summary="any language model, shown how questions of the training data are answered from passages, then the question",
     version=2,
-    config=InContextConfig,
     paper="Ram et al. 2023, In-Context Retrieval-Augmented Language Models (arXiv:2302.00083), with demonstrations",
     checkpoint_hash=prompts_made_of,
     work=_in_context_work,

@@ -13,16 +13,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import Field, field_validator
+
+from benchmarks.core.models import FrozenModel
 
 Shown = Callable[[int], bool]
 """Whether a passage of this number, counted from 1, was shown."""
 
 
-class Pattern(BaseModel):
+class Pattern(FrozenModel):
     """A rule of one's own."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     regex: str = Field(description="a regular expression; the answer is the first group of its last match, or the whole match")
 

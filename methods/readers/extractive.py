@@ -66,7 +66,7 @@ class Span(NamedTuple):
 
 
 def kind_of(question: str) -> Kind:
-    """What kind of answer a question wants, read off its wording."""
+    """Return what kind of answer a question wants, read off its wording."""
     if options(question) is not None:
         return "choice"
     if _ASKS_YES_NO.match(question.strip()):
@@ -174,12 +174,7 @@ class _Sentence:
 
 
 @register(
-    "extractive",
-    kind="reader",
-    version=2,
-    summary="the best span of the best sentences by rule, without a language model",
-    config=ExtractiveConfig,
-    work=free,
+    "extractive", kind="reader", version=2, summary="the best span of the best sentences by rule, without a language model", work=free
 )
 class Extractive:
     """Reader by rule.

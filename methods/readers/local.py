@@ -54,7 +54,6 @@ def _weights(config: CausalReaderConfig | Seq2SeqReaderConfig) -> str:
     kind="reader",
     summary="a local language model, asked for a short answer from numbered passages",
     version=2,
-    config=CausalReaderConfig,
     presets={"rog": {"reading": "triples", "max_new_tokens": 512}},
     checkpoint_hash=_weights,
     work=lambda config, lengths: reading_work(config, lengths, config),
@@ -90,7 +89,7 @@ class CausalReader:
 
     @property
     def device(self) -> str:
-        """Where it computes."""
+        """Return where it computes."""
         return self._model.device
 
     def read(self, queries: Sequence[Query], contexts: Sequence[Context]) -> list[Answer]:
@@ -234,7 +233,6 @@ def _pocket_work(config: PocketReaderConfig, lengths: Lengths) -> Work:
     "pocket",
     kind="reader",
     summary="the small language model that ships: reads worlds offline, on any machine",
-    config=PocketReaderConfig,
     checkpoint_hash=_pocket_weights,
     work=_pocket_work,
 )
@@ -283,7 +281,6 @@ T5_PROMPT = 512
     kind="reader",
     summary="a local encoder-decoder model (Flan-T5), asked for a short answer from numbered passages",
     version=2,
-    config=Seq2SeqReaderConfig,
     presets={"rog": {"reading": "triples", "max_prompt_tokens": 507, "max_new_tokens": 128}},
     checkpoint_hash=_weights,
     work=lambda config, lengths: reading_work(config, lengths, config, T5_PROMPT),

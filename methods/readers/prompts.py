@@ -66,12 +66,12 @@ class ReadingOptions(BaseModel):
 
     @property
     def rule(self) -> Extract:
-        """How a reply becomes the answer."""
+        """Return how a reply becomes the answer."""
         return self.extract or ("short" if self.reading == "own" else "none")
 
     @property
     def follows_benchmark(self) -> bool:
-        """Whether the benchmark's instructions are followed."""
+        """Return whether the benchmark's instructions are followed."""
         return self.reading in ("benchmark", "benchmark_prompt")
 
     def templates(self) -> str:
@@ -110,7 +110,7 @@ class Instructions:
             if reading is None:
                 raise UserError(
                     "the reader follows the benchmark's instructions, and none came with the questions",
-                    code="reader-follows-benchmark-instructions",
+                    code="missing-benchmark-instructions",
                     where="reading",
                     try_this="reading: own",
                 )

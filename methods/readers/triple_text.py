@@ -51,7 +51,6 @@ class TripleTextConfig(MethodConfig):
     "triple_text",
     kind="compressor",
     summary="triples as sentences, what is said of one head together: for readers that know no relation names",
-    config=TripleTextConfig,
     work=free,
 )
 class TripleText:

@@ -55,7 +55,6 @@ def _work(config: ColbertConfig, lengths: Lengths) -> Work:
     "colbert",
     kind="retriever",
     summary="passages of a corpus by MaxSim over token vectors; ColBERTv2 by default, any ColBERT or PyLate checkpoint",
-    config=ColbertConfig,
     paper="Santhanam et al. 2022, ColBERTv2 (arXiv:2112.01488)",
     presets={"answerai-small": {"model": "answerdotai/answerai-colbert-small-v1"}},
     work=_work,
@@ -85,7 +84,7 @@ class Colbert:
             if self._large(vectors):
                 raise UserError(
                     f"{len(vectors):,} token vectors want an index on disk, and nothing is kept here",
-                    code="token-vectors-want-index",
+                    code="index-without-folder",
                     try_this="give a folder for artifacts, or a larger exact_up_to",
                 )
             starts, search = _starts(list(map(len, chunks))), None

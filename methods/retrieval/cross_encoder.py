@@ -30,7 +30,6 @@ def pairs_work(config: CrossEncoderRerankerConfig, lengths: Lengths) -> Work:
     "cross_encoder",
     kind="reranker",
     summary="any cross-encoder; ms-marco-MiniLM-L6 by default, presets for bge-reranker and mGTE",
-    config=CrossEncoderRerankerConfig,
     paper="Nogueira and Cho 2019, Passage Re-ranking with BERT (arXiv:1901.04085)",
     presets=PRESETS,
     work=pairs_work,

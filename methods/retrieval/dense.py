@@ -74,7 +74,6 @@ def dense_work(config: DenseConfig, lengths: Lengths) -> Work:
     "dense",
     kind="retriever",
     summary="any SentenceTransformer with exact inner-product search; MiniLM by default",
-    config=DenseConfig,
     paper="Reimers and Gurevych 2019, Sentence-BERT (arXiv:1908.10084)",
     presets=presets(),
     work=dense_work,
@@ -107,7 +106,7 @@ class Dense:
         if self.config.search != "exact":
             raise UserError(
                 f"search: {self.config.search} keeps its index on disk, and nothing is kept here",
-                code="search-keeps-index-disk",
+                code="search-without-folder",
                 try_this="give a folder for artifacts, or search: exact",
             )
         chunks = [self._encode(corpus, start) for start in range(0, len(corpus), CHUNK)]

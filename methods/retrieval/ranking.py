@@ -52,7 +52,7 @@ class PointwiseReranker(ABC):
 
     @abstractmethod
     def scores(self, query: Query, ids: Sequence[str], corpus: Corpus) -> NDArray[np.floating]:
-        """How well each candidate fits the query: shape (candidates,)."""
+        """Return how well each candidate fits the query: shape (candidates,)."""
 
 
 class ModelReranker(PointwiseReranker, ABC):
@@ -136,7 +136,7 @@ class Scope:
             except KeyError as error:
                 raise UserError(
                     f"candidate {error.args[0]!r} is not a passage of the corpus",
-                    code="candidate-not-passage-corpus",
+                    code="candidate-not-corpus",
                     where=f"query {query.id}",
                     try_this="index the corpus that these questions were loaded with",
                 ) from None
@@ -144,7 +144,7 @@ class Scope:
             if query.document_id not in self._documents:
                 raise UserError(
                     f"document {query.document_id!r} has no passage in the corpus",
-                    code="document-no-passage-corpus",
+                    code="document-without-passages",
                     where=f"query {query.id}",
                     try_this="index the corpus that these questions were loaded with",
                 )
@@ -269,7 +269,7 @@ def built_once(folder: Path, rows: int, build: Callable[[Path], None]) -> Path:
     if result != rows:
         raise UserError(
             f"the index holds {result} passages where the corpus has {rows}",
-            code="index-holds-passages-corpus",
+            code="index-count-mismatch",
             where=str(folder),
             try_this="delete this folder: it will be built again",
         )

@@ -100,7 +100,7 @@ class SpladeEncoder:
         if path and file("modules.json") is None and not any(kind.endswith("ForMaskedLM") for kind in kinds):
             raise UserError(
                 f"{self.config.model!r} is not a sparse encoder: it has no masked language model's head",
-                code="not-sparse-encoder-no",
+                code="not-sparse-encoder",
                 try_this="a SPLADE checkpoint",
             )
 
@@ -144,7 +144,6 @@ def _work(config: SpladeConfig, lengths: Lengths) -> Work:
     "splade",
     kind="retriever",
     summary="weights of vocabulary terms by a masked language model, found through an inverted index; SPLADE-v3 by default",
-    config=SpladeConfig,
     paper="Lassance et al. 2024, SPLADE-v3 (arXiv:2403.06789)",
     presets={name: {"model": f"naver/splade-v3-{name}"} for name in ("distilbert", "lexical", "doc")},
     training_data=("msmarco",),

@@ -50,7 +50,7 @@ def require_checkpoint(model: str, method: str, *, where: str) -> None:
 
 
 def linearize_of(model: str) -> LinearizeConfig:
-    """How triples were written when a checkpoint was trained.
+    """Return how triples were written when a checkpoint was trained.
 
     Raises:
         UserError: Its card does not say.
@@ -62,7 +62,7 @@ def linearize_of(model: str) -> LinearizeConfig:
     except (AssertionError, KeyError, TypeError, ValueError):
         raise UserError(
             "the card of this checkpoint does not say how triples were written",
-            code="card-checkpoint-not-say",
+            code="checkpoint-card-incomplete",
             where=str(Path(model)),
             try_this="linearize: {rel: last, underscores: keep}, or as it was pretrained",
         ) from None
@@ -82,7 +82,7 @@ def triple_corpus(corpus: Corpus, who: str) -> TripleCorpus:
         return corpus
     raise UserError(
         f"{who} ranks the triples of a graph, and this corpus holds passages",
-        code="ranks-triples-graph-corpus",
+        code="triples-over-passages",
         where=f"method {who}",
         try_this="a benchmark of graph question answering: webqsp, cwq or worlds/graph",
     )

@@ -97,7 +97,7 @@ class ReaderAnswerer:
         return fingerprint("reader", self._identity, self._known, self._seed)
 
     def knows(self, question: Question) -> bool:
-        """Whether a question is among those known by heart: one draw for each, whatever else is asked.
+        """Return whether a question is among those known by heart: one draw for each, whatever else is asked.
 
         Questions that take several passages are not: no single one of these could help whoever does not know them, so
         that all their labels would be 0, and the kind of question would give the label away.
@@ -187,7 +187,7 @@ def verifier_of(config: LabelsConfig, judge: Judge | None) -> Verifier:
     if config.judge is not None and judge is None:
         raise UserError(
             f"answers that match no gold exactly are to be judged by {config.judge}, and no judge is provided",
-            code="answers-match-no-gold",
+            code="judge-for-mismatches-needed",
             where="labels.judge",
             try_this="labels.judge: null, which calls them wrong",
         )
@@ -195,7 +195,7 @@ def verifier_of(config: LabelsConfig, judge: Judge | None) -> Verifier:
 
 
 def exact_match(question: Question, answer: str, rules: Literal["squad", "strict"] = "squad") -> bool:
-    """Whether an answer is a gold word for word; where all of a set are wanted, whether it is all of them."""
+    """Return whether an answer is a gold word for word; where all of a set are wanted, whether it is all of them."""
     if rules == "strict":
         return bool(question.answers) and answer == question.answers[0]
     if question.answer_set and len(question.wanted) > 1:
@@ -204,7 +204,7 @@ def exact_match(question: Question, answer: str, rules: Literal["squad", "strict
 
 
 def _whole_set(question: Question, answer: str) -> bool:
-    """Whether an answer has the words of every gold, each in one of its wordings, and no other word but `and`."""
+    """Return whether an answer has the words of every gold, each in one of its wordings, and no other word but `and`."""
     words = Counter(tokens(answer))
     wanted: Counter[str] = Counter()
     text = f" {' '.join(tokens(answer))} "

@@ -15,6 +15,7 @@ from methods.models.llm import LLM, LLMConfig, MayAskConfig, check_llm, defaults
 from methods.models.rewriter import REPLY, RewritingOptions
 from methods.models.rewriter import load_prompt as rewriting_prompt
 from methods.models.weights import check_remote_code, locate
+from methods.presets import read_presets
 from methods.registry import METHODS, Component
 from methods.sark.loss import Head
 from methods.sark.prompts import ANSWER, ORDER
@@ -191,7 +192,7 @@ class SarkDataConfig(TrainingOptions):
         if styles.by == "llm":
             rewriting_prompt(styles.style, styles.rewriting.prompts)
         if styles.by == "file" and not Path(styles.file or "").expanduser().is_file():
-            raise UserError("there is no such file of style pairs", code="missing-file", where=f"styles.file: {styles.file}")
+            raise UserError("file of style pairs does not exist", code="missing-file", where=f"styles.file: {styles.file}")
 
     def reach_data(self, cache: Path | None) -> None:
         """One short call to every endpoint, unless replies of its model are kept.
@@ -223,35 +224,6 @@ def _require(kind: str, component: Component, where: str) -> None:
             f"{component.id!r} is a {component.entry.kind}, not a {kind}", code="wrong-kind", where=where, try_this=", ".join(fits)
         )
     component.preflight()
-
-
-PAPER_DATA: Mapping[str, Any] = {
-    "rows": 16_094,
-    "candidates": {"source": "retriever", "retriever": "dense", "options": {"preset": "dpr-nq"}},
-    "labels": {
-        "by": "llm",
-        "llm": QWEN,
-        "judge": "match",
-        "judge_options": {"llm": QWEN},
-        "extra": {"n": 100, "options": {"preset": "pyserini"}},
-    },
-    "lists": {"by": "llm", "llm": QWEN},
-    "styles": {"by": "llm", "llm": QWEN},
-}
-"""As the paper makes its rows, for presets."""
-RELEASED_DATA: Mapping[str, Any] = {
-    **PAPER_DATA,
-    # Else the judge would take for equal what the labels' own rule does not.
-    "labels": {**PAPER_DATA["labels"], "exact": "strict", "judge_options": {"llm": QWEN, "exact": "strict"}},
-}
-"""As the released code makes them."""
-WORLDS_DATA: Mapping[str, Any] = {
-    "labels": {"by": "reader", "reader": "pocket", "known": 0.4, "passages": "list", "most_negatives": 1},
-    "lists": {"by": "evidence", "keep_evidence": True},
-    "styles": {"by": "rules"},
-}
-"""Everything offline and on CPU. Positives come of questions that one passage answers (`mix: {single: …}` of worlds);
-of those that take two, no passage alone turns a wrong answer right."""
 
 
 Keep = Literal["f1", "order", "last"]
@@ -410,42 +382,4 @@ class SarkTrainingConfig(SarkDataConfig, TrainingConfig):
         self.reach_data(cache)
 
 
-PAPER: Mapping[str, Any] = {**PAPER_DATA, "validation_rows": 1_788, "seed": 42}
-RELEASED: Mapping[str, Any] = {
-    **RELEASED_DATA,
-    "validation_rows": 1_788,
-    "seed": 42,
-    "model": {"head": "official"},
-    "train": {"epochs": 100, "learning_rate": 1e-5, "accumulation": 4, "schedule_over": "batches"},
-}
-WORLDS: Mapping[str, Any] = {
-    **WORLDS_DATA,
-    "base": "minilm",
-    # Passages in other styles are longer: of 128 tokens, one in six pairs of some style would lose its end.
-    "model": {"dropout": 0.1, "backbone_dropout": None, "max_length": 192},
-    # A few dozen held-out labels cannot tell epochs apart, and variants must not differ in how theirs was chosen.
-    "train": {"epochs": 1, "learning_rate": 1e-4, "warm_up": 0.1, "batch_size": 4, "token_budget": 2048, "keep": "last"},
-}
-"""Everything offline and on CPU: MiniLM on worlds, many questions once."""
-_LOW_RANK = {"match": True, "lora": {"r": 8, "alpha": 16, "dropout": 0.0}}
-RANKER: Mapping[str, Any] = {
-    **WORLDS,
-    "data": ["worlds/multihop:train"],
-    "data_options": {"worlds": {"seed": 40, "worlds": 24, "questions": 288, "mix": {"single": 0.6, "bridge": 0.4}}},
-    "labels": {**WORLDS_DATA["labels"], "passages": "none"},
-    "model": {**WORLDS["model"], **_LOW_RANK},
-    "loss": {"styles": False, "passage": False, "list_loss": "softmax"},
-    "train": {**WORLDS["train"], "learning_rate": 1e-3, "warm_up": 0.05, "save_every": 8},
-}
-"""A ranker for SARK to begin from: MiniLM taught to find evidence among formal passages, in four minutes of a core."""
-DEMO: Mapping[str, Any] = {
-    **WORLDS,
-    "data": ["worlds/multihop:train"],
-    "data_options": {"worlds": {"seed": 100, "worlds": 10, "questions": 100, "mix": {"single": 0.6, "bridge": 0.4}}},
-    "rows": 96,
-    "model": {**WORLDS["model"], **_LOW_RANK, "level": True},
-    "loss": {"list_loss": "softmax", "list_styles": "mixed", "lambda_most": 0.5},
-    "train": {**WORLDS["train"], "learning_rate": 1e-3, "batch_size": 2, "save_every": 12},
-}
-"""SARK in three minutes, with all that is ours; from MiniLM, or from a ranker (`base`, `model.head_of_base`)."""
-PRESETS: Mapping[str, Mapping[str, Any]] = {"paper": PAPER, "released": RELEASED, "worlds": WORLDS, "ranker": RANKER, "demo": DEMO}
+PRESETS = read_presets(Path(__file__).with_name("presets.yaml"))

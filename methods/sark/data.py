@@ -99,7 +99,7 @@ class Mining:
 
     @property
     def _of_list(self) -> bool:
-        """Whether the list's passages alone are labeled."""
+        """Return whether the list's passages alone are labeled."""
         return self._config.labels.passages == "list"
 
     @cached_property
@@ -212,7 +212,7 @@ def training_benchmarks(
                 raise UserError(
                     f"{benchmark.reference} and {held[_plain(question)]} share the question {question.text!r}: what is "
                     "evaluated must not be trained on",
-                    code="share-question-evaluated-not",
+                    code="trained-on-question",
                     where="data",
                     try_this="other splits",
                 )
@@ -307,7 +307,7 @@ def _kept(work: Path, made_of: str) -> SarkData | None:
     if there.get("rows") != file_sha256(rows):
         raise UserError(
             "these rows are not those that were made here",
-            code="rows-not-those-made",
+            code="rows-changed",
             where=str(rows),
             try_this="delete the file: it will be made again",
         )
@@ -338,9 +338,7 @@ def _plain(question: Question) -> str:
 def _nothing(benchmarks: Sequence[Benchmark], counts: Mapping[str, int]) -> UserError:
     names = ", ".join(str(benchmark.reference) for benchmark in benchmarks) or "no data"
     fate = ", ".join(f"{name}: {number:,}" for name, number in counts.items() if number) or "no question"
-    return UserError(
-        f"there is no training row in {names} ({fate})", code="no-training-row", where="data", try_this="other data or options"
-    )
+    return UserError(f"{names} gives no training row ({fate})", code="no-training-row", where="data", try_this="other data or options")
 
 
 class Material(NamedTuple):

@@ -40,7 +40,7 @@ Candidates = Callable[[Sequence[Question]], Mapping[str, tuple[str, ...]]]
 def candidates_of(
     benchmark: Benchmark, questions: Sequence[Question], config: CandidatesConfig, services: Services, *, keep: bool
 ) -> Candidates:
-    """What gives questions their candidates.
+    """Return what gives questions their candidates.
 
     Args:
         benchmark: The data.
@@ -115,12 +115,12 @@ class Tried:
 
     @property
     def came(self) -> bool:
-        """Whether any of its last calls was answered."""
+        """Return whether any of its last calls was answered."""
         return any(item.answer is not None for item in self.attempts or (self.direct,))
 
     @property
     def lasting(self) -> bool:
-        """Whether every call was answered, and every verdict could be read."""
+        """Return whether every call was answered, and every verdict could be read."""
         return all(item.verdict is not None for item in (self.direct, *self.attempts))
 
 
@@ -210,7 +210,7 @@ class Labeler:
         return results
 
     def answers_right(self, tried: Tried) -> bool:
-        """Whether a question is answered right without context: then passages may mislead."""
+        """Return whether a question is answered right without context: then passages may mislead."""
         return _two(tried.direct.verdict, self._config.partial) == MATCH
 
     def few_negatives(self, question: str, labels: dict[str, int]) -> dict[str, int]:

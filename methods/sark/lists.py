@@ -51,7 +51,7 @@ class Order:
 
     @property
     def came(self) -> bool:
-        """Whether there was a reply."""
+        """Return whether there was a reply."""
         return self.rejected != NO_REPLY
 
     lasting = came
@@ -156,7 +156,7 @@ class EvidenceOrderer:
 
 
 def worth(question: Question, passage: Passage) -> tuple[int, int, int, int, int]:
-    """What a passage holds of what answers a question; compared from the left.
+    """Return what a passage holds of what answers a question; compared from the left.
 
     Returns:
         Whether it is evidence; how many of the question's facts (triples) have both ends in it; how many entities of

@@ -137,7 +137,7 @@ def _adapt(encoder: nn.Module, options: LoraOptions) -> None:
     except ValueError as error:
         raise UserError(
             f"the base cannot be given adapters: {error}",
-            code="base-cannot-given-adapters",
+            code="base-without-adapter-support",
             where="model.lora.targets",
             try_this="all-linear",
         ) from error
@@ -164,7 +164,7 @@ def last_bias(model: Any) -> Tensor:
 
 
 def _match(encoder: Any, base: str) -> nn.Module:
-    """What adds to the score how tokens of the query are met.
+    """Return what adds to the score how tokens of the query are met.
 
     Raises:
         UserError: The encoder does not tell tokens of the query from those of the passage.
@@ -174,7 +174,7 @@ def _match(encoder: Any, base: str) -> nn.Module:
     if "token_type_ids" not in encoder.tokenizer.model_input_names:
         raise UserError(
             f"{base!r} has no types of tokens",
-            code="no-types-tokens",
+            code="tokenizer-without-types",
             where="model.match",
             try_this="an encoder like BERT, or leave it out",
         )
@@ -201,7 +201,7 @@ def _take_head(modules: list[nn.Module], base: str) -> None:
     if not shapes or any(own != their for own, their in shapes):
         raise UserError(
             f"{base!r} has no head of {mine[-1].linear.in_features} hidden numbers, as SARK's have",
-            code="no-head-hidden-numbers",
+            code="head-size-mismatch",
             where="model.head_of_base",
             try_this="a checkpoint that `ragmeter train sark` made, or leave it out",
         )
@@ -227,7 +227,7 @@ def _dropouts(config: SarkTrainingConfig) -> dict[str, float]:
     if not changes:
         raise UserError(
             f"{config.base!r} does not say where its dropout is",
-            code="not-say-dropout",
+            code="dropout-unknown",
             where="model.backbone_dropout",
             try_this="--set model.backbone_dropout=null, which leaves it as it is",
         )
@@ -243,7 +243,7 @@ def _require_room(encoder: Any, options: ModelConfig, base: str) -> None:
     if options.max_length > table.num_embeddings - before:
         raise UserError(
             f"{base!r} reads pairs of {table.num_embeddings - before} tokens, not {options.max_length}",
-            code="reads-pairs-tokens-not",
+            code="pair-length-mismatch",
             where="model.max_length",
             try_this=f"--set model.max_length={table.num_embeddings - before}",
         )
@@ -273,7 +273,7 @@ def last_layer(model: Any) -> nn.Module:
     if not stacks:
         raise UserError(
             "the encoder has no layers of which one is the last",
-            code="encoder-no-layers-last",
+            code="encoder-without-layers",
             where="loss.lambda_params",
             try_this="--set loss.lambda_params=backbone",
         )

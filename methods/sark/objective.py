@@ -74,7 +74,7 @@ Part = list[tuple[Group, list[Features]]]
 def groups_of(
     task: Task, rows: Sequence[SarkRow], styles: Sequence[int], loss: LossConfig = PAPER, seed: Sequence[str | int] = ()
 ) -> list[Group]:
-    """What rows give a task to learn from, style by style; both styles of a row stand in the same rows.
+    """Return what rows give a task to learn from, style by style; both styles of a row stand in the same rows.
 
     Args:
         task: Which loss.
@@ -103,7 +103,7 @@ def groups_of(
 
 
 def learnable(row: SarkRow, loss: LossConfig) -> bool:
-    """Whether a list teaches: of one without evidence, or of nothing else, a softmax over evidence says nothing."""
+    """Return whether a list teaches: of one without evidence, or of nothing else, a softmax over evidence says nothing."""
     return row.list is not None and (loss.list_loss == "ranknet" or len(set(row.list_evidence)) > 1)
 
 
@@ -202,7 +202,7 @@ class Objective:
             )
 
     def logits(self, pairs: Sequence[Features]) -> Tensor:
-        """What the head gives for encoded pairs, in float32: shape (pairs, labels).
+        """Return what the head gives for encoded pairs, in float32: shape (pairs, labels).
 
         On a CPU pairs of like length are read in small blocks: it gains nothing from large ones, and pads less.
         """
@@ -281,7 +281,7 @@ class Objective:
         what = "one passage" if groups[0].label is not None else f"one list of {len(groups[0].texts)} passages"
         return Broke(
             f"{what} at once is too much for the memory of {self.model.device}",
-            code="once-too-much-memory",
+            code="batch-out-of-memory",
             where="model.max_length",
             try_this="a device with more memory; or a new training with precision bf16, or a smaller model.max_length",
         )

@@ -119,7 +119,7 @@ def in_both_styles(benchmark: Benchmark, style: str) -> list[InBothStyles]:
     if not results:
         raise UserError(
             f"no question of {benchmark.name} has two candidates in the style {style!r}",
-            code="no-question-two-candidates",
+            code="no-question-with-two-candidates",
             try_this="another style, or pairs that hold this one",
         )
     return results

@@ -162,7 +162,7 @@ def read_rows(path: Path) -> list[SarkRow]:
     try:
         lines = path.read_text("utf-8").split("\n")
     except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"the rows cannot be read: {error}", code="rows-cannot-read", where=str(path)) from None
+        raise UserError(f"the rows cannot be read: {error}", code="unreadable-rows", where=str(path)) from None
     rows = []
     for number, line in enumerate(lines, 1):
         if not line:

@@ -130,7 +130,7 @@ def pairs_of_options(benchmark: Benchmark, config: StylesConfig, own: StylePairs
         if own is None:
             raise UserError(
                 f"{benchmark.reference} brings no passages in two styles",
-                code="brings-no-passages-two",
+                code="no-passages-in-two-styles",
                 where="styles.by",
                 try_this="styles: {by: rules}, {by: llm} or {by: file}; or worlds/style",
             )
@@ -141,7 +141,7 @@ def pairs_of_options(benchmark: Benchmark, config: StylesConfig, own: StylePairs
         styled = ", ".join(pairs.styles) or "no other style"
         raise UserError(
             f"no passage is in the style {config.style!r}, but in {styled}",
-            code="no-passage-style-but",
+            code="no-passage-in-style",
             where="styles.style",
             try_this="one of those, or other pairs",
         )

@@ -256,7 +256,7 @@ class SarkTrainer:
 
     @property
     def _scale(self) -> float:
-        """What half precision multiplied the gradients by."""
+        """Return what half precision multiplied the gradients by."""
         scaler = getattr(self.objective.accelerator, "scaler", None)
         return float(scaler.get_scale()) if scaler is not None else 1.0
 
@@ -350,7 +350,7 @@ def _labeled(config: SarkTrainingConfig, lengths: Lengths) -> float:
 
 
 def _made_by(config: SarkTrainingConfig, name: str, lengths: Lengths) -> Work:
-    """What rows take: searches and a local reader for each training, replies once for all that ask the same."""
+    """Return what rows take: searches and a local reader for each training, replies once for all that ask the same."""
     labels, lists, styles = config.labels, config.lists, config.styles
     attempts = 0.0 if _unlabeled(config) else lengths.questions * (1 + _tried(config, lengths) + (labels.extra.n if labels.extra else 0))
 
@@ -377,7 +377,6 @@ def _made_by(config: SarkTrainingConfig, name: str, lengths: Lengths) -> Work:
     "sark",
     summary="a reranker trained on what helps a model to answer, every passage in two styles",
     stages=(STAGE,),
-    config=SarkTrainingConfig,
     paper="Zhang et al., Don't Be Misled by Style: A Style-Adaptive Reranker for Capturing Effective Knowledge in "
     "Retrieval-Augmented Generation",
     presets=PRESETS,
@@ -445,7 +444,7 @@ def _prepared(
 
 
 def _teaches(row: SarkRow, config: SarkTrainingConfig) -> bool:
-    """Whether the active losses learn anything from a row."""
+    """Return whether the active losses learn anything from a row."""
     return (config.loss.passage and row.label is not None) or (config.loss.listwise and learnable(row, config.loss))
 
 

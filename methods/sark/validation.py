@@ -57,7 +57,7 @@ def validator(objective: Objective, rows: Sequence[SarkRow], config: SarkTrainin
 def _without(what: str, other: str) -> UserError:
     return UserError(
         f"the validation data hold not one row with {what}, by which the best epoch is to be known",
-        code="validation-data-hold-not",
+        code="validation-rows-missing",
         where="validation",
         try_this=f"more validation data; or --set train.keep={other} or last",
     )

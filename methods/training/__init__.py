@@ -16,24 +16,23 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from benchmarks.core.code import Code, Identity, registered
 from benchmarks.core.errors import unknown_name
-from benchmarks.core.plugins import Registry
+from benchmarks.core.models import FrozenModel
+from benchmarks.core.plugins import Registry, config_class
 from methods.api import Services
 from methods.models.weights import require_weights
-from methods.registry import laid_over
+from methods.presets import laid_over
 from methods.work import Lengths, Needs, StageWork
 
 
-class TrainingConfig(BaseModel):
+class TrainingConfig(FrozenModel):
     """Base of every training's options: frozen, and unknown keys are errors.
 
     A field's default is the spec's; its description also gives the paper's and the released value where they differ.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     seed: int = Field(0, ge=0, lt=2**32, description="of everything random in the training")
 
@@ -61,10 +60,8 @@ class TrainingConfig(BaseModel):
         return stages
 
 
-class TrainingOptions(BaseModel):
+class TrainingOptions(FrozenModel):
     """Base of a group of a training's options: frozen, and unknown keys are errors."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 class Progress(Protocol):
@@ -223,7 +220,7 @@ def register_training(
     *,
     summary: str,
     stages: Sequence[str],
-    config: type[TrainingConfig],
+    config: type[TrainingConfig] | None = None,
     version: int = 1,
     paper: str | None = None,
     presets: Mapping[str, Mapping[str, Any]] | None = None,
@@ -232,11 +229,12 @@ def register_training(
     needs: Callable[[Any], Needs | None] | None = None,
     identity: Identity = "code",
 ) -> Callable[[F], F]:
-    """Declare a training; decorates its factory, from options to a `Training`; `identity` as of `methods.registry.register`."""
+    """Declare a training; decorates its factory, from options to a `Training`; `config`, `identity` as of `methods.registry.register`."""
 
     def decorate(factory: F) -> F:
-        known = (paper, presets or {}, extra, work, needs, registered(identity, factory, config))
-        entry = TrainingEntry(identifier, version, summary, tuple(stages), factory, config, *known)
+        options = config or config_class(factory, TrainingConfig)
+        known = (paper, presets or {}, extra, work, needs, registered(identity, factory, options))
+        entry = TrainingEntry(identifier, version, summary, tuple(stages), factory, options, *known)
         TRAININGS.add(entry, factory.__module__)
         return factory
 

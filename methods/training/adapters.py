@@ -13,9 +13,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from benchmarks.core.errors import UserError
+from benchmarks.core.models import FrozenModel
 
 if TYPE_CHECKING:
     from torch import nn
@@ -24,10 +25,8 @@ MARK = "lora_"
 """What the names of adapters' parameters hold."""
 
 
-class LoraOptions(BaseModel):
+class LoraOptions(FrozenModel):
     """The adapters: low-rank updates of linear layers."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     r: int = Field(16, ge=1, description="rank; released 16")
     alpha: float = Field(32.0, gt=0, description="updates are scaled by alpha / r; released 32")
@@ -72,7 +71,7 @@ class Adapters:
             except ValueError as error:
                 raise UserError(
                     f"the base cannot be given adapters: {error}",
-                    code="base-cannot-given-adapters",
+                    code="base-without-adapter-support",
                     where="lora.targets",
                     try_this="all-linear",
                 ) from error

@@ -82,7 +82,7 @@ class Journal:
         except (ValueError, TypeError, KeyError) as error:
             raise UserError(
                 f"this line of earlier work cannot be read: {error}",
-                code="line-earlier-work-cannot",
+                code="unreadable-earlier-line",
                 where=f"{self._lines.path}:{where}",
                 try_this="remove the line: what it held is made again",
             ) from None
@@ -149,7 +149,7 @@ def each_once(
             if in_vain in (HOPELESS, len(missing)):
                 raise Broke(
                     f"not one of {in_vain} calls was answered",
-                    code="not-calls-answered",
+                    code="all-calls-failed",
                     where=where,
                     try_this="try again when the endpoint answers; what came before is kept",
                 )

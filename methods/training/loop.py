@@ -231,7 +231,7 @@ class Loop:
         if not math.isfinite(figures["loss"]):
             raise Broke(
                 f"the loss of step {step} of {self.name or 'the training'} is {figures['loss']}",
-                code="loss-step",
+                code="loss-not-finite",
                 where=str(self.curve),
                 try_this="a lower learning rate, or precision bf16 or no in place of fp16",
             )
@@ -476,7 +476,10 @@ def accelerator(precision: str, device: str | None) -> Any:
 
 def _lacks(precision: str, why: str) -> UserError:
     return UserError(
-        f"this processor does not compute in {precision}: {why}", code="processor-not-compute", where="precision", try_this="precision: no"
+        f"this processor does not compute in {precision}: {why}",
+        code="precision-not-supported",
+        where="precision",
+        try_this="precision: no",
     )
 
 

@@ -125,7 +125,7 @@ def released(source: str, revision: str | None = None, subfolder: str | None = N
     except (OSError, ValueError) as error:
         raise UserError(
             f"its config.json cannot be read: {error}",
-            code="config-json-cannot-read",
+            code="unreadable-model-config",
             where=source,
             try_this="the checkpoint as its authors publish it",
         ) from error
@@ -202,7 +202,7 @@ def new_rows(ends: Mapping[str, Tensor], base: Any, first: int, count: int, wher
         has = "none" if table is None else f"{len(table)} rows"
         raise UserError(
             f"of the embedding there is {has} where {first + count} are wanted",
-            code="embedding-wanted",
+            code="embedding-size-mismatch",
             where=where,
             try_this="--base: the model below it",
         )
@@ -215,7 +215,7 @@ def new_rows(ends: Mapping[str, Tensor], base: Any, first: int, count: int, wher
         ):
             raise UserError(
                 "its embeddings are not those of the base",
-                code="embeddings-not-those-base",
+                code="embeddings-base-mismatch",
                 where=where,
                 try_this="--base: the model that it was trained on",
             )
@@ -233,7 +233,10 @@ def renamed(tensors: Mapping[str, Tensor], names: Mapping[str, str], where: str)
         matches = [item for key, item in tensors.items() if re.search(rf"(^|\.){re.escape(end)}$", key)]
         if len(matches) != 1:
             raise UserError(
-                f"{end} is there {len(matches)} times", code="times", where=where, try_this="the checkpoint as its authors publish it"
+                f"{end} is there {len(matches)} times",
+                code="ambiguous-tensor",
+                where=where,
+                try_this="the checkpoint as its authors publish it",
             )
         results[name] = matches[0].float()
     return results

@@ -70,7 +70,7 @@ def load_base(
     if length is not None and needed > length:
         raise UserError(
             f"{base!r} reads {length} tokens; a document of {max_length} with its memory takes {needed}",
-            code="reads-tokens-document-memory",
+            code="document-too-long",
             where="max_length",
             try_this="a lower max_length",
         )
@@ -92,10 +92,7 @@ def add_tokens(tokenizer: Any, count: int) -> Tokens:
     ids = tokenizer.convert_tokens_to_ids(names)
     if ids != list(range(ids[0], ids[0] + len(names))):
         raise UserError(
-            "the tokenizer already has tokens of CLaRa",
-            code="tokenizer-already-tokens-clara",
-            where="base",
-            try_this="the base without them",
+            "the tokenizer already has tokens of CLaRa", code="tokenizer-of-clara", where="base", try_this="the base without them"
         )
     return Tokens("".join(memory), ids[0], count)
 
@@ -106,7 +103,7 @@ def decoder_of(model: Any) -> nn.Module:
     if decoder is None or decoder is model:
         raise UserError(
             f"a {type(model).__name__} does not show its layers apart from its output",
-            code="not-show-layers-apart",
+            code="hidden-layers",
             where="base",
             try_this="a causal language model of transformers",
         )

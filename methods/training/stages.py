@@ -73,7 +73,7 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
 def _damaged(path: Path, error: Exception) -> UserError:
     return UserError(
         f"this file of earlier work cannot be read: {error}",
-        code="file-earlier-work-cannot",
+        code="unreadable-earlier-work",
         where=str(path),
         try_this="delete it: it will be made again",
     )
@@ -143,7 +143,7 @@ class Manifest:
         if there.get("identity") != identity:
             raise UserError(
                 "this folder holds the work of a training with other options or data",
-                code="folder-holds-work-training",
+                code="folder-of-other-training",
                 where=str(folder),
                 try_this="another folder, or delete this one",
             )
@@ -173,7 +173,7 @@ class Manifest:
             if folder.exists():
                 raise UserError(
                     f"{stage} was not finished by this training, and its folder is there",
-                    code="not-finished-training-folder",
+                    code="training-folder-unfinished",
                     where=str(folder),
                     try_this="move it away, or choose another --output",
                 )
@@ -181,7 +181,7 @@ class Manifest:
         if record.parent != parent:
             raise UserError(
                 f"{stage} was trained from weights {record.parent[:12]}…, and those before it are now {parent[:12]}…",
-                code="trained-weights-those-before",
+                code="parent-weights-changed",
                 where=str(folder),
                 try_this="delete this stage and those after it: they are trained again",
             )
@@ -199,7 +199,7 @@ def require_unchanged(stage: str, folder: Path, sha256: str) -> None:
     if actual != sha256:
         raise UserError(
             f"the checkpoint of {stage} is not the one that its training ended with: {actual[:12]}… instead of {sha256[:12]}…",
-            code="checkpoint-not-training-ended",
+            code="checkpoint-replaced",
             where=str(folder),
             try_this="delete this stage and those after it: they are trained again",
         )

@@ -55,13 +55,13 @@ def _offer(source: Callable[[typer.Context], Iterable[str]]) -> Complete:
     return _quietly(lambda ctx, incomplete: _beginning(incomplete, source(ctx)))
 
 
-def words(*names: str) -> Complete:
-    """Complete one of these words."""
+def offer_words(*names: str) -> Complete:
+    """Offer these words."""
     return _offer(lambda ctx: names)
 
 
 @cache
-def _written(noun: str) -> dict[str, str]:
+def _read_ids(noun: str) -> dict[str, str]:
     from benchmarks.core.plugins import written_ids
 
     return written_ids(*_REGISTRIES[noun][:2])
@@ -78,7 +78,7 @@ def ids(noun: str) -> list[str]:
 
     if has_plugins(f"ragmeter.{_REGISTRIES[noun][0]}"):
         return [entry.id for entry in _registry(noun)]
-    return sorted(_written(noun))
+    return sorted(_read_ids(noun))
 
 
 def _entry(noun: str, identifier: str) -> Any:

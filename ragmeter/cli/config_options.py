@@ -19,7 +19,7 @@ def data_apart(options: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, An
     of_data = options.get("data", {})
     if not isinstance(of_data, Mapping):
         raise UserError(
-            "the dataset's options are data.KEY=VALUE", code="dataset-options-data-key", where="--set data", try_this="--set data.path=FILE"
+            "the dataset's options are data.KEY=VALUE", code="bad-data-option", where="--set data", try_this="--set data.path=FILE"
         )
     return {key: value for key, value in options.items() if key != "data"}, dict(of_data)
 
@@ -35,7 +35,7 @@ def given_options(config: Path | None, settings: Sequence[str] | None) -> dict[s
         if not isinstance(options, Mapping):
             raise UserError(
                 "a file of options is a mapping of keys",
-                code="file-options-mapping-keys",
+                code="options-not-mapping",
                 where=f"{config}:1",
                 try_this="key: value, a line each",
             )
@@ -43,7 +43,7 @@ def given_options(config: Path | None, settings: Sequence[str] | None) -> dict[s
     for setting in settings or ():
         path, mark, text = setting.partition("=")
         if not mark or not path.strip():
-            raise UserError(f"{echoed(setting)} sets nothing", code="sets-nothing", where="--set", try_this="--set key=value")
+            raise UserError(f"{echoed(setting)} sets nothing", code="option-sets-nothing", where="--set", try_this="--set key=value")
         inner, (*parents, last) = options, path.strip().split(".")
         for parent in parents:
             inner[parent] = dict(inner[parent]) if isinstance(inner.get(parent), Mapping) else {}

@@ -46,7 +46,7 @@ def list_all(
     positions = {entry.id: _positions(entry) for entry in DATASETS}
     value = [_card_json(entry, positions[entry.id]) for entry in DATASETS]
 
-    def rows() -> Iterator[tuple[str, ...]]:
+    def list_rows() -> Iterator[tuple[str, ...]]:
         for entry in DATASETS:
             names, states = entry.subsets, Counter(position.state for position in positions[entry.id])
             few = f"{counted(len(names), 'subset')}: {', '.join(names[:_MOST_SUBSETS])}" + " …" * (len(names) > _MOST_SUBSETS)
@@ -54,7 +54,7 @@ def list_all(
             task = f"{entry.card.task}\n{few}" if names else entry.card.task
             yield entry.id, task, "\n".join(_sizes(entry)), entry.card.license, f"{entry.card.hub_id or '–'}\n{here}"
 
-    common.emit(value, lambda: listing(("dataset", "", "splits", "license", "hub id; here"), rows(), empty="none", whole=True))
+    common.emit(value, lambda: listing(("dataset", "", "splits", "license", "hub id; here"), list_rows(), empty="none", whole=True))
 
 
 def show_dataset(reference: str, common: Common) -> None:
@@ -224,7 +224,7 @@ def build_corpus(
         str | None,
         option(
             "dpr, atlas, jsonl, parquet or beir (default: by content)",
-            completes=completion.words("dpr", "atlas", "jsonl", "parquet", "beir"),
+            completes=completion.offer_words("dpr", "atlas", "jsonl", "parquet", "beir"),
         ),
     ] = None,
     skip_bad: Annotated[bool, option("Leave out records that cannot be read; they are counted.", "--skip-bad")] = False,
@@ -263,7 +263,7 @@ def synthesize(
     output: Annotated[Path, option("The file of rows, OUT.jsonl; OUT.states.jsonl beside it goes on.", "--output", "-o")],
     common: Common,
     by: Annotated[
-        str, option("llm: a chat model; worlds: the world's own truth, offline.", completes=completion.words("llm", "worlds"))
+        str, option("llm: a chat model; worlds: the world's own truth, offline.", completes=completion.offer_words("llm", "worlds"))
     ] = "llm",
     mix: Annotated[str, option("all, simple, paraphrase or simple+complex.")] = "all",
     count: Annotated[int | None, option("So many documents, drawn by the seed; larger draws hold the smaller.", min=1)] = None,
@@ -287,7 +287,7 @@ def synthesize(
     from ragmeter.runner.rewriting import options_of
 
     if output.is_dir():
-        raise UserError("this is a folder", code="folder", where=str(output), try_this="name a file")
+        raise UserError("this is a folder", code="output-is-folder", where=str(output), try_this="name a file")
     wanted_mix: Mix = one_of(mix, (name for name in MIXES if name != "none"), "mix", "--mix")
     one_of(by, ("llm", "worlds"), "writer", "--by")
     if not dry_run:
@@ -298,12 +298,12 @@ def synthesize(
         if of_model:
             raise UserError(
                 "options of no model",
-                code="options-no-model",
+                code="unknown-model-options",
                 where="--set",
                 try_this="--by llm; options of the dataset are data.KEY=VALUE",
             )
         if not issubclass(registry.resolve(data, where="DATA")[1].config, WorldsConfig):
-            raise UserError(f"{data} is no world", code="no-world", where="--by worlds", try_this="worlds/…:train, or --by llm")
+            raise UserError(f"{data} is not a world", code="not-world", where="--by worlds", try_this="worlds/…:train, or --by llm")
         require_no_test(data, "DATA")
         rows = scp_rows(data, ScpDataConfig(mix=wanted_mix, documents=count, seed=seed), of_data)
         if dry_run:
@@ -318,7 +318,7 @@ def synthesize(
         require_no_test(data, "DATA")
     corpus = corpus_build.open_corpus(Path(data).expanduser()) if is_path else common.load(data, of_data).corpus
     if not len(corpus):
-        raise UserError("there is no document", code="no-document", where=data)
+        raise UserError("no document was given", code="no-document", where=data)
     types, services = MIXES[wanted_mix], common.services(seed=seed)
     with Journal(output.with_suffix(".states.jsonl")) as states:
         synthesis = Synthesis(model, states, services)

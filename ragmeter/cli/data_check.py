@@ -90,7 +90,7 @@ def _positions(references: Sequence[str], every: bool, settings: Mapping[str, An
         parts = [part for reference in references for part in sources.parts(reference)]
         return [sources.availability(part, settings) for part in dict.fromkeys(parts)], []
     if settings:
-        raise UserError("--set and --config are of one dataset", code="set-config-dataset", where="--all", try_this="name the dataset")
+        raise UserError("--set and --config are of one dataset", code="set-and-config", where="--all", try_this="name the dataset")
     positions = [sources.availability(part) for entry in DATASETS for part in sources.splits(entry)]
     reasons = {
         ABSENT: "not on this machine",
@@ -158,10 +158,7 @@ def overlap(
 
     if output is not None and output.suffix not in leakage.FORMATS:
         raise UserError(
-            f"overlaps are written as {', '.join(leakage.FORMATS)}",
-            code="overlaps-written",
-            where=f"--output {output}",
-            try_this="overlaps.csv",
+            f"overlaps are written as {', '.join(leakage.FORMATS)}", code="bad-overlap", where=f"--output {output}", try_this="overlaps.csv"
         )
     files = list(dict.fromkeys(file for path in train for file in leakage.training_files(path)))
     value = given_options(config, settings)

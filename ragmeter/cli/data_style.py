@@ -32,10 +32,10 @@ _AGAIN = "the same command goes on"
 def _free(path: Path, overwrite: bool) -> None:
     """Check that a file may be written: that nothing is in the way, and its folder is there."""
     if path.is_dir() or (path.exists() and not overwrite):
-        what = "a folder" if path.is_dir() else "a file"
-        raise UserError(f"{what} is in the way", code="output-exists", where=str(path), try_this="another --output, or --overwrite")
+        what = "folder" if path.is_dir() else "file"
+        raise UserError(f"output {what} already exists", code="output-exists", where=str(path), try_this="another --output, or --overwrite")
     if not path.parent.is_dir():
-        raise UserError("there is no such folder", code="missing-folder", where=str(path.parent), try_this="another --output")
+        raise UserError("folder does not exist", code="missing-folder", where=str(path.parent), try_this="another --output")
 
 
 def _say(notes: Sequence[str]) -> None:
@@ -49,7 +49,7 @@ def restyle(
     output: Annotated[Path, option("The file of pairs (JSON Lines); one that is there goes on.", "--output", "-o")],
     styles: Annotated[list[str], option("informal, humor, romance …; may be repeated.", "--style")],
     common: Common,
-    rewriter: Annotated[str, option("llm, or rule: fixed rules, offline.", completes=completion.words("llm", "rule"))] = "llm",
+    rewriter: Annotated[str, option("llm, or rule: fixed rules, offline.", completes=completion.offer_words("llm", "rule"))] = "llm",
     config: options.ConfigOption = None,
     settings: Annotated[
         list[str] | None,
@@ -73,7 +73,7 @@ def restyle(
     from ragmeter.runner.rewriting import chosen
 
     if output.is_dir():
-        raise UserError("this is a folder", code="folder", where=str(output), try_this="name a file")
+        raise UserError("this is a folder", code="output-is-folder", where=str(output), try_this="name a file")
     services = common.services(device, seed)
     of_rewriter, of_data = data_apart(given_options(config, settings))
     split = resolve(reference, where="REF")[0].split
@@ -127,10 +127,10 @@ def mix(
     shares: Annotated[list[str], option("What is missing to 1 stays formal.", "--mix", metavar="STYLE=SHARE")],
     output: Annotated[Path, option("The file to write, in a layout of SARK's.", "--output", "-o")],
     common: Common,
-    layout: Annotated[str, option("ranked, or labels.", completes=completion.words("labels", "ranked"))] = "ranked",
+    layout: Annotated[str, option("ranked, or labels.", completes=completion.offer_words("labels", "ranked"))] = "ranked",
     seed: Annotated[int, option("Of the draw, and of the setting.")] = 0,
     draw: Annotated[
-        str, option("exact counts by question, or a coin for each candidate.", completes=completion.words("exact", "coin"))
+        str, option("exact counts by question, or a coin for each candidate.", completes=completion.offer_words("exact", "coin"))
     ] = "exact",
     setting: options.SettingOption = None,
     limit: options.LimitOption = None,
@@ -157,7 +157,7 @@ def mix(
     if mixed.extra["counts"].get("styled_kept_formal") and not met.total() - met[FORMAL]:
         raise UserError(
             f"none of the pairs is of a candidate of {benchmark.name}",
-            code="none-pairs-candidate",
+            code="no-pair-of-candidate",
             where=str(pairs),
             try_this="the reference, --setting and --seed that they were made with",
         )
@@ -178,12 +178,12 @@ def _shares(texts: Sequence[str]) -> dict[str, float]:
     for text in texts:
         style, _, share = text.partition("=")
         if style in shares:
-            raise UserError(f"{style} has two shares", code="two-shares", where="--mix", try_this="one share each")
+            raise UserError(f"{style} has two shares", code="duplicate-share", where="--mix", try_this="one share each")
         try:
             shares[style] = float(share)
         except ValueError:
             raise UserError(
-                f"{text!r} is no share of a style", code="no-share-style", where="--mix", try_this="--mix informal=0.5"
+                f"{text!r} is not the share of a style", code="bad-style-share", where="--mix", try_this="--mix informal=0.5"
             ) from None
     return shares
 
@@ -217,7 +217,7 @@ def style_export(
         )
     chosen, notes = writable(benchmark, passages)
     if not chosen.questions:
-        raise UserError("no question is left to write", code="no-question-left-write", where=reference, try_this="; ".join(notes))
+        raise UserError("no question is left to write", code="no-question-left", where=reference, try_this="; ".join(notes))
     written = write_sark(chosen, output, overwrite=overwrite)
     count = sum(len(question.candidates or ()) for question in chosen.questions)
 
@@ -251,7 +251,7 @@ def style_pairs(
     if (style is None) == (not fields):
         raise UserError(
             "parallel texts need --field, SARK's layouts --style, and not both",
-            code="parallel-texts-need-field",
+            code="field-and-style",
             where="--field, --style",
             try_this="--field formal=… --field informal=…; or two files and --style informal",
         )
@@ -263,12 +263,12 @@ def style_pairs(
     else:
         raise UserError(
             f"{len(files)} files were named",
-            code="files-named",
+            code="wrong-file-count",
             where="FILE...",
             try_this="two: the formal texts, then the same rows restyled",
         )
     if not pairs:
-        raise UserError("these files hold no pair of texts", code="files-hold-no-pair", where=", ".join(map(str, files)))
+        raise UserError("these files hold no pair of texts", code="no-text-pairs", where=", ".join(map(str, files)))
     made_from = ", ".join(f"{file.name} {file_sha256(file)[:16]}" for file in files)
     written = write_pairs(output, pairs, rewriter=f"import by {by}", made_from=made_from, overwrite=overwrite)
     met = Counter(pair.style for pair in pairs)
@@ -288,7 +288,7 @@ def _fields(texts: Sequence[str], identifier: str | None, title: str | None, que
         style, mark, path = text.partition("=")
         if not (mark and style and path):
             raise UserError(
-                f"{text!r} names no field of a style", code="names-no-field-style", where="--field", try_this="--field formal=text"
+                f"{text!r} names no field of a style", code="unknown-style-field", where="--field", try_this="--field formal=text"
             )
         paths[style] = path
     try:
@@ -325,7 +325,7 @@ def style_quality(
     if strength is not None:
         judge = judge_measuring("informal", strength, of_judge, "--strength")
     elif of_judge:
-        raise UserError("options of no judge", code="options-no-judge", where="--set", try_this="--strength style, or rule_style")
+        raise UserError("options of no judge", code="unknown-judge-options", where="--set", try_this="--strength style, or rule_style")
     restyled = load_pairs(pairs)
     query = None if benchmark is None else common.load(benchmark, of_data)
     if query is not None:
@@ -333,7 +333,7 @@ def style_quality(
         if named and named.isdisjoint(question.id for question in query.questions):
             raise UserError(
                 f"none of the pairs is of a question of {query.name}",
-                code="none-pairs-question",
+                code="no-pair-of-question",
                 where=f"{pairs}, --benchmark",
                 try_this="the benchmark, split and options that they were made from",
             )

@@ -38,7 +38,7 @@ class Finding:
 @app.command()
 def doctor(common: Common) -> int:
     """Say what is installed, what is missing and what to do about it."""
-    findings = [*_packages(), *_extras(), _accelerator(), _data(), *_store(store_folder(common.folder)), *_plugins()]
+    findings = [*_packages(), *_extras(), _accelerator(), _check_data(), *_store(store_folder(common.folder)), *_plugins()]
 
     def show() -> None:
         for finding in findings:
@@ -90,7 +90,7 @@ def _accelerator() -> Finding:
     return Finding("accelerator", OK, f"none; torch {torch.__version__} computes on {os.cpu_count()} processors")
 
 
-def _data() -> Finding:
+def _check_data() -> Finding:
     value = os.environ.get("RAGMETER_DATA")
     if not value:
         remedy = "set it to a folder with one folder per dataset; worlds work without it"

@@ -95,7 +95,7 @@ def _to_nowhere() -> None:
 
 
 def _drop_unwritable() -> None:
-    """Where standard output takes nothing any more, leave nothing in its buffer."""
+    """If standard output takes nothing any more, leave nothing in its buffer."""
     try:
         sys.stdout.flush()
     except OSError:
@@ -133,7 +133,7 @@ def _failed(error: Any, as_json: bool, app: Any) -> int:
         remedy = (
             "a smaller micro_batch or batch_size, a smaller model, or more memory; what is finished is kept, and the same command continues"
         )
-        _say(Broke(f"the memory does not suffice: {first}", code="memory-not-suffice", try_this=remedy), as_json)
+        _say(Broke(f"the memory does not suffice: {first}", code="out-of-memory", try_this=remedy), as_json)
         return BROKE
     what = f"ragmeter broke: {type(error).__name__}: {message_of(error)}"
     _say(
@@ -156,7 +156,7 @@ def _command(app: Any) -> str:
 
 
 def wrong_usage(error: Any, app: Any) -> UserError:
-    """What the parser of the command line did not understand, as an error like all others.
+    """Return what the parser of the command line did not understand, as an error like all others.
 
     Args:
         error: A ClickException.
@@ -176,7 +176,7 @@ def wrong_usage(error: Any, app: Any) -> UserError:
 
 
 def _worded(error: Any) -> str:
-    """What the parser says; of a value that is no number, or none that can be, in our words and not pydantic's."""
+    """Return what the parser says; of a value that is no number, or none that can be, in our words and not pydantic's."""
     response: str = error.format_message()
     cause = error.__cause__
     if not hasattr(cause, "errors"):

@@ -57,16 +57,13 @@ def gate(
     board = None if board_url is None else _address(board_url)
     if board is not None and comment is None:
         raise UserError(
-            "--board-url is only used by --comment", code="board-url-used-comment", where="--board-url", try_this="--comment FILE.md"
+            "--board-url is only used by --comment", code="board-url-without-comment", where="--board-url", try_this="--comment FILE.md"
         )
     typed = {"--baseline": baseline, "--candidate": candidate, "--metric": metric, "--margin": margin}
     if file is not None:
         if one := next((name for name, value in typed.items() if value), None):
             raise UserError(
-                "the gate file already states this",
-                code="gate-file-already-states",
-                where=one,
-                try_this="leave it out, or leave out --file",
+                "the gate file already states this", code="duplicate-gate-entry", where=one, try_this="leave it out, or leave out --file"
             )
         from ragmeter.cli.gate_file import ask_all, load
 
@@ -76,7 +73,7 @@ def gate(
         with offering_score():
             decided: Gate | ManyGates = ask_all(store, plan, **how)
     elif baseline and candidate and metric and margin:
-        decided, query = _named(store, baseline, candidate, metric, margin, **how)
+        decided, query = _decide_named(store, baseline, candidate, metric, margin, **how)
     else:
         lacking = next(name for name, value in typed.items() if not value)
         raise UserError(
@@ -101,7 +98,7 @@ def gate(
     return decided.exit_code
 
 
-def _named(
+def _decide_named(
     store: Store, baseline: str, candidate: str, metric: list[str], margin: list[str], **how: Any
 ) -> tuple[Gate | ManyGates, dict[str, Any]]:
     """Decide on the two that the options name: one gate, or one cell per metric if they have several benchmarks."""

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field, ValidationError
 
 from benchmarks.core.errors import UserError, refused, unknown_name
+from benchmarks.core.models import FrozenModel
 from ragmeter import yaml_source
 from ragmeter.cli.gate_runs import benchmark
 from ragmeter.yaml_source import Source
@@ -22,11 +23,7 @@ from results.store.queries import NO_EXPERIMENT, RunRow
 from results.store.store import FINISHED, Store
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class MetricSpec(_Part):
+class MetricSpec(FrozenModel):
     """One metric; a bare string stands for `{id: …}`."""
 
     id: str = Field(description="its id, or the beginning of it")
@@ -34,7 +31,7 @@ class MetricSpec(_Part):
     may_be_inconclusive: bool = Field(default=False, description="whether the gate may pass although this is inconclusive")
 
 
-class BenchmarkSpec(_Part):
+class BenchmarkSpec(FrozenModel):
     """One benchmark; a bare string stands for `{id: …}`."""
 
     id: str = Field(description="dataset/setting/seed, as runs are listed; setting and seed may be left out if they are unique")
@@ -42,7 +39,7 @@ class BenchmarkSpec(_Part):
     may_be_inconclusive: bool = Field(default=False, description="whether the gate may pass although this is inconclusive")
 
 
-class GateSpec(_Part):
+class GateSpec(FrozenModel):
     """The file."""
 
     baseline: str = Field(description="experiment/method, a checkpoint, or a tag (of a run: the runs with its description)")
@@ -100,13 +97,16 @@ def load(path: Path) -> GatePlan:
     for cell in cells:
         if (cell.benchmark, cell.metric) in seen:
             raise UserError(
-                f"{cell.metric} on {cell.benchmark} is named twice", code="named-twice", where=cell.where, try_this="remove one of them"
+                f"{cell.metric} on {cell.benchmark} is named twice",
+                code="duplicate-name-on-dataset",
+                where=cell.where,
+                try_this="remove one of them",
             )
         seen.add((cell.benchmark, cell.metric))
     if not any(cell.must_hold for cell in cells):
         raise UserError(
             "every cell may be inconclusive, so nothing has to hold",
-            code="every-cell-inconclusive-nothing",
+            code="all-cells-may-be-inconclusive",
             where=source.where(("benchmarks",)),
             try_this="leave out may_be_inconclusive for at least one metric on one benchmark",
         )
@@ -121,7 +121,7 @@ def _cells(spec: GateSpec, source: Source) -> Iterator[CellPlan]:
         if not metrics:
             raise UserError(
                 "this benchmark has no metric to decide on",
-                code="benchmark-no-metric-decide",
+                code="no-deciding-metric",
                 where=source.where(at),
                 try_this="metrics: [f1], here or for the whole file",
             )
@@ -193,7 +193,7 @@ def _side(store: Store, every: list[RunRow], text: str, cell: CellPlan, where: s
         listed = ", ".join(sorted(f"{run.short} ({run.path})" for run in here.values())[:5])
         raise UserError(
             f"{cell.benchmark!r} means {len(here)} runs of {text}",
-            code="means-runs",
+            code="ambiguous-run-path",
             where=cell.benchmark_at,
             try_this=f"name setting and seed, or baseline and candidate with their experiment: {listed}",
         )

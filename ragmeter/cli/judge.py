@@ -96,9 +96,7 @@ def run(
     pairs = chosen_judge.entry.kind == "pair"
     if runs and pairs:
         if len({row.run for row in chosen}) < 2:
-            raise UserError(
-                f"{judge!r} compares two runs", code="compares-two-runs", where="RUNS", try_this="name two or more, or --experiment"
-            )
+            raise UserError(f"{judge!r} compares two runs", code="not-two-runs", where="RUNS", try_this="name two or more, or --experiment")
         reference = None
     chosen_judge.config.preflight()
     plans = revisions.resolve_judges([JudgePlan(chosen_judge, all_pairs)], store, talk=common.talk)
@@ -173,7 +171,10 @@ def win_rates(
     common: Common,
     experiment: options.StoredExperiment = None,
     ties: Annotated[
-        str, option("What a tied question counts: half, ignore, loss or win.", completes=completion.words("half", "ignore", "loss", "win"))
+        str,
+        option(
+            "What a tied question counts: half, ignore, loss or win.", completes=completion.offer_words("half", "ignore", "loss", "win")
+        ),
     ] = "half",
     length: Annotated[bool, option("Take off strengths what longer answers gain.", "--length")] = False,
 ) -> None:
@@ -234,7 +235,7 @@ def score(
     experiment: options.OfExperiment = None,
     trec: Annotated[bool, option("RUNS are two files instead, a run and its qrels: trec_eval's measures.", "--trec")] = False,
     trec_eval: Annotated[
-        str, option("With --trec: the version of trec_eval to equal, 9 or 10.", "--trec-eval", completes=completion.words("9", "10"))
+        str, option("With --trec: the version of trec_eval to equal, 9 or 10.", "--trec-eval", completes=completion.offer_words("9", "10"))
     ] = "9",
 ) -> None:
     """Score stored answers on further metrics, without answering again; their columns stay until `--remove`."""
@@ -248,7 +249,7 @@ def score(
         if remove or experiment is not None or len(runs or ()) != 2:
             raise UserError(
                 "two files are scored, and nothing of the store",
-                code="two-files-scored-nothing",
+                code="files-and-runs",
                 where="--trec",
                 try_this="ragmeter judge score --trec RUN QRELS",
             )
@@ -257,14 +258,16 @@ def score(
         return
     if trec_eval != "9":
         raise UserError(
-            "this is for --trec alone", code="trec-alone", where="--trec-eval", try_this="ragmeter judge score --trec RUN QRELS"
+            "this is for --trec alone", code="option-without-trec", where="--trec-eval", try_this="ragmeter judge score --trec RUN QRELS"
         )
     if bool(metric) == bool(remove):
         if remove:
-            raise UserError("columns are added or removed", code="columns-added-removed", where="--remove", try_this="one after the other")
+            raise UserError(
+                "columns are added or removed", code="columns-added-and-removed", where="--remove", try_this="one after the other"
+            )
         raise UserError(
             "no metric was named",
-            code="no-metric-named",
+            code="no-metric-stated",
             where="judge score",
             try_this="--metric METRIC; `ragmeter list metrics` lists them",
         )
@@ -356,7 +359,7 @@ def _chosen_runs(store: Store, names: Sequence[str] | None, experiment: str | No
 
     if names and experiment is not None:
         raise UserError(
-            "runs and an experiment were named", code="runs-experiment-named", where="--experiment", try_this="name one of the two"
+            "runs and an experiment were named", code="runs-and-experiment", where="--experiment", try_this="name one of the two"
         )
     if names:
         return [checkpoints.find_run(store, name) for name in names], None
@@ -405,7 +408,7 @@ def export(
     if not runs:
         chosen = [run for run in chosen if run.kind != "control"]  # people's time is scarce
     if output.exists():
-        raise UserError("this file is there already", code="output-exists", where=str(output), try_this="name another: labels may be in it")
+        raise UserError("output file already exists", code="output-exists", where=str(output), try_this="name another: labels may be in it")
     text = labeling.export_items(common.store, chosen, criterion, count, pairs=pairs, seed=seed)
     try:
         output.write_text(text, "utf-8")

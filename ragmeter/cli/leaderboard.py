@@ -51,9 +51,7 @@ def leaderboard(
     store = common.store
     parent: Path | None = next((item for item in (store.folder, *store.folder.parents) if item.is_file()), None)
     if parent is not None:
-        raise UserError(
-            "this is a file, not the folder of a store", code="file-not-folder-store", where=str(parent), try_this="--store FOLDER"
-        )
+        raise UserError("this is a file, not the folder of a store", code="store-is-a-file", where=str(parent), try_this="--store FOLDER")
     if experiment is not None:
         queries.experiment(store, experiment)
     if not store.database.exists and not common.quiet:

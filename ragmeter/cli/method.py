@@ -30,7 +30,7 @@ INDEXED = ("clara_compressor", "autocompressor", "cocom", "pcc", "pisco", "xrag"
 def list_all(
     common: Common,
     name: Annotated[str | None, argument("Show this one.", completion.methods)] = None,
-    kind: Annotated[str | None, option("Only this kind: retriever, reader, control …", completes=completion.words(*KINDS))] = None,
+    kind: Annotated[str | None, option("Only this kind: retriever, reader, control …", completes=completion.offer_words(*KINDS))] = None,
 ) -> None:
     """List methods, or show one with its options."""
     from methods.registry import METHODS
@@ -80,7 +80,7 @@ def check(
 
 @app.command()
 def index(
-    name: Annotated[str, argument("A method that keeps a corpus: clara_compressor.", completion.words(*INDEXED))],
+    name: Annotated[str, argument("A method that keeps a corpus: clara_compressor.", completion.offer_words(*INDEXED))],
     corpus: Annotated[str, argument("A data reference, or a folder of `ragmeter data build-corpus`.", completion.references)],
     common: Common,
     config: ConfigOption = None,
@@ -89,7 +89,7 @@ def index(
     picture: Annotated[
         Path | None, option("Draw the states of documents and of their memory into this SVG file (CLaRa, figure 8).")
     ] = None,
-    projection: Annotated[str, option("Of the picture: tsne or pca.", completes=completion.words("tsne", "pca"))] = "tsne",
+    projection: Annotated[str, option("Of the picture: tsne or pca.", completes=completion.offer_words("tsne", "pca"))] = "tsne",
     count: Annotated[int, option("Documents in the picture.", min=2)] = 4000,
     seed: SeedOption = 0,
     device: DeviceOption = None,
@@ -113,7 +113,7 @@ def index(
     entry = METHODS.get(name, where="NAME")
     if name not in INDEXED:
         raise UserError(
-            f"{name} has no index that is built beforehand", code="no-index-built-beforehand", where="NAME", try_this=" or ".join(INDEXED)
+            f"{name} has no index that is built beforehand", code="no-prebuilt-index", where="NAME", try_this=" or ".join(INDEXED)
         )
     which: Any = projection
     if which not in get_args(pictures.Projection):
@@ -259,9 +259,7 @@ def explain(
         result = entry.explain(_question(data.questions, question, benchmark), data.corpus, chosen, services)
     if output is not None:
         if result.picture is None:
-            raise UserError(
-                "there is nothing to draw for this question", code="nothing-draw-question", where="--output", try_this="leave it out"
-            )
+            raise UserError("nothing to draw for this question", code="nothing-to-draw", where="--output", try_this="leave it out")
         _write_picture(output, result.picture)
 
     def show() -> None:
@@ -286,6 +284,9 @@ def _question(questions: Sequence[Question], text: str, reference: str) -> Quest
     if len(matching) > 1:
         some = ", ".join(item.id for item in matching[:3])
         raise UserError(
-            f"{len(matching)} questions of {reference} begin so", code="questions-begin", where=text, try_this=f"name its id: {some}"
+            f"{len(matching)} questions of {reference} begin so",
+            code="ambiguous-question-prefix",
+            where=text,
+            try_this=f"name its id: {some}",
         )
     return matching[0]

@@ -99,7 +99,7 @@ class Commands(TyperGroup):
         return super().parse_args(ctx, args)
 
     def _misspelled(self, ctx: Any, word: str) -> bool:
-        """Whether a word was meant as a command's name: no file's name is, nor what the default command takes (`restyle`)."""
+        """Return whether a word was meant as a command's name: no file's name is, nor what the default command takes (`restyle`)."""
         close = word.replace("-", "").isalpha() and get_close_matches(word, list(self.commands), cutoff=0.7)
         return bool(close) and not (self._takes and word in {item.value for item in self._takes.shell_complete(ctx, word)})
 
@@ -166,7 +166,7 @@ class Common:
 
     @property
     def talk(self) -> bool:
-        """Whether progress is shown."""
+        """Return whether progress is shown."""
         return not (self.quiet or self.json)
 
     @property
@@ -177,7 +177,7 @@ class Common:
         return Store(store_folder(self.folder))
 
     def services(self, device: str | None = None, seed: int = 0) -> Services:
-        """What methods, settings and models may use of the store."""
+        """Return what methods, settings and models may use of the store."""
         from methods.api import Services
         from ragmeter.runner.tasks import require_device
 
@@ -217,7 +217,7 @@ class Common:
         with self.status(f"loading {reference}"):
             benchmark = load(reference, options).limited(limit)
             if not benchmark.questions:
-                raise UserError("this split holds no question", code="split-holds-no-question", where=reference)
+                raise UserError("this split holds no question", code="empty-split", where=reference)
             return benchmark if read is None else in_setting(read, benchmark, services or Services())
 
     def status(self, text: str) -> Status:

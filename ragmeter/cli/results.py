@@ -49,7 +49,7 @@ def table(
     experiment: options.StoredExperiment = None,
     metric: options.MetricOption = None,
     every: Annotated[bool, option("Every run in the store, whatever its experiment.", "--all")] = False,
-    form: Annotated[str, option("text, csv, markdown, latex or json.", "--format", completes=completion.words(*FORMATS))] = "text",
+    form: Annotated[str, option("text, csv, markdown, latex or json.", "--format", completes=completion.offer_words(*FORMATS))] = "text",
     output: options.OutputOption = None,
     with_published: Annotated[bool, option("Compare our values with the papers' figures.", "--published")] = False,
     over_seeds: options.OverSeedsOption = False,
@@ -65,10 +65,7 @@ def table(
         raise unknown_name("format", form, FORMATS, where="--format")
     if common.json and form not in ("text", "json"):
         raise UserError(
-            f"--json and --format {form} are two formats",
-            code="json-format-two-formats",
-            where="--format",
-            try_this="leave one of them out",
+            f"--json and --format {form} are two formats", code="two-formats", where="--format", try_this="leave one of them out"
         )
     store = common.store
     # A store may hold submissions alone, which belong to no experiment.
@@ -149,7 +146,7 @@ def show_comparison(results: Sequence[Board]) -> None:
 
 
 def comparison_json(results: Sequence[Board]) -> list[dict[str, Any]]:
-    """What `show_comparison` shows, for programs."""
+    """Return what `show_comparison` shows, for programs."""
     from results.boards import published
 
     return [row.to_json() for row in published.closest(published.compare_boards(results))]
@@ -160,7 +157,7 @@ def paper(
     common: Common,
     name: Annotated[
         str | None,
-        argument("ark, clara, gpr or sark (default: list them)", completion.words("ark", "clara", "gpr", "sark"), metavar="[PAPER]"),
+        argument("ark, clara, gpr or sark (default: list them)", completion.offer_words("ark", "clara", "gpr", "sark"), metavar="[PAPER]"),
     ] = None,
     table: Annotated[str | None, option("Only this table, by its number.")] = None,
     method: Annotated[str | None, option("Only this method: the paper's name of it, or our id.", completes=completion.methods)] = None,
@@ -179,7 +176,7 @@ def paper(
     results = [figure for figure in results if figure.misprint] if misprints else results
     if not results:
         hint = f"`ragmeter results paper {name}`; its tables: {', '.join(published.tables_of(name))}"
-        raise UserError(f"{name} prints no such figure", code="prints-no-figure", try_this=hint)
+        raise UserError(f"{name} prints no such figure", code="unknown-figure", try_this=hint)
     common.emit([asdict(figure) for figure in results], lambda: _show_figures(results))
 
 
@@ -221,7 +218,7 @@ def show(
     answers = queries.answers(store, known[question], [row.run])
     if not answers:
         raise UserError(
-            f"{row.method} has not answered {question!r} yet", code="not-answered-yet", where=row.path, try_this="ragmeter run --resume"
+            f"{row.method} has not answered {question!r} yet", code="run-unanswered", where=row.path, try_this="ragmeter run --resume"
         )
     calls = queries.calls(store, row.run, question)
     value = {"question": asdict(known[question]), "answer": asdict(answers[0]), "calls": list(map(asdict, calls))}
@@ -261,16 +258,14 @@ def power(
     metric: options.MetricOption = None,
     probability: Annotated[float, option("Probability of showing it, between 0 and 1.", "--power")] = POWER,
 ) -> None:
-    """How many questions and clusters it takes to show a difference, by the variances of two pilot runs."""
+    """Show how many questions and clusters it takes to show a difference, by the variances of two pilot runs."""
     from results.boards import compare
     from results.boards.tables import plus_minus
     from results.gate.margins import parse_margin
     from results.store import checkpoints
 
     if not 0 < probability < 1:
-        raise UserError(
-            f"a power of {probability:g} is no probability", code="power-no-probability", where="--power", try_this="--power 0.8"
-        )
+        raise UserError(f"a power of {probability:g} is not a probability", code="bad-power", where="--power", try_this="--power 0.8")
     store = common.store
     runs = [checkpoints.find_run(store, name) for name in (first, second)]
     plans = compare.planned(store, runs[0], runs[1], metric or (), parse_margin(effect, "--effect"), power=probability)
@@ -315,12 +310,12 @@ def tag(
         return
     if remove:
         if target is not None or note is not None:
-            raise UserError("--remove takes the tag alone", code="remove-takes-tag-alone", try_this=f"ragmeter results tag {name} --remove")
+            raise UserError("--remove takes the tag alone", code="remove-with-target", try_this=f"ragmeter results tag {name} --remove")
         gone = checkpoints.untag(store, name)
         common.emit({"name": name, "removed": gone.run or gone.checkpoint}, lambda: out.print(Text(f"{name} is no tag any more")))
         return
     if target is None:
-        raise UserError(f"what is {name!r} to mean?", code="mean", try_this=f"ragmeter results tag {name} RUN-or-CHECKPOINT")
+        raise UserError(f"what is {name!r} to mean?", code="tag-without-target", try_this=f"ragmeter results tag {name} RUN-or-CHECKPOINT")
     meant = checkpoints.resolve(store, target)
     before = checkpoints.tag_run(store, name, meant, note)
     old = (before.run or before.checkpoint) if before else None
@@ -359,7 +354,7 @@ def export(
     run: options.RunArgument,
     output: Annotated[Path, option("The run file to write.", "--output", "-o")],
     common: Common,
-    form: Annotated[str, option("trec.", "--format", completes=completion.words("trec"))] = "trec",
+    form: Annotated[str, option("trec.", "--format", completes=completion.offer_words("trec"))] = "trec",
     qrels: Annotated[Path | None, option("Write the questions' positives, too.", metavar="FILE")] = None,
 ) -> None:
     """Write a stored run's rankings for other tools: a TREC run file, and the positives as qrels."""
@@ -404,6 +399,6 @@ def _new(path: Path) -> TextIO:
     try:
         return open(path, "x", encoding="ascii", newline="\n")
     except FileExistsError:
-        raise UserError("this file is there already", code="output-exists", where=str(path), try_this="choose another name") from None
+        raise UserError("output file already exists", code="output-exists", where=str(path), try_this="choose another name") from None
     except OSError as error:
         raise unwritable(error, path) from error

@@ -35,7 +35,7 @@ def gap(
     over_seeds: OverSeedsOption = False,
     reference: ReferenceOption = None,
 ) -> None:
-    """What each style costs each method, paired by question; loss of content apart from loss to style."""
+    """Show what each style costs each method, paired by question; loss of content apart from loss to style."""
     from ragmeter.show.style_text import show_gaps
     from results.boards.style import NotStyled, style_gaps
     from results.store import queries
@@ -63,7 +63,7 @@ def gap(
 def curve(
     common: Common,
     experiment: StoredExperiment = None,
-    over: Annotated[str, option("mix: the share of formal candidates; k: passages read.", completes=completion.words(*OVER))] = "mix",
+    over: Annotated[str, option("mix: the share of formal candidates; k: passages read.", completes=completion.offer_words(*OVER))] = "mix",
     metric: MetricOption = None,
     over_seeds: OverSeedsOption = False,
 ) -> None:
@@ -105,7 +105,7 @@ def sensitivity(
     ] = None,
     device: options.DeviceOption = None,
 ) -> None:
-    """How far rerankers are moved when the same candidates stand in another style; no gold is needed."""
+    """Show how far rerankers are moved when the same candidates stand in another style; no gold is needed."""
     from benchmarks.styles.mix import STYLED, styled
     from benchmarks.styles.pairs import StylePairs, load_pairs
     from methods.sark.reranker import in_both_styles
@@ -143,7 +143,7 @@ def sensitivity(
         for style, how in made.items():
             by = ", ".join(filter(None, how["by"])) or how["rewriter"]
             out.print(Text(f"{benchmark.name}, formal against {style}, written by {by}"))
-        lines = [(name, style, *(_shown(of[key]) for key in MEASURES), of["tau"].n) for name, style, of in rows]
+        lines = [(name, style, *(_show_estimate(of[key]) for key in MEASURES), of["tau"].n) for name, style, of in rows]
         heads = ("reranker", "style", "Kendall's τ", "mean |Δz|", "|Δz| / s", "mean Δz", "questions")
         listing(heads, lines, empty="nothing was measured", keys=2)
         note = "± half the 95 % interval; τ of the orders of the same candidates in both styles: 1, style moves nothing; s: "
@@ -160,7 +160,10 @@ def _rerankers(names: Sequence[str], value: Any, experiment: str | None, profile
     if value and (len(names) != 1 or not isinstance(value, Mapping)):
         what = "reranker.KEY=VALUE is an option of one reranker"
         raise UserError(
-            what, code="style-rerankers", where="--set", try_this="name one --reranker, or describe them in a file: --experiment FILE"
+            what,
+            code="unsuitable-style-reranker",
+            where="--set",
+            try_this="name one --reranker, or describe them in a file: --experiment FILE",
         )
     results = {name: _reranker(name, value) for name in names}
     if experiment is not None:
@@ -168,7 +171,7 @@ def _rerankers(names: Sequence[str], value: Any, experiment: str | None, profile
             for plan in method.needs if method.composition.rerankers else ():
                 if plan.stages[-1] not in plan.trained(folder):
                     what = f"{method.name!r} needs the training {plan.name!r}, which is not done"
-                    raise UserError(what, code="style-rerankers", where=plan.where, try_this=f"ragmeter run {experiment}")
+                    raise UserError(what, code="unsuitable-style-reranker", where=plan.where, try_this=f"ragmeter run {experiment}")
             for component in method.composition.rerankers[:1]:
                 if component.fingerprint not in {other.fingerprint for other in results.values()}:
                     results[method.name] = component
@@ -194,7 +197,7 @@ def _reranker(name: str, settings: Mapping[str, Any]) -> Component:
         return Component(entry, entry.validate(settings))
 
 
-def _shown(item: Estimate) -> str:
+def _show_estimate(item: Estimate) -> str:
     from ragmeter.show.style_text import ABSENT
 
     if math.isnan(item.value):

@@ -54,18 +54,18 @@ def run(
     if experiment is None and not resume:
         return _list(common)
     if not dry_run and utilization is not None:
-        raise UserError("this is for --dry-run alone", code="dry-run-alone", where="--utilization", try_this="add --dry-run")
+        raise UserError("this is for --dry-run alone", code="option-without-dry-run", where="--utilization", try_this="add --dry-run")
     if dry_run and fresh:
         raise UserError(
             "a plan leaves out what is stored",
-            code="plan-leaves-stored",
+            code="plan-of-stored",
             where="--fresh",
             try_this="--dry-run with --store FOLDER that is empty",
         )
     if reuse_replies and not fresh:
         raise UserError(
             "--reuse-replies needs --fresh",
-            code="reuse-replies-needs-fresh",
+            code="reuse-replies-without-fresh",
             where="--reuse-replies",
             try_this="add --fresh, or leave it out",
         )
@@ -82,10 +82,7 @@ def run(
         for option, typed in {"--profile": profile, "--limit": limit, "--fresh": fresh, "--reuse-replies": reuse_replies}.items():
             if typed:
                 raise UserError(
-                    "--resume continues an experiment as it was begun",
-                    code="resume-continues-experiment-begun",
-                    where=option,
-                    try_this="leave it out",
+                    "--resume continues an experiment as it was begun", code="resume-with-options", where=option, try_this="leave it out"
                 )
         row = queries.experiment(common.store, experiment)
         source, limit = row.path or f"{row.name} (stored)", row.limit

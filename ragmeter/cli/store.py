@@ -176,7 +176,7 @@ def export_replies(
         keys = [str(answer.notes[CALL]) for answer in answers if answer.notes.get(CALL)]
         if not keys:
             raise UserError(
-                "this run asked no endpoint, or kept no reply", code="run-asked-no-endpoint", where=run, try_this="leave --run out"
+                "this run asked no endpoint, or kept no reply", code="run-without-replies", where=run, try_this="leave --run out"
             )
     try:
         count = export_replies(_replies(common.store), output, keys)
@@ -193,7 +193,7 @@ def import_replies(file: Annotated[Path, argument("A file that `ragmeter store r
 
     if not file.is_file():
         raise UserError(
-            "there is no such file", code="missing-file", where=str(file), try_this="ragmeter store replies export -o FILE writes one"
+            "file does not exist", code="missing-file", where=str(file), try_this="ragmeter store replies export -o FILE writes one"
         )
     common.store.folder.mkdir(parents=True, exist_ok=True)
     added = import_replies(ResponseCache(common.store.folder / CACHE), file)
@@ -226,5 +226,5 @@ def _replies(store: Store) -> ResponseCache:
     from results.store.store import CACHE
 
     if not (store.folder / CACHE).exists():
-        raise UserError("this store keeps no replies", code="store-keeps-no-replies", where=str(store.folder), try_this="--store FOLDER")
+        raise UserError("this store keeps no replies", code="store-without-replies", where=str(store.folder), try_this="--store FOLDER")
     return ResponseCache(store.folder / CACHE)

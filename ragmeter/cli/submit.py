@@ -27,7 +27,7 @@ app = App(default="add", help="Predictions made elsewhere: template, check, add,
 Predictions = Annotated[str, argument("Predictions (.jsonl, - for standard input) or a bundle (.zip).", metavar="FILE")]
 CardOption = Annotated[Path | None, option("The submission's card (YAML).", "--card")]
 FormatOption = Annotated[
-    str, option("Of the predictions: jsonl, or an official evaluator's layout.", "--format", completes=completion.words(*PREDICTIONS))
+    str, option("Of the predictions: jsonl, or an official evaluator's layout.", "--format", completes=completion.offer_words(*PREDICTIONS))
 ]
 MethodOption = Annotated[
     str | None, option("In place of a card: what made the predictions.", "--method", metavar="NAME[@VERSION]", completes=completion.methods)
@@ -67,7 +67,7 @@ def add(
         return _submit(file, _card(card, method, benchmark, setting), format, strict, known_boards, settings, common, keep=True)
     if card is not None or method is not None:
         raise UserError(
-            "there are no predictions", code="no-predictions", where="FILE", try_this="ragmeter submit PREDICTIONS.jsonl --card card.yaml"
+            "no predictions were given", code="no-predictions", where="FILE", try_this="ragmeter submit PREDICTIONS.jsonl --card card.yaml"
         )
     store = common.store
     rows = {row.run: row for row in (queries.runs(store) if store.database.exists else []) if row.origin != "run"}.values()
@@ -113,7 +113,7 @@ def _card(file: Path | None, method: str | None, benchmark: str | None, setting:
     if file is not None:
         raise UserError(
             "the card says method, benchmark and setting",
-            code="card-says-method-benchmark",
+            code="card-and-options",
             where="--card",
             try_this="leave the options out, or the card",
         )
@@ -121,7 +121,7 @@ def _card(file: Path | None, method: str | None, benchmark: str | None, setting:
         lacks = "--benchmark" if benchmark is None else "--method"
         raise UserError(
             "without a card, both the method and the benchmark are needed",
-            code="without-card-both-method",
+            code="method-and-benchmark-needed",
             where=lacks,
             try_this=f"{lacks} …",
         )
@@ -151,7 +151,7 @@ def _submit(
     if supplied:
         raise UserError(
             "the card says which options the data have",
-            code="card-says-options-data",
+            code="card-and-data-options",
             where=f"--set {next(iter(supplied))}",
             try_this="--set path=FILE",
         )
@@ -312,7 +312,7 @@ def _fraction(text: str) -> float:
     match = re.fullmatch(r"(\d+(?:\.\d+)?|\.\d+)\s*(pp)?", text.strip())
     value = float(match[1]) / (100 if match[2] else 1) if match else -1.0
     if not 0 <= value <= 1:
-        raise UserError(f"{text!r} is no tolerance", code="no-tolerance", where="--tolerance", try_this="0.5pp or 0.005")
+        raise UserError(f"{text!r} is not a tolerance", code="bad-tolerance", where="--tolerance", try_this="0.5pp or 0.005")
     return value
 
 

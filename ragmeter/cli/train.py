@@ -71,7 +71,7 @@ def run(
     if stage is not None and stage not in planned:
         raise UserError(
             f"with these options {entry.id} trains {', '.join(planned)}, and not {stage}",
-            code="options-trains-not",
+            code="training-stages-mismatch",
             where="--stage",
             try_this=f"a stage of these, or options that train it, as in --set 'stages=[{stage}]'",
         )
@@ -155,7 +155,9 @@ def _configured(entry: TrainingEntry, settings: dict[str, Any], config: Path | N
     if first["type"] == "missing":
         flag = _EXAMPLES.get(option, f"--set {option}=…")
         also = f"; `ragmeter list trainings {entry.id}` lists all"
-        raise UserError(f"training {entry.id} needs {option}", code="training-needs", where=flag.split()[0], try_this=flag + also)
+        raise UserError(
+            f"training {entry.id} needs {option}", code="training-prerequisite-missing", where=flag.split()[0], try_this=flag + also
+        )
     raise UserError(f"option {option} of {entry.id}: {without_secrets(in_words(first))}", code="bad-option", where=where)
 
 
@@ -233,7 +235,7 @@ def shrink_checkpoint(
     began = base or str(known.config.get("base") or "")
     if not began:
         raise UserError(
-            "the card does not say what it began from", code="card-not-say-began", where=str(known.path / CARD), try_this="--base NAME"
+            "the card does not say what it began from", code="card-without-origin", where=str(known.path / CARD), try_this="--base NAME"
         )
     shrunk = shrink(known.path, output, began, rank)
     text = f"{output}: {shrunk.size:,} bytes over {began}, {shrunk.kept:.3f} of the difference's norm kept"
@@ -262,12 +264,12 @@ def convert_checkpoint(
     from results.store import checkpoints
 
     if not name.replace("-", "").replace("_", "").replace(".", "").isalnum() or name.startswith("."):
-        raise UserError(f"{name!r} cannot name a folder", code="cannot-name-folder", where="--as", try_this="letters, digits, hyphens")
+        raise UserError(f"{name!r} cannot name a folder", code="bad-folder-name", where="--as", try_this="letters, digits, hyphens")
     require_extra("models", "converting a checkpoint")
     require_device(device)
     folder = (output or common.store.folder / "checkpoints" / "converted" / name).absolute()
     if folder.exists():
-        raise UserError("this folder is there already", code="folder-exists", where=str(folder), try_this="another name, or delete it")
+        raise UserError("output folder already exists", code="folder-exists", where=str(folder), try_this="another name, or delete it")
     checkpoint = released(source, revision, subfolder)
     layout = checkpoint.layout
     with err.status("converting", spinner="dots"):

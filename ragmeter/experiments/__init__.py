@@ -15,7 +15,7 @@ def shipped() -> dict[str, str]:
 
 
 def descriptions() -> dict[str, str]:
-    """What each of them is about, in its own words; none of them is validated."""
+    """Return what each of them is about, in its own words; none of them is validated."""
     import yaml
 
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)

@@ -139,8 +139,8 @@ class _Planner:
     def __init__(self, trainings: Sequence[TrainingPlan], store: Store, utilization: float | None) -> None:
         if utilization is not None and not 0 < utilization <= 1:
             raise UserError(
-                f"{utilization:g} is no share of a peak",
-                code="no-share-peak",
+                f"{utilization:g} is not a share of the peak (0 to 1)",
+                code="bad-peak-share",
                 where="--utilization",
                 try_this="a number above 0, at most 1",
             )

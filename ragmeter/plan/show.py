@@ -61,7 +61,7 @@ def show_plan(plan: Plan, store: str, *, verbose: bool = False) -> None:
         left = sum(bool(row.key["left"]) for row in plan.tasks)
         _print(f"hours at the speed of earlier runs here: {_hours(sum(measured))} for {len(measured)} of {counted(left, 'task')}")
     if plan.samples:
-        few = ", ".join(f"{item.reference} ({item.questions:,} of about {short(item.whole_number or 0)})" for item in plan.samples)
+        few = ", ".join(f"{item.reference} ({item.questions:,} of about {shorten_number(item.whole_number or 0)})" for item in plan.samples)
         _print(f"a sample is here, and planned as if it were all: {few}", "yellow")
     unknown = list(dict.fromkeys(reason for row in plan.rows for reason in row.work.unknown))
     for reason in unknown if verbose else unknown[:1]:
@@ -87,7 +87,7 @@ def _foremost(missing: Sequence[Missing]) -> list[Missing]:
     return [*first, *(item for item in missing if item not in first)][:SHOWN]
 
 
-def short(number: float) -> str:
+def shorten_number(number: float) -> str:
     """Return a count for people: 950, 12.3k, 4.56M."""
     scales = zip((1e12, 1e9, 1e6, 1e3), "TGMk", strict=True)
     return next((f"{number / scale:.3g}{unit}" for scale, unit in scales if number >= scale), f"{number:,.0f}")
@@ -100,7 +100,7 @@ def dollars(number: float) -> str:
 
 def size(number: float) -> str:
     """Return bytes for people."""
-    return f"{short(number)}B"
+    return f"{shorten_number(number)}B"
 
 
 def _hours(value: float | None) -> str:
@@ -108,11 +108,11 @@ def _hours(value: float | None) -> str:
 
 
 COSTS: Sequence[tuple[str, Callable[[Work], float], Callable[[float], str]]] = (
-    ("calls", lambda work: work.count("calls"), short),
-    ("tokens in", lambda work: work.count("prompt") - work.count("memory"), short),
-    ("memory", lambda work: work.count("memory"), short),
-    ("out ≤", lambda work: work.count("completion"), short),
-    ("encoded", lambda work: work.count("encoded") + work.count("trained"), short),
+    ("calls", lambda work: work.count("calls"), shorten_number),
+    ("tokens in", lambda work: work.count("prompt") - work.count("memory"), shorten_number),
+    ("memory", lambda work: work.count("memory"), shorten_number),
+    ("out ≤", lambda work: work.count("completion"), shorten_number),
+    ("encoded", lambda work: work.count("encoded") + work.count("trained"), shorten_number),
     ("$", lambda work: work.usd, dollars),
     ("disk ≤", lambda work: work.bytes, size),
 )
@@ -131,7 +131,7 @@ def _tables(plan: Plan) -> None:
     rows: list[tuple[str, ...]] = []
     for row in plan.stages:
         key = row.key
-        what, steps = f"{key['training']} #{key['seed']}", "-" if key["steps"] is None else f"{short(key['steps'])} steps"
+        what, steps = f"{key['training']} #{key['seed']}", "-" if key["steps"] is None else f"{shorten_number(key['steps'])} steps"
         rows.append((what, key["stage"], steps, "trained" if key["trained"] else "", *cells(row), row.origin, ""))
     for row in plan.tasks:
         key, where = row.key, " ".join(filter(None, (row.key["dataset"], row.key["variant"], row.key["setting"])))

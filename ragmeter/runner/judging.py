@@ -17,7 +17,7 @@ from judges.llm.ask import NO_REPLY
 from methods.api import Services
 from methods.flow import each, in_flight, one, stream
 from methods.models.limits import execution
-from methods.registry import laid_over
+from methods.presets import laid_over
 from ragmeter.experiment import JudgePlan
 from ragmeter.runner.recorder import Recorder
 from ragmeter.runner.rewriting import judge_of
@@ -66,7 +66,7 @@ class Judging:
 
 
 def judgings(plans: Sequence[JudgePlan], runs: Sequence[RunRow], reference: str | None = None) -> list[Judging]:
-    """What judges have to do on runs: point judges take each run, pair judges those that share a board, two by two.
+    """Return what judges have to do on runs: point judges take each run, pair judges those that share a board, two by two.
 
     Args:
         plans: The judges.
@@ -236,7 +236,7 @@ def with_policy(card: Mapping[str, Any], settings: Mapping[str, Any]) -> Judge:
         may = ", ".join(sorted(judge.config.policy)) or "none of its options"
         raise UserError(
             f"{fixed[0]} decides what {card['judge']} asks, and a replay asks nothing",
-            code="decides-asks-replay-asks",
+            code="replay-would-ask",
             where="--set",
             try_this=f"a replay can change {may}; for the rest: ragmeter judge run {card['judge']} --set {fixed[0]}=…",
         )

@@ -177,7 +177,7 @@ class _Running:
             self._thread.join()
 
     def result(self) -> Outcome:
-        """How it ended; waits for that, and raises what it raised."""
+        """Return how it ended; waits for that, and raises what it raised."""
         self.end()
         if self._error is not None:
             raise self._error
@@ -228,7 +228,7 @@ RAISED = "our code or a plug-in raised for questions, which says nothing about t
 
 
 def _incomplete(task: Task, store: Store, what: str) -> Incomplete:
-    """What is said of a task, by the failures that are stored of it."""
+    """Return what is said of a task, by the failures that are stored of it."""
     failed = failures(store, [task.run.run]).get(task.run.run, Failures())
     counts = f"{failed.in_words()} of {counted(failed.rows, 'question')} asked"
     # Without an option, a rerun asks again what our code failed, and only that.
@@ -239,9 +239,7 @@ def _incomplete(task: Task, store: Store, what: str) -> Incomplete:
 def _not_started(task: Task, store: Store, dead: frozenset[str], progress: Progress) -> Outcome:
     command = going_on(task.experiment, store, "--retry-failed")
     error = Incomplete(
-        f"not started: {', '.join(sorted(dead))} stopped answering in an earlier task",
-        code="not-started-stopped-answering",
-        try_this=f"`{command}`",
+        f"not started: {', '.join(sorted(dead))} stopped answering in an earlier task", code="endpoint-stopped", try_this=f"`{command}`"
     )
     progress.end(task, INCOMPLETE, error.what)
     return Outcome(task, INCOMPLETE, error, 0, 0.0, 0.0)
@@ -401,7 +399,7 @@ def _passages(corpus: Corpus, predictions: Iterable[Prediction]) -> list[Passage
 def _broken(task: Task, what: str) -> Broke:
     return Broke(
         f"method {task.method.name!r} broke the contract: it {what}",
-        code="method-broke-contract",
+        code="contract-broken",
         try_this=f"ragmeter method check {task.run.method_id}",
     )
 

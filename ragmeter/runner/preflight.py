@@ -95,7 +95,7 @@ def require_disk(store: Store, needed: float = 0.0) -> None:
     if free < wanted:
         raise MissingSpace(
             f"{wanted / 1e9:,.1f} GB may be needed on the store's disk, and {free / 1e9:,.1f} GB are free",
-            code="gb-needed-store-disk",
+            code="store-disk-too-small",
             where=str(store.folder),
             try_this="free some space, or choose another disk with --store FOLDER",
         )

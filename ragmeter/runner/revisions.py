@@ -113,10 +113,10 @@ def read_revisions(options: Sequence[str]) -> dict[str, str]:
         row, mark, text = option.partition("=")
         if not mark or not row:
             raise UserError(
-                f"{option!r} is not ROW=TEXT", code="not-row-text", where="--revision", try_this="--revision my_app=${GITHUB_SHA}"
+                f"{option!r} is not ROW=TEXT", code="bad-row-option", where="--revision", try_this="--revision my_app=${GITHUB_SHA}"
             )
         if row in results:
-            raise UserError(f"the row {row!r} has two revisions", code="row-two-revisions", where="--revision", try_this="state one")
+            raise UserError(f"the row {row!r} has two revisions", code="two-revisions", where="--revision", try_this="state one")
         results[row] = text
     return results
 

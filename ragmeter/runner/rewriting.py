@@ -51,7 +51,7 @@ def options_of(name: str, config: type[BaseModel], prefix: str = "") -> Iterator
 
 
 def refusal(error: ValidationError, name: str, config: type[BaseModel], prefix: str = "") -> UserError:
-    """What is wrong with the first option that is; `prefix` stands before each key on the command line."""
+    """Return what is wrong with the first option that is; `prefix` stands before each key on the command line."""
     first = first_error(error)
     option = ".".join(map(str, first["loc"]))
     if not option:
@@ -62,7 +62,7 @@ def refusal(error: ValidationError, name: str, config: type[BaseModel], prefix: 
         return unknown_name(f"option of {name}", without_secrets(option), known, where=SET)
     if first["type"] == "missing":
         hint = f"{SET} {prefix}{option}{'.model' if option == 'llm' else ''}=…"
-        return UserError(f"{name} needs {option}", code="needs", where=SET, try_this=hint)
+        return UserError(f"{name} needs {option}", code="missing-option", where=SET, try_this=hint)
     if first["type"] == "literal_error":
         offered = re.findall("'([^']*)'", first["ctx"]["expected"])
         return unknown_name(f"value of {option}", without_secrets(str(first["input"])), offered, where=SET)
@@ -88,7 +88,7 @@ class Chosen:
 
     @property
     def tries(self) -> int:
-        """How often a passage is asked for at most."""
+        """Return how often a passage is asked for at most."""
         return self.rewriter.config.tries if isinstance(self.rewriter, LLMRewriter) else 1
 
     def check(self, styles: Sequence[str]) -> None:
@@ -118,7 +118,7 @@ class Chosen:
             self.rewriter.config.reach(cache)
 
     def estimate(self, passages: Mapping[str, Sequence[Passage]]) -> Estimate | None:
-        """What asking the model once for every passage would take; None where no model is asked."""
+        """Return what asking the model once for every passage would take; None where no model is asked."""
         if not isinstance(self.rewriter, LLMRewriter):
             return None
         results = [self.rewriter.estimate(some, style) for style, some in passages.items()]
@@ -160,7 +160,7 @@ def chosen(kind: str, options: Mapping[str, Any], validators: Sequence[str], spl
         if roles:
             raise UserError(
                 "rules are not validated: asked again, they give the same text",
-                code="rules-not-validated-asked",
+                code="rules-not-validated",
                 where=VALIDATE,
                 try_this="--rewriter llm; or ragmeter data style-quality, which measures texts of any origin",
             )
@@ -180,9 +180,7 @@ def judge_measuring(measure: str, name: str, options: Mapping[str, Any], where: 
     """
     fits = [entry.id for entry in JUDGES if measure in {measure.name for measure in entry.measures}]
     if name in JUDGES and name not in fits:
-        raise UserError(
-            f"the judge {name!r} does not measure {measure!r}", code="judge-not-measure", where=where, try_this=" or ".join(fits)
-        )
+        raise UserError(f"the judge {name!r} does not measure {measure!r}", code="unknown-measure", where=where, try_this=" or ".join(fits))
     judge = judge_of(name, options, where, prefix=prefix)
     judge.config.preflight()
     return judge
@@ -201,9 +199,9 @@ def _roles(validators: Sequence[str]) -> dict[str, str]:
         if role not in ROLES:
             raise unknown_name("validator", role, ROLES, where=VALIDATE)
         if role in results:
-            raise UserError(f"{role} is validated twice", code="validated-twice", where=VALIDATE, try_this="one validator each")
+            raise UserError(f"{role} is validated twice", code="duplicate-validation", where=VALIDATE, try_this="one validator each")
         if mark and not value:
-            raise UserError(f"{text!r} names no validator", code="names-no-validator", where=VALIDATE, try_this=f"{VALIDATE} {role}")
+            raise UserError(f"{text!r} names no validator", code="unknown-validator", where=VALIDATE, try_this=f"{VALIDATE} {role}")
         results[role] = value or ("1" if role == ENTITIES else role)
     return results
 
@@ -214,7 +212,7 @@ def _of_role(role: str, options: object, roles: Mapping[str, str]) -> Mapping[st
     if not isinstance(options, Mapping):
         raise UserError(
             f"the judge's options are {role}.key=value",
-            code="judge-options-key-value",
+            code="bad-judge-option",
             where=f"{SET} {role}",
             try_this=f"{SET} {role}.llm.model=…",
         )
@@ -226,7 +224,7 @@ def _by_rules(options: Mapping[str, Any], split: str | None) -> RuleRewriter:
         if name not in _SHARES:
             raise unknown_name("option of the rule-based rewriter", name, _SHARES, where=SET)
         if not isinstance(value, int | float) or isinstance(value, bool):
-            raise UserError(f"{name} is a share, not {value!r}", code="share-not", where=SET, try_this=f"{SET} {name}=0.5")
+            raise UserError(f"{name} is a share, not {value!r}", code="bad-share", where=SET, try_this=f"{SET} {name}=0.5")
     return RuleRewriter(split if split in ("train", "validation") else "test", **options)
 
 
@@ -244,6 +242,6 @@ def _validator(role: str, name: str, judge: Judge | None, services: Services) ->
         share = -1.0
     if not 0 <= share <= 1:
         raise UserError(
-            f"{name!r} is no share of names and numbers", code="no-share-names-numbers", where=VALIDATE, try_this=f"{VALIDATE} {role}=0.9"
+            f"{name!r} is not a share of names and numbers", code="bad-name-share", where=VALIDATE, try_this=f"{VALIDATE} {role}=0.9"
         )
     return EntityValidator(share)

@@ -122,7 +122,7 @@ def _conclude(future: Future[None], name: str) -> None:
         future.result()
     except BrokenProcessPool:
         hint = f"run the same command again; if memory ran out, with {THREADS}={cores()}: trainings run one after another"
-        raise Broke(f"the process of the training {name} was killed", code="process-training-killed", try_this=hint) from None
+        raise Broke(f"the process of the training {name} was killed", code="training-killed", try_this=hint) from None
     except UserError as error:
         error.also_at(f"training {name}")
         raise

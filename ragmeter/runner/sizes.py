@@ -110,10 +110,10 @@ class ModelSize:
     def __str__(self) -> str:
         if self.parameters is None:
             return f"{self.model}: size unknown"
-        return f"{self.model}: {shown(self.parameters)} parameters, {SAYS[self.source]}"
+        return f"{self.model}: {format_parameters(self.parameters)} parameters, {SAYS[self.source]}"
 
 
-def shown(parameters: float) -> str:
+def format_parameters(parameters: float) -> str:
     """A number of parameters for people: 7.24B, 568M."""
     return f"{parameters / 1e9:.3g}B" if parameters >= 1e9 else f"{parameters / 1e6:.3g}M"
 

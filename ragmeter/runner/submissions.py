@@ -101,7 +101,7 @@ class Checker:
         layout = FORMATS[format]
         if predictions.lower().endswith(bundle.SUFFIX) and format == JSONL:
             if card is not None:
-                raise UserError("a bundle brings its own card", code="bundle-brings-own-card", where="--card", try_this="leave --card out")
+                raise UserError("a bundle brings its own card", code="card-besides-bundle", where="--card", try_this="leave --card out")
             return self._bundle(Path(predictions))
         if card is None:
             what = "predictions need a card that says what they are"
@@ -122,7 +122,7 @@ class Checker:
                 raise UserError(
                     f"the bundle is about other data: it says {opened.manifest.dataset_fingerprint}, "
                     f"{target.loaded.reference} here is {target.loaded.fingerprint}",
-                    code="bundle-other-data-says",
+                    code="bundle-data-mismatch",
                     where=f"{path}/{bundle.MANIFEST}",
                     try_this="use the release of the data (and of ragmeter) that it was made with",
                 )
@@ -192,7 +192,7 @@ def target_of(reference: str, options: DatasetConfig, limit: int | None, setting
     """
     loaded = registry.load(reference, options).limited(limit)
     if not loaded.questions:
-        raise UserError("this split holds no question", code="split-holds-no-question", where=reference)
+        raise UserError("this split holds no question", code="empty-split", where=reference)
 
     def retrieve(name: str, queries: Sequence[Query], n: int) -> list[Ranking]:
         services = Services(seed=seed, artifacts=store.artifacts, cache=store.folder / "cache.sqlite")
@@ -215,7 +215,7 @@ def read_card(path: Path) -> Card:
             return parse_card(source.read(LIMITS.card_bytes + 1), str(path))
     except OSError as error:
         remedy = "name a card: ragmeter submit template REFERENCE -o FOLDER writes one to fill in"
-        raise UserError(f"the card cannot be read: {error.strerror}", code="card-cannot-read", where=str(path), try_this=remedy) from error
+        raise UserError(f"the card cannot be read: {error.strerror}", code="unreadable-card", where=str(path), try_this=remedy) from error
 
 
 def require_same(card: Card, row: RunRow) -> None:
@@ -250,5 +250,5 @@ def _opened(name: str) -> Iterator[BinaryIO]:
         except OSError as error:
             raise UserError(f"this file cannot be read: {error.strerror}", code="unreadable-file", where=name) from error
         if stat.S_ISBLK(os.fstat(source.fileno()).st_mode):
-            raise UserError("this is a device, not a file", code="device-not-file", where=name)
+            raise UserError("this is a device, not a file", code="not-a-regular-file", where=name)
         yield source

@@ -54,7 +54,7 @@ class Loaded:
 
     @cached_property
     def cluster(self) -> Sampled | None:
-        """What the experiment says was sampled; None: nothing but what the benchmark says."""
+        """Return what the experiment says was sampled; None: nothing but what the benchmark says."""
         return self.benchmark.sampled(self.plan.cluster, where=self.plan.cluster_at) if self.plan.cluster else None
 
 
@@ -115,7 +115,7 @@ class Task:
 
     @cached_property
     def reading(self) -> Reading | None:
-        """How the benchmark's authors have it read; None where they do not say.
+        """Return how the benchmark's authors have it read; None where they do not say.
 
         Raises:
             UserError: The method follows them, and they do not.
@@ -124,7 +124,7 @@ class Task:
         if reading is None and self.method.composition.follows_benchmark:
             raise UserError(
                 f"{self.method.name!r} follows reading instructions, and {self.loaded.plan.reference} brings none",
-                code="follows-reading-instructions-brings",
+                code="missing-reading-instructions",
                 where=self.loaded.plan.where,
                 try_this="reading: own for its reader, or a benchmark with instructions (longbench, ultradomain)",
             )
@@ -167,7 +167,7 @@ def load_benchmark(plan: BenchmarkPlan, metrics: Sequence[Metric] | None) -> Loa
     if not benchmark.questions:
         raise UserError(
             "this split holds no question",
-            code="split-holds-no-question",
+            code="empty-split",
             where=str(plan.reference),
             try_this=f"another split: `ragmeter list datasets {plan.reference.name}` lists them",
         )
@@ -218,7 +218,7 @@ def tasks_of(
         if other is not task:
             raise UserError(
                 f"{task.method.name!r} and {other.method.name!r} are the same work on {task.run.dataset}",
-                code="same-work",
+                code="duplicate-work",
                 where=experiment.source.where(("methods",)),
                 try_this="remove one of the two methods (or of the two equal benchmarks)",
             )
@@ -237,7 +237,7 @@ def _require_whole(loaded: Loaded, method: MethodPlan) -> None:
         return
     raise UserError(
         f"{loaded.plan.reference} is read as a whole, and {leaves_out[0]} chooses from it",
-        code="read-whole-chooses",
+        code="read-whole-with-chooser",
         where=f"method {method.name}",
         try_this="full_context alone, with `reading: benchmark` for its reader: what is too long loses its middle",
     )
@@ -260,7 +260,7 @@ def require_scoring(experiment: Experiment, loaded: Loaded) -> None:
     raise UserError(
         f"nothing in this experiment can score {benchmark.name}: its questions lack what {', '.join(map(str, loaded.metrics))} "
         f"{'needs' if len(loaded.metrics) == 1 else 'need'}",
-        code="nothing-experiment-score-questions",
+        code="nothing-to-score",
         where=loaded.plan.where,
         try_this=f"metrics: [{', '.join(able)}]" if able else free,
     )
@@ -306,7 +306,7 @@ def _current(stored: Sequence[Execution], mine: str | None) -> Execution | None:
 
 
 def states(tasks: Sequence[Task], store: Store, *, retry_failed: bool = False) -> list[TaskState]:
-    """What the store holds of each task."""
+    """Return what the store holds of each task."""
     return [
         TaskState(task, len(store.finished_questions(task.run.run, retry_failed=retry_failed)), store.status(task.run.run))
         for task in tasks
@@ -318,7 +318,7 @@ SAMPLED = 20
 
 
 def estimate(state: TaskState) -> Estimate | None:
-    """What the questions still to answer would take of a paid model, before anything is retrieved.
+    """Return what the questions still to answer would take of a paid model, before anything is retrieved.
 
     Prompts are made from the first pending questions with as many passages as the reader is handed: the question's
     first candidates, or the first of the corpus, which are as long as others on average.
@@ -360,16 +360,14 @@ def require_device(device: str | None) -> None:
         return
     if not _DEVICE.fullmatch(device):
         raise UserError(
-            f"there is no device {device!r}", code="no-device", where="--device", try_this="cpu, cuda, cuda:1 … or leave it out"
+            f"device {device!r} does not exist", code="no-device", where="--device", try_this="cpu, cuda, cuda:1 … or leave it out"
         )
     import torch
 
     here = torch.backends.mps.is_available() if device == "mps" else torch.cuda.is_available()
     number = int(device.partition(":")[2] or 0)
     if not here or (device.startswith("cuda") and number >= torch.cuda.device_count()):
-        raise UserError(
-            f"torch finds no device {device!r} here", code="torch-finds-no-device", where="--device", try_this="leave it out, or cpu"
-        )
+        raise UserError(f"torch finds no device {device!r} here", code="unknown-device", where="--device", try_this="leave it out, or cpu")
 
 
 def reach(states: Sequence[TaskState], cache: Path | None = None) -> None:

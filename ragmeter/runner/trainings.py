@@ -104,7 +104,7 @@ class TrainingJob:
         except Timeout:
             raise UserError(
                 f"another process carries out this training of {self.entry.id}",
-                code="another-process-carries-training",
+                code="training-in-progress",
                 where=str(self.work),
                 try_this="wait until it has ended; what it made is then taken over",
             ) from None

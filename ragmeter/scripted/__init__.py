@@ -81,9 +81,7 @@ class WorldTruth:
         config: Mapping[str, Any] | None = None,
     ) -> None:
         if not 0 <= corruption <= 1:
-            raise UserError(
-                f"corruption is a share between 0 and 1, not {corruption}", code="corruption-share-between-not", where="corruption"
-            )
+            raise UserError(f"corruption is a share between 0 and 1, not {corruption}", code="bad-corruption", where="corruption")
         self.benchmarks = tuple(benchmarks)
         self.corruption = corruption
         self.reading = reading
@@ -126,7 +124,7 @@ class WorldTruth:
 
     @property
     def rendering(self) -> Rendering:
-        """How plainly the texts of its worlds speak."""
+        """Return how plainly the texts of its worlds speak."""
         return self._config.rendering
 
     @cached_property
@@ -148,7 +146,7 @@ class WorldTruth:
         return ", ".join(question.wanted) if question.answer_set else question.answers[0]
 
     def proven_by(self, question: Question, passages: Sequence[str]) -> bool:
-        """Whether passages hold the proof of a question: for each of its facts one that names head and tail.
+        """Return whether passages hold the proof of a question: for each of its facts one that names head and tail.
 
         Compressed and restyled passages count by what they still say, so this looks for names, not for sentences.
         """
@@ -166,7 +164,7 @@ class WorldTruth:
 
     @cached_property
     def names_by_head(self) -> list[tuple[list[str], list[list[str]]]]:
-        """What the facts of its worlds name, in lower case: of every head its names, and the names of each of its tails."""
+        """Return what the facts of its worlds name, in lower case: of every head its names, and the names of each of its tails."""
         result = []
         for world in self.worlds.values():
             names = {entity.name: [name.casefold() for name in (entity.name, *entity.aliases)] for entity in world.entities}
@@ -200,7 +198,7 @@ class WorldTruth:
         return Completion(text, "stop", prompt_tokens, len(text) // 4 + 1, NAME)
 
     def is_corrupted(self, prompt: str) -> bool:
-        """Whether the reply to this prompt is corrupted."""
+        """Return whether the reply to this prompt is corrupted."""
         return draw(self.seed, "corrupt", prompt) < self.corruption
 
 

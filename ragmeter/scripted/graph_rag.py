@@ -24,7 +24,7 @@ MOST = 10
 
 @answers(PROMPTS["gleaning"])
 def glean(truth: Truth, shown: Shown) -> str:
-    """What was left out: nothing."""
+    """Return what was left out: nothing."""
     return END
 
 

@@ -34,7 +34,7 @@ def take_answer_apart(truth: Truth, request: Request) -> str | None:
     if value is None:
         return None
     question, answer = str(value["question"]), str(value["answer"])
-    results = [part if _is_prose(answer) else _STATEMENT.format(question=question, answer=part) for part in _apart(answer)]
+    results = [part if _is_prose(answer) else _STATEMENT.format(question=question, answer=part) for part in _split_claims(answer)]
     return json.dumps({"statements": results}, ensure_ascii=False)
 
 
@@ -42,7 +42,7 @@ def take_answer_apart(truth: Truth, request: Request) -> str | None:
 def take_text_apart(truth: Truth, request: Request) -> str | None:
     """ragas' prompt for the claims of a text."""
     value = _supplied(TAKE_APART_TEXT, request)
-    return None if value is None else json.dumps({"claims": _apart(str(value["response"]))}, ensure_ascii=False)
+    return None if value is None else json.dumps({"claims": _split_claims(str(value["response"]))}, ensure_ascii=False)
 
 
 @handler
@@ -60,7 +60,7 @@ def judge_claims(truth: Truth, request: Request) -> str | None:
 
 
 def _supplied(instruction: str, request: Request) -> Mapping[str, Any] | None:
-    """What a prompt of ragas was filled with; None where it is another's."""
+    """Return what a prompt of ragas was filled with; None where it is another's."""
     if not request.prompt.startswith(instruction):
         return None
     match = _INPUT.match(request.prompt)
@@ -71,7 +71,7 @@ def _is_prose(text: str) -> bool:
     return text.rstrip().endswith((".", "!", "?"))
 
 
-def _apart(text: str) -> list[str]:
+def _split_claims(text: str) -> list[str]:
     """The sentences of prose, the items of a list, nothing of a refusal to answer."""
     if is_abstention(text):
         return []
@@ -89,7 +89,7 @@ def _follows(truth: Truth, claim: str, context: str) -> bool:
     names = {normalize(name) for name in _names_of(truth, claim)}
     if _is_prose(context):
         return any(re.search(rf"\b{re.escape(name)}\b", normalize(context)) for name in names if name)
-    return any(normalize(item) in names for item in _apart(context))
+    return any(normalize(item) in names for item in _split_claims(context))
 
 
 def _stretches(context: str) -> list[str]:
@@ -99,7 +99,7 @@ def _stretches(context: str) -> list[str]:
 
 
 def _tells(truth: Truth, sentence: str, context: str) -> bool:
-    """Whether a sentence tells at least one fact of a world, and the context each of those that it tells."""
+    """Return whether a sentence tells at least one fact of a world, and the context each of those that it tells."""
     folded = sentence.casefold()
     stretches = [stretch.casefold() for stretch in _stretches(context)]
     stated = [(head, tails) for head, tails in truth.names_by_head if any(name in folded for name in head)]

@@ -59,7 +59,7 @@ def known_hops(truth: Truth) -> dict[str, Hop]:
 
 
 def recalled(truth: Truth, text: str) -> str:
-    """What it believes to be the answer of a hop, right or wrong, always the same."""
+    """Return what it believes to be the answer of a hop, right or wrong, always the same."""
     hop, draws = known_hops(truth).get(flat(text)), Draws("by heart", text)
     if hop is not None and draws.chance(KNOWN):
         return hop.answer
@@ -68,7 +68,7 @@ def recalled(truth: Truth, text: str) -> str:
 
 
 def said_of(truth: Truth, text: str, passages: Sequence[str]) -> str | None:
-    """What passages say of a hop; None where they do not prove its answer."""
+    """Return what passages say of a hop; None where they do not prove its answer."""
     hop = known_hops(truth).get(flat(text))
     return hop.answer if hop is not None and truth.proven_by(hop.proof, passages) else None
 

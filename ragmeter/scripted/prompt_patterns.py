@@ -103,7 +103,7 @@ def template_pattern(template: str) -> re.Pattern[str]:
 
 
 def filled(template: Shipped | Prompt, request: Request) -> dict[str, str] | None:
-    """What a prompt was filled with; None if the request is not made of it."""
+    """Return what a prompt was filled with; None if the request is not made of it."""
     prompt = template.load() if isinstance(template, Shipped) else template
     system = next((m["content"] for m in request.messages if m["role"] == "system"), "")
     if prompt.system and not template_pattern(prompt.system).fullmatch(system):

@@ -75,7 +75,7 @@ def _names(text: str, fact: Fact) -> bool:
 
 @lru_cache(maxsize=256)
 def _facts(truth: Truth, document: str) -> list[Fact]:
-    """What a document states, whose first line may be a title."""
+    """Return what a document states, whose first line may be a title."""
     facts: list[Fact] = truth.shelf.facts(document.partition("\n")[2] or document) or truth.shelf.facts(document)
     return facts
 

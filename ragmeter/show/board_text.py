@@ -72,7 +72,7 @@ def show_board(board: Board, console: Console, *, verbose: bool = False, began: 
 
 
 def _notes(board: Board, heads: dict[str, str], verbose: bool, width: int) -> list[str]:
-    """What numbers and marks mean."""
+    """Return what numbers and marks mean."""
     how = (f" (over {board.sampled.kind}s) or [low, high] if its sides differ", ", paired (Holm per column)") if verbose else ("", "")
     legend = [f"value × 100 ± half its 95 % interval{how[0]}"]
     if board.reference:
@@ -90,7 +90,7 @@ def _notes(board: Board, heads: dict[str, str], verbose: bool, width: int) -> li
 
 
 def conclusion(board: Board, *, higher_is_better: bool = True) -> str:
-    """What the paired tests of a board say of its first metric, in one sentence.
+    """Return what the paired tests of a board say of its first metric, in one sentence.
 
     Args:
         board: With its reference.
@@ -135,12 +135,12 @@ def conclusion(board: Board, *, higher_is_better: bool = True) -> str:
 def _print_scores(board: Board, heads: dict[str, str], console: Console) -> None:
     columns = [(heads[metric], [cell_text(row.cells.get(metric)) for row in board.rows]) for metric in board.metrics]
     columns += _cost_columns(board)
-    rows = [[_named(board, row), *(cells[number] for _, cells in columns)] for number, row in enumerate(board.rows)]
+    rows = [[_name_row(board, row), *(cells[number] for _, cells in columns)] for number, row in enumerate(board.rows)]
     styles = ["dim" if row.control else "" for row in board.rows]
     print_table(console, [Text("method"), *(Text(head) for head, _ in columns)], rows, keys=1, numbers=True, styles=styles)
 
 
-def _named(board: Board, row: Row) -> Text:
+def _name_row(board: Board, row: Row) -> Text:
     """A method's name, and what must be known of who it is."""
     name = Text(row.run.method)
     if row.control:
@@ -178,7 +178,7 @@ def _seconds(cost: Cost | None) -> str:
 
 
 def _cost_columns(board: Board) -> list[tuple[str, list[Text]]]:
-    """What an answer took, by the names of the columns; where that is known of no method, there is no column."""
+    """Return what an answer took, by the names of the columns; where that is known of no method, there is no column."""
     costs, built_ones = [row.cost for row in board.rows], [row.indexing for row in board.rows]
     every = {
         "s/question": [_seconds(cost) for cost in costs],
@@ -241,7 +241,7 @@ def show_battles(board: BattleBoard, console: Console, controls: Collection[str]
 
 
 def _lacking(item: Pairing) -> list[str]:
-    """What a reader must know of a pairing beside its numbers: what is not judged, and what cannot be."""
+    """Return what a reader must know of a pairing beside its numbers: what is not judged, and what cannot be."""
     notes = []
     if item.pending:
         verb = "is" if item.pending == 1 else "are"

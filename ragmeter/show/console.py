@@ -78,7 +78,7 @@ def _escaped(text: str) -> str:
 
 
 def _holds(encoding: str | None, text: str) -> bool:
-    """Whether an encoding has all characters of a text."""
+    """Return whether an encoding has all characters of a text."""
     try:
         text.encode(encoding or "utf-8")
     except UnicodeEncodeError:
@@ -186,7 +186,7 @@ def complain(error: UserError, as_json: bool) -> None:
 
 @contextmanager
 def offering_score() -> Iterator[None]:
-    """Where a metric was asked for that no run here was scored on: offer to score it, if it is a metric at all."""
+    """If a metric was asked for that no run here was scored on, offer to score it, if it is a metric at all."""
     from judges.metric import parse
     from results.store.queries import NotScored
 

@@ -51,7 +51,7 @@ class Against:
 
     @property
     def verdict(self) -> str:
-        """What the test says, in the words of the tables."""
+        """Return what the test says, in the words of the tables."""
         result = self.cell.difference
         if result is None or result.insufficient_data or math.isnan(result.value):
             return UNTESTED
@@ -98,17 +98,17 @@ class Gain:
 
     @property
     def significant(self) -> bool:
-        """Whether it is significantly ahead of its base."""
+        """Return whether it is significantly ahead of its base."""
         return self.base is not None and self.base.verdict == AHEAD
 
     @property
     def beats(self) -> bool:
-        """Whether "beats its base" may be said: significantly ahead, over enough clusters and trainings."""
+        """Return whether "beats its base" may be said: significantly ahead, over enough clusters and trainings."""
         return self.significant and not self._short_of
 
     @property
     def _short_of(self) -> str:
-        """What is missing for "beats"; empty if nothing is."""
+        """Return what is missing for "beats"; empty if nothing is."""
         result = self.base.cell.difference if self.base else None
         if result is None:
             return "its base was not measured"
@@ -118,7 +118,7 @@ class Gain:
 
     @property
     def lost(self) -> bool:
-        """Whether it is significantly behind its base: what is gained elsewhere is no gain in general."""
+        """Return whether it is significantly behind its base: what is gained elsewhere is no gain in general."""
         return self.base is not None and self.base.verdict == BEHIND
 
     def why_not(self) -> str:
@@ -157,7 +157,7 @@ class Gain:
 
 
 def gains(experiment: Experiment, store: Store, heads: Sequence[str], base: str | None = None) -> Iterator[Gain]:
-    """What the approaches of an experiment gained, board by board and metric by metric; seeds of a training together.
+    """Yield what the approaches of an experiment gained, board by board and metric by metric; seeds of a training together.
 
     Args:
         experiment: Which was run.
@@ -194,7 +194,7 @@ def _against(board: Board | None, run: str, metric: str) -> Against | None:
 
 
 def _trained(method: MethodPlan) -> bool:
-    """Whether one of the approaches trained a part of it: here, or for this package."""
+    """Return whether one of the approaches trained a part of it: here, or for this package."""
     ours = SHIPPED.keys() - {POCKET}
     return bool(method.needs) or any(getattr(part.config, "model", None) in ours for part in method.components)
 

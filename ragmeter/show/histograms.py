@@ -44,7 +44,7 @@ def _bar(share: float) -> str:
 
 
 def check(path: Path) -> None:
-    """Whether a chart can be written to a file of this name.
+    """Check whether a chart can be written to a file of this name.
 
     Raises:
         UserError: Not in this format.
@@ -53,7 +53,7 @@ def check(path: Path) -> None:
     if path.suffix.lower() not in FORMATS:
         raise UserError(
             f"a chart is written as {', '.join(FORMATS)}, not as {path.suffix or 'a file without a suffix'}",
-            code="chart-written-not",
+            code="unknown-chart-format",
             where=f"--output {path}",
             try_this="--plot draws here",
         )
@@ -62,7 +62,7 @@ def check(path: Path) -> None:
     if path.suffix.lower() != ".html" and importlib.util.find_spec("vl_convert") is None:
         raise UserError(
             f"altair needs the package 'vl-convert-python' to write {path.suffix}",
-            code="altair-needs-package-vl",
+            code="missing-vl-convert",
             where=f"--output {path}",
             try_this=f"--output {path.with_suffix('.html')}, --plot, or pip install vl-convert-python",
         )

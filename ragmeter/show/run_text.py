@@ -28,7 +28,7 @@ SHOWN_TEXT, SHOWN_VALUE, SHOWN_ANSWER = 240, 70, 200
 """Characters of a passage, of a setting and of an answer that are printed."""
 
 
-def _short(text: str, length: int) -> str:
+def _shorten_text(text: str, length: int) -> str:
     return text if len(text) <= length else text[:length] + "…"
 
 
@@ -79,7 +79,10 @@ def show_question(store: Store, question: QuestionRow, answer: AnswerRow, calls:
     for item in answer.evidence[:10]:
         mark = Text("gold ", style="green") if item.gold else Text("     ")
         out.print(
-            Text(f"{item.rank:>3} ") + mark + Text(f"{item.title}: ", style="bold") + Text(_short(" ".join(item.text.split()), SHOWN_TEXT))
+            Text(f"{item.rank:>3} ")
+            + mark
+            + Text(f"{item.title}: ", style="bold")
+            + Text(_shorten_text(" ".join(item.text.split()), SHOWN_TEXT))
         )
     out.print()
     known, rows = queries.definitions(store), []
@@ -185,13 +188,13 @@ def _numbers(item: Number) -> tuple[str, ...]:
 
 
 def _setting(value: Any, there: bool) -> str:
-    return _short(json.dumps(value, ensure_ascii=False), SHOWN_VALUE) if there else ABSENT
+    return _shorten_text(json.dumps(value, ensure_ascii=False), SHOWN_VALUE) if there else ABSENT
 
 
 def _show_apart(apart: Apart, scale: float) -> None:
     out.print()
     out.print(Text(f"{apart.question.question}: {apart.question.text}"))
-    out.print(Text("  gold    " + _short(" ".join(" | ".join(apart.question.golds).split()), SHOWN_ANSWER)))
+    out.print(Text("  gold    " + _shorten_text(" ".join(" | ".join(apart.question.golds).split()), SHOWN_ANSWER)))
     for side, value, row in apart.sides:
         answer = f"failed: {row.failed}" if row.failed else row.answer or "(none)"
-        out.print(Text(f"  {side:<6}  {scale * value:5.1f}  {_short(' '.join(answer.split()), SHOWN_ANSWER)}"))
+        out.print(Text(f"  {side:<6}  {scale * value:5.1f}  {_shorten_text(' '.join(answer.split()), SHOWN_ANSWER)}"))

@@ -122,7 +122,7 @@ def _meant(name: str, known: Sequence[AddedColumn]) -> list[AddedColumn]:
     if not known:
         raise UserError(
             f"{name!r} was not added to these tables: no column was",
-            code="not-added-tables-no",
+            code="column-not-added",
             where="--remove",
             try_this="a column that the experiment's file names goes when the file does not name it any more",
         )
@@ -180,7 +180,6 @@ def checked(controls: Collection[str]) -> str:
     return f"Not flagged: {', and '.join(checks)}."
 
 
-# -- One method trained from several seeds: its runs, called `NAME #SEED`, as one row --
 # Each question counts with the mean of its scores over the seeds, so differences stay paired by question. Differences
 # contain how far the seeds lie apart, which is stated beside (`Cell.by_seed`).
 

@@ -115,13 +115,11 @@ def compare(store: Store, runs: Sequence[RunRow], metric: str) -> Comparison:
         UserError: The runs are fewer than two, or about different data.
     """
     if len({run.run for run in runs}) < 2:
-        raise UserError(
-            "a comparison needs two different runs at least", code="comparison-needs-two-different", try_this="choose another run"
-        )
+        raise UserError("a comparison needs two different runs at least", code="too-few-runs", try_this="choose another run")
     if len({run.dataset_fingerprint for run in runs}) > 1:
         raise UserError(
             "these runs are about different data, so their questions cannot be paired",
-            code="runs-different-data-questions",
+            code="runs-on-different-data",
             where=", ".join(sorted({run.dataset for run in runs})),
             try_this="compare runs of one board",
         )
@@ -303,7 +301,7 @@ def planned(store: Store, first: RunRow, second: RunRow, metrics: Sequence[str],
         UserError: The runs are about different data, or not both scored on a metric.
     """
     if (reason := why_unpaired(first, second)) is not None:
-        raise UserError(reason, code="power-plan", where=f"{first.path}, {second.path}", try_this="two runs of one benchmark")
+        raise UserError(reason, code="bad-power-plan", where=f"{first.path}, {second.path}", try_this="two runs of one benchmark")
     runs = [first.run, second.run]
     shown = queries.named_metrics(store, runs, metrics) if metrics else queries.metric_ids(store, runs)
     columns = queries.score_columns(store, first.dataset_fingerprint, runs, shown)
@@ -311,7 +309,7 @@ def planned(store: Store, first: RunRow, second: RunRow, metrics: Sequence[str],
     if not both:
         raise UserError(
             "these two were not scored on a common metric",
-            code="two-not-scored-common",
+            code="no-common-scored-metric",
             where=", ".join(shown) or None,
             try_this="ragmeter judge score",
         )

@@ -145,20 +145,20 @@ def read(source: Path | Traversable) -> list[Figure]:
     if header != COLUMNS:
         raise UserError(
             f"the header is {','.join(header) or 'missing'}",
-            code="header",
+            code="bad-header",
             where=source.name,
             try_this=f"the first line must be {','.join(COLUMNS)}",
         )
     for cells in rows:
         where = f"{source.name}, line {rows.line_num}"
         if len(cells) != len(COLUMNS):
-            raise UserError(f"{len(cells)} cells instead of {len(COLUMNS)}", code="cells-instead", where=where)
+            raise UserError(f"{len(cells)} cells instead of {len(COLUMNS)}", code="wrong-cell-count", where=where)
         figure = Figure(*cells)
         _check(figure, where)
         if f"{figure.paper}.csv" != source.name:
-            raise UserError(f"a figure of {figure.paper!r}", code="figure", where=where, try_this=f"{figure.paper}.csv")
+            raise UserError(f"a figure of {figure.paper!r}", code="figure-of-other-paper", where=where, try_this=f"{figure.paper}.csv")
         if figure.key in lines:
-            raise UserError("this figure stands here twice", code="figure-stands-twice", where=f"{where} and line {lines[figure.key]}")
+            raise UserError("this figure stands here twice", code="duplicate-figure", where=f"{where} and line {lines[figure.key]}")
         lines[figure.key] = rows.line_num
         results.append(figure)
     return results
@@ -241,15 +241,13 @@ def _check(figure: Figure, where: str) -> None:
     if figure.unit not in UNITS:
         raise unknown_name("unit", figure.unit, UNITS, where=where)
     if figure.unit != "text" and not _NUMBER.fullmatch(figure.value):
-        raise UserError(
-            f"value {figure.value!r} is not a number", code="value-not-number", where=where, try_this="unit text, if it is a word"
-        )
+        raise UserError(f"value {figure.value!r} is not a number", code="not-number", where=where, try_this="unit text, if it is a word")
     if not METRIC.fullmatch(figure.metric) or figure.metric != figure.metric.lower() or "#" in figure.metric:
         raise UserError(
-            f"{figure.metric!r} names no metric", code="names-no-metric", where=where, try_this="recall@5, f1(rules=squad) or a word"
+            f"{figure.metric!r} names no metric", code="unknown-metric-name", where=where, try_this="recall@5, f1(rules=squad) or a word"
         )
     if figure.id and not IDENTITY.fullmatch(figure.id):
-        raise UserError(f"{figure.id!r} names no method", code="names-no-method", where=where, try_this="name, or name(option=value)")
+        raise UserError(f"{figure.id!r} names no method", code="unknown-method-name", where=where, try_this="name, or name(option=value)")
     try:
         DataReference.parse(figure.dataset)
     except UserError as error:
@@ -264,10 +262,12 @@ def _check_setting(figure: Figure, where: str) -> None:
         if key not in KEYS:
             raise unknown_name("key of a setting", key, KEYS, where=where)
         if not value:
-            raise UserError(f"{key} lacks its value", code="lacks-value", where=where, try_this=f"{key}=…")
+            raise UserError(f"{key} lacks its value", code="option-without-value", where=where, try_this=f"{key}=…")
     for (item, *_), (other, *_) in pairwise(parts):
         if order.index(item) >= order.index(other):
-            raise UserError(f"{other} stands after {item}", code="stands-after", where=where, try_this=f"each once, in the order {order}")
+            raise UserError(
+                f"{other} stands after {item}", code="training-out-of-order", where=where, try_this=f"each once, in the order {order}"
+            )
     retrieval = figure.conditions.get("retrieval", RETRIEVAL[0])
     if retrieval not in RETRIEVAL:
         raise unknown_name("retrieval", retrieval, RETRIEVAL, where=where)

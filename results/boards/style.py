@@ -175,7 +175,9 @@ def style_curves(
             "formal": ("no mixes of a base with two shares of formal candidates", "benchmarks `styled` with two mixes"),
             "k": ("no method with two values of k", "methods that differ in `k` alone"),
         }[over]
-        raise UserError(f"the experiment {experiment!r} has {what}", code="experiment", where=str(store.folder), try_this=remedy)
+        raise UserError(
+            f"the experiment {experiment!r} has {what}", code="experiment-without-curve", where=str(store.folder), try_this=remedy
+        )
     return tables
 
 
@@ -391,7 +393,7 @@ def style_gaps(
     if not tables:
         raise NotStyled(
             f"the experiment {experiment!r} asks about no dataset both formally and in another style",
-            code="experiment-asks-no-dataset",
+            code="experiment-without-styles",
             where=str(store.folder),
             try_this="two benchmarks `styled` over one base, with mix {informal: 0} and {informal: 1}",
         )

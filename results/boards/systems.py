@@ -28,9 +28,6 @@ from results.store.checkpoints import Cards, Checkpoints, contaminating, declare
 from results.store.queries import NO_EXPERIMENT, RunRow, definitions, sampled_by_data, unstated
 from results.store.store import FINISHED, Store
 
-# -- Scores of many benchmarks in one reading: what the cells of a method × dataset matrix are computed from --
-
-
 COST = "cost"
 """The family of what answers took; its figures come from usage, not from scores."""
 COSTS: dict[str, dict[str, Any]] = {

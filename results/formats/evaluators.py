@@ -27,19 +27,19 @@ from results.formats.official import EMPTY_LIST
 from results.formats.reading import At, Document, Record, field_of, lenient_decoder, note, row_of, whole
 from results.offered import Limits
 from results.submission import NO_ANSWER, Findings, shown
-from results.submission.rows import Bad, Row, RowReader, check_value, lines, prediction_of, wrong
+from results.submission.rows import Bad, PredictionRow, RowReader, check_value, lines, prediction_of, wrong
 
 Make = Callable[[Record], Mapping[str, Any] | None]
 """From a record to the row that it says, None if the script ignores it."""
 
 
-def _rows(records: Iterable[Record], make: Make, findings: Findings, limits: Limits) -> Iterator[Row]:
+def _rows(records: Iterable[Record], make: Make, findings: Findings, limits: Limits) -> Iterator[PredictionRow]:
     """Yield a row of each record; a record that the script cannot score becomes a finding."""
     for record in records:
         try:
             row = make(record)
             if row is not None:
-                yield Row(record[0], prediction_of(_storable(row, record[0], findings, limits), limits), official=True)
+                yield PredictionRow(record[0], prediction_of(_storable(row, record[0], findings, limits), limits), official=True)
         except Bad as bad:
             note(bad, bad.line or record[0], findings)
 
@@ -174,7 +174,7 @@ def _whole_number(value: Any) -> int | None:
 
 
 def _tuples(name: str, wanted: str, value: Any) -> list[tuple[Hashable, ...]]:
-    """What the scripts make of a list of lists: `map(tuple, …)`, whose results they put into a set.
+    """Return what the scripts make of a list of lists: `map(tuple, …)`, whose results they put into a set.
 
     Raises:
         Bad: It cannot be iterated so, or holds what is not hashable.
@@ -209,7 +209,7 @@ def _multihop(benchmark: Benchmark, sections: tuple[str, ...]) -> RowReader:
     facts = _Facts(benchmark, fold="evidence" in sections)
     questions = {question.id: question for question in benchmark.questions}
 
-    def read(document: Document, findings: Findings, limits: Limits) -> Iterator[Row]:
+    def read(document: Document, findings: Findings, limits: Limits) -> Iterator[PredictionRow]:
         starts: dict[str, tuple[int, int]] = {}
         for key, _, at, start in document.members(decoder=json.JSONDecoder()):
             if key in starts:
@@ -288,7 +288,7 @@ def squad(benchmark: Benchmark) -> RowReader:
     """Read what SQuAD's `evaluate-v1.1.py` reads: {id: text}."""
     ids = {question.id for question in benchmark.questions}
 
-    def read(document: Document, findings: Findings, limits: Limits) -> Iterator[Row]:
+    def read(document: Document, findings: Findings, limits: Limits) -> Iterator[PredictionRow]:
         answers: dict[str, tuple[int, Any]] = {}
         for identifier, value, at, _ in document.members(decoder=lenient_decoder(findings)):
             line = document.line(at)
@@ -318,7 +318,7 @@ def musique(benchmark: Benchmark) -> RowReader:
         sharing.setdefault(str(question.metadata.get("native_id", question.id)), []).append(question)
     flagged = any(question.group is not None for question in benchmark.questions)
 
-    def rows(source: BinaryIO, findings: Findings, limits: Limits) -> Iterator[Row]:
+    def rows(source: BinaryIO, findings: Findings, limits: Limits) -> Iterator[PredictionRow]:
         met: Counter[str] = Counter()
         place = 0
 
@@ -386,7 +386,7 @@ def longbench(benchmark: Benchmark) -> RowReader:
     questions = benchmark.questions
     even = (benchmark.reference.subset or "").endswith("_e")
 
-    def rows(source: BinaryIO, findings: Findings, limits: Limits) -> Iterator[Row]:
+    def rows(source: BinaryIO, findings: Findings, limits: Limits) -> Iterator[PredictionRow]:
         waiting: dict[str, deque[int]] = {}
         keys = [_keys(question.metadata.get(LISTED, question.answers), question.metadata.get("length")) for question in questions]
         for number, known in enumerate(keys):
@@ -420,7 +420,7 @@ def longbench(benchmark: Benchmark) -> RowReader:
 
 
 def _keys(answers: Iterable[Any], length: Any) -> tuple[str, ...]:
-    """What a line and its question have in common: answers and length, and the answers alone for lines that say no length."""
+    """Return what a line and its question have in common: answers and length, and the answers alone for lines that say no length."""
     listed = json.dumps(list(answers))
     return (listed,) if length is None else (f"{listed} {float(length) if isinstance(length, int) else length!r}", listed)
 

@@ -90,7 +90,7 @@ def export(store: Store, folder: Path, runs: Sequence[str] | None = None) -> dic
         UserError: The folder holds something already or cannot be made, or a run is unknown.
     """
     if folder.exists() and not folder.is_dir():
-        raise UserError("this is a file, not a folder", code="file-not-folder", where=str(folder), try_this="name a new folder")
+        raise UserError("this is a file, not a folder", code="not-a-folder", where=str(folder), try_this="name a new folder")
     if folder.exists() and any(folder.iterdir()):
         raise UserError("this folder is not empty", code="folder-not-empty", where=str(folder), try_this="name a new one")
     making = folder.with_name(f".{folder.name}.part")
@@ -121,7 +121,7 @@ def _chosen(connection: duckdb.DuckDBPyConnection, runs: Sequence[str] | None) -
     known = {row[0] for row in connection.execute("SELECT run FROM runs").fetchall()}
     for run in runs:
         if run not in known:
-            raise UserError(f"there is no run {run!r} in the store", code="no-run-store", try_this="`ragmeter list runs` lists them")
+            raise UserError(f"run {run!r} is not in the store", code="unknown-run", try_this="`ragmeter list runs` lists them")
     named = ", ".join(f"'{run}'" for run in runs)
     mine = f"run IN ({named})"
     data = f"SELECT dataset_fingerprint FROM runs WHERE {mine}"
@@ -155,7 +155,7 @@ def merge(store: Store, source: Path) -> Merged:
         UserError: The source is neither, is this store itself, or was written by a newer ragmeter.
     """
     if (source / FILE).is_file() and store.database.exists and source.resolve() == store.folder.resolve():
-        raise UserError("this is the store itself", code="store-itself", where=str(source), try_this="name another one")
+        raise UserError("this is the store itself", code="target-is-the-store", where=str(source), try_this="name another one")
     with _exported(source) as folder:
         manifest = _manifest(folder)
         version, unused = _UNUSED_BEFORE
@@ -186,7 +186,7 @@ def _exported(source: Path) -> Iterator[Path]:
     else:
         raise UserError(
             "this is neither a store nor an export of one",
-            code="neither-store-nor-export",
+            code="not-store-or-export",
             where=str(source),
             try_this=f"name a folder that holds {FILE} or {MANIFEST}",
         )
@@ -199,14 +199,12 @@ def _manifest(folder: Path) -> dict[str, Any]:
         known = manifest["format"] == FORMAT and int(manifest["schema"]) <= SCHEMA
         tables = list(manifest["rows"])
     except (ValueError, KeyError, TypeError, UnicodeDecodeError):
-        raise UserError("this is not the manifest of an export", code="not-manifest-export", where=str(path)) from None
+        raise UserError("this is not the manifest of an export", code="not-export-manifest", where=str(path)) from None
     if not known:
-        raise UserError(
-            "a newer ragmeter wrote this export", code="newer-ragmeter-wrote-export", where=str(path), try_this="upgrade ragmeter"
-        )
+        raise UserError("a newer ragmeter wrote this export", code="export-too-new", where=str(path), try_this="upgrade ragmeter")
     for table in tables:
         if not re.fullmatch(r"[a-z_]+", table) or not (folder / f"{table}.parquet").is_file():
-            raise UserError(f"the export lacks {table}.parquet", code="export-lacks-parquet", where=str(folder), try_this="export it again")
+            raise UserError(f"the export lacks {table}.parquet", code="export-table-missing", where=str(folder), try_this="export it again")
     return manifest
 
 

@@ -19,7 +19,7 @@ from typing import Any, BinaryIO
 from benchmarks.schema import Question
 from results.offered import Limits
 from results.submission import Findings, shown
-from results.submission.rows import DECODER, Bad, Row, RowReader, check_value, lines, prediction_of, read_json, too_deep, wrong
+from results.submission.rows import DECODER, Bad, PredictionRow, RowReader, check_value, lines, prediction_of, read_json, too_deep, wrong
 
 Record = tuple[int, Any]
 """A line and the JSON value that begins there."""
@@ -31,12 +31,14 @@ _LENIENT = json.JSONDecoder(strict=False)
 """Tools write NaN, and some write a key twice; only known fields are read."""
 
 
-def rows_of(records: Iterable[Record], make: Callable[[Any], Mapping[str, Any]], findings: Findings, limits: Limits) -> Iterator[Row]:
+def rows_of(
+    records: Iterable[Record], make: Callable[[Any], Mapping[str, Any]], findings: Findings, limits: Limits
+) -> Iterator[PredictionRow]:
     """A row of each record; what is none becomes a finding."""
     for line, value in records:
         try:
             check_value(value, limits)
-            yield Row(line, prediction_of(make(value), limits))
+            yield PredictionRow(line, prediction_of(make(value), limits))
         except Bad as bad:
             note(bad, line, findings)
 
@@ -167,10 +169,10 @@ class At(Exception):
         super().__init__(bad.what)
 
 
-def whole(read: Callable[[Document, Findings, Limits], Iterator[Row]]) -> RowReader:
+def whole(read: Callable[[Document, Findings, Limits], Iterator[PredictionRow]]) -> RowReader:
     """A reader of a file that is one JSON value."""
 
-    def rows(source: BinaryIO, findings: Findings, limits: Limits) -> Iterator[Row]:
+    def rows(source: BinaryIO, findings: Findings, limits: Limits) -> Iterator[PredictionRow]:
         document = Document(source, findings, limits)
         try:
             # An empty file, and what is no text, is a finding already.
@@ -260,7 +262,7 @@ def each_record(start: Callable[[], Make], unwrap: Unwrap | None = None) -> RowR
         unwrap: Finds the records in a file that is one object.
     """
 
-    def rows(source: BinaryIO, findings: Findings, limits: Limits) -> Iterator[Row]:
+    def rows(source: BinaryIO, findings: Findings, limits: Limits) -> Iterator[PredictionRow]:
         document = Document(source, findings, limits)
         make = start()
         try:

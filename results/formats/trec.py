@@ -26,7 +26,7 @@ from benchmarks.schema import Question
 from methods.api import Evidence, Prediction
 from results.offered import LIMITS, Limits
 from results.submission import Findings, shown
-from results.submission.rows import Row, RowReader, lines
+from results.submission.rows import PredictionRow, RowReader, lines
 
 EMPTY = "%"
 _PLAIN = re.compile(r"(?!#)[!-$&-~]+")
@@ -148,24 +148,18 @@ def read_run(source: BinaryIO, findings: Findings, limits: Limits = LIMITS) -> d
         if document in held[question]:
             findings.add("evidence_twice", "a document is listed twice for a question", shown(document), line=line)
         elif len(held[question]) >= limits.evidence:
-            findings.add("too_much_evidence", f"a question has more than {limits.evidence} documents", shown(question), line=line)
+            findings.listed("too_much_evidence", shown(question), line=line, most=limits.evidence)
         else:
             held[question].add(document)
             results[question].append((score, rank, document))
     if reading.comments:
-        findings.add("comments", "lines that begin with # were skipped as comments", f"{reading.comments} lines", severity="note")
+        findings.listed("comments", f"{reading.comments} lines")
     rankings = {}
     for question, ranked in results.items():
         ordered = sorted(ranked, key=lambda item: (-item[0], item[1]))
         ranks = [rank for _, rank, _ in ordered]
         if ranks != sorted(ranks):
-            findings.add(
-                "rank_ignored",
-                "ranks contradict scores: the order is by score, as in every TREC tool",
-                f"question {shown(question)}",
-                line=first[question],
-                severity="warning",
-            )
+            findings.listed("rank_ignored", f"question {shown(question)}", line=first[question])
         rankings[question] = (first[question], tuple(Evidence(document, score) for score, _, document in ordered))
     return rankings
 
@@ -175,14 +169,12 @@ def _entry(item: Entry | Fault, findings: Findings, limits: Limits) -> tuple[int
         findings.add(item.code, _FAULTS[item.code], shown(item.what, 160), line=item.line, try_this=item.try_this)
         return None
     if max(len(item.question), len(item.document)) > 3 * limits.id_chars:
-        findings.add("bad_id", f"an id is longer than {limits.id_chars} characters", line=item.line)
+        findings.listed("bad_id", line=item.line, most=limits.id_chars)
         return None
     try:
         return item.line, unescape(item.question), unescape(item.document), item.rank or 0, item.value
     except ValueError as error:
-        findings.add(
-            "bad_escape", "an id is not escaped as it should be", shown(str(error), 160), line=item.line, try_this="write % as %25"
-        )
+        findings.listed("bad_escape", shown(str(error), 160), line=item.line)
         return None
 
 
@@ -198,18 +190,13 @@ def run_rows(benchmark: Benchmark) -> RowReader:
         held = None if item.id in corpus else corpus.by_native_id(item.id)
         return item if held is None else Evidence(held, item.score)
 
-    def rows(source: BinaryIO, findings: Findings, limits: Limits) -> Iterator[Row]:
+    def rows(source: BinaryIO, findings: Findings, limits: Limits) -> Iterator[PredictionRow]:
         rankings = read_run(source, findings, limits)
         for identifier, (line, evidence) in rankings.items():
-            yield Row(line, Prediction(identifier, "", tuple(map(named, evidence))))
+            yield PredictionRow(line, Prediction(identifier, "", tuple(map(named, evidence))))
         silent = [item for item in benchmark.questions if item.id not in rankings and item.query_id not in rankings]
         for question in silent:
-            findings.add(
-                "nothing_found",
-                "a question has no line in the run: nothing was found for it",
-                f"question {shown(question.id)}",
-                severity="note",
-            )
-            yield Row(0, Prediction(question.id, ""))
+            findings.listed("nothing_found", f"question {shown(question.id)}")
+            yield PredictionRow(0, Prediction(question.id, ""))
 
     return rows

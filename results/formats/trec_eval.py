@@ -101,7 +101,7 @@ def evaluate(run: Path, qrels: Path, version: Version = 9) -> Evaluation:
     if not retrieved.any():
         raise UserError(
             f"no question of the run is among the {len(questions)} of the qrels",
-            code="no-question-run-among",
+            code="run-and-qrels-disjoint",
             where=f"{run} and {qrels}",
             try_this="give the run first, and the qrels of the same questions",
         )

@@ -295,16 +295,14 @@ def margins_of(
 def _check_comparable(baseline: RunRow, candidate: RunRow, *, allow_partial: bool) -> None:
     for role, run in (("baseline", baseline), ("candidate", candidate)):
         if run.kind == "control":
-            raise UserError(
-                f"the {role} {run.method} is a control, and controls are not gated", code="control-controls-not-gated", where=run.path
-            )
+            raise UserError(f"the {role} {run.method} is a control, and controls are not gated", code="control-gated", where=run.path)
     keys = ("dataset", "dataset_fingerprint", "questions", "setting", "seed")
     differ = [key for key in keys if getattr(baseline, key) != getattr(candidate, key)]
     if differ:
         differences = "; ".join(f"{key}: {getattr(baseline, key)} and {getattr(candidate, key)}" for key in differ)
         raise UserError(
             "these runs must not be compared: their questions or settings differ",
-            code="runs-not-compared-questions",
+            code="runs-not-comparable",
             where=f"baseline and candidate differ in {differences}",
             try_this="run both on one benchmark, in one setting, with one limit and seed; `ragmeter results compare` shows more",
         )
@@ -313,7 +311,7 @@ def _check_comparable(baseline: RunRow, candidate: RunRow, *, allow_partial: boo
             again = " --retry-failed" if run.status == INCOMPLETE else ""
             raise UserError(
                 f"the {role} is {run.status}, {run.done - run.failed} of {run.questions} questions answered",
-                code="questions-answered",
+                code="run-partly-answered",
                 where=run.path,
                 try_this=f"ragmeter run --resume{again}, or --allow-partial to decide on the questions that both have answered",
             )
@@ -336,13 +334,13 @@ def _common_metric(store: Store, baseline: RunRow, candidate: RunRow, name: str)
     if not both:
         raise UserError(
             f"baseline and candidate were scored on different definitions of {name!r}",
-            code="baseline-candidate-scored-different",
+            code="metric-definitions-differ",
             where=f"baseline: {', '.join(item)}; candidate: {', '.join(two)}",
             try_this="run the older one again, so that both are scored by the same version",
         )
     if len(both) > 1:
         raise UserError(
-            f"{name!r} means {len(both)} metrics", code="means-metrics", where="--metric", try_this=f"name one: {', '.join(both)}"
+            f"{name!r} means {len(both)} metrics", code="ambiguous-metric", where="--metric", try_this=f"name one: {', '.join(both)}"
         )
     return both[0]
 

@@ -42,7 +42,7 @@ def parse_margins(texts: Sequence[str]) -> tuple[float | None, dict[str, float]]
         name, _, value = text.rpartition("=")
         name = name.strip()
         if (common is not None) if not name else name in named:
-            raise UserError(f"two margins for {name or 'all metrics'}", code="two-margins", where="--margin", try_this="give one")
+            raise UserError(f"two margins for {name or 'all metrics'}", code="duplicate-margin", where="--margin", try_this="give one")
         if name:
             named[name] = parse_margin(value)
         else:
@@ -68,7 +68,7 @@ def margin_of(metric: str, name: str, common: float | None, named: Mapping[str, 
     if scale is not None and result >= scale:
         raise UserError(
             f"a margin of {result:g} is as wide as the whole range of {metric}",
-            code="margin-wide-whole-range",
+            code="margin-too-wide",
             where="--margin",
             try_this=f"{result:g}pp if you mean percentage points",
         )

@@ -57,7 +57,7 @@ class Pairing:
 
     @property
     def won(self) -> bool | None:
-        """Whether the method wins significantly more questions than it loses, or fewer; None where neither."""
+        """Return whether the method wins significantly more questions than it loses, or fewer; None where neither."""
         return self.rate.wins > self.rate.losses if self.corrected <= 1 - LEVEL and not self.incomplete else None
 
     @property
@@ -290,7 +290,7 @@ class Placed:
 
     @property
     def rivals(self) -> int:
-        """How many it is judged by."""
+        """Return how many it is judged by."""
         return len(self.right) + len(self.level) + len(self.wrong)
 
 
@@ -326,7 +326,7 @@ def not_placed(board: BattleBoard, criterion: str) -> list[str]:
 
 
 def misplaced(board: BattleBoard, criterion: str) -> dict[str, tuple[str, ...]]:
-    """What speaks against the judge: by a name, the rivals that it beats significantly and must not.
+    """Return what speaks against the judge: by a name, the rivals that it beats significantly and must not.
 
     Each such pair occurs once.
     """
@@ -339,7 +339,7 @@ def misplaced(board: BattleBoard, criterion: str) -> dict[str, tuple[str, ...]]:
 
 
 def _above(control: str, rival: str, board: BattleBoard) -> bool | None:
-    """Whether a control must stand above a rival; None where nothing is known beforehand."""
+    """Return whether a control must stand above a rival; None where nothing is known beforehand."""
     kinds = board.controls.get(control, _METHOD), board.controls.get(rival, _METHOD)
     # How much of an answer a whole passage is, is known beside the gold answer alone.
     if not all(kind in _LEVELS for kind in kinds) or (NO_ANSWER in kinds and BEST not in kinds):

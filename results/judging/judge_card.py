@@ -113,7 +113,7 @@ class JudgeCard:
 
 
 def judge_card(store: Store, judge: str) -> JudgeCard:
-    """What the store knows of a judge.
+    """Return what the store knows of a judge.
 
     Args:
         store: Where to read.
@@ -279,7 +279,7 @@ def _codes(values: Sequence[Any]) -> list[int]:
 
 
 def _pair_values(battles: Sequence[Battle]) -> dict[Item, float]:
-    """What a judge says of each pair over all orders and repetitions: coded as people's labels are."""
+    """Return what a judge says of each pair over all orders and repetitions: coded as people's labels are."""
     responses: dict[Item, list[Battle]] = {}
     for battle in battles:
         responses.setdefault((battle.question, battle.one, battle.other), []).append(battle)

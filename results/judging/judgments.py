@@ -60,7 +60,7 @@ class Battle:
 
     @property
     def unscorable(self) -> bool:
-        """Whether there was nothing to judge by."""
+        """Return whether there was nothing to judge by."""
         return self.verdict is None and self.unscored is None
 
 
@@ -195,7 +195,7 @@ def judged(store: Store, about: str | Match, judge: Judge, *, retry_unscored: bo
 
 
 def calls(store: Store, about: str | Match, judge: str) -> dict[str, list[JudgeCall]]:
-    """What a judge's calls about a run, or about two, said, by question, in the order in which they were made."""
+    """Return what a judge's calls about a run, or about two, said, by question, in the order in which they were made."""
     key, table = _key(about, judge), "judge_calls" if isinstance(about, str) else "battle_calls"
     query = f"SELECT question, {', '.join(_CALL)} FROM {table} WHERE {_where(key)} ORDER BY rowid"
     results: dict[str, list[JudgeCall]] = {}
@@ -206,7 +206,7 @@ def calls(store: Store, about: str | Match, judge: str) -> dict[str, list[JudgeC
 
 
 def scores(store: Store, run: str, judge: str) -> dict[str, dict[str, Score]]:
-    """What a point judge's measures are worth for a run, by question and measure."""
+    """Return what a point judge's measures are worth for a run, by question and measure."""
     names = {item["metric"]: item["name"] for item in judges(store)[judge]["measures"]}
     rows = store.database.rows(
         "SELECT question, metric, value, unscored FROM scores WHERE run = ? AND list_contains(?, metric)", [run, list(names)]
@@ -269,7 +269,9 @@ def find_judge(store: Store, name: str) -> dict[str, Any]:
         raise unknown_name("judge in this store", name, known, where=str(store.folder))
     if len(cards) > 1:
         raise UserError(
-            f"{name!r} means {len(cards)} judges", code="means-judges", try_this=f"name one: {', '.join(card['id'] for card in cards[:5])}"
+            f"{name!r} means {len(cards)} judges",
+            code="ambiguous-judge",
+            try_this=f"name one: {', '.join(card['id'] for card in cards[:5])}",
         )
     return cards[0]
 

@@ -97,7 +97,7 @@ def export_items(store: Store, runs: Sequence[RunRow], criterion: str, number: i
     if not rows:
         raise UserError(
             "these runs have no " + ("two answers to one question" if pairs else "answers"),
-            code="runs-no",
+            code="runs-without-value",
             where=str(store.folder),
             try_this="name runs of one benchmark that have answered",
         )
@@ -173,18 +173,18 @@ def import_labels(store: Store, path: Path, annotator: str) -> Imported:
         match = re.fullmatch(r"([0-9a-f]+)(?:\+([0-9a-f]+))?(?:~([0-9a-f]+))?/(.+)", item, re.DOTALL)
         if not match or match[1] not in known or (match[2] and match[2] not in known):
             raise UserError(
-                f"there is no item {item[:80]!r} in this store",
-                code="no-item-store",
+                f"item {item[:80]!r} is not in this store",
+                code="unknown-item",
                 where=position,
                 try_this="import the labels where the runs are: --store FOLDER",
             )
         first, second, read, question = match.groups()
         if question not in requests[known[first].dataset_fingerprint]:
-            raise UserError(f"the runs have no question {question[:80]!r}", code="runs-no-question", where=position)
+            raise UserError(f"the runs have no question {question[:80]!r}", code="run-without-question", where=position)
         if not criterion:
             raise UserError(
                 "this row does not say by what it is labeled",
-                code="row-not-say-labeled",
+                code="row-without-labeler",
                 where=position,
                 try_this="fill the column `criterion`, as `ragmeter judge labels export` did",
             )
@@ -192,7 +192,7 @@ def import_labels(store: Store, path: Path, annotator: str) -> Imported:
         entry, other = (first, second) if second is None or first < second else (second, first)
         key = question, entry, other, criterion, read
         if key in results:
-            raise UserError("this item is labeled twice", code="item-labeled-twice", where=position, try_this="keep one of the two rows")
+            raise UserError("this item is labeled twice", code="duplicate-label", where=position, try_this="keep one of the two rows")
         results[key] = known[first], label, row["note"]
     replaced, resting = _write(store, annotator, results)
     return Imported(len(results), blank, replaced, resting)
@@ -222,7 +222,7 @@ def _rows(path: Path) -> Iterable[tuple[str, dict[str, str]]]:
         for row in reader:
             yield f"{path}, line {reader.line_num}", {name: row.get(name) or "" for name in COLUMNS}
     except csv.Error as error:
-        raise UserError(f"this is no CSV: {error}", code="not-csv", where=f"{path}, line {reader.line_num}") from None
+        raise UserError(f"this is not CSV: {error}", code="not-csv", where=f"{path}, line {reader.line_num}") from None
 
 
 def _label(text: str, first: str, second: str | None, position: str) -> str:
@@ -232,13 +232,11 @@ def _label(text: str, first: str, second: str | None, position: str) -> str:
         except ValueError:
             words = ", ".join(VALUES)
             raise UserError(
-                f"{text!r} is no label", code="no-label", where=position, try_this=f"{words}, or a number from 0 to 1"
+                f"{text!r} is not a label", code="bad-label", where=position, try_this=f"{words}, or a number from 0 to 1"
             ) from None
         return text
     if text not in PAIR_LABELS:
-        raise UserError(
-            f"{text!r} is no label of two answers", code="no-label-two-answers", where=position, try_this=", ".join(PAIR_LABELS)
-        )
+        raise UserError(f"{text!r} is not a label of two answers", code="bad-pair-label", where=position, try_this=", ".join(PAIR_LABELS))
     if text in (TIE, NONE):
         return text
     return ONE if (text == FIRST) == (first < second) else OTHER
@@ -293,7 +291,7 @@ def labels(store: Store, criterion: str | None = None) -> list[Label]:
 
 
 def standing(store: Store, runs: Sequence[str] | None = None) -> tuple[int, int]:
-    """How many labels count, and how many rest because what they are about is not said any more.
+    """Return how many labels count, and how many rest because what they are about is not said any more.
 
     Args:
         store: Where.

@@ -128,12 +128,12 @@ def read(folder: Path | str) -> Checkpoint:
     except FileNotFoundError:
         raise UserError(
             f"this folder holds no {CARD}, so it is no checkpoint",
-            code="folder-holds-no-no",
+            code="folder-not-checkpoint",
             where=str(path.parent),
             try_this="name the folder that training wrote; results.store.checkpoints.describe writes a card for others",
         ) from None
     except (OSError, ValueError) as error:
-        raise UserError(f"this checkpoint card cannot be read: {error}", code="checkpoint-card-cannot-read", where=str(path)) from None
+        raise UserError(f"this checkpoint card cannot be read: {error}", code="unreadable-checkpoint-card", where=str(path)) from None
     return _parsed(card, path)
 
 
@@ -155,7 +155,7 @@ def verify(folder: Path | str) -> Checkpoint:
         hint = f"; written after the card: {', '.join(later[:5])}" if later else ""
         raise UserError(
             f"the files are not those that {CARD} describes: sha256 {actual[:12]}…, described {result.sha256[:12]}…" + hint,
-            code="files-not-those-describes",
+            code="files-differ-from-card",
             where=str(result.path),
             try_this="copy the folder again from where it was trained, or train it again",
         )
@@ -165,7 +165,7 @@ def verify(folder: Path | str) -> Checkpoint:
 def _parsed(card: Any, path: Path) -> Checkpoint:
     """A card's content as a checkpoint, validated."""
     if not isinstance(card, dict):
-        raise UserError("this checkpoint card is not a JSON object", code="checkpoint-card-not-json", where=str(path))
+        raise UserError("this checkpoint card is not a JSON object", code="checkpoint-card-not-object", where=str(path))
     for key in _KEYS:
         if key not in card:
             raise UserError(f"this checkpoint card lacks {key!r}", code="checkpoint-card-lacks", where=str(path))
@@ -186,7 +186,7 @@ def _parsed(card: Any, path: Path) -> Checkpoint:
         if not good:
             raise UserError(
                 f"{key} of this checkpoint is {json.dumps(card[key], ensure_ascii=False)[:80]}",
-                code="checkpoint",
+                code="bad-checkpoint-card",
                 where=str(path),
                 try_this="method and stage: texts; version: a number from 1; config: an object; data: fingerprints; "
                 "parents and sha256: hashes of 64 hex digits",
@@ -254,7 +254,7 @@ def matching(store: Store, text: str) -> list[Checkpoint]:
         if not results:
             raise UserError(
                 "this checkpoint is not registered",
-                code="checkpoint-not-registered",
+                code="unregistered-checkpoint",
                 where=text,
                 try_this=f"ragmeter train checkpoints add {text}",
             )
@@ -315,12 +315,12 @@ def tag_run(store: Store, name: str, target: RunRow | Checkpoint, note: str | No
     if not _NAME.fullmatch(name):
         raise UserError(
             f"{name!r} cannot be a tag",
-            code="cannot-tag",
+            code="bad-tag",
             try_this="up to 100 letters, digits and . _ + -, beginning with a letter or digit: main, ark-best",
         )
     if isinstance(target, RunRow):
         if target.kind == "control":
-            raise UserError(f"{target.method} is a control and no baseline", code="control-no-baseline", where=target.path)
+            raise UserError(f"{target.method} is a control and no baseline", code="control-as-baseline", where=target.path)
         if target.status != FINISHED:
             raise UserError(
                 f"this run is {target.status}, not finished", code="run-not-finished", where=target.path, try_this="ragmeter run --resume"
@@ -399,9 +399,7 @@ def find_checkpoint(store: Store, text: str) -> Checkpoint:
         target = _tagged(store, name)
         if isinstance(target, Checkpoint):
             return target
-        raise UserError(
-            f"{text!r} is the tag of a run, not of a checkpoint", code="tag-run-not-checkpoint", try_this=f"ragmeter results show {text}"
-        )
+        raise UserError(f"{text!r} is the tag of a run, not of a checkpoint", code="tag-of-run", try_this=f"ragmeter results show {text}")
     results = matching(store, text)
     if len(results) == 1:
         return results[0]
@@ -440,7 +438,7 @@ def run_of(store: Store, target: RunRow | Checkpoint, like: RunRow | None = None
             raise UserError(
                 f"no finished run was made with checkpoint {target.name} ({target.sha256[:12]}) on {like.dataset} in "
                 f"{like.setting} with seed {like.seed}",
-                code="no-finished-run-made",
+                code="no-run-of-checkpoint",
                 where=f"finished elsewhere: {elsewhere}" if elsewhere else None,
                 try_this=f"ragmeter run an experiment whose method loads {target.path}, on the same benchmark and limit",
             )
@@ -448,14 +446,14 @@ def run_of(store: Store, target: RunRow | Checkpoint, like: RunRow | None = None
     if not made:
         raise UserError(
             f"no finished run was made with checkpoint {target.name} ({target.sha256[:12]})",
-            code="no-finished-run-made",
+            code="no-run-of-checkpoint",
             try_this=f"ragmeter run an experiment whose method loads {target.path}",
         )
     if len({_benchmark(run) for run in made}) > 1:
         listed = ", ".join(f"{run.short} ({run.path})" for run in made[:5])
         raise UserError(
             f"checkpoint {target.name} has runs on several benchmarks",
-            code="checkpoint-runs-several-benchmarks",
+            code="checkpoint-on-several-benchmarks",
             try_this=f"name one: {listed}",
         )
     return made[0]
@@ -473,7 +471,7 @@ def _tagged(store: Store, name: Tag) -> RunRow | Checkpoint:
     gone = f"checkpoint {name.checkpoint}" if name.checkpoint else f"run {name.run}"
     raise UserError(
         f"{name.name!r} is the tag of {gone}, which the store does not hold any more",
-        code="tag-store-not-hold",
+        code="dangling-tag",
         try_this=f"ragmeter results tag {name.name} RUN, or ragmeter results tag {name.name} --remove",
     )
 
@@ -494,10 +492,9 @@ def _names(store: Store, text: str) -> list[str]:
 def _ambiguous(text: str, runs: Sequence[RunRow], results: Sequence[Checkpoint]) -> UserError:
     listed = [f"run {run.run[:12]} ({run.path})" for run in runs]
     listed += [f"checkpoint {item.sha256[:12]} ({item.path})" for item in results[:5]]
-    return UserError(f"{text!r} means {len(runs) + len(results)} things", code="means-things", try_this=f"name one: {', '.join(listed)}")
+    return UserError(f"{text!r} means {len(runs) + len(results)} things", code="ambiguous-name", try_this=f"name one: {', '.join(listed)}")
 
 
-# -- Which data the parts of a run were trained on: by the cards of its methods, and by its checkpoints --
 # A checkpoint's options name its data as `ragmeter train` was given them: under `data` or `graph`, one list, or one list
 # a stage. What it began from was trained on data of its own, so parents count too. Validation data, by which a training
 # is only watched, do not.

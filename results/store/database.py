@@ -149,7 +149,7 @@ class Database:
         except Timeout:
             raise Broke(
                 f"the store was in use for over {PATIENCE_S:.0f} s: {holder.named(self.folder)}",
-                code="store-use-over-s",
+                code="store-busy",
                 where=str(self.folder),
                 try_this="wait for that process, or end it; nothing finished is lost",
             ) from None
@@ -160,7 +160,7 @@ class Database:
         if self.path.is_dir():
             raise UserError(
                 f"{FILE} is a folder; it must be a file",
-                code="folder-file",
+                code="folder-instead-of-file",
                 where=str(self.path),
                 try_this="rename or remove it, or --store FOLDER",
             )
@@ -171,7 +171,7 @@ class Database:
         except OSError as error:
             raise UserError(
                 f"the store folder cannot be made: {error.strerror}",
-                code="store-folder-cannot-made",
+                code="unwritable-store-folder",
                 where=str(self.folder),
                 try_this="--store FOLDER",
             ) from error
@@ -550,7 +550,7 @@ def _check_schema(connection: duckdb.DuckDBPyConnection, path: Path) -> bool:
             return False
         raise UserError(
             "this DuckDB file belongs to another program",
-            code="duckdb-file-belongs-another",
+            code="foreign-database",
             where=str(path),
             try_this="choose another folder with --store FOLDER; the file was left as it is",
         ) from None
@@ -560,7 +560,7 @@ def _check_schema(connection: duckdb.DuckDBPyConnection, path: Path) -> bool:
         export = "results export FOLDER" if version < 7 else "store export -o FOLDER"
         raise UserError(
             f"the store has schema version {version}, this ragmeter speaks {SCHEMA}",
-            code="store-schema-version-ragmeter",
+            code="store-version-mismatch",
             where=str(path),
             try_this=f"with the ragmeter that wrote it (version {writer}): `ragmeter {export} --store {path.parent}`; "
             "then with this one: `ragmeter store import FOLDER --store NEW`; the file was left as it is",
@@ -609,14 +609,14 @@ def _explained(error: Exception, path: Path) -> Exception:
     if "not a valid DuckDB database" in text or "magic bytes" in text:
         return UserError(
             "this file is not a DuckDB database",
-            code="file-not-duckdb-database",
+            code="not-a-database",
             where=str(path),
             try_this="choose another folder with --store FOLDER; the file was left as it is",
         )
     if isinstance(error, duckdb.Error) and _damaged(text):
         return Damaged(path)
     if "Permission denied" in text or getattr(error, "errno", None) in (13, 30):
-        return UserError("the store cannot be written", code="store-cannot-written", where=str(path), try_this="--store FOLDER")
+        return UserError("the store cannot be written", code="unwritable-store", where=str(path), try_this="--store FOLDER")
     if isinstance(error, duckdb.Error) and busy(error):
         what = f"the store was in use for over {PATIENCE_S:.0f} s: {holder.named(path.parent, error)}"
         return Broke(what, code="unreadable-store", where=str(path), try_this="wait for that process, or end it; nothing finished is lost")

@@ -349,9 +349,7 @@ def experiment(store: Store, name: str | None = None) -> ExperimentRow:
     """
     known = experiments(store)
     if not known:
-        raise UserError(
-            "the store holds no experiment yet", code="store-holds-no-experiment", where=str(store.folder), try_this="ragmeter run FILE"
-        )
+        raise UserError("the store holds no experiment yet", code="empty-store", where=str(store.folder), try_this="ragmeter run FILE")
     if name is None:
         return known[0]
     for row in known:
@@ -389,7 +387,7 @@ def find_run(store: Store, text: str) -> RunRow:
         raise unknown_run(store, "run", text, [row.run if hashes else row.path for row in every], every)
     distinct = {row.run: row for row in results}
     listed = ", ".join(f"{row.short} ({row.path})" for row in list(distinct.values())[:5])
-    raise UserError(f"{text!r} means {len(distinct)} runs", code="means-runs", try_this=f"name one: {listed}")
+    raise UserError(f"{text!r} means {len(distinct)} runs", code="ambiguous-run-path", try_this=f"name one: {listed}")
 
 
 def newest(executions: Sequence[RunRow]) -> RunRow:

@@ -10,9 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+import yaml
 
 from benchmarks.core.errors import UserError, counted
 from judges.metric import Scores
@@ -74,6 +77,12 @@ class Finding:
         }
 
 
+@cache
+def _listed() -> Mapping[str, Any]:
+    entries: Mapping[str, Any] = yaml.safe_load(Path(__file__).with_name("findings.yaml").read_text(encoding="utf-8"))
+    return entries
+
+
 class Findings:
     """Collects problems while a submission is read; holds at most `shown` places of each kind.
 
@@ -99,13 +108,19 @@ class Findings:
         if len(positions) < self._shown and (detail or line is not None):
             positions.append(Place(line, detail))
 
+    def listed(self, code: str, detail: str = "", *, line: int | None = None, severity: Severity | None = None, **values: Any) -> None:
+        """Count a problem that `findings.yaml` describes; `values` fill the placeholders of its sentence."""
+        known = _listed()[code]
+        kind: Severity = severity or known.get("severity", "error")
+        self.add(code, known["what"].format(**values), detail, line=line, severity=kind, try_this=known.get("try"))
+
     def lenient(self, code: str, what: str, detail: str = "", *, line: int | None = None, try_this: str | None = None) -> None:
         """Count what an official script tolerates: a warning, an error if `strict`."""
         self.tolerated += 1
         self.add(code, what, detail, line=line, severity="error" if self.strict else "warning", try_this=try_this)
 
     def count(self, code: str) -> int:
-        """How often a problem was met."""
+        """Return how often a problem was met."""
         return self._counts.get(code, 0)
 
     @property
@@ -154,7 +169,7 @@ class Report:
 
     @property
     def ok(self) -> bool:
-        """Whether it may be stored."""
+        """Return whether it may be stored."""
         return not self.of("error")
 
     def of(self, severity: Severity) -> list[Finding]:

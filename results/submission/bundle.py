@@ -25,6 +25,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from benchmarks.core.errors import UserError, described
+from benchmarks.core.models import FrozenModel
 from benchmarks.settings import Setting
 from methods.api import Prediction
 from results.offered import LIMITS, MIB, Limits
@@ -98,13 +99,13 @@ def write_template(
         for name in files:
             if (folder / name).exists():
                 raise UserError(
-                    "this file is there already", code="output-exists", where=str(folder / name), try_this="choose another --output"
+                    "output file already exists", code="output-exists", where=str(folder / name), try_this="choose another --output"
                 )
         for name, content in files.items():
             with open(folder / name, "x", encoding="utf-8") as sink:
                 sink.writelines(content())
     except OSError as error:
-        raise UserError(f"the folder cannot be written: {error.strerror}", code="folder-cannot-written", where=str(folder)) from error
+        raise UserError(f"the folder cannot be written: {error.strerror}", code="unwritable-folder", where=str(folder)) from error
     return [folder / name for name in files]
 
 
@@ -122,10 +123,9 @@ _END = struct.Struct("<4s4H2LH")
 _MANIFEST_BYTES = 1024 * 1024
 
 
-class Member(BaseModel):
+class Member(FrozenModel):
     """A file of the bundle."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
     sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
     bytes: int = Field(ge=0)
 
@@ -163,7 +163,7 @@ class Bundle:
             yield cast(BinaryIO, source)
 
     def differences(self, means: Mapping[str, float | None]) -> list[str]:
-        """Where our scores are not those that the bundle states."""
+        """Return where our scores are not those that the bundle states."""
         results = []
         for metric, stated in self.manifest.metrics.items():
             ours = means.get(metric)
@@ -192,9 +192,9 @@ def write_bundle(
         UserError: The file is there already, or cannot be written.
     """
     if path.suffix != SUFFIX:
-        raise UserError("a bundle's name ends with .zip", code="bundle-name-ends-zip", where=str(path), try_this=f"{path.name}{SUFFIX}")
+        raise UserError("a bundle's name ends with .zip", code="bad-bundle-name", where=str(path), try_this=f"{path.name}{SUFFIX}")
     if path.exists():
-        raise UserError("this file is there already", code="output-exists", where=str(path), try_this="choose another name")
+        raise UserError("output file already exists", code="output-exists", where=str(path), try_this="choose another name")
     card_bytes = card_yaml(card).encode()
     rows = [_row(prediction) for prediction in predictions]
     body = b"".join(rows)
@@ -226,7 +226,7 @@ def write_bundle(
         os.replace(partial, path)
     except OSError as error:
         partial.unlink(missing_ok=True)
-        raise UserError(f"the bundle cannot be written: {error.strerror}", code="bundle-cannot-written", where=str(path)) from error
+        raise UserError(f"the bundle cannot be written: {error.strerror}", code="unwritable-bundle", where=str(path)) from error
     return manifest
 
 

@@ -7,11 +7,12 @@ from collections.abc import Mapping
 from typing import Annotated, Any
 
 import yaml
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import AfterValidator, BaseModel, Field, ValidationError, field_validator
 
 from benchmarks import registry as datasets
 from benchmarks.core.errors import UserError, first_error, in_words, nearest
 from benchmarks.core.fingerprint import fingerprint
+from benchmarks.core.models import FrozenModel
 from benchmarks.core.yaml import Located, line_numbers, not_yaml
 from benchmarks.registry import DatasetConfig
 from benchmarks.settings import Setting
@@ -36,7 +37,7 @@ def read(raw: bytes, name: str, *, size: int = LIMITS.card_bytes, depth: int = L
         UserError: It is too long or too deep, not UTF-8, not YAML, or uses what a card does not need.
     """
     if len(raw) > size:
-        raise UserError(f"the card is longer than {size // 1024} KiB", code="card-longer-kib", where=name, try_this="shorten it")
+        raise UserError(f"the card is longer than {size // 1024} KiB", code="card-too-large", where=name, try_this="shorten it")
     text = _decoded(raw, name)
     try:
         _scan(text, name, depth)
@@ -66,26 +67,26 @@ def _scan(text: str, name: str, depth: int) -> None:
         documents += isinstance(event, yaml.DocumentStartEvent)
         if documents > 1:
             raise UserError(
-                "a card is one YAML document", code="card-yaml-document", where=f"{name}:{line}", try_this="remove the second one"
+                "a card is one YAML document", code="card-with-several-documents", where=f"{name}:{line}", try_this="remove the second one"
             )
         if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None):
             raise UserError(
                 "a card has no aliases or anchors (& and *)",
-                code="card-no-aliases-anchors",
+                code="card-with-aliases",
                 where=f"{name}:{line}",
                 try_this="write the value out, or quote the text",
             )
         if tag := getattr(event, "tag", None):
             raise UserError(
                 f"a card has no tags, here {tag[:40]!r}",
-                code="card-no-tags",
+                code="card-with-tags",
                 where=f"{name}:{line}",
                 try_this="remove it: nothing in a card is constructed",
             )
         level += isinstance(event, yaml.CollectionStartEvent)
         level -= isinstance(event, yaml.CollectionEndEvent)
         if level > depth:
-            raise UserError(f"the card is nested deeper than {depth} levels", code="card-nested-deeper-levels", where=f"{name}:{line}")
+            raise UserError(f"the card is nested deeper than {depth} levels", code="card-too-deep", where=f"{name}:{line}")
 
 
 def _value(node: yaml.Node, name: str) -> Any:
@@ -93,7 +94,7 @@ def _value(node: yaml.Node, name: str) -> Any:
         results: dict[str, Any] = {}
         for key, child in node.value:
             if not isinstance(key, yaml.ScalarNode):
-                raise UserError("a key is a word", code="key-word", where=f"{name}:{key.start_mark.line + 1}")
+                raise UserError("a key is a word", code="key-not-word", where=f"{name}:{key.start_mark.line + 1}")
             _check_visible(key, name)
             results[key.value] = _value(child, name)
         return results
@@ -110,7 +111,7 @@ def _check_visible(node: yaml.ScalarNode, name: str) -> None:
     if hidden:
         raise UserError(
             f"the card holds the invisible character U+{ord(hidden[0]):04X}",
-            code="card-holds-invisible-character",
+            code="card-invisible-character",
             where=f"{name}:{node.start_mark.line + 1}",
             try_this="remove it",
         )
@@ -133,11 +134,7 @@ Short = Annotated[str, Field(max_length=500)]
 Long = Annotated[str, Field(max_length=10_000)]
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class MethodPart(_Part):
+class MethodPart(FrozenModel):
     """What was run."""
 
     name: str = Field(pattern=_NAME, description="letters, digits and . _ + - ; with the version, the row's name")
@@ -156,7 +153,7 @@ class MethodPart(_Part):
         return f"{self.name}@{self.version}"
 
 
-class ModelPart(_Part):
+class ModelPart(FrozenModel):
     """A model that was used."""
 
     role: Short = Field(description="retriever, reranker, compressor, reader, …")
@@ -164,7 +161,7 @@ class ModelPart(_Part):
     revision: Short = ""
 
 
-class TrainingPart(_Part):
+class TrainingPart(FrozenModel):
     """Data that the method, or a model in it, was trained or tuned on."""
 
     reference: str | None = Field(None, max_length=200, description="name[/subset]:split, where ragmeter knows the data")
@@ -177,7 +174,7 @@ class TrainingPart(_Part):
     )
 
 
-class Card(_Part):
+class Card(FrozenModel):
     """A validated card."""
 
     format: int = Field(FORMAT, ge=1, le=FORMAT, description="version of this file's form")
@@ -228,7 +225,7 @@ def parse_card(raw: bytes, name: str) -> Card:
     """
     document = read(raw, name)
     if not isinstance(document.value, Mapping):
-        raise UserError("a card is a mapping of keys", code="card-mapping-keys", where=f"{name}:1", try_this="ragmeter submit template")
+        raise UserError("a card is a mapping of keys", code="card-not-mapping", where=f"{name}:1", try_this="ragmeter submit template")
     _refuse_scores(document)
     try:
         card = Card.model_validate(document.value)
@@ -241,7 +238,7 @@ def parse_card(raw: bytes, name: str) -> Card:
     for index, data in enumerate(card.training_data):
         at = document.where(("training_data", index))
         if not (data.reference or data.name):
-            raise UserError("training data need a `reference` or a `name`", code="training-data-need-reference", where=at)
+            raise UserError("training data need a `reference` or a `name`", code="training-data-without-name", where=at)
         if data.reference:
             try:
                 datasets.resolve(data.reference)
@@ -263,7 +260,7 @@ def _refuse_scores(document: Located) -> None:
             if isinstance(part, Mapping) and key in part:
                 raise UserError(
                     f"a card has no {key!r}: scores are computed here, from the predictions, and never taken over",
-                    code="card-no-scores-computed",
+                    code="card-with-scores",
                     where=document.where((*path, key)),
                     try_this="remove it",
                 )
@@ -278,7 +275,7 @@ def _check_config(card: Card, document: Located) -> None:
         # An untrusted card must not say which file of this machine is opened.
         raise UserError(
             "a card cannot name a file of the machine that checks it",
-            code="card-cannot-name-file",
+            code="card-names-local-file",
             where=document.where(("config", "path")),
             try_this="remove `path`; whoever checks the submission has the data in RAGMETER_DATA",
         )
@@ -290,7 +287,7 @@ def _check_config(card: Card, document: Located) -> None:
         name, limit = excess
         raise UserError(
             f"{name}: {echoed(card.config.get(name), ('config', name))} asks for too much work; a card may ask for {limit}",
-            code="asks-too-much-work",
+            code="card-too-much-work",
             where=document.where(("config", name)),
             try_this="lower it, or split the data into several submissions",
         )

@@ -71,18 +71,10 @@ def contamination(card: Card, benchmark: Benchmark, load: LoadTraining | None, f
         if not reasons and data.reference and not own_world and compared is not None:
             reasons = compared.reasons(data.reference, label, findings)
         if not reasons and _sounds_like(data, benchmark):
-            findings.add(
-                "training_data_unclear",
-                "training data are named like the evaluated dataset",
-                label,
-                severity="warning",
-                try_this="give them as a `reference` with the split, e.g. hotpotqa:train",
-            )
+            findings.listed("training_data_unclear", label)
         results += [f"{label} {reason}" for reason in reasons]
     for sentence in results:
-        findings.add(
-            "contaminated", "declared training data cover what is evaluated: stored and shown as contaminated", sentence, severity="warning"
-        )
+        findings.listed("contaminated", sentence)
     return tuple(results)
 
 
@@ -108,7 +100,7 @@ def _by_seed(data: TrainingPart, benchmark: Benchmark, findings: Findings) -> It
     for part in filter(None, data.seeds.split(",")):
         match = _SEEDS.fullmatch(part)
         if not match:
-            findings.add("bad_seeds", "seeds cannot be read", shown(part), try_this="seeds: 0-99, 150")
+            findings.listed("bad_seeds", shown(part))
             continue
         first, last = int(match[1]), int(match[2] or match[1])
         if last >= TEST.start:
@@ -142,12 +134,7 @@ class _Compared:
                 self._known[reference] = error
         result = self._known[reference]
         if isinstance(result, UserError):
-            findings.add(
-                "training_data_not_compared",
-                "declared training data are not on this machine, so questions were not compared",
-                f"{label}: {result.what}",
-                severity="note",
-            )
+            findings.listed("training_data_not_compared", f"{label}: {result.what}")
             return []
         return result
 
@@ -196,7 +183,7 @@ class Spot(NamedTuple):
     after: tuple[str, ...]
 
     def resembles(self, other: Spot) -> bool:
-        """Whether a neighboring word is the same, or the same edge."""
+        """Return whether a neighboring word is the same, or the same edge."""
         return self.before[-1:] == other.before[-1:] or self.after == other.after
 
 
@@ -299,24 +286,21 @@ def check_prompts(rows: Sequence[Prompted], findings: Findings) -> None:
     for leak in certain:
         by = f" after {shown(' '.join(leak.before))}" if leak.before else ""
         origin = "in no delivered text" if leak.nowhere else "announced by the same words in many prompts"
-        findings.add(
+        findings.listed(
             "gold_in_prompt",
-            f"the gold answer stands in the prompt where nothing delivered says it: {_share(certain, checked)}",
             f"question {shown(leak.row.question.id)}: {shown(leak.gold)}{by}, {origin}",
             line=leak.row.line,
+            share=_share(certain, checked),
             severity=severity,
-            try_this="keep gold out of prompts; give what the model wrote itself the role `assistant`",
         )
     known = {id(leak) for leak in certain}
     others = [leak for leak in leaks if id(leak) not in known]
     for leak in others:
-        findings.add(
+        findings.listed(
             "gold_in_other_words",
-            f"the gold answer stands in the prompt outside of copied evidence: {_share(others, checked)}",
             f"question {shown(leak.row.question.id)}: {shown(leak.gold)} after {shown(' '.join(leak.before))}",
             line=leak.row.line,
-            severity="warning",
-            try_this="no harm where evidence is rewritten or the model quotes itself; say so in the card",
+            share=_share(others, checked),
         )
     _check_labels(rows, findings)
 
@@ -356,36 +340,24 @@ def _check_labels(rows: Sequence[Prompted], findings: Findings) -> None:
         delivered = "\n".join(passage.full_text for passage in row.corpus.get(row.passages))
         label = next((m for text in row.raw if (m := _LABEL.search(text)) and m[0] not in delivered), None)
         if label:
-            findings.add(
-                "labels_in_prompt",
-                "a prompt holds labels that say which evidence is right",
-                f"question {shown(row.question.id)}: {shown(label[0])}",
-                line=row.line,
-                try_this="build prompts from what a query gives: id, text, candidates",
-            )
+            findings.listed("labels_in_prompt", f"question {shown(row.question.id)}: {shown(label[0])}", line=row.line)
     named = [(row, *_named(row)) for row in rows if row.question.evidence]
     foreign = [row for row, _, unknown in named if unknown]
     for row in foreign:
-        findings.add(
-            "gold_ids_in_prompt",
-            "a prompt names positive passages that were neither candidates nor retrieved",
-            f"question {shown(row.question.id)}",
-            line=row.line,
-        )
+        findings.listed("gold_ids_in_prompt", f"question {shown(row.question.id)}", line=row.line)
     marked = [row for row, only_gold, unknown in named if only_gold and not unknown]
     for row in marked:
-        findings.add(
+        findings.listed(
             "gold_marked_in_prompt",
-            f"of the delivered passages a prompt names just the positives by their ids: {_share(marked, named)}",
             f"question {shown(row.question.id)}",
             line=row.line,
+            share=_share(marked, named),
             severity=_severity(len(marked), len(named)),
-            try_this="name every delivered passage in the same way, or none",
         )
 
 
 def _named(row: Prompted) -> tuple[bool, bool]:
-    """Whether just the positives among several delivered passages are named, and whether unavailable ones are."""
+    """Return whether just the positives among several delivered passages are named, and whether unavailable ones are."""
     gold = set(row.question.evidence)
     options = {*row.passages, *(row.question.candidates or ())}
     named = {identifier for identifier in gold | options if any(identifier in text for text in row.raw)}
@@ -420,7 +392,7 @@ def stored_training(store: Store) -> LoadTraining:
     def load(reference: str) -> Mapping[str, str]:
         results = {name: text for data in _within(DataReference.parse(reference), held()) for name, text in asked(data).items()}
         if not results:
-            raise UserError("the store has no question of them", code="store-no-question")
+            raise UserError("the store has no question of them", code="unknown-question")
         return results
 
     return load

@@ -183,13 +183,12 @@ def right_without_evidence(rows: Sequence[Answered], findings: Findings, synthet
     if not often and not (listed and len(right) >= FEWEST and len(right) >= PRECISE * _unread(unsupported)):
         return
     for row in right:
-        findings.add(
+        findings.listed(
             RIGHT,
-            f"answers are right although no listed evidence says them: {len(right)} of {len(unsupported)} questions without such evidence",
             f"{row.place}: {shown(row.prediction.answer)}, {len(row.evidence)} items of evidence",
             line=row.line,
-            severity="warning",
-            try_this=f"list what the method reads as evidence; a maintainer: {_ASK}",
+            right=len(right),
+            unsupported=len(unsupported),
         )
 
 
@@ -323,13 +322,7 @@ def equals_stored_run(rows: Sequence[Answered], findings: Findings, runs: Iterab
             continue
         if len(wrong) < _ENOUGH_WRONG or same_mistakes < EQUAL_SHARE * len(wrong):
             continue
-        findings.add(
-            COPIED,
-            "more than 95 % of the answers are those of another stored run",
-            f"{len(equal)} of {len(both)} answers and {same_mistakes} of {len(wrong)} wrong answers equal {run.label}",
-            severity="warning",
-            try_this=f"submit another run of one method under its name; a maintainer: {_ASK}",
-        )
+        findings.listed(COPIED, f"{len(equal)} of {len(both)} answers and {same_mistakes} of {len(wrong)} wrong answers equal {run.label}")
 
 
 def _same(row: Answered, other: str, folded_other: str) -> bool:
@@ -368,14 +361,7 @@ def impossible_usage(rows: Sequence[Answered], findings: Findings, retrieval_onl
     if len(wrong) < max(3.0, USAGE_SHARE * len(stated)):
         return
     for row, reason in wrong:
-        findings.add(
-            USAGE,
-            f"the usage is impossible for the texts of {len(wrong)} of {len(stated)} questions",
-            f"{row.place}: {reason}",
-            line=row.line,
-            severity="warning",
-            try_this="state usage as the model counted it, summed over all calls of a question, or leave the field out",
-        )
+        findings.listed(USAGE, f"{row.place}: {reason}", line=row.line, wrong=len(wrong), stated=len(stated))
 
 
 def _states(row: Answered) -> bool:
@@ -434,11 +420,4 @@ def same_answer(rows: Sequence[Answered], findings: Findings) -> None:
         return
     for row in rows:
         if row.answer == answer:
-            findings.add(
-                SAME,
-                f"{count} of {total} questions have the same answer",
-                f"{row.place}: {shown(row.prediction.answer)}",
-                line=row.line,
-                severity="warning",
-                try_this="look for a fallback of the method, or a file that was filled with one reply",
-            )
+            findings.listed(SAME, f"{row.place}: {shown(row.prediction.answer)}", line=row.line, count=count, total=total)

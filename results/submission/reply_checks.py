@@ -52,13 +52,12 @@ def check_replies(rows: Sequence[Answered], findings: Findings) -> None:
     if len(echoed) < max(3.0, _ECHO_SHARE * len(answered)):
         return
     for row in echoed:
-        findings.add(
+        findings.listed(
             "echoed_prompt",
-            f"answers repeat the prompt: {len(echoed)} of {len(answered)}",
             f"question {shown(row.question.id)}: {shown(row.prediction.answer)}",
             line=row.line,
-            severity="warning",
-            try_this="submit the generated part without the prompt",
+            echoed=len(echoed),
+            answered=len(answered),
         )
 
 

@@ -59,28 +59,23 @@ def lines(source: BinaryIO, findings: Findings, limits: Limits, most: int) -> It
                 return
         total += len(chunk)
         if total > limits.file_bytes:
-            findings.add(
-                "file_too_long",
-                f"the file is longer than {limits.file_bytes // MIB} MiB; reading stopped there",
-                line=number,
-                try_this="shorten prompts and notes, or leave them out",
-            )
+            findings.listed("file_too_long", line=number, mib=limits.file_bytes // MIB)
             return
         *ends, rest = chunk.split(b"\n")
         for end in ends:
             if not skipping and size + len(end) <= limits.line_bytes:
                 yield from _decoded(number, b"".join([*held, end]), findings)
             elif not skipping:
-                _too_long(number, findings, limits)
+                findings.listed("line_too_long", line=number, mib=limits.line_bytes // MIB)
             held, size, skipping = [], 0, False
             number += 1
             if number > most:
-                _too_many(number, most, findings)
+                findings.listed("too_many_rows", line=number, most=most)
                 return
         if skipping:
             continue
         if size + len(rest) > limits.line_bytes:
-            _too_long(number, findings, limits)
+            findings.listed("line_too_long", line=number, mib=limits.line_bytes // MIB)
             held, size, skipping = [], 0, True
         elif rest:
             held.append(rest)
@@ -88,16 +83,7 @@ def lines(source: BinaryIO, findings: Findings, limits: Limits, most: int) -> It
     if held:
         yield from _decoded(number, b"".join(held), findings)
     if total == 0:
-        findings.add("empty", "the file is empty", line=1)
-
-
-def _too_many(number: int, most: int, findings: Findings) -> None:
-    findings.add(
-        "too_many_rows",
-        f"the file has more than {most} lines; reading stopped there",
-        line=number,
-        try_this="one row a question, of the split and limit that the card names",
-    )
+        findings.listed("empty", line=1)
 
 
 def _head(source: BinaryIO, chunk: bytes, findings: Findings) -> tuple[bytes, bool]:
@@ -109,18 +95,9 @@ def _head(source: BinaryIO, chunk: bytes, findings: Findings) -> tuple[bytes, bo
             findings.add("not_text", f"this is {name}, not a UTF-8 text", line=1, try_this=remedy)
             return b"", True
     if chunk.startswith(codecs.BOM_UTF8):
-        findings.add("bom", "the file begins with a byte order mark, which is skipped", line=1, severity="note")
+        findings.listed("bom", line=1)
         chunk = chunk[len(codecs.BOM_UTF8) :]
     return chunk, False
-
-
-def _too_long(number: int, findings: Findings, limits: Limits) -> None:
-    findings.add(
-        "line_too_long",
-        f"a line is longer than {limits.line_bytes // MIB} MiB and was skipped",
-        line=number,
-        try_this="shorten the prompt or the notes; one JSON object a line",
-    )
 
 
 def _decoded(number: int, raw: bytes, findings: Findings) -> Iterator[Line]:
@@ -128,13 +105,13 @@ def _decoded(number: int, raw: bytes, findings: Findings) -> Iterator[Line]:
         return
     if b"\0" in raw:
         detail = f"column {raw.index(0) + 1}"
-        findings.add("nul", "a line holds a NUL byte", detail, line=number, try_this="save the file as UTF-8 text")
+        findings.listed("nul", detail, line=number)
         return
     try:
         yield Line(number, raw.decode("utf-8"))
     except UnicodeDecodeError as error:
         detail = f"byte 0x{raw[error.start]:02x} at column {error.start + 1}"
-        findings.add("not_utf8", "a line is not UTF-8", detail, line=number, try_this="save the file as UTF-8")
+        findings.listed("not_utf8", detail, line=number)
 
 
 KEYS = ("question_id", "answer", "evidence", "usage", "notes", "prompt")
@@ -147,7 +124,7 @@ _ROLES = ("system", "user", "assistant", "tool")
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class PredictionRow:
     """A well-formed row.
 
     Attributes:
@@ -161,7 +138,7 @@ class Row:
     official: bool = False
 
 
-RowReader = Callable[[BinaryIO, Findings, Limits], Iterator[Row]]
+RowReader = Callable[[BinaryIO, Findings, Limits], Iterator[PredictionRow]]
 """From a stream to rows; what is no row becomes a finding."""
 
 
@@ -175,13 +152,13 @@ class Bad(Exception):
         super().__init__(what)
 
 
-def jsonl_rows(source: BinaryIO, findings: Findings, limits: Limits) -> Iterator[Row]:
+def jsonl_rows(source: BinaryIO, findings: Findings, limits: Limits) -> Iterator[PredictionRow]:
     """Read JSON Lines, one `Prediction` a line."""
     # Every second line may be empty.
     for line in lines(source, findings, limits, 2 * limits.rows):
         try:
             value = read_json(line.text, limits)
-            row = Row(line.number, prediction_of(value, limits))
+            row = PredictionRow(line.number, prediction_of(value, limits))
         except Bad as bad:
             findings.add(bad.code, bad.what, bad.detail, line=line.number, try_this=bad.try_this)
             continue

@@ -50,7 +50,7 @@ def require_known(store: Store, card: Card) -> None:
     if card.config:
         raise UserError(
             "options of a benchmark are not accepted here, where cards are untrusted input",
-            code="options-benchmark-not-accepted",
+            code="benchmark-options-refused",
             where="card: config",
             try_this="leave config out, or hand the files to who keeps this board: ragmeter submit",
         )
@@ -64,8 +64,8 @@ def require_known(store: Store, card: Card) -> None:
         responses = [f"{position}, setting {setting}, seed {seed}" for position, setting, seed in known]
         more = f" and {len(responses) - _LISTED} more" if len(responses) > _LISTED else ""
         raise UserError(
-            f"there is no board here for {reference}, setting {card.setting}, seed {card.seed}",
-            code="no-board-setting-seed",
+            f"this store has no board for {reference}, setting {card.setting}, seed {card.seed}",
+            code="no-board-for-setting",
             where="card: benchmark",
             try_this=f"one of: {'; '.join(responses[:_LISTED])}{more}" if responses else "run something first: ragmeter demo",
         )
@@ -80,8 +80,8 @@ def require_board(store: Store, card: Card, dataset_fingerprint: str) -> None:
     if beside(queries.runs(store), dataset_fingerprint, str(card.setting), card.seed):
         return
     raise UserError(
-        f"there is no board here over these questions of {card.benchmark} (fingerprint {dataset_fingerprint})",
-        code="no-board-over-questions",
+        f"this store has no board over these questions of {card.benchmark} (fingerprint {dataset_fingerprint})",
+        code="no-board-for-questions",
         where="card: limit",
         try_this="the limit that the board's runs have",
     )
@@ -203,7 +203,7 @@ def store_report(
         changed = "card" if kept.get("predictions_digest") == report.digest else "predictions"
         raise UserError(
             f"{card.method.label} was submitted before with other {changed}",
-            code="submitted-before-other",
+            code="resubmission-differs",
             where=f"run {known.short} ({known.path})",
             try_this="give the changed one a new `version` in its card; what was submitted stays as it was",
         )
@@ -331,7 +331,7 @@ class Verification:
 
     @property
     def agrees(self) -> bool:
-        """Whether every metric does."""
+        """Return whether every metric does."""
         return all(metric.agrees for metric in self.metrics)
 
     def to_json(self) -> dict[str, Any]:
@@ -365,7 +365,7 @@ def find_ours(store: Store, submitted: RunRow) -> RunRow:
     what = f"{len(named)} runs" if named else "no run"
     raise UserError(
         f"{what} of {card.method.name!r} made here is on the same data and setting",
-        code="made-same-data-setting",
+        code="run-made-here-exists",
         where=f"{submitted.dataset}, setting {submitted.setting}",
         try_this=f"run it here (ragmeter run), or name one with --against; there are: {listed}",
     )
@@ -380,12 +380,12 @@ def compare(store: Store, submitted: RunRow, ours: RunRow, tolerance: float = TO
     """
     if submitted.origin not in (SUBMITTED, VERIFIED):
         raise UserError(
-            f"{submitted.path} is no submission", code="no-submission", try_this="ragmeter list runs --json shows each run's origin"
+            f"{submitted.path} is not a submission", code="not-submission", try_this="ragmeter list runs --json shows each run's origin"
         )
     if ours.origin != "run" or ours.kind == "control" or ours.status != FINISHED:
         raise UserError(
             f"{ours.path} cannot confirm anything: it must be a finished run that was made here, and no control",
-            code="cannot-confirm-anything-finished",
+            code="unsuitable-confirming-run",
             try_this="ragmeter run FILE, then name its run with --against",
         )
     for name in ("dataset_fingerprint", "setting"):
@@ -401,9 +401,7 @@ def compare(store: Store, submitted: RunRow, ours: RunRow, tolerance: float = TO
     theirs = [metric for run, metric in columns.values if run == submitted.run]
     common = [metric for metric in theirs if (ours.run, metric) in columns.values]
     if not common:
-        raise UserError(
-            "the two runs have no metric in common", code="two-runs-no-metric", try_this="score ours on " + ", ".join(theirs[:4])
-        )
+        raise UserError("the two runs have no metric in common", code="no-common-metric", try_this="score ours on " + ", ".join(theirs[:4]))
     responses = {run: {prediction.question_id: prediction for prediction in store.predictions(run)} for run in runs}
     pairs = [(responses[submitted.run].get(q), responses[ours.run].get(q)) for q in columns.questions]
     both = [(a, b) for a, b in pairs if a is not None and b is not None]
@@ -455,7 +453,7 @@ def card_of(row: RunRow) -> Card:
     if row.card is None:
         raise UserError(
             f"{row.path} has no card: it was made here",
-            code="no-card-made",
+            code="no-submission-card",
             try_this="write one (`ragmeter submit template`) and give it with --card",
         )
     return Card.model_validate(_card_part(row))

@@ -24,7 +24,7 @@ from results.submission.card import Card
 from results.submission.leakage import WORLDS, LoadTraining, Prompted, check_prompts, contamination
 from results.submission.plausible import Answered, LoadRuns, check_plausible
 from results.submission.reply_checks import check_replies
-from results.submission.rows import PROMPT, Row, RowReader, jsonl_rows
+from results.submission.rows import PROMPT, PredictionRow, RowReader, jsonl_rows
 
 LADDER = ("mrr@1", "precision@1", "hit@1", "recall@1", "recall@5", "recall@20", "mrr@10", "ndcg@10")
 """Ranking metrics between which invariants hold; computed to check them, whatever is shown."""
@@ -125,12 +125,7 @@ def digest(predictions: Sequence[Prediction]) -> str:
 def _check_data(card: Card, target: Target, findings: Findings) -> None:
     wanted, result = card.dataset_fingerprint, target.loaded.fingerprint
     if wanted is not None and wanted != result:
-        findings.add(
-            "other_data",
-            "the card was made for other data than those found here",
-            f"the card says {wanted}, {target.loaded.reference} here is {result}",
-            try_this="compare limit, config and the release of the data; a changed gold is a changed fingerprint",
-        )
+        findings.listed("other_data", f"the card says {wanted}, {target.loaded.reference} here is {result}")
 
 
 class _Checker:
@@ -148,21 +143,15 @@ class _Checker:
         self._lines: dict[str, int] = {}
         self._kept: dict[str, Prediction] = {}
 
-    def add(self, row: Row) -> None:
+    def add(self, row: PredictionRow) -> None:
         prediction, line = row.prediction, row.line
         question = self._known.get(prediction.question_id)
         if question is None:
-            self._findings.add(
-                "extra",
-                "a row is for no question of the benchmark",
-                shown(prediction.question_id),
-                line=line,
-                try_this="use the ids of questions.jsonl that `ragmeter submit template` writes",
-            )
+            self._findings.listed("extra", shown(prediction.question_id), line=line)
             return
         if question.id in self._lines:
             detail = f"{shown(prediction.question_id)}, first on line {self._lines[question.id]}"
-            self._findings.add("duplicate", "a question is answered twice", detail, line=line, try_this="keep one of the rows")
+            self._findings.listed("duplicate", detail, line=line)
             return
         self._lines[question.id] = line
         self._check_evidence(question, prediction, line, row.official)
@@ -175,37 +164,16 @@ class _Checker:
         for passage, index in [*((item.id, None) for item in prediction.evidence), *claims]:
             identifier = passage if index is None else f"sentence {index} of {passage}"
             if passage not in self._corpus or (index is not None and not self._has_sentence(passage, index)):
-                self._findings.add(
-                    "unknown_evidence",
-                    "evidence is not in the corpus",
-                    shown(identifier),
-                    line=line,
-                    try_this="use the ids of passages.jsonl (`ragmeter submit template --passages`); a sentence is [passage id, index], "
-                    "in notes.support",
-                )
+                self._findings.listed("unknown_evidence", shown(identifier), line=line)
             elif allowed is not None and passage not in allowed:
-                self._findings.add(
-                    "not_a_candidate",
-                    f"evidence is not among the question's candidates in the setting {self._setting}",
-                    shown(identifier),
-                    line=line,
-                    try_this="use the question's candidates, or submit for the setting that was run",
-                )
+                self._findings.listed("not_a_candidate", shown(identifier), line=line, setting=self._setting)
         for item in prediction.evidence:
             if item.id in seen:
-                self._findings.add(
-                    "evidence_twice", "evidence is listed twice for a question", shown(item.id), line=line, try_this="each id once"
-                )
+                self._findings.listed("evidence_twice", shown(item.id), line=line)
             seen.add(item.id)
         scores = [item.score for item in prediction.evidence]
         if any(later > earlier for earlier, later in pairwise(scores)):
-            self._findings.add(
-                "not_sorted",
-                "evidence is not in the order of its scores: the order given is what counts",
-                f"question {shown(question.id)}",
-                line=line,
-                severity="warning",
-            )
+            self._findings.listed("not_sorted", f"question {shown(question.id)}", line=line)
 
     def _allowed(self, question: Question) -> frozenset[str] | None:
         if question.id in self._graphs:
@@ -231,30 +199,19 @@ class _Checker:
                 self._findings.add("missing", "a question has no row", detail, try_this=remedy)
 
     def finish(self, card: Card, metrics: Sequence[Metric], runs: LoadRuns | None, partial: bool, refused: int) -> None:
-        """What can be said only when every row was seen."""
+        """Add what can be said only when every row was seen."""
         self._missing(partial, refused)
         kept = list(self._kept.values())
         failed = [item for item in kept if item.notes.get(FAILED) not in (None, "", NO_ANSWER)]
         for item in failed:
-            self._findings.add(
-                "failed",
-                "questions are marked as failed and count as wrong",
-                f"question {shown(item.question_id)}",
-                line=self._lines[item.question_id],
-                severity="note",
-            )
+            self._findings.listed("failed", f"question {shown(item.question_id)}", line=self._lines[item.question_id])
         if kept and card.retrieval_only and any(item.answer for item in kept):
-            self._findings.add("answers_ignored", "the card says retrieval_only, so answers are kept but not scored", severity="warning")
+            self._findings.listed("answers_ignored")
         if kept and not card.retrieval_only and not any(item.answer for item in kept):
-            self._findings.add(
-                "no_answers",
-                "every answer is empty",
-                severity="warning",
-                try_this="retrieval_only: true in the card, if only rankings are meant",
-            )
+            self._findings.listed("no_answers")
         ranked = any((RANKING_NEEDS - {"pages"}).intersection(metric.entry.needs) for metric in metrics)
         if ranked and kept and not any(item.evidence for item in kept) and self._setting.name != "closed_book":
-            self._findings.add("no_evidence", "no row has evidence: ranking metrics will be 0", severity="warning")
+            self._findings.listed("no_evidence")
         answered = [
             Answered(self._lines[question.id], question, self._kept[question.id], self._corpus)
             for question in self._questions
@@ -298,17 +255,7 @@ def _scores(
         graphs=QuestionGraphs.of(target.loaded),
     )
     for sentence in check_invariants({every[name]: values for name, values in result.items()}):
-        findings.add(
-            "invariant",
-            "scores contradict each other: this is a fault of ragmeter or of a metric",
-            sentence,
-            try_this="report it, with the bundle",
-        )
+        findings.listed("invariant", sentence)
     if card.retrieval_only and metrics and all(np.isnan(result[str(item)]).all() for item in wanted):
-        findings.add(
-            "nothing_scored",
-            "nothing here can be scored on rankings alone",
-            target.loaded.name,
-            try_this="send answers, without retrieval_only: the dataset does not say which passages are evidence",
-        )
+        findings.listed("nothing_scored", target.loaded.name)
     return {str(item): result[str(item)] for item in wanted}

@@ -47,7 +47,7 @@ def test_a_stated_cluster_counts_and_one_that_questions_lack_is_refused_with_the
     items = [question(n, "d", topic="t" if n else None) for n in range(3)]
     assert sampled(items, "question").in_words(3) == "3 questions"
     assert sampled(items, "document").in_words(3) == "3 questions in 1 document"
-    with raises("cluster-none") as caught:
+    with raises("missing-clusters") as caught:
         sampled(items, "topic", where="e.yaml:3")
     assert (caught.value.where, "topic" in (caught.value.try_this or "")) == ("e.yaml:3", True)
     assert sampled(items[1:], "topic").count(2) == 1
@@ -72,5 +72,5 @@ def test_a_card_speaks_where_its_questions_have_its_cluster(data_folder: Path, m
     assert load("nq:dev").sampled() == Sampled()
     lacking = replace(cwq, card=cwq.card.model_copy(update={"cluster": "document"}))
     assert lacking.sampled() == sampled(cwq.questions)
-    with raises("cluster-none"):
+    with raises("missing-clusters"):
         lacking.sampled("document")

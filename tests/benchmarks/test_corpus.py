@@ -96,6 +96,6 @@ def test_the_fingerprint_follows_content_and_order_not_batches(monkeypatch):
 def test_a_file_that_is_no_corpus_is_named(tmp_path):
     (tmp_path / "text").write_text("not a corpus, but long enough to look at")
     for name in ("text", "none"):
-        with raises("not-readable-corpus") as caught:
+        with raises("unreadable-corpus") as caught:
             Corpus.open(tmp_path / name)
         assert name in caught.value.where

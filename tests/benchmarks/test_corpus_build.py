@@ -140,7 +140,7 @@ def test_a_folder_of_files_is_one_dump_by_name(tmp_path, small_shards):
     (tmp_path / "dump" / "readme.txt").write_text("not a passage")
     assert list(build_corpus(tmp_path / "dump", tmp_path / "built")) == expected(source)
     (tmp_path / "empty").mkdir()
-    with raises("folder-holds-no-dump"):
+    with raises("folder-without-dump"):
         build_corpus(tmp_path / "empty", tmp_path / "other")
 
 
@@ -167,7 +167,7 @@ def test_a_build_that_is_cut_off_ends_with_the_same_bytes(tmp_path, small_shards
 
     with pytest.raises(Killed):
         build_corpus(tmp_path / name, tmp_path / "cut", progress=kill)
-    with raises("corpus-folder-not-finished"):
+    with raises("unfinished-corpus"):
         open_corpus(tmp_path / "cut")
     again = []
     continued = build_corpus(tmp_path / name, tmp_path / "cut", progress=lambda p: again.append(p.records))
@@ -218,11 +218,11 @@ def test_another_dump_never_ends_in_a_folder_that_is_taken(tmp_path):
     (tmp_path / "one.tsv").write_bytes(dpr(rows(5)))
     (tmp_path / "other.tsv").write_bytes(dpr(rows(6)))
     build_corpus(tmp_path / "one.tsv", tmp_path / "built")
-    with raises("folder-holds-corpus-another"):
+    with raises("folder-of-other-corpus"):
         build_corpus(tmp_path / "other.tsv", tmp_path / "built")
     (tmp_path / "taken").mkdir()
     (tmp_path / "taken" / "thesis.txt").write_text("mine")
-    with raises("folder-holds-other-things"):
+    with raises("folder-in-use"):
         build_corpus(tmp_path / "one.tsv", tmp_path / "taken")
     assert (tmp_path / "taken" / "thesis.txt").read_text() == "mine"
 
@@ -306,7 +306,7 @@ def test_damaged_and_empty_files_are_named(tmp_path):
         "b.parquet": "damaged or cut off",
         "c.tsv": "empty",
         "d.tsv": "no passage",
-        "e.txt": "no dump of passages",
+        "e.txt": "unknown layout of a dump",
         "f.parquet": "no column text",
     }
     for name, what in responses.items():
@@ -321,7 +321,7 @@ def test_damaged_and_empty_files_are_named(tmp_path):
 
 def test_one_native_id_for_two_passages_is_an_error(tmp_path):
     (tmp_path / "psgs.tsv").write_bytes(dpr([("1", "a", "A"), ("2", "b", "B"), ("1", "c", "C")]))
-    with raises("id-stands-two-different"):
+    with raises("ambiguous-passage-id"):
         build_corpus(tmp_path / "psgs.tsv", tmp_path / "built")
     (tmp_path / "same.tsv").write_bytes(dpr([("1", "a", "A"), ("2", "b", "B"), ("1", "a", "A")]))
     assert len(build_corpus(tmp_path / "same.tsv", tmp_path / "fine")) == 2
@@ -374,17 +374,17 @@ def test_a_damaged_corpus_folder_is_named(tmp_path):
     card = tmp_path / "built" / "corpus.json"
     whole = card.read_text()
     card.write_text(whole.replace('"passages": 9', '"passages": 8'))
-    with raises("corpus-holds-passages-card"):
+    with raises("corpus-count-mismatch"):
         Corpus.open(tmp_path / "built")
     card.write_text(whole.replace('"format": 1', '"format": 0'))
-    with raises("corpus-format-not"):
+    with raises("corpus-format-mismatch"):
         Corpus.open(tmp_path / "built")
     card.write_text("{")
-    with raises("corpus-card-cannot-read"):
+    with raises("unreadable-corpus-card"):
         Corpus.open(tmp_path / "built")
     card.write_text(whole)
     (tmp_path / "built" / "passages-00000.arrow").write_bytes(b"short")
-    with raises("not-readable-corpus"):
+    with raises("unreadable-corpus"):
         Corpus.open(tmp_path / "built")
 
 

@@ -130,7 +130,7 @@ def test_more_names_than_64_bits_can_number_are_refused():
     table = np.empty(2, ROW)
     packing.unpack(packing.pack(numbers), table)
     assert [tuple(row)[:3] for row in table.tolist()] == [tuple(row) for row in numbers.tolist()]
-    with raises("graphs-over-entities-relations"):
+    with raises("graphs-too-large"):
         graph_writer._Packing(1 << 28, 1 << 12)
 
 

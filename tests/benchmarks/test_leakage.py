@@ -257,7 +257,7 @@ def test_a_folder_gives_its_training_files_by_name(tmp_path):
         path.write_bytes(b"x")
     assert training_files(tmp_path) == [tmp_path / "a/c.txt.gz", tmp_path / "b.jsonl"]
     (tmp_path / "empty").mkdir()
-    with raises("folder-holds-no-training"):
+    with raises("folder-without-training-file"):
         training_files(tmp_path / "empty")
     with raises("missing-file"):
         training_files(tmp_path / "none.jsonl")

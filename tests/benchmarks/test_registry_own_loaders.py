@@ -118,7 +118,7 @@ def test_with_its_path_it_is_local_and_without_the_file_absent(file: Path) -> No
 @pytest.mark.parametrize("own", [by_hand, by_stream], indirect=True)
 def test_what_a_loader_raises_is_said_as_of_the_data(file: Path, line: str, says: str) -> None:
     file.write_text(line + "\n", "utf-8")
-    with raises("cannot-loaded") as caught:
+    with raises("load-failed") as caught:
         load("own", {"path": str(file)})
     assert caught.value.exit_code == 2
     assert str(file) in str(caught.value.where)

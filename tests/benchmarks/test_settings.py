@@ -215,7 +215,7 @@ def test_inserted_places_are_uniform_and_depend_on_seed_and_question():
 
 
 def test_more_positives_than_places_is_an_error():
-    with raises("question-positives-not-fit") as caught:
+    with raises("too-many-positives") as caught:
         insert_positives(["a", "b"], ["c", "d"], 1, 0, "q7")
     assert "q7" in caught.value.what
 
@@ -260,7 +260,7 @@ def test_document_gives_the_passages_of_the_questions_document():
     assert question.candidates == tuple(p.id for p in passages[1::2])
     assert question.query().document_id == "d1"
     stray = made([Question("q", "?", ("a",), document_id="d7")], passages)
-    with raises("document-question-not-corpus"):
+    with raises("question-document-missing"):
         apply("document", stray, 0)
 
 
@@ -294,17 +294,17 @@ def test_impossible_settings_name_setting_dataset_and_what_is_possible(benchmark
     bare = made([Question("q", "?", ("a",))], [passage(0)])
     assert possible_settings(bare) == ("corpus", "closed_book")
     for text in ("distractor", "oracle", "oracle(corpus(fake))", "gold_only"):
-        with raises("cannot-asked-setting"):
+        with raises("setting-not-supported"):
             check(Setting.parse(text), bare)
     only_corpus = made([Question("q", "?", ("a",), evidence=(passage(0).id,))], [passage(0)])
-    with raises("cannot-asked-setting"):
+    with raises("setting-not-supported"):
         apply("oracle", only_corpus, 0)
     assert "oracle" in possible_settings(only_corpus)
 
 
 def test_one_question_without_candidates_among_others_is_named(benchmark):
     questions = [*benchmark.questions, Question("odd", "?", ("a",))]
-    with raises("question-brings-no-passages"):
+    with raises("question-without-passages"):
         apply("distractor", replace(benchmark, questions=questions), 0)
 
 

@@ -85,14 +85,14 @@ def test_letter_case_of_folder_and_file_does_not_matter(tmp_path, monkeypatch):
 def test_several_files_that_fit_are_listed(folder):
     for name in ("set_train1.json", "set_train2.json"):
         (folder / name).touch()
-    with raises("several-files-could"):
+    with raises("ambiguous-file"):
         find("set/a:train")
 
 
 def test_a_file_beside_its_compressed_self_is_ambiguous(folder):
     for name in ("set_train.json", "set_train.json.gz"):
         (folder / name).touch()
-    with raises("several-files-could"):
+    with raises("ambiguous-file"):
         find("set/a:train")
 
 
@@ -114,14 +114,14 @@ def test_a_missing_folder_says_which_names_it_looked_for(tmp_path, monkeypatch):
 
 def test_without_path_and_variable_both_remedies_are_named(monkeypatch):
     monkeypatch.delenv("RAGMETER_DATA", raising=False)
-    with raises("no-file-named-not") as caught:
+    with raises("no-data-file-named") as caught:
         find("set/a:dev")
     assert "path" in caught.value.try_this
 
 
 def test_a_variable_that_names_no_folder_is_an_error(tmp_path, monkeypatch):
     monkeypatch.setenv("RAGMETER_DATA", str(tmp_path / "none"))
-    with raises("names-no-folder"):
+    with raises("unknown-folder"):
         find("set/a:dev")
 
 
@@ -136,7 +136,7 @@ def test_a_path_may_be_a_file_of_any_name_or_a_folder(tmp_path):
 
 def test_a_file_whose_name_says_another_split_is_refused(tmp_path):
     (tmp_path / "set_train50.json").touch()
-    with raises("name-file-not"):
+    with raises("file-name-mismatch"):
         find("set/a:dev", tmp_path / "set_train50.json")
     assert find("set/b:train", tmp_path / "set_train50.json").exists()
 
@@ -224,7 +224,7 @@ def test_an_array_names_the_record_and_skips_its_cut_end(tmp_path):
 def test_a_file_without_one_good_record_is_an_error_even_when_skipping(tmp_path, content):
     path = tmp_path / "f"
     path.write_text(content)
-    with raises("file-holds-no-record"):
+    with raises("no-record-in-file"):
         read_all(path, True)
 
 
@@ -241,7 +241,7 @@ def test_records_of_the_real_samples_tell_their_dataset(data_folder):
 
 def test_a_record_that_tells_nothing_passes_and_another_datasets_does_not():
     refuse_other_dataset(record(_id="1", question="?", context=[]), "hotpotqa")
-    with raises("not-record-fields-looks") as caught:
+    with raises("record-of-other-dataset") as caught:
         refuse_other_dataset(record(question="?", paragraphs=[]), "hotpotqa")
     assert not isinstance(caught.value, BadRecord)
 
@@ -256,17 +256,17 @@ def test_shards_of_one_file_are_found_in_order_and_only_when_all_are_there(folde
     for name in reversed(names):
         (folder / name).touch()
     assert find_several("set/a:dev") == tuple(folder / name for name in names)
-    with raises("several-files-could"):
+    with raises("ambiguous-file"):
         find("set/a:dev")
     (folder / names[1]).unlink()
-    with raises("lacks"):
+    with raises("missing-shards"):
         find_several("set/a:dev")
 
 
 def test_several_files_that_are_not_shards_stay_ambiguous(folder):
     for name in ("set_x_dev.json", "set_y_dev.json"):
         (folder / name).touch()
-    with raises("several-files-could"):
+    with raises("ambiguous-file"):
         find_several("set/a:dev")
 
 
@@ -278,7 +278,7 @@ def test_a_path_may_be_an_archive_or_a_member_of_one(tmp_path):
     member = tmp_path / "all.zip!data/set_dev_a.json"
     assert find_several("set/a:dev", path) == (member,)
     assert find_several("set/a:dev", member) == (member,)
-    with raises("name-file-not"):
+    with raises("file-name-mismatch"):
         find_several("set/a:dev", tmp_path / "all.zip!data/set_train.json")
     with raises("missing-file"):
         find_several("set/a:dev", tmp_path / "none.zip!data/set_dev_a.json")
@@ -287,14 +287,14 @@ def test_a_path_may_be_an_archive_or_a_member_of_one(tmp_path):
 
 
 def test_a_named_path_never_falls_back_to_the_hub(tmp_path):
-    with raises("no-file-found") as caught:
+    with raises("data-file-not-found") as caught:
         find_several("set/a:dev", tmp_path)
     assert "hub" not in caught.value.what
 
 
 def test_a_revision_means_the_hub(tmp_path):
     reference = DataReference.parse("set/a:dev")
-    with raises("path-revision-exclude-each"):
+    with raises("path-and-revision"):
         find_files(
             reference,
             DatasetConfig(path=str(tmp_path), revision="main"),
@@ -303,7 +303,7 @@ def test_a_revision_means_the_hub(tmp_path):
             patterns=FILES,
             hub={"a:dev": ("x",)},
         )
-    with raises("not-hub-no-revision"):
+    with raises("revision-without-hub"):
         find_files(reference, DatasetConfig(revision="main"), card=CARD, folders=("set",), patterns=FILES)
 
 
@@ -316,12 +316,12 @@ def test_a_file_that_differs_from_its_recorded_hash_is_refused_with_both_hashes(
     assert find("set/a:dev") == path
     path.write_text("[2]")
     for looked in (lambda: find("set/a:dev"), lambda: find_several("set/a:dev"), lambda: find("set/a:dev", path)):
-        with raises("not-file-records-sha") as caught:
+        with raises("recorded-hash-mismatch") as caught:
             looked()
         assert hashlib.sha256(b"[1]").hexdigest() in caught.value.what
         assert hashlib.sha256(b"[2]").hexdigest() in caught.value.what
     (folder / "SHA256SUMS").write_text("nonsense\n")
-    with raises("no-line-sha256sum") as caught:
+    with raises("not-hash-line") as caught:
         find("set/a:dev")
     assert caught.value.where.endswith("SHA256SUMS, line 1")
 
@@ -332,7 +332,7 @@ def test_shards_are_read_in_order_and_each_must_hold_something(tmp_path):
         path.write_text(f'{{"a": "{i}"}}\n')
     assert list(read_records(paths, lambda r: r.text("a"), skip_bad=False, skipped=[])) == ["0", "1"]
     paths[1].write_text("[]")
-    with raises("file-holds-no-record") as caught:
+    with raises("no-record-in-file") as caught:
         list(read_records(paths, lambda r: r.text("a"), skip_bad=False, skipped=[]))
     assert caught.value.where == str(paths[1])
 

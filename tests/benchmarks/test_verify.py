@@ -170,7 +170,7 @@ def test_a_file_that_is_no_record_is_an_error(tmp_path):
     path = tmp_path / "records.json"
     for text in ("{", "[]", '{"a": {"x": 1}}'):
         path.write_text(text)
-        with raises("no-file-recorded-hashes"):
+        with raises("not-hash-file"):
             verify.read_records(path)
     with raises("unreadable-file"):
         verify.read_records(tmp_path / "none.json")

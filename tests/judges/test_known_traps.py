@@ -155,7 +155,7 @@ def test_there_is_one_prediction_a_question_and_no_best_of_several():
         assert one(metric, question, revised) == 0
     twice = [said("Rome"), said("Milan")]
     assert len(Batch([question], twice[:1]).answers) == 1
-    with raises("predictions-questions"):
+    with raises("prediction-count-mismatch"):
         score([question], twice, ["em"])
 
 

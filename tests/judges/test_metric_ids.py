@@ -75,7 +75,7 @@ def test_truth_values_are_written_true_and_false():
 
 @pytest.mark.parametrize("text", ["f1(rules=squad,rules=clara)", "recall@5(k=3)", "em(golds=all, golds=first)"])
 def test_a_parameter_given_twice_is_refused(text):
-    with raises("gives-twice"):
+    with raises("duplicate-entry"):
         parse(text)
 
 
@@ -252,5 +252,5 @@ def test_a_parameter_may_say_what_is_wrong_with_a_value():
     ],
 )
 def test_words_of_a_language_without_spaces_are_not_counted_as_english(metric, languages, fits):
-    with nullcontext() if fits else raises("knows-words-answers"):
+    with nullcontext() if fits else raises("answer-language-mismatch"):
         require_language(parse(metric), languages)

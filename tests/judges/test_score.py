@@ -70,11 +70,11 @@ def test_predictions_by_id_may_come_in_any_order_and_leave_gaps():
 
 def test_predictions_of_other_questions_are_refused():
     queries = [question("q1"), question("q2")]
-    with raises("prediction-stands-belongs"):
+    with raises("predictions-out-of-order"):
         score(queries, [predicted(queries[1]), predicted(queries[0])], ["em"])
-    with raises("prediction-not-questions"):
+    with raises("prediction-of-other-question"):
         score(queries, {"q9": predicted(queries[0])}, ["em"])
-    with raises("predictions-questions"):
+    with raises("prediction-count-mismatch"):
         score(queries, [predicted(queries[0])], ["em"])
 
 

@@ -15,9 +15,9 @@ from leaderboard.elements.nodes import Node
 from leaderboard.matrix import exports
 from leaderboard.matrix.exports import Export, picture, still_matrix
 from leaderboard.matrix.rows import Order, drawn
-from leaderboard.matrix.table import gaps, table
+from leaderboard.matrix.table import draw_matrix, gaps
 from leaderboard.views.board import Order as BoardOrder
-from leaderboard.views.board import table as board_table
+from leaderboard.views.board import draw_board
 from results.boards.board import Board, boards
 from results.boards.tables import CSV_COLUMNS, remarks, tidy, to_csv
 from results.store.store import Store
@@ -81,7 +81,7 @@ def test_cells_of_the_matrix_show_the_share_that_has_no_verdict(export: Export) 
     board, order = export.shown.board, Order("method", False)
     responses = {cell.run.method: gaps(cell) for cell in board.cells.values() if cell.unscored}
     assert responses == {"dense": "5 % unscored", "bm25": "100 % unscored"}
-    tree = table(export.shown, drawn(board, order, [], [], "", 0), order)
+    tree = draw_matrix(export.shown, drawn(board, order, [], [], "", 0), order)
     for method in ("dense", "bm25"):
         cells = [" ".join(cell.texts()) for cell in line(tree, method).find(tag="td")]
         assert sum("unscored" in text for text in cells) == 1
@@ -120,9 +120,9 @@ def test_without_such_questions_nothing_is_said_of_them(several: Path) -> None:
 
 def test_a_benchmarks_own_board_shows_it_for_every_metric(board: Board, matrix_store: ModuleType) -> None:
     em, recall = matrix_store.EM, matrix_store.RECALL
-    by_recall = line(board_table(board, recall, BoardOrder("rank", False), {}), "dense")
+    by_recall = line(draw_board(board, recall, BoardOrder("rank", False), {}), "dense")
     assert " ".join(by_recall.texts()).count("5 % unscored") == 1
-    by_em = " ".join(line(board_table(board, em, BoardOrder("rank", False), {}), "dense").texts())
+    by_em = " ".join(line(draw_board(board, em, BoardOrder("rank", False), {}), "dense").texts())
     assert "3 not scored by the judge" in by_em
     assert "% unscored" not in by_em
     row = next(row for row in board.rows if row.run.method == "dense")
@@ -133,5 +133,5 @@ def test_a_benchmarks_own_board_shows_it_for_every_metric(board: Board, matrix_s
 
 def test_a_metric_without_any_verdict_shows_no_value_and_why(every_board: list[Board], matrix_store: ModuleType) -> None:
     board = next(item for item in every_board if item.dataset == "nq:test")
-    shown = line(board_table(board, matrix_store.RECALL, BoardOrder("rank", False), {}), "bm25")
+    shown = line(draw_board(board, matrix_store.RECALL, BoardOrder("rank", False), {}), "bm25")
     assert "– 100 % unscored" in " ".join(shown.texts())

@@ -266,7 +266,7 @@ def test_full_context_reads_everything_unless_k_says_otherwise(ground: Any) -> N
 
 def test_full_context_of_a_whole_corpus_is_refused(ground: Any) -> None:
     question = next(q for q in ground.questions if q.candidates is None)
-    with raises("full-context-needs-candidates"):
+    with raises("full-context-without-candidates"):
         answers(assemble(Component.of("full_context"), Services()), [question.query()], ground.corpus)  # type: ignore[arg-type]
 
 
@@ -284,10 +284,10 @@ def test_indexes_are_kept_by_retriever_and_corpus(ground: Any, tmp_path: Path) -
 @pytest.mark.parametrize(
     ("parts", "message"),
     [
-        ({"method": "extractive"}, "cannot-answer-alone"),
+        ({"method": "extractive"}, "part-without-answers"),
         ({"method": "bm25", "reader": "bm25"}, "wrong-kind"),
         ({"method": "bm25", "compressor": "extractive"}, "wrong-kind"),
-        ({"method": "bm25", "k": 0}, "least-not"),
+        ({"method": "bm25", "k": 0}, "number-too-small"),
     ],
 )
 def test_parts_that_do_not_fit_are_refused_before_anything_is_built(parts: dict[str, Any], message: str) -> None:
@@ -297,7 +297,7 @@ def test_parts_that_do_not_fit_are_refused_before_anything_is_built(parts: dict[
 
 
 def test_a_control_that_answers_by_itself_takes_no_reader() -> None:
-    with raises("answers-itself-takes-no"):
+    with raises("parts-of-whole-method"):
         assemble(Component.of("gold_answer"), Services(), reader=Component.of("extractive"))
 
 

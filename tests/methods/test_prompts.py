@@ -82,19 +82,19 @@ def test_options_are_read_and_are_part_of_the_hash() -> None:
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("a\n---\nb\n---\nc", "prompt-template-parts-none"),
-        ("system\nS\n---\nU", "part-prompt-template-begins"),
-        ("Hello\n---\nuser\nU", "part-prompt-template-begins"),
-        ("user\nU\n---\noptions\nbos: none", "part-prompt-template-begins"),
-        ("or\nU", "part-prompt-template-begins"),
-        ("options\nbos: maybe\n---\nuser\nU", "options-prompt-template-cannot"),
-        ("options\nstops: x\n---\nuser\nU", "options-prompt-template-cannot"),
-        ("options\n- x\n---\nuser\nU", "options-prompt-template-cannot"),
-        ("options\nbos: none", "prompt-template-holds-no"),
-        (" \n", "prompt-template-holds-no"),
-        ("user\nU\n---\ntext\nT", "prompt-template-both-messages"),
-        ("system\nS\n---\nor\nT\n---\nuser\nU\n---\nor\nV\n---\nor\nW", "parts-prompt-template-different"),
-        ("$5", "prompt-template-holds-lone"),
+        ("a\n---\nb\n---\nc", "template-without-roles"),
+        ("system\nS\n---\nU", "bad-template-part"),
+        ("Hello\n---\nuser\nU", "bad-template-part"),
+        ("user\nU\n---\noptions\nbos: none", "bad-template-part"),
+        ("or\nU", "bad-template-part"),
+        ("options\nbos: maybe\n---\nuser\nU", "unreadable-template-options"),
+        ("options\nstops: x\n---\nuser\nU", "unreadable-template-options"),
+        ("options\n- x\n---\nuser\nU", "unreadable-template-options"),
+        ("options\nbos: none", "template-without-text"),
+        (" \n", "template-without-text"),
+        ("user\nU\n---\ntext\nT", "template-messages-and-parts"),
+        ("system\nS\n---\nor\nT\n---\nuser\nU\n---\nor\nV\n---\nor\nW", "template-wordings-differ"),
+        ("$5", "template-lone-dollar"),
     ],
 )
 def test_a_file_that_is_no_template_is_refused_by_its_name(text: str, problem: str) -> None:
@@ -109,13 +109,13 @@ SETWISE = Shipped("methods.baselines.rerank", "setwise", optional=frozenset({"co
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("user\n$query\n---\nuser each\n$label", "prompt-template-lacks"),
-        ("user\n$query $gold\n---\nuser each\n$label $passage", "prompt-template-holds-unknown"),
-        ("user\n$query $passage\n---\nuser each\n$label", "stands-part-not-repeated"),
-        ("user\n$query\n---\nuser each\n$label $passage\n---\nassistant\nYes.", "prompt-template-no-effect"),
-        ("user\n$query\n---\nor\nAgain $query\n---\nuser each\n$label $passage", "prompt-template-no-effect"),
-        ("options\nstop: [x]\n---\nuser\n$query\n---\nuser each\n$label $passage", "option-template-no-effect"),
-        ("text\n$query $label $passage", "stands-part-not-repeated"),
+        ("user\n$query\n---\nuser each\n$label", "template-missing-placeholder"),
+        ("user\n$query $gold\n---\nuser each\n$label $passage", "template-unknown-placeholder"),
+        ("user\n$query $passage\n---\nuser each\n$label", "placeholder-not-repeated"),
+        ("user\n$query\n---\nuser each\n$label $passage\n---\nassistant\nYes.", "template-part-unused"),
+        ("user\n$query\n---\nor\nAgain $query\n---\nuser each\n$label $passage", "template-part-unused"),
+        ("options\nstop: [x]\n---\nuser\n$query\n---\nuser each\n$label $passage", "template-option-unused"),
+        ("text\n$query $label $passage", "placeholder-not-repeated"),
     ],
 )
 def test_an_own_file_that_cannot_take_the_place_of_the_shipped_one_is_refused(tmp_path: Path, text: str, problem: str) -> None:
@@ -136,7 +136,7 @@ def test_an_own_file_may_begin_with_a_byte_order_mark(tmp_path: Path) -> None:
 def test_messages_and_pieces_do_not_replace_each_other(tmp_path: Path) -> None:
     path = tmp_path / "own.txt"
     path.write_text("user\n$query $passage", "utf-8")
-    with raises("prompt-template-made"):
+    with raises("template-roles-mismatch"):
         Shipped("methods.baselines.rerank", "rank1").load(path)
 
 

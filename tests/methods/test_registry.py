@@ -10,9 +10,11 @@ import pytest
 from pydantic import Field
 
 from benchmarks.core.errors import UserError
+from methods.api import Services
 from methods.models.weights import weights_hash
-from methods.registry import METHODS, Component, ModelMethodConfig, register
+from methods.registry import METHODS, Component, MethodConfig, ModelMethodConfig, register
 from methods.work import Checkpoint, Needs
+from tests.support.errors import raises
 
 
 class NamingConfig(ModelMethodConfig):
@@ -54,3 +56,26 @@ def test_a_folder_that_is_not_there_is_refused_before_loading(tmp_path: Path) ->
     with pytest.raises(UserError) as caught:
         Component.of("naming_test", {"model": str(tmp_path / "none")}).config.preflight()
     assert str(tmp_path / "none") in str(caught.value)
+
+
+class Named:
+    def __init__(self, config: NamingConfig, services: Services) -> None: ...
+
+
+def test_options_are_of_the_class_that_the_factory_is_annotated_with() -> None:
+    register("annotated_test", kind="retriever", summary="")(Named)
+    register("heir_test", kind="retriever", summary="")(type("Heir", (Named,), {"__module__": __name__}))
+    register("plain_test", kind="retriever", summary="")(lambda config, services: None)
+    classes = [METHODS.get(name).config for name in ("annotated_test", "heir_test", "plain_test")]
+    assert classes == [NamingConfig, NamingConfig, MethodConfig]
+
+
+def test_a_class_of_options_that_the_module_does_not_know_must_be_stated() -> None:
+    class LocalConfig(MethodConfig): ...
+
+    def made(config: LocalConfig, services: Services) -> None: ...
+
+    with raises("unknown-options-class", where="made"):
+        register("local_test", kind="retriever", summary="")(made)
+    register("local_test", kind="retriever", summary="", config=LocalConfig)(made)
+    assert METHODS.get("local_test").config is LocalConfig

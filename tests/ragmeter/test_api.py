@@ -175,12 +175,12 @@ def scratch() -> Iterator[None]:
     [
         ({**SMALL, "methods": [{"id": "bm52"}]}, {}, "unknown-method"),
         ({**SMALL, "metric": ["em"]}, {}, "unknown-key"),
-        ({**SMALL, "seed": object()}, {}, "experiment-made-texts-numbers"),
+        ({**SMALL, "seed": object()}, {}, "bad-experiment-value"),
         ("nowhere.yaml", {}, "missing-file"),
         ("dem", {}, "unknown-experiment"),
-        (3, {}, "no-experiment"),
+        (3, {}, "not-experiment"),
         (SMALL, {"profile": "large"}, "unknown-profile"),
-        (SMALL, {"limit": 0}, "least-got"),
+        (SMALL, {"limit": 0}, "number-too-small"),
         (SMALL, {"limit": "5"}, "wrong-type"),
         (SMALL, {"limit": 2.5}, "wrong-type"),
         (SMALL, {"limit": True}, "wrong-type"),
@@ -296,7 +296,7 @@ def test_runs_are_named_by_text_or_taken_from_results(results: Results) -> None:
     ("a", "b", "metric", "response"),
     [
         ("nobody", "bm25", "f1", "unknown-run,-checkpoint-or-tag"),
-        ("small", "bm25", "f1", "means-runs"),
+        ("small", "bm25", "f1", "ambiguous-run-path"),
         ("random", "bm25", "bleu", "not-scored"),
     ],
 )
@@ -307,7 +307,7 @@ def test_a_comparison_of_what_is_not_there_is_an_error(results: Results, a: str,
 
 @pytest.mark.parametrize(
     ("a", "b", "metric", "response"),
-    [(5, "bm25", None, "no-run"), ("bm25", None, None, "no-run"), ("random", "bm25", ["f1"], "wrong-type")],
+    [(5, "bm25", None, "not-run"), ("bm25", None, None, "not-run"), ("random", "bm25", ["f1"], "wrong-type")],
 )
 def test_a_comparison_of_what_is_no_name_names_the_argument(results: Results, a: Any, b: Any, metric: Any, response: str) -> None:
     with raises(response):

@@ -79,7 +79,7 @@ def test_a_profile_lies_over_the_file() -> None:
         ("- id: bm25", "- id: extractive", "'extractive' is a reader and cannot answer alone", 5, None),
         ("distractor", '"corpus(retriever=extractive)"', "'extractive' is a reader, not a retriever", 3, "--kind"),
         ("distractor", '"corpus(retriever=bm52)"', "unknown method 'bm52'", 3, "did you mean 'bm25'"),
-        ("    name: fused", "    budget: 9", "there is no compressor", 7, "compressor"),
+        ("    name: fused", "    budget: 9", "option budget needs a compressor", 7, "compressor"),
         ("{k1: 1.2}", "{}\n  - {id: idk, reader: extractive}", "'idk' answers by itself and takes no reader", 7, None),
         ("{k1: 1.2}", "{}\n  - {id: idk, k: 3}", "'idk' answers by itself and takes no k", 7, "remove `k`"),
         ("[em, recall@5]", "[]", "metrics", 9, None),

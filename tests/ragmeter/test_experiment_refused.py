@@ -71,7 +71,7 @@ def test_a_checkpoint_without_trainings_says_how_to_have_it() -> None:
     assert "before" in str(refused(GOOD + late).try_this)
 
 
-@pytest.mark.parametrize(("position", "what"), [("", "experiment-yaml-file-shipped"), ("/dev/null", "experiment-yaml-file-shipped")])
+@pytest.mark.parametrize(("position", "what"), [("", "unknown-experiment-name"), ("/dev/null", "unknown-experiment-name")])
 def test_what_is_no_file_is_called_what_it_is(position: str, what: str, tmp_path: Path) -> None:
     with raises(what) as caught:
         experiment.load(position or str(tmp_path))

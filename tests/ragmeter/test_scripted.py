@@ -209,7 +209,7 @@ def test_what_is_corrupted_depends_on_the_prompt_alone(truth: WorldTruth) -> Non
     assert 0.17 < sum(drawn) / 2000 < 0.23
     other = WorldTruth(truth.benchmarks, corruption=0.2, seed=2)
     assert drawn != [other.is_corrupted(request.prompt) for request in requests]
-    with raises("corruption-share-between-not"):
+    with raises("bad-corruption"):
         WorldTruth(truth.benchmarks, corruption=20)
 
 

@@ -20,9 +20,7 @@ class TitleOverlapConfig(MethodConfig):
     title_weight: float = Field(3.0, ge=0.0, description="what a word shared with the title counts; with the text: 1")
 
 
-@register(
-    "title_overlap", kind="retriever", summary="passages by shared words, those of the title first", config=TitleOverlapConfig, version=1
-)
+@register("title_overlap", kind="retriever", summary="passages by shared words, those of the title first", version=1)
 class TitleOverlap:
     """Counts shared words; passages with equal counts are ordered by id, so that runs are the same everywhere.
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import Field
 
 from methods.baselines.compress.soft import LANGUAGE_MODEL, SegmentSystem, SoftConfig
-from methods.baselines.compress.training import NAMING, register_system
+from methods.baselines.compress.training import PRESETS, register_system
 from methods.models.pocket import asking
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class AutoCompressorConfig(SoftConfig):
     compressor="each passage as summary vectors of a language model that reads by segments; read by memory_reader",
     training="AutoCompressor: a whole language model on passages and answers segment by segment, gradients over two of them",
     small={"memory_tokens": 24, "learns": "replies"},
-    worlds={"tuned": {**NAMING, "steps": 400}},
+    worlds={"tuned": {**PRESETS["naming"], "steps": 400}},
 )
 class AutoCompressor(SegmentSystem):
     """The system."""

@@ -50,7 +50,6 @@ def _work(config: LLMLingua2Config, lengths: Lengths) -> Work:
     "llmlingua2",
     kind="compressor",
     summary="the words of each passage that a token classifier keeps, a quarter of its tokens",
-    config=LLMLingua2Config,
     paper="Pan et al. 2024, LLMLingua-2 (arXiv:2403.12968)",
     presets={"small": {"model": "microsoft/llmlingua-2-bert-base-multilingual-cased-meetingbank"}},
     training_data=("meetingbank",),
@@ -70,7 +69,7 @@ class LLMLingua2:
         if self._model.config.num_labels != 2 or not self._tokenizer.is_fast:
             raise UserError(
                 f"{config.model!r} does not tell two classes of tokens",
-                code="not-tell-two-classes",
+                code="not-two-classes",
                 where="option model",
                 try_this="a model of LLMLingua-2",
             )
@@ -98,7 +97,7 @@ class LLMLingua2:
         return Context(ranking.query_id, tuple(item for item, _ in kept), notes={**notes, "llmlingua2": {"kept": left, "of": of}})
 
     def probabilities(self, texts: Sequence[str]) -> list[NDArray[np.float64]]:
-        """How likely each word of some texts is kept: the mean over its tokens; words are what white space divides."""
+        """Return how likely each word of some texts is kept: the mean over its tokens; words are what white space divides."""
         import torch
 
         parts = [(at, ids, spans) for at, text in enumerate(texts) for ids, spans in self._parts(text)]

@@ -95,13 +95,11 @@ class SoftCompressor:
         self._open: tuple[str, Any, Any] | None = None
         if config.offline and self._model.system.queried:
             raise UserError(
-                f"{self.memory} encodes passages with their question: nothing can be kept",
-                code="encodes-passages-question-nothing",
-                where="option offline",
+                f"{self.memory} encodes passages with their question: nothing can be kept", code="nothing-to-keep", where="option offline"
             )
         if config.keep is not None and not self._model.system.ranks:
             raise UserError(
-                f"this {self.memory} does not rank passages", code="not-rank-passages", where="option keep", try_this="keep: null"
+                f"this {self.memory} does not rank passages", code="not-passage-ranker", where="option keep", try_this="keep: null"
             )
 
     def compress(self, queries: Sequence[Query], rankings: Sequence[Ranking], corpus: Corpus, budget: int | None) -> list[Context]:
@@ -150,13 +148,11 @@ class SoftCompressor:
         with torch.inference_mode():
             results = [item.cpu().half() for item in self._model.encode(texts, queries)]
         if not all(bool(item.isfinite().all()) for item in results):
-            raise Broke(
-                "a vector is too large for float16", code="vector-too-large-float16", where=self._config.model, try_this="dtype: float32"
-            )
+            raise Broke("a vector is too large for float16", code="vector-overflow", where=self._config.model, try_this="dtype: float32")
         return results
 
     def folder(self, corpus: Corpus) -> Path | None:
-        """Where the index of a corpus lies; None where nothing is kept."""
+        """Return where the index of a corpus lies; None where nothing is kept."""
         return self._services.folder("memory", fingerprint(LAYOUT, self._model.hash, corpus.fingerprint))
 
     def index(self, corpus: Corpus, folder: Path | None = None, done: Callable[[int], None] = lambda passages: None) -> tuple[Any, Any]:

@@ -18,10 +18,10 @@ from benchmarks.core.errors import UserError
 from benchmarks.core.fingerprint import fingerprint
 from benchmarks.schema import Passage
 from methods.baselines.compress.soft import CARD, ENCODER, LANGUAGE_MODEL, LAYOUT, WEIGHTS, System, plain_ids, require_checkpoint
-from methods.models import pocket
 from methods.models.causal import Generation, chat_text
+from methods.models.formats import own_format
 from methods.models.likelihood import CPU_TOKENS, GPU_TOKENS, TextEncoder
-from methods.models.weights import POCKET, check_remote_code, device_of, load_pretrained, remote_code_refused, weights_hash
+from methods.models.weights import check_remote_code, device_of, load_pretrained, remote_code_refused, weights_hash
 from methods.readers.prompts import PROMPTS, numbered
 from methods.training.adapters import MARK as LORA
 from methods.training.adapters import Adapters
@@ -81,7 +81,7 @@ class SoftModel(nn.Module):
         self.tokenizer.add_tokens([AddedToken(PLACE, special=True, normalized=False)], special_tokens=True)
         if self.tokenizer.eos_token_id is None:
             raise UserError(
-                "the base has no token that ends a text", code="base-no-token-ends", where="base", try_this="a base with an eos token"
+                "the base has no token that ends a text", code="missing-end-token", where="base", try_this="a base with an eos token"
             )
         # A tuple keeps it from being counted twice: the adapters' model holds it.
         self._base = (base,)
@@ -101,7 +101,7 @@ class SoftModel(nn.Module):
         self.budget = CPU_TOKENS if self.device.type == "cpu" else GPU_TOKENS
         positions = getattr(base.config.get_text_config(), "max_position_embeddings", None)
         self.room = min(self.config.max_prompt, positions or self.config.max_prompt)
-        self._pocket = self.config.template == "pocket" or (self.config.template == "auto" and self.config.base == POCKET)
+        self._own = own_format(self.config.base, self.config.template)
         self._length = float(weight.float().norm(dim=-1).mean()) if self.config.memory_length == "embedding" else None
         self.eval()
 
@@ -128,10 +128,7 @@ class SoftModel(nn.Module):
 
     def turn_text(self, text: str) -> str:
         """A passage as this base reads passages."""
-        if not self._pocket:
-            return text
-        title, _, body = text.partition("\n")
-        return pocket.entry(Passage("", title, body) if body.strip() else Passage("", "", text))
+        return self._own.document(text) if self._own else text
 
     def ids(self, text: str, tokenizer: Any = None) -> list[int]:
         """Token ids of a passage by a tokenizer (the base's); none of an empty one."""
@@ -147,14 +144,14 @@ class SoftModel(nn.Module):
 
     def message(self, text: str, blocks: Sequence[Sequence[Piece]]) -> list[Piece]:
         """A user's message with a block in the place of each `PLACE`."""
-        chat = text if self._pocket or self.config.template == "plain" else chat_text(self.tokenizer, [{"role": "user", "content": text}])
+        chat = text if self._own or self.config.template == "plain" else chat_text(self.tokenizer, [{"role": "user", "content": text}])
         return self.filled(chat, blocks)
 
     def _asking(self, question: str, passages: Sequence[str]) -> str:
         question = _harmless(question)
-        if self._pocket:
+        if self._own:
             shown = [passage if passage == PLACE else self.turn_text(passage) for passage in passages]
-            return "".join(f"{pocket.marker(n)}{item}{pocket.GAP}" for n, item in enumerate(shown, 1)) + pocket.asking(question)
+            return self._own.numbered(shown) + self._own.asking(question)
         template = PROMPTS["passages" if passages else "closed_book"].load()
         system, user = template.pair(question=question, passages=numbered([Passage("", "", item) for item in passages]))
         if self.config.template == "plain":
@@ -168,7 +165,7 @@ class SoftModel(nn.Module):
         if len(positions) != len(blocks):
             raise UserError(
                 f"a prompt has {len(positions)} places for memory where {len(blocks)} are wanted",
-                code="prompt-places-memory-wanted",
+                code="memory-place-mismatch",
                 where="template",
                 try_this="template: plain, as this base's chat template changes what it is given",
             )
@@ -179,11 +176,11 @@ class SoftModel(nn.Module):
 
     def reply(self, text: str) -> list[int]:
         """Token ids of a reply, with the token that ends it."""
-        chats = not self._pocket and self.config.template != "plain" and getattr(self.tokenizer, "chat_template", None)
+        chats = not self._own and self.config.template != "plain" and getattr(self.tokenizer, "chat_template", None)
         return [*self._words.target(text if chats else f" {text}"), self.end]
 
     def fits(self, prompt: Sequence[Piece], reply: int) -> bool:
-        """Whether a prompt leaves room for a reply of so many tokens."""
+        """Return whether a prompt leaves room for a reply of so many tokens."""
         return size(prompt) + reply <= self.room
 
     def through(self, adapter: str | None) -> AbstractContextManager[None]:
@@ -199,7 +196,7 @@ class SoftModel(nn.Module):
         return memory if self._length is None else functional.normalize(memory, dim=-1) * self._length
 
     def raw(self, texts: Sequence[str], queries: Sequence[str] | None = None) -> list[Tensor]:
-        """What the encoder makes of passages: see `System.encode`; equal texts are encoded once."""
+        """Return what the encoder makes of passages: see `System.encode`; equal texts are encoded once."""
         keys = list(zip(texts, queries if queries is not None and self.system.queried else [""] * len(texts), strict=True))
         first = list(dict.fromkeys(keys))
         made = self.system.encode(self, [text for text, _ in first], [query for _, query in first]) if first else []
@@ -207,7 +204,7 @@ class SoftModel(nn.Module):
         return [known[key] for key in keys]
 
     def states(self, rows: Sequence[Sequence[Piece]], count: int, adapter: str | None = None, model: Any = None) -> Tensor:
-        """What the base (or a causal encoder) makes of the last places of rows: float32 [N, count, h]."""
+        """Return what the base (or a causal encoder) makes of the last places of rows: float32 [N, count, h]."""
         chosen = model or self.base
         embeddings, spread = chosen.get_input_embeddings(), self.config.positions == "spread"
         if not rows:
@@ -287,7 +284,7 @@ class SoftModel(nn.Module):
             name = min(name for name in present.keys() | wanted.keys() if present.get(name) != wanted.get(name))
             raise UserError(
                 f"{name} is {present.get(name) or 'missing'}, and the model wants {wanted.get(name) or 'none'}",
-                code="model-wants",
+                code="model-option-mismatch",
                 where=where,
                 try_this="its own base",
             )

@@ -20,8 +20,8 @@ from pydantic import Field
 from benchmarks.core.errors import UserError
 from methods.baselines.compress.pisco import SMALL, Pisco, PiscoConfig
 from methods.baselines.compress.soft import SoftConfig, cut, plain_ids
-from methods.baselines.compress.training import LONG_WORLDS, NAMING, register_system
-from methods.registry import laid_over
+from methods.baselines.compress.training import PRESETS, register_system
+from methods.presets import laid_over
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -48,8 +48,8 @@ class OscarConfig(PiscoConfig):
     training="OSCAR: the base's first layers as encoder, and an adapter, by cross-entropy on answers",
     versions=(2, 2),
     small={**SMALL, "layers": 2},
-    worlds={"together": 1, "questions": None, "tuned": {**NAMING, "steps": 400, "batch_size": 16, "micro_batch": 16}},
-    presets={"worlds-long": laid_over(LONG_WORLDS, {"tuned": {"steps": 600, "naming_only": 80, "batch_size": 8, "micro_batch": 8}})},
+    worlds={"together": 1, "questions": None, "tuned": {**PRESETS["naming"], "steps": 400, "batch_size": 16, "micro_batch": 16}},
+    presets={"worlds-long": laid_over(PRESETS["long"], {"tuned": {"steps": 600, "naming_only": 80, "batch_size": 8, "micro_batch": 8}})},
 )
 class Oscar(Pisco):
     """The system."""
@@ -74,7 +74,7 @@ class Oscar(Pisco):
         if not self.config.norm:
             if not hasattr(below, "norm"):
                 what = f"the last norm of a {type(model.encoder).__name__} cannot be left out"
-                raise UserError(what, code="oscar-parts", where="model.norm", try_this="model.norm=true")
+                raise UserError(what, code="oscar-parts-mismatch", where="model.norm", try_this="model.norm=true")
             # The states that go into it are what comes out of it.
             below.norm.register_forward_hook(lambda _, inputs, __: inputs[0])
         model.encoder.config.num_hidden_layers = len(below.layers)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import Field
 
 from methods.baselines.compress.soft import SegmentSystem, SoftConfig, cut
-from methods.baselines.compress.training import PRETRAINED, register_system
+from methods.baselines.compress.training import PRESETS, PRETRAINED, register_system
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -48,7 +48,7 @@ class PccConfig(SoftConfig):
     training="PCC: an encoder and a converter that have a frozen model write passages out or continue them, then answer",
     versions=(1, 2),
     defaults={"pretrained": {"warm_up": 300, "batch_size": 256}, "tuned": {"learning_rate": 5e-5}, "max_grad_norm": 0.5},
-    small={"encoder": "pocket", "rate": 4},
+    small={"encoder": PRESETS["worlds"]["base"], "rate": 4},
     worlds={"pretrained": {"steps": 360}, "tuned": {"steps": 120}},
 )
 class Pcc(SegmentSystem):

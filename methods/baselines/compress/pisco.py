@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 from pydantic import Field, model_validator
 
 from methods.baselines.compress.soft import SegmentSystem, SoftConfig
-from methods.baselines.compress.training import LONG_WORLDS, NAMING, register_system
-from methods.registry import laid_over
+from methods.baselines.compress.training import PRESETS, register_system
+from methods.presets import laid_over
 from methods.training.adapters import LoraOptions
 
 if TYPE_CHECKING:
@@ -56,9 +56,9 @@ class PiscoConfig(SoftConfig):
     training="PISCO: two adapters and memory tokens, by cross-entropy on what the base answers from text",
     defaults={"answers": "base"},
     small=SMALL,
-    worlds={"tuned": {**NAMING, "steps": 400, "learning_rate": 2e-3}},
+    worlds={"tuned": {**PRESETS["naming"], "steps": 400, "learning_rate": 2e-3}},
     # That base reads one in five of these passages right: there the data teach.
-    presets={"worlds-long": laid_over(LONG_WORLDS, {"answers": "data", "tuned": {"steps": 600, "naming_only": 80}})},
+    presets={"worlds-long": laid_over(PRESETS["long"], {"answers": "data", "tuned": {"steps": 600, "naming_only": 80}})},
 )
 class Pisco(SegmentSystem):
     """The system."""

@@ -61,7 +61,6 @@ class DslrConfig(_PruningConfig):
     "dslr",
     kind="compressor",
     summary="sentences that a cross-encoder scores above a threshold, each in one string with question and title",
-    config=DslrConfig,
     paper="Hwang et al. 2024, DSLR (arXiv:2407.03627)",
     work=_work,
 )
@@ -76,7 +75,7 @@ class Dslr(_Pruner):
         super().__init__("dslr", config, services)
         if (labels := self._model.config.num_labels) != 1:
             raise UserError(
-                f"{config.model!r} gives {labels} scores", code="gives-scores", where="option model", try_this="a cross-encoder"
+                f"{config.model!r} gives {labels} scores", code="wrong-score-shape", where="option model", try_this="a cross-encoder"
             )
 
     def scores(self, query: Query, passages: Sequence[Passage], parts: Sequence[Sequence[str]]) -> list[Scores]:
@@ -106,7 +105,6 @@ class ProvenceConfig(_PruningConfig):
     "provence",
     kind="compressor",
     summary="sentences whose tokens an encoder of question and passage would keep",
-    config=ProvenceConfig,
     paper="Chirkova et al. 2025, Provence (arXiv:2501.16214)",
     training_data=("msmarco",),
     work=_work,

@@ -47,7 +47,6 @@ def _work(config: MemoryReaderConfig, lengths: Lengths) -> Work:
     "memory_reader",
     kind="reader",
     summary="answers from the vectors of pisco, cocom, xrag, pcc, autocompressor; passages that come as text it encodes itself",
-    config=MemoryReaderConfig,
     work=_work,
     needs=soft_needs,
 )
@@ -90,14 +89,14 @@ class MemoryReader:
             if context.memory.checkpoint != self._model.hash:
                 raise UserError(
                     "the memory was made by another checkpoint than that of the reader",
-                    code="memory-made-another-checkpoint",
+                    code="memory-checkpoint-mismatch",
                     where="memory_reader",
                     try_this="the same model for compressor and reader, with the same dtype",
                 )
             return [item.to(self._model.device) for item in context.memory.vectors]
         if context.memory is not None:
             raise UserError(
-                "this memory is not of a compressor that memory_reader reads", code="memory-not-compressor-memory", where="memory_reader"
+                "this memory is not of a compressor that memory_reader reads", code="memory-kind-mismatch", where="memory_reader"
             )
         import torch
 

@@ -57,14 +57,14 @@ class SentenceCompressor(ABC):
 
     @abstractmethod
     def scores(self, query: Query, passages: Sequence[Passage], parts: Sequence[Sequence[str]]) -> list[Scores]:
-        """How well each sentence of each passage fits the question."""
+        """Return how well each sentence of each passage fits the question."""
 
     @abstractmethod
     def kept(self, scores: Scores) -> NDArray[np.bool_]:
         """Which of all sentences stay, by their scores."""
 
     def compress(self, queries: Sequence[Query], rankings: Sequence[Ranking], corpus: Corpus, budget: int | None) -> list[Context]:
-        """What is kept of each ranking's passages; of more than the budget holds, the best."""
+        """Return what is kept of each ranking's passages; of more than the budget holds, the best."""
         return [self._context(query, ranking, corpus.get(ranking.ids), budget) for query, ranking in zip(queries, rankings, strict=True)]
 
     def _context(self, query: Query, ranking: Ranking, passages: Sequence[Passage], budget: int | None) -> Context:
@@ -109,7 +109,6 @@ def _sentences_work(config: Any, lengths: Lengths) -> Work:
     "recomp_extractive",
     kind="compressor",
     summary="the sentence of all passages that is nearest to the question, by a dual encoder; two for HotpotQA",
-    config=RecompExtractiveConfig,
     paper=PAPER,
     presets={
         "triviaqa": {"model": "fangyuan/tqa_extractive_compressor"},
@@ -152,7 +151,6 @@ def _summary_work(config: RecompAbstractiveConfig, lengths: Lengths) -> Work:
     "recomp_abstractive",
     kind="compressor",
     summary="a summary of the passages for the question by a T5, which is empty where they do not help",
-    config=RecompAbstractiveConfig,
     paper=PAPER,
     presets={"triviaqa": {"model": "fangyuan/tqa_abstractive_compressor"}, "hotpotqa": {"model": "fangyuan/hotpotqa_abstractive"}},
     training_data=("nq",),

@@ -144,7 +144,7 @@ def renamed(row: CompressionRow, share: float, draws: Draws) -> CompressionRow:
 
 
 def fits(model: SoftModel, row: CompressionRow, *, text: bool) -> bool:
-    """Whether a row's memory, its questions and its replies have room, and where text is read (`text`) that, too; nothing is encoded."""
+    """Return whether a row's memory, questions, replies and, with `text`, its text have room; nothing is encoded."""
     memory = sum(model.system.count(model, text) + MARKS for text in row.documents)
     for question, target in row.asked:
         reply = len(model.reply(target))

@@ -15,9 +15,10 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field, ValidationError
 
 from benchmarks.core.errors import UserError, unknown_name
+from benchmarks.core.models import FrozenModel
 from methods.models.weights import locate, weights_hash
 from methods.training import TRAININGS
 from methods.training.stages import read_json
@@ -39,10 +40,8 @@ DType = Literal["float32", "bfloat16", "float16", "auto"]
 MISTRAL = "mistralai/Mistral-7B-Instruct-v0.2"
 
 
-class SoftConfig(BaseModel):
+class SoftConfig(FrozenModel):
     """Options of a model that reads vectors: what all systems share."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     base: str = Field(MISTRAL, description="causal language model that answers: a folder, hub id or `pocket`, the model that ships")
     revision: str | None = Field(None, description="revision of a hub id")
@@ -107,7 +106,7 @@ class System(ABC):
 
     @property
     def ranks(self) -> bool:
-        """Whether it also says how relevant a passage is to the question: see `scored`."""
+        """Return whether it also says how relevant a passage is to the question: see `scored`."""
         return bool(getattr(self.config, "ranks", False))
 
     def typical_count(self, length: float) -> float:
@@ -116,7 +115,7 @@ class System(ABC):
 
     @abstractmethod
     def parts(self, model: SoftModel) -> dict[str, nn.Module]:
-        """What it learns beside adapters and whole models."""
+        """Return what it learns beside adapters and whole models."""
 
     @abstractmethod
     def count(self, model: SoftModel, text: str) -> int:
@@ -134,13 +133,13 @@ class System(ABC):
         """
         raise UserError(
             f"this {self.name} does not rank passages",
-            code="not-rank-passages",
+            code="not-passage-ranker",
             where="model",
             try_this="a checkpoint of oscar with model.ranks=true",
         )
 
     def block(self, model: SoftModel, memory: Tensor) -> list[Piece]:
-        """How a passage's memory stands in a prompt."""
+        """Return how a passage's memory stands in a prompt."""
         return [memory]
 
     def prompt(self, model: SoftModel, question: str, memory: Sequence[Tensor]) -> list[Piece]:
@@ -164,7 +163,7 @@ class System(ABC):
         return sum(len(model.reply(target)) for _, target in row.asked)
 
     def trained(self, stage: str) -> set[str]:
-        """What a stage trains: adapters by name, `language_model`, `encoder`, `parts.NAME`, where there is such a part."""
+        """Return what a stage trains: adapters by name, `language_model`, `encoder`, `parts.NAME`, where there is such a part."""
         return {*self.adapters, *self.whole, *(f"parts.{name}" for name in self.learned)}
 
 
@@ -238,17 +237,14 @@ def require_checkpoint(model: str, system: str | None = None, *, where: str) -> 
     path = folder / CARD
     if not path.is_file():
         raise UserError(
-            f"{model!r} is not a checkpoint of a compressor into vectors",
-            code="not-checkpoint-compressor-vectors",
-            where=where,
-            try_this=remedy,
+            f"{model!r} is not a checkpoint of a compressor into vectors", code="not-compressor-checkpoint", where=where, try_this=remedy
         )
     card = read_json(path)
     try:
         if card["layout"] != LAYOUT:
             raise UserError(
                 f"this checkpoint has layout {card['layout']}; {LAYOUT} is read",
-                code="checkpoint-layout-read",
+                code="checkpoint-layout-mismatch",
                 where=str(path),
                 try_this="make it again",
             )
@@ -259,13 +255,16 @@ def require_checkpoint(model: str, system: str | None = None, *, where: str) -> 
         ) from error
     if system not in (None, made.name):
         raise UserError(
-            f"this checkpoint is of {made.name}, not of {system}", code="checkpoint-not", where=where, try_this=f"compressor: {made.name}"
+            f"this checkpoint is of {made.name}, not of {system}",
+            code="checkpoint-of-other-system",
+            where=where,
+            try_this=f"compressor: {made.name}",
         )
     for name, (source, revision) in made.models.items():
         if hashes.get(name) is not None and weights_hash(source, revision) != hashes[name]:
             raise UserError(
                 f"the {name.replace('_', ' ')} {source!r} is not the one that this checkpoint was trained on",
-                code="not-checkpoint-trained",
+                code="part-base-mismatch",
                 where=str(path),
                 try_this="the model as it was, or train again",
             )

@@ -26,8 +26,8 @@ from methods.baselines.compress.rows import CompressionRow, answer_rows, kept_li
 from methods.baselines.compress.soft import MISTRAL, cut
 from methods.baselines.compress.training import StepOptions
 from methods.models.likelihood import UNBOUNDED, by_length
-from methods.models.weights import POCKET, device_of, load_pretrained, locate
-from methods.registry import laid_over
+from methods.models.weights import device_of, load_pretrained, locate
+from methods.presets import laid_over, read_presets
 from methods.training import LengthsOf, TrainingContext, register_training
 from methods.training.contrast import DataConfig, load_data
 from methods.training.loop import Figures, LoopPlace, in_parts, loop_over_rows
@@ -121,7 +121,7 @@ class TextTraining(OneStageTraining):
 
     @abstractmethod
     def examples(self, rows: Sequence[Labeled]) -> list[Any]:
-        """What is learned from."""
+        """Return what is learned from."""
 
     @abstractmethod
     def loss(self, rows: Sequence[Any]) -> Tensor:
@@ -155,10 +155,7 @@ class TextTraining(OneStageTraining):
         examples = self.examples(marked)
         if not examples:
             raise UserError(
-                "no sentence makes an answer likelier",
-                code="no-sentence-makes-answer",
-                where="data",
-                try_this="other data, or another reader",
+                "no sentence makes an answer likelier", code="no-useful-sentence", where="data", try_this="other data, or another reader"
             )
 
         def order(turn: int) -> list[Any]:
@@ -184,15 +181,15 @@ class TextTraining(OneStageTraining):
 def likelihoods(name: str, device: str, asking: Sequence[tuple[str, tuple[Passage, ...], str]]) -> list[float]:
     """Log-likelihoods of answers, of triples (question, passages, answer), by a language model that reads passages."""
     from methods.models.causal import CausalConfig, CausalModel
+    from methods.models.formats import own_format
     from methods.models.likelihood import LikelihoodScorer, ScoredText
-    from methods.models.pocket import answer_prompt
     from methods.readers.prompts import PROMPTS, numbered
 
-    model = CausalModel(CausalConfig.model_validate({"model": name}), device_of(device))
+    model, own = CausalModel(CausalConfig.model_validate({"model": name}), device_of(device)), own_format(name)
 
     def prompt(question: str, passages: tuple[Passage, ...]) -> str:
-        if name == POCKET:
-            return answer_prompt(question, passages)
+        if own is not None:
+            return own.answer_prompt(question, passages)
         template = PROMPTS["passages" if passages else "closed_book"].load()
         return str(model.render(*template.pair(question=question, passages=numbered(passages))))
 
@@ -212,15 +209,8 @@ def _work(config: TextTrainingConfig, of: LengthsOf) -> list[StageWork]:
     return [StageWork(STAGE, work, rows, steps(rows, config.train.batch_size, config.train.epochs))]
 
 
-_WORLDS: Mapping[str, Any] = {
-    "data": ["worlds/multihop:train"],
-    "data_options": {"worlds": {"worlds": 8, "questions": 640, "mix": {"single": 1.0}}},
-    "reader": "pocket",
-    "documents": 3,
-    "train": {"learning_rate": 5e-5, "batch_size": 16, "micro_batch": 16},
-}
-_LONG = {"data": ["worlds/long:train"], "data_options": {"worlds": {"questions": 4000, "chunk_words": 190}}}
-_MINILM = {"worlds": {**_WORLDS, "base": "minilm"}, "worlds-long": {**laid_over(_WORLDS, _LONG), "base": "minilm"}}
+_TEXT = read_presets(Path(__file__).with_name("presets.yaml"))
+_MINILM = {"worlds": {**_TEXT["text"], "base": "minilm"}, "worlds-long": {**_TEXT["text-long"], "base": "minilm"}}
 _SHARED: dict[str, Any] = {
     "stages": (STAGE,),
     "work": _work,

@@ -18,17 +18,19 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, create_model, model_validator
+from pydantic import Field, create_model, model_validator
 
 from benchmarks.core.errors import UserError
 from benchmarks.core.fingerprint import fingerprint
+from benchmarks.core.models import FrozenModel
 from benchmarks.core.random import Draws
 from benchmarks.registry import Benchmark
 from methods.baselines.compress.memory import SoftCompressor, SoftCompressorConfig, soft_needs, soft_work
 from methods.baselines.compress.rows import CompressionRow, answer_rows, fits, joined, passage_rows, ranked_by, renamed, taught_by_base
 from methods.baselines.compress.soft import SoftConfig, System, cut, require_checkpoint
 from methods.models.weights import locate, weights_hash
-from methods.registry import Component, laid_over, register
+from methods.presets import laid_over, read_presets
+from methods.registry import Component, register
 from methods.training import LengthsOf, TrainedStage, TrainingContext, known_data, register_training
 from methods.training.contrast import HeldOutConfig, load_data
 from methods.training.loop import Figures, KeepBest, LoopPlace, accelerator, in_parts, loop_over_rows
@@ -45,10 +47,8 @@ PRETRAINED, TUNED = "pretrained", "tuned"
 LOSS = "validation_loss"
 
 
-class StepOptions(BaseModel):
+class StepOptions(FrozenModel):
     """How a stage is optimized."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     epochs: int = Field(1, ge=1, description="times that each row is used")
     learning_rate: float = Field(1e-4, gt=0, description="of AdamW, at its peak")
@@ -113,7 +113,7 @@ class SoftTrainingConfig(HeldOutConfig):
 
     @property
     def system(self) -> System:
-        """What is trained."""
+        """Return what is trained."""
         return self.system_class(self.model.model_copy(update={"base": self.base}) if self.base else self.model)
 
     def stages_of(self, stages: tuple[str, ...]) -> tuple[str, ...]:
@@ -131,38 +131,7 @@ class SoftTrainingConfig(HeldOutConfig):
             Component.of(self.teacher, self.teacher_options, where="teacher").preflight()
 
 
-_SINGLE: Mapping[str, Any] = {"mix": {"single": 1.0}}
-_STEPS: Mapping[str, Any] = {"epochs": 100, "warm_up": 0.03, "batch_size": 8, "micro_batch": 8}
-NAMING: Mapping[str, Any] = {"naming": 0.3, "naming_only": 60, "naming_fades": 0.35}
-"""Of the first stage on worlds."""
-SMALL_WORLDS: Mapping[str, Any] = {
-    "base": "pocket",
-    "data": ["worlds/multihop:train"],
-    "data_options": {"worlds": {"worlds": 8, "questions": 2000, **_SINGLE}},
-    "validation": ["worlds/multihop:validation"],
-    "validation_options": {"worlds": {"worlds": 2, "questions": 64, **_SINGLE}},
-    "documents": 3,
-    "questions": 4,
-    "together": 4,
-    "out_of_vocabulary": 0.2,
-    "weight_decay": 0.0,
-    # Half of the passages have less than 43 tokens, one in a thousand has more than 96.
-    "model": {"max_length": 96, "positions": "spread", "memory_init": "spread", "memory_length": "embedding"},
-    "pretrained": {**_STEPS, **NAMING, "steps": 250, "learning_rate": 2e-3, "batch_size": 16, "micro_batch": 16},
-    "tuned": {**_STEPS, "steps": 180, "learning_rate": 1e-3},
-}
-"""The tiny language model that ships, on worlds: minutes of one core, with all that is ours."""
-LONG_WORLDS: Mapping[str, Any] = {
-    "data": ["worlds/long:train"],
-    "data_options": {"worlds": {"questions": 16000, "chunk_words": 190}},
-    "validation": ["worlds/long:validation"],
-    "validation_options": {"worlds": {"questions": 200, "chunk_words": 190}},
-    # Passages have 235 to 300 tokens: none is split.
-    "model": {"max_length": 320},
-    "pretrained": {"steps": 500, "naming_only": 80, "batch_size": 8, "micro_batch": 8},
-    "tuned": {"steps": 300, "batch_size": 4, "micro_batch": 4},
-}
-"""Over those: passages of 256 tokens, half an hour of one core; `clara/worlds --profile passages` trains CLaRa in as many steps."""
+PRESETS = read_presets(Path(__file__).with_name("presets.yaml"))
 
 
 class Objective:
@@ -215,7 +184,7 @@ class Objective:
         return [system.restoring(model, memory[0], int(fingerprint(row.target), 16))]
 
     def _naming_loss(self, rows: Sequence[CompressionRow], memory: Sequence[Tensor]) -> Tensor:
-        """How well vectors name what they stand for, summed over passages."""
+        """Return how well vectors name what they stand for, summed over passages."""
         import torch
 
         from methods.training.pieces import naming_terms
@@ -322,7 +291,7 @@ class SoftTraining:
         if not rows:
             raise UserError(
                 "no row is left to learn from",
-                code="no-row-left-learn",
+                code="no-row-left",
                 where="data",
                 try_this="questions with evidence, or a higher model.max_prompt",
             )
@@ -436,7 +405,7 @@ def register_system(
         title = f"{system.__name__}TrainingConfig"
         config = create_model(title, __base__=SoftTrainingConfig, __module__=module, __doc__="Options of the training.", **fields)
         config.system_class = system
-        short = laid_over(laid_over(SMALL_WORLDS, {"model": small}), worlds or {})
+        short = laid_over(laid_over(PRESETS["worlds"], {"model": small}), worlds or {})
         more = {key: laid_over(short, options) if key.startswith("worlds") else options for key, options in (presets or {}).items()}
         register(
             name,
@@ -455,7 +424,7 @@ def register_system(
             stages=system.stages,
             config=config,
             version=versions[1],
-            presets={"worlds": short, "worlds-long": laid_over(short, LONG_WORLDS), **more},
+            presets={"worlds": short, "worlds-long": laid_over(short, PRESETS["long"]), **more},
             work=_work,
             needs=_needs,
             **shared,

@@ -59,7 +59,7 @@ class Writer:
 
         def prompt(count: int) -> str:
             if self.own_format is not None:
-                return self._model.render("", self.own_format(q.text, passages[:count]))
+                return self._model.render("", self.own_format.answer_prompt(q.text, passages[:count]))
             (message,) = q.prompts["flare"].messages(question=q.text, passages=numbered(passages[:count]) or "(none)")
             return " ".join([self._model.render("", message["content"]), *before])
 
@@ -90,7 +90,7 @@ class Writer:
 
 
 def query_of(draft: Sequence[tuple[str, float]], unsure: float, left_out: float) -> str | None:
-    """What a draft is searched with: its tokens but the least likely ones; None where the model is sure of all."""
+    """Return what a draft is searched with: its tokens but the least likely ones; None where the model is sure of all."""
     if all(share > unsure for _, share in draft):
         return None
     return " ".join("".join(token if share > left_out else " " for token, share in draft).split())
@@ -109,7 +109,7 @@ def query_of(draft: Sequence[tuple[str, float]], unsure: float, left_out: float)
     paper="Jiang et al. 2023, Active Retrieval Augmented Generation (arXiv:2305.06983)",
 )
 async def flare(q: Session) -> str:
-    """What the sentences conclude; where they conclude nothing, the last of them."""
+    """Return what the sentences conclude; where they conclude nothing, the last of them."""
     writer: Any = q.tool
     passages = await q.search(q.text)
     written: list[str] = []

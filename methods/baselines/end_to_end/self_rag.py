@@ -121,7 +121,7 @@ class TagModel:
         if missing := [tag for tag, number in self.ids.items() if number in (None, unknown)]:
             raise UserError(
                 f"the vocabulary has no tag {missing[0]}",
-                code="vocabulary-no-tag",
+                code="vocabulary-tag-missing",
                 where=f"model {config.model!r}",
                 try_this="selfrag/selfrag_llama2_7b",
             )
@@ -135,7 +135,7 @@ class TagModel:
         return 1 / (1 + math.exp(min(700.0, no - yes)))
 
     async def write_text(self, q: Session, prompt: str, step: str) -> Generation:
-        """What the model writes, kept as a call of the question."""
+        """Return what the model writes, kept as a call of the question."""
         generation = await self._write(prompt)
         q.wrote(generation, prompt, step)
         return generation

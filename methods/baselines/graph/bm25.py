@@ -125,7 +125,7 @@ class NameWords:
         return cls(words, offsets, **json.loads((folder / "names.json").read_text("utf-8")))
 
     def frequencies(self, triples: Triples, rows: Rows, terms: Sequence[int]) -> tuple[Numbers, Numbers]:
-        """How often each term occurs in each triple, shape (terms, rows), and the words of each triple, shape (rows,).
+        """Return how often each term occurs in each triple, shape (terms, rows), and the words of each triple, shape (rows,).
 
         Args:
             triples: Whose names these are.
@@ -149,7 +149,6 @@ class NameWords:
     kind="retriever",
     summary="BM25 over the triples of a graph, in natural words",
     version=3,
-    config=TripleBM25Config,
     paper="Robertson and Zaragoza 2009; Lù 2024, BM25S (arXiv:2407.03618)",
     presets={"pyserini": {"k1": 0.9, "b": 0.4}, "lucene_english": {"stemmer": "porter", "stopwords": "en"}},
     extra="retrieval",

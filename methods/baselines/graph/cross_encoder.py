@@ -68,7 +68,7 @@ def require_card(config: CrossEncoderConfig, published: bool, where: str) -> Non
     if folder.is_dir() and not published and card_of(config.model) is None:
         raise UserError(
             f"nothing in {config.model!r} says that it was trained",
-            code="nothing-says-trained",
+            code="training-data-unstated",
             where=where,
             try_this="a checkpoint of `ragmeter train graph_cross_encoder`, or published: true for a copy of a published cross-encoder",
         )
@@ -94,15 +94,15 @@ def require_head(config: CrossEncoderConfig, where: str) -> None:
     missing = sorted(report["missing_keys"])
     if missing:
         raise UserError(
-            f"{config.model!r} is no trained cross-encoder: its files lack {missing[0]}, which would be random",
-            code="no-trained-cross-encoder",
+            f"{config.model!r} is not a trained cross-encoder: its files lack {missing[0]}, which would be random",
+            code="untrained-cross-encoder",
             where=where,
             try_this="a published cross-encoder, or one of `ragmeter train graph_cross_encoder`",
         )
 
 
 def _brings_modules(folder: Path) -> bool:
-    """Whether a folder is a `CrossEncoder` whose score comes from a module behind the transformer.
+    """Return whether a folder is a `CrossEncoder` whose score comes from a module behind the transformer.
 
     Of any other folder with modules, such as an encoder's, a cross-encoder takes the transformer alone.
     """
@@ -171,7 +171,6 @@ def _needs(config: GraphHybridConfig) -> Needs | None:
     kind="retriever",
     summary="triples found by BM25 and two towers, ranked by a cross-encoder; the one baseline with supervision",
     version=2,
-    config=GraphHybridConfig,
     paper="Li et al. 2023, Graph Reasoning for Question Answering with Triplet Retrieval (arXiv:2305.18742)",
     checkpoint_hash=_weights,
     work=_work,

@@ -94,7 +94,7 @@ def questions_of(benchmarks: Sequence[Benchmark], pool: int) -> tuple[list[GoldT
     if not result:
         raise UserError(
             "no question comes with triples that prove its answer and others beside them",
-            code="no-question-comes-triples",
+            code="no-question-with-triples",
             where="data",
             try_this="data with reasoning triples: worlds/graph:train",
         )
@@ -277,7 +277,7 @@ def cross_encoder(config: GraphCrossEncoderTrainingConfig, device: str) -> Any:
     if model.num_labels != 1:
         raise UserError(
             f"{config.base!r} gives {model.num_labels} scores per pair where a reranker gives one",
-            code="gives-scores-per-pair",
+            code="wrong-score-count",
             where="base",
             try_this="an encoder, or a cross-encoder that was trained for ranking",
         )

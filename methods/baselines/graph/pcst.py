@@ -248,7 +248,7 @@ def edge_prizes(cosines: Floats, number: int) -> Floats:
 
 
 def edge_cost(prizes: Floats, cost: float) -> float:
-    """What an edge costs: no more than lets the best of them pay for itself."""
+    """Return what an edge costs: no more than lets the best of them pay for itself."""
     return min(cost, float(prizes.max(initial=0.0)) * CHEAPER)
 
 

@@ -53,7 +53,6 @@ class SkpConfig(PretrainedTowersConfig):
     "skp",
     kind="retriever",
     summary="triples by one encoder pretrained on a graph's text: hidden words and copies with them",
-    config=SkpConfig,
     paper="Dong et al. 2023, Bridging the KB-Text Gap: Leveraging Structured Knowledge-aware Pre-training for KBQA",
     work=triples_work,
 )
@@ -520,13 +519,13 @@ class SkpRun:
         self.rows = np.flatnonzero(self.texts.counts)
         if not len(self.rows):
             raise UserError(
-                "no triple of the graph has a word that could be hidden", code="no-triple-graph-word", where="graph", try_this="other data"
+                "no triple of the graph has a word that could be hidden", code="no-word-to-hide", where="graph", try_this="other data"
             )
         self.objective = SkpObjective(self.model, config.vector, config.contrastive_weight, config.temperature, config.part, process)
         self._hidden = lru_cache(1)(self._hidden_in)
 
     def _encoder(self) -> Any:
-        """What becomes the checkpoint: compared by the first token in training, so at inference."""
+        """Return what becomes the checkpoint: compared by the first token in training, so at inference."""
         import torch
 
         config = self.config

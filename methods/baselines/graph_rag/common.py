@@ -92,7 +92,7 @@ class SystemConfig(MethodConfig):
 
     @property
     def reads_with_llm(self) -> bool:
-        """Whether the corpus is read by the model, passage by passage."""
+        """Return whether the corpus is read by the model, passage by passage."""
         return False
 
     @property
@@ -125,7 +125,7 @@ class GraphConfig(SystemConfig):
         return self.extractor == "llm"
 
     def reading_by(self, model: ChatModel) -> Any:
-        """What asks the model about each passage."""
+        """Return what asks the model about each passage."""
         return LLMExtractor(model, self.prompt)
 
     def made_of(self) -> str:
@@ -134,7 +134,7 @@ class GraphConfig(SystemConfig):
 
 
 def local_extractor(config: GraphConfig) -> WorldsExtractor | NounPhrases:
-    """What reads chunks without a model."""
+    """Return what reads chunks without a model."""
     return WorldsExtractor() if config.extractor == "worlds" else NounPhrases(config.window, config.pipeline)
 
 
@@ -237,15 +237,15 @@ class SystemIndex(ABC):
         """The passages that a question may use, best first."""
 
     def native(self, group: Group, query: Query, ranking: Ranking) -> list[Passage]:
-        """What the system's own context has before its sources."""
+        """Return what the system's own context has before its sources."""
         return []
 
     async def prepare(self, group: Group) -> tuple[Any, Usage]:
-        """What a model says of a group as a whole, whatever is asked, and what that cost."""
+        """Return what a model says of a group as a whole, whatever is asked, and what that cost."""
         return None, Usage()
 
     async def prepared(self, group: Group) -> Any:
-        """What a model has said of a group, which is asked for once; what that cost is the index's, no question's."""
+        """Return what a model has said of a group, which is asked for once; what that cost is the index's, no question's."""
         key = group.rows.tobytes()
         if key not in self._prepared:
             # In a context of its own: calls are no question's, whoever came first.
@@ -288,7 +288,7 @@ class SystemIndex(ABC):
         return Context(query.id, tuple(passages))
 
     async def compute(self, work: Any) -> Any:
-        """What is computed in the worker thread of the encoder's device."""
+        """Return what is computed in the worker thread of the encoder's device."""
         return await in_worker(work, self.encoder.device)
 
     def rows_for(self, query: Query) -> Rows:
@@ -301,7 +301,7 @@ class SystemIndex(ABC):
         return np.arange(len(self.corpus), dtype=np.int64) if self.config.scope == "corpus" else self.rows_for(query)
 
     def group(self, query: Query) -> Group:
-        """What is indexed for a question."""
+        """Return what is indexed for a question."""
         return self.group_of(self.rows_indexed(query))
 
     def group_of(self, rows: Rows) -> Group:
@@ -339,7 +339,7 @@ class SystemIndex(ABC):
 
     @property
     def label(self) -> dict[str, str]:
-        """What rows say where a script plays the model, which may have been asked while the index was built alone."""
+        """Return what rows say where a script plays the model, which may have been asked while the index was built alone."""
         llm = self.config.llm
         return {SCRIPTED: llm_name(llm)} if isinstance(llm, ScriptedConfig) else {}
 
@@ -478,7 +478,7 @@ def within(passages: Sequence[Passage], budget: float) -> list[Passage]:
 
 
 def said(descriptions: Sequence[str]) -> str:
-    """What is said of an entity or relation, as far as `DESCRIBED` goes."""
+    """Return what is said of an entity or relation, as far as `DESCRIBED` goes."""
     return " ".join(descriptions)[: DESCRIBED * CHARACTERS]
 
 

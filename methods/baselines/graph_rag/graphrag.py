@@ -194,7 +194,7 @@ class GraphRagIndex(SystemIndex):
         return Reported(tuple(hierarchy), reports, dict(counts)), usage
 
     def show_community(self, group: Group, community: Community, hierarchy: Sequence[Community], reports: dict[int, Report]) -> str:
-        """What the model reads: entities and relations; of what is too much, reports about the parts in their place."""
+        """Return what the model reads: entities and relations; of what is too much, reports about the parts in their place."""
         edges = np.flatnonzero(np.isin(group.index.ends, community.entities).all(axis=1))
         edges = edges[np.argsort(-group.index.weights[edges], kind="stable")]
         whole = [*entity_passages(group, community.entities), *relation_passages(group, edges.tolist())]
@@ -310,7 +310,7 @@ class GraphRagGlobal:
 
     @property
     def usage(self) -> Usage:
-        """What building took."""
+        """Return what building took."""
         return Usage() if self._index is None else self._index.usage
 
     def build_for(self, queries: Iterable[Query]) -> None:

@@ -64,7 +64,7 @@ class Bridges:
 
     @classmethod
     def of(cls, reads: Sequence[ChunkRead], documents: Sequence[str | None]) -> Bridges:
-        """What the entities of chunks and their descriptions, sentences that name them, say."""
+        """Return what the entities of chunks and their descriptions, sentences that name them, say."""
         from scipy.sparse import block_array, coo_array, csr_array, diags_array
 
         listed = [(entity.name, entity.description, number) for number, read in enumerate(reads) for entity in read.entities]

@@ -28,7 +28,6 @@ class DroConfig(WindowConfig):
     "dro",
     kind="reranker",
     summary="DRO's list-wise selector: a model names five of twenty passages, in windows",
-    config=DroConfig,
     paper="Shi et al. 2025, Direct Retrieval-augmented Optimization (arXiv:2505.03075)",
     presets={"paper": {"window": 20, "named": 5}},
     checkpoint_hash=made_of(lambda config: "dro"),

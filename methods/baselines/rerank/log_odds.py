@@ -97,7 +97,7 @@ class LogOddsReranker(PairReranker):
         if len(ids) != 1:
             raise UserError(
                 f"the vocabulary has no token {token!r}",
-                code="vocabulary-no-token",
+                code="vocabulary-token-missing",
                 where=f"model {self.config.model!r}",
                 try_this="a reranker of this family",
             )

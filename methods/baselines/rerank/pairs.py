@@ -82,9 +82,7 @@ class PairReranker(PointwiseReranker, ABC):
             for batch, ids, mask in batches(rows, self.config.token_budget, self.device):
                 scores.update(zip((rows[position] for position in batch), self.read(ids, mask).double().tolist(), strict=True))
         if not np.isfinite(list(scores.values())).all():
-            raise UserError(
-                "scores are not numbers in this type", code="scores-not-numbers-type", where="dtype", try_this="float32, or bfloat16"
-            )
+            raise UserError("scores are not numbers in this type", code="scores-not-finite", where="dtype", try_this="float32, or bfloat16")
         return scores
 
     @abstractmethod
@@ -108,13 +106,13 @@ def ends(mask: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def head_scores(model: Any, ids: Tensor, mask: Tensor, head: Any = None) -> Tensor:
-    """What a sequence classifier of one label makes of the last token of each row: shape (rows,)."""
+    """Return what a sequence classifier of one label makes of the last token of each row: shape (rows,)."""
     hidden = getattr(model, model.base_model_prefix)(input_ids=ids, attention_mask=mask).last_hidden_state
     return (head or model.score)(hidden[ends(mask)]).squeeze(-1).float()
 
 
 def token_log_odds(model: Any, ids: Tensor, mask: Tensor, yes: int, no: int, context: Any = None) -> Tensor:
-    """How much likelier one token is than another behind each row, in nats: shape (rows,)."""
+    """Return how much likelier one token is than another behind each row, in nats: shape (rows,)."""
     at = ends(mask)
     with context or nullcontext(), logits_only_at(model, *at):
         logits = model(input_ids=ids, attention_mask=mask, use_cache=False).logits[0].float()

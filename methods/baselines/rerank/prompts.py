@@ -74,7 +74,7 @@ class Writer:
         if self.room is not None and self.counter.count(self._messages("", ["a " * LEAST] * 2, labels)) > self.room:
             raise UserError(
                 f"the model has room for a prompt of {self.room:,} tokens, too few for two passages",
-                code="model-room-prompt-tokens",
+                code="prompt-room-too-small",
                 where="llm",
                 try_this="a smaller llm.max_tokens, or a model that takes longer prompts",
             )

@@ -48,7 +48,6 @@ def _work(config: Rank1Config, lengths: Lengths) -> Work:
     "rank1",
     kind="reranker",
     summary="a model reasons about each passage, and says how much likelier true is than false behind it",
-    config=Rank1Config,
     paper="Weller et al. 2025, Rank1 (arXiv:2502.18418)",
     presets={base: {"model": f"jhu-clsp/rank1-{base}"} for base in BASES},
     training_data=("msmarco",),

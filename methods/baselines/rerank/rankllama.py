@@ -82,7 +82,7 @@ class RankLlamaConfig(PairLengths, PairConfig):
         return self.layout or self._trained("layout")
 
     def _trained(self, option: str) -> Any:
-        """What a checkpoint of ours was trained with."""
+        """Return what a checkpoint of ours was trained with."""
         card = card_of(self.adapter) if files_of(self.adapter, None) else None
         return card.get("config", {}).get(option) if card else None
 
@@ -100,7 +100,6 @@ class RankLlamaConfig(PairLengths, PairConfig):
     "rankllama",
     kind="reranker",
     summary="Llama-2 with an adapter and a score head scores each passage; or such a one trained on another base",
-    config=RankLlamaConfig,
     paper="Ma et al. 2024, Fine-Tuning LLaMA for Multi-Stage Text Retrieval (arXiv:2310.08319)",
     training_data=("msmarco",),
     checkpoint_hash=lambda config: fingerprint(weights_hash(config.model, config.revision), weights_hash(config.adapter)),
@@ -124,7 +123,7 @@ class RankLlama(PairReranker):
         if getattr(model, HEAD).out_features != 1:
             raise UserError(
                 f"{config.adapter!r} gives {getattr(model, HEAD).out_features} scores per pair",
-                code="gives-scores-per-pair",
+                code="wrong-score-count",
                 where=f"{NAME}, option adapter",
             )
         super().__init__(config, tokenizer, model, device)
@@ -151,7 +150,7 @@ def classifier(base: str, revision: str | None, dtype: str | None, device: str, 
     if any("SequenceClassification" in name for name in architectures) and config.num_labels != 1:
         raise UserError(
             f"{base!r} gives {config.num_labels} scores per pair where a reranker gives one",
-            code="gives-scores-per-pair",
+            code="wrong-score-count",
             where=f"{NAME}, option base",
         )
     with without_load_report():  # it would say that the head is a random one

@@ -8,7 +8,7 @@ Source: Ma et al. 2024, Fine-Tuning LLaMA for Multi-Stage Text Retrieval (arXiv:
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -20,6 +20,7 @@ from benchmarks.registry import Benchmark
 from methods.baselines.rerank.pairs import head_scores
 from methods.baselines.rerank.rankllama import BASE, HEAD, NAME, PairLengths, classifier, pair_ids
 from methods.models.likelihood import padded
+from methods.presets import read_presets
 from methods.training import LengthsOf, TrainingContext, known_data, register_training
 from methods.training.adapters import LoraOptions
 from methods.training.candidates import mined
@@ -63,23 +64,7 @@ class RankLlamaTrainingConfig(PairLengths, ContrastConfig):
         return self.base
 
 
-PRESETS: Mapping[str, Mapping[str, Any]] = {
-    "worlds": {
-        "base": "pocket",
-        "data": ["worlds/multihop:train"],
-        "data_options": {"worlds": {"worlds": 8, "questions": 1100}},
-        "validation": ["worlds/multihop:validation"],
-        "validation_options": {"worlds": {"worlds": 4, "questions": 60}},
-        "layout": "[1] $passage\n\nQuestion: $query\nAnswer:",
-        "lora": {"r": 16, "alpha": 32, "dropout": 0.0},
-        "negatives": 4,
-        "answers": True,
-        "batch_size": 16,
-        "part": 64,
-        "learning_rate": 2e-3,
-    }
-}
-"""The tiny language model that ships, on worlds, in the one layout that it knows: minutes on a CPU."""
+PRESETS = read_presets(Path(__file__).with_name("rankllama_presets.yaml"))
 
 
 def _work(config: RankLlamaTrainingConfig, of: LengthsOf) -> list[StageWork]:
@@ -121,7 +106,7 @@ class RankLlamaTraining(OneStageTraining):
         if not rows:
             raise UserError(
                 "no question has a positive in the corpus and passages beside it",
-                code="no-question-positive-corpus",
+                code="no-question-with-positives",
                 where="data",
                 try_this="nq:train",
             )

@@ -93,6 +93,6 @@ def _reasoned(reply: str) -> str:
 
 
 def _between(text: str, tag: str) -> str | None:
-    """What stands in the first pair of tags, whose letters may be of any case."""
+    """Return what stands in the first pair of tags, whose letters may be of any case."""
     match = between(text, f"<{tag}>", f"</{tag}>")
     return match[1] if match else None

@@ -40,7 +40,7 @@ MARKERS = tuple(f"[{number}]" for number in range(1, 33))
 
 
 def marker(number: int) -> str:
-    """What stands before the passage of this number, counted from 1."""
+    """Return what stands before the passage of this number, counted from 1."""
     return f"[{number}]"
 
 
@@ -50,9 +50,20 @@ def entry(passage: Passage) -> str:
     return f" {title}{' '.join(passage.text.split())}"
 
 
+def document(text: str) -> str:
+    """A passage whose title is its first line, as `entry` gives it."""
+    title, _, body = text.partition("\n")
+    return entry(Passage("", title, body) if body.strip() else Passage("", "", text))
+
+
+def numbered(blocks: Sequence[str]) -> str:
+    """Return what stands for passages behind their numbers; "" for none."""
+    return "".join(f"{marker(number)}{block}{GAP}" for number, block in enumerate(blocks, start=1))
+
+
 def context(passages: Sequence[Passage]) -> str:
     """Numbered passages as they stand before a question; "" for none."""
-    return "".join(f"{marker(number)}{entry(item)}{GAP}" for number, item in enumerate(passages, start=1))
+    return numbered([entry(item) for item in passages])
 
 
 def asking(question: str) -> str:

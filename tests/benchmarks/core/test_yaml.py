@@ -36,7 +36,7 @@ def test_keys_and_items_have_the_lines_that_they_stand_in() -> None:
 def test_a_key_that_stands_twice_is_refused_alike_wherever_yaml_is_read(text: str) -> None:
     responses = []
     for read in (yaml_source.read, lambda text, name: card.read(text.encode(), name)):
-        with raises("key-occurs-twice") as caught:
+        with raises("duplicate-key") as caught:
             read(text, "f")
         responses.append(caught.value.lines())
         assert caught.value.where == "f:3"

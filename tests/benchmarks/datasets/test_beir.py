@@ -210,7 +210,7 @@ def test_corpus_folder_must_keep_documents_of_equal_text(tmp_path: Path) -> None
 def test_file_in_place_of_the_folder_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="folder or a zip"):
         load("beir:test", {"path": str(put(tmp_path, BEIR) / "corpus.jsonl")})
-    with pytest.raises(UserError, match="no such"):
+    with pytest.raises(UserError, match="does not exist"):
         load("beir:test", {"path": str(tmp_path / "nowhere")})
 
 

@@ -82,7 +82,7 @@ def test_rows_are_streamed_as_training_reads_them(data_folder):
 def test_a_set_too_large_to_hold_says_how_to_read_it(tmp_path, monkeypatch):
     monkeypatch.setattr(clara, "MOST_QUESTIONS", 5)
     records = [described() for _ in range(3)]
-    with raises("questions-too-many-hold") as caught:
+    with raises("too-many-questions") as caught:
         load_records(tmp_path, PRETRAINING, *records)
     assert "first" in caught.value.try_this
     assert len(load_records(tmp_path, PRETRAINING, *records, first=2).questions) == 4
@@ -216,8 +216,8 @@ def test_a_faulty_field_is_named(tmp_path, reference, record, field):
 
 
 def test_rows_of_another_stage_or_dataset_are_refused_even_with_skip_bad(tmp_path):
-    with raises("row-pretraining-data-type"):
+    with raises("row-of-pretraining"):
         load_records(tmp_path, INSTRUCTION, taught(), described(), skip_bad=True)
     hotpot = {"_id": "1", "question": "?", "answer": "!", "context": [], "supporting_facts": [], "level": "easy"}
-    with raises("not-record-fields-looks"):
+    with raises("record-of-other-dataset"):
         load_records(tmp_path, ORACLE, ranked(), hotpot, skip_bad=True)

@@ -113,7 +113,7 @@ def test_the_real_file_of_tog_has_its_single_answers_types_and_topics(data_folde
     assert benchmark.extra["layout"] == "tog"
     assert settings.possible_settings(benchmark) == ("closed_book",)
     # Its scores are of another gold, so nothing may take it for the whole sets.
-    with raises("file-keeps-answer-each") as caught:
+    with raises("file-keeps-one-answer") as caught:
         load("cwq:test", {"path": str(data_folder / "cwq" / "tog_cwq.json")})
     assert "cwq_tog" in caught.value.try_this
 
@@ -213,7 +213,7 @@ def test_a_cut_off_array_keeps_what_was_whole_when_that_is_asked_for(loaded):
 
 
 def test_ids_of_webqsp_stop_the_load(loaded):
-    with raises("id-webqsp"):
+    with raises("id-of-webqsp"):
         loaded(native(), native("WebQTest-5"), skip_bad=True)
 
 
@@ -223,7 +223,7 @@ def test_files_are_found_by_the_authors_names(data_folder, tmp_path, monkeypatch
     folder.mkdir()
     (folder / "ComplexWebQuestions_dev.json").write_text(json.dumps([native()]))
     assert load("cwq:validation").extra["layout"] == "official"
-    with raises("no-file-found"):
+    with raises("data-file-not-found"):
         load("cwq:train", {"path": str(folder)})
     monkeypatch.setenv("RAGMETER_DATA", str(data_folder))
     assert load("cwq:train").extra["layout"] == "nsm"

@@ -149,7 +149,7 @@ def test_a_line_that_is_no_record_is_named_and_can_be_skipped(tmp_path, referenc
         (b"", "empty-file"),
         (b"\n\n", "empty-file"),
         ("{}".encode("utf-16"), "not-utf8"),
-        (gzip.compress(b"{}" * 99, mtime=0)[:-9], "compressed-file-damaged-cut"),
+        (gzip.compress(b"{}" * 99, mtime=0)[:-9], "damaged-archive"),
     ],
 )
 def test_a_file_that_cannot_be_read_is_an_error_that_no_skipping_hides(tmp_path, reference, content, response):
@@ -160,7 +160,7 @@ def test_a_file_that_cannot_be_read_is_an_error_that_no_skipping_hides(tmp_path,
 
 @every
 def test_a_file_of_nothing_but_bad_records_is_an_error(tmp_path, reference):
-    with raises("file-holds-no-record"):
+    with raises("no-record-in-file"):
         read(tmp_path, reference, '{"a": 1}\n{"b": 2}\n', skip_bad=True)
 
 

@@ -122,7 +122,7 @@ def test_a_missing_or_broken_vocabulary_is_named(loaded, vocabularies):
     with raises("not-utf8"):
         loaded(nsm())
     (vocabularies / "relations.txt").unlink()
-    with raises("numbers-file-stand-lines"):
+    with raises("missing-line-file"):
         loaded(nsm())
 
 

@@ -109,13 +109,13 @@ def test_the_data_folder_is_searched_by_name(data_folder, monkeypatch):
 
 
 def test_nq_opens_dev_file_is_refused_as_dev(data_folder):
-    with raises("name-file-not"):
+    with raises("file-name-mismatch"):
         load("nq:dev", {"path": str(data_folder / "nq" / "NQ-open.dev.300.jsonl")})
 
 
 def test_another_task_of_kilt_is_refused(data_folder):
     path = data_folder / "hf_dummy" / "kilt_hotpotqa" / "hotpotqa-dev-kilt.jsonl"
-    with raises("no-id-kilt-natural"):
+    with raises("not-kilt-id"):
         load("nq/kilt:dev", {"path": str(path), "skip_bad": True})
 
 

@@ -76,5 +76,5 @@ def test_a_faulty_field_is_named_and_can_be_skipped(tmp_path, changes, field):
 
 
 def test_a_record_of_another_dataset_is_refused_even_with_skip_bad(tmp_path):
-    with raises("not-record-fields-looks"):
+    with raises("record-of-other-dataset"):
         load_records(tmp_path, native(), {"input": "?", "context": "text", "all_classes": None}, skip_bad=True)

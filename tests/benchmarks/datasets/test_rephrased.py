@@ -43,5 +43,5 @@ def test_a_draw_is_of_the_seed_and_has_the_size_asked_for() -> None:
 
 @pytest.mark.parametrize("base", ["rephrased", "worlds/multihop:train"])
 def test_a_base_that_cannot_be_is_refused(base: str) -> None:
-    with raises("cannot-base"):
+    with raises("unsuitable-base"):
         registry.load("rephrased:test", {"base": base})

@@ -56,7 +56,7 @@ def test_the_first_pattern_that_fits_anything_decides(server):
 
 
 def test_a_star_stays_within_its_folder(server):
-    with raises("repository-no-file"):
+    with raises("unknown-repository-file"):
         fetch(NAME, ["*.jsonl"])
 
 
@@ -68,7 +68,7 @@ def test_a_long_listing_comes_in_pages(tmp_path):
 
 def test_a_missing_shard_is_not_read_over(tmp_path):
     partial = {name: content for name, content in FILES.items() if "00001" not in name}
-    with HubServer({NAME: Repository(partial)}).as_hub(tmp_path), raises("repository-lacks"):
+    with HubServer({NAME: Repository(partial)}).as_hub(tmp_path), raises("repository-file-missing"):
         fetch(NAME, ["plain/train-*.parquet"])
 
 
@@ -114,12 +114,12 @@ def test_a_missing_revision_repository_or_file_is_named(server):
         fetch(NAME, ["big.bin"], "v9")
     with raises("no-revision"):
         fetch(NAME, ["big.bin"], "0" * 40)
-    with raises("hub-no-data-repository"):
+    with raises("unknown-hub-repository"):
         fetch("owner/none", ["big.bin"])
-    with raises("repository-no-file") as caught:
+    with raises("unknown-repository-file") as caught:
         fetch(NAME, ["other.json"])
     assert "big.bin" in caught.value.try_this
-    with raises("not-id-repository"):
+    with raises("bad-repository-id"):
         fetch("a/b/c", ["x"])
 
 
@@ -173,7 +173,7 @@ def test_a_gated_repository_says_how_to_get_access(tmp_path, monkeypatch, token)
 
 def test_a_private_repository_is_not_distinguished_from_a_missing_one(tmp_path):
     with HubServer({NAME: Repository(FILES, private=True)}).as_hub(tmp_path):
-        with raises("hub-no-data-repository") as caught:
+        with raises("unknown-hub-repository") as caught:
             fetch(NAME, ["big.bin"])
         assert "HF_TOKEN" in caught.value.try_this
 
@@ -212,7 +212,7 @@ def test_a_repository_that_states_no_sizes_states_none(server):
 def test_a_readme_that_cannot_be_read_is_named(tmp_path):
     broken = Repository({"README.md": b"---\ndataset_info: [1, 2\n---\n"})
     with HubServer({NAME: broken}).as_hub(tmp_path):
-        with raises("says-itself-cannot-read") as caught:
+        with raises("unreadable-model-metadata") as caught:
             stated_sizes(NAME)
         assert caught.value.where.endswith("README.md")
 

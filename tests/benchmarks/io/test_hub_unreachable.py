@@ -43,7 +43,7 @@ def test_the_library_is_not_asked_and_the_connection_tried_once(url: str, tmp_pa
     monkeypatch.setattr(huggingface_hub.HfApi, "dataset_info", asked)
     with hub_at(url, tmp_path):
         for repository in ("owner/one", "owner/two"):
-            with raises("hub-cannot-reached") as caught:
+            with raises("hub-unreachable") as caught:
                 fetch(repository, ["*"], None)
             assert "HF_ENDPOINT" in str(caught.value.try_this)
     assert 1 <= len(tried) <= 2
@@ -62,6 +62,6 @@ def test_a_listing_that_took_long_to_fail_is_not_asked_for_again(monkeypatch: py
 
     for file, tries in ((None, 1), ("data.jsonl", hub_faults.TRIES)):
         calls.clear()
-        with raises("hub-cannot-reached"):
+        with raises("hub-unreachable"):
             hub_faults.ask(lost, hub_faults.Wanted("a/b", "main", "https://h", file))
         assert len(calls) == tries

@@ -115,5 +115,5 @@ def test_an_empty_table_holds_no_record(tmp_path):
     sink = io.BytesIO()
     pq.write_table(pa.table({"a": pa.array([], pa.string())}), sink)
     (tmp_path / "none.parquet").write_bytes(sink.getvalue())
-    with raises("file-holds-no-record"):
+    with raises("no-record-in-file"):
         list(read_records(tmp_path / "none.parquet", lambda record: record, skip_bad=False, skipped=[]))

@@ -88,7 +88,7 @@ def test_the_evidence_or_the_distractors_alone_are_restyled(world, pairs, restyl
         }
     assert f"informal=1,restyled={restyled}," in some.name
     assert style_of_name(some.name).name == f"informal {restyled}"
-    with raises("no-question-evidence-among"):
+    with raises("no-evidence-among-candidates"):
         styled(
             replace(world, questions=[replace(question, evidence=()) for question in world.questions]), pairs, informal=1, restyled=restyled
         )
@@ -246,15 +246,15 @@ def test_the_dataset_takes_rules_files_and_the_bases_own_texts(world, pairs, tmp
     ("reference", "config", "what"),
     [
         ("styled:test", {"base": "nowhere"}, "unknown-dataset"),
-        ("styled:test", {"base": "worlds/multihop:train"}, "base-different-splits"),
-        ("styled:test", {"base": "styled"}, "styled-cannot-base-styled"),
-        ("styled:test", {"base": "worlds/graph", "base_config": {"questions": 3}}, "gives-questions-nothing-tell"),
+        ("styled:test", {"base": "worlds/multihop:train"}, "base-split-mismatch"),
+        ("styled:test", {"base": "styled"}, "styled-over-styled"),
+        ("styled:test", {"base": "worlds/graph", "base_config": {"questions": 3}}, "nothing-to-restyle"),
         ("styled:test", {"mix": {"baroque": 0.5}}, "unknown-style"),
-        ("styled:test", {"mix": {}}, "no-style-named"),
-        ("styled:test", {"mix": {"informal": 1.5}}, "share"),
-        ("styled:test", {"rewriter": "own"}, "brings-no-parallel-texts"),
-        ("styled:test", {"path": "x"}, "styled-reads-no-file"),
-        ("styled:test", {"pairs": "x", "rewriter": "rule"}, "pairs-rewriter-exclude-each"),
+        ("styled:test", {"mix": {}}, "no-style-stated"),
+        ("styled:test", {"mix": {"informal": 1.5}}, "bad-mixture-share"),
+        ("styled:test", {"rewriter": "own"}, "no-parallel-texts"),
+        ("styled:test", {"path": "x"}, "styled-with-file"),
+        ("styled:test", {"pairs": "x", "rewriter": "rule"}, "pairs-and-rewriter"),
     ],
 )
 def test_what_cannot_be_is_said(reference, config, what):
@@ -264,5 +264,5 @@ def test_what_cannot_be_is_said(reference, config, what):
 
 def test_questions_without_candidates_cannot_be_styled(world):
     bare = replace(world, questions=[replace(question, candidates=None) for question in world.questions])
-    with raises("gives-questions-nothing-tell"):
+    with raises("nothing-to-restyle"):
         styled(bare, informal=0.5)

@@ -86,7 +86,7 @@ def test_pairs_are_found_by_id_and_never_cross_questions():
 
 def test_two_texts_of_one_pair_are_refused():
     formal = passage("t", "x")
-    with raises("question-two-texts-passage"):
+    with raises("two-texts-of-passage"):
         StylePairs([Rewriting("q", formal, "informal", restyled(formal, text)) for text in ("a", "b")])
 
 
@@ -152,15 +152,15 @@ def test_what_failed_for_good_is_counted_and_asked_again_only_on_request(world, 
 def test_texts_of_two_rewriters_or_two_benchmarks_do_not_mix(world, tmp_path: Path):
     path = tmp_path / "p.jsonl"
     rewrite_candidates(world, RuleRewriter("test"), STYLES, path)
-    with raises("file-started-other-options"):
+    with raises("file-options-mismatch"):
         rewrite_candidates(world, RuleRewriter("train"), STYLES, path)
-    with raises("file-started-other-options"):
+    with raises("file-options-mismatch"):
         rewrite_candidates(load("worlds/multihop:test", {"questions": 4}), RuleRewriter("test"), STYLES, path)
 
 
 def test_questions_without_candidates_have_nothing_to_rewrite(world, tmp_path: Path):
     bare = replace(world, questions=[replace(question, candidates=None) for question in world.questions])
-    with raises("no-candidates-rewrite"):
+    with raises("no-candidates-to-rewrite"):
         rewrite_candidates(bare, RuleRewriter("test"), STYLES, tmp_path / "p.jsonl")
 
 
@@ -188,7 +188,7 @@ def test_a_faulty_line_is_named(tmp_path: Path, change, what):
 def test_a_file_of_something_else_is_refused(tmp_path: Path):
     path = tmp_path / "p.jsonl"
     path.write_text('{"question": "q"}\n', "utf-8")
-    with raises("not-file-style-pairs"):
+    with raises("not-style-pairs"):
         load_pairs(path)
     with raises("output-exists"):
         write_pairs(path, [], rewriter="r", made_from="b")

@@ -93,7 +93,7 @@ def test_any_records_with_paired_fields_load(tmp_path: Path):
         ('{"id": "a", "formal": "x"}', "bad-record"),
         ('{"id": "a", "formal": "x", "informal": 3}', "bad-record"),
         ('{"formal": "x", "informal": "y"}', "bad-record"),
-        ('{"id": "a", "formal": "x", "informal": "y"}\n{"id": "a", "formal": "x", "informal": "y"}', "record-id-occurs-twice"),
+        ('{"id": "a", "formal": "x", "informal": "y"}\n{"id": "a", "formal": "x", "informal": "y"}', "duplicate-record"),
     ],
 )
 def test_texts_that_are_not_parallel_are_refused(tmp_path: Path, row: str, what: str):
@@ -104,7 +104,7 @@ def test_texts_that_are_not_parallel_are_refused(tmp_path: Path, row: str, what:
 
 
 def test_one_style_alone_is_not_parallel():
-    with raises("parallel-texts-need-fields"):
+    with raises("too-few-style-fields"):
         Fields({"formal": "x"})
 
 
@@ -153,7 +153,7 @@ def test_worlds_make_the_round_trip_through_labels(tmp_path: Path):
         assert set(new.evidence) == set(old.evidence)
     # The order is the label, so it must not reach a method.
     assert sum(q.candidates[: len(q.evidence)] == q.evidence for q in again.questions) < 5
-    with raises("question-no-write"):
+    with raises("question-lacks-field"):
         write_sark(base, tmp_path / "other.json", LABELS)
 
 
@@ -179,11 +179,11 @@ def test_files_whose_rows_do_not_match_are_refused(tmp_path: Path):
         return path
 
     whole = written("a", rows)
-    with raises("rows-different-questions"):
+    with raises("rows-of-different-questions"):
         list(import_sark(whole, written("b", rows[::-1]), "informal"))
-    with raises("file-fewer-rows-other"):
+    with raises("row-counts-differ"):
         list(import_sark(whole, written("c", rows[:1]), "informal"))
-    with raises("rows-passages"):
+    with raises("row-lengths-differ"):
         list(import_sark(whole, written("d", [{**row, "rank_list": ["x"]} for row in rows]), "informal"))
 
 
@@ -217,8 +217,8 @@ def test_a_passage_as_one_string_is_the_same_passage(title: str, text: str):
             "bad-record",
         ),
         ([{"question": "q", "answers": ["a"], "rank_list": ["x"]}] * 2, "duplicate-question"),
-        ([{"question": "q", "answer": ["a"]}], "no-record-sark-fields"),
-        ([{"question": "q", "paragraphs": []}], "not-record-fields-looks"),
+        ([{"question": "q", "answer": ["a"]}], "not-sark-record"),
+        ([{"question": "q", "paragraphs": []}], "record-of-other-dataset"),
     ],
 )
 def test_a_faulty_row_is_named(tmp_path: Path, rows, what):

@@ -281,13 +281,13 @@ def test_a_questions_graph_holds_its_proof_and_its_topics(seed):
 def test_a_graph_larger_than_the_world_is_refused():
     world = generate(0, SMALL)
     query = Asker(world, world.facts, Draws("test", 0)).ask(1)[0]
-    with raises("graph-triples-needs-larger"):
+    with raises("world-too-small"):
         question_graph(world, query, 100_000, Draws("test", 1))
 
 
 def test_more_questions_than_a_world_has_are_refused():
     world = generate(0, SMALL)
-    with raises("world-not-give-enough"):
+    with raises("too-few-world-questions"):
         Asker(world, world.facts, Draws("test", 0)).ask(100_000)
 
 

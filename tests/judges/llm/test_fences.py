@@ -150,9 +150,9 @@ def test_shipped_prompts_fence_everything_that_is_judged(shipped: Shipped) -> No
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("$question $gold", "prompt-template-lacks"),
-        ("$question $gold $answer $truth", "prompt-template-holds-unknown"),
-        ("$question $gold $answer costs $", "prompt-template-holds-lone"),
+        ("$question $gold", "template-missing-placeholder"),
+        ("$question $gold $answer $truth", "template-unknown-placeholder"),
+        ("$question $gold $answer costs $", "template-lone-dollar"),
     ],
 )
 def test_a_template_that_cannot_work_is_an_error_with_its_file(tmp_path: Path, text: str, problem: str) -> None:
@@ -165,7 +165,7 @@ def test_a_template_that_cannot_work_is_an_error_with_its_file(tmp_path: Path, t
 
 def test_a_template_that_is_not_there_is_found_before_anything_is_spent(tmp_path: Path) -> None:
     judge = Judge.of("match", {"llm": {"model": "m", "key_variable": None}, "prompt": str(tmp_path / "none.txt")})
-    with raises("prompt-template-cannot-read"):
+    with raises("unreadable-template"):
         judge.config.preflight()
 
 
@@ -210,7 +210,7 @@ def test_other_weights_under_the_same_name_are_another_judge(tmp_path: Path) -> 
     card = judge.describe()
     model.write_text("{ }", "utf-8")
     assert str(Judge.of("match", card["config"])) != str(judge)
-    with raises("decides-asks-replay-asks"):
+    with raises("replay-would-ask"):
         with_policy(card, {"partial": "drop"})
 
 

@@ -243,7 +243,7 @@ def test_without_ragas_the_message_names_the_extra(monkeypatch: pytest.MonkeyPat
 def test_a_ragas_that_cannot_be_imported_is_distinguished_from_a_missing_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ragas.metrics.collections.faithfulness", None)
     monkeypatch.delitem(sys.modules, "ragas.metrics.collections", raising=False)
-    with raises("grounding-judge-package-ragas"):
+    with raises("ragas-import-failed"):
         grounding.Prompts()
 
 

@@ -92,7 +92,7 @@ def test_the_two_extractors_have_ids_of_their_own_and_neither_stands_in_for_the_
     assert str(parse(spacy_id)) != METRIC
     if importlib.util.find_spec("spacy") is None:
         assert available_extractor() == RULE
-        with raises("entities-need-package-spacy"):
+        with raises("missing-spacy"):
             score([asked("Bob")], [Prediction("q", "Bob")], [spacy_id])
     elif available_extractor() != RULE:
         result = entity_preservation_of_pairs(["Barack Obama was born in Hawaii."], ["Hawaii"], "en_core_web_sm")

@@ -101,9 +101,9 @@ def test_rescaled_values_are_the_packages_own_and_have_their_own_id(models):
 
 
 def test_a_model_without_baseline_is_not_rescaled_in_silence(models):
-    with raises("bert-score-no-baseline"):
+    with raises("missing-bert-score-baseline"):
         bertscore_of_pairs([""], ["old"], NAME, layer=99, rescale=True)
-    with raises("bert-score-no-baseline"):
+    with raises("missing-bert-score-baseline"):
         bertscore_of_pairs([""], ["old"], "minilm", layer=1, rescale=True)
 
 
@@ -169,7 +169,7 @@ def test_rescaling_reads_each_text_once(monkeypatch):
 def test_a_model_with_fewer_layers_or_none_at_all_is_an_error_that_says_so():
     with raises("scorer-failed"):
         bertscore_of_pairs(["old"], ["old"], NAME, layer=4)
-    with raises("cannot-loaded"):
+    with raises("load-failed"):
         bertscore_of_pairs(["old"], ["old"], "no-such-model-anywhere", layer=1)
 
 

@@ -147,7 +147,7 @@ def test_the_model_is_loaded_once_for_many_batches(named):
 
 @pytest.mark.slow
 def test_a_model_that_is_not_there_is_named():
-    with raises("cannot-loaded"):
+    with raises("load-failed"):
         perplexity_of_texts(["x"], "no-such-model-anywhere")
     with raises("bad-option"):
         parse("perplexity(model=/models/gpt2)")

@@ -103,10 +103,10 @@ def test_reference_triple_recall_is_recall_over_triples(ranking: list[Triple], r
 
 
 def test_what_is_unknown_is_an_error_that_says_so() -> None:
-    with raises("answer-entity-recall-needs"):
+    with raises("question-graphs-needed"):
         score([asked("x")], [Prediction("q", "")], ["answer_entity_recall@5"])
     graphs = QuestionGraphs({"q": JAMAICA}, TripleCorpus.of_triples(JAMAICA))
-    with raises("corpus-no-triple"):
+    with raises("unknown-triple"):
         score([asked("Jamaica")], [Prediction("q", "", (Evidence("t0", 1.0),))], ["answer_entity_recall@5"], graphs=graphs)
 
 

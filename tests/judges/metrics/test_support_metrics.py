@@ -216,7 +216,7 @@ def test_a_pair_counts_where_both_are_rightly_said_to_be_answerable_or_not():
         assert compute("sufficiency", rows).tolist() == [first, second is False, 1, 1]
     assert np.isnan(compute("group_answer_f1", pair(True, False)[:1])).all()
     assert np.isnan(compute("sufficiency", [(asked(), claimed())])).all()
-    with raises("notes"):
+    with raises("bad-notes"):
         compute("sufficiency", pair("yes", False))
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from leaderboard.elements.nodes import TAGS, Node, badge, el, flat, from_json, is_web_address, link, message, prose, shown
+from leaderboard.elements.nodes import TAGS, Node, badge, el, flat, from_json, is_web_address, link, message, prose, show_value
 
 
 @given(some.text())
@@ -124,4 +124,4 @@ def test_leaves_stand_by_their_dotted_keys() -> None:
     ],
 )
 def test_values_are_shown_as_text_and_folders_by_their_last_parts(value: object, text: str) -> None:
-    assert shown(value) == text
+    assert show_value(value) == text

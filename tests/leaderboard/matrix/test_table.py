@@ -20,7 +20,7 @@ from leaderboard.elements.pictures import svg_file
 from leaderboard.matrix import exports
 from leaderboard.matrix.exports import CSV_COLUMNS, Export, picture
 from leaderboard.matrix.rows import OWN, Order, columns_of, drawn, labels, papers_of, wanted_of
-from leaderboard.matrix.table import Shown, explained, legend, pager, rank, table, value
+from leaderboard.matrix.table import Shown, draw_matrix, explained, legend, pager, rank, value
 from results.boards import systems as column_figures
 from results.boards.board import groups
 from results.boards.matrix import matrix, ranked_cells
@@ -61,7 +61,7 @@ def shown(several: Path) -> Shown:
 
 @pytest.fixture(scope="module")
 def tree(shown: Shown) -> Node:
-    return table(shown, drawn(shown.board, Order("method", False), [], [], "", 0), Order("method", False))
+    return draw_matrix(shown, drawn(shown.board, Order("method", False), [], [], "", 0), Order("method", False))
 
 
 @pytest.fixture(scope="module")
@@ -138,7 +138,7 @@ def test_badges_say_where_figures_come_from(tree: Node) -> None:
 
 def test_the_published_figure_its_gap_and_status_stand_beside_ours(several: Path) -> None:
     shown = made(several, "recall@5#v2")
-    response = lines(table(shown, drawn(shown.board, Order("method", False), [], [], "", 0), Order("method", False)))
+    response = lines(draw_matrix(shown, drawn(shown.board, Order("method", False), [], [], "", 0), Order("method", False)))
     row = next(row for row in shown.board.rows if row.name == "bm25")
     compared = 0
     for column, cell in zip(shown.board.columns, shown.board.line(row), strict=True):
@@ -154,7 +154,7 @@ def test_the_published_figure_its_gap_and_status_stand_beside_ours(several: Path
 def test_papers_rows_are_greyed_and_never_ranked(shown: Shown) -> None:
     papers = papers_of(shown.board.columns)
     assert papers
-    whole = table(shown, drawn(shown.board, Order("method", False), [], [], "", 0), Order("method", False), papers)
+    whole = draw_matrix(shown, drawn(shown.board, Order("method", False), [], [], "", 0), Order("method", False), papers)
     body = next(whole.find(tag="tbody"))
     rows = [row for row in body.find(tag="tr") if "published" in [text(b) for b in row.find(cls="badge")]]
     assert len(rows) == len(papers)
@@ -168,7 +168,7 @@ def test_papers_rows_are_greyed_and_never_ranked(shown: Shown) -> None:
 
 def test_heads_sort_and_open_a_benchmarks_own_board(shown: Shown) -> None:
     order = Order(shown.board.columns[0].key, True)
-    head = next(table(shown, drawn(shown.board, order, [], [], "", 0), order).find(tag="thead"))
+    head = next(draw_matrix(shown, drawn(shown.board, order, [], [], "", 0), order).find(tag="thead"))
     (active,) = [node for node in head.find(tag="th") if node.attributes.get("sort") not in (None, "none")]
     assert active.attributes["sort"] == "descending"
     sorter, opener = active.find(tag="button")
@@ -182,7 +182,7 @@ def test_heads_sort_and_open_a_benchmarks_own_board(shown: Shown) -> None:
 def test_pinning_and_hiding_add_to_what_is_pinned_and_hidden(shown: Shown) -> None:
     keys = [row.key for row in shown.board.rows]
     part = drawn(shown.board, Order("method", False), [keys[0]], [keys[1]], "", 0)
-    result = table(shown, part, Order("method", False))
+    result = draw_matrix(shown, part, Order("method", False))
     actions = [node.action for node in result.find(tag="button") if node.action and node.action.keys() <= {"pin", "hide"}]
     assert {"pin": ""} in actions  # unpins the only one
     assert {"pin": f"{keys[0]},{keys[2]}"} in actions

@@ -14,7 +14,7 @@ from leaderboard.elements import pictures
 from leaderboard.elements.formats import MAIN, families
 from leaderboard.elements.nodes import Node, Order
 from leaderboard.views import board as drawings
-from leaderboard.views.board import ordered, ranks, sort_columns, table
+from leaderboard.views.board import draw_board, ordered, ranks, sort_columns
 from results.boards.board import Board, boards
 from results.statistics.places import Band, Standing
 from results.store import queries
@@ -48,7 +48,7 @@ def shown(tree: Node, method: str) -> str:
 
 
 def test_every_shown_value_is_the_boards(made_up: Board) -> None:
-    tree = table(made_up, F1, Order("rank", False), DEFINITIONS)
+    tree = draw_board(made_up, F1, Order("rank", False), DEFINITIONS)
     for row in made_up.rows:
         line = shown(tree, row.run.method)
         for metric, factor, digits in ((F1, 100, 1), (EM, 100, 1), (PERPLEXITY, 1, 2)):
@@ -62,7 +62,7 @@ def test_every_shown_value_is_the_boards(made_up: Board) -> None:
 
 
 def test_marks_stand_where_the_corrected_test_rejects(made_up: Board) -> None:
-    tree = table(made_up, F1, Order("rank", False), DEFINITIONS)
+    tree = draw_board(made_up, F1, Order("rank", False), DEFINITIONS)
     for row in made_up.rows:
         marks = list(lines(tree)[names(tree).index(row.run.method)].find(tag="span", cls="mark-better"))
         marks += lines(tree)[names(tree).index(row.run.method)].find(tag="span", cls="mark-worse")
@@ -74,7 +74,7 @@ def test_marks_stand_where_the_corrected_test_rejects(made_up: Board) -> None:
 
 def test_lower_perplexity_is_marked_as_better(made_up: Board) -> None:
     alone = replace(made_up, metrics=(PERPLEXITY,))
-    tree = table(alone, PERPLEXITY, Order("rank", False), DEFINITIONS)
+    tree = draw_board(alone, PERPLEXITY, Order("rank", False), DEFINITIONS)
     row = next(row for row in made_up.rows if row.run.method == "hybrid")
     difference = row.cells[PERPLEXITY].difference
     assert difference is not None
@@ -141,20 +141,20 @@ def test_sorting_orders_methods_and_keeps_controls_below(made_up: Board, descend
 
 def test_a_difference_column_without_reference_does_not_exist(filled: Path) -> None:
     result = boards(Store(filled), None, metrics=[F1])[0]
-    tree = table(result, F1, Order("rank", False), DEFINITIONS)
+    tree = draw_board(result, F1, Order("rank", False), DEFINITIONS)
     assert "Δ" not in " ".join(tree.texts())
     assert not list(tree.find(cls="mark-better"))
 
 
 def test_the_head_that_sorts_says_so_and_turns_round_on_the_next_click(made_up: Board) -> None:
-    tree = table(made_up, F1, Order(F1, True), DEFINITIONS)
+    tree = draw_board(made_up, F1, Order(F1, True), DEFINITIONS)
     (head,) = [node for node in tree.find(tag="th") if node.attributes.get("sort") not in (None, "none")]
     assert head.attributes["sort"] == "descending"
     assert next(head.find(tag="button")).action == {"sort": F1, "order": "asc"}
 
 
 def test_running_failed_and_unscorable_are_shown(made_up: Board) -> None:
-    tree = table(made_up, F1, Order("rank", False), DEFINITIONS)
+    tree = draw_board(made_up, F1, Order("rank", False), DEFINITIONS)
     assert "running 13/40" in shown(tree, "full context")
     assert "failed" in shown(tree, "closed book")
     assert "39 of 40 1 unscorable" in shown(tree, "bm25")
@@ -188,15 +188,15 @@ def test_main_metrics_are_the_datasets_own_first(filled: Path) -> None:
 
 def test_what_a_metric_ranks_wrongly_stands_at_its_head(made_up: Board) -> None:
     flagged = replace(made_up, flags={F1: ["ranks idk as high as the best method"]})
-    tree = table(flagged, F1, Order("rank", False), DEFINITIONS)
+    tree = draw_board(flagged, F1, Order("rank", False), DEFINITIONS)
     heads = "".join(next(tree.find(tag="thead")).texts())
     assert "F1 ⚑" in heads
-    assert "⚑" not in "".join(next(table(made_up, F1, Order("rank", False), DEFINITIONS).find(tag="thead")).texts())
+    assert "⚑" not in "".join(next(draw_board(made_up, F1, Order("rank", False), DEFINITIONS).find(tag="thead")).texts())
 
 
 def test_a_run_whose_scores_cannot_be_right_says_so(made_up: Board) -> None:
     broken = replace(made_up.rows[0], violations=("recall@1 is greater than recall@5 for 2 questions",))
-    tree = table(replace(made_up, rows=(broken, *made_up.rows[1:])), F1, Order("rank", False), DEFINITIONS)
+    tree = draw_board(replace(made_up, rows=(broken, *made_up.rows[1:])), F1, Order("rank", False), DEFINITIONS)
     assert "inconsistent" in shown(tree, broken.run.method)
     assert not any("inconsistent" in shown(tree, row.run.method) for row in made_up.rows[1:])
 
@@ -210,7 +210,7 @@ def test_a_place_says_which_places_the_tests_leave_open(made_up: Board) -> None:
     }
     bands[able[0].run.run] = Band(1, 1, 1, Standing.BEST)
     positions = ranks(made_up, F1, DEFINITIONS)
-    tree = table(made_up, F1, Order("rank", False), DEFINITIONS, bands)
+    tree = draw_board(made_up, F1, Order("rank", False), DEFINITIONS, bands)
     for row in made_up.rows:
         line = lines(tree)[names(tree).index(row.run.method)]
         cell = next(line.find(cls="narrow"))
@@ -225,4 +225,4 @@ def test_a_place_says_which_places_the_tests_leave_open(made_up: Board) -> None:
         # The mark stands in the cell of the metric that ranks, and there alone.
         assert len(list(line.find(cls="best"))) == (band.standing is Standing.BEST)
         assert len(list(line.find(cls="standing"))) == (band.standing is Standing.NO_DIFFERENCE)
-    assert not list(table(made_up, F1, Order("rank", False), DEFINITIONS).find(cls="best"))
+    assert not list(draw_board(made_up, F1, Order("rank", False), DEFINITIONS).find(cls="best"))

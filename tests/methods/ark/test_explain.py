@@ -77,9 +77,9 @@ def test_what_cannot_be_explained_is_refused(
 ) -> None:
     question, corpus = question_and_corpus
     config = ArkExplainConfig(training=training)
-    with raises("question-no-gold-answer"):
+    with raises("question-without-gold"):
         explain(replace(question, answers=()), corpus, config, Services(device="cpu"))
-    with raises("question-asked-whole-corpus"):
+    with raises("question-without-document"):
         explain(replace(question, document_id=None, candidates=None), corpus, config, Services(device="cpu"))
     with raises("not-checkpoint-ark"):
         ArkExplainConfig(checkpoint=str(tmp_path)).preflight()

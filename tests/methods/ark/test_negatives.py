@@ -128,7 +128,7 @@ def test_rows_are_written_as_json_lines(tmp_path: Path) -> None:
     path = tmp_path / "stage2.jsonl"
     write_rows(path, [row])
     assert json.loads(path.read_text()) == json.loads(json.dumps(asdict(row)))
-    with raises("positive-among-negatives-row"):
+    with raises("positive-among-negatives"):
         check_rows([TrainRow("q", "d", "s", "t", "c1", ("c2",), ("c1",))], {"c1": "same", "c2": "same"})
 
 

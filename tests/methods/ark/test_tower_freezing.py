@@ -52,5 +52,5 @@ def test_the_last_layers_are_trained_and_nothing_before_them(kind: str, tiny_mod
 
 
 def test_more_layers_than_there_are_is_an_error(tiny_models: ModuleType, tmp_path: Path) -> None:
-    with raises("encoder-layers-cannot-trained"):
+    with raises("too-few-encoder-layers"):
         freeze_all_but_last(encoder("Bert", tiny_models, tmp_path), 4)

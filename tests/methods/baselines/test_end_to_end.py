@@ -272,7 +272,7 @@ def test_probabilities_of_tags_are_the_softmax_where_they_stand(tiny_selfrag: st
 
 
 def test_a_model_without_the_tags_is_refused_before_the_first_question(tiny_llama: str) -> None:
-    with raises("vocabulary-no-tag"):
+    with raises("vocabulary-tag-missing"):
         Component.of("self_rag", {"model": tiny_llama, "retriever": "bm25"}).build(Services(device="cpu"))
 
 

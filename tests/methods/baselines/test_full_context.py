@@ -73,7 +73,7 @@ def test_a_document_that_a_reranker_has_shuffled_is_not_put_together() -> None:
 
 
 def test_an_overlap_that_the_passages_do_not_have_is_an_error() -> None:
-    with raises("passages-document-not-repeat") as caught:
+    with raises("overlap-not-repeated") as caught:
         context(document("a b c d e f g h i", 4, 1), whole=True, overlap=2)
     assert "chunk_overlap" in str(caught.value.try_this)
 

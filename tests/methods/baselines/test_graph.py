@@ -129,5 +129,5 @@ def test_rankings_are_cut_and_keep_to_the_graph_of_the_query(component: Componen
     else:
         assert set(whole.ids) == set(few.candidates or ())
     assert empty.ids == ()
-    with raises("candidate-not-passage-corpus"):
+    with raises("candidate-not-corpus"):
         each(index, "retrieve", [Query("q", "who?", candidates=("t0000000000000000",))], 5)

@@ -272,7 +272,7 @@ async def _awaited(work: Awaitable[Any]) -> Any:
 
 
 def test_no_room_for_two_passages_is_said_before_the_first_question(tiny: Path) -> None:
-    with raises("model-room-prompt-tokens") as caught:
+    with raises("prompt-room-too-small") as caught:
         reranker("rankgpt", llm={"local": str(tiny / "zephyr"), "max_prompt_tokens": 64})
     assert caught.value.where == "llm"
 
@@ -334,10 +334,10 @@ def test_what_does_not_belong_together_is_refused_by_the_name_of_its_option(tiny
         from transformers import LlamaConfig, LlamaForSequenceClassification
 
         other = LlamaForSequenceClassification(LlamaConfig(**{**config, **changed}, num_labels=1))
-        with raises("adapter-not-fit-base") as caught:
+        with raises("adapter-base-mismatch") as caught:
             adapted(other, str(tiny / "rankllama"), where="adapter", head="score")
         assert "llama" in str(caught.value.try_this)
-    with raises("adapter-not-fit-base"):
+    with raises("adapter-base-mismatch"):
         rankllama(tiny, adapter=str(tmp_path / "three"))
     with raises("missing-weights") as caught:
         Component.of("rankllama").preflight()

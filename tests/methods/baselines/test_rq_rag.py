@@ -201,7 +201,7 @@ def test_trees_grown_together_are_those_grown_alone() -> None:
 
 def test_a_model_without_the_control_tokens_is_refused(tiny_llama: str) -> None:
     model = CausalModel(CausalConfig(model=tiny_llama), "cpu")
-    with raises("vocabulary-no-token"):
+    with raises("vocabulary-token-missing"):
         Tree(RqRagConfig(), model, Searching(), CORPUS, 0)
 
 

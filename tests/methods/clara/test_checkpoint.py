@@ -92,7 +92,7 @@ def test_a_checkpoint_on_another_base_is_refused(base_folders: dict[str, str], t
     Clara.open(ClaraConfig(base=str(base), max_length=16, rate=4), device="cpu").save(tmp_path / "one")
     assert read_config(tmp_path / "one")[1] == ADAPTERS
     shutil.copyfile(Path(base_folders["Qwen3"]) / "model.safetensors", base / "model.safetensors")
-    with raises("base-not-checkpoint-trained"):
+    with raises("checkpoint-base-mismatch"):
         Clara.load(tmp_path / "one", "cpu")
 
 
@@ -117,7 +117,7 @@ def test_damaged_and_foreign_weights_are_refused(make_clara: Make, tmp_path: Pat
     make_clara(lora={"r": 2}).save(tmp_path / "two")
     path = tmp_path / "one" / "generator" / "adapter_model.safetensors"
     shutil.copyfile(tmp_path / "two" / "generator" / "adapter_model.safetensors", path)
-    with raises("file-holds-other-tensors") as caught:
+    with raises("tensor-names-mismatch") as caught:
         Clara.load(tmp_path / "one", "cpu")
     assert caught.value.where == str(path)
     # Cut short, as a copy is that was interrupted.

@@ -128,11 +128,11 @@ def test_candidates_behind_a_mask_change_nothing() -> None:
 def test_too_few_candidates_are_refused() -> None:
     scores = torch.tensor([[0.4, 0.1, 0.3], [0.1, 0.2, 0.3]])
     mask = torch.tensor([[True, True, True], [True, False, True]])
-    with raises("documents-chosen-question-candidates"):
+    with raises("too-few-candidates"):
         select(scores, 3, 0.02, mask)
-    with raises("documents-chosen-question-candidates"):
+    with raises("too-few-candidates"):
         select(scores, 1, 0.02, torch.zeros_like(mask))
-    with raises("documents-chosen-question-candidates"):
+    with raises("too-few-candidates"):
         select(scores, 4, 0.02)
 
 

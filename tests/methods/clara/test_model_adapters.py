@@ -114,7 +114,7 @@ def test_a_part_that_there_is_not_is_refused(make_clara: Make) -> None:
 
 
 def test_layers_that_there_are_not_are_refused(make_clara: Make) -> None:
-    with raises("base-cannot-given-adapters"):
+    with raises("base-without-adapter-support"):
         make_clara(lora={"targets": ["no_such_layer"]})
 
 

@@ -208,7 +208,7 @@ def test_a_question_that_is_a_document_has_cosine_1_under_equal_adapters(make_cl
 
 
 def test_a_base_without_room_for_a_document_is_refused(make_clara: Make) -> None:
-    with raises("reads-tokens-document-memory") as caught:
+    with raises("document-too-long") as caught:
         make_clara(max_length=700, rate=10)
     assert caught.value.where == "max_length"
 

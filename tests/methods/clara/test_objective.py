@@ -260,7 +260,7 @@ def test_fewer_candidates_than_others_have_are_never_padding(toy: ModuleType, cl
     long, short = toy.joint_rows(1, 4)[0], toy.joint_rows(1, 2)[0]
     result = candidates_of(clara, [long, short], documents_of(clara))
     assert result.mask.tolist() == [[True] * 4, [True, True, False, False]]
-    with raises("documents-chosen-question-candidates"):
+    with raises("too-few-candidates"):
         select(result.scores, 3, 0.02, result.mask)
     assert set(select(result.scores, 2, 0.02, result.mask).ids[1].tolist()) == {0, 1}
 

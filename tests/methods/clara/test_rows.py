@@ -269,13 +269,13 @@ def test_files_of_rows_refuse_a_mix_that_they_cannot_tell(tmp_path: Path) -> Non
     line = {"data_type": "qa", "question": ["q?"], "answers": ["a"], "docs": ["d"]}
     file.write_text(json.dumps(line) + "\n", "utf-8")
     options = {"path": str(file)}
-    with raises("files-rows-not-say"):
+    with raises("simple-questions-unknown"):
         scp_rows("clara_stages/pretraining:train", ScpDataConfig(mix="simple"), options)
     assert scp_rows("clara_stages/pretraining:train", ScpDataConfig(mix="paraphrase"), options) == []
-    with raises("holds-no-rows-pretraining"):
+    with raises("no-pretraining-rows"):
         scp_rows("pisco:train", ScpDataConfig(), options)
 
 
 def test_worlds_of_a_test_are_never_pretrained_on() -> None:
-    with raises("seed-makes-world-not"):
+    with raises("seed-of-other-split"):
         scp_rows(WORLDS, options={**SMALL, "seed": 100_000})

@@ -163,9 +163,9 @@ def test_the_control_learns_the_same_replies_from_text_with_the_generator_alone(
     clara.save(tmp_path / "text")
     # It goes on from its own kind alone, answers as it was trained to, and has no memory to give.
     begin(chosen, stage, str(tmp_path / "text"), "cpu")
-    with raises("checkpoint-adapters-training-reads"):
+    with raises("checkpoint-adapters-mismatch"):
         begin(config(), stage, str(tmp_path / "text"), "cpu")
-    with raises("checkpoint-no"):
+    with raises("checkpoint-part-missing"):
         loaded(CheckpointOptions(model=str(tmp_path / "text")), "cpu")
     reader = ClaraText(ClaraTextConfig(model=str(tmp_path / "text"), max_new_tokens=2), Services(device="cpu"))
     context = Context("q", (Passage("p", "", toy.document(0)),))
@@ -231,7 +231,7 @@ def test_a_new_generator_behind_pretraining_is_as_a_fresh_one(toy: ModuleType, c
 
 def test_a_checkpoint_of_another_model_is_refused(toy: ModuleType, config: Any, tmp_path: Path) -> None:
     begin(config(), "scp", None, "cpu").save(tmp_path / "checkpoint")
-    with raises("checkpoint-model-other-options"):
+    with raises("checkpoint-options-mismatch"):
         begin(config(model={"rate": 2}), "joint", str(tmp_path / "checkpoint"), "cpu")
 
 

@@ -74,13 +74,16 @@ def test_another_architecture_without_a_chat_template_is_trained_by_its_name(tmp
     assert [item["stage"] for item in stages] == ["scp", "instruction", "joint"]
     folder = stages[-1]["path"]
     assert json.loads((Path(folder) / "clara.json").read_text())["config"]["base"] == str(base)
-    with raises("checkpoint-base-asked"):
+    with raises("checkpoint-of-other-base"):
         train(tmp_path / "store", "--preset", "paper", "--base", "pocket", "--set", f"start={folder}")
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
-    [(["--stage", "supervised"], "options-trains-not"), (["--stage", "instruction", "--set", "joint.init=scp"], "options-trains-not")],
+    [
+        (["--stage", "supervised"], "training-stages-mismatch"),
+        (["--stage", "instruction", "--set", "joint.init=scp"], "training-stages-mismatch"),
+    ],
 )
 def test_a_stage_that_the_options_leave_out_is_refused(options: list[str], message: str, tmp_path: Path) -> None:
     with raises(message):

@@ -104,7 +104,7 @@ def test_frozen_documents_are_encoded_once_and_go_on_in_blocks(tmp_path: Path) -
 
 def test_documents_that_do_not_fit_the_disk_are_refused_before_the_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shutil.disk_usage", lambda folder: SimpleNamespace(free=100))
-    with raises("memory-candidates-takes-gib"):
+    with raises("candidate-memory-too-large"):
         FrozenDocuments(["a", "b", "c"], lambda texts: pytest.fail("encoded"), (3, 4), torch.float32, tmp_path, 2, Silent())
 
 
@@ -188,7 +188,7 @@ def test_rows_are_set_aside_whole_and_only_where_no_validation_is_named(toy: Mod
         assert data.set_aside(config(), stage, rows) == (rows, [])
         named = config(validate_on={"held_out": 2}, validation={stage: ["worlds:validation"]})
         assert data.set_aside(named, stage, rows) == (rows, [])
-        with raises("documents-questions-set-aside"):
+        with raises("too-few-to-set-aside"):
             data.set_aside(config(validate_on={"held_out": len(units)}), stage, rows)
 
 
@@ -199,11 +199,11 @@ def test_what_is_too_long_is_refused_before_the_first_step_or_left_out(toy: Modu
         rows = toy.rows_of(stage)
         spoilt = [replace(rows[0], question=long), *rows]
         clara = begin(config(), stage, None, None)
-        with raises("prompts-too-long-replies"):
+        with raises("prompts-too-long"):
             prepare(config(), stage, clara, spoilt, tmp_path / stage, Silent())
         kept = prepare(config(skip_long=True), stage, clara, spoilt, tmp_path / stage, Silent())
         assert len(kept.rows) == len(prepare(config(), stage, clara, rows, tmp_path / stage, Silent()).rows)
-        with raises("no-row-fits-longest"):
+        with raises("rows-too-long"):
             prepare(config(skip_long=True), stage, clara, spoilt[:1], tmp_path / stage, Silent())
 
 

@@ -133,7 +133,7 @@ def test_a_compression_that_was_cut_off_goes_on_and_ends_alike(after: int, tmp_p
 
     with pytest.raises(Cut):
         write(tmp_path / "cut", corpus(11), identity(11), Drawn(), cut)
-    with raises("folder-holds-no-finished"):
+    with raises("folder-unfinished"):
         MemoryStore.open(tmp_path / "cut")
     # What a machine that went down left of a row is not taken for one.
     with open(tmp_path / "cut" / "memory.bin", "ab") as file:
@@ -157,7 +157,7 @@ def test_a_finished_store_is_opened_and_nothing_is_compressed_again(tmp_path: Pa
 def test_documents_of_another_corpus_or_compressor_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(tmp_path / "s", corpus(5), identity(5), Drawn())
     for other in (replace(identity(5), compressor="other"), replace(identity(5), corpus="other")):
-        with raises("folder-holds-documents-another"):
+        with raises("folder-of-other-documents"):
             write(tmp_path / "s", corpus(5), other, Drawn())
     monkeypatch.setattr(store, "CHUNK", 2)
 
@@ -166,12 +166,12 @@ def test_documents_of_another_corpus_or_compressor_are_refused(tmp_path: Path, m
 
     with pytest.raises(Cut):
         write(tmp_path / "t", corpus(5), identity(5), Drawn(), cut)
-    with raises("folder-holds-documents-another"):
+    with raises("folder-of-other-documents"):
         write(tmp_path / "t", corpus(5), replace(identity(5), compressor="other"), Drawn())
 
 
 def test_a_number_that_half_precision_cannot_hold_is_an_error_that_names_the_other_type(tmp_path: Path) -> None:
-    with raises("document-memory-not-fit"):
+    with raises("memory-does-not-fit"):
         write(tmp_path / "s", corpus(5), identity(5), Drawn(1e6))
     assert len(write(tmp_path / "t", corpus(5), identity(5, "bfloat16"), Drawn(1e6))) == 5
 
@@ -180,10 +180,10 @@ def test_a_damaged_store_is_not_searched(tmp_path: Path) -> None:
     write(tmp_path / "s", corpus(5), identity(5), Drawn())
     with open(tmp_path / "s" / "memory.bin", "ab") as file:
         file.write(b"\0")
-    with raises("memory-store-not-card"):
+    with raises("memory-store-mismatch"):
         MemoryStore.open(tmp_path / "s")
     (tmp_path / "s" / "store.json").write_text("{}")
-    with raises("card-store-cannot-read"):
+    with raises("unreadable-store-card"):
         MemoryStore.open(tmp_path / "s")
 
 

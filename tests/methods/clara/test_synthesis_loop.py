@@ -214,7 +214,7 @@ def test_a_template_of_ones_own_is_taken_and_a_wrong_one_refused(tmp_path) -> No
     assert prompts.messages("answer", document="d", question="q", absent="a") == [{"role": "user", "content": "d q a"}]
     assert prompts.hash != PROMPTS.hash
     (tmp_path / "answer.txt").write_text("$document", "utf-8")
-    with raises("prompt-template-lacks"):
+    with raises("template-missing-placeholder"):
         Prompts(str(tmp_path))
     with raises("missing-folder"):
         Prompts(str(tmp_path / "none"))

@@ -154,7 +154,7 @@ def test_the_whole_corpus_is_compressed_once_and_found_by_later_runs(
 
 def test_without_a_compressed_corpus_a_question_needs_candidates(tiny_clara: str, ground: Any, services: Services) -> None:
     method = whole(tiny_clara, services, offline=False)
-    with raises("question-no-candidates-corpus"):
+    with raises("question-without-candidates"):
         answers(method, ground, [Query("q", "In which town?")])
 
 
@@ -168,9 +168,9 @@ def test_parts_of_a_pipeline_share_one_model(tiny_clara: str) -> None:
 def test_memory_of_another_compressor_is_refused(tiny_clara: str, ground: Any, services: Services) -> None:
     reader = Component.of("clara_reader", {"model": tiny_clara}).build(services)
     other = DocumentMemory(torch.zeros(1, M, 32), "another")
-    with raises("memory-made-another-compressor"):
+    with raises("memory-compressor-mismatch"):
         reader.read(queries(ground)[:1], [Context("q", memory=other)])
-    with raises("memory-not-clara-compressor"):
+    with raises("memory-not-of-clara"):
         reader.read(queries(ground)[:1], [Context("q", memory=torch.zeros(1, M, 32))])
 
 
@@ -281,7 +281,7 @@ def test_a_checkpoint_without_a_reasoner_says_what_can_be_done(tiny_clara: str, 
     clara = Clara.load(Path(tiny_clara), "cpu")
     kept = Clara.open(clara.config, ("compressor", "generator"), "cpu")
     kept.save(folder)
-    with raises("checkpoint-no"):
+    with raises("checkpoint-part-missing"):
         Component.of("clara", {"model": str(folder)}).build(Services(device="cpu"))
     method = assemble(
         Component.of("clara", {"model": str(folder), "query_adapter": "compressor", "max_new_tokens": 2}), Services(device="cpu")

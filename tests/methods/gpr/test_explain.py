@@ -137,14 +137,14 @@ def test_graphs_without_answers_and_without_triples_are_said_to_be_so(checkpoint
 
 def test_what_cannot_be_explained_is_refused(checkpoint: str, tmp_path: Path) -> None:
     question, corpus = asked(JAMAICA, "Spanish")
-    with raises("question-brings-no-graph"):
+    with raises("question-without-graph"):
         explained(checkpoint, replace(question, candidates=None), corpus)
-    with raises("ranks-triples-graph-corpus"):
+    with raises("triples-over-passages"):
         explained(checkpoint, question, Corpus.of([Passage("p", "", "text")]))
     with raises("not-checkpoint"):
         GprExplainConfig.model_validate({"checkpoint": str(tmp_path)}).preflight()
     (tmp_path / "ragmeter.json").write_text('{"method": "gpr", "config": {"base": "x"}}', "utf-8")
-    with raises("card-checkpoint-not-say"):
+    with raises("checkpoint-card-incomplete"):
         _ = GprExplainConfig.model_validate({"checkpoint": str(tmp_path)}).training
 
 

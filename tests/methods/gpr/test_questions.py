@@ -223,9 +223,9 @@ def test_other_models_and_prompts_keep_questions_of_their_own(tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("$triple", "prompt-template-lacks"),
-        ("$triple $side $answer", "prompt-template-holds-unknown"),
-        ("$triple $side 5$", "prompt-template-holds-lone"),
+        ("$triple", "template-missing-placeholder"),
+        ("$triple $side $answer", "template-unknown-placeholder"),
+        ("$triple $side 5$", "template-lone-dollar"),
     ],
 )
 def test_a_prompt_without_its_places_is_refused(tmp_path: Path, text: str, says: str) -> None:
@@ -234,7 +234,7 @@ def test_a_prompt_without_its_places_is_refused(tmp_path: Path, text: str, says:
     with raises(says) as caught:
         PROMPT.load(path)
     assert str(path) in str(caught.value)
-    with raises("prompt-template-cannot-read"):
+    with raises("unreadable-template"):
         PROMPT.load(tmp_path / "none.txt")
 
 
@@ -281,11 +281,11 @@ def test_questions_are_taken_from_a_file_the_last_of_a_side_counts(tmp_path: Pat
     [
         ("{", "not-json"),
         ("[1]", "not-json"),
-        (line(h=...), "field"),
-        (line(question=None), "field"),
+        (line(h=...), "bad-question-field"),
+        (line(question=None), "bad-question-field"),
         (line(question=" "), "question-empty"),
-        (line(side="relation"), "side-head-tail"),
-        (line(t="Caffeine"), "tid-not-id-h"),
+        (line(side="relation"), "bad-side"),
+        (line(t="Caffeine"), "triple-id-mismatch"),
         (line()[:-9], "not-json"),  # a file cut short
     ],
 )
@@ -298,15 +298,15 @@ def test_a_bad_line_is_named(tmp_path: Path, bad: str, says: str) -> None:
 
 
 def test_a_file_that_is_missing_empty_or_about_other_triples_is_refused(tmp_path: Path) -> None:
-    with raises("file-questions-cannot-read"):
+    with raises("unreadable-questions"):
         from_file(tmp_path / "none.jsonl")
     path = tmp_path / "given.jsonl"
     path.write_text("", "utf-8")
-    with raises("file-holds-no-question"):
+    with raises("no-question-in-file"):
         from_file(path)
     other = ("A", "b", "C")
     path.write_text(line(tid=triple_id(other), h="A", r="b", t="C"), "utf-8")
-    with raises("wrote-no-question-triples"):
+    with raises("no-question-written"):
         from_file(path)
 
 
@@ -353,5 +353,5 @@ def test_no_template_question_gives_itself_away(triple: Triple, side: Any) -> No
 def test_relations_of_other_graphs_are_left_to_other_generators() -> None:
     graph = graph_of(GRAPH)
     config = QuestionsConfig()
-    with raises("wrote-no-question-triples"):
+    with raises("no-question-written"):
         questions_of(graph, config, generator_of(config, services()))

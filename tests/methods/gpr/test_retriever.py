@@ -253,5 +253,5 @@ def test_what_is_no_checkpoint_of_gpr_is_refused(checkpoint: Path, tmp_path: Pat
 
 def test_a_candidate_of_another_corpus_is_refused_in_any_scope(encoder: Encoder, corpus: TripleCorpus) -> None:
     for scope in ("question", "global"):
-        with raises("candidate-not-passage-corpus"):
+        with raises("candidate-not-corpus"):
             ask(encoder, corpus, ["tnowhere"], scope=scope)

@@ -144,7 +144,7 @@ def test_equal_seeds_and_epochs_draw_alike_and_others_do_not() -> None:
 
 def test_a_graph_in_which_every_triple_overlaps_is_refused_at_once() -> None:
     star = [(0, 0, item) for item in range(1, 5000)]
-    with raises("no-negative-triple-triples"):
+    with raises("no-negative-triple"):
         index(star).draw(0, 0)
 
 
@@ -152,24 +152,24 @@ def test_one_triple_without_negative_is_named() -> None:
     rows = [(0, 0, 1), (0, 0, 2), (1, 0, 3), (0, 0, 3)]
     heads, relations, tails = np.array(rows).T
     names = [(f"e{h}", "r", f"e{t}") for h, _, t in rows]
-    with raises("no-negative-triple-triples"):
+    with raises("no-negative-triple"):
         TripleIndex(heads, relations, tails, names).draw(0, 0)
-    with raises("no-negative-triple-triples"):
+    with raises("no-negative-triple"):
         index([(0, 0, 1), (1, 0, 2), (5, 0, 6), (6, 0, 7)]).draw(0, 0, SamplingConfig(neg_rel_disjoint=True))
 
 
 def test_a_graph_without_neighbors_is_refused() -> None:
-    with raises("no-triple-graph-shares"):
+    with raises("no-neighboring-triple"):
         index([(0, 0, 1), (2, 0, 3)]).draw(0, 0)
     alike = [(0, 0, 1), (0, 0, 2), (3, 0, 4), (3, 0, 5)]
     assert not index(alike).draw(0, 0).dropped
-    with raises("no-triple-graph-shares"):
+    with raises("no-neighboring-triple"):
         index(alike).draw(0, 0, SamplingConfig(nb_exclude_same_hr=True))
 
 
 def test_a_graph_without_triples_is_refused() -> None:
     none = np.empty(0, np.int32)
-    with raises("graph-holds-no-triple"):
+    with raises("empty-graph"):
         TripleIndex(none, none, none)
 
 

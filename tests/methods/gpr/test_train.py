@@ -251,7 +251,7 @@ def test_nothing_is_validated_where_nothing_is_held_out(toy: ModuleType, base: s
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"graph": ["webqsp:train"]}, "generator-worlds-knows-relations"),
+        ({"graph": ["webqsp:train"]}, "generator-worlds-only"),
         ({"graph": ["nothing:train"]}, "unknown-dataset"),
         ({"questions": {"generator": "cache", "path": "/nowhere/x.jsonl"}}, "missing-file"),
         ({"base": "/nowhere/model"}, "no-model-folder"),
@@ -263,7 +263,7 @@ def test_what_cannot_work_is_refused_before_anything_is_loaded(toy: ModuleType, 
 
 
 def test_test_graphs_are_refused(toy: ModuleType, base: str, tmp_path: Path) -> None:
-    with raises("holds-test-graphs-not"):
+    with raises("test-graph"):
         trained(toy.options(base, graph=["worlds/graph:test"]), tmp_path)
 
 

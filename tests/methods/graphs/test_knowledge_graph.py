@@ -104,10 +104,10 @@ def test_templates_take_braces_dollars_and_placeholders_as_they_are() -> None:
 def test_a_template_of_ones_own_must_have_the_placeholders(tmp_path: Path) -> None:
     path = tmp_path / "mine.txt"
     path.write_text("Read {text} for $5.\n---\n$text")
-    with raises("prompt-template-holds-lone"):
+    with raises("template-lone-dollar"):
         PROMPTS["extraction"].load(path)
     path.write_text("Read $this")
-    with raises("prompt-template-holds-unknown"):
+    with raises("template-unknown-placeholder"):
         PROMPTS["extraction"].load(path)
     path.write_text("Read $text for $$5")
     assert PROMPTS["extraction"].load(path).messages(text="{x}") == [{"role": "user", "content": "Read {x} for $5"}]
@@ -214,7 +214,7 @@ def test_a_graph_with_a_number_that_is_none_is_not_written(tmp_path: Path) -> No
         (lambda g: g.pop("nodes"), "nodes"),
         (lambda g: g.update(format=2), "format"),
         (lambda g: g["edges"][0].update(strength="7"), "edges.0.strength"),
-        (lambda g: g["edges"][0].update(target="NOBODY"), "is no node"),
+        (lambda g: g["edges"][0].update(target="NOBODY"), "is not a node"),
         (lambda g: g["edges"].append(g["edges"][0]), "occurs twice"),
         (lambda g: g["edges"][0].update(strength=0.0), "neither extracted"),
         (lambda g: g["nodes"].append(g["nodes"][0]), "occurs twice"),
@@ -230,7 +230,7 @@ def test_a_file_that_is_no_graph_is_refused_by_name_and_field(tmp_path: Path, ch
         KnowledgeGraph.load(path)
     assert str(path) in str(caught.value)
     path.write_text("{")
-    with raises("file-not"):
+    with raises("file-hash-mismatch"):
         KnowledgeGraph.load(path)
 
 

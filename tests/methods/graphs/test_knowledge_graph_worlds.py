@@ -195,5 +195,5 @@ def test_a_graph_that_lacks_chunks_is_made_again_and_one_without_any_is_none(sty
     assert partial.counts[FAILED] == len(styled_run.chunks) - 1
     whole = graph_of("d", styled_run.chunks, LLMExtractor(Dead(10**6)), tmp_path)  # type: ignore[arg-type]
     assert FAILED not in whole.counts
-    with raises("no-graph-document-calls"):
+    with raises("graph-calls-failed"):
         graph_of("e", styled_run.chunks, LLMExtractor(Dead(0)), tmp_path)  # type: ignore[arg-type]

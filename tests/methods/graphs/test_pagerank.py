@@ -241,5 +241,5 @@ def test_released_exact_says_when_networkx_gives_up(monkeypatch: pytest.MonkeyPa
         raise networkx.PowerIterationFailedConvergence(100)
 
     monkeypatch.setattr(networkx, "pagerank", give_up)
-    with raises("networkx-not-converge"):
+    with raises("pagerank-not-converged"):
         scores_from_seeds(a_graph(2, [(0, 1)]), [["N00000"]], PageRankConfig.model_validate({"released_exact": True}))

@@ -199,7 +199,7 @@ def test_preflight_finds_a_wrong_path_and_an_empty_reply(endpoint: Any) -> None:
     with raises("endpoint-error"):
         endpoint.chat(base_url=endpoint.server.url.removesuffix("/v1")).preflight()
     endpoint.server.answer = lambda request: Written("", 1, 16, "length")
-    with raises("replies-but-gives-no"):
+    with raises("reply-without-answer"):
         endpoint.chat().preflight()
 
 

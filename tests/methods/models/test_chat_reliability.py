@@ -165,7 +165,7 @@ def test_a_second_run_makes_no_call_even_with_nobody_there(tmp_path: Path) -> No
     assert [(r.text, r.prompt_tokens, r.cost_usd, r.cached) for r in again] == [
         (r.text, r.prompt_tokens, r.cost_usd, True) for r in first[::-1]
     ]
-    with raises("nothing-answers"):
+    with raises("endpoint-unreachable"):
         chat(url, cache=path, attempts=1).complete(prompts("say a", "say c"))
 
 

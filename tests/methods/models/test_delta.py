@@ -112,7 +112,7 @@ def test_what_is_not_whole_or_over_another_base_is_named(base: Path, tuned: Call
     with raises("folder-exists"):
         shrink(whole, tmp_path / "delta", str(base))
     shutil.copy(whole / "model.safetensors", base)
-    with raises("base-not-checkpoint-difference"):
+    with raises("difference-base-mismatch"):
         vectors(tmp_path / "delta")
 
 

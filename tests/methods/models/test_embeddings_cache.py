@@ -139,13 +139,13 @@ def test_missing_rows_and_foreign_files_are_said_so(tmp_path: Path) -> None:
     cache = EmbeddingCache(tmp_path, "model", 256)
     cache.put(["a", "b"], np.stack([vector("a"), vector("b")]))
     os.truncate(cache.folder / "vectors.f32", 1030)
-    with raises("cache-embeddings-damaged-row"):
+    with raises("damaged-embedding-cache"):
         cache.get(["a", "b"])
-    with raises("cache-holds-vectors-components"):
+    with raises("cache-dimension-mismatch"):
         EmbeddingCache(tmp_path, "model", 8)
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "rows.sqlite").write_text("not a database, and long enough to be read as a header of one" * 9)
-    with raises("cache-embeddings-cannot-used"):
+    with raises("unusable-embedding-cache"):
         EmbeddingCache(tmp_path, "other", 8)
 
 

@@ -56,6 +56,6 @@ def test_what_is_written_to_a_mapped_array_stays_in_memory(tmp_path: Path) -> No
 
 def test_a_damaged_file_is_an_error_that_names_the_folder(tmp_path: Path) -> None:
     (tmp_path / "v.npy").write_bytes(b"no array")
-    with raises("vectors-cannot-read") as caught:
+    with raises("unreadable-vectors") as caught:
         read_array(tmp_path / "v.npy", mapped=True)
     assert caught.value.where == str(tmp_path)

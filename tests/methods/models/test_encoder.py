@@ -126,7 +126,7 @@ def test_padding_on_either_side_gives_the_same_vectors(kind: str, style: str, ti
 
 def test_a_tokenizer_that_drops_the_end_token_is_refused(tiny_models: ModuleType, tmp_path: Path) -> None:
     folder = make(tmp_path / "model", tiny_models, "Qwen3", "mistral")
-    with raises("inputs-encoder-not-end"):
+    with raises("encoder-end-token-missing"):
         Encoder(EncoderConfig.preset("qwen3-embedding-0.6b", model=str(folder), max_length=64), "cpu")
 
 
@@ -137,7 +137,7 @@ def test_a_shorter_vector_is_the_front_of_the_long_one_scaled_again(tiny_models:
     expected = full[:, :8] / np.linalg.norm(full[:, :8], axis=1, keepdims=True)
     assert cut.dimension == 8
     assert cut.passages(tiny_models.TEXTS) == pytest.approx(expected, abs=1e-5)
-    with raises("dimension-model"):
+    with raises("dimension-too-large"):
         Encoder(EncoderConfig(model=str(folder), dimension=64), "cpu")
 
 
@@ -208,13 +208,13 @@ def tasks(tiny_models: ModuleType, tmp_path: Path) -> Path:
 
 def test_code_of_a_model_runs_only_when_trusted(tasks: Path) -> None:
     (tasks / "custom_st.py").write_text("raise SystemExit('ran')")
-    with raises("model-brings-own-code") as caught:
+    with raises("untrusted-model-code") as caught:
         Encoder(EncoderConfig.preset("jina-v3", model=str(tasks), max_length=64), "cpu")
     assert "trust_remote_code" in str(caught.value)
     for preset, values in PRESETS.items():
         component = Component.of("dense", {"preset": preset})
         if values["model"] in REMOTE_CODE:
-            with raises("model-brings-own-code"):
+            with raises("untrusted-model-code"):
                 component.config.preflight()
         else:
             component.config.preflight()
@@ -226,7 +226,7 @@ def test_an_architecture_that_only_its_own_code_knows_is_refused(tiny_models: Mo
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "own", "auto_map": mapped}))
     for name in ("configuration_own", "modeling_own"):
         (tmp_path / f"{name}.py").write_text("raise SystemExit('ran')")
-    with raises("model-brings-own-code"):
+    with raises("untrusted-model-code"):
         Encoder(EncoderConfig(model=str(tmp_path)), "cpu")
 
 
@@ -245,12 +245,12 @@ def test_queries_and_passages_go_through_their_adapter_with_the_prefix_once(task
 
 def test_a_task_that_is_missing_unknown_or_out_of_place_is_said_so(tasks: Path, tiny_models: ModuleType, tmp_path: Path) -> None:
     trusted = {"model": str(tasks), "trust_remote_code": True}
-    with raises("encoder-adapter-each-task"):
+    with raises("task-adapter-not-chosen"):
         Encoder(EncoderConfig(**trusted), "cpu")
     with raises("unknown-query_task"):
         Encoder(EncoderConfig(**trusted, query_task="retrieval.qery", passage_task="retrieval.passage"), "cpu")
     plain = make(tmp_path / "plain", tiny_models, "Bert", "bert")
-    with raises("encoder-no-adapters"):
+    with raises("encoder-without-adapters"):
         Encoder(EncoderConfig(model=str(plain), query_task="retrieval.query"), "cpu")
 
 

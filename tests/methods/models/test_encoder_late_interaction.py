@@ -99,5 +99,5 @@ def test_a_model_without_a_projection_is_refused_instead_of_given_a_random_one(t
     from transformers import BertModel
 
     tiny_models.save(tmp_path, "bert", BertModel(tiny_models.config("Bert", 200)))
-    with raises("not-late-interaction-model"):
+    with raises("not-late-interaction"):
         LateInteraction(LateInteractionConfig(model=str(tmp_path)), "cpu")

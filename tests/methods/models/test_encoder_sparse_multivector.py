@@ -97,7 +97,7 @@ def test_texts_without_a_common_token_have_no_sparse_score_and_padding_no_say() 
 def test_a_missing_head_is_named(folder: str) -> None:
     for path in Path(folder).glob("colbert_linear.*"):
         path.unlink()
-    with raises("encoder-lacks-pt"):
+    with raises("encoder-file-missing"):
         M3Encoder(M3Config(model=folder), "cpu")
 
 

@@ -14,7 +14,8 @@ from methods.flow import ordered
 from methods.models.causal import CausalConfig, CausalModel, Sampling
 from methods.models.chat import ChatModel
 from methods.models.llm import LLM, LocalBackend, LocalConfig, defaults, llm_hash, open_llm
-from methods.registry import Component, laid_over
+from methods.presets import laid_over
+from methods.registry import Component
 
 
 def opened(config: LocalConfig, **options: Any) -> ChatModel:

@@ -81,14 +81,14 @@ def test_no_pairs_have_no_probabilities(tiny_models: ModuleType, tmp_path: Path)
 
 def test_labels_that_are_not_those_of_nli_are_refused(tiny_models: ModuleType, tmp_path: Path) -> None:
     folder = make(tmp_path / "m", tiny_models, "Bert", ["LABEL_0", "LABEL_1", "LABEL_2"])
-    with raises("labels-not"):
+    with raises("label-names-mismatch"):
         NliModel(NliConfig(model=folder), "cpu")
-    with raises("labels-not"):
+    with raises("label-names-mismatch"):
         label_columns({0: "entailment", 1: "not_entailment"}, "two-way")
     assert label_columns(dict(enumerate(NAMES["bart"])), "bart") == (2, 1, 0)
 
 
 def test_a_hypothesis_without_room_for_its_premise_is_named(tiny_models: ModuleType, tmp_path: Path) -> None:
     folder = make(tmp_path / "m", tiny_models, "Bert", NAMES["bart"])
-    with raises("hypothesis-leaves-no-room"):
+    with raises("hypothesis-too-long"):
         NliModel(NliConfig(model=folder, max_length=16), "cpu").infer(["moss"], ["river " * 40])

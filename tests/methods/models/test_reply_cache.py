@@ -258,13 +258,13 @@ def test_an_export_replays_elsewhere(cache: ResponseCache, tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda row: row | {"key": "0" * 32}, "no-entry-cache-export"),
-        (lambda row: row | {"request": row["request"] | {"model": "other"}}, "no-entry-cache-export"),
-        (lambda row: {k: v for k, v in row.items() if k != "reply"}, "no-entry-cache-export"),
-        (lambda row: row | {"reply": "x"}, "no-entry-cache-export"),
-        (lambda row: row | {"reply": {"text": "x"}}, "no-entry-cache-export"),
-        (lambda row: row | {"reply": row["reply"] | {"text": 3}}, "no-entry-cache-export"),
-        (lambda row: row | {"request": row["request"] | {"x": 1}}, "no-entry-cache-export"),
+        (lambda row: row | {"key": "0" * 32}, "not-cache-entry"),
+        (lambda row: row | {"request": row["request"] | {"model": "other"}}, "not-cache-entry"),
+        (lambda row: {k: v for k, v in row.items() if k != "reply"}, "not-cache-entry"),
+        (lambda row: row | {"reply": "x"}, "not-cache-entry"),
+        (lambda row: row | {"reply": {"text": "x"}}, "not-cache-entry"),
+        (lambda row: row | {"reply": row["reply"] | {"text": 3}}, "not-cache-entry"),
+        (lambda row: row | {"request": row["request"] | {"x": 1}}, "not-cache-entry"),
     ],
 )
 def test_a_line_that_was_changed_is_named(cache: ResponseCache, tmp_path: Path, change: Any, message: str) -> None:
@@ -320,11 +320,11 @@ def test_a_file_of_a_newer_layout_is_refused(cache: ResponseCache) -> None:
         connection.execute("PRAGMA user_version = 99")
     connection.close()
     cache.close()
-    with raises("cache-written-newer-ragmeter"):
+    with raises("cache-too-new"):
         len(cache)
 
 
 def test_a_folder_that_is_a_file_is_named(tmp_path: Path) -> None:
     (tmp_path / "store").write_text("x")
-    with raises("cache-folder-cannot-made"):
+    with raises("unwritable-cache-folder"):
         len(ResponseCache(tmp_path / "store" / "cache.sqlite"))

@@ -104,14 +104,14 @@ def test_each_kind_of_probe_gives_a_revision(server: deployment.Deployment, monk
 @pytest.mark.parametrize(
     ("answer", "problem"),
     [
-        ((404, {}, {}), "revision-cannot-read"),
-        ((503, {}, {}), "revision-cannot-read"),
-        ((302, {}, {"location": "http://login/"}), "revision-cannot-read"),
-        ((200, b"<html>", {"content-type": "text/html"}), "revision-cannot-read"),
-        ((200, {"build": {}}, {}), "revision-cannot-read"),
-        ((200, {"build": {"commit": "a\nb"}}, {}), "revision-cannot-read"),
-        ((200, {"build": {"commit": "unknown"}}, {}), "revision-cannot-read"),
-        ((200, {"build": {"commit": "${git.commit}"}}, {}), "revision-cannot-read"),
+        ((404, {}, {}), "unreadable-revision"),
+        ((503, {}, {}), "unreadable-revision"),
+        ((302, {}, {"location": "http://login/"}), "unreadable-revision"),
+        ((200, b"<html>", {"content-type": "text/html"}), "unreadable-revision"),
+        ((200, {"build": {}}, {}), "unreadable-revision"),
+        ((200, {"build": {"commit": "a\nb"}}, {}), "unreadable-revision"),
+        ((200, {"build": {"commit": "unknown"}}, {}), "unreadable-revision"),
+        ((200, {"build": {"commit": "${git.commit}"}}, {}), "unreadable-revision"),
     ],
 )
 def test_a_probe_without_a_revision_is_an_error(server: deployment.Deployment, answer: Any, problem: str) -> None:
@@ -126,14 +126,14 @@ def test_a_probe_has_a_time_limit(server: deployment.Deployment) -> None:
     server.delay = 0.4
     began = time.monotonic()
     for probe in (Probe(url=f"{root(server)}/version", path="a", timeout_s=0.05), Probe(command="sleep 9 & sleep 9", timeout_s=0.05)):
-        with raises("revision-cannot-read"):
+        with raises("unreadable-revision"):
             ask(probe)
     assert time.monotonic() - began < 0.35
 
 
 @pytest.mark.parametrize(
     ("command", "problem"),
-    [("echo why >&2; exit 3", "revision-cannot-read"), ("true", "revision-cannot-read"), (("no-such",), "revision-cannot-read")],
+    [("echo why >&2; exit 3", "unreadable-revision"), ("true", "unreadable-revision"), (("no-such",), "unreadable-revision")],
 )
 def test_a_command_that_fails_is_an_error(command: Any, problem: str) -> None:
     with raises(problem):
@@ -141,14 +141,14 @@ def test_a_command_that_fails_is_an_error(command: Any, problem: str) -> None:
 
 
 def test_nothing_answers_is_an_error() -> None:
-    with raises("revision-cannot-read"):
+    with raises("unreadable-revision"):
         ask(Probe(url="http://127.0.0.1:9/version", path="a"))
 
 
 def test_request_headers_come_from_variables_and_are_never_dumped(server: deployment.Deployment, monkeypatch: pytest.MonkeyPatch) -> None:
     server.documents["/version"] = (200, {"a": "b"}, {})
     probe = Probe(url=f"{root(server)}/version", path="a", headers={"Authorization": "Bearer ${APP_TOKEN}"})
-    with raises("revision-cannot-read"):
+    with raises("unreadable-revision"):
         ask(probe)
     monkeypatch.setenv("APP_TOKEN", "very-secret")
     assert ask(probe) == "b"
@@ -162,7 +162,7 @@ def test_a_header_probe_of_a_model_asks_its_endpoint(server: deployment.Deployme
     server.documents["/v1/models"] = (200, {"data": []}, {"x-build": "b2"})
     assert config.resolved_revision() == "b2"
     server.documents.clear()
-    with raises("revision-cannot-read"):
+    with raises("unreadable-revision"):
         config.resolved_revision()
 
 

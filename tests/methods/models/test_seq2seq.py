@@ -147,7 +147,7 @@ def test_a_long_chunk_is_cut_and_what_is_around_it_kept(folder: str) -> None:
 
 
 def test_a_causal_model_is_no_encoder_decoder_model(tiny_llama: str) -> None:
-    with raises("cannot-loaded"):
+    with raises("load-failed"):
         load(tiny_llama)
 
 

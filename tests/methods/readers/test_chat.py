@@ -274,7 +274,7 @@ def test_nobody_at_the_address_stops_the_run() -> None:
         free.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{free.getsockname()[1]}/v1"
     chat = ChatModel(ChatConfig(model="m", base_url=url, key_variable=None, attempts=2, backoff_s=0.001))
-    with raises("nothing-answers"):
+    with raises("endpoint-unreachable"):
         chat.complete([[{"role": "user", "content": "x"}]])
 
 
@@ -361,9 +361,9 @@ def test_a_template_of_ones_own_is_used_and_changes_the_fingerprint(server: Serv
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("no place", "prompt-template-lacks"),
-        ("$question $quesiton", "prompt-template-holds-unknown"),
-        ("$question costs $ 5", "prompt-template-holds-lone"),
+        ("no place", "template-missing-placeholder"),
+        ("$question $quesiton", "template-unknown-placeholder"),
+        ("$question costs $ 5", "template-lone-dollar"),
     ],
 )
 def test_a_template_with_a_mistake_is_named(tmp_path: Any, text: str, message: str) -> None:

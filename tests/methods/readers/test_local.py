@@ -89,7 +89,7 @@ def test_a_prompt_that_does_not_fit_is_refused(tiny_llama: str) -> None:
 
 
 def test_a_model_without_room_for_a_prompt_is_refused(tiny_llama: str) -> None:
-    with raises("max-new-tokens-leaves"):
+    with raises("max-new-tokens-too-large"):
         model(tiny_llama, max_new_tokens=1024)
 
 
@@ -102,7 +102,7 @@ def test_a_template_without_system_role_gets_the_instruction_from_the_user(tiny_
 
 
 def test_a_model_that_cannot_be_loaded_is_named(tmp_path: Path) -> None:
-    with raises("cannot-loaded"):
+    with raises("load-failed"):
         model(str(tmp_path))
     with raises("no-model-folder"):
         Component.of("causal", {"model": str(tmp_path / "none")}).preflight()
@@ -112,7 +112,7 @@ def test_damaged_weights_are_named(tmp_path: Path, tiny_llama: str) -> None:
     for file in Path(tiny_llama).iterdir():
         (tmp_path / file.name).write_bytes(file.read_bytes())
     (tmp_path / "model.safetensors").write_bytes(b"cut off")
-    with raises("weights-damaged"):
+    with raises("damaged-weights"):
         model(str(tmp_path))
 
 

@@ -58,12 +58,12 @@ def test_stop_text_ends_a_reply_before_its_tokens_are_written(kind: str, model: 
 
 
 def test_unknown_template_variable_is_named(tiny_models: ModuleType, model: str, tmp_path: Path) -> None:
-    with raises("model-chat-template-not"):
+    with raises("unknown-template-variable"):
         answer("chat", model, template={"enable_thought": True})
     plain = "{% for m in messages %}{{ m.content }} {% endfor %}assistant"
     other = str(tiny_models.thinker(tmp_path, plain))
     assert answer("causal", other).raw == f"{THOUGHT} Lyon for sure"
-    with raises("model-chat-template-not"):
+    with raises("unknown-template-variable"):
         answer("causal", other, template={"enable_thinking": False})
 
 

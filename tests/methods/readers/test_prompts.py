@@ -77,7 +77,7 @@ def test_an_own_reader_heeds_no_benchmark(server: tuple[Server, str]) -> None:
 
 
 def test_without_instructions_none_can_be_followed(server: tuple[Server, str]) -> None:
-    with raises("reader-follows-benchmark-instructions") as caught:
+    with raises("missing-benchmark-instructions") as caught:
         chat(server[1], None)
     assert caught.value.try_this == "reading: own"
 

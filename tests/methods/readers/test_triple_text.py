@@ -215,7 +215,7 @@ def test_a_template_of_ones_own_is_used_and_checked(tiny_llama: str, tmp_path: P
     prompt, _ = Component.of("causal", options).build(Services(device="cpu"))._fitted("who", PASSAGES[:1])
     assert prompt == f"Facts: {LINES[0]}\nQ: who?"
     mine.write_text("no question", "utf-8")
-    with raises("prompt-template-lacks"):
+    with raises("template-missing-placeholder"):
         Component.of("causal", options).preflight()
 
 

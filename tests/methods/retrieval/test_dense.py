@@ -124,7 +124,7 @@ def test_a_model_that_is_not_there_is_named(tmp_path: Any) -> None:
     with raises("no-model-folder"):
         Component.of("dense", {"model": str(tmp_path / "nowhere")}).preflight()
     (tmp_path / "empty").mkdir()
-    with raises("cannot-loaded"):
+    with raises("load-failed"):
         Component.of("dense", {"model": str(tmp_path / "empty")}).build(Services(device="cpu"))
 
 

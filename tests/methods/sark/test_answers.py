@@ -127,11 +127,11 @@ def test_what_a_reader_could_not_read_has_no_answer() -> None:
 @pytest.mark.parametrize(
     ("name", "text", "response"),
     [
-        ("answer", "one part", "prompt-template-lacks"),
-        ("answer", "sys\n---\n$question", "prompt-template-lacks"),
-        ("answer", "sys\n---\n$question $context $gold", "prompt-template-holds-unknown"),
-        ("answer", "cost: $ 5\n---\n$question $context", "prompt-template-holds-lone"),
-        ("order", "user\n$question $answer\n---\nuser each\n$number", "prompt-template-lacks"),
+        ("answer", "one part", "template-missing-placeholder"),
+        ("answer", "sys\n---\n$question", "template-missing-placeholder"),
+        ("answer", "sys\n---\n$question $context $gold", "template-unknown-placeholder"),
+        ("answer", "cost: $ 5\n---\n$question $context", "template-lone-dollar"),
+        ("order", "user\n$question $answer\n---\nuser each\n$number", "template-missing-placeholder"),
     ],
 )
 def test_a_template_that_cannot_be_filled_is_refused(name: str, text: str, response: str, tmp_path: Path) -> None:
@@ -142,7 +142,7 @@ def test_a_template_that_cannot_be_filled_is_refused(name: str, text: str, respo
 
 
 def test_a_template_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with raises("prompt-template-cannot-read"):
+    with raises("unreadable-template"):
         ORDER.load(tmp_path / "none.txt")
 
 

@@ -14,12 +14,15 @@ from benchmarks import registry
 from benchmarks.styles.rules import RuleRewriter
 from benchmarks.styles.sark_files import write_sark
 from methods.api import Services
-from methods.sark.config import PAPER_DATA, WORLDS_DATA, SarkDataConfig
+from methods.sark.config import PRESETS, SarkDataConfig
 from methods.sark.data import data_of, training_benchmarks
 from methods.sark.rows import SarkRow
 from methods.sark.style_pairs import formal_of
 from tests.support.errors import raises
 
+PAPER_DATA, WORLDS_DATA = (
+    {name: value for name, value in PRESETS[preset].items() if name in SarkDataConfig.model_fields} for preset in ("paper", "worlds")
+)
 WORLDS = {"questions": 12, "mix": {"single": 1.0}}
 
 
@@ -91,7 +94,7 @@ def test_worlds_bring_pairs_of_their_own(tmp_path: Path) -> None:
     assert result.rows == by_rules.rows
     assert not list((tmp_path / "own").rglob("pairs-*"))
     plain = training_benchmarks(["worlds/multihop:train"], {"worlds": WORLDS})
-    with raises("brings-no-passages-two"):
+    with raises("no-passages-in-two-styles"):
         data_of(SarkDataConfig.model_validate(config), plain, Services(device="cpu"), tmp_path / "plain")
 
 
@@ -155,7 +158,7 @@ def test_changed_rows_are_not_taken_for_those_that_were_made(tmp_path: Path) -> 
     data_of(offline(), benchmarks, Services(device="cpu"), tmp_path)
     path = tmp_path / "rows.jsonl"
     path.write_text(path.read_text("utf-8").replace('"label": 1', '"label": 0'), "utf-8")
-    with raises("rows-not-those-made"):
+    with raises("rows-changed"):
         data_of(offline(), benchmarks, Services(device="cpu"), tmp_path)
     # Other options are other rows.
     more = data_of(offline(known=1.0), benchmarks, Services(device="cpu"), tmp_path)
@@ -210,10 +213,10 @@ def test_the_sample_of_the_papers_repository_gives_its_six_rows(data_folder: Pat
 
 def test_test_worlds_and_questions_of_other_sets_are_refused() -> None:
     for reference in ("worlds/multihop:test", "worlds/multihop:validation"):
-        with raises("seed-makes-world-not"):
+        with raises("seed-of-other-split"):
             training_benchmarks([reference], {"worlds": {"questions": 2}})
     unseen = registry.load("worlds/multihop:train", {"questions": 2})
-    with raises("share-question-evaluated-not"):
+    with raises("trained-on-question"):
         training_benchmarks(["worlds/style:train"], {"worlds": {"questions": 2}}, [unseen])
 
 

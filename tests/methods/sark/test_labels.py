@@ -116,7 +116,7 @@ def test_a_verdict_of_the_judges_own_making_is_an_error() -> None:
 
 def test_a_judge_that_is_wanted_must_be_provided() -> None:
     config = LabelsConfig.model_validate({"judge": "match"})
-    with raises("answers-match-no-gold"):
+    with raises("judge-for-mismatches-needed"):
         verifier_of(config, None)
     judge = CountingJudge()
     verdicts(verifier_of(config, judge), [question()], ["annie"])
@@ -326,7 +326,7 @@ def test_a_verdict_that_could_not_be_read_is_asked_for_again(tmp_path: Path) -> 
 
 
 def test_where_no_call_is_answered_the_work_stops() -> None:
-    with raises("not-calls-answered"):
+    with raises("all-calls-failed"):
         labeler(Scripted(lambda item, text: None)).tried([request("known")])
 
 
@@ -350,5 +350,5 @@ def test_a_line_that_was_cut_off_is_made_again(tmp_path: Path) -> None:
 def test_a_damaged_line_is_named(tmp_path: Path) -> None:
     path = tmp_path / "journal.jsonl"
     path.write_text('{"id": "a"}\n', "utf-8")
-    with raises("line-earlier-work-cannot"):
+    with raises("unreadable-earlier-line"):
         Journal(path)

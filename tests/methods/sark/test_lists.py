@@ -193,7 +193,7 @@ def test_a_list_that_no_reply_came_for_is_asked_for_again(tmp_path: Path) -> Non
 
 
 def test_where_no_list_gets_a_reply_the_work_stops(tmp_path: Path) -> None:
-    with Ranker(lambda question: "refuse").running() as chat, raises("not-calls-answered"):
+    with Ranker(lambda question: "refuse").running() as chat, raises("all-calls-failed"):
         lister(chat, tmp_path, "one").orders([ListRequest(Question("q", "?", ("x",)), SIX)])
 
 

@@ -96,10 +96,10 @@ def test_with_the_head_of_its_base_it_begins_where_the_base_ended(base: str, tmp
 
 def test_a_base_without_such_a_head_is_named(base: str, tmp_path: Path) -> None:
     wanted = {"model": {"head_of_base": True}}
-    with raises("no-head-hidden-numbers"):
+    with raises("head-size-mismatch"):
         new_reranker(config(base, **wanted), "cpu")
     save(new_reranker(config(base, model={"hidden": 32}), "cpu"), tmp_path / "narrow")
-    with raises("no-head-hidden-numbers"):
+    with raises("head-size-mismatch"):
         new_reranker(config(str(tmp_path / "narrow"), **wanted), "cpu")
 
 
@@ -222,7 +222,7 @@ def test_an_encoder_that_does_not_say_where_its_dropout_is_is_refused(base: str,
     from methods.sark import model as module
 
     monkeypatch.setattr(module, "DROPOUTS", ("none_such",))
-    with raises("not-say-dropout") as caught:
+    with raises("dropout-unknown") as caught:
         new_reranker(config(base), "cpu")
     assert "backbone_dropout=null" in str(caught.value)
     new_reranker(config(base, model={"backbone_dropout": None}), "cpu")
@@ -231,7 +231,7 @@ def test_an_encoder_that_does_not_say_where_its_dropout_is_is_refused(base: str,
 def test_pairs_longer_than_the_encoder_has_positions_for_are_refused(base: str) -> None:
     most = 80 if "Bert" in type(encoder_of(new_reranker(config(base), "cpu"))).__name__[:4] else 78
     new_reranker(config(base, model={"max_length": most}), "cpu")
-    with raises("reads-pairs-tokens-not"):
+    with raises("pair-length-mismatch"):
         new_reranker(config(base, model={"max_length": most + 1}), "cpu")
 
 

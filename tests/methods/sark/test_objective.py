@@ -310,7 +310,7 @@ def test_validation_data_that_cannot_choose_are_refused(toy: ModuleType, base: s
     held = ["worlds/style:validation"]
     negatives = [toy.row(number, label=0, listed=False) for number in range(4)]
     objective = toy.trainer(toy.options(base), tmp_path).objective
-    with raises("validation-data-hold-not"):
+    with raises("validation-rows-missing"):
         validator(objective, negatives, toy.options(base, validation=held))
-    with raises("validation-data-hold-not"):
+    with raises("validation-rows-missing"):
         validator(objective, negatives, toy.options(base, validation=held, train={"keep": "order"}))

@@ -87,7 +87,7 @@ def test_where_not_even_one_list_fits_the_error_stays(
 ) -> None:
     item = toy.trainer(toy.options(base), tmp_path)
     monkeypatch.setattr(item.objective, "logits", Small(item, most))
-    with pytest.warns(UserWarning, match="too many"), raises("once-too-much-memory"):
+    with pytest.warns(UserWarning, match="too many"), raises("batch-out-of-memory"):
         item.loop.step(0)
 
 
@@ -131,5 +131,5 @@ def test_where_another_process_runs_out_of_memory_this_one_parts_alike(
     assert len(seen) > len(plain)
     for name, gradient in expected.items():
         assert torch.equal(result[name], gradient), name
-    with raises("once-too-much-memory"):
+    with raises("batch-out-of-memory"):
         added(400, Two([0.0, 1.0, 1.0]))

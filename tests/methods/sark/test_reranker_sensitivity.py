@@ -130,7 +130,7 @@ def test_progress_is_reported_and_the_order_given_changes_nothing(worlds: Benchm
 def test_what_cannot_be_compared_is_an_error(worlds: Benchmark) -> None:
     with raises("single-style"):
         in_both_styles(load("worlds/multihop:test"), "informal")
-    with raises("no-question-two-candidates"):
+    with raises("no-question-with-two-candidates"):
         in_both_styles(worlds, "romance")
 
 

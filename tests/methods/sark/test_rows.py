@@ -26,7 +26,7 @@ from benchmarks.styles.rules import RuleRewriter
 from judges.judge import Judge as JudgeRef
 from judges.llm.match import MatchVerdicts
 from methods.api import Services
-from methods.sark.config import PAPER_DATA, SarkDataConfig
+from methods.sark.config import PRESETS, SarkDataConfig
 from methods.sark.data import SarkData, data_of
 from methods.sark.rows import Mined, SarkRow, batches, read_rows, rows_of, write_rows
 from tests.support.errors import raises
@@ -154,7 +154,9 @@ class Everyone:
     def running(self, **more: Any) -> Iterator[tuple[SarkDataConfig, dict[str, Any]]]:
         with OpenAIServer("scripted", self, any_model=True).running() as url:
             chat = {"model": "qwen", "base_url": url, "key_variable": None, "attempts": 1}
-            paper = json.loads(json.dumps(PAPER_DATA))
+            paper = json.loads(
+                json.dumps({name: PRESETS["paper"][name] for name in PRESETS["paper"] if name in SarkDataConfig.model_fields})
+            )
             paper["candidates"] = {}
             paper["labels"] |= {"llm": chat, "judge_options": {"llm": chat}, "extra": None}
             paper["lists"] |= {"llm": chat}

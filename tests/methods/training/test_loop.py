@@ -222,7 +222,7 @@ def test_only_matrices_decay_unless_all_are_asked_for() -> None:
 def test_a_loss_that_is_no_number_stops_the_training(tmp_path: Path) -> None:
     item = loop(tmp_path)
     item.step = lambda number: {"loss": float("nan")}
-    with raises("loss-step"):
+    with raises("loss-not-finite"):
         item.run()
 
 

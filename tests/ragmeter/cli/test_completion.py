@@ -84,11 +84,11 @@ def tab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answered_here: Callable
 )
 def test_ids_read_from_the_source_are_those_that_are_registered(noun: str, registry: Any) -> None:
     ours = {entry.id for entry in registry if registry.source(entry.id).partition(".")[0] in completion._REGISTRIES[noun]}
-    assert set(completion._written(noun)) == ours
+    assert set(completion._read_ids(noun)) == ours
 
 
 def test_what_other_packages_register_is_offered_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert completion.ids("method") == sorted(completion._written("method"))
+    assert completion.ids("method") == sorted(completion._read_ids("method"))
     monkeypatch.setattr(completion, "_registry", lambda noun: [SimpleNamespace(id=f"their_{noun}")])
     monkeypatch.setattr(plugins, "has_plugins", lambda group: group == "ragmeter.methods")
     nobody: Any = None
@@ -210,7 +210,7 @@ def test_nothing_heavy_is_imported(lines: tuple[str, ...], heavy: str, store: St
 def test_completion_that_breaks_offers_nothing(monkeypatch: pytest.MonkeyPatch, answered_here: Callable[..., str]) -> None:
     settings = {"COMP_WORDS": "ragmeter list methods a", "COMP_CWORD": "3"}
     assert answered_here(**settings) != ""
-    monkeypatch.setattr(completion, "_written", None)
+    monkeypatch.setattr(completion, "_read_ids", None)
     assert answered_here(**settings).strip() == ""
 
 

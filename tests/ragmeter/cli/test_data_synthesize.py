@@ -145,7 +145,7 @@ def test_documents_of_a_corpus_folder(synthesize: Command, tmp_path: Path) -> No
     [
         (["worlds/multihop:test", "-o", "OUT", "--set", "llm.model=m", "--set", "llm.key_variable=null"], "test split"),
         (["worlds/multihop:test", "-o", "OUT", "--by", "worlds"], "test split"),
-        (["hotpotqa:train", "-o", "OUT", "--by", "worlds"], "is no world"),
+        (["hotpotqa:train", "-o", "OUT", "--by", "worlds"], "is not a world"),
         ([REF, "-o", "OUT", "--by", "magic"], "writer"),
         ([REF, "-o", "OUT", "--mix", "none"], "mix"),
         ([REF, "-o", "OUT"], "needs llm"),

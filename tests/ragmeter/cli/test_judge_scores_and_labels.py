@@ -61,7 +61,7 @@ def test_items_to_label_leave_controls_out_and_never_overwrite_labels(ragmeter: 
     assert "bm25" not in file.read_text()
     again = ragmeter("judge", "labels", "export", "-o", str(file), "--criterion", "accuracy")
     assert again.code == 2
-    assert "this file is there already" in again.err
+    assert "output file already exists" in again.err
 
 
 def test_two_people_agree_as_far_as_they_do(ragmeter: Command, store: Store, tmp_path: Path) -> None:

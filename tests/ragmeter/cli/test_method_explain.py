@@ -30,7 +30,7 @@ def test_clara_takes_its_own_word_too_but_not_both(call: Command) -> None:
     by_one = ClaraExplainConfig.model_validate({"checkpoint": "clara-pocket", "k": 2})
     assert by_one == ClaraExplainConfig.model_validate({"model": "clara-pocket", "k": 2})
     assert by_one.model == by_one.checkpoint == "clara-pocket"
-    with raises("checkpoint-model-two-words"):
+    with raises("checkpoint-and-model"):
         ClaraExplainConfig.model_validate({"model": "clara-pocket", "checkpoint": "clara-pocket"})
     both = ("--set", "checkpoint=clara-pocket", "--set", "model=clara-pocket")
     code, out, err = call("method", "explain", "clara", "q", "--benchmark", DATA, *both)

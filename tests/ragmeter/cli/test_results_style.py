@@ -312,10 +312,10 @@ def test_without_both_styles_there_is_no_gap(
 ) -> None:
     half = {key: value for key, value in scores.items() if key[0] in ("half", "humor")}
     store = stored(tmp_path, benchmarks, half)
-    with raises("experiment-asks-no-dataset") as caught:
+    with raises("experiment-without-styles") as caught:
         style_gaps(store, "e")
     assert "{informal: 0}" in str(caught.value.try_this)
-    with raises("experiment"):
+    with raises("experiment-without-curve"):
         style_curves(store, "e", "k")
 
 

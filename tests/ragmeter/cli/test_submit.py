@@ -190,7 +190,7 @@ def test_check_says_what_would_be_scored_and_a_server_asks_for_its_own_boards(su
     Store(elsewhere).put_cards([], [])
     done = ragmeter(*arguments, "--known-boards", RAGMETER_STORE=str(elsewhere))
     assert done.returncode == 2
-    assert "there is no board here for worlds/multihop:validation" in done.stderr
+    assert "this store has no board for worlds/multihop:validation" in done.stderr
 
 
 @pytest.mark.slow
@@ -342,7 +342,7 @@ def test_real_questions_go_the_same_way(
 @pytest.mark.parametrize(
     ("arguments", "response"),
     [
-        (("submit", "--card", "x.yaml"), "there are no predictions"),
+        (("submit", "--card", "x.yaml"), "no predictions were given"),
         (("submit", "nowhere.jsonl"), "need a card"),
         (("submit", "check", "nowhere.jsonl"), "need a card"),
         (("submit", "nowhere.jsonl", "--card", "nowhere.yaml"), "the card cannot be read"),

@@ -46,7 +46,7 @@ def test_options_of_a_training_are_named_with_dots() -> None:
         ("sark --base pocket --config none.yaml", "cannot be read"),
         ("sark --stage reranked", "did you mean 'reranker'?"),
         ("gpr --preset dmeo", "did you mean 'demo'?"),
-        ("gpr --preset demo --device gpu", "there is no device 'gpu'"),
+        ("gpr --preset demo --device gpu", "device 'gpu' does not exist"),
     ],
 )
 def test_what_cannot_be_trained_is_refused(words: str, message: str, call: Command, tmp_path: Path) -> None:

@@ -156,7 +156,7 @@ def test_a_run_is_another_one_under_other_instructions(data_folder: Path, monkey
 def test_a_benchmark_without_instructions_is_refused_before_anything_runs() -> None:
     text = SMALL.replace("id: longbench/qasper", "id: worlds/long").replace(", config: {path: PATH}", "")
     (task,) = tasks_of_nothing(text)
-    with raises("follows-reading-instructions-brings") as caught:
+    with raises("missing-reading-instructions") as caught:
         _ = task.reading
     assert "reading: own" in str(caught.value.try_this)
 

@@ -159,7 +159,7 @@ def test_experiments_that_share_a_run_keep_their_own_names_for_it(store: Store) 
 
 
 def test_the_same_work_twice_in_one_experiment_is_refused() -> None:
-    with raises("same-work"):
+    with raises("duplicate-work"):
         tasks_of(experiment.parse(FILE.replace("{id: random}", "{id: bm25, name: again}"), "x"))
 
 

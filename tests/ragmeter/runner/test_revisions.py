@@ -144,7 +144,7 @@ def test_a_revision_that_is_none_names_its_line(server: Deployment, revision: st
 
 
 def test_two_rows_of_one_name_and_different_revisions_are_refused(server: Deployment) -> None:
-    with raises("two-methods-called") as caught:
+    with raises("duplicate-method-name") as caught:
         experiment.parse(file_for(server, row=", revision: a", rows="  - {id: bm25, name: app, revision: b}\n"), "x.yaml")
     assert "x.yaml:5" in str(caught.value.where)
 
@@ -186,7 +186,7 @@ def test_a_judge_of_stored_answers_is_known_by_its_deployment(server: Deployment
     other = judge("commit")
     assert str(first.judge) == str(again.judge) != str(other.judge)
     assert other.judge.describe()["config"]["llm"]["revision"] == "two"
-    with raises("revision-cannot-read") as caught:
+    with raises("unreadable-revision") as caught:
         judge("sha")
     assert caught.value.where == "judge match"
 

@@ -191,7 +191,7 @@ def test_a_training_that_another_process_carries_out_is_left_to_it(file: Path, t
     job = TrainingJob(plan.entry, plan.config, Store(tmp_path / "store"))
     job.work.parent.mkdir(parents=True)
     with FileLock(f"{job.work}.lock"):
-        with raises("another-process-carries-training"):
+        with raises("training-in-progress"):
             job.run(Silent())
         assert not job.home.exists()
         # Processes of one training share it.

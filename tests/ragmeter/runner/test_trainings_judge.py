@@ -64,9 +64,9 @@ def test_a_provided_judge_says_what_decides_its_verdicts(tmp_path: Path, monkeyp
     ("labels", "response"),
     [
         ({"judge": "nobody"}, "unknown-judge"),
-        ({"judge": "style"}, "judge-not-measure"),
+        ({"judge": "style"}, "unknown-measure"),
         ({"judge": "rule_match", "judge_options": {"spam": 1}}, "unknown-option"),
-        ({"judge": "match"}, "needs"),
+        ({"judge": "match"}, "missing-option"),
     ],
 )
 def test_a_judge_that_cannot_be_provided_is_named(labels: Mapping[str, Any], response: str) -> None:

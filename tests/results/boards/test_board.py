@@ -120,7 +120,7 @@ def test_a_run_is_found_by_prefix_by_path_and_by_part_of_its_path(store: Store, 
 
 def test_an_ambiguous_or_unknown_run_lists_what_exists(store: Store, fill: Fill) -> None:
     fill(store, [None] * 4)
-    with raises("means-runs"):
+    with raises("ambiguous-run-path"):
         queries.find_run(store, "toy:dev")
     with raises("unknown-run"):
         queries.find_run(store, "nothing-like-it")

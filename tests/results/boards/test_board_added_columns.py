@@ -85,7 +85,7 @@ def test_what_is_removed_on_purpose_is_gone_and_its_scores_are_not(store: Store,
 
 
 def test_what_was_never_added_cannot_be_removed(store: Store, runs: dict[str, Any]) -> None:
-    with raises("not-added-tables-no") as caught:
+    with raises("column-not-added") as caught:
         remove_columns(store, [runs["bm25"].run], ["em"])
     assert "file" in str(caught.value.try_this)
     add_columns(store, runs["bm25"].run, [ROUGE])

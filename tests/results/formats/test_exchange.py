@@ -188,23 +188,23 @@ def test_some_runs_can_be_exported_with_what_belongs_to_them(tmp_path: Path) -> 
 def test_what_is_no_store_and_what_would_be_overwritten_is_refused(tmp_path: Path) -> None:
     store = Store(tmp_path / "a")
     fill(store, "r1", [1])
-    with raises("neither-store-nor-export"):
+    with raises("not-store-or-export"):
         exchange.merge(store, tmp_path)
-    with raises("store-itself"):
+    with raises("target-is-the-store"):
         exchange.merge(store, store.folder)
     with raises("folder-not-empty"):
         exchange.export(store, store.folder)
-    with raises("no-run-store"):
+    with raises("unknown-run"):
         exchange.export(store, tmp_path / "out", ["r9"])
     with raises("unreadable-store"):
         exchange.export(Store(tmp_path / "nowhere"), tmp_path / "out")
     assert [path.name for path in tmp_path.iterdir()] == ["a"], "nothing half made is left"
     exchange.export(store, tmp_path / "out")
     (tmp_path / "out" / "scores.parquet").unlink()
-    with raises("export-lacks-parquet"):
+    with raises("export-table-missing"):
         exchange.merge(store, tmp_path / "out")
     (tmp_path / "out" / exchange.MANIFEST).write_text('{"format": 1, "schema": 99, "rows": {}}')
-    with raises("newer-ragmeter-wrote-export"):
+    with raises("export-too-new"):
         exchange.merge(store, tmp_path / "out")
 
 

@@ -121,8 +121,8 @@ def test_ranking_metrics_over_predictions_are_trec_evals_whatever_the_ids(tmp_pa
         ("q Q0 d 1 1.0 t\n", "q 0 d 1\nq 0 d 0\n", "qrels.txt:2", "unknown-layout"),
         ("q Q0 d 1 1.0 t\n", "q 0 d high\n", "qrels.txt:1", "bad-line"),
         ("q Q0 d 1 1.0 t\n", "q Q0 d 1 1.0 t\n", "qrels.txt:1", "bad-line"),
-        ("q Q0 d 1 1.0 t\n", "", "qrels.txt", "file-holds-no-line"),
-        ("q Q0 d 1 1.0 t\n", "p 0 d 1\n", "run.txt", "no-question-run-among"),
+        ("q Q0 d 1 1.0 t\n", "", "qrels.txt", "no-data-line"),
+        ("q Q0 d 1 1.0 t\n", "p 0 d 1\n", "run.txt", "run-and-qrels-disjoint"),
     ],
 )
 def test_what_is_wrong_is_named_with_file_and_line(run: str, qrels: str, where: str, what: str, tmp_path: Path) -> None:

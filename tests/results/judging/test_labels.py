@@ -100,9 +100,9 @@ def test_a_spreadsheet_runs_nothing_of_an_answer(store: Store, runs: dict[str, A
 
 
 def test_runs_without_answers_or_without_a_common_question_cannot_be_labeled(store: Store, runs: dict[str, Any], fill: Any) -> None:
-    with raises("runs-no"):
+    with raises("runs-without-value"):
         export_items(store, [runs["secret-method"]], "overall", 5, pairs=True)
-    with raises("runs-no"):
+    with raises("runs-without-value"):
         export_items(store, [], "accuracy", 5, pairs=False)
 
 
@@ -151,13 +151,13 @@ def test_ties_and_nobody_are_labels_of_pairs(store: Store, runs: dict[str, Any],
 @pytest.mark.parametrize(
     ("field", "value", "what", "remedy"),
     [
-        ("item", "nonsense", "there is no item 'nonsense'", "--store"),
-        ("item", "0123456789abcdef/q1", "there is no item", "--store"),
+        ("item", "nonsense", "item 'nonsense' is not in", "--store"),
+        ("item", "0123456789abcdef/q1", "is not in this store", "--store"),
         ("item", "{run}/q99", "the runs have no question 'q99'", None),
-        ("label", "maybe", "'maybe' is no label", "right"),
-        ("label", "1.5", "'1.5' is no label", "0 to 1"),
-        ("label", "nan", "'nan' is no label", "0 to 1"),
-        ("label", "-0.5", "'-0.5' is no label", "0 to 1"),
+        ("label", "maybe", "'maybe' is not a label", "right"),
+        ("label", "1.5", "'1.5' is not a label", "0 to 1"),
+        ("label", "nan", "'nan' is not a label", "0 to 1"),
+        ("label", "-0.5", "'-0.5' is not a label", "0 to 1"),
         ("criterion", " ", "does not say by what", "criterion"),
     ],
 )
@@ -177,14 +177,14 @@ def test_a_wrong_row_names_its_line_and_nothing_comes_in(
 
 def test_a_label_of_one_answer_is_none_of_two(store: Store, runs: dict[str, Any], tmp_path: Path) -> None:
     (row,) = pairs(store, runs, 1)
-    with raises("no-label-two-answers") as caught:
+    with raises("bad-pair-label") as caught:
         import_labels(store, written(tmp_path / "a.csv", [{**row, "label": "right"}]), "ann")
     assert "tie" in str(caught.value.try_this)
 
 
 def test_the_same_item_twice_is_refused(store: Store, runs: dict[str, Any], tmp_path: Path) -> None:
     (row,) = single(store, runs, 1)
-    with raises("item-labeled-twice"):
+    with raises("duplicate-label"):
         import_labels(store, written(tmp_path / "a.csv", [{**row, "label": item} for item in ("right", "wrong")]), "ann")
 
 

@@ -174,7 +174,7 @@ def test_loss_in_a_folder_that_cannot_be_written_is_said_once_and_marks_nothing(
 def test_folder_in_the_place_of_the_file_is_a_user_error(tmp_path: Path) -> None:
     (tmp_path / "store.duckdb").mkdir()
     for use in (lambda: Store(tmp_path).start(EARLIER), lambda: Store(tmp_path).status("x")):
-        with raises("folder-file") as caught:
+        with raises("folder-instead-of-file") as caught:
             use()
         assert caught.value.where == str(tmp_path / "store.duckdb")
         assert caught.value.exit_code == 2

@@ -130,9 +130,9 @@ def test_a_database_of_another_program_is_refused_and_left_as_it_is(tmp_path: Pa
     path = tmp_path / "store.duckdb"
     with duckdb.connect(str(path)) as connection:
         connection.execute("CREATE TABLE invoices AS SELECT 42 AS total")
-    with raises("duckdb-file-belongs-another"):
+    with raises("foreign-database"):
         Store(tmp_path).start(RUN)
-    with raises("duckdb-file-belongs-another"):
+    with raises("foreign-database"):
         Store(tmp_path).status("x")
     with duckdb.connect(str(path), read_only=True) as connection:
         assert connection.execute("SELECT total FROM invoices").fetchall() == [(42,)]
@@ -141,7 +141,7 @@ def test_a_database_of_another_program_is_refused_and_left_as_it_is(tmp_path: Pa
 def test_a_file_that_is_no_database_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
     path = tmp_path / "store.duckdb"
     path.write_text("not a database, " * 1000)
-    with raises("file-not-duckdb-database"):
+    with raises("not-a-database"):
         Store(tmp_path).start(RUN)
     assert path.read_text() == "not a database, " * 1000
 
@@ -183,7 +183,7 @@ def test_a_store_of_another_schema_is_refused_and_the_way_to_bring_it_along_said
     store.database.close()
     before = store.database.path.read_bytes()
     for use in (lambda: Store(store.folder).start(RUN), lambda: Store(store.folder).status(RUN.run)):
-        with raises("store-schema-version-ragmeter") as caught:
+        with raises("store-version-mismatch") as caught:
             use()
         assert caught.value.where == str(store.database.path)
         export = "results export FOLDER" if version < 7 else "store export -o FOLDER"

@@ -106,7 +106,7 @@ def test_equal_content_gives_equal_bytes(bundle: Path, world: Benchmark, card: C
 def test_a_file_that_is_there_is_not_overwritten(bundle: Path, world: Benchmark, card: Card) -> None:
     with raises("output-exists"):
         write(bundle, world, card)
-    with raises("bundle-name-ends-zip"):
+    with raises("bad-bundle-name"):
         write(bundle.with_suffix(".tar"), world, card)
 
 

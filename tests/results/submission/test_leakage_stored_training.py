@@ -59,7 +59,7 @@ def test_questions_in_the_store_are_compared_and_no_dataset_is_loaded(
 
 def test_stored_data_that_hold_more_than_a_reference_say_nothing_of_it(store: Store, world: Benchmark) -> None:
     keep(store, world, "hotpotqa/distractor:train+dev", [replace(world.questions[0], id="elsewhere")])
-    with raises("store-no-question"):
+    with raises("unknown-question"):
         stored_training(store)("hotpotqa:train")
     assert len(stored_training(store)("hotpotqa:dev+train")) == 1
     assert len(stored_training(store)("hotpotqa")) == 1

@@ -17,12 +17,12 @@ from hypothesis import strategies as st
 from methods.api import Evidence, Prediction, Usage
 from results.offered import LIMITS, Limits
 from results.submission import Finding, Findings
-from results.submission.rows import PROMPT, Row, jsonl_rows, lines
+from results.submission.rows import PROMPT, PredictionRow, jsonl_rows, lines
 
 SMALL = replace(LIMITS, line_bytes=200, chunk_bytes=16, file_bytes=10_000)
 
 
-def read(raw: bytes, limits: Limits = LIMITS) -> tuple[list[Row], tuple[Finding, ...]]:
+def read(raw: bytes, limits: Limits = LIMITS) -> tuple[list[PredictionRow], tuple[Finding, ...]]:
     findings = Findings()
     rows = list(jsonl_rows(io.BytesIO(raw), findings, limits))
     return rows, findings.all()

@@ -193,7 +193,7 @@ def test_only_a_finished_run_of_ours_on_the_same_data_and_setting_confirms(store
     our_run(store, world, lambda number, question: "x", setting="corpus", run="corpus00")
     with pytest.raises(UserError, match="differ in setting"):
         compare(store, submitted, row_of(store, "corpus00"))
-    with pytest.raises(UserError, match="is no submission"):
+    with pytest.raises(UserError, match="is not a submission"):
         compare(store, row_of(store, "corpus00"), row_of(store, "corpus00"))
     our_run(store, world, lambda number, question: "x", run="oursaaaa")
     our_run(store, world, lambda number, question: "y", run="oursbbbb")

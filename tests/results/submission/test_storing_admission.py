@@ -76,13 +76,13 @@ def test_nothing_else_is_and_the_boards_that_are_here_are_named(ours: Store, cha
 
 def test_an_empty_store_has_no_board(store: Store) -> None:
     store.put_cards([], [])
-    with raises("no-board-setting-seed") as caught:
+    with raises("no-board-for-setting") as caught:
         require_known(store, card())
     assert caught.value.try_this == "run something first: ragmeter demo"
 
 
 def test_other_questions_of_the_same_benchmark_are_another_board(ours: Store) -> None:
-    with raises("no-board-over-questions"):
+    with raises("no-board-for-questions"):
         require_board(ours, card(limit=4), registry.load("worlds/multihop:validation").limited(4).fingerprint)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import yaml
 
 from benchmarks import registry, settings
 from benchmarks.core.errors import UserError
@@ -24,6 +26,7 @@ from results.offered import LIMITS
 from results.submission import Finding, Report
 from results.submission.card import Card, parse_card
 from results.submission.leakage import training_loader
+from results.submission.plausible import GOLD_EVIDENCE, SIGNS
 from results.submission.validate import Target, validate
 from tests.support.errors import raises
 
@@ -379,3 +382,12 @@ def test_training_data_named_like_the_evaluated_dataset_are_asked_about(world: B
 
 def test_seeds_that_cannot_be_read_are_an_error(world: Benchmark) -> None:
     assert only(check(world, perfect(world), card_for(training="[{name: x, seeds: few}]"))).code == "bad_seeds"
+
+
+def test_every_listed_finding_is_described_and_every_description_used() -> None:
+    folder = Path(validate.__code__.co_filename).parent
+    sources = [path.read_text(encoding="utf-8") for place in (folder, folder.parent / "formats") for path in sorted(place.glob("*.py"))]
+    used = {code for source in sources for code in re.findall(r'\.listed\(\s*"(\w+)"', source)} | set(SIGNS) - {GOLD_EVIDENCE}
+    described = yaml.safe_load((folder / "findings.yaml").read_text(encoding="utf-8"))
+    assert set(described) == used
+    assert all(set(entry) <= {"what", "severity", "try"} for entry in described.values())

@@ -181,7 +181,7 @@ def test_graphs_without_triples_names_without_words_and_no_corpus_at_all() -> No
 
 
 def test_a_corpus_of_passages_is_refused() -> None:
-    with raises("ranks-triples-graph-corpus"):
+    with raises("triples-over-passages"):
         Component.of("bm25_triples").build(Services()).index(Corpus.of([Passage(passage_id("", "x"), "", "x")]))
 
 

@@ -149,7 +149,7 @@ def test_hard_triples_share_more_words_with_the_question(worlds: list[registry.B
 def test_only_what_may_be_trained_on_is(data_folder: Path) -> None:
     with raises("test-split"):
         load_graphs(["webqsp:test"], {"webqsp": {"path": str(data_folder / "webqsp" / "rog_style_webqsp.jsonl")}}, train=True)
-    with raises("seed-makes-world-not"):
+    with raises("seed-of-other-split"):
         load_graphs(["worlds/graph:validation"], OPTIONS, train=True)
     with raises("no-graphs"):
         load_graphs(["worlds/multihop:train"], {"worlds": {"questions": 4}}, train=True)
@@ -157,7 +157,7 @@ def test_only_what_may_be_trained_on_is(data_folder: Path) -> None:
 
 def test_questions_without_reasoning_triples_are_no_data(data_folder: Path) -> None:
     real = registry.load("webqsp:test", {"path": str(data_folder / "webqsp" / "rog_style_webqsp.jsonl")})
-    with raises("no-question-comes-triples"):
+    with raises("no-question-with-triples"):
         questions_of([real.limited(5)], 5)
 
 
@@ -293,10 +293,10 @@ def test_a_cross_encoder_that_nothing_was_trained_for_is_refused(base: str, tmp_
     untrained.save_pretrained(str(tmp_path / "untrained"))
     for model in (str(tmp_path / "untrained"), base, "minilm"):
         for refused in (hybrid(model, base).preflight, lambda model=model: hybrid(model, base).build(Services())):
-            with raises("nothing-says-trained"):
+            with raises("training-data-unstated"):
                 refused()
     for model in (base, "minilm"):
-        with raises("no-trained-cross-encoder"):
+        with raises("untrained-cross-encoder"):
             hybrid(model, base, published=True).build(Services(device="cpu"))
 
 
@@ -315,7 +315,7 @@ def test_a_head_may_be_a_module_of_its_own(base: str, tmp_path: Path) -> None:
     folder = tmp_path / "modules"
     CrossEncoder(modules=modules, num_labels=1, device="cpu").save_pretrained(str(folder))
     require_head(CrossEncoderConfig(model=str(folder)), "model")
-    with raises("no-trained-cross-encoder"):
+    with raises("untrained-cross-encoder"):
         require_head(CrossEncoderConfig(model=base), "model")
 
 
@@ -323,7 +323,7 @@ def test_a_copy_of_a_published_cross_encoder_is_taken_as_such(trained: TrainedSt
     copy = tmp_path / "copy"
     shutil.copytree(trained.folder, copy)
     (copy / checkpoints.CARD).unlink()
-    with raises("nothing-says-trained"):
+    with raises("training-data-unstated"):
         hybrid(str(copy), base).preflight()
     hybrid(str(copy), base, published=True).preflight()
 

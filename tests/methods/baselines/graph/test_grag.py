@@ -223,7 +223,7 @@ def test_an_index_on_disk_ranks_as_one_in_memory(tmp_path: Path) -> None:
 
 def test_a_corpus_of_passages_is_refused() -> None:
     retriever = Component.of("grag", {"preset": "minilm"}).build(Services(device="cpu"))
-    with raises("ranks-triples-graph-corpus"):
+    with raises("triples-over-passages"):
         retriever.index(Corpus.of([Passage(passage_id("", "x"), "", "x")]))
 
 

@@ -112,7 +112,7 @@ def test_a_graph_without_triples_has_no_ranking(corpus: TripleCorpus, bert: str)
 
 
 def test_a_corpus_of_passages_is_refused(bert: str) -> None:
-    with raises("ranks-triples-graph-corpus"):
+    with raises("triples-over-passages"):
         build("two_tower", model=bert).index(Corpus.of([]))
 
 

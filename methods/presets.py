@@ -1,0 +1,51 @@
+"""Presets: named sets of options, in YAML files beside the method that they are for.
+
+`{over: NAME, key: value}` stands for the options that NAME names with others laid over them; it may stand anywhere in a
+file. Names that begin with `_` only serve other entries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+LLM_KINDS = frozenset({"model", "local", "scripted"})
+"""Options that say which kind of language model an `llm:` is."""
+
+
+def laid_over(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    """Lay options over others, key by key at every level; an `llm:` of another kind takes the place of one."""
+    merged = dict(below)
+    for key, value in above.items():
+        there = merged.get(key)
+        if not isinstance(value, Mapping) or not isinstance(there, Mapping):
+            merged[key] = value
+            continue
+        kind, other = LLM_KINDS & value.keys(), LLM_KINDS & there.keys()
+        if key == "llm" and kind and other and kind != other:
+            there = {name: there[name] for name in ("temperature", "max_tokens") if name in there}
+        merged[key] = laid_over(there, value)
+    return merged
+
+
+def read_presets(path: Path, **known: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Read a file of presets.
+
+    Args:
+        path: The file.
+        known: Further options that entries may be laid over, by name.
+    """
+    entries = yaml.safe_load(path.read_text(encoding="utf-8"))
+
+    def resolved(value: Any) -> Any:
+        if not isinstance(value, Mapping):
+            return value
+        own = {key: resolved(item) for key, item in value.items() if key != "over"}
+        if "over" not in value:
+            return own
+        return laid_over(resolved(entries[value["over"]] if value["over"] in entries else known[value["over"]]), own)
+
+    return {name: resolved(options) for name, options in entries.items() if not name.startswith("_")}

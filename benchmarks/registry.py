@@ -18,6 +18,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from benchmarks import read_questions
 from benchmarks.clusters import Sampled, sampled
 from benchmarks.core.code import Code, Identity, code_id, registered
 from benchmarks.core.errors import UserError, first_error, in_words, refused, unknown_name
@@ -347,6 +348,7 @@ def load(reference: str | DataReference, config: DatasetConfig | Mapping[str, An
     benchmark = parts[0] if len(parts) == 1 else _concatenate(ref, parts)
     if notes := _check_questions(benchmark):
         benchmark = replace(benchmark, extra={**benchmark.extra, "notes": (*benchmark.extra.get("notes", ()), *notes)})
+    read_questions.note(question.text for question in benchmark.questions)
     return _sourced(benchmark, fetched) if fetched else benchmark
 
 

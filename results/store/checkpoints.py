@@ -12,6 +12,7 @@ import json
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
 from pathlib import Path
@@ -229,6 +230,21 @@ def register(store: Store, folder: Path | str) -> Checkpoint:
         )
         put_record(connection, result.sha256, result.path)
     return result
+
+
+def register_recorded(store: Store, folders: Mapping[str, Path]) -> None:
+    """Enter checkpoints that a run uses, if their folders tell what their training read; what cannot be read stays unknown.
+
+    Args:
+        store: Takes them.
+        folders: By hash.
+    """
+    recorded = [sha256 for sha256, folder in folders.items() if (folder / READ_QUESTIONS).is_file()]
+    known = known_checkpoints(store) if recorded else {}
+    for sha256 in recorded:
+        if sha256 not in known or known[sha256].read is None:
+            with suppress(UserError):
+                register(store, folders[sha256])
 
 
 def checkpoints(store: Store) -> list[Checkpoint]:

@@ -64,9 +64,9 @@ def grams(normal: str) -> list[str]:
 class _Sample:
     """Distinct hashes, at most so many: those divisible by `every`, which doubles when there are more."""
 
-    def __init__(self, most: int) -> None:
-        self.every, self._most = 1, most
-        self._kept: Hashes = np.empty(0, np.uint64)
+    def __init__(self, most: int, kept: Hashes, every: int) -> None:
+        self.every, self._most = every, most
+        self._kept = kept
         self._new: list[int] = []
 
     def add(self, values: Iterable[int]) -> None:
@@ -173,11 +173,14 @@ class Recorder:
     """Collects what a training reads.
 
     Args:
+        before: What is added to; None: nothing.
         most: Hashes that each list keeps.
     """
 
-    def __init__(self, most: int = MOST) -> None:
-        self._questions, self._grams = _Sample(most), _Sample(most)
+    def __init__(self, before: ReadQuestions | None = None, most: int = MOST) -> None:
+        before = before or ReadQuestions(np.empty(0, np.uint64), np.empty(0, np.uint64))
+        self._questions = _Sample(most, before.questions, before.every_question)
+        self._grams = _Sample(most, before.grams, before.every_gram)
 
     def add(self, texts: Iterable[str]) -> None:
         """Add questions."""

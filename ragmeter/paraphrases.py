@@ -50,19 +50,19 @@ def paraphrases(benchmarks: Sequence[Benchmark], trained: Sequence[str], encode:
         threshold: Lowest cosine.
     """
     unique = list(dict.fromkeys(filter(str.strip, trained)))
-    asked = [(str(benchmark.reference), question) for benchmark in benchmarks for question in benchmark.questions]
-    if not unique or not asked:
+    evaluated = [(str(benchmark.reference), question) for benchmark in benchmarks for question in benchmark.questions]
+    if not unique or not evaluated:
         return []
-    queries = encode([question.text for _, question in asked])
-    best, at = np.full(len(asked), -np.inf, np.float32), np.zeros(len(asked), np.int64)
+    queries = encode([question.text for _, question in evaluated])
+    best, at = np.full(len(evaluated), -np.inf, np.float32), np.zeros(len(evaluated), np.int64)
     for start in range(0, len(unique), _BLOCK):
         cosines = queries @ encode(unique[start : start + _BLOCK]).T
         here = cosines.argmax(axis=1)
-        value = cosines[np.arange(len(asked)), here]
+        value = cosines[np.arange(len(evaluated)), here]
         better = value > best
         best[better], at[better] = value[better], start + here[better]
     order = np.argsort(-best, kind="stable")
-    pairs = [(asked[row], unique[at[row]], float(best[row])) for row in order.tolist() if best[row] >= threshold]
+    pairs = [(evaluated[row], unique[at[row]], float(best[row])) for row in order.tolist() if best[row] >= threshold]
     return [Paraphrase(name, question.id, question.text, text, value) for (name, question), text, value in pairs]
 
 

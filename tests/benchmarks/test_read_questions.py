@@ -31,7 +31,26 @@ def touched(record: ReadQuestions, *questions: str) -> list[bool]:
 
 
 def test_hashes_can_be_rebuilt_from_the_documented_rules() -> None:
-    words = "which of two towns on northern shore of lake that ada rin mapped was founded before other one".split()
+    words = [
+        "which",
+        "of",
+        "two",
+        "towns",
+        "on",
+        "northern",
+        "shore",
+        "of",
+        "lake",
+        "that",
+        "ada",
+        "rin",
+        "mapped",
+        "was",
+        "founded",
+        "before",
+        "other",
+        "one",
+    ]
 
     def number(text: str) -> int:
         return int(struct.unpack("<Q", hashlib.blake2b(text.encode(), digest_size=8).digest())[0])

@@ -31,26 +31,8 @@ def touched(record: ReadQuestions, *questions: str) -> list[bool]:
 
 
 def test_hashes_can_be_rebuilt_from_the_documented_rules() -> None:
-    words = [
-        "which",
-        "of",
-        "two",
-        "towns",
-        "on",
-        "northern",
-        "shore",
-        "of",
-        "lake",
-        "that",
-        "ada",
-        "rin",
-        "mapped",
-        "was",
-        "founded",
-        "before",
-        "other",
-        "one",
-    ]
+    text = "which of two towns on northern shore of lake that ada rin mapped was founded before other one"
+    words = text.split(" ")
 
     def number(text: str) -> int:
         return int(struct.unpack("<Q", hashlib.blake2b(text.encode(), digest_size=8).digest())[0])

@@ -84,7 +84,7 @@ def test_weights_without_a_record_are_unknown_and_a_record_that_says_nothing_is_
 ) -> None:
     benchmark = questions(store, N)
     description = (
-        made_with(checkpoint_that_read(store, tmp_path / "c", [])) if described is None else {"method": {"id": "bm25"}, "reader": described}
+        {"method": {"id": "bm25"}, "reader": described} if described else made_with(checkpoint_that_read(store, tmp_path / "c", []))
     )
     run_of(store, benchmark, "bare", {F1: [0.4] * N}, description=description)
     recorded = checkpoint_that_read(store, tmp_path / "r", ["Who founded Korv?"])

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from benchmarks.leakage import Report
     from benchmarks.registry import Benchmark
     from ragmeter.paraphrases import Paraphrase
-    from results.store.checkpoints import Checkpoint
 
 app = App()
 
@@ -60,7 +59,10 @@ def overlap(
             where=f"--output {output}",
             try_this="--train FILE --output overlaps.csv",
         )
-    known = checkpoints.read(checkpoint) if checkpoint is not None else None
+    if checkpoint is not None and not checkpoint.is_dir():
+        raise UserError("there is no such folder", code="missing-folder", where=str(checkpoint), try_this="the folder of the weights")
+    # The names of the data stand on the card; hashes do not need one.
+    known = checkpoints.read(checkpoint) if checkpoint is not None and encoder is not None else None
     files = list(dict.fromkeys(file for path in train or () for file in leakage.training_files(path)))
     value = given_options(config, settings)
     benchmarks = [common.load(reference, value) for reference in evaluation]
@@ -76,8 +78,8 @@ def overlap(
         if output is not None:
             report.write(output)
         result = {"summary": report.summary(), "questions": [item.to_json() for item in report.overlaps]}
-    if known is not None:
-        result["checkpoint"] = _read(known, benchmarks)
+    if checkpoint is not None:
+        result["checkpoint"] = _read(checkpoint, benchmarks)
     pairs: list[Paraphrase] | None = None
     least = paraphrases.THRESHOLD if threshold is None else threshold
     if encoder is not None:
@@ -89,7 +91,7 @@ def overlap(
     def show() -> None:
         if report is not None:
             _show_report(report, count, output)
-        if known is not None:
+        if checkpoint is not None:
             _show_read(result["checkpoint"])
         if pairs is not None:
             out.print(Text(f"{counted(len(pairs), 'question')} with a trained text of cosine {least:g} or more ({encoder})"))
@@ -99,11 +101,11 @@ def overlap(
     common.emit(result, show)
 
 
-def _read(known: Checkpoint, benchmarks: Sequence[Benchmark]) -> list[dict[str, Any]]:
-    """Compare the record in a checkpoint's folder with benchmarks."""
+def _read(folder: Path, benchmarks: Sequence[Benchmark]) -> list[dict[str, Any]]:
+    """Compare the record in a folder of weights with benchmarks."""
     from benchmarks.read_questions import read_record
 
-    read = read_record(known.path)
+    read = read_record(folder)
     results = []
     for benchmark in benchmarks:
         questions = benchmark.questions

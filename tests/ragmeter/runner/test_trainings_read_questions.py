@@ -60,9 +60,9 @@ def registered() -> Iterator[None]:
     """The retriever and its training are there for these tests alone."""
     list(METHODS), list(TRAININGS)
     before = dict(METHODS._entries), dict(TRAININGS._entries)
-    register("counted_test", kind="retriever", summary="BM25", config=CountedConfig, checkpoint_hash=lambda c: folder_sha256(Path(c.model)))(
-        CountedRetriever
-    )
+    register(
+        "counted_test", kind="retriever", summary="BM25", config=CountedConfig, checkpoint_hash=lambda c: folder_sha256(Path(c.model))
+    )(CountedRetriever)
     register_training("counting_test", summary="counts", stages=("counted",), config=HeldOutConfig, extra=None)(CountingTraining)
     yield
     for registry, entries in zip((METHODS, TRAININGS), before, strict=True):

@@ -64,7 +64,7 @@ class _Decoder(json.JSONDecoder):
         """Decode a line; `decode` as well, which says what is wrong, where a value is not all that the line holds."""
         self.faults.clear()
         try:
-            value, end = self.scan_once(text, 0)
+            value, end = self.scan_once(text, 0)  # type: ignore[attr-defined]  # typeshed lacks it
         except StopIteration:
             return self.decode(text)
         return value if text[end:] in _ENDS else self._again(text)

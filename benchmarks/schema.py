@@ -224,8 +224,9 @@ class PassageIds(TupleView[str]):
         listed = list(ids)
         digits = "".join([identifier[1:] for identifier in listed])
         self._packed = bytes.fromhex(digits)
+        letters = "".join(listed)[:: LENGTH + 1]
         # fromhex also takes capitals and blanks, and knows nothing of where one id ends.
-        if self._packed.hex() != digits or any(len(item) != LENGTH + 1 or item[0] != _LETTER for item in listed):
+        if self._packed.hex() != digits or set(map(len, listed)) - {LENGTH + 1} or letters.strip(_LETTER):
             raise ValueError(f"an id of a passage is {_LETTER} and {LENGTH} hex digits, not so in {listed[:3]} …")
 
     def _some(self, positions: slice) -> list[str]:

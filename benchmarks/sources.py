@@ -209,7 +209,7 @@ class BadRecord(UserError):
     """A record that cannot be read; `skip_bad` leaves it out and names it."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen: that would take three times as long to make
 class Record:
     """A record of an authors' file.
 

@@ -13,7 +13,7 @@ from functools import lru_cache
 from itertools import islice
 from typing import Any, TypeVar
 
-from benchmarks import registry
+from benchmarks import read_questions, registry
 from benchmarks.core.errors import UserError
 from benchmarks.core.fingerprint import fingerprint
 from benchmarks.core.random import Draws
@@ -275,7 +275,9 @@ def scp_rows(reference: str, data: ScpDataConfig | None = None, options: Mapping
     result, config = _resolved(reference, options)
     if isinstance(config, WorldsConfig):
         parts = (replace(result, split=split) for split in (result.split or "").split("+"))
-        return [row for part in parts for row in world_rows(part, config, data)]
+        rows = [row for part in parts for row in world_rows(part, config, data)]
+        read_questions.note(text for row in rows for text in row.questions)
+        return rows
     if result.name != "clara_stages" or result.subset != PRETRAINING:
         raise UserError(
             f"{result} holds no rows of pretraining",
@@ -397,7 +399,9 @@ def _streamed(reference: DataReference, config: DatasetConfig) -> Iterable[Stage
     assert isinstance(config, RowsConfig)
     skipped: list[SkippedRecord] = []
     for split in (reference.split or "").split("+"):
-        yield from STREAMED[reference.name](replace(reference, split=split), config, skipped)
+        for row in STREAMED[reference.name](replace(reference, split=split), config, skipped):
+            read_questions.note(text for text, _ in row.pairs)
+            yield row
 
 
 def _drawn(rows: list[ScpRow], data: ScpDataConfig) -> list[ScpRow]:

@@ -24,8 +24,8 @@ _NAMES = {"id"}
 """Options that name no folder, even where one of that name lies about."""
 
 
-def checkpoints_named(options: Any) -> list[str]:
-    """Hashes of the checkpoints that options name, as JSON has them.
+def checkpoints_named(options: Any) -> dict[str, Path]:
+    """Folders of the checkpoints that options name, as JSON has them, by their hash.
 
     A checkpoint is named by its folder, by a folder within it (one of two encoders), or by a folder that holds it. The
     hash is `benchmarks.core.fingerprint.folder_sha256`, as its card and the registry of checkpoints have it.
@@ -34,15 +34,15 @@ def checkpoints_named(options: Any) -> list[str]:
         options: Mappings, lists and plain values.
 
     Returns:
-        64 hex digits each, every checkpoint once, in order.
+        Hashes of 64 hex digits in order, every checkpoint once.
     """
-    results: dict[str, None] = {}
+    results: dict[str, Path] = {}
     for text in _texts(options):
         for folder in _checkpoints_at(Path(text)):
             # A folder that cannot be hashed is none that could have been registered.
             with suppress(UserError):
-                results[folder_sha256(folder)] = None
-    return sorted(results)
+                results[folder_sha256(folder)] = folder
+    return dict(sorted(results.items()))
 
 
 def _texts(value: Any) -> Iterator[str]:

@@ -1,6 +1,7 @@
 """`ragmeter data`: datasets and corpora: what there is and where, downloaded, measured, looked at, built, synthesized.
 
-Checking them is in `data_check.py`, what has to do with styles in `data_style.py`.
+Checking them is in `data_check.py`, looking for evaluated questions in training data in `data_overlap.py`, and what has to do
+with styles in `data_style.py`.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from rich.text import Text
 
 from benchmarks.core.errors import UserError, counted, require_writable
-from ragmeter.cli import completion, data_check, data_style, options
+from ragmeter.cli import completion, data_check, data_overlap, data_style, options
 from ragmeter.cli.config_options import data_apart, given_options, option_rows
 from ragmeter.cli.options import App, Common, argument, one_of, option, print_card
 from ragmeter.show.console import err, listing, out
@@ -365,4 +366,4 @@ def _report(output: Path, value: Mapping[str, Any], made: Mapping[Any, Any], put
 
 
 # In the order of `--help`.
-app.registered_commands += [*data_check.app.registered_commands, *data_style.app.registered_commands]
+app.registered_commands += [*data_check.app.registered_commands, *data_overlap.app.registered_commands, *data_style.app.registered_commands]

@@ -27,11 +27,13 @@ from methods.api import FAILED, Control, Indexed, Prediction, Services
 from methods.flow import interrupt
 from methods.models.limits import execution
 from ragmeter.experiment import in_setting
+from ragmeter.runner.provenance import checkpoints_of
 from ragmeter.runner.recorder import Recorder
 from ragmeter.runner.revisions import Watch
 from ragmeter.runner.tasks import Task, TaskState
 from results import store_folder
 from results.boards.board import added_columns
+from results.store.checkpoints import register_recorded
 from results.store.database import DiskFull
 from results.store.failures import IN_A_ROW, MAX_RATE, Failures, Streak, failures, kind_of
 from results.store.invariants import check_run
@@ -264,6 +266,7 @@ def _execute(
         store.put_cluster(run.run, run.cluster)
         if not state.complete:
             store.start(run)
+            register_recorded(store, checkpoints_of(task.method.components))
             benchmark = applied(task)
             answered, overhead = yield from _answer(task, benchmark, store, services, progress, retry_failed)
         _score_missing(task, store, progress)

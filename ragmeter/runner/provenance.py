@@ -76,7 +76,7 @@ def provenance(benchmark: Benchmark, metrics: Iterable[Metric], components: Iter
     """
     card = benchmark.card
     metrics, components = list(metrics), list(components)
-    checkpoints = checkpoints_named([part.config.model_dump(mode="json") for part in components])
+    checkpoints = list(checkpoints_of(components))
     parts = [
         {
             "id": part.id,
@@ -104,6 +104,11 @@ def provenance(benchmark: Benchmark, metrics: Iterable[Metric], components: Iter
         **({"code": code} if (code := codes(benchmark, metrics, components)) else {}),
         **({"started_in": started} if (started := checkout(Path.cwd())) else {}),
     }
+
+
+def checkpoints_of(components: Iterable[Component]) -> dict[str, Path]:
+    """Return folders of the checkpoints that a method's parts name, by their hash."""
+    return checkpoints_named([part.config.model_dump(mode="json") for part in components])
 
 
 def codes(benchmark: Benchmark, metrics: Iterable[Metric], components: Iterable[Component]) -> dict[str, dict[str, Any]]:

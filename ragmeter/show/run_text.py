@@ -128,7 +128,7 @@ def show_compared(result: Diff, quiet: bool, *, verbose: bool = False) -> None:
     if not verbose:
         _show_one_sided(result.settings)
     out.print()
-    for line in [*result.drift, *result.doubts, *([f"numbers are not paired: {result.unpaired}"] if result.unpaired else [])]:
+    for line in [*result.drift, *result.doubts, *result.read, *([f"numbers are not paired: {result.unpaired}"] if result.unpaired else [])]:
         out.print(Text(line, style="yellow"))
     heads = labels([number.metric for number in result.numbers])
     listing(

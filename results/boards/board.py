@@ -22,11 +22,12 @@ from results.boards.health import HealthLine, health
 from results.boards.sides import sides
 from results.boards.systems import IMPLAUSIBLE, Wanted, contaminated_by, figures, implausible, why_not_ranked
 from results.boards.unread import Bounds, bounds_of_rows, range_of_metric, without_incomplete
+from results.boards.untouched import ReadBefore, read_before
 from results.statistics.core import Clusters, Difference, Estimate
 from results.statistics.intervals import compared_together, estimates
 from results.statistics.places import Band, bands
 from results.store import checkpoints, provenance, queries
-from results.store.checkpoints import Cards, Checkpoints
+from results.store.checkpoints import Cards, Checkpoints, read_unknown
 from results.store.failures import failures
 from results.store.invariants import violations
 from results.store.queries import Columns, Cost, IndexCost, RunRow
@@ -337,6 +338,8 @@ class Row:
         failures: How many questions failed, by kind.
         reuse: What its answers were reused from.
         accepted: How many of them our code failed and the user accepted as wrong.
+        read: Questions that its training read, with the values without them; None if nothing is known to have been read.
+        read_unknown: Whether some of its weights have no record of the questions that their training read.
     """
 
     run: RunRow
@@ -348,6 +351,8 @@ class Row:
     failures: Mapping[str, int] = field(default_factory=dict)
     reuse: Reuse | None = None
     accepted: int = 0
+    read: ReadBefore | None = None
+    read_unknown: bool = False
 
     @property
     def control(self) -> bool:
@@ -508,7 +513,10 @@ def board(
                 zero_elsewhere=_zero_elsewhere(metric),
             )
     known_training = learned or _learned(store)
-    contaminated = {run.run: contaminated_by(run, *known_training) for run in runs}
+    contaminated = {
+        run.run: tuple(dict.fromkeys(line for member in members[run.run] for line in contaminated_by(member, *known_training)))
+        for run in runs
+    }
     for (run_id, metric), why in _apart(runs, cells, contaminated, broken).items():
         why = why or cells[run_id][metric].incomplete
         cells[run_id][metric] = replace(cells[run_id][metric], apart=why)
@@ -538,6 +546,8 @@ def board(
             failed[run.run].kinds if run.run in failed else {},
             reused.get(run.run),
             failed[run.run].code if run.run in failed and failed[run.run].accepted else 0,
+            _read(run, members[run.run], known_training[1], names, {m: columns[run.run, m] for m in shown if (run.run, m) in columns}),
+            any(read_unknown(member, known_training[1]) for member in members[run.run]),
         )
         for run in runs
     )
@@ -569,6 +579,12 @@ def _estimates(
         at = [number for number, other in enumerate(ranges) if other == of]
         results |= zip(at, estimates(np.stack([columns[keys[number]] for number in at]), clusters=clusters, metric=of), strict=True)
     return [results[number] for number in range(len(keys))]
+
+
+def _read(
+    run: RunRow, members: Sequence[RunRow], known: Checkpoints, questions: Sequence[str], values: Mapping[str, NDArray[np.float64]]
+) -> ReadBefore | None:
+    return None if run.kind == "control" else read_before(members, known, questions, values)
 
 
 def _learned(store: Store) -> tuple[Cards, Checkpoints]:
@@ -688,6 +704,7 @@ def _row_json(row: Row) -> dict[str, Any]:
         "indexing": None if row.indexing is None else asdict(row.indexing),
         "violations": list(row.violations),
         "contaminated": list(row.contaminated),
+        "questions_read": "unknown" if row.read is None and row.read_unknown else row.read and row.read.to_json(),
         IMPLAUSIBLE: list(implausible(row.run)),
         "reuse": row.reuse.to_json() if row.reuse is not None and (row.reuse.replies or row.reuse.unknown) else None,
         "metrics": cells,

@@ -132,6 +132,10 @@ def remarks(row: Row) -> list[str]:
     lines += [f"these scores cannot be right: {what}" for what in row.violations]
     if row.contaminated:
         lines.append(f"{CONTAMINATED}: {'; '.join(row.contaminated)}; not compared")
+    if row.read is not None:
+        lines.append(row.read.in_words(labels(list(row.cells)), {metric: cell.scale for metric, cell in row.cells.items()}))
+    if row.read_unknown:
+        lines.append(READ_UNKNOWN)
     lines += [f"{IMPLAUSIBLE}: {what}; a maintainer decides" for what in implausible(run)]
     for metric, cell in row.cells.items():
         number = cell.estimate.n + cell.estimate.unscorable + cell.unscored
@@ -147,6 +151,9 @@ def remarks(row: Row) -> list[str]:
         also = f"; over all questions, as the owners of these rules count: {', '.join(zero)}" if zero else ""
         lines.append(f"up to {max(unscorable)} {are} unscorable on some metrics and left out of them{also}")
     return lines
+
+
+READ_UNKNOWN = "unknown which questions its weights were trained on (no record)"
 
 
 def _headed(row: Row) -> Iterable[tuple[str, Cell]]:

@@ -43,6 +43,7 @@ _SHARED = {
     "metrics": ("id",),
     "indexing": ("run", "artifact"),
     "checkpoints": ("sha256",),
+    "read_questions": ("sha256",),
     "tags": ("name",),
     "gates": ("baseline", "candidate", "metric", "decided_at"),
     "judges": ("judge",),

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -22,6 +23,7 @@ from methods.api import UNKNOWN_REVISION
 from results.boards.compare import Setting, settings_of
 from results.boards.sides import sides
 from results.boards.unread import range_of_metric
+from results.gate.contaminated import contamination, held_back_by
 from results.gate.margins import margin_of
 from results.gate.warnings import warnings_of, why_untested
 from results.statistics.difference import Side
@@ -204,10 +206,14 @@ def ask(
     lacking = {m: answered[candidate.run] & np.isnan(ours[m]) & ~np.isnan(theirs[m]) for m in ids}
     how: dict[str, Any] = {"margins": tolerated, "strict": strict, "clusters": columns.sampled.labels, "ranges": ranges}
     how["lower_is_better"] = {m for m in ids if not up[m]}
-    both = sides(store, columns, {run.run: [run] for run in (baseline, candidate)}, ids, definitions, known_checkpoints(store))
+    known = known_checkpoints(store)
+    both = sides(store, columns, {run.run: [run] for run in (baseline, candidate)}, ids, definitions, known)
     after, before = {m: _with_open(both[candidate.run, m], lacking[m]) for m in ids}, {m: both[baseline.run, m] for m in ids}
     report = decide_all(after, before, **how)
     plain = decide_all(*({m: replace(side, open=None) for m, side in of.items()} for of in (after, before)), **how)
+    read = [contamination(store, role, run, known, columns.questions) for role, run in (("candidate", candidate), ("baseline", baseline))]
+    first = {m: report.decisions[m].outcome for m in ids}
+    by_content = held_back_by(first, (read[0], after), (read[1], before), partial(decide_all, **how))
     untested = why_untested(store, baseline, candidate)
     verdicts = []
     for metric in ids:
@@ -217,6 +223,7 @@ def ask(
         without = plain.decisions[metric].outcome
         if decision.outcome == "inconclusive" and without != "inconclusive":
             held_back = [_open_text(after[metric], before[metric], int(lacking[metric].sum()), without)]
+        held_back += [by_content[metric]] if metric in by_content else []
         verdicts.append(
             Verdict(
                 metric,
@@ -238,11 +245,11 @@ def ask(
     changed = tuple(item for item in settings_of(baseline, candidate) if item.key.startswith("description"))
     gate = Gate(whole, baseline, candidate, tuple(verdicts), strict, allow_partial, len(columns.questions), columns.sampled, changed, ())
     if untested:
-        first = f"this is not a test of a change: {untested}" if allow_same else f"nothing was tested: {untested}"
-        warnings = [first] if allow_same else [first, TEST_IT]
+        why = f"this is not a test of a change: {untested}" if allow_same else f"nothing was tested: {untested}"
+        warnings = [why] if allow_same else [why, TEST_IT]
     else:
         warnings = warnings_of(store, baseline, candidate)
-    return replace(gate, remarks=(*warnings, *drifted, *_remarks(gate)))
+    return replace(gate, remarks=(*warnings, *drifted, *(line for side in read for line in side.remarks), *_remarks(gate)))
 
 
 TEST_IT = "to test: run what changed, ask again with `ragmeter run --fresh`, or give the endpoint a `revision`; --allow-same decides anyway"

@@ -165,6 +165,7 @@ CREATE TABLE checkpoints (
     config JSON NOT NULL, parents VARCHAR[] NOT NULL, data VARCHAR[] NOT NULL, path VARCHAR NOT NULL,
     added_at TIMESTAMP NOT NULL
 );
+CREATE TABLE read_questions (sha256 VARCHAR NOT NULL, hashes BLOB NOT NULL);
 CREATE TABLE tags (name VARCHAR NOT NULL, run VARCHAR, checkpoint VARCHAR, note VARCHAR, tagged_at TIMESTAMP NOT NULL);
 CREATE TABLE gates (
     baseline VARCHAR NOT NULL, candidate VARCHAR NOT NULL, metric VARCHAR NOT NULL, margin DOUBLE NOT NULL,

@@ -19,7 +19,7 @@ from benchmarks.registry import DataReference, DatasetConfig
 from benchmarks.schema import Query
 from benchmarks.settings import Setting
 from judges.metric import Metric
-from methods.api import Ranking, Services
+from methods.api import FAILED, Ranking, Services
 from methods.flow import each
 from methods.pipeline import index_folder
 from methods.registry import Component
@@ -29,7 +29,7 @@ from results.formats.predictions import Format
 from results.offered import JSONL, LIMITS
 from results.store.queries import RunRow
 from results.store.store import Store
-from results.submission import Report, bundle
+from results.submission import NOT_IN_FILE, Report, bundle
 from results.submission.card import Card, dataset_options, parse_card
 from results.submission.leakage import stored_training, training_loader
 from results.submission.storing import other_runs, require_board, require_known
@@ -154,7 +154,8 @@ class Checker:
             partial=layout.partial,
         )
         if report.ok and layout.official is not None:
-            report = replace(report, official=layout.official(target.loaded, report.predictions))
+            lacking = sum(item.notes.get(FAILED) == NOT_IN_FILE for item in report.predictions) if layout.over_lines else 0
+            report = replace(report, official=layout.official(target.loaded, report.predictions), left_out=lacking)
         return Checked(report, target, metrics)
 
 

@@ -34,6 +34,7 @@ class Format:
         reader: From the benchmark, as loaded, to a reader of rows.
         partial: Whether the official script scores a file that lacks questions.
         official: What the official script prints; None if it is not recomputed.
+        over_lines: Whether it prints means over the questions of the file, and tables over all questions of the benchmark.
     """
 
     form: str
@@ -41,6 +42,7 @@ class Format:
     reader: Callable[[Benchmark], RowReader]
     partial: bool = False
     official: official.Printed | None = None
+    over_lines: bool = False
 
     def scorable(self, metrics: Iterable[Metric]) -> list[Metric]:
         """The metrics that read nothing which this layout cannot say."""
@@ -123,8 +125,8 @@ FORMATS: Mapping[str, Format] = {
         evaluators.musique,
         official=official.musique,
     ),
-    "longbench": Format("{pred, answers, all_classes, length} a line", _ANSWER, evaluators.longbench, True, official.longbench),
-    "rog": Format("{id, prediction, …} a line, of RoG and GNN-RAG", _ANSWER, evaluators.rog, True, official.rog),
+    "longbench": Format("{pred, answers, all_classes, length} a line", _ANSWER, evaluators.longbench, True, official.longbench, True),
+    "rog": Format("{id, prediction, …} a line, of RoG and GNN-RAG", _ANSWER, evaluators.rog, True, official.rog, True),
     "squad": Format("{id: text}", _ANSWER, evaluators.squad, True, official.squad),
     "dpr": Format("DPR's retriever results, [{question, answers, ctxs}]: rankings without answers", RANKING, dpr),
     "dpr-reader": Format("DPR's reader results, [{question, predictions}]", _ANSWER, dpr_reader),

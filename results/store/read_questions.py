@@ -86,7 +86,8 @@ def put_record(connection: DuckDBPyConnection, sha256: str, folder: Path) -> Non
     path = folder / READ_QUESTIONS
     if path.is_file():
         content = path.read_bytes()
-        ReadQuestions.from_bytes(content, str(path))
+        if not len(ReadQuestions.from_bytes(content, str(path)).questions):
+            return  # an empty record says nothing: what was read stays unknown
         connection.execute("DELETE FROM read_questions WHERE sha256 = ?", [sha256])
         connection.execute("INSERT INTO read_questions VALUES (?, ?)", [sha256, content])
 

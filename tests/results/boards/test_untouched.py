@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from benchmarks.read_questions import ReadQuestions, write_record
 from results.boards.board import Row, boards
 from results.boards.compare import compare, diff
 from results.boards.tables import READ_UNKNOWN, remarks
@@ -92,6 +93,10 @@ def test_weights_without_a_record_are_unknown_and_a_record_that_says_nothing_is_
     run_of(
         store, benchmark, "child", {F1: [0.4] * N}, description=made_with(checkpoint_that_read(store, tmp_path / "k", ["Who?"], ["a" * 64]))
     )
+    empty = checkpoint_that_read(store, tmp_path / "e", [])
+    write_record(empty.path, ReadQuestions(np.empty(0, np.uint64), np.empty(0, np.uint64)))
+    checkpoints.register(store, empty.path)
+    assert checkpoints.known_checkpoints(store)[empty.sha256].read is None
     assert READ_UNKNOWN in remarks(row_of(store, "bare"))
     assert READ_UNKNOWN in remarks(row_of(store, "child"))
     assert not remarks(row_of(store, "recorded"))

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from benchmarks.core.errors import Broke, Incomplete, UserError, message_of
 from ragmeter.cli.errors import WRONG
-from ragmeter.cli.options import App, Common, DeviceOption, ExperimentArgument, LimitOption, ProfileOption, option
+from ragmeter.cli.options import App, Common, DeviceOption, ExperimentArgument, LimitOption, ProfileOption, SkipBadOption, option
 from ragmeter.show.console import err, listing, out
 
 if TYPE_CHECKING:
@@ -44,6 +44,7 @@ def run(
     retry_failed: Annotated[bool, option("Answer questions that failed again.", "--retry-failed")] = False,
     accept_failures: Annotated[bool, option("Count questions that our code or a plug-in failed as wrong.", "--accept-failures")] = False,
     fail_fast: Annotated[bool, option("Stop at the first task that breaks.", "--fail-fast")] = False,
+    skip_bad: SkipBadOption = False,
     device: DeviceOption = None,
     no_calls: Annotated[bool, option(NO_CALLS, "--no-calls")] = False,
     utilization: Annotated[
@@ -95,6 +96,7 @@ def run(
         source = str(experiment)
         chosen = experiments.load(source, profile=profile, store=common.folder)
     chosen = revisions.with_revisions(chosen, stated)
+    chosen = experiments.skipping_bad(chosen) if skip_bad else chosen
     if dry_run:
         from ragmeter.plan.plan import plan_of
         from ragmeter.plan.show import plan_json, show_plan

@@ -49,7 +49,7 @@ CARD = DatasetCard(
     citation="none",
     languages=(),
     splits={"train": None, "dev": None, "test": None},
-    metrics=(),
+    metrics=("em", "f1", "cover_em"),
     settings=("corpus", "distractor", "oracle", "gold_only", "closed_book"),
     notes="Default metrics follow from what the files have: em, f1 and cover_em with answers, recall with gold evidence, span_recall with "
     "spans. A split is what path names; of a folder or repository with several splits it is the one with that name.",
@@ -147,7 +147,7 @@ def load(reference: DataReference, config: FilesConfig) -> Benchmark:
     loading.mapping = "; ".join((*source.layout, fields.in_words()))
     loading.notes.insert(0, loading.mapping)
     loading.identity[:0] = [fields.paths, config.separator]
-    reader, ids, asked = Reader(fields, config.separator), QuestionIds(source.paths), list[tuple[Asked, tuple[str, ...]]]()
+    reader, ids, rows = Reader(fields, config.separator), QuestionIds(source.paths), list[tuple[Asked, tuple[str, ...]]]()
 
     def parse(record: Record) -> tuple[Asked, tuple[str, ...]]:
         item = reader.read(record)
@@ -157,10 +157,10 @@ def load(reference: DataReference, config: FilesConfig) -> Benchmark:
         item = item if item.identifier is not None else replace(item, identifier=_made(item.text, ids))
         loading.counts["questions_with_generated_ids"] += "id" not in fields
         ids.add(item.identifier or "", item.record)
-        asked.append((item, own))
-    questions = [_question(item, own, loading) for item, own in asked]
+        rows.append((item, own))
+    questions = [_question(item, own, loading) for item, own in rows]
     _check_gold(loading, where, "evidence" in fields.guessed)
-    return _benchmark(loading, questions, [item for item, _ in asked])
+    return _benchmark(loading, questions, [item for item, _ in rows])
 
 
 def _made(text: str, ids: QuestionIds) -> str:
@@ -253,11 +253,11 @@ def _add_file(loading: _Loading, path: Path) -> None:
 
     def parse(record: Record) -> None:
         def one(role: str) -> str:
-            found = fields.of(record.fields, role) if role in fields else []
-            return str(found[0]) if found else ""
+            held = fields.of(record.fields, role) if role in fields else []
+            return str(held[0]) if held else ""
 
         for role in ("text", "id"):
-            record.require(*(path.removesuffix("?") for path in fields.paths.get(role, ()) if not path.endswith("?") and "[" not in path))
+            record.require(*(path for path in fields.paths.get(role, ()) if not path.endswith("?") and "[" not in path))
         title, text = one("title"), one("text")
         if not text.strip():
             raise record.problem("the document holds no text", fields.paths["text"][0])
@@ -304,16 +304,16 @@ def _named(value: str | int, own: Sequence[str], item: Asked, loading: _Loading)
         return (own[value],)
     titles = [passage for passage, (title, text, _) in zip(own, item.passages, strict=True) if value in (title, text)]
     try:
-        found = tuple(titles) or loading.library.named(value)
+        held = tuple(titles) or loading.library.named(value)
     except UserError as error:
         raise item.record.problem(error.what, "evidence", error.try_this) from None
-    if not found and loading.built is not None and (held := loading.built.by_native_id(value)) is not None:
-        found = (held,)
-    if not found:
+    if not held and loading.built is not None and (passage := loading.built.by_native_id(value)) is not None:
+        held = (passage,)
+    if not held:
         return (_absent(value, loading),)
     loading.matched += 1
-    loading.of_documents += len(found) > 1 and not titles
-    return found
+    loading.of_documents += len(held) > 1 and not titles
+    return held
 
 
 def _spans(item: Asked, loading: _Loading) -> Iterator[Span]:
@@ -365,13 +365,13 @@ def _some(names: Sequence[str]) -> str:
     return shown + " …" * (len(names) > _EXAMPLES)
 
 
-def _benchmark(loading: _Loading, questions: Sequence[Question], asked: Sequence[Asked]) -> Benchmark:
+def _benchmark(loading: _Loading, questions: Sequence[Question], rows: Sequence[Asked]) -> Benchmark:
     corpus = loading.library.corpus() if loading.built is None else loading.built
     caveats: list[str] = []
-    makers = Counter(item.synthetic for item in asked if item.synthetic)
+    makers = Counter(item.synthetic for item in rows if item.synthetic)
     if makers:
         number, who = sum(makers.values()), ", ".join(makers)
-        caveats.append(f"synthetic questions: {number:,} of {len(asked):,} were written by {who}")
+        caveats.append(f"synthetic questions: {number:,} of {len(rows):,} were written by {who}")
     if number := len(loading.unmatched):
         gold = loading.matched + number
         caveats.append(f"{number:,} of {gold:,} pieces of gold evidence ({number / gold:.0%}) match no document: no method can find them")

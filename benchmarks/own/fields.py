@@ -1,7 +1,7 @@
 """Which field of a record holds what: paths as people write them, and guesses from common names.
 
 A path is `question`, `meta.topic`, `contexts[].text` (each item of a list), `spans[0].start` or, with `?` at its end, a field that
-records may lack. A role that no path is given for is guessed from the fields of the first records; `null` turns a guess off.
+records may lack. A role without a path is guessed from the fields of the first records; `null` turns a guess off.
 """
 
 from __future__ import annotations
@@ -155,28 +155,28 @@ class Fields:
 Given = Mapping[str, str | Sequence[str] | None]
 
 
-def question_fields(records: Sequence[Mapping[str, Any]], given: Given, where: str) -> Fields:
-    """Return the mapping for questions: what is given, and guesses for the rest.
+def question_fields(records: Sequence[Mapping[str, Any]], stated: Given, where: str) -> Fields:
+    """Return the mapping for questions: what is stated, and guesses for the rest.
 
     Args:
         records: The first records of the file.
-        given: Paths by role; None turns the guess for a role off.
+        stated: Paths by role; None turns the guess for a role off.
         where: The file.
 
     Raises:
         UserError: A role does not exist, no record has a path, or the question cannot be guessed.
     """
-    fields = _mapping(records, given, ROLES, _guessed(records, given), where)
+    fields = _mapping(records, stated, ROLES, _guessed(records, stated), where)
     if "question" not in fields:
         raise _no_field("question", records, where, "fields: {question: NAME}")
     return fields
 
 
-def document_fields(records: Sequence[Mapping[str, Any]], given: Given, where: str) -> Fields:
+def document_fields(records: Sequence[Mapping[str, Any]], stated: Given, where: str) -> Fields:
     """Return the mapping for documents, as `question_fields` does for questions."""
     keys = _keys(records)
     guesses = {role: name for role, names in _DOCUMENT_NAMES.items() if (name := _first(keys, names, ())) is not None}
-    fields = _mapping(records, given, DOCUMENT_ROLES, {role: (name,) for role, name in guesses.items()}, where)
+    fields = _mapping(records, stated, DOCUMENT_ROLES, {role: (name,) for role, name in guesses.items()}, where)
     if "text" not in fields:
         raise _no_field("text", records, where, "document_fields: {text: NAME}")
     return fields
@@ -201,10 +201,10 @@ def _keys(records: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
 
 
 def _mapping(
-    records: Sequence[Mapping[str, Any]], given: Given, roles: Mapping[str, str], guesses: Mapping[str, tuple[str, ...]], where: str
+    records: Sequence[Mapping[str, Any]], stated: Given, roles: Mapping[str, str], guesses: Mapping[str, tuple[str, ...]], where: str
 ) -> Fields:
     paths: dict[str, tuple[str, ...]] = {}
-    for role, named in given.items():
+    for role, named in stated.items():
         if role not in roles:
             raise unknown_name("role of a field", role, roles, where=where)
         if named is not None:
@@ -216,7 +216,7 @@ def _mapping(
                 error = unknown_name("field", path, keys, where=f"{where}, {role}: {path}")
                 error.also_try(f"the first records have {', '.join(keys)}; a field that only later records have ends in ?: {path}?")
                 raise error
-    guessed = {role: found for role, found in guesses.items() if role not in given}
+    guessed = {role: guess for role, guess in guesses.items() if role not in stated}
     whole = {role: {**paths, **guessed}[role] for role in roles if role in paths or role in guessed}
     used = {path if path in keys else top(path) for named_paths in whole.values() for path in named_paths}
     return Fields(whole, frozenset(guessed), tuple(key for key in keys if key not in used))
@@ -231,21 +231,21 @@ def _first(keys: Iterable[str], names: Sequence[str], used: Iterable[str]) -> st
     return next((known[plain] for name in names if (plain := _plain(name)) in known), None)
 
 
-def _guessed(records: Sequence[Mapping[str, Any]], given: Given) -> dict[str, tuple[str, ...]]:
+def _guessed(records: Sequence[Mapping[str, Any]], stated: Given) -> dict[str, tuple[str, ...]]:
     keys = _keys(records)
-    named = [path for paths in given.values() if paths is not None for path in ((paths,) if isinstance(paths, str) else paths)]
+    named = [path for paths in stated.values() if paths is not None for path in ((paths,) if isinstance(paths, str) else paths)]
     used = {path if path in keys else top(path) for path in named}
     result: dict[str, tuple[str, ...]] = {}
     for role in ROLES:
-        if role in given or role not in _NAMES:
+        if role in stated or role not in _NAMES:
             continue
         key = _first(keys, _NAMES[role], used)
-        if key is None or (role in ("start", "end") and not {"evidence"} & {*result, *given}):
+        if key is None or (role in ("start", "end") and not {"evidence"} & {*result, *stated}):
             continue
         used.add(key)
         sample = next((record[key] for record in records if record.get(key) not in (None, "", [], {})), None)
         result.update(_inner(role, key, sample))
-    if "answers" in result and "answers" not in given and (other := _first(keys, _ALIASES, used)) is not None:
+    if "answers" in result and "answers" not in stated and (other := _first(keys, _ALIASES, used)) is not None:
         result["answers"] = (*result["answers"], f"{other}?")
     return result
 

@@ -111,7 +111,7 @@ class Reader:
 
     def _kept(self, record: Record) -> dict[str, Any]:
         named = [path.removesuffix("?") for path in self._fields.paths.get("metadata", ())]
-        return {path: found[0] for path in named if (found := values(record.fields, f"{path}?"))}
+        return {path: held[0] for path in named if (held := values(record.fields, f"{path}?"))}
 
     def _all(self, record: Record, role: str) -> list[Any]:
         try:
@@ -121,8 +121,8 @@ class Reader:
             raise record.problem(f"field {error.path!r} is missing", error.path, f"there ({error.path}? lets records lack it)") from error
 
     def _one(self, record: Record, role: str) -> str:
-        found = self._all(record, role)
-        return self._text(record, found[0], role) if found else ""
+        held = self._all(record, role)
+        return self._text(record, held[0], role) if held else ""
 
     def _text(self, record: Record, value: Any, role: str) -> str:
         """A text, or an id that is a number: whole ones have no decimals (1.0 is 1)."""
@@ -133,9 +133,9 @@ class Reader:
         return str(int(value)) if value == int(value) else repr(value)
 
     def _question(self, record: Record) -> str:
-        found = self._all(record, "question")
+        held = self._all(record, "question")
         path = self._path("question")
-        text = record.expect(found[0] if found else None, path, str)
+        text = record.expect(held[0] if held else None, path, str)
         if not text.strip():
             raise record.problem(f"field {path!r} holds no word", path)
         if len(text) > QUESTION_CHARS:
@@ -200,11 +200,11 @@ class Reader:
         path = self._path("documents")
         parts: list[list[str | None]] = []
         for role in ("titles", "document_ids"):
-            found: list[str | None] = [self._text(record, value, role) for value in self._all(record, role)]
-            if found and len(found) != len(texts):
-                what = f"{len(texts)} passages have {len(found)} {role.replace('_', ' ')}"
+            held: list[str | None] = [self._text(record, value, role) for value in self._all(record, role)]
+            if held and len(held) != len(texts):
+                what = f"{len(texts)} passages have {len(held)} {role.replace('_', ' ')}"
                 raise record.problem(what, self._path(role), "one for each passage")
-            parts.append(found or [None] * len(texts))
+            parts.append(held or [None] * len(texts))
         results = []
         for text, title, native in zip(texts, *parts, strict=True):
             joined = "".join(text) if isinstance(text, list) and all(isinstance(part, str) for part in text) else text
@@ -214,9 +214,9 @@ class Reader:
         return tuple(results)
 
     def _evidence(self, record: Record) -> Iterator[str | int]:
-        places = "documents" in self._fields and "document_ids" not in self._fields
+        by_place = "documents" in self._fields and "document_ids" not in self._fields
         for value in self._several(record, "evidence"):
-            if places and type(value) is int:
+            if by_place and type(value) is int:
                 yield value
             elif value is not None and (text := self._text(record, value, "evidence")):
                 yield text
@@ -224,9 +224,9 @@ class Reader:
     def _spans(self, record: Record) -> Iterator[Stated]:
         for value in self._all(record, "spans"):
             item = record.expect(value, self._path("spans"), dict)
-            found = {key: next((item[name] for name in names if item.get(name) is not None), None) for key, names in _SPAN.items()}
-            document = None if found["document"] is None else self._text(record, found["document"], "spans")
-            yield self._stated(record, document, found["start"], found["end"], found["text"], "spans")
+            held = {key: next((item[name] for name in names if item.get(name) is not None), None) for key, names in _SPAN.items()}
+            document = None if held["document"] is None else self._text(record, held["document"], "spans")
+            yield self._stated(record, document, held["start"], held["end"], held["text"], "spans")
         starts, ends = self._all(record, "start"), self._all(record, "end")
         names = [name for name in self._evidence(record) if isinstance(name, str)]
         if starts not in ([], [""]):

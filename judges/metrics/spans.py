@@ -27,8 +27,8 @@ def span_recall(batch: Batch, k: int, words: int) -> Scores:
         spans = question.metadata.get(SPANS)
         if spans:
             read = frozenset(_within(batch, ranking[:k], words) if words else ranking[:k])
-            found = sum(_covered([place for name, place in parts.items() if name in read]) for _, parts in spans)
-            scores[row] = found / sum(length for length, _ in spans)
+            covered = sum(_covered([place for name, place in parts.items() if name in read]) for _, parts in spans)
+            scores[row] = covered / sum(length for length, _ in spans)
     return scores
 
 
@@ -49,10 +49,10 @@ def _within(batch: Batch, ranking: list[str], words: int) -> list[str]:
     return result
 
 
-def _covered(places: list[tuple[int, int]]) -> int:
+def _covered(parts: list[tuple[int, int]]) -> int:
     """How many characters lie in one of several parts of a span."""
     total, reached = 0, 0
-    for start, end in sorted(map(tuple, places)):
+    for start, end in sorted(map(tuple, parts)):
         total += max(0, end - max(start, reached))
         reached = max(reached, end)
     return total

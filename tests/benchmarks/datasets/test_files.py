@@ -132,8 +132,8 @@ def test_gold_names_ids_titles_and_places_of_passages(tmp_path: Path) -> None:
         {"question": "2?", "docs": [{"id": "x", "text": "one"}], "gold_ids": "x"},
     ]
     assert list(gold(read(write(tmp_path / "ids.json", json.dumps(rows)))).values()) == [["two"], ["one"]]
-    places = [{"question": "1?", "contexts": ["one", "two"], "evidence": [1]}]
-    assert list(gold(read(write(tmp_path / "places.json", json.dumps(places)))).values()) == [["two"]]
+    by_place = [{"question": "1?", "contexts": ["one", "two"], "evidence": [1]}]
+    assert list(gold(read(write(tmp_path / "places.json", json.dumps(by_place)))).values()) == [["two"]]
 
 
 def test_spans_hold_for_every_size_of_passages(tmp_path: Path, docs: Path) -> None:

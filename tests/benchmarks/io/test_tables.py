@@ -70,8 +70,8 @@ def test_encodings_are_recognized_by_content(tmp_path: Path) -> None:
         ("utf-32", "utf-32"),
         ("cp1252", "cp1252"),
     ):
-        read, found = read_text(table(tmp_path, text.encode(encoding)))
-        assert (read, found.name, bool(found.notice)) == (text, name, not name.startswith("utf-8"))
+        read, encoded = read_text(table(tmp_path, text.encode(encoding)))
+        assert (read, encoded.name, bool(encoded.notice)) == (text, name, not name.startswith("utf-8"))
 
 
 def test_lines_in_two_encodings_are_named(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from benchmarks.schema import SPANS
 from judges.metric import Batch, Parameter, Scores, register
 
 _K = Parameter("k", int, None, help="how many of the first passages count")
-_WORDS = Parameter("words", int, 0, help="the first passages up to so many words in all count, in place of the first k; 0: the first k")
+_WORDS = Parameter("words", int, 0, help="at most so many words of passages count, within the first k; 0: any number", quiet=True)
 
 
 _SOURCE = "Smith & Troynikov 2024 (token-wise recall of chunks)"

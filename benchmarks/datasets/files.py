@@ -57,7 +57,7 @@ CARD = DatasetCard(
 
 NOTES = {
     "questions_without_answers": "{n} questions have no answer and cannot be scored by their answer",
-    "blank_answers": "{n} blank answers were left out",
+    "blank_answers": "{n} blank answers beside others were left out",
     "numeric_answers": "{n} answers are numbers: 1.0 may also be answered as 1",
     "questions_without_gold": "{n} questions name no gold evidence: retrieval metrics leave them out",
     "documents_repeated": "{n} documents are there twice, with the same id and text",
@@ -198,6 +198,24 @@ def _usable(fields: Fields, loading: _Loading, where: str) -> Fields:
     left = {role: paths for role, paths in fields.paths.items() if role not in ("evidence", "spans", "start", "end")}
     gone = [path for role, paths in fields.paths.items() if role not in left for path in paths]
     return Fields(left, fields.guessed & left.keys(), (*fields.ignored, *gone))
+
+
+def read_documents(path: Path, config: FilesConfig) -> tuple[Library, list[str], list[SkippedRecord]]:
+    """Return the documents of a folder or file, cut into passages; what people should know of them; and what was left out.
+
+    Raises:
+        UserError: They cannot be read.
+    """
+    loading = _Loading(DataReference("files"), config, Library(config.cutting))
+    _add_documents(loading, path)
+    if loading.built is not None:
+        raise UserError(
+            "this is a built corpus, which has passages and no documents",
+            code="built-corpus",
+            where=str(path),
+            try_this="name the folder or the file that it was built from",
+        )
+    return loading.library, loading.notes, loading.skipped
 
 
 def _add_documents(loading: _Loading, path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import PurePosixPath
@@ -191,14 +191,33 @@ class Library:
             among: The documents to look in, first these; None: all.
         """
         documents = list(self._documents.values() if among is None else among)
-        for document in documents:
-            if (at := document.text.find(quote)) >= 0:
-                return self.span(document, at, at + len(quote))
-        pattern = re.compile(r"[\s*_>|#`]+".join(map(_loose, quote.split())), re.IGNORECASE)
-        for document in documents if quote.strip() else ():
-            if match := pattern.search(document.text):
-                return self.span(document, *match.span())
+        for find in _finders(quote):
+            for document in documents:
+                if (place := find(document.text)) is not None:
+                    return self.span(document, *place)
         return None
+
+
+def places_of(quote: str, texts: Sequence[str]) -> set[int]:
+    """Return the numbers of the texts in which a quote stands; its form may differ as in `Library.quoted`."""
+    return {number for find in _finders(quote) for number, text in enumerate(texts) if find(text) is not None}
+
+
+def _finders(quote: str) -> Iterator[Callable[[str], tuple[int, int] | None]]:
+    """Yield what looks for a quote: as it is, then with other white space, signs, emphasis and letter case."""
+
+    def exact(text: str) -> tuple[int, int] | None:
+        at = text.find(quote)
+        return None if at < 0 else (at, at + len(quote))
+
+    def loose(text: str) -> tuple[int, int] | None:
+        match = pattern.search(text)
+        return None if match is None else match.span()
+
+    if quote.strip():
+        yield exact
+        pattern = re.compile(r"[\s*_>|#`]+".join(map(_loose, quote.split())), re.IGNORECASE)
+        yield loose
 
 
 def _folded(name: str) -> str:

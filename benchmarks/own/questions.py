@@ -86,6 +86,8 @@ class Reader:
         counts: Counter[str] = Counter()
         answers, aliases = self._answers(record, counts)
         passages = self._passages(record)
+        answerable = all(self._flag(record, flag, "answerable") for flag in self._all(record, "answerable"))
+        counts["questions_without_answers"] += not answers and answerable and "answers" in self._fields
         flags = self._all(record, "supporting")
         if flags and len(flags) != len(passages):
             raise record.problem(f"{len(flags)} passages are marked, {len(passages)} are there", self._path("supporting"))
@@ -100,7 +102,7 @@ class Reader:
             tuple(self._evidence(record)),
             tuple(self._spans(record)),
             self._one(record, "type"),
-            all(self._flag(record, flag, "answerable") for flag in self._all(record, "answerable")),
+            answerable,
             self._one(record, "synthetic"),
             self._kept(record),
             counts,
@@ -173,7 +175,7 @@ class Reader:
     def _answers(self, record: Record, counts: Counter[str]) -> tuple[tuple[str, ...], dict[str, tuple[str, ...]]]:
         answers: list[str] = []
         aliases: dict[str, tuple[str, ...]] = {}
-        path = self._path("answers")
+        path, blank = self._path("answers"), 0
         for value in self._several(record, "answers"):
             if value is None:
                 continue
@@ -185,12 +187,12 @@ class Reader:
             else:
                 text = record.expect(value, path, str)
             if not text.strip():
-                counts["blank_answers"] += 1
+                blank += 1
                 continue
             answers.append(text)
             if (whole := text.removesuffix(".0")) != text and whole.removeprefix("-").isdecimal():
                 aliases[text] = (whole,)
-        counts["questions_without_answers"] += not answers and "answers" in self._fields
+        counts["blank_answers"] += blank if answers else 0
         return tuple(answers), aliases
 
     def _passages(self, record: Record) -> tuple[tuple[str, str, str | None], ...]:

@@ -1,6 +1,6 @@
-"""`ragmeter data`: datasets and corpora: what there is and where, downloaded, measured, looked at, built, synthesized.
+"""`ragmeter data`: datasets and corpora: what there is and where, downloaded, measured, looked at, built, made into rows.
 
-Checking them is in `data_check.py`, what has to do with styles in `data_style.py`.
+Checking them is in `data_check.py`, writing questions in `data_questions.py`, what has to do with styles in `data_style.py`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from rich.text import Text
 
 from benchmarks.core.errors import UserError, counted, require_writable
-from ragmeter.cli import completion, data_check, data_style, options
+from ragmeter.cli import completion, data_check, data_questions, data_style, options
 from ragmeter.cli.config_options import data_apart, given_options, named_data, option_rows
 from ragmeter.cli.options import App, Common, argument, one_of, option, print_card
 from ragmeter.show.console import err, listing, out
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from benchmarks.registry import DatasetEntry
     from benchmarks.sources import Availability
 
-app = App(default="list", help="Datasets: download, check, sample, measure, restyle, synthesize.")
+app = App(default="list", help="Datasets: download, check, sample, measure, restyle; write questions.")
 
 _MOST_TYPES, _MOST_SUBSETS = 20, 4
 _AGAIN = "the same command goes on"
@@ -267,8 +267,8 @@ def build_corpus(
     common.emit({"folder": str(output), "bytes": size, "was_there": was_there, **card}, show)
 
 
-@app.command(offline=True)
-def synthesize(
+@app.command("pretraining-rows", offline=True)
+def pretraining_rows(
     data: Annotated[str, argument("Data reference, or a corpus by its path (./wiki, /data/wiki).", completion.references)],
     output: Annotated[Path, option("The file of rows, OUT.jsonl; OUT.states.jsonl beside it goes on.", "--output", "-o")],
     common: Common,
@@ -375,4 +375,5 @@ def _report(output: Path, value: Mapping[str, Any], made: Mapping[Any, Any], put
 
 
 # In the order of `--help`.
-app.registered_commands += [*data_check.app.registered_commands, *data_style.app.registered_commands]
+for part in (data_check, data_questions, data_style):
+    app.registered_commands += part.app.registered_commands

@@ -197,8 +197,8 @@ async def _checked(draft: Draft, item: Material, answered: Any) -> str:
     """Return `KEPT`, or the reason for which a question is removed."""
     if item.kind == "unanswerable":
         return "answered" if await answered(draft.question, item.passages) else KEPT
-    places = [places_of(quote, [passage.text for passage in item.passages]) for quote in draft.quotes if quote.strip()]
-    if not draft.answer.strip() or not all(places) or len(set().union(*places)) < len(item.passages):
+    held_by = [places_of(quote, [passage.text for passage in item.passages]) for quote in draft.quotes if quote.strip()]
+    if not draft.answer.strip() or not all(held_by) or len(set().union(*held_by)) < len(item.passages):
         return "quotes"
     if not same_answer(await answered(draft.question, item.passages), draft.answer):
         return "unanswered"

@@ -151,9 +151,12 @@ def run_and_show(experiment: Experiment, how: How, common: Common) -> tuple[int,
             for battle in battles:
                 show_battles(battle, out, {row.method for row in runs if row.kind == "control"})
         known = queries.definitions(store)
+        short = [(without_options(board.dataset), board.setting) for board in shown]
         for board in shown:
             better = known.get(next(iter(board.metrics), ""), {}).get("higher_is_better", True)
-            on = f"{without_options(board.dataset)}, {board.setting}: " if len(shown) > 1 else ""
+            name = without_options(board.dataset)
+            name = board.dataset if short.count((name, board.setting)) > 1 else name
+            on = f"{name}, {board.setting}: " if len(shown) > 1 else ""
             out.print(Text(on + conclusion(board, higher_is_better=better)))
     code = conclude(outcomes, len(experiment.benchmarks) * len(experiment.methods), common.verbose)
     return code or conclude_judging(experiment, store), value

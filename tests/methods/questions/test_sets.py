@@ -14,12 +14,7 @@ def question(text: str, kind: str = "single", **values: object) -> Written:
 
 
 def test_the_first_of_near_duplicates_stays() -> None:
-    texts = [
-        "Who opens the harbor workshop?",
-        "Who opens the harbor workshop",
-        "What does the saw cost?",
-        "the harbor workshop: who opens?",
-    ]
+    texts = ["Who opens the harbor studio?", "Who opens the harbor studio", "What does the saw cost?", "the harbor studio: who opens?"]
     assert [item.status for item in without_duplicates([question(text) for text in texts])] == [KEPT, "duplicate", KEPT, "duplicate"]
 
 

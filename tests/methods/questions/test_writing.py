@@ -19,7 +19,7 @@ from tests.support.server import ChatRequest, OpenAIServer
 from tests.support.server import Written as Reply
 
 FEES = "A membership costs 24 euros per month. Students pay only 12 euros per month."
-HOURS = "The treasurer of the harbor makers opens the workshop at ten. On Mondays it is closed."
+HOURS = "The treasurer of the harbor makers opens the studio at ten. On Mondays it is closed."
 
 
 def passage(text: str, document: str) -> Passage:
@@ -29,7 +29,7 @@ def passage(text: str, document: str) -> Passage:
 ONE = (passage(FEES, "fees.md"),)
 TWO = (*ONE, passage(HOURS, "hours.md"))
 GOOD = {"question": "What is paid per month?", "answer": "24 euros", "quotes": ["A membership costs 24 euros"]}
-BOTH = {"question": "When does who takes 24 euros open?", "answer": "at ten", "quotes": ["24 euros", "opens the workshop at ten"]}
+BOTH = {"question": "When does who takes 24 euros open?", "answer": "at ten", "quotes": ["24 euros", "opens the studio at ten"]}
 
 
 def write(

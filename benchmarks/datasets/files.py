@@ -27,7 +27,7 @@ from benchmarks.corpus import Corpus
 from benchmarks.datasets import QuestionIds, said
 from benchmarks.io import hub
 from benchmarks.own.chunks import Chunker, Kind
-from benchmarks.own.documents import Document, converter_version, read_folder
+from benchmarks.own.documents import DOCUMENTS, Document, converter_version, read_folder
 from benchmarks.own.fields import Fields, document_fields, question_fields
 from benchmarks.own.library import Library, Span
 from benchmarks.own.questions import Asked, Reader, Stated
@@ -147,10 +147,17 @@ def load(reference: DataReference, config: FilesConfig) -> Benchmark:
     loading.mapping = "; ".join((*source.layout, fields.in_words()))
     loading.notes.insert(0, loading.mapping)
     loading.identity[:0] = [fields.paths, config.separator]
+    bare = not len(loading.library) and loading.built is None and "documents" not in fields and "quotes" in fields
     reader, ids, rows = Reader(fields, config.separator), QuestionIds(source.paths), list[tuple[Asked, tuple[str, ...]]]()
 
     def parse(record: Record) -> tuple[Asked, tuple[str, ...]]:
         item = reader.read(record)
+        if bare:
+            # Gold texts without documents are the passages that are searched.
+            texts = [stated.text for stated in item.spans if stated.text]
+            for text in texts:
+                loading.library.add_passage("", text, text, record.where)
+            item = replace(item, spans=(), evidence=tuple(texts))
         return item, tuple(loading.library.add_passage(*passage, record.where) for passage in item.passages)
 
     for item, own in read_records(source.paths, parse, skip_bad=config.skip_bad, skipped=loading.skipped, read=source.read):
@@ -160,6 +167,13 @@ def load(reference: DataReference, config: FilesConfig) -> Benchmark:
         rows.append((item, own))
     questions = [_question(item, own, loading) for item, own in rows]
     _check_gold(loading, where, "evidence" in fields.guessed)
+    if "answers" in fields and not any(question.answers or question.evidence for question in questions):
+        raise UserError(
+            f"no question has an answer: {' + '.join(fields.paths['answers'])} is empty in all records",
+            code="no-answers",
+            where=where,
+            try_this="name the field (fields: {answers: NAME}), or state that there are none: fields: {answers: null}",
+        )
     return _benchmark(loading, questions, [item for item, _ in rows])
 
 
@@ -232,7 +246,7 @@ def _add_documents(loading: _Loading, path: Path) -> None:
         loading.built = Corpus.open(path)
         return
     loading.identity.append(loading.library.chunker.identity)
-    if path.is_dir():
+    if path.is_dir() or path.suffix.lower() in DOCUMENTS:
         _add_folder(loading, path)
     else:
         _add_file(loading, path)

@@ -21,6 +21,8 @@ from benchmarks.io.files import open_bytes
 from benchmarks.io.records import Item
 
 DELIMITERS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
+_NONE = "\x1f"
+"""The delimiter of a table with one column: no text has it."""
 _LOOKED = 50
 _LARGEST = 2**31 - 1
 
@@ -46,6 +48,8 @@ class Table:
     @property
     def layout(self) -> str:
         """How it was read, in words."""
+        if self.delimiter == _NONE:
+            return "a table with one column" + (f", encoded as {self.encoding.name}" if self.encoding.notice else "")
         between = DELIMITERS.get(self.delimiter, repr(self.delimiter))
         return f"a table with {between} between columns" + (f", encoded as {self.encoding.name}" if self.encoding.notice else "")
 
@@ -108,7 +112,7 @@ def open_table(path: Path, delimiter: str | None = None) -> Table:
         raise UserError("this file is empty", code="empty-file", where=f"{path}, line 1", try_this="fetch it again")
     if lines[first].lower().startswith("sep=") and len(lines[first].strip()) == 5:
         delimiter, first = delimiter or lines[first].strip()[4], first + 1
-    delimiter = delimiter or _delimiter(lines[first:], path)
+    delimiter = delimiter or _delimiter(lines[first:])
     header = next(csv.reader(lines[first:], delimiter=delimiter), [])
     while header and not header[-1].strip():
         header.pop()
@@ -124,9 +128,9 @@ def open_table(path: Path, delimiter: str | None = None) -> Table:
     return Table(path, encoding, delimiter, tuple(names), first)
 
 
-def _delimiter(lines: Sequence[str], path: Path) -> str:
+def _delimiter(lines: Sequence[str]) -> str:
     """Return the delimiter that cuts most of the first rows into as many fields as the header."""
-    best, chosen = (0.0, 0), "\t" if ".tsv" in path.name.lower() else ","
+    best, chosen = (0.0, 0), _NONE
     for delimiter in DELIMITERS:
         try:
             rows = [row for row in csv.reader(lines, delimiter=delimiter) if row]

@@ -25,6 +25,7 @@ from benchmarks.sources import BadRecord
 PLAIN = (".txt", ".md", ".markdown", ".text")
 PAGES = (".html", ".htm")
 CONVERTED = (*PAGES, ".pdf", ".docx")
+DOCUMENTS = (*PLAIN, *CONVERTED)
 _BEGINS = {".pdf": b"%PDF", ".docx": b"PK\x03\x04"}
 _CHARSET = re.compile(rb"""<meta[^>]{0,200}charset=["']?([\w-]+)""", re.IGNORECASE)
 _REMEDY = "repair or remove the file, or set skip_bad to leave such files out (each is counted and named)"
@@ -53,15 +54,16 @@ def read_folder(folder: Path, ignored: Counter[str]) -> Iterator[Document | BadR
     """Yield the documents of a folder and the folders in it, by name, and an error in the place of each that cannot be read.
 
     Args:
-        folder: The folder; hidden files are passed over.
+        folder: The folder, whose hidden files are passed over; or a single document.
         ignored: Receives the endings of files that are no documents.
 
     Raises:
         UserError: It holds no document.
         MissingPackage: A document must be converted, and the converter is not installed.
     """
-    files = [path for path in sorted(folder.rglob("*")) if path.is_file() and not _hidden(path, folder)]
-    documents = [path for path in files if path.suffix.lower() in (*PLAIN, *CONVERTED)]
+    root = folder if folder.is_dir() else folder.parent
+    files = [path for path in sorted(folder.rglob("*")) if path.is_file() and not _hidden(path, folder)] if folder.is_dir() else [folder]
+    documents = [path for path in files if path.suffix.lower() in DOCUMENTS]
     ignored.update(path.suffix.lower() or path.name for path in files if path not in documents)
     if not documents:
         held = ", ".join(f"{number} {ending}" for ending, number in ignored.most_common(5))
@@ -73,7 +75,7 @@ def read_folder(folder: Path, ignored: Counter[str]) -> Iterator[Document | BadR
         )
     for path in documents:
         try:
-            yield _read(path, path.relative_to(folder).as_posix())
+            yield _read(path, path.relative_to(root).as_posix())
         except BadRecord as error:
             yield error
 

@@ -57,14 +57,14 @@ _NAMES: Mapping[str, tuple[str, ...]] = {
 }
 _ALIASES = ("aliases", "answer_aliases", "answers_aliases")
 _INNER: Mapping[str, tuple[str, ...]] = {
-    "documents": ("text", "paragraph_text", "content", "contents", "passage", "page_content", "body"),
+    "documents": ("text", "paragraph_text", "content", "contents", "passage", "page_content", "body", "sentences"),
     "titles": ("title", "heading", "name"),
     "document_ids": ("id", "_id", "doc_id", "docid", "document_id", "passage_id", "pid"),
     "supporting": ("is_supporting", "is_gold", "gold", "relevant", "is_relevant", "is_selected"),
 }
 _DOCUMENT_NAMES: Mapping[str, tuple[str, ...]] = {
     "text": ("text", "content", "contents", "body", "page_content", "passage", "document", "markdown"),
-    "id": ("id", "_id", "docid", "doc_id", "document_id", "pid", "name", "file", "filename", "source", "url"),
+    "id": ("id", "_id", "docid", "doc_id", "document_id", "pid", "name", "file", "filename", "document", "source", "url"),
     "title": ("title", "heading", "headline"),
 }
 _STEP = re.compile(r"([^\[\]]*)((?:\[\d*\])*)")
@@ -148,7 +148,7 @@ class Fields:
         named = [role for role in self.paths if role not in self.guessed]
         parts = [f"fields {shown(named)}"] if named else []
         parts += [f"guessed {shown(role for role in self.paths if role in self.guessed)}"] if self.guessed else []
-        parts += [f"ignored {', '.join(self.ignored)}"] if self.ignored else []
+        parts += [f"ignored {', '.join(name or '(no name)' for name in self.ignored)}"] if self.ignored else []
         return "; ".join(parts)
 
 
@@ -175,8 +175,13 @@ def question_fields(records: Sequence[Mapping[str, Any]], stated: Given, where: 
 def document_fields(records: Sequence[Mapping[str, Any]], stated: Given, where: str) -> Fields:
     """Return the mapping for documents, as `question_fields` does for questions."""
     keys = _keys(records)
-    guesses = {role: name for role, names in _DOCUMENT_NAMES.items() if (name := _first(keys, names, ())) is not None}
-    fields = _mapping(records, stated, DOCUMENT_ROLES, {role: (name,) for role, name in guesses.items()}, where)
+    used = {path for paths in stated.values() if paths is not None for path in ((paths,) if isinstance(paths, str) else paths)}
+    guesses: dict[str, tuple[str, ...]] = {}
+    for role, names in _DOCUMENT_NAMES.items():
+        if role not in stated and (name := _first(keys, names, used)) is not None:
+            used.add(name)
+            guesses[role] = (name,)
+    fields = _mapping(records, stated, DOCUMENT_ROLES, guesses, where)
     if "text" not in fields:
         raise _no_field("text", records, where, "document_fields: {text: NAME}")
     return fields
@@ -255,7 +260,7 @@ def _inner(role: str, key: str, sample: Any) -> Iterator[tuple[str, tuple[str, .
     first = sample[0] if isinstance(sample, list) and sample else None
     if role == "documents" and isinstance(first or sample, dict):
         inner: Mapping[str, Any] = first or sample
-        for part, names in _INNER.items():
+        for part, names in _INNER.items() if _first(inner, _INNER[role], ()) is not None else ():
             name = _first(inner, names, ())
             if name is not None:
                 path = f"{key}[].{name}" if first else f"{key}.{name}" + "[]" * isinstance(sample[name], list)

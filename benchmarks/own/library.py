@@ -121,7 +121,8 @@ class Library:
             known, before = self._natives.setdefault(native, (identifier, where))
             if known != identifier:
                 what = f"two documents with different texts have the id {native!r}"
-                raise BadRecord(what, code="duplicate-document", where=f"{before} and {where}", try_this=_REMEDY)
+                hint = f"{_REMEDY}; if ids count within each question, fields: {{document_ids: null}}"
+                raise BadRecord(what, code="duplicate-document", where=f"{before} and {where}", try_this=hint)
         self._builder.add([Passage(identifier, title, text)])
         return identifier
 
@@ -141,12 +142,13 @@ class Library:
         return () if document is None else document.passages
 
     def document(self, name: str) -> Held | None:
-        """Return the document of a name: its id, its path without the folder or the ending, in any letter case.
+        """Return the document of a name: its id, its path with more or fewer folders, without its ending, in any letter case.
 
         Raises:
             UserError: Several documents could be meant.
         """
-        for wanted in dict.fromkeys((name, re.sub(r"^(-?\d+)\.0$", r"\1", name))):
+        tails = (name.replace("\\", "/").split("/", cut)[cut] for cut in range(1, name.count("/") + name.count("\\") + 1))
+        for wanted in dict.fromkeys((name, re.sub(r"^(-?\d+)\.0$", r"\1", name), *tails)):
             if wanted in self._documents:
                 return self._documents[wanted]
             fitting = self._names.get(_folded(wanted), ())

@@ -244,7 +244,8 @@ class Reader:
         path = self._path(role)
         numbers = []
         for value in (start, end):
-            number = int(value) if isinstance(value, str) and value.strip().isdecimal() else value
+            whole = value.strip().removesuffix(".0") if isinstance(value, str) else ""
+            number = int(whole) if whole.isdecimal() else value
             if isinstance(number, float) and number.is_integer():
                 number = int(number)
             numbers.append(None if number in (None, "") else record.expect(number, path, int))

@@ -21,6 +21,7 @@ SPLITS: Mapping[str, tuple[str, ...]] = {"train": ("train",), "dev": ("validatio
 LOOKED = 100
 """Records from which fields are guessed."""
 TABLES = (".csv", ".tsv", ".tab")
+SPREADSHEETS = (".xlsx", ".xlsm", ".xls", ".ods", ".numbers")
 _ENDINGS = ("jsonl", "json", "parquet", "csv", "tsv", "ndjson")
 _COLUMNS = 'a row per record: frame.to_json(FILE, orient="records", lines=True)'
 
@@ -78,6 +79,8 @@ def open_source(path: Path, split: str, *, delimiter: str | None = None) -> Sour
     """
     if path.is_dir():
         return Source(_saved(path, split))
+    if path.suffix.lower() in SPREADSHEETS:
+        raise UserError("this is a spreadsheet", code="spreadsheet", where=str(path), try_this="save the sheet as CSV (UTF-8)")
     source = Source((path,), delimiter)
     if _is_table(path) or is_parquet(path):
         return source
@@ -115,9 +118,8 @@ def _only_list(fields: Mapping[str, Any], path: Path) -> str | None:
     lists = [key for key, value in fields.items() if isinstance(value, list) and len(value) > 1 and all(isinstance(i, dict) for i in value)]
     if any(isinstance(fields[key], str) for key in known_questions(fields)):
         return None
-    sizes = {len(value) for value in fields.values() if isinstance(value, list | dict)}
-    columns = [value for value in fields.values() if isinstance(value, dict | list)]
-    if len(columns) == len(fields) > 1 and len(sizes) == 1 and not lists:
+    columns = [_column(value) for value in fields.values()]
+    if len(columns) > 1 and None not in columns and len(set(columns)) == 1 and not lists:
         raise UserError("this file holds columns, not records", code="columns-not-records", where=str(path), try_this=_COLUMNS)
     if len(lists) > 1:
         raise UserError(
@@ -127,6 +129,13 @@ def _only_list(fields: Mapping[str, Any], path: Path) -> str | None:
             try_this="write the questions into a file of their own, a record per line",
         )
     return lists[0] if lists else None
+
+
+def _column(value: Any) -> int | None:
+    """The length of a column as pandas and others write it, None of anything else."""
+    if isinstance(value, dict) and value and all(key.isdecimal() for key in value):
+        return len(value)
+    return len(value) if isinstance(value, list) and len(value) > 1 and not isinstance(value[0], dict | list) else None
 
 
 def _inner(outer: Record, key: str) -> Iterator[Record | BadRecord]:

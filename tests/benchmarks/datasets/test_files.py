@@ -281,3 +281,46 @@ def test_roles_and_fields_that_do_not_exist_are_named(tmp_path: Path) -> None:
         read(path, fields={"answer": "answer"})
     with raises("unknown-field"):
         read(path, fields={"answers": "anser"})
+
+
+def test_gold_texts_without_documents_are_what_is_searched(tmp_path: Path) -> None:
+    text = "user_input,reference_contexts,reference\n1?,\"['one one', 'two']\",x\n2?,\"['two']\",y\n"
+    benchmark = read(write(tmp_path / "testset.csv", text))
+    assert [passage.text for passage in benchmark.corpus] == ["one one", "two"]
+    assert list(gold(benchmark).values()) == [["one one", "two"], ["two"]]
+    assert benchmark.questions[0].candidates is None
+
+
+def test_passages_in_sentences_and_the_answers_of_squad_are_guessed(tmp_path: Path) -> None:
+    row = {
+        "question": "Who?",
+        "answers": {"text": ["Ann"], "answer_start": [0]},
+        "context": {"title": ["A", "B"], "sentences": [["Ann.", " Is."], ["Bo."]]},
+    }
+    benchmark = read(write(tmp_path / "q.jsonl", json.dumps(row)))
+    assert benchmark.questions[0].answers == ("Ann",)
+    assert [(passage.title, passage.text) for passage in benchmark.corpus] == [("A", "Ann. Is."), ("B", "Bo.")]
+
+
+def test_a_table_with_one_column_may_hold_commas(tmp_path: Path) -> None:
+    assert [q.text for q in read(write(tmp_path / "q.csv", "question\nWho, and when?\nWhy?\n")).questions] == ["Who, and when?", "Why?"]
+
+
+def test_documents_are_named_with_folders_above_or_without(tmp_path: Path, docs: Path) -> None:
+    rows = "question,source\n1?,docs/leave.md\n2?,C:\\files\\docs\\sub\\office.txt\n3?,./LEAVE.MD\n"
+    assert list(gold(read(write(tmp_path / "q.csv", rows), documents=str(docs))).values()) == [
+        ["leave.md"],
+        ["sub/office.txt"],
+        ["leave.md"],
+    ]
+    single = read(write(tmp_path / "one.csv", "question,source\n1?,leave\n"), documents=str(docs / "leave.md"))
+    assert list(gold(single).values()) == [["leave.md"]]
+
+
+def test_what_is_no_table_is_named(tmp_path: Path) -> None:
+    with raises("spreadsheet"):
+        read(write(tmp_path / "q.xlsx", b"PK\x03\x04"))
+    with raises("no-answers"):
+        read(write(tmp_path / "q.csv", "question,answer\nWho?,\nWhen?,\n"))
+    with raises("not-saved-dataset"):
+        read(tmp_path)

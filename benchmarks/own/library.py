@@ -176,6 +176,15 @@ class Library:
                 known.setdefault(_folded(form), []).append(name)
         return {**forms[2], **forms[1], **forms[0]}
 
+    @cached_property
+    def _holding(self) -> dict[str, set[str]]:
+        """Documents by the words in them."""
+        holding: dict[str, set[str]] = {}
+        for document in self._documents.values():
+            for word in _words(document.text):
+                holding.setdefault(word, set()).add(document.name)
+        return holding
+
     def span(self, document: Held, start: int, end: int) -> Span:
         """Return the passages that hold a part of a document, with what each holds of it."""
         parts: dict[str, tuple[int, int]] = {}
@@ -193,11 +202,20 @@ class Library:
             among: The documents to look in, first these; None: all.
         """
         documents = list(self._documents.values() if among is None else among)
+        # A pattern is slow to search, and nearly all documents lack one of the words; the first and the last may be parts of words.
+        holding = [self._holding.get(word, set()) for word in _words(quote)[1:-1]]
+        if holding:
+            names = set.intersection(*holding)
+            documents = [document for document in documents if document.name in names]
         for find in _finders(quote):
             for document in documents:
                 if (place := find(document.text)) is not None:
                     return self.span(document, *place)
         return None
+
+
+def _words(text: str) -> list[str]:
+    return re.findall(r"[^\W_]+", text.lower())
 
 
 def places_of(quote: str, texts: Sequence[str]) -> set[int]:
@@ -231,5 +249,6 @@ _SAME = {sign: pattern for plain, pattern in _SIGNS.items() for sign in {plain, 
 
 
 def _loose(word: str) -> str:
-    """The pattern of a word whose quotation marks and dashes may be typographic."""
-    return "".join(_SAME.get(sign, re.escape(sign)) for sign in unicodedata.normalize("NFC", word))
+    """The pattern of a word whose quotation marks and dashes may be typographic, and stand beside marks of emphasis."""
+    signs = unicodedata.normalize("NFC", word)
+    return "".join(sign if sign.isalnum() else f"[*`]*{_SAME.get(sign, re.escape(sign))}[*`]*" for sign in signs)

@@ -20,7 +20,7 @@ from tests.support.server import ChatRequest, OpenAIServer, Written
 
 DOCS = {
     "fees.md": "# Fees\n\n## Members\n\nA membership of the makers costs 24 euros per month, and students pay only half of that.\n",
-    "hours.md": "# Hours\n\n## Days\n\nThe makers open on Tuesday at ten, and on Mondays the doors of the house stay closed.\n",
+    "hours.md": "# Hours\n\n## Days\n\nThe makers open on Tuesday at ten, and on Mondays the doors stay closed all day long.\n",
 }
 ROWS = "question,answer,source\nWhat does it cost?,24 euros,fees\nWhen,do,they,open\nWhen do they open?,Tuesday,hours\n"
 
@@ -107,7 +107,7 @@ def test_a_model_writes_questions_and_each_filter_is_counted(command: Any, place
         (("docs", "-o", "q2.csv", "--kind", "single"), "kind-needs-model"),
         (("docs", "-o", "q2.csv", "--kind", "sinlge"), "unknown-kind"),
         (("docs", "-o", "q2.csv", "--set", "tries=2"), "options-no-model"),
-        (("docs", "-o", "q2.csv", "--set", "data.chunk_sise=2"), "unknown-option"),
+        (("docs", "-o", "q2.csv", "--set", "data.chunk_sizes=2"), "unknown-option"),
     ],
 )
 def test_what_cannot_be_written_is_refused(arguments: tuple[str, ...], code: str, command: Any, place: Path) -> None:

@@ -165,7 +165,13 @@ def load(reference: DataReference, config: FilesConfig) -> Benchmark:
         loading.counts["questions_with_generated_ids"] += "id" not in fields
         ids.add(item.identifier or "", item.record)
         rows.append((item, own))
-    questions = [_question(item, own, loading) for item, own in rows]
+    questions, kept = list[Question](), list[Asked]()
+    for item, own in rows:
+        try:
+            questions.append(_question(item, own, loading))
+            kept.append(item)
+        except BadRecord as error:
+            loading.refuse(error)
     _check_gold(loading, where, "evidence" in fields.guessed)
     if "answers" in fields and not any(question.answers or question.evidence for question in questions):
         raise UserError(
@@ -174,7 +180,7 @@ def load(reference: DataReference, config: FilesConfig) -> Benchmark:
             where=where,
             try_this="name the field (fields: {answers: NAME}), or state that there are none: fields: {answers: null}",
         )
-    return _benchmark(loading, questions, [item for item, _ in rows])
+    return _benchmark(loading, questions, kept)
 
 
 def _made(text: str, ids: QuestionIds) -> str:
@@ -400,6 +406,8 @@ def _some(names: Sequence[str]) -> str:
 def _benchmark(loading: _Loading, questions: Sequence[Question], rows: Sequence[Asked]) -> Benchmark:
     corpus = loading.library.corpus() if loading.built is None else loading.built
     caveats: list[str] = []
+    if loading.counts["questions_without_gold"] == len(questions):
+        del loading.counts["questions_without_gold"]
     makers = Counter(item.synthetic for item in rows if item.synthetic)
     if makers:
         number, who = sum(makers.values()), ", ".join(makers)

@@ -256,8 +256,11 @@ def test_gold_that_matches_nothing_is_refused_and_a_part_of_it_reported(tmp_path
 
 def test_a_name_that_fits_two_documents_is_refused(tmp_path: Path, docs: Path) -> None:
     write(docs / "office.md", "The other office.")
+    path = write(tmp_path / "q.csv", "question,source\nWho?,office\nWhen?,leave\n")
     with raises("bad-record", "line 2"):
-        read(write(tmp_path / "q.csv", "question,source\nWho?,office\n"), documents=str(docs))
+        read(path, documents=str(docs))
+    benchmark = read(path, documents=str(docs), skip_bad=True)
+    assert (len(benchmark.questions), len(benchmark.skipped)) == (1, 1)
     assert read(write(tmp_path / "q.csv", "question,source\nWho?,office.md\n"), documents=str(docs)).questions
 
 

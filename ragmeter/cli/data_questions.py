@@ -47,6 +47,7 @@ def questions(
     settings: Annotated[
         list[str] | None, options.set_option("llm.KEY=…, tries=…, prompts=FOLDER; of the documents: data.chunk_size=…, data.chunker=…")
     ] = None,
+    overwrite: Annotated[bool, option("Replace tables that are there, which people may have corrected.", "--overwrite")] = False,
     dry_run: Annotated[bool, option("Say what it would take, and call no model.", "--dry-run")] = False,
 ) -> int:
     """Write questions with gold passages about documents, filter them, and say how many each filter removed."""
@@ -97,6 +98,9 @@ def questions(
         outlook = {} if writer is None else writer.outlook(every)
         common.emit({"questions": len(every), "at_most": outlook}, lambda: _show_outlook(len(every), outlook))
         return 0
+    tables = {name: output.with_name(f"{output.stem}{name}.csv") for name, items in drawn.items() if items}
+    if there := next((path for path in tables.values() if path.exists() and not overwrite), None):
+        raise UserError("output file already exists", code="output-exists", where=str(there), try_this="another --output, or --overwrite")
     require_writable(output)
     if writer is None:
         written = {item.id: rules.WRITE[item.kind](item) for item in every}
@@ -107,11 +111,9 @@ def questions(
                 written = dict(zip((item.id for item in every), writer.write(every, journal, progress), strict=True))
     whole = sets.without_duplicates([written[item.id] for item in every])
     kept, at = {}, 0
-    for name, items in drawn.items():
-        if items:
-            path = output.with_name(f"{output.stem}{name}.csv")
-            kept[str(path)] = sets.write_table(path, whole[at : at + len(items)])
-            at += len(items)
+    for name, path in tables.items():
+        kept[str(path)] = sets.write_table(path, whole[at : at + len(drawn[name])])
+        at += len(drawn[name])
     return _report(whole, kept, documents, [*notes, *(f"skipped: {item.reason} ({item.where})" for item in skipped)], common)
 
 

@@ -95,7 +95,9 @@ def test_a_model_writes_questions_and_each_filter_is_counted(command: Any, place
     assert value["kinds"] == {"single": {"kept": 1, "quotes": 1}}
     states = [json.loads(line)["value"] for line in (place / "made.states.jsonl").read_text().splitlines()]
     assert {call["step"] for state in states for call in state["calls"]} == {"single", "answer", "guess"}
-    again = command.shown("questions", "docs", "-o", "made.csv", *model)  # the endpoint is gone, and nothing is asked
+    (place / "made.csv").write_text("corrected")
+    assert command.refused("questions", "docs", "-o", "made.csv", *model).code == "output-exists"
+    again = command.shown("questions", "docs", "-o", "made.csv", *model, "--overwrite")  # the endpoint is gone, and nothing is asked
     assert again == value
 
 

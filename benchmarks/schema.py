@@ -88,9 +88,11 @@ class Query:
 
 PAGES = "pages"
 """Key of `Question.metadata` and of a prediction's notes: ids of Wikipedia pages (KILT)."""
-SCORED = ("triple_aliases", "parses", PAGES)
+SPANS = "spans"
+"""Key of `Question.metadata`: gold spans of documents, each as (characters, {passage id: (first, last character of the span in it)})."""
+SCORED = ("triple_aliases", "parses", PAGES, SPANS)
 """Keys of `Question.metadata` that a metric reads, so that they are stored with the gold: other names of heads and tails of
-the gold triples (2Wiki), the answers of each semantic parse (WebQSP), and the pages of each provenance (KILT)."""
+the gold triples (2Wiki), the answers of each semantic parse (WebQSP), the pages of each provenance (KILT), and gold spans."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -339,6 +339,12 @@ def parse(text: str, name: str, *, path: str | None = None, profile: str | None 
     return _resolve(spec, expanded, path, profile, store_folder(store))
 
 
+def skipping_bad(experiment: Experiment) -> Experiment:
+    """Return the experiment with the option `skip_bad` of every benchmark."""
+    benchmarks = tuple(replace(b, config=b.config.model_copy(update={"skip_bad": True})) for b in experiment.benchmarks)
+    return replace(experiment, benchmarks=benchmarks)
+
+
 def place_of_data(experiment: Experiment, index: int) -> str:
     """File and line at which an experiment names the data of a benchmark: its path, else the benchmark.
 

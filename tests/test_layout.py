@@ -29,6 +29,7 @@ FLOWS = {
     "ragmeter/test_docs_site.py": "the site of docs/",
     "ragmeter/test_notebook.py": "examples/notebook.ipynb",
     "ragmeter/test_plugin.py": "examples/plugin",
+    "ragmeter/test_own_data.py": "examples/own-data",
     "ragmeter/test_real_numbers.py": "real records from loader to table",
     "ragmeter/test_tutorials.py": "the tutorials in docs/",
     "ragmeter/test_what_cannot_be.py": "unwritable places and damaged stores, by all commands",

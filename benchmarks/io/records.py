@@ -390,7 +390,7 @@ def rows(path: Path) -> Iterator[dict[str, Any]]:
     with open_bytes(path) as source:
         try:
             with pq.ParquetFile(source, pre_buffer=False) as file:
-                decode = _decoder(file.schema_arrow)
+                decode = decoder_of(file.schema_arrow)
                 for batch in file.iter_batches(batch_size=_batch_rows(file.metadata)):
                     for row in batch.to_pylist():
                         yield decode(row) if decode else row
@@ -409,7 +409,7 @@ def _batch_rows(metadata: Any) -> int:
     return max(1, min(BATCH_ROWS, BATCH_BYTES * int(metadata.num_rows) // max(1, encoded)))
 
 
-def _decoder(schema: Any) -> Callable[[dict[str, Any]], dict[str, Any]] | None:
+def decoder_of(schema: Any) -> Callable[[dict[str, Any]], dict[str, Any]] | None:
     """How `datasets` makes a row of what is stored; None where what is stored is the row."""
     stated = (schema.metadata or {}).get(b"huggingface")
     if stated is None or _types(json.loads(stated)) <= _PLAIN:

@@ -283,7 +283,7 @@ def scp_rows(reference: str, data: ScpDataConfig | None = None, options: Mapping
             f"{result} holds no rows of pretraining",
             code="no-pretraining-rows",
             where="data",
-            try_this="worlds/…:train, clara_stages/pretraining:train with its path, or ragmeter data synthesize",
+            try_this="worlds/…:train, clara_stages/pretraining:train with its path, or ragmeter data pretraining-rows",
         )
     kinds = _OF_MIX.get(data.mix)
     if kinds is None:
@@ -291,7 +291,7 @@ def scp_rows(reference: str, data: ScpDataConfig | None = None, options: Mapping
             "files of rows do not say which questions are simple",
             code="simple-questions-unknown",
             where=f"mix: {data.mix}",
-            try_this="a file that ragmeter data synthesize wrote with --mix simple, read with mix: simple+complex",
+            try_this="a file that ragmeter data pretraining-rows wrote with --mix simple, read with mix: simple+complex",
         )
     return _drawn([row for row in map(scp_row, _streamed(result, config)) if row.kind in kinds], data)
 

@@ -29,7 +29,7 @@ GROUPS: dict[str, dict[str, str]] = {
     "Decide": {"gate": "Decide whether a candidate is worse than a baseline by more than --margin."},
     "Bring": {
         "submit": "Predictions made elsewhere: template, check, add, verify, bundle.",
-        "data": "Datasets: download, check, sample, measure, restyle, synthesize.",
+        "data": "Datasets: download, check, sample, measure, restyle; write questions.",
     },
     "Methods": {
         "train": "Train an approach, stage after stage; list and check checkpoints.",

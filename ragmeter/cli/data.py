@@ -1,7 +1,7 @@
-"""`ragmeter data`: datasets and corpora: what there is and where, downloaded, measured, looked at, built, synthesized.
+"""`ragmeter data`: datasets and corpora: what there is and where, downloaded, measured, looked at, built, made into rows.
 
-Checking them is in `data_check.py`, looking for evaluated questions in training data in `data_overlap.py`, and what has to do
-with styles in `data_style.py`.
+Checking them is in `data_check.py`, writing questions in `data_questions.py`, looking for evaluated questions in training data in
+`data_overlap.py`, and what has to do with styles in `data_style.py`.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 from rich.text import Text
 
 from benchmarks.core.errors import UserError, counted, require_writable
-from ragmeter.cli import completion, data_check, data_overlap, data_style, options
-from ragmeter.cli.config_options import data_apart, given_options, option_rows
+from ragmeter.cli import completion, data_check, data_overlap, data_questions, data_style, options
+from ragmeter.cli.config_options import data_apart, given_options, named_data, option_rows
 from ragmeter.cli.options import App, Common, argument, one_of, option, print_card
 from ragmeter.show.console import err, listing, out
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from benchmarks.registry import DatasetEntry
     from benchmarks.sources import Availability
 
-app = App(default="list", help="Datasets: download, check, sample, measure, restyle, synthesize.")
+app = App(default="list", help="Datasets: download, check, sample, measure, restyle; write questions.")
 
 _MOST_TYPES, _MOST_SUBSETS = 20, 4
 _AGAIN = "the same command goes on"
@@ -154,6 +154,7 @@ def stats(
     common: Common,
     plot: Annotated[bool, option("Draw histograms here.", "--plot")] = False,
     output: Annotated[Path | None, option("Draw histograms into this file: .html, .svg or .png.", "--output", "-o")] = None,
+    skip_bad: options.SkipBadOption = False,
     config: options.ConfigOption = None,
     settings: options.DatasetSetOption = None,
 ) -> None:
@@ -163,7 +164,7 @@ def stats(
 
     if output is not None:
         histograms.check(output)
-    benchmark = common.load(reference, given_options(config, settings))
+    benchmark = common.load(*named_data(reference, given_options(config, settings), skip_bad=skip_bad))
     measured, sampled = statistics(benchmark), benchmark.sampled().in_words(len(benchmark.questions))
     pictures = {f"words of {name}": item for name, item in measured.words.items()}
     pictures |= {f"{name} per question": item for name, item in measured.each.items()}
@@ -198,22 +199,31 @@ def sample(
     common: Common,
     count: Annotated[int, option("How many questions.", min=1)] = 3,
     seed: Annotated[int, option("Which ones are drawn.")] = 0,
+    skip_bad: options.SkipBadOption = False,
     config: options.ConfigOption = None,
     settings: options.DatasetSetOption = None,
 ) -> None:
-    """Print questions with their gold marked."""
+    """Print questions with their gold marked; of a file of your own, also which fields were read as what."""
     from benchmarks.core.random import Draws
+    from benchmarks.registry import MAPPING
     from ragmeter.show.question_text import print_question, question_json
 
-    benchmark = common.load(reference, given_options(config, settings))
+    benchmark = common.load(*named_data(reference, given_options(config, settings), skip_bad=skip_bad))
     questions = [benchmark.questions[row] for row in sorted(Draws("sample", seed).sample(range(len(benchmark.questions)), count))]
+
+    mapped = MAPPING in benchmark.extra
 
     def show() -> None:
         for question in questions:
             print_question(question, benchmark)
         out.print(Text(f"{len(questions):,} of {len(benchmark.questions):,} of {benchmark.reference}", style="dim"))
+        for note in benchmark.extra["notes"] if mapped else ():
+            out.print(Text(note), soft_wrap=True)
+        for item in benchmark.skipped[:count]:
+            out.print(Text(f"skipped: {item.reason} ({item.where})", style="yellow"), soft_wrap=True)
 
-    common.emit([question_json(question, benchmark) for question in questions], show)
+    records = [question_json(question, benchmark) for question in questions]
+    common.emit({"questions": records, "notes": list(benchmark.extra["notes"])} if mapped else records, show)
 
 
 @app.command("build-corpus", offline=True)
@@ -258,8 +268,8 @@ def build_corpus(
     common.emit({"folder": str(output), "bytes": size, "was_there": was_there, **card}, show)
 
 
-@app.command(offline=True)
-def synthesize(
+@app.command("pretraining-rows", offline=True)
+def pretraining_rows(
     data: Annotated[str, argument("Data reference, or a corpus by its path (./wiki, /data/wiki).", completion.references)],
     output: Annotated[Path, option("The file of rows, OUT.jsonl; OUT.states.jsonl beside it goes on.", "--output", "-o")],
     common: Common,
@@ -366,4 +376,5 @@ def _report(output: Path, value: Mapping[str, Any], made: Mapping[Any, Any], put
 
 
 # In the order of `--help`.
-app.registered_commands += [*data_check.app.registered_commands, *data_overlap.app.registered_commands, *data_style.app.registered_commands]
+for part in (data_check, data_overlap, data_questions, data_style):
+    app.registered_commands += part.app.registered_commands

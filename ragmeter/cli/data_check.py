@@ -10,7 +10,7 @@ from rich.text import Text
 
 from benchmarks.core.errors import UserError, counted
 from ragmeter.cli import completion, options
-from ragmeter.cli.config_options import given_options
+from ragmeter.cli.config_options import given_options, named_data
 from ragmeter.cli.options import App, Common, argument, option
 from ragmeter.show.console import listing, out
 
@@ -36,6 +36,7 @@ def check(
     ] = None,
     output: Annotated[Path | None, option("Record files' SHA-256 and fingerprints in this file.", "--output", "-o")] = None,
     against: Annotated[Path | None, option("Compare with what was recorded in this file.")] = None,
+    skip_bad: options.SkipBadOption = False,
     config: options.ConfigOption = None,
     settings: options.DatasetSetOption = None,
 ) -> int:
@@ -46,7 +47,11 @@ def check(
     from ragmeter.cli.split_check import check_split, compare_splits
 
     value = given_options(config, settings)
-    positions, skipped = _positions(references or [], every, value)
+    names = []
+    for reference in references or ():
+        name, value = named_data(reference, value, skip_bad=skip_bad)
+        names.append(name)
+    positions, skipped = _positions(names, every, value)
     known = verify.read_records(against) if against else None
     if not common.talk:
         hub.be_quiet()

@@ -136,6 +136,17 @@ def replies(store: Store, runs: Sequence[RunRow]) -> Iterator[HealthLine]:
                 yield HealthLine(code, run, text, {"replies": total, code: count}, names[run])
 
 
+def data(store: Store, runs: Sequence[RunRow]) -> Iterator[HealthLine]:
+    """Report what a dataset says of itself: skipped records, synthetic questions, gold that matches nothing."""
+    rows = _rows(
+        store,
+        "SELECT DISTINCT unnest(d.caveats) FROM datasets d JOIN runs r ON r.dataset_fingerprint = d.fingerprint WHERE r.run IN ({runs})",
+        _ids(runs),
+    )
+    for (text,) in sorted(rows):
+        yield HealthLine("data", "", text)
+
+
 _MORE = r"regexp_extract(right(prompt, 60), '\[… ([0-9,]+) more characters\]$', 1)"
 _LENGTH = f"length(prompt) + coalesce(try_cast(replace({_MORE}, ',', '') AS BIGINT), 0)"
 """Characters of a prompt as it was sent, also if it is kept in part (`methods.api.kept`)."""
@@ -381,5 +392,5 @@ def _our_prompts() -> frozenset[str]:
     return frozenset((longbench_v2.PROMPT, *ours))
 
 
-CHECKS: list[Check] = [replies, prompt_tokens, served_model, prompts, answers, form, encoders, verdicts, gold_answers]
+CHECKS: list[Check] = [data, replies, prompt_tokens, served_model, prompts, answers, form, encoders, verdicts, gold_answers]
 """All checks, in the order of their lines for a run."""

@@ -105,7 +105,8 @@ CREATE TABLE violations (run VARCHAR NOT NULL, what VARCHAR NOT NULL);
 CREATE TABLE datasets (
     fingerprint VARCHAR NOT NULL, reference VARCHAR NOT NULL, card JSON NOT NULL,
     questions INTEGER NOT NULL, passages INTEGER NOT NULL, notes JSON NOT NULL,
-    cluster VARCHAR DEFAULT 'question'  -- what was sampled: a kind in `clusters`, or question, where each is its own
+    cluster VARCHAR DEFAULT 'question', -- what was sampled: a kind in `clusters`, or question, where each is its own
+    caveats VARCHAR[] DEFAULT []        -- sentences that stand below every table
 );
 CREATE TABLE questions (
     dataset_fingerprint VARCHAR NOT NULL, question VARCHAR NOT NULL, position INTEGER NOT NULL, text VARCHAR NOT NULL,

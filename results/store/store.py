@@ -23,7 +23,7 @@ import pyarrow as pa
 from benchmarks import columns
 from benchmarks.clusters import Sampled
 from benchmarks.core.errors import counted
-from benchmarks.registry import Benchmark
+from benchmarks.registry import CAVEATS, Benchmark
 from benchmarks.schema import SCORED, Passage, Question
 from benchmarks.styles.mix import STYLED
 from judges.metric import Metric, Scores
@@ -320,7 +320,8 @@ class Store:
             notes = json.dumps(benchmark.extra.get("notes", {}), ensure_ascii=False)
             size = (len(benchmark.questions), len(benchmark.corpus))
             connection.execute(
-                "INSERT INTO datasets VALUES (?, ?, ?, ?, ?, ?, ?)", [fingerprint, str(benchmark.reference), card, *size, notes, own.kind]
+                "INSERT INTO datasets VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                [fingerprint, str(benchmark.reference), card, *size, notes, own.kind, list(benchmark.extra.get(CAVEATS, ()))],
             )
             questions = benchmark.questions
             insert(

@@ -94,7 +94,7 @@ def test_export_of_schema_9_imports_its_clusters(tmp_path: Path) -> None:
     fill(store, "r1", [0])
     with store.database.writing() as connection:
         connection.execute("UPDATE runs SET cluster = 'topic'")
-        connection.execute("INSERT INTO datasets VALUES ('d1', 'toy:dev', '{}', 1, 0, '{}', 'document')")
+        connection.execute("INSERT INTO datasets VALUES ('d1', 'toy:dev', '{}', 1, 0, '{}', 'document', [])")
         connection.execute("INSERT INTO clusters VALUES ('d1', 'document', 'q0', 'x')")
     exchange.export(store, old)
     manifest = json.loads((old / exchange.MANIFEST).read_text("utf-8"))

@@ -152,6 +152,7 @@ class Checker:
             runs=runs,
             strict=self.strict,
             partial=layout.partial,
+            ranked_by_contexts=layout.ranked_by_contexts,
         )
         if report.ok and layout.official is not None:
             report = replace(report, official=layout.official(target.loaded, report.predictions))

@@ -197,6 +197,22 @@ def is_same_model(requested: str, served: str) -> bool:
     return bare[other] == one or (one.endswith("-latest") and bare[one] == bare[other])
 
 
+def contexts(store: Store, runs: Sequence[RunRow]) -> Iterator[HealthLine]:
+    """Report contexts that match no passage of the corpus, so that metrics of rankings count them as misses."""
+    names = _names(runs)
+    rows = _rows(
+        store,
+        """SELECT run, count(*), count(*) FILTER (json_array_length(shown, '$.matched') = 0) FROM
+           (SELECT run, unnest(from_json(contexts, '["JSON"]')) AS shown FROM predictions WHERE run IN ({runs}) AND contexts IS NOT NULL)
+           GROUP BY run""",
+        _ids(runs),
+    )
+    for run, count, unmatched in rows:
+        if unmatched:
+            text = f"{percent(unmatched / count)} of its contexts ({unmatched:,} of {count:,}) match no passage of the corpus"
+            yield HealthLine("unmatched_contexts", run, text, {"contexts": count, "unmatched": unmatched}, names[run])
+
+
 def answers(store: Store, runs: Sequence[RunRow]) -> Iterator[HealthLine]:
     """Report runs whose answers are all identical or all empty, although the questions want different ones."""
     able = [run for run in runs if run.kind != "control" and not _answers_nothing(run)]
@@ -381,5 +397,5 @@ def _our_prompts() -> frozenset[str]:
     return frozenset((longbench_v2.PROMPT, *ours))
 
 
-CHECKS: list[Check] = [replies, prompt_tokens, served_model, prompts, answers, form, encoders, verdicts, gold_answers]
+CHECKS: list[Check] = [replies, prompt_tokens, served_model, prompts, contexts, answers, form, encoders, verdicts, gold_answers]
 """All checks, in the order of their lines for a run."""

@@ -12,12 +12,11 @@ import numpy as np
 from benchmarks import registry as datasets
 from benchmarks.core.errors import UserError
 from benchmarks.core.fingerprint import fingerprint
-from benchmarks.corpus import Corpus
-from benchmarks.schema import Passage
 from judges.metric import Metric
 from methods.api import Prediction
 from results.boards.systems import IMPLAUSIBLE
 from results.boards.tables import plain
+from results.contexts import named
 from results.offered import MIB
 from results.statistics.core import Estimate
 from results.statistics.intervals import estimates
@@ -233,7 +232,7 @@ def store_report(
     for start, end in _batches(report.predictions):
         batch = report.predictions[start:end]
         scores = {name: values[start:end] for name, values in report.scores.items()}
-        store.append(run, batch, scores, _passages(batch, target.loaded.corpus))
+        store.append(run, batch, scores, named(target.loaded.corpus, batch))
     store.end(run, FINISHED)
     return Stored(run, "stored")
 
@@ -266,14 +265,11 @@ def _batches(predictions: Sequence[Prediction]) -> list[tuple[int, int]]:
     ranges, start, held = [], 0, 0
     for row, prediction in enumerate(predictions):
         held += len(prediction.answer) + sum(len(item["content"]) for item in prediction.notes.get("prompt", ()))
+        held += sum(len(item.text) for item in prediction.contexts or ())
         if row + 1 - start >= _BATCH_ROWS or held > _BATCH_CHARS:
             ranges.append((start, row + 1))
             start, held = row + 1, 0
     return [*ranges, (start, len(predictions))] if start < len(predictions) else ranges
-
-
-def _passages(predictions: Iterable[Prediction], corpus: Corpus) -> list[Passage]:
-    return corpus.get(dict.fromkeys(item.id for prediction in predictions for item in prediction.evidence))
 
 
 TOLERANCE = 0.005

@@ -66,13 +66,14 @@ def environment() -> dict[str, Any]:
     }
 
 
-def provenance(benchmark: Benchmark, metrics: Iterable[Metric], components: Iterable[Component]) -> dict[str, Any]:
+def provenance(benchmark: Benchmark, metrics: Iterable[Metric], components: Iterable[Component], revision: Any = None) -> dict[str, Any]:
     """Return data, models, metrics and plug-in code of a run, and the checkout that it was started from, as JSON.
 
     Args:
         benchmark: What is asked.
         metrics: What is scored; their ids say their versions.
         components: What the method is made of.
+        revision: Of the row, as a text if it is known; of an app behind HTTP nothing else identifies the deployment.
     """
     card = benchmark.card
     metrics, components = list(metrics), list(components)
@@ -89,6 +90,8 @@ def provenance(benchmark: Benchmark, metrics: Iterable[Metric], components: Iter
     ]
     models = [chat for part in components for chat in chats(part.config)]
     revisions = {f"{chat.model} at {chat.url}": chat.revision if isinstance(chat.revision, str) else UNKNOWN_REVISION for chat in models}
+    served = [name for part in components if isinstance(name := getattr(part.config, "served", None), str)]
+    revisions |= {name: revision if isinstance(revision, str) else UNKNOWN_REVISION for name in served}
     return {
         "data": {
             "reference": str(benchmark.reference),

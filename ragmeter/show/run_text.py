@@ -10,7 +10,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from benchmarks.core.errors import counted
-from methods.api import Call
+from methods.api import FAILED, Call, Prediction
 from ragmeter.show.board_text import show_board
 from ragmeter.show.code_text import code_in_words
 from ragmeter.show.console import listing, out
@@ -93,6 +93,20 @@ def show_question(store: Store, question: QuestionRow, answer: AnswerRow, calls:
     listing(("metric", "value"), rows, empty="not scored yet")
     if calls:
         _show_calls(calls, verbose)
+
+
+def show_prediction(prediction: Prediction) -> None:
+    """Print a prediction that belongs to no run."""
+    if failed := prediction.notes.get(FAILED):
+        out.print(Text(f"failed: {failed}", style="red"))
+    else:
+        out.print(Text("answer: ", style="bold") + Text(prediction.answer))
+    if prediction.contexts is None and not failed:
+        out.print(Text("contexts: not returned (judges cannot check the answer against what the app read)", style="yellow"))
+    _show_record(prediction.record())
+    usage = prediction.usage
+    spent = f"{usage.prompt_tokens:,} + {usage.completion_tokens:,} tokens, US$ {usage.cost_usd:.6g}, {usage.own_s:.3g} s"
+    out.print(Text(f"took: {spent}", style="dim"))
 
 
 def _show_record(record: Mapping[str, Any]) -> None:

@@ -54,15 +54,15 @@ class Statement:
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """A search that a system made: its query, the ids of what it found, and which of them it used."""
+    """A search that a system made: its query, the ids of its results (`found` in JSON), and which of them it used."""
 
     query: str
-    found: tuple[str, ...] = ()
+    results: tuple[str, ...] = ()
     used: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """Return the search as a JSON object."""
-        return {"query": self.query, "found": list(self.found), "used": list(self.used)}
+        return {"query": self.query, "found": list(self.results), "used": list(self.used)}
 
 
 class Malformed(ValueError):
@@ -149,7 +149,7 @@ def read_record(row: Mapping[str, Any]) -> dict[str, Any]:
     if row.get("statements") is not None:
         fields["statements"] = _items("statements", row["statements"], Statement.__slots__, _statement)
     if row.get("searches") is not None:
-        fields["searches"] = _items("searches", row["searches"], Search.__slots__, _search)
+        fields["searches"] = _items("searches", row["searches"], ("query", "found", "used"), _search)
     if row.get("confidence") is not None:
         fields["confidence"] = _finite("confidence", row["confidence"])
     return fields

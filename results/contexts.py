@@ -121,10 +121,10 @@ class TextIndex:
         if not met.size:
             return tuple(equal)
         rows = np.concatenate([self._rows[begins[run] : ends[run]] for run in met])
-        places = np.repeat(first[met], counts[met])
+        starts = np.repeat(first[met], counts[met])
         held, inverse, shared = np.unique(rows, return_inverse=True, return_counts=True)
         place = np.full(held.size, len(tokens))
-        np.minimum.at(place, inverse, places)
+        np.minimum.at(place, inverse, starts)
         enough = np.flatnonzero(shared >= SHARE * np.minimum(self._lengths[held], runs.size) - 1e-9)
         best = enough[np.argsort(-shared[enough], kind="stable")][:MOST]
         ordered = best[np.argsort(place[best], kind="stable")]

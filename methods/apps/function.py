@@ -47,7 +47,7 @@ def resolve(call: str) -> Callable[..., Any]:
     if not place or not name:
         raise ValueError(f"{call!r} is not MODULE:FUNCTION (acme:answer)")
     try:
-        found: Any = load_file(Path(place)) if place.endswith(".py") else importlib.import_module(place)
+        target: Any = load_file(Path(place)) if place.endswith(".py") else importlib.import_module(place)
     except UserError as error:
         raise ValueError(f"{error.what} ({error.where})") from None
     except ModuleNotFoundError as error:
@@ -57,13 +57,13 @@ def resolve(call: str) -> Callable[..., Any]:
     except Exception as error:
         raise ValueError(f"{place} cannot be imported: {type(error).__name__}: {error}") from None
     for part in name.split("."):
-        if not hasattr(found, part):
-            known = [item for item, value in vars(found).items() if inspect.isfunction(value) and not item.startswith("_")]
+        if not hasattr(target, part):
+            known = [item for item, value in vars(target).items() if inspect.isfunction(value) and not item.startswith("_")]
             raise ValueError(f"{place} has no {part!r}; it has {', '.join(known[:8]) or 'no function'}")
-        found = getattr(found, part)
-    if not callable(found):
+        target = getattr(target, part)
+    if not callable(target):
         raise ValueError(f"{call!r} is not a function")
-    return found
+    return target
 
 
 class CallingConfig(MethodConfig):

@@ -86,20 +86,20 @@ class Path:
         """
         values, seen = [document], "the reply"
         for step in self.steps:
-            found: list[Any] = []
+            inner: list[Any] = []
             for value in values:
                 if step is EVERY:
                     inside = isinstance(value, list | tuple)
-                    found += list(value) if inside else []
+                    inner += list(value) if inside else []
                 elif isinstance(step, int):
                     inside = isinstance(value, list | tuple) and -len(value) <= step < len(value)
-                    found += [value[step]] if inside else []
+                    inner += [value[step]] if inside else []
                 else:
                     inside = isinstance(value, Mapping) and step in value
-                    found += [value[step]] if inside else []
+                    inner += [value[step]] if inside else []
                 if not inside and not self.optional:
                     raise Missing(f"{self.text!r} finds nothing: {seen} is {shape(value)}")
-            values, seen = found, "a list's item" if step is EVERY else repr(step)
+            values, seen = inner, "a list's item" if step is EVERY else repr(step)
         present = [value for value in values if value is not None]
         if len(present) < len(values) and not self.optional:
             raise Missing(f"{self.text!r} finds nothing: {seen} is null")

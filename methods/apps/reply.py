@@ -63,8 +63,10 @@ class StatementPlaces(_Places):
 class SearchPlaces(_Places):
     """Where the fields of searches are, all in the items of one list."""
 
+    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True, serialize_by_alias=True)
+
     query: Place = Field(description="steps[].query")
-    found: Place | None = Field(None, description="steps[].ids of what was found")
+    results: Place | None = Field(None, alias="found", description="steps[].ids of what was found")
     used: Place | None = Field(None, description="steps[].ids of what was used")
 
 
@@ -114,25 +116,25 @@ def answer_of(document: Any, place: str) -> str:
     return secrets.hidden(text.strip())
 
 
-def fields_of(document: Any, places: ReplyPlaces, answer: str) -> dict[str, Any]:
+def fields_of(document: Any, paths: ReplyPlaces, answer: str) -> dict[str, Any]:
     """Return what else a reply says, as arguments of `Prediction`.
 
     Raises:
         BadReply: A place is missing or holds something else.
     """
     fields: dict[str, Any] = {}
-    if places.contexts is not None:
-        contexts = _contexts(document, places.contexts)
+    if paths.contexts is not None:
+        contexts = _contexts(document, paths.contexts)
         fields |= {} if contexts is None else {"contexts": contexts}
-    if places.statements is not None:
-        fields["statements"] = _statements(document, places.statements)
-    elif places.cites is not None and (cited := _find(document, places.cites)):
-        fields["statements"] = (Statement(answer, _cites(places.cites, cited)),)
-    if places.searches is not None:
-        fields["searches"] = _searches(document, places.searches)
-    if places.confidence is not None and (found := _find(document, places.confidence)):
-        fields["confidence"] = _number(places.confidence, found[0])
-    fields["usage"] = _usage(document, places)
+    if paths.statements is not None:
+        fields["statements"] = _statements(document, paths.statements)
+    elif paths.cites is not None and (cited := _find(document, paths.cites)):
+        fields["statements"] = (Statement(answer, _cites(paths.cites, cited)),)
+    if paths.searches is not None:
+        fields["searches"] = _searches(document, paths.searches)
+    if paths.confidence is not None and (matches := _find(document, paths.confidence)):
+        fields["confidence"] = _number(paths.confidence, matches[0])
+    fields["usage"] = _usage(document, paths)
     return fields
 
 
@@ -140,11 +142,11 @@ def _find(document: Any, place: str) -> list[Any]:
     try:
         return Path.of(place).find(document)
     except Missing as error:
-        said = _said(document)
-        raise BadReply(f"{error}{said or ' (a path that ends with ? may be missing)'}") from None
+        stated = _stated(document)
+        raise BadReply(f"{error}{stated or ' (a path that ends with ? may be missing)'}") from None
 
 
-def _said(document: Any) -> str:
+def _stated(document: Any) -> str:
     """What a reply says of an error, if it does."""
     error = document.get("error", document.get("detail")) if isinstance(document, Mapping) else None
     if not error:
@@ -153,24 +155,24 @@ def _said(document: Any) -> str:
     return f"; it reports {text[:160]!r}"
 
 
-def _rows(document: Any, places: Mapping[str, str | None]) -> list[dict[str, Any]] | None:
+def _rows(document: Any, paths: Mapping[str, str | None]) -> list[dict[str, Any]] | None:
     """Return the fields of each item of the list that all paths share; None if the reply lacks it and may."""
-    split = {name: Path.of(place).split for name, place in places.items() if place is not None}
+    split = {name: Path.of(place).split for name, place in paths.items() if place is not None}
     (main, _) = next(iter(split.values()))
     for name, (whole, inner) in split.items():
         if whole.steps != main.steps or inner is None:
             raise BadReply(f"the path of {name} must be within the items of the same list as the others: {whole.text!r}, {main.text!r}")
     try:
-        found = main.find(document)
-        items = [item for value in found for item in _listed(main, value)]
+        matches = main.find(document)
+        items = [item for value in matches for item in _listed(main, value)]
         rows = []
         for item in items:
             row = {name: values[0] for name, (_, inner) in split.items() if inner is not None and (values := inner.find(item))}
             if next(iter(split)) in row:
                 rows.append(row)
-        return rows if found else None
+        return rows if matches else None
     except Missing as error:
-        raise BadReply(f"{error}{_said(document) or ' (a path that ends with ? may be missing)'}") from None
+        raise BadReply(f"{error}{_stated(document) or ' (a path that ends with ? may be missing)'}") from None
 
 
 def _listed(path: Path, value: Any) -> Sequence[Any]:
@@ -179,19 +181,19 @@ def _listed(path: Path, value: Any) -> Sequence[Any]:
     return value
 
 
-def _contexts(document: Any, places: str | ContextPlaces) -> tuple[Shown, ...] | None:
-    if isinstance(places, str):
-        path = Path.of(places)
-        found = _find(document, places)
-        if not found and path.optional:
+def _contexts(document: Any, paths: str | ContextPlaces) -> tuple[Shown, ...] | None:
+    if isinstance(paths, str):
+        path = Path.of(paths)
+        matches = _find(document, paths)
+        if not matches and path.optional:
             return () if path.split[0].find(document) else None
-        values = found[0] if path.split[1] is None and len(found) == 1 and isinstance(found[0], list | tuple) else found
-        contexts = tuple(shown(places, value) for value in values)
+        values = matches[0] if path.split[1] is None and len(matches) == 1 and isinstance(matches[0], list | tuple) else matches
+        contexts = tuple(shown(paths, value) for value in values)
     else:
-        rows = _rows(document, places.model_dump())
+        rows = _rows(document, paths.model_dump())
         if rows is None:
             return None
-        contexts = tuple(_shown(places.text, row) for row in rows)
+        contexts = tuple(_shown(paths.text, row) for row in rows)
     if len(contexts) > MOST_CONTEXTS or sum(len(item.text) for item in contexts) > LONGEST_CONTEXTS:
         raise BadReply(f"more than {MOST_CONTEXTS:,} contexts or {LONGEST_CONTEXTS:,} characters of contexts")
     return contexts
@@ -233,13 +235,13 @@ def _shown(place: str, row: Mapping[str, Any]) -> Shown:
     return Shown(secrets.hidden(text), names["id"], names["url"], None if score is None else _number("score of a context", score))
 
 
-def _statements(document: Any, places: StatementPlaces) -> tuple[Statement, ...]:
-    rows = _rows(document, places.model_dump()) or []
+def _statements(document: Any, paths: StatementPlaces) -> tuple[Statement, ...]:
+    rows = _rows(document, paths.model_dump()) or []
     statements = []
     for row in rows:
         if not isinstance(row["text"], str):
-            raise BadReply(f"a statement at {places.text!r} must be a text, not {shape(row['text'])}")
-        statements.append(Statement(secrets.hidden(row["text"]), _cites(places.cites or "", row.get("cites", []))))
+            raise BadReply(f"a statement at {paths.text!r} must be a text, not {shape(row['text'])}")
+        statements.append(Statement(secrets.hidden(row["text"]), _cites(paths.cites or "", row.get("cites", []))))
     return tuple(statements)
 
 
@@ -250,13 +252,13 @@ def _cites(place: str, value: Any) -> tuple[str | int, ...]:
     return tuple(dict.fromkeys(values))
 
 
-def _searches(document: Any, places: str | SearchPlaces) -> tuple[Search, ...]:
-    if isinstance(places, str):
-        found = _find(document, places)
-        queries = found[0] if len(found) == 1 and isinstance(found[0], list) else found
+def _searches(document: Any, paths: str | SearchPlaces) -> tuple[Search, ...]:
+    if isinstance(paths, str):
+        matches = _find(document, paths)
+        queries = matches[0] if len(matches) == 1 and isinstance(matches[0], list) else matches
         rows: list[dict[str, Any]] = [{"query": query} for query in queries]
     else:
-        rows = _rows(document, places.model_dump()) or []
+        rows = _rows(document, paths.model_dump()) or []
     results = []
     for row in rows:
         if not isinstance(row["query"], str):
@@ -278,18 +280,18 @@ def _number(place: str, value: Any) -> float:
     return number
 
 
-def _usage(document: Any, places: ReplyPlaces) -> Usage:
+def _usage(document: Any, paths: ReplyPlaces) -> Usage:
     counts: dict[str, int] = {}
-    for name, place in places.usage.model_dump().items():
-        if place is not None and (found := _find(document, place)):
-            number = _number(place, found[0])
+    for name, place in paths.usage.model_dump().items():
+        if place is not None and (matches := _find(document, place)):
+            number = _number(place, matches[0])
             if number < 0 or number != int(number):
-                raise BadReply(f"{place!r} must be a count, not {found[0]!r}")
+                raise BadReply(f"{place!r} must be a count, not {matches[0]!r}")
             counts[name] = int(number)
     cost = 0.0
-    if places.cost is not None and (found := _find(document, places.cost)):
-        cost = _number(places.cost, found[0])
+    if paths.cost is not None and (matches := _find(document, paths.cost)):
+        cost = _number(paths.cost, matches[0])
         if cost < 0:
-            raise BadReply(f"{places.cost!r} must be dollars from 0 on, not {found[0]!r}")
+            raise BadReply(f"{paths.cost!r} must be dollars from 0 on, not {matches[0]!r}")
     tokens = counts.get("prompt_tokens", 0), counts.get("completion_tokens", 0)
     return Usage(*tokens, model_calls=counts.get("model_calls", 0), cost_usd=cost)

@@ -676,16 +676,16 @@ def _json(value: Any) -> str:
 
 def _record(predictions: Sequence[Prediction]) -> dict[str, list[Any]]:
     """Return the columns of `methods.record.RECORD`, NULL where a system said nothing."""
-    said = [prediction.record() for prediction in predictions]
-    texts = {name: [_json(row[name]) if name in row else None for row in said] for name in ("contexts", "statements", "searches")}
-    return {**texts, "confidence": [row.get("confidence") for row in said]}
+    stated = [prediction.record() for prediction in predictions]
+    texts = {name: [_json(row[name]) if name in row else None for row in stated] for name in ("contexts", "statements", "searches")}
+    return {**texts, "confidence": [row.get("confidence") for row in stated]}
 
 
 def stored_record(cells: Sequence[Any]) -> dict[str, Any]:
     """Read the columns `contexts`, `statements`, `searches` and `confidence` of a row, as arguments of `Prediction`."""
     *texts, confidence = cells
-    said = {name: json.loads(text) for name, text in zip(("contexts", "statements", "searches"), texts, strict=True) if text}
-    return read_record({**said, "confidence": confidence})
+    stated = {name: json.loads(text) for name, text in zip(("contexts", "statements", "searches"), texts, strict=True) if text}
+    return read_record({**stated, "confidence": confidence})
 
 
 def _moment(seconds: float | None) -> datetime | None:
@@ -699,7 +699,7 @@ def _oldest(calls: Sequence[Call]) -> datetime | None:
 
 
 def left_behind(store: Store, name: str, source: str, path: str | None, runs: Collection[str]) -> str | None:
-    """What is to be said before an experiment takes the place of the stored one of its name.
+    """What is to be stated before an experiment takes the place of the stored one of its name.
 
     Args:
         store: As it is before.

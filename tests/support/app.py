@@ -31,14 +31,14 @@ Reply = tuple[int, Any, Mapping[str, str]]
 @contextmanager
 def app(reply: Callable[[Asked], Reply | Any]) -> Iterator[tuple[str, list[Asked]]]:
     """Serve; gives the URL, and the requests as they come. What is not a `Reply` is sent as JSON with status 200."""
-    asked: list[Asked] = []
+    requests: list[Asked] = []
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
         def do_POST(self) -> None:
             request = Asked(self.path, dict(self.headers), self.rfile.read(int(self.headers.get("content-length", 0))))
-            asked.append(request)
+            requests.append(request)
             answer = reply(request)
             status, body, headers = answer if isinstance(answer, tuple) else (200, answer, {})
             raw = body if isinstance(body, bytes) else json.dumps(body).encode()
@@ -63,7 +63,7 @@ def app(reply: Callable[[Asked], Reply | Any]) -> Iterator[tuple[str, list[Asked
     server = Server(("127.0.0.1", 0), Handler)
     threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
     try:
-        yield f"http://127.0.0.1:{server.server_port}/ask", asked
+        yield f"http://127.0.0.1:{server.server_port}/ask", requests
     finally:
         server.shutdown()
         server.server_close()

@@ -27,7 +27,7 @@ HTML = (200, b"<!DOCTYPE html><html><title>Sign in</title></html>", {"content-ty
 GOOD = {"answer": "Lyon"}
 
 
-def asked(reply: Answer, *queries: Query | str, **config: Any) -> tuple[list[Prediction], list[Asked]]:
+def ask(reply: Answer, *queries: Query | str, **config: Any) -> tuple[list[Prediction], list[Asked]]:
     with app(reply) as (url, requests):
         options = {"url": url, "backoff_s": 0.001, **config}
         method = Composition(Component.of("http", options)).build(Services())
@@ -37,7 +37,7 @@ def asked(reply: Answer, *queries: Query | str, **config: Any) -> tuple[list[Pre
 
 
 def one(reply: Answer, **config: Any) -> Prediction:
-    (prediction,), _ = asked(reply, **config)
+    (prediction,), _ = ask(reply, **config)
     return prediction
 
 
@@ -50,7 +50,7 @@ def test_question_is_sent_and_places_of_the_reply_are_read() -> None:
         "usage": {"in": 10, "out": 3},
         "usd": "0.002",
     }
-    (prediction,), requests = asked(
+    (prediction,), requests = ask(
         lambda request: reply,
         answer="data.answer",
         contexts={"text": "docs[].text", "id": "docs[].id?", "url": "docs[].link", "score": "docs[].score"},
@@ -90,7 +90,7 @@ def test_templates_fill_in_questions_turns_and_variables(monkeypatch: pytest.Mon
     monkeypatch.setenv("APP_KEY", "secret-value-1234")
     query = Query("q7", 'He said "Où?" & left', turns=(Turn("user", "Hi"), Turn("assistant", "Hello")))
     body = {"messages": "{{messages}}", "history": "{{turns}}", "text": "Q {{ question }} ({{id}})", "n": 3}
-    (prediction,), requests = asked(
+    (prediction,), requests = ask(
         lambda request: {"answer": "your key is secret-value-1234"}, query, body=body, headers={"Authorization": "Bearer ${APP_KEY}"}
     )
     assert requests[0].headers["authorization"] == "Bearer secret-value-1234"
@@ -109,7 +109,7 @@ def test_get_and_forms_quote_the_question() -> None:
         method = Composition(Component.of("http", {"url": f"{url}?q={{{{question}}}}", "method": "GET"})).build(Services())
         assert [prediction.answer for prediction in method.answer([Query("q", question)])] == [question]
     form = {"content-type": "application/x-www-form-urlencoded"}
-    _, requests = asked(lambda request: GOOD, question, headers=form, body={"q": "{{question}}"})
+    _, requests = ask(lambda request: GOOD, question, headers=form, body={"q": "{{question}}"})
     assert parse_qs(requests[0].body.decode()) == {"q": [question]}
 
 
@@ -172,7 +172,7 @@ CHAT = {
     ],
 )
 def test_chat_endpoints_with_citations(preset: str, reply: Any, shown: Any, cites: Any) -> None:
-    (prediction,), requests = asked(lambda request: reply, preset=preset, body={"model": "m"})
+    (prediction,), requests = ask(lambda request: reply, preset=preset, body={"model": "m"})
     assert requests[0].json == {"messages": [{"role": "user", "content": "Where?"}], "model": "m"}
     assert prediction.answer.startswith("Lyon")
     assert prediction.contexts == shown
@@ -199,15 +199,15 @@ BAD: dict[str, tuple[Any, dict[str, Any], str]] = {
 
 @pytest.mark.parametrize("name", BAD)
 def test_bad_reply_is_a_failed_question_that_names_the_place(name: str) -> None:
-    reply, config, said = BAD[name]
+    reply, config, stated = BAD[name]
     prediction = one(lambda request: reply, **config)
     assert prediction.answer == ""
-    assert said in prediction.notes[FAILED]
+    assert stated in prediction.notes[FAILED]
 
 
 def test_replies_that_miss_a_place_fail_alone() -> None:
     replies = {"q0": GOOD, "q1": {"text": "Lyon"}, "q2": HTML, "q3": GOOD}
-    predictions, _ = asked(lambda request: replies[request.json["id"]], *"abcd", body={"id": "{{id}}", "q": "{{question}}"}, concurrency=1)
+    predictions, _ = ask(lambda request: replies[request.json["id"]], *"abcd", body={"id": "{{id}}", "q": "{{question}}"}, concurrency=1)
     assert [bool(prediction.notes.get(FAILED)) for prediction in predictions] == [False, True, True, False]
 
 
@@ -222,10 +222,10 @@ def test_replies_that_miss_a_place_fail_alone() -> None:
 )
 def test_app_that_refuses_everything_ends_the_task(reply: Reply, questions: int) -> None:
     with raises("app-does-not-answer") as caught:
-        asked(lambda request: reply, *["Where?"] * 5, concurrency=1)
+        ask(lambda request: reply, *["Where?"] * 5, concurrency=1)
     assert isinstance(caught.value, Broke)
     with raises("app-does-not-answer"):
-        asked(lambda request: reply, *["Where?"] * questions, concurrency=1)
+        ask(lambda request: reply, *["Where?"] * questions, concurrency=1)
 
 
 def test_nothing_that_listens_ends_the_task() -> None:
@@ -238,7 +238,7 @@ def test_nothing_that_listens_ends_the_task() -> None:
 
 def test_faults_that_pass_are_tried_again() -> None:
     replies = iter([(503, b"", {}), (429, b"", {"retry-after": "0.01"}), (200, GOOD, {})])
-    (prediction,), requests = asked(lambda request: next(replies), usd_per_call=0.5)
+    (prediction,), requests = ask(lambda request: next(replies), usd_per_call=0.5)
     assert (prediction.answer, len(requests), prediction.usage.cost_usd) == ("Lyon", 3, 1.5)
 
 
@@ -248,7 +248,7 @@ def test_slow_reply_times_out_as_a_whole() -> None:
         return GOOD
 
     with raises("app-does-not-answer"):
-        asked(slow, timeout_s=0.05, attempts=1)
+        ask(slow, timeout_s=0.05, attempts=1)
 
 
 def test_requests_in_flight_are_bounded_and_waiting_is_no_time_of_the_question() -> None:
@@ -264,14 +264,14 @@ def test_requests_in_flight_are_bounded_and_waiting_is_no_time_of_the_question()
             running -= 1
         return GOOD
 
-    predictions, _ = asked(reply, *["Where?"] * 8, concurrency=2)
+    predictions, _ = ask(reply, *["Where?"] * 8, concurrency=2)
     assert most == 2
     assert all(prediction.usage.own_s < 0.5 for prediction in predictions)
     assert WAIT in predictions[0].usage.seconds
 
 
 def test_dollar_limit_stops_requests() -> None:
-    predictions, requests = asked(
+    predictions, requests = ask(
         lambda request: GOOD | {"usd": 0.4}, *["Where?"] * 4, cost="usd", run_usd=1.0, usd_per_call=0.4, concurrency=1
     )
     assert len(requests) == 2
@@ -304,7 +304,7 @@ def test_variable_that_is_not_set_and_turns_without_a_place_are_refused() -> Non
     with raises("missing-variable"):
         Component.of("http", {"url": "http://a/ask", "headers": {"Authorization": "Bearer ${NO_SUCH_KEY}"}}).preflight()
     with raises("no-place-for-turns"):
-        asked(lambda request: GOOD, Query("q", "And?", turns=(Turn("user", "Hi"),)))
+        ask(lambda request: GOOD, Query("q", "And?", turns=(Turn("user", "Hi"),)))
 
 
 def test_secrets_and_speed_are_no_part_of_the_identity() -> None:

@@ -1,4 +1,4 @@
-"""Paths into replies: what they find, and what is said of what they do not find."""
+"""Paths into replies: what they find, and what is stated of what they do not find."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_paths_find_values(path: str, values: list[object]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("path", "said"),
+    ("path", "stated"),
     [
         ("data.text", "'data' is an object with the keys answer, a.b, none"),
         ("answer", "the reply is an object with the keys data, docs, empty"),
@@ -41,10 +41,10 @@ def test_paths_find_values(path: str, values: list[object]) -> None:
         ("docs[].tags[]", "a list's item is an object with the keys text"),
     ],
 )
-def test_missing_place_names_the_step_and_what_is_there(path: str, said: str) -> None:
+def test_missing_place_names_the_step_and_what_is_there(path: str, stated: str) -> None:
     with pytest.raises(Missing) as caught:
         Path.of(path).find(DOCUMENT)
-    assert said in str(caught.value)
+    assert stated in str(caught.value)
 
 
 @pytest.mark.parametrize("path", ["", "?", "docs[", "docs[x]", "a..b", "docs[1.5]"])

@@ -67,3 +67,8 @@ def app(reply: Callable[[Asked], Reply | Any]) -> Iterator[tuple[str, list[Asked
     finally:
         server.shutdown()
         server.server_close()
+
+
+def shout(question: str) -> str:
+    """Answer a question by its first word."""
+    return question.split()[0].upper()

@@ -21,7 +21,10 @@ class Model:
 
 PIPELINE = Pipeline()
 PIPELINE.add_component("retriever", InMemoryBM25Retriever(STORE, top_k=5))
-PIPELINE.add_component("prompt", PromptBuilder("{% for document in documents %}{{ document.content }}\n\n{% endfor %}Question: {{ question }}", required_variables="*"))
+PIPELINE.add_component(
+    "prompt",
+    PromptBuilder("{% for document in documents %}{{ document.content }}\n\n{% endfor %}Question: {{ question }}", required_variables="*"),
+)
 PIPELINE.add_component("model", Model())
 PIPELINE.connect("retriever.documents", "prompt.documents")
 PIPELINE.connect("prompt", "model")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,6 +14,7 @@ import pytest
 
 from benchmarks.registry import Benchmark, load
 from methods.baselines.controls import gold_text
+from ragmeter import experiment
 from results.boards.health import health
 from results.store import queries, records
 from results.store.store import Store
@@ -93,3 +96,20 @@ def means_of(store: Store, run: str) -> dict[str, float]:
 @pytest.fixture
 def store_at(tmp_path: Path) -> Callable[[], Store]:
     return lambda: Store(tmp_path / "store")
+
+
+def test_files_and_commands_of_the_page_work(tmp_path: Path, ragmeter: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    page = (Path(__file__).parents[3] / "docs" / "bring" / "app.md").read_text("utf-8")
+    blocks = dict(re.findall(r'```\w+ title="([^"]+)"\n(.*?)```', page, re.DOTALL))
+    for name, text in blocks.items():
+        (tmp_path / name).write_text(text)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("GIT_SHA", "abc1234")
+    (command,) = re.findall(r"^ragmeter (method try function .*)$", page, re.MULTILINE)
+    done = ragmeter(*shlex.split(command))
+    assert (done.code, "answer: Lyon" in done.out, "context 1: doc-7" in done.out) == (0, True, True), done.err
+    assert [plan.name for name in ("experiment.yaml", "function.yaml") for plan in experiment.load(name).methods][::2] == [
+        "my app",
+        "function",
+    ]
+    sys.modules.pop("my_app", None)

@@ -28,7 +28,7 @@ from benchmarks.core.plugins import load_file
 from benchmarks.corpus import Corpus
 from benchmarks.schema import Query
 from methods.api import FAILED, Indexed, Prediction, Services, Usage, reason
-from methods.apps.reply import TEXTS, BadReply, answer_of, shown
+from methods.apps.reply import TEXTS, BadReply, answer_of, bounded, shown
 from methods.record import RECORD, Malformed, Shown, read_record
 from methods.registry import MethodConfig, register
 from methods.work import Needs
@@ -194,7 +194,7 @@ def _prediction(identifier: str, returned: Any) -> Prediction:
     try:
         fields = read_record(record)
         if contexts is not None:
-            fields["contexts"] = tuple(_shown(item) for item in _listed(contexts))
+            fields["contexts"] = bounded(tuple(_shown(item) for item in _listed(contexts)))
         if usage is not None:
             fields["usage"] = usage if isinstance(usage, Usage) else Usage(**usage)
         answer = answer_of(returned, "answer") if returned["answer"].strip() else ""

@@ -194,6 +194,15 @@ def _contexts(document: Any, paths: str | ContextPlaces) -> tuple[Shown, ...] | 
         if rows is None:
             return None
         contexts = tuple(_shown(paths.text, row) for row in rows)
+    return bounded(contexts)
+
+
+def bounded(contexts: tuple[Shown, ...]) -> tuple[Shown, ...]:
+    """Return contexts that are not too many and not too long.
+
+    Raises:
+        BadReply: They are.
+    """
     if len(contexts) > MOST_CONTEXTS or sum(len(item.text) for item in contexts) > LONGEST_CONTEXTS:
         raise BadReply(f"more than {MOST_CONTEXTS:,} contexts or {LONGEST_CONTEXTS:,} characters of contexts")
     return contexts

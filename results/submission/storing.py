@@ -14,6 +14,7 @@ from benchmarks.core.errors import UserError
 from benchmarks.core.fingerprint import fingerprint
 from judges.metric import Metric
 from methods.api import Prediction
+from results.boards.board import added_columns
 from results.boards.systems import IMPLAUSIBLE
 from results.boards.tables import plain
 from results.contexts import named
@@ -95,6 +96,15 @@ def beside(rows: Sequence[RunRow], dataset_fingerprint: str, setting: str, seed:
     """
     alike = (row for row in rows if (row.dataset_fingerprint, row.setting, row.seed) == (dataset_fingerprint, setting, seed))
     return list({row.run: row for row in alike}.values())
+
+
+def board_metrics(store: Store, card: Card, dataset_fingerprint: str) -> list[str]:
+    """Return the ids of the metrics that experiments show on the boards which a submission joins, people's columns included."""
+    if not store.database.exists:
+        return []
+    runs = [row.run for row in beside(queries.runs(store), dataset_fingerprint, str(card.setting), card.seed)]
+    shown = store.database.rows("SELECT DISTINCT unnest(metrics) FROM experiment_runs WHERE list_contains(?, run) ORDER BY 1", [runs])
+    return list(dict.fromkeys([*(name for (name,) in shown), *(column.metric for column in added_columns(store, runs))]))
 
 
 def other_runs(store: Store, card: Card, dataset_fingerprint: str) -> LoadRuns:

@@ -93,6 +93,8 @@ class HttpConfig(MethodConfig, ReplyPlaces):
     @field_validator("url")
     @classmethod
     def _plain_url(cls, value: str) -> str:
+        if re.match(r"\$\{\w+\}", value):  # checked when it is filled in
+            return value
         parts = urlsplit(value)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise ValueError("url must start with http:// or https://")
@@ -139,15 +141,18 @@ class HttpConfig(MethodConfig, ReplyPlaces):
     @property
     def served(self) -> str:
         """What answers, as provenance names it."""
-        parts = urlsplit(self.url)
-        return f"app at {parts.scheme}://{parts.netloc}{parts.path}"
+        return f"app at {self.url.partition('?')[0]}"
 
     def preflight(self) -> None:
         """Check that the environment variables are set."""
         try:
-            with_variables([self.url, self.headers, self.template])
+            url, _, _ = with_variables([self.url, self.headers, self.template])
         except ValueError as error:
             raise UserError(str(error), code="missing-variable", where=self.served) from None
+        if not url.startswith(("http://", "https://")):
+            raise UserError(
+                "url must start with http:// or https://", code="bad-app-url", where=self.served, try_this="correct the variable"
+            )
 
 
 DOUBT = 3

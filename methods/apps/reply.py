@@ -258,7 +258,7 @@ def _cites(place: str, value: Any) -> tuple[str | int, ...]:
     values = value if isinstance(value, list | tuple) else [value]
     if not all(isinstance(item, str) or type(item) is int for item in values):
         raise BadReply(f"citations at {place!r} must be ids, urls or positions")
-    return tuple(dict.fromkeys(values))
+    return tuple(dict.fromkeys(secrets.hidden(item) if isinstance(item, str) else item for item in values))
 
 
 def _searches(document: Any, paths: str | SearchPlaces) -> tuple[Search, ...]:

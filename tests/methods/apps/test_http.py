@@ -300,6 +300,17 @@ def test_options_that_cannot_work_or_hold_secrets_are_refused(config: dict[str, 
     assert "abc" not in str(caught.value)
 
 
+def test_address_may_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    component = Component.of("http", {"url": "${APP_URL}/ask?x=1", "answer": "answer"})
+    assert component.config.model_dump()["url"] == "${APP_URL}/ask?x=1"
+    monkeypatch.setenv("APP_URL", "localhost:8000")
+    with raises("bad-app-url"):
+        component.preflight()
+    with app(lambda request: {"answer": request.path}) as (url, _):
+        monkeypatch.setenv("APP_URL", url.removesuffix("/ask"))
+        assert [prediction.answer for prediction in Composition(component).build(Services()).answer([Query("q", "?")])] == ["/ask?x=1"]
+
+
 def test_variable_that_is_not_set_and_turns_without_a_place_are_refused() -> None:
     with raises("missing-variable"):
         Component.of("http", {"url": "http://a/ask", "headers": {"Authorization": "Bearer ${NO_SUCH_KEY}"}}).preflight()

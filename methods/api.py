@@ -48,6 +48,8 @@ WAIT = "wait"
 """Stage of `Usage.seconds` in which a question waited for a slot; no part of its own seconds."""
 UNKNOWN_REVISION = "unknown"
 """What the provenance of a run says of an endpoint if nothing identifies its deployment."""
+TURNS_UNREAD = "turns_unread"
+"""Key of a run's provenance: its questions have earlier turns, and no part of it reads them (`reads_turns` of a factory)."""
 MARKER = "complete.json"
 """Written last into an index folder: a folder without it is unfinished work."""
 

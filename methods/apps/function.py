@@ -96,6 +96,9 @@ def function(config: FunctionConfig, services: Services) -> Function:
     return Function(resolve(config.call), config)
 
 
+function.reads_turns = True  # type: ignore[attr-defined]
+
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -112,7 +115,7 @@ def register_function(identifier: str, *, summary: str, needs: Callable[[Any], N
         def build(config: CallingConfig, services: Services) -> Function:
             return Function(answer, config)
 
-        build.__module__, build.__wrapped__ = answer.__module__, answer  # type: ignore[attr-defined]
+        build.__module__, build.__wrapped__, build.reads_turns = answer.__module__, answer, True  # type: ignore[attr-defined]
         register(identifier, kind="method", summary=summary, config=CallingConfig, needs=needs)(build)
         return answer
 

@@ -177,6 +177,7 @@ class Http:
     """
 
     waits = True
+    reads_turns = True
 
     def __init__(self, config: HttpConfig, services: Services) -> None:
         config.preflight()

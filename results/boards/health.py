@@ -22,7 +22,7 @@ from typing import Any
 from benchmarks.core.errors import UserError, counted
 from benchmarks.text import em
 from judges.metric import parse
-from methods.api import ENDPOINTS, RERANKER_TRUNCATED, TRUNCATED
+from methods.api import ENDPOINTS, RERANKER_TRUNCATED, TRUNCATED, TURNS_UNREAD
 from results.store.failures import OTHER, kind_of
 from results.store.queries import RunRow
 from results.store.redaction import without_secrets
@@ -213,6 +213,13 @@ def contexts(store: Store, runs: Sequence[RunRow]) -> Iterator[HealthLine]:
             yield HealthLine("unmatched_contexts", run, text, {"contexts": count, "unmatched": unmatched}, names[run])
 
 
+def turns(store: Store, runs: Sequence[RunRow]) -> Iterator[HealthLine]:
+    """Report runs that were asked questions with earlier turns and read only the questions."""
+    for run in {run.run: run for run in runs}.values():
+        if run.provenance.get(TURNS_UNREAD):
+            yield HealthLine("turns_unread", run.run, "it reads the questions without their earlier turns", {}, run.method)
+
+
 def answers(store: Store, runs: Sequence[RunRow]) -> Iterator[HealthLine]:
     """Report runs whose answers are all identical or all empty, although the questions want different ones."""
     able = [run for run in runs if run.kind != "control" and not _answers_nothing(run)]
@@ -397,5 +404,5 @@ def _our_prompts() -> frozenset[str]:
     return frozenset((longbench_v2.PROMPT, *ours))
 
 
-CHECKS: list[Check] = [replies, prompt_tokens, served_model, prompts, contexts, answers, form, encoders, verdicts, gold_answers]
+CHECKS: list[Check] = [replies, prompt_tokens, served_model, prompts, contexts, turns, answers, form, encoders, verdicts, gold_answers]
 """All checks, in the order of their lines for a run."""

@@ -7,17 +7,22 @@ import re
 import shlex
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from benchmarks.registry import Benchmark, load
+from benchmarks.schema import Turn
+from methods.api import TURNS_UNREAD
 from methods.baselines.controls import gold_text
+from methods.registry import Component
 from ragmeter import experiment
+from ragmeter.runner.provenance import provenance
 from results.boards.health import health
 from results.store import queries, records
-from results.store.store import Store
+from results.store.store import Run, Store
 from tests.support.app import Asked, app
 
 QUESTIONS = 3
@@ -87,6 +92,20 @@ def test_app_and_function_share_a_board_with_their_own_contexts(
     shown = ragmeter("results", "show", "x/app", items[0].question.id)
     assert "not in the corpus" in shown.out
     assert (ragmeter("results", "export", "x/app", "-o", str(tmp_path / "run.txt"))).code == 0
+
+
+def test_methods_that_do_not_read_earlier_turns_are_marked(world: Benchmark, tmp_path: Path) -> None:
+    conversation = replace(world, questions=[replace(question, turns=(Turn("user", "Hi"),)) for question in world.questions])
+    marked = {
+        name: provenance(data, [], [Component.of(name, options)]).get(TURNS_UNREAD)
+        for data in (world, conversation)
+        for name, options in (("bm25", {}), ("http", {"url": "http://localhost/ask"}))
+    }
+    assert marked == {"bm25": True, "http": None}
+    assert provenance(world, [], [Component.of("bm25")]).get(TURNS_UNREAD) is None
+    store = Store(tmp_path / "marked")
+    store.start(Run("abcd", "bm25", "bm25", "retriever", {}, "toy:dev", "d", "corpus", 0, 1, {TURNS_UNREAD: True}))
+    assert [line.code for line in health(store, queries.runs(store))] == ["turns_unread"]
 
 
 def means_of(store: Store, run: str) -> dict[str, float]:

@@ -87,7 +87,7 @@ class Client:
                 self.reached = True
                 body = await self._body(response)
         except TimeoutError:
-            raise Fault(f"timed out after {self._timeout_s:g} s (timeout_s)", "retry", signal="broken", reached=self.reached) from None
+            raise Fault(f"timed out after {self._timeout_s:g} s (timeout_s)", "retry", signal="broken") from None
         except (self._httpx.InvalidURL, self._httpx.UnsupportedProtocol) as error:
             raise Fault(f"the URL cannot be used: {excerpt(str(error))}", "fail") from None
         except self._httpx.HTTPError as error:

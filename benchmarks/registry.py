@@ -246,6 +246,7 @@ def _canonical(question: Question) -> str:
         *filter(None, (question.metadata.get(SPANS),)),
         *((question.group,) if question.group is not None else ()),
         *((dict(question.grades), question.excluded) if question.grades or question.excluded else ()),
+        *(([[turn.role, turn.text] for turn in question.turns],) if question.turns else ()),
     )
 
 

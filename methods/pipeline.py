@@ -21,7 +21,7 @@ from benchmarks.core.errors import UserError, message_of
 from benchmarks.core.fingerprint import fingerprint
 from benchmarks.core.models import FrozenModel
 from benchmarks.corpus import Corpus
-from benchmarks.schema import GoldQuery, Query, Question
+from benchmarks.schema import Query, Question, without_gold
 from methods.api import (
     CAUSE,
     CODE,
@@ -390,7 +390,7 @@ class Pipeline:
             with clock("retrieve"):
                 ranking = await self._retrieve(query, self.depth or len(corpus))
         # Only the retriever of a control may see gold; what follows reads like any other method's reader.
-        query = _without_gold(query)
+        query = without_gold(query)
         usage, notes = ranking.usage, dict(ranking.notes)
         for rerank in self._rerank:
             with clock("rerank"):
@@ -519,9 +519,3 @@ class _Clock:
         finally:
             seconds = time.perf_counter() - started - (own.waited_s + own.company_s - others)
             self.seconds[stage] = self.seconds.get(stage, 0.0) + max(0.0, seconds)
-
-
-def _without_gold(query: Query) -> Query:
-    if not isinstance(query, GoldQuery):
-        return query
-    return Query(query.id, query.text, query.document_id, query.candidates, query.topic_entities)

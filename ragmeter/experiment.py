@@ -18,6 +18,7 @@ from benchmarks import registry as datasets
 from benchmarks import settings
 from benchmarks.core.errors import UserError, nearest, refused, unknown_name
 from benchmarks.core.models import FrozenModel
+from benchmarks.core.plugins import load_file
 from benchmarks.registry import Benchmark, DataReference, DatasetConfig, DatasetEntry
 from benchmarks.schema import Query
 from benchmarks.settings import Setting
@@ -156,6 +157,9 @@ class ExperimentSpec(FrozenModel):
 
     name: str = Field(pattern=r"^[\w][\w.-]*$", description="the experiment's name in the store")
     description: str = Field("", description="one line for `ragmeter list experiments`")
+    plugins: list[str] = Field(
+        default_factory=list, description="Python files to load first, relative to this file: [acme.py]; their registrations count"
+    )
     seed: int = Field(0, ge=0, lt=2**32, description="everything random derives from it")
     benchmarks: list[BenchmarkSpec] = Field(min_length=1, description="what is asked")
     methods: list[MethodSpec] = Field(min_length=1, description="who answers; every one answers every benchmark")
@@ -367,6 +371,8 @@ def _validated(source: Source) -> tuple[ExperimentSpec, Source]:
 
 
 def _resolve(spec: ExperimentSpec, source: Source, path: str | None, profile: str | None, store: Path) -> Experiment:
+    for index, file in enumerate(spec.plugins):
+        load_file(Path(path).parent / file if path else Path(file), where=source.where(("plugins", index)))
     trainings = Trainings(spec.trainings, source, spec.seed, store)
     methods = tuple(plan for index, item in enumerate(spec.methods) for plan in _methods(item, index, source, trainings))
     names = [method.name for method in methods]

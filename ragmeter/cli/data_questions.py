@@ -34,7 +34,7 @@ def questions(
         option(
             "single, multi or unanswerable; by rule cloze or heading; may be repeated (default: all)",
             "--kind",
-            completes=completion.words("single", "multi", "unanswerable", "cloze", "heading"),
+            completes=completion.offer_words("single", "multi", "unanswerable", "cloze", "heading"),
         ),
     ] = None,
     count: Annotated[int, option("How many of each kind to write, before the filters remove some.", min=1)] = 50,

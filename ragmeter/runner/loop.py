@@ -11,15 +11,14 @@ import shlex
 import threading
 import time
 from asyncio import CancelledError
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Protocol
 
 from benchmarks.core.errors import Broke, Incomplete, UserError, counted, message_of
-from benchmarks.corpus import Corpus
 from benchmarks.registry import Benchmark
-from benchmarks.schema import Passage, Query, Question
+from benchmarks.schema import Query, Question
 from judges.metric import Metric, QuestionGraphs
 from judges.metric import parse as parse_metric
 from judges.score import score
@@ -33,6 +32,7 @@ from ragmeter.runner.revisions import Watch
 from ragmeter.runner.tasks import Task, TaskState
 from results import store_folder
 from results.boards.board import added_columns
+from results.contexts import Matcher, named, reading
 from results.store.checkpoints import register_recorded
 from results.store.database import DiskFull
 from results.store.failures import IN_A_ROW, MAX_RATE, Failures, Streak, failures, kind_of
@@ -358,11 +358,13 @@ def _answer(
     streak, failed = Streak(), None
     watch = Watch(f"{task.method.name} on {task.run.dataset}", task.endpoints)
     graphs = QuestionGraphs.of(benchmark)
+    matcher = Matcher(benchmark.corpus)
 
     def write(finished: Sequence[tuple[Question, Prediction]]) -> None:
         questions, predictions = map(list, zip(*finished, strict=True))
-        scores = score(questions, predictions, metrics, passage=lambda name: benchmark.corpus.get([name])[0], graphs=graphs)
-        store.append(run, predictions, scores, _passages(benchmark.corpus, predictions))
+        predictions = list(map(matcher.place, questions, predictions))
+        scores = score(questions, predictions, metrics, passage=reading(benchmark.corpus, predictions), graphs=graphs)
+        store.append(run, predictions, scores, named(benchmark.corpus, predictions))
 
     with Recorder(write) as recorder:
         predictions = iter(method.answer(queries()))
@@ -391,12 +393,6 @@ def _answer(
     if by_query:
         raise _broken(task, f"left {len(by_query)} of {len(pending)} questions unanswered")
     return len(pending), max(0.0, time.perf_counter() - started - waited) + recorder.busy_s
-
-
-def _passages(corpus: Corpus, predictions: Iterable[Prediction]) -> list[Passage]:
-    """Those that predictions name as their evidence."""
-    named = (item.id for prediction in predictions for item in prediction.evidence)
-    return corpus.get([identifier for identifier in dict.fromkeys(named) if identifier in corpus])
 
 
 def _broken(task: Task, what: str) -> Broke:
@@ -430,12 +426,11 @@ def _score_missing(task: Task, store: Store, progress: Progress) -> None:
     progress.stage(task, "score")
     questions = {question.id: question for question in task.loaded.benchmark.questions}
     predictions = [p for p in store.predictions(run.run) if p.question_id in questions]
-    corpus = task.loaded.benchmark.corpus
     scores = score(
         [questions[p.question_id] for p in predictions],
         predictions,
         missing,
-        passage=lambda identifier: corpus.get([identifier])[0],
+        passage=reading(task.loaded.benchmark.corpus, predictions),
         graphs=QuestionGraphs.of(task.loaded.benchmark),
     )
     store.put_scores(run.run, [p.question_id for p in predictions], scores)

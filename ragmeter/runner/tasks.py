@@ -107,7 +107,7 @@ class Task:
             str(self.loaded.plan.setting),
             self.seed,
             len(self.loaded.benchmark.questions),
-            provenance(self.loaded.benchmark, self.loaded.metrics, self.method.components),
+            provenance(self.loaded.benchmark, self.loaded.metrics, self.method.components, self.method.revision),
             environment(),
             cluster=self.loaded.plan.cluster,
             replies=self.replies,

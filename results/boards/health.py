@@ -22,7 +22,7 @@ from typing import Any
 from benchmarks.core.errors import UserError, counted
 from benchmarks.text import em
 from judges.metric import parse
-from methods.api import ENDPOINTS, RERANKER_TRUNCATED, TRUNCATED
+from methods.api import ENDPOINTS, RERANKER_TRUNCATED, TRUNCATED, TURNS_UNREAD
 from results.store.failures import OTHER, kind_of
 from results.store.queries import RunRow
 from results.store.redaction import without_secrets
@@ -206,6 +206,29 @@ def is_same_model(requested: str, served: str) -> bool:
     bare = {name: _DATE.sub("", name) for name in (one, other)}
     # Only the served name may add a date: a request for one date that is answered by another is not the same model.
     return bare[other] == one or (one.endswith("-latest") and bare[one] == bare[other])
+
+
+def contexts(store: Store, runs: Sequence[RunRow]) -> Iterator[HealthLine]:
+    """Report contexts that match no passage of the corpus, so that metrics of rankings count them as misses."""
+    names = _names(runs)
+    rows = _rows(
+        store,
+        """SELECT run, count(*), count(*) FILTER (json_array_length(shown, '$.matched') = 0) FROM
+           (SELECT run, unnest(from_json(contexts, '["JSON"]')) AS shown FROM predictions WHERE run IN ({runs}) AND contexts IS NOT NULL)
+           GROUP BY run""",
+        _ids(runs),
+    )
+    for run, count, unmatched in rows:
+        if unmatched:
+            text = f"{percent(unmatched / count)} of its contexts ({unmatched:,} of {count:,}) match no passage of the corpus"
+            yield HealthLine("unmatched_contexts", run, text, {"contexts": count, "unmatched": unmatched}, names[run])
+
+
+def turns(store: Store, runs: Sequence[RunRow]) -> Iterator[HealthLine]:
+    """Report runs that were asked questions with earlier turns and read only the questions."""
+    for run in {run.run: run for run in runs}.values():
+        if run.provenance.get(TURNS_UNREAD):
+            yield HealthLine("turns_unread", run.run, "it reads the questions without their earlier turns", {}, run.method)
 
 
 def answers(store: Store, runs: Sequence[RunRow]) -> Iterator[HealthLine]:
@@ -392,5 +415,18 @@ def _our_prompts() -> frozenset[str]:
     return frozenset((longbench_v2.PROMPT, *ours))
 
 
-CHECKS: list[Check] = [data, replies, prompt_tokens, served_model, prompts, answers, form, encoders, verdicts, gold_answers]
+CHECKS: list[Check] = [
+    data,
+    replies,
+    prompt_tokens,
+    served_model,
+    prompts,
+    contexts,
+    turns,
+    answers,
+    form,
+    encoders,
+    verdicts,
+    gold_answers,
+]
 """All checks, in the order of their lines for a run."""

@@ -23,10 +23,10 @@ from numpy.typing import NDArray
 from benchmarks.clusters import QUESTION, Sampled, connected
 from benchmarks.core.errors import MissingPackage as MissingPackage
 from benchmarks.core.errors import UserError, nearest, unknown_name
-from benchmarks.schema import Passage, sentence_of
-from methods.api import WAIT, Call
-from results.store.redaction import shareable, without_secrets
-from results.store.store import FINGERPRINT, FINISHED, RUNNING, Store, fingerprint_of, shortened, token_of
+from benchmarks.schema import Passage, Turn, sentence_of, turns_of
+from methods.api import WAIT, Call, Prediction
+from results.store.redaction import redacted, shareable, without_secrets
+from results.store.store import FINGERPRINT, FINISHED, RUNNING, Store, fingerprint_of, shortened, stored_record, token_of
 from results.store.variants import StyledRun
 
 _RUNNING = """
@@ -641,6 +641,7 @@ class QuestionRow:
     supporting_facts: tuple[str, ...]
     type: str
     document_id: str | None
+    turns: tuple[Turn, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -648,6 +649,7 @@ class AnswerRow:
     """What one run said about one question; `unscored` has the reasons of judges that gave no value.
 
     `stages` are seconds of its own; `waited_s` is how long it waited for a slot. `calls_kept` is how many `calls` has.
+    `record` has the contexts, statements, searches and confidence that the system returned.
     """
 
     run: str
@@ -666,16 +668,20 @@ class AnswerRow:
     cost_usd: float
     calls_kept: int = 0
     waited_s: float = 0.0
+    record: Mapping[str, Any] = field(default_factory=dict)
 
 
 def questions(store: Store, dataset_fingerprint: str) -> list[QuestionRow]:
     """The questions of a dataset with their gold, in its order."""
     rows = store.database.rows(
-        """SELECT question, text, answers, golds, evidence, supporting_facts, type, document_id FROM questions
+        """SELECT question, text, answers, golds, evidence, supporting_facts, type, document_id, turns FROM questions
                WHERE dataset_fingerprint = ? ORDER BY position""",
         [dataset_fingerprint],
     )
-    return [QuestionRow(q, text, tuple(a), tuple(g), tuple(e), tuple(s), t, d) for q, text, a, g, e, s, t, d in rows]
+    return [
+        QuestionRow(q, text, tuple(a), tuple(g), tuple(e), tuple(s), t, d, turns_of(json.loads(turns or "[]")))
+        for q, text, a, g, e, s, t, d, turns in rows
+    ]
 
 
 def passages(store: Store, identifiers: Sequence[str]) -> dict[str, Passage]:
@@ -697,7 +703,8 @@ def answers(store: Store, question: QuestionRow, run_ids: Sequence[str], *, dept
         responses = connection.execute(
             """SELECT p.run, r.method, p.answer, p.failed, p.notes, u.stages, u.prompt_tokens, u.completion_tokens,
                u.memory_tokens, u.model_calls, u.cost_usd,
-               (SELECT count(*) FROM calls c WHERE c.run = p.run AND c.question = p.question)
+               (SELECT count(*) FROM calls c WHERE c.run = p.run AND c.question = p.question),
+               p.contexts, p.statements, p.searches, p.confidence
                FROM predictions p JOIN runs r USING (run) JOIN usage u USING (run, question)
                WHERE question = ? AND list_contains(?, p.run)""",
             [question.question, wanted],
@@ -735,7 +742,7 @@ def answers(store: Store, question: QuestionRow, run_ids: Sequence[str], *, dept
             scores.get(run, {}),
             reasons.get(run, {}),
             timed := json.loads(stages),
-            *(*used, timed.pop(WAIT, 0.0)),
+            *(*used[:-4], timed.pop(WAIT, 0.0), redacted(Prediction("", "", **stored_record(used[-4:])).record())),
         )
         for run, method, answer, failed, notes, stages, *used in responses
     ]

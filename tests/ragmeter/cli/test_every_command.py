@@ -56,7 +56,7 @@ WALK: tuple[tuple[str, int], ...] = (
     ("train", 0), ("train run", 0), ("train checkpoints", 0), ("train checkpoints list", 0),
     ("train checkpoints add nowhere", 2), ("train checkpoints check", 0), ("train checkpoints shrink nowhere -o s", 2),
     ("train checkpoints convert ./nowhere --as x", 2), ("train record x.jsonl --into nowhere", 2),
-    ("method", 0), ("method list", 0), ("method check random", 0),
+    ("method", 0), ("method list", 0), ("method check random", 0), ("method try bm25 Who?", 2),
     ("method index clara_compressor worlds/multihop --set model=nowhere", 2),
     ("method explain bm25 x --benchmark worlds/multihop:test", 2),
     ("judge", 0), ("judge list", 0), ("judge run rule_pairwise", 0), ("judge replay rule", 0), ("judge win-rates", 0),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import math
 import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -283,7 +284,8 @@ def power(
             if plan.clusters is not None and plan.kind != "question":
                 need += f" ({counted(plan.questions or 0, 'question')})"
             out.print(Text(f"{plan.metric}  ", style="bold") + Text(need))
-            rest = pilot.insufficient_data or f"as many as here would show {scale * pilot.detectable:.1f}"
+            here = "no difference" if math.isinf(pilot.detectable) else f"{scale * pilot.detectable:.1f}"
+            rest = pilot.insufficient_data or f"as many as here would show {here}"
             out.print(Text(f"  pilot {seen} on {counted(pilot.clusters, plan.kind)}; {rest}", style="dim"))
         rule = f"to show a true difference of {effect} in {100 * probability:g} % of such samples (two-sided, 5 %, before correction)"
         out.print(Text(rule, style="dim"))

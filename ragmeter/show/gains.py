@@ -129,7 +129,8 @@ class Gain:
         if result.insufficient_data or result.clusters < FEWEST_CLUSTERS:
             return result.insufficient_data or self._short_of
         least = self.cell.scale * result.detectable
-        return f"the interval includes 0; minimum detectable difference {least:.1f} (80 % power)"
+        reach = "no difference can be detected" if math.isinf(least) else f"minimum detectable difference {least:.1f} (80 % power)"
+        return f"the interval includes 0; {reach}"
 
     def sentence(self) -> str:
         """All of it in one sentence."""

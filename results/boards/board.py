@@ -634,7 +634,7 @@ def _zero_elsewhere(metric: str) -> bool:
 
 
 def _number(value: float | None) -> float | None:
-    return None if value is None or np.isnan(value) else float(value)
+    return None if value is None or not np.isfinite(value) else float(value)
 
 
 def _row_json(row: Row) -> dict[str, Any]:

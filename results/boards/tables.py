@@ -242,8 +242,10 @@ def could_have_shown(board: Board) -> list[str]:
         known = [value for value in known if not math.isnan(value)]
         if known:
             low, high = (f"{value:.1f}" for value in (min(known), max(known)))
-            span = low if low == high else f"{low} to {high}, depending on the method"
-            return [f"minimum detectable difference in {head}: {span} (80 % power, uncorrected)"]
+            if math.isinf(min(known)):
+                return [f"no difference in {head} can be detected with these {board.sampled.kind}s"]
+            none = "none for some methods" if math.isinf(max(known)) else f"{high}, depending on the method"
+            return [f"minimum detectable difference in {head}: {low if low == high else f'{low} to {none}'} (80 % power)"]
     return []
 
 

@@ -173,7 +173,7 @@ class Tested:
     @cached_property
     def skew(self) -> Floats:
         """Return the skewness of the mean over questions, as far as Student's t can be corrected for it."""
-        return np.where(self.labeled, 0.0, np.clip(self.sums.skew, -MOST_SKEW, MOST_SKEW))
+        return np.where(self.labeled, 0.0, np.where(self.bounded, np.clip(self.sums.skew, -MOST_SKEW, MOST_SKEW), self.sums.skew))
 
     @cached_property
     def bounded(self) -> Mask:

@@ -392,9 +392,7 @@ class Tested:
             clusters = max(round(sums.shape[1] * factor), 1)
             return tuple(np.stack([np.resize(row, clusters) for row in np.broadcast_to(each, sums.shape)]) for each in (sums, counts))  # type: ignore[return-value]
 
-        return Tested.of(
-            self.sums.scaled(factor), self.low, self.high, rows, paired=self.paired, seeds=self.seeds, center=self.center
-        )
+        return Tested.of(self.sums.scaled(factor), self.low, self.high, rows, paired=self.paired, seeds=self.seeds, center=self.center)
 
     def insufficient_data(self, word: str = "clusters") -> NDArray[np.object_]:
         """Return why a claim is not made although the test would allow it; empty if it may be made.

@@ -15,7 +15,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import scipy
 
 from results.statistics.core import Floats
 
@@ -61,7 +60,8 @@ class Bets:
         room = np.maximum(at if above else 1 - at, 1e-9)
         gain = (self.share - at * self.weight) / (room if above else -room)
         grown = np.stack([np.log1p(np.maximum(bet * gain, -bet)).sum(axis=1) for bet in _BETS])
-        capital = scipy.special.logsumexp(grown, axis=0, b=np.array(_STAKES)[:, None])
+        most = grown.max(axis=0)
+        capital = most + np.log(np.array(_STAKES) @ np.exp(grown - most))
         return np.asarray(np.exp(-np.maximum(capital, 0.0)))
 
     def bounds(self, level: Floats) -> tuple[Floats, Floats]:
@@ -72,7 +72,7 @@ class Bets:
         ends = []
         for above, outer in ((True, self.low), (False, high)):
             refuted, kept = outer.copy(), value.copy()
-            for _ in range(40):
+            for _ in range(32):
                 middle = (refuted + kept) / 2
                 no = self.p(middle, above=above) <= alpha
                 refuted, kept = np.where(no, middle, refuted), np.where(no, kept, middle)

@@ -92,6 +92,17 @@ def graded(sizes: NDArray[np.int64], ties: float, within: float = 0.0, shape: fl
     return draw
 
 
+def lopsided(sizes: NDArray[np.int64], within: float, rare: float = 5.0) -> Draw:
+    """Sample differences with a long tail of losses, none of them tied; `within` is the part that a cluster shares."""
+
+    def draw(rng: np.random.Generator, sets: int, mean: float) -> Floats:
+        own = rng.beta(1, rare, (sets, int(sizes.sum())))
+        shared = np.repeat(rng.beta(1, rare, (sets, len(sizes))), sizes, axis=1)
+        return mean + 0.9 * (1 / (1 + rare) - (1 - within) * own - within * shared)
+
+    return draw
+
+
 def heavy(sizes: NDArray[np.int64], scale: float) -> Draw:
     """Sample costs: differences of log-normal values, long tails on one side."""
 
@@ -141,6 +152,11 @@ def situations() -> Iterator[Situation]:
         yield Situation(f"{clusters} clusters, one holds half", sizes, changes(sizes, 0.3, 0.7), 0.05)
     sizes = np.r_[np.full(59, 5), 60]
     yield Situation("60 clusters, one holds a sixth, f1 shared", sizes, graded(sizes, 0.3, 0.5), 0.05)
+    for n in (12, 30, 100, 300):
+        yield Situation(f"{n} questions, long tail of losses, no ties", np.ones(n, int), lopsided(np.ones(n, int), 0.0), 0.05)
+    for clusters in (12, 30):
+        sizes = np.full(clusters, 20)
+        yield Situation(f"{clusters} clusters of 20, long tail of losses, half shared", sizes, lopsided(sizes, 0.5), 0.05)
     sizes = np.full(30, 10)
     yield Situation("30 clusters of 10, 10 % gain .1, 1 % lose all", sizes, tailed(sizes, (0.1, 0.1), (-1.0, 0.01)), 0.01)
 

@@ -35,8 +35,9 @@ FEWEST_CLUSTERS = 10
 FEWEST_EFFECTIVE = 8.0
 """Equally large clusters that would say as much; what counts if a few clusters hold most questions."""
 MOST_SKEW = 0.3
-"""Skewness over the root of the clusters beyond which Student's t is not trusted: Hall's correction soon has no ends. Bets decide
-for bounded scores; others have no mark."""
+"""Skewness over the root of the clusters beyond which Student's t is not trusted for scores without bounds."""
+MOST_BENT = 1.5
+"""How many times wider Hall's correction makes one side at most; without a limit, strong skewness leaves it no end."""
 MANY = 20
 """Clusters on the losing side from which on their share is known well enough."""
 Mask = NDArray[np.bool_]
@@ -172,8 +173,8 @@ class Tested:
 
     @cached_property
     def skew(self) -> Floats:
-        """Return the skewness of the mean over questions, as far as Student's t can be corrected for it."""
-        return np.where(self.labeled, 0.0, np.where(self.bounded, np.clip(self.sums.skew, -MOST_SKEW, MOST_SKEW), self.sums.skew))
+        """Return the skewness of the mean over questions."""
+        return np.where(self.labeled, 0.0, self.sums.skew)
 
     @cached_property
     def bounded(self) -> Mask:
@@ -182,8 +183,7 @@ class Tested:
 
     @cached_property
     def _bets_decide(self) -> Mask:
-        able = self.bounded & (self.n > 0) & (self.seeds.total == 0) & ~self.labeled & ~self._shares
-        return np.asarray(able & (self._few | (np.abs(self.sums.skew) > MOST_SKEW)))
+        return np.asarray(self._few & self.bounded & (self.n > 0) & (self.seeds.total == 0) & ~self.labeled & ~self._shares)
 
     @property
     def _few(self) -> Mask:
@@ -251,7 +251,8 @@ class Tested:
         away = side * (self.middle - bar)
         with np.errstate(invalid="ignore", divide="ignore"):
             t = away / np.sqrt(self.variance)
-            p = scipy.special.stdtr(self.freedom, -np.minimum(t, side * _straight(side * t, self.skew)))
+            straight = np.maximum(np.minimum(t, side * _straight(side * t, self.skew)), t / self._most_bent)
+            p = scipy.special.stdtr(self.freedom, -np.minimum(t, straight))
         trained = np.broadcast_to(self.seeds.total > 0, away.shape)
         if not trained.any():
             return np.asarray(p)
@@ -264,12 +265,18 @@ class Tested:
         p[trained] = np.where(away[trained] > 0, np.exp(high), 1 - np.exp(high))
         return np.asarray(p)
 
+    @property
+    def _most_bent(self) -> Floats:
+        """Return the limit of Hall's correction, for bounded metrics: these are guarded against what was not seen all the same."""
+        return np.where(self.bounded, MOST_BENT, np.inf)
+
     def _half(self, tail: Floats, *, above: bool) -> Floats:
         """Return how far the lower end (or the upper) lies from the mean, each beyond the truth with the probability `tail`."""
         out = _quantile(self.freedom, 1 - tail)
         side = 1.0 if above else -1.0
         with np.errstate(invalid="ignore", over="ignore"):
-            squares = self.variance * np.maximum(out, side * _bent(side * out, self.skew)) ** 2
+            bent = np.minimum(side * _bent(side * out, self.skew), self._most_bent * out)
+            squares = self.variance * np.maximum(out, bent) ** 2
             for spread, freedom in zip(self.seeds.spread, self.seeds.freedom, strict=True):
                 if spread.any():
                     squares = squares + spread * _quantile(freedom, 1 - tail) ** 2
@@ -403,7 +410,7 @@ class Tested:
         open_ended = ~self.bounded & ~self.labeled
         few = (self.clusters < FEWEST_CLUSTERS) & (open_ended | (self.n == 0))
         dominated = (self.sums.effective < FEWEST_EFFECTIVE) & open_ended
-        skewed = (np.abs(self.sums.skew) > MOST_SKEW) & open_ended
+        skewed = (np.abs(self.skew) > MOST_SKEW) & open_ended
         same = (self.variance == 0) & open_ended
         for at in zip(*np.nonzero(few | dominated | skewed | same), strict=True):
             number = int(self.clusters[at])

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from methods.models.weights import POCKET, SHIPPED
 from results.boards.board import Board, Cell, base_name, boards, is_called
 from results.boards.tables import labels, mark, plus_minus
-from results.statistics.difference import CLAIM_CLUSTERS, ONE_CHECKPOINT
+from results.statistics.difference import CLAIM_CLUSTERS, NEW_TRAININGS
 from results.statistics.tested import FEWEST_CLUSTERS
 from results.store.variants import without_options
 
@@ -114,7 +114,8 @@ class Gain:
             return "its base was not measured"
         if result.clusters < CLAIM_CLUSTERS:
             return f"{result.clusters} clusters, fewer than {CLAIM_CLUSTERS}"
-        return "this checkpoint only, fewer than three trainings" if ONE_CHECKPOINT in result.generalizes else ""
+        # An approach is always trained, even if its models ship and no run names the training.
+        return "" if NEW_TRAININGS in result.generalizes else "this checkpoint only, fewer than three trainings"
 
     @property
     def lost(self) -> bool:

@@ -29,6 +29,7 @@ from results.statistics.tested import Mask, Seeds, Tested
 FEWEST_TRAININGS = 3
 """Trainings from which on a claim is about the training, not about a checkpoint."""
 ONE_CHECKPOINT = "this checkpoint only"
+NEW_TRAININGS = "new trainings"
 CLAIM_CLUSTERS = 30
 """Clusters from which on "beats" may be said."""
 NO_ENDS = "values are missing, and the metric has no smallest and largest value"
@@ -124,7 +125,7 @@ def generalizes(candidate: Side, reference: Side, *, judged: bool = False) -> st
     seeds = [side.seeds for side in (candidate, reference) if side.seeds]
     where = "new questions"
     if seeds:
-        where += " and new trainings" if min(seeds) >= FEWEST_TRAININGS else f", {ONE_CHECKPOINT}"
+        where += f" and {NEW_TRAININGS}" if min(seeds) >= FEWEST_TRAININGS else f", {ONE_CHECKPOINT}"
     unlabeled = judged and (candidate.labels is None or reference.labels is None)
     return where + (", in this judge's eyes" if unlabeled else "")
 

@@ -76,8 +76,8 @@ def pooled(strata: Sequence[Differences], kin: Sequence[int], level: float = LEV
     counted = np.where(np.isnan(p), 1.0, p)
     low, high = interval(holm_levels(counted, level))
     corrected = np.where(np.isnan(p), np.nan, holm_array(counted))
-    rows = zip(*(array.tolist() for array in (value, low, high, p, corrected)), strict=True)
-    return [Pooled(*row, len(strata)) for row in rows]
+    rows = np.stack([value, low, high, p, corrected], axis=1).tolist()
+    return [Pooled(mean, bottom, top, alone, together, len(strata)) for mean, bottom, top, alone, together in rows]
 
 
 def borda(values: Floats, *, higher_is_better: Sequence[bool]) -> Floats:

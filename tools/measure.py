@@ -53,9 +53,9 @@ def rows_of(gains: Sequence[Gain]) -> Iterator[dict[str, Any]]:
     for gain in gains:
         same = {(other.board.dataset, other.board.setting) for other in gains if other.asked == gain.asked}
         whole = [gain.board.dataset, *([gain.board.setting] if len({setting for _, setting in same}) > 1 else [])]
-        asked = gain.asked if len(same) == 1 else ", ".join([*whole, gain.board.sampled.in_words(gain.board.questions)])
+        dataset = gain.asked if len(same) == 1 else ", ".join([*whole, gain.board.sampled.in_words(gain.board.questions)])
         why = "" if gain.beats else gain.why_not()
-        yield plain(gain.to_json() | {"asked": asked, "scale": gain.cell.scale, "beats": gain.beats, "why": why})
+        yield plain(gain.to_json() | {"asked": dataset, "scale": gain.cell.scale, "beats": gain.beats, "why": why})
 
 
 def page(known: Mapping[str, Mapping[str, Any]]) -> str:

@@ -334,9 +334,11 @@ def _overall(
     base = next((row for row in whole if row.name == reference), None)
     others = [row for row in whole if row is not base]
     strata = [] if base is None or not alike else [_stratum(results[column.key], column, others, base) for column in columns]
-    found = dict(zip((row.key for row in others), pooled(strata, [kin[column.key] for column in columns]), strict=True)) if strata else {}
+    differences = (
+        dict(zip((row.key for row in others), pooled(strata, [kin[column.key] for column in columns]), strict=True)) if strata else {}
+    )
     lines = [
-        Overall(row, float(counts[at]), found.get(row.key), {task or "other": float(mean[at]) for task, mean in means.items()})
+        Overall(row, float(counts[at]), differences.get(row.key), {task or "other": float(mean[at]) for task, mean in means.items()})
         for at, row in enumerate(whole)
     ]
     return tuple(sorted(lines, key=lambda line: -line.borda))

@@ -21,7 +21,7 @@ from results.statistics.holm import holm_array, holm_levels
 
 _STEPS = 30
 _SMALLEST = -18.0
-"""Natural logarithm of the smallest p-value that is told apart."""
+"""Natural logarithm of the smallest p-value that is computed; smaller ones are this one."""
 
 
 @dataclass(frozen=True, slots=True)

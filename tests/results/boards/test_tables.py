@@ -227,8 +227,8 @@ def test_stars_intervals_and_detectable_differences_of_printed_tables_agree(crow
             seen[bool(match[3])] += 1
         halves = [(read(match[2])[1] - read(match[2])[0]) / 2 for match in compared]
         for line in lines:
-            if found := re.search(r"minimum detectable difference in \S+: ([\d.]+)(?: to ([\d.]+|none))?", line):
-                numbers = [float(number) for number in found.groups() if number and number != "none"]
+            if reach := re.search(r"minimum detectable difference in \S+: ([\d.]+)(?: to ([\d.]+|none))?", line):
+                numbers = [float(number) for number in reach.groups() if number and number != "none"]
                 assert min(halves) - 0.1 <= min(numbers)
                 assert max(numbers) <= 100
     assert min(seen.values()) > 0

@@ -38,7 +38,7 @@ def test_strata_of_many_questions_pool_as_independent_means_do() -> None:
 
 def test_strata_that_share_questions_are_taken_to_err_alike() -> None:
     (part,) = strata([[0.05]], 500)
-    (once,), (alike,), (apart,) = (pooled(*given) for given in (([part], [0]), ([part] * 2, [3, 3]), ([part] * 2, [0, 1])))
+    (once,), (alike,), (apart,) = (pooled(*part) for part in (([part], [0]), ([part] * 2, [3, 3]), ([part] * 2, [0, 1])))
     assert (alike.low, alike.high) == pytest.approx((once.low, once.high))
     assert apart.high - apart.low == pytest.approx((once.high - once.low) / math.sqrt(2))
     assert (once.low, once.high) == pytest.approx([float(end[0]) for end in part.interval()])
@@ -48,8 +48,8 @@ def test_a_method_that_is_better_everywhere_is_found_and_equal_ones_are_not() ->
     sets = 400
     better, equal = (strata([[gain] * sets for _ in range(8)], seed=3) for gain in (0.1, 0.0))
     # Each set is a family of its own here: uncorrected p-values.
-    found, false = ([row.p <= 0.05 for row in pooled(parts, range(8))] for parts in (better, equal))
-    assert np.mean(found) > 0.9
+    hits, false = ([row.p <= 0.05 for row in pooled(parts, range(8))] for parts in (better, equal))
+    assert np.mean(hits) > 0.9
     assert np.mean([part.p <= 0.05 for part in better]) < 0.3
     assert np.mean(false) <= 0.05 + 3 * math.sqrt(0.05 / sets)
 

@@ -119,13 +119,15 @@ class Tested:
         """Add up what is known of the variance; the trainings' part is `seeds`."""
         shape, nothing = sums.n.shape, np.zeros(sums.n.shape)
         seeds = Seeds.none(shape) if seeds is None else seeds
+        # If few clusters differ, their spread is known as well as so many clusters would tell.
+        varied = np.maximum(sums.changed, FEWEST_CLUSTERS) if paired else np.inf
         return cls(
             sums,
             low + nothing,
             high + nothing,
             sums.value,
             np.maximum(sums.variance - seeds.shared, 0.0),
-            np.maximum(sums.effective - 1, 1e-3),
+            np.maximum(np.minimum(sums.effective, varied) - 1, 1e-3),
             seeds,
             paired,
             np.full(shape, np.nan) if center is None else center,

@@ -48,7 +48,8 @@ def plainly(delta: np.ndarray, clusters: list[str | None]) -> tuple[float, float
     sizes = [len(values) for values in grouped.values()]
     lost = 2 * sum(c**3 for c in sizes) / (n * sum(c**2 for c in sizes)) - sum(c**2 for c in sizes) / n**2
     square = sum(e**2 for e in rest)
-    freedom = n**2 / sum(c**2 for c in sizes) - 1
+    changed = sum(abs(sum(values)) > 1e-12 for values in grouped.values())
+    freedom = min(n**2 / sum(c**2 for c in sizes), max(changed, 10)) - 1
     return mean, math.sqrt(square / (1 - lost)) / n, sum(e**3 for e in rest) / square**1.5, freedom
 
 

@@ -32,7 +32,7 @@ def test_strata_of_many_questions_pool_as_independent_means_do() -> None:
     error = math.sqrt(sum(part.variance[0] for part in parts)) / 3
     assert result.value == pytest.approx(means.mean())
     assert (result.low, result.high) == pytest.approx(means.mean() + np.array([-1.96, 1.96]) * error, abs=0.02 * error)
-    assert result.p == pytest.approx(2 * stats.norm.sf(abs(means.mean()) / error), rel=0.1)
+    assert result.p == pytest.approx(2 * stats.norm.sf(abs(means.mean()) / error), rel=0.25)
     assert result.strata == 3
 
 

@@ -92,6 +92,17 @@ def graded(sizes: NDArray[np.int64], ties: float, within: float = 0.0, shape: fl
     return draw
 
 
+def lopsided(sizes: NDArray[np.int64], within: float, rare: float = 5.0) -> Draw:
+    """Sample differences with a long tail of losses, none of them tied; `within` is the part that a cluster shares."""
+
+    def draw(rng: np.random.Generator, sets: int, mean: float) -> Floats:
+        own = rng.beta(1, rare, (sets, int(sizes.sum())))
+        shared = np.repeat(rng.beta(1, rare, (sets, len(sizes))), sizes, axis=1)
+        return mean + 0.9 * (1 / (1 + rare) - (1 - within) * own - within * shared)
+
+    return draw
+
+
 def heavy(sizes: NDArray[np.int64], scale: float) -> Draw:
     """Sample costs: differences of log-normal values, long tails on one side."""
 
@@ -141,6 +152,11 @@ def situations() -> Iterator[Situation]:
         yield Situation(f"{clusters} clusters, one holds half", sizes, changes(sizes, 0.3, 0.7), 0.05)
     sizes = np.r_[np.full(59, 5), 60]
     yield Situation("60 clusters, one holds a sixth, f1 shared", sizes, graded(sizes, 0.3, 0.5), 0.05)
+    for n in (12, 30, 100, 300):
+        yield Situation(f"{n} questions, long tail of losses, no ties", np.ones(n, int), lopsided(np.ones(n, int), 0.0), 0.05)
+    for clusters in (12, 30):
+        sizes = np.full(clusters, 20)
+        yield Situation(f"{clusters} clusters of 20, long tail of losses, half shared", sizes, lopsided(sizes, 0.5), 0.05)
     sizes = np.full(30, 10)
     yield Situation("30 clusters of 10, 10 % gain .1, 1 % lose all", sizes, tailed(sizes, (0.1, 0.1), (-1.0, 0.01)), 0.01)
 
@@ -215,25 +231,57 @@ def sign_flips(sums: Floats, rng: np.random.Generator, flips: int = 999) -> Floa
 
 
 def answers(
-    rng: np.random.Generator, questions: int, rows: int = 1, gain: float = 0.0, deviation: float = 0.0, ease: Floats | None = None
-) -> Floats:
-    """Sample right and wrong answers to questions of different difficulty, each row by a seed of its own."""
+    rng: np.random.Generator, questions: int, rows: int = 1, gain: float = 0.0, deviation: float = 0.0, ease: Floats | None = None,
+    *, tails: bool = False,
+) -> Floats:  # fmt: skip
+    """Sample right and wrong answers to questions of different difficulty, each row by a seed of its own; `tails`: Laplace's."""
     hard = rng.random(questions) if ease is None else ease
-    shift = gain + (rng.normal(0, deviation, (rows, 1)) if deviation else 0.0)
-    return (rng.random((rows, questions)) < np.clip(hard + shift, 0, 1)).astype(float)
+    apart = rng.laplace(0, deviation / np.sqrt(2), (rows, 1)) if tails else rng.normal(0, deviation, (rows, 1))
+    return (rng.random((rows, questions)) < np.clip(hard + gain + apart, 0, 1)).astype(float)
 
 
-def trainings(sets: int, questions: int, deviation: float, *, gain: float = 0.0, seed: int = 0) -> tuple[float, float]:
-    """Return how often a method of three seeds gets a star over its base, and how often one would that ignores the seeds."""
+def trainings(
+    sets: int,
+    questions: int,
+    deviation: float,
+    *,
+    gain: float = 0.0,
+    seeds: int = 3,
+    both: bool = False,
+    tails: bool = False,
+    seed: int = 0,
+) -> tuple[float, float]:
+    """Return how often a method of several seeds gets a star over its base, and how often one would that ignores the seeds.
+
+    Args:
+        sets, questions: How many samples of how many questions.
+        deviation: Standard deviation of the seeds' means.
+        gain: True difference.
+        seeds: Trainings of the method.
+        both: Whether the base was trained, too, with as many seeds that deviate half as much.
+        tails: Whether most questions are very hard or very easy, and seeds now and then fail (Laplace instead of normal).
+        seed: Of the samples.
+    """
     rng = np.random.default_rng(seed)
     ours, blind, theirs = [], [], []
     for _ in range(sets):
-        ease = rng.random(questions)
-        rows = answers(rng, questions, 3, gain, deviation, ease)
-        ours.append(Side.of(rows, trainings=range(3)))
+        ease = rng.beta(0.5, 0.5, questions) if tails else rng.random(questions)
+        rows = answers(rng, questions, seeds, gain, deviation, ease, tails=tails)
+        ours.append(Side.of(rows, trainings=range(seeds)))
         blind.append(Side.of(rows))
-        theirs.append(Side.of(answers(rng, questions, ease=ease)))
+        other = answers(rng, questions, seeds if both else 1, 0.0, deviation / 2 if both else 0.0, ease, tails=tails)
+        theirs.append(Side.of(other, trainings=range(seeds) if both else None))
     return tuple(float((compared(side, theirs, metric=BOUNDED).p <= 0.05).mean()) for side in (ours, blind))  # type: ignore[return-value]
+
+
+def seed_situations() -> Iterator[tuple[int, float, dict[str, bool]]]:
+    """Yield questions and deviations of seeds, and how they are sampled, of methods that are equal."""
+    for questions in (900, 3000):
+        for deviation in (0.0, 0.01, 0.03, 0.05):
+            yield questions, deviation, {}
+    for deviation in (0.01, 0.03, 0.05):
+        yield 3000, deviation, {"both": True}
+        yield 3000, deviation, {"tails": True}
 
 
 def judges(sets: int, questions: int, *, labels: int = 100, seed: int = 0) -> tuple[float, float]:
@@ -296,12 +344,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         add("planned", f"{name}, {clusters} clusters", {"regressed": ours, "exact": exact}, ours < 0.75)
     fewer = max(200, sets // 5)
     slack = 3 * np.sqrt(0.05 / fewer)
-    for questions, deviation in ((900, 0.0), (900, 0.01), (900, 0.03), (900, 0.05), (3000, 0.01), (3000, 0.03), (3000, 0.05)):
-        star, ignored = trainings(fewer, questions, deviation, seed=questions)
-        name = f"{questions} questions, seed deviation {100 * deviation:.0f} pp"
+    for number, (questions, deviation, how) in enumerate(seed_situations()):
+        star, ignored = trainings(fewer, questions, deviation, seed=number, **how)
+        name = f"{questions} questions, seed deviation {100 * deviation:.0f} pp{''.join(f', {key}' for key in how)}"
         add("trainings", name, {"star": star, "seeds_ignored": ignored}, bool(star > 0.05 + slack))
-    power, _ = trainings(fewer, 900, 0.03, gain=0.06, seed=1)
-    add("trainings", "900 questions, seed deviation 3 pp, gain 6 pp", {"found": power}, bool(power < 0.5 - slack))
+    for seeds, least in ((3, 0.3), (4, 0.5), (5, 0.6)):
+        power, _ = trainings(fewer, 900, 0.03, gain=0.06, seeds=seeds, seed=1)
+        add("trainings", f"900 questions, seed deviation 3 pp, gain 6 pp, {seeds} seeds", {"found": power}, power < least)
     for questions in (500, 2000):
         star, ignored = judges(fewer, questions, seed=questions)
         add("judges", f"{questions} questions, 100 labels", {"star": star, "without_labels": ignored}, bool(star > 0.05 + slack))

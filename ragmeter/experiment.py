@@ -152,6 +152,13 @@ class JudgeSpec(ComponentSpec):
     grid: dict[str, list[Any]] | list[str] | None = Field(default=None, description=GRID_DESCRIPTION)
 
 
+class PrimarySpec(FrozenModel):
+    """What the experiment is about; results of other metrics and methods are secondary."""
+
+    metric: str = Field(description="one of the experiment's metrics, as `metrics` names it")
+    method: str | None = Field(None, description="the method whose difference from the reference decides; default: all methods")
+
+
 class ExperimentSpec(FrozenModel):
     """The file."""
 
@@ -169,6 +176,7 @@ class ExperimentSpec(FrozenModel):
     )
     judges: list[str | JudgeSpec] = Field(default_factory=list, description="`ragmeter list judges` lists them")
     reference: str | None = Field(None, description="method that differences are taken to; default: the first one")
+    primary: PrimarySpec | None = Field(None, description="the metric, and the comparison, that decide; declared before anything is run")
     limit: int | None = Field(None, ge=1, description="only the first questions of every benchmark")
     max_failure_rate: float = Field(
         MAX_RATE, ge=0, le=1, description="share of a run's questions that may fail; with more it is incomplete (from 20 questions on)"
@@ -388,6 +396,10 @@ def _resolve(spec: ExperimentSpec, source: Source, path: str | None, profile: st
             )
     if spec.reference is not None and spec.reference not in {*names, *map(base_name, names)}:
         raise unknown_name("method", spec.reference, names, where=source.where(("reference",)))
+    if spec.primary is not None and spec.primary.method is not None and spec.primary.method not in {*names, *map(base_name, names)}:
+        raise unknown_name("method", spec.primary.method, names, where=source.where(("primary", "method")))
+    if spec.primary is not None and spec.metrics is not None and spec.primary.metric not in spec.metrics:
+        raise unknown_name("metric of this experiment", spec.primary.metric, spec.metrics, where=source.where(("primary", "metric")))
     rankable = [method.name for method in methods if method.kind != "control"]
     metrics = None
     if spec.metrics is not None:

@@ -10,6 +10,7 @@ from leaderboard.elements import formats
 from leaderboard.elements.formats import MAIN
 from leaderboard.elements.pictures import KINDS, METHOD, PARTIAL, Drawing, shape, shorten_name
 from leaderboard.elements.whiskers import MEAN, Axis, axes
+from leaderboard.matrix import overall
 from leaderboard.matrix.rows import ALL_SETTINGS, OWN, Printed, columns_of, cost_of, default_order, drawn, labels, papers_of, wanted_of
 from leaderboard.matrix.table import CORRECTED, SOURCES, Shown, better, gaps, not_compared, rank, value, why_apart
 from results.boards import systems as column_figures
@@ -112,7 +113,16 @@ def markdown(export: Export) -> str:
     rows += [[markdown_text(item) for item in _paper(export.shown, each)] for each in export.papers]
     title = f"**{markdown_text(export.title)}**\n\n"
     table = to_markdown([markdown_text(head) for head in _heads(export.shown)], rows)
-    return title + table + "\n" + "".join(f"- {markdown_text(note)}\n" for note in notes(export.shown))
+    below = "".join(f"- {markdown_text(note)}\n" for note in notes(export.shown))
+    return title + table + "\n" + below + _overall(export.shown)
+
+
+def _overall(shown: Shown) -> str:
+    """Return what methods come to over all benchmarks, as Markdown; empty if there is nothing to show."""
+    if not (names := overall.heads(shown)):
+        return ""
+    table = to_markdown([markdown_text(name) for name in names], [[markdown_text(cell) for cell in row] for row in overall.rows(shown)])
+    return "\n" + table + "\n" + "".join(f"- {markdown_text(note)}\n" for note in overall.notes(shown))
 
 
 def latex(export: Export) -> str:

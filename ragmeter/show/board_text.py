@@ -18,6 +18,7 @@ from results.boards.tables import (
     BRACKETS,
     bracketed,
     could_have_shown,
+    family_of_marks,
     insufficient_data_notes,
     labels,
     mark,
@@ -82,7 +83,7 @@ def _notes(board: Board, heads: dict[str, str], verbose: bool, width: int) -> li
     notes = [whole] if len(whole := "; ".join(legend)) <= width else legend
     if any(row.cost is not None and not math.isnan(row.cost.seconds) for row in board.rows):
         notes = [*notes, "s/question: mean, and below it p50–p95"]
-    notes = [*notes, *what_marks_hold_for(board), *insufficient_data_notes(board), *could_have_shown(board)]
+    notes = [*notes, *what_marks_hold_for(board), *family_of_marks(board), *insufficient_data_notes(board), *could_have_shown(board)]
     if not verbose:
         return notes
     long = ", ".join(f"{head} = {metric}" for metric, head in heads.items() if head != metric)

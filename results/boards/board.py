@@ -19,6 +19,7 @@ from benchmarks.clusters import Sampled
 from benchmarks.core.errors import UserError, unknown_name
 from judges.metric import parse
 from results.boards.health import HealthLine, health
+from results.boards.primary import Primary, primary_of
 from results.boards.sides import sides
 from results.boards.systems import IMPLAUSIBLE, Wanted, contaminated_by, figures, implausible, why_not_ranked
 from results.boards.unread import Bounds, bounds_of_rows, range_of_metric, without_incomplete
@@ -372,6 +373,7 @@ class Board:
         sampled: What was sampled, as the runs say: questions of one cluster are not independent.
         flags: By metric, what it ranks wrongly among the controls (`results.boards.board`).
         health: What is unusual about its runs (`results.boards.health`).
+        primary: The metric and the comparison that the experiment declares; None if it declares none.
     """
 
     dataset: str
@@ -385,6 +387,7 @@ class Board:
     sampled: Sampled
     flags: Mapping[str, Sequence[str]] = field(default_factory=dict)
     health: tuple[HealthLine, ...] = ()
+    primary: Primary | None = None
 
     def to_json(self) -> dict[str, Any]:
         """The board as a JSON object; values are fractions, None stands for "no value"."""
@@ -397,6 +400,7 @@ class Board:
             "cluster": self.sampled.kind,
             "clusters": self.sampled.count(self.questions),
             "reference": self.reference,
+            "primary": None if self.primary is None else asdict(self.primary),
             "metrics": list(self.metrics),
             "flags": {metric: list(wrong) for metric, wrong in self.flags.items()},
             "health": [line.to_json() for line in self.health],
@@ -426,8 +430,9 @@ def boards(
         UserError: No run was scored on one of the metrics, or no method has the reference's name.
     """
     runs = queries.runs(store, experiment)
+    stored = queries.experiment(store, experiment) if experiment else None
     if reference is None:
-        reference = queries.experiment(store, experiment).reference if experiment else None
+        reference = stored.reference if stored else None
     elif not any(reference in (run.method, base_name(run.method)) for run in runs):
         raise unknown_name("method", reference, {run.method for run in runs}, where="--reference")
     results = groups(runs)
@@ -437,7 +442,9 @@ def boards(
     elif experiment is None:
         metrics = queries.metric_ids(store, every)
     learned = _learned(store)
-    return [board(store, group, reference=reference, metrics=metrics, over_seeds=over_seeds, learned=learned) for group in results]
+    of = primary_of(stored) if stored else None
+    every_board = (board(store, group, reference=reference, metrics=metrics, over_seeds=over_seeds, learned=learned) for group in results)
+    return [replace(item, primary=of) for item in every_board]
 
 
 def groups(runs: Sequence[RunRow]) -> list[list[RunRow]]:
@@ -649,7 +656,7 @@ def _zero_elsewhere(metric: str) -> bool:
 
 
 def _number(value: float | None) -> float | None:
-    return None if value is None or np.isnan(value) else float(value)
+    return None if value is None or not np.isfinite(value) else float(value)
 
 
 def _row_json(row: Row) -> dict[str, Any]:

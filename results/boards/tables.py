@@ -20,6 +20,7 @@ import numpy as np
 
 from results.boards.board import Board, Cell, Row
 from results.boards.health import health_text
+from results.boards.primary import EACH, of_several
 from results.boards.systems import CONTAMINATED, IMPLAUSIBLE, implausible
 from results.offered import TABLES
 from results.store.store import INCOMPLETE
@@ -233,6 +234,27 @@ def what_marks_hold_for(board: Board) -> list[str]:
     return [f"marks hold for {'; '.join([usual, *others])}"]
 
 
+def family_of_marks(board: Board) -> list[str]:
+    """Return what marks on several metrics are worth, and the primary comparison, one line each; nothing if neither exists."""
+    starred = [metric for metric in board.metrics if any(mark(row.cells[metric]) for row in board.rows if metric in row.cells)]
+    metric = board.primary.of(board.metrics) if board.primary else None
+    if board.primary is None or metric is None:
+        return [of_several(len(starred), len(board.metrics))] if len(starred) > 1 else []
+    head = labels(board.metrics)[metric]
+    lines = [f"primary metric: {head}; its stars are false in {EACH} % of samples at most, those of other metrics are secondary"]
+    for row in board.rows:
+        cell = row.cells.get(metric)
+        if (
+            row.run.method == board.primary.method
+            and cell is not None
+            and cell.difference is not None
+            and cell.difference.p == cell.difference.p
+        ):
+            shown = f"{settled(cell.scale * cell.difference.value):+.1f}, p = {cell.difference.p:.2g} (one test, not corrected)"
+            lines.append(f"primary comparison: {row.run.method} against {board.reference} on {head}: {shown}")
+    return lines
+
+
 def _in_clusters(reason: str, board: Board) -> str:
     return reason.replace("clusters", f"{board.sampled.kind}s")
 
@@ -249,8 +271,10 @@ def could_have_shown(board: Board) -> list[str]:
         known = [value for value in known if not math.isnan(value)]
         if known:
             low, high = (f"{value:.1f}" for value in (min(known), max(known)))
-            span = low if low == high else f"{low} to {high}, depending on the method"
-            return [f"minimum detectable difference in {head}: {span} (80 % power, uncorrected)"]
+            if math.isinf(min(known)):
+                return [f"no difference in {head} can be detected with these {board.sampled.kind}s"]
+            none = "none for some methods" if math.isinf(max(known)) else f"{high}, depending on the method"
+            return [f"minimum detectable difference in {head}: {low if low == high else f'{low} to {none}'} (80 % power)"]
     return []
 
 
@@ -277,7 +301,7 @@ def footnotes(board: Board) -> list[str]:
             f"in parentheses the paired difference from {board.reference}; * p < .05, ** p < .01 (over "
             f"{board.sampled.kind}s, Holm's correction over the methods of a column)"
         )
-        notes += what_marks_hold_for(board)
+        notes += [*what_marks_hold_for(board), *family_of_marks(board)]
     if any(bracketed(cell) for row in board.rows for cell in row.cells.values()):
         notes.append(BRACKETS)
     notes += [*insufficient_data_notes(board), *could_have_shown(board)]

@@ -450,7 +450,7 @@ def verdict_json(verdict: Verdict) -> dict[str, Any]:
 
 
 def _number(value: float) -> float | None:
-    return None if math.isnan(value) else float(value)
+    return float(value) if math.isfinite(value) else None
 
 
 def _mean(values: NDArray[np.float64]) -> float:

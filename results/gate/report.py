@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import xml.etree.ElementTree as ET
 from collections.abc import Sequence
@@ -22,7 +23,7 @@ _NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]"
 
 def points(value: float | None, *, signed: bool = False) -> str:
     """Return a fraction × 100, `–` if there is none."""
-    if value is None or value != value:
+    if value is None or not math.isfinite(value):
         return "–"
     return f"{100 * value:+.2f}" if signed else f"{100 * value:.2f}"
 
@@ -52,7 +53,9 @@ def _sentence(decided: Gate, verdict: Verdict) -> str:
 def reach(verdict: Verdict, kind: str) -> str:
     """Return the minimum detectable loss, and how many clusters of this kind are needed to decide."""
     parts = []
-    if verdict.detectable == verdict.detectable:
+    if math.isinf(verdict.detectable):
+        parts.append(f"no loss can be detected with these {kind}s")
+    elif verdict.detectable == verdict.detectable:
         parts.append(f"minimum detectable loss: {points(verdict.detectable)} pp (80 % power)")
     if verdict.clusters_needed:
         parts.append(f"about {counted(verdict.clusters_needed, kind)} needed to decide")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from perf.verdicts import decided_as_often, judges, measured, situations, trainings, unread
+from perf.verdicts import decided_as_often, judges, measured, seed_situations, situations, trainings, unread
 from results.statistics.difference import all_pairs
 from results.statistics.gate import decide_all
 from results.statistics.places import Standing, bands
@@ -36,12 +36,14 @@ def test_stars_and_passes_are_false_as_rarely_as_stated(names: tuple[str, ...], 
 
 @pytest.mark.parametrize("sets", [pytest.param(300, marks=pytest.mark.slow), pytest.param(4000, marks=SOAK)])
 def test_trainings_judges_and_unread_verdicts_give_no_false_stars(sets: int) -> None:
-    # Three seeds cannot tell 6 % from 5 % and find a gain of 6 pp in half of the cases: see `tested.SEEDS_UNSURE`.
-    for questions, deviation in ((900, 0.0), (900, 0.01), (900, 0.03), (3000, 0.03)):
-        star, ignored = trainings(sets, questions, deviation, seed=questions)
-        assert star <= 0.065 + slack(0.05, sets), (questions, deviation, star)
-        assert deviation < 0.03 or ignored > 0.12
-    assert trainings(sets, 900, 0.03, gain=0.06, seed=1)[0] >= 0.48 - slack(0.5, sets)
+    for number, (questions, deviation, how) in enumerate(seed_situations()):
+        if sets > 1000 or number % 3 == 0:
+            star, ignored = trainings(sets, questions, deviation, seed=number, **how)
+            assert star <= 0.05 + slack(0.05, sets), (questions, deviation, how, star)
+            assert deviation < 0.03 or ignored > 0.12
+    # No test that errs in 5 % at most, whatever the seeds' deviation, finds more than 45 % with three seeds.
+    for seeds, least in ((3, 0.3), (4, 0.5)):
+        assert trainings(sets, 900, 0.03, gain=0.06, seeds=seeds, seed=1)[0] >= least - slack(0.5, sets)
     for star, ignored in (judges(sets, 500), unread(sets, 1000)):
         assert star <= 0.05 + slack(0.05, sets)
         assert ignored > 0.1

@@ -45,6 +45,7 @@ _SHARED = {
     "checkpoints": ("sha256",),
     "tags": ("name",),
     "gates": ("baseline", "candidate", "metric", "decided_at"),
+    "anchors": ("name", "dataset_fingerprint", "setting", "seed", "set_at"),
     "judges": ("judge",),
     "battle_calls": _BATTLE,
     "battles": _BATTLE,
@@ -305,7 +306,7 @@ def _merge(connection: duckdb.DuckDBPyConnection, source: dict[str, str]) -> Mer
 
 
 _DIFFER = "(there.answer IS DISTINCT FROM here.answer OR (there.failed IS NULL) <> (here.failed IS NULL))"
-_RUN_COLUMNS = {"run", "one", "other", "baseline", "candidate"}
+_RUN_COLUMNS = {"run", "one", "other", "baseline", "candidate", "anchor"}
 
 
 def _separate(connection: duckdb.DuckDBPyConnection, source: dict[str, str]) -> None:
@@ -362,6 +363,7 @@ def references(store: Store, runs: Sequence[str]) -> dict[str, list[str]]:
     """
     query = """
         SELECT run, 'tag ' || name FROM tags WHERE list_contains($1, run)
+        UNION ALL SELECT run, 'anchor of ' || name FROM anchors WHERE list_contains($1, run)
         UNION ALL SELECT run, 'experiment ' || experiment FROM experiment_runs WHERE list_contains($1, run)
         UNION ALL SELECT run, count(*) || ' gate decision' || CASE WHEN count(*) > 1 THEN 's' ELSE '' END
             FROM (SELECT unnest([baseline, candidate]) AS run FROM gates) WHERE list_contains($1, run) GROUP BY run

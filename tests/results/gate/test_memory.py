@@ -50,10 +50,11 @@ def test_each_new_set_of_answers_is_an_attempt_and_deciding_again_is_none(store:
 
 
 def test_a_later_attempt_is_decided_at_a_stricter_level(store: Store, main: RunRow) -> None:
-    first = decide(store, main, candidate(store), keep=False)
+    run = candidate(store)
+    first = decide(store, main, run, keep=False)
     for execution in (".a", ".bb", ".ccc"):
         decide(store, main, candidate(store, execution))
-    later = decide(store, main, candidate(store), keep=False)
+    later = decide(store, main, run, keep=False)
     assert attempt(later) == 4
     assert later.verdicts[0].change[1] < first.verdicts[0].change[1]
     assert later.verdicts[0].change[2] == first.verdicts[0].change[2]

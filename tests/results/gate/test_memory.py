@@ -89,11 +89,11 @@ def test_a_decision_in_between_is_noticed_when_the_next_is_stored(store: Store, 
 def test_small_losses_add_up_to_a_regression_since_the_anchor(store: Store, main: RunRow) -> None:
     assert set_anchors(store, "main", [main]) == [main]
     baseline, scores, outcomes = main, np.ones(COUNT), []
-    for push in range(1, 13):
+    for push in range(1, 6):
         scores = scores.copy()
-        scores[4 * push : 4 * push + 4] = 0
+        scores[8 * push : 8 * push + 8] = 0
         run = run_of(store, questions(store, COUNT), f"push{push}", {F1: scores})
-        (verdict,) = decide(store, baseline, run, margin=0.1).verdicts
+        (verdict,) = decide(store, baseline, run, margin=0.15).verdicts
         assert verdict.since is not None
         assert (verdict.since.number, verdict.since.run.run) == (push, main.run)
         outcomes.append((verdict.decision.outcome, verdict.since.outcome, verdict.outcome))
@@ -101,7 +101,7 @@ def test_small_losses_add_up_to_a_regression_since_the_anchor(store: Store, main
     assert {step for step, _, _ in outcomes} == {"inconclusive"}
     assert outcomes[-1] == ("inconclusive", "regressed", "regressed")
     stored = history.history(store)[0]
-    assert stored.details["anchor"]["decision"] == 12
+    assert stored.details["anchor"]["decision"] == 5
     assert stored.outcome == "regressed"
 
 

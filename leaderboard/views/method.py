@@ -16,6 +16,7 @@ from results.boards.systems import CONTAMINATED, IMPLAUSIBLE, implausible
 from results.gate.history import Decided
 from results.statistics.core import Estimate
 from results.store.checkpoints import Checkpoint
+from results.store.doubts import NOT_RESCORED, not_rescored
 from results.store.provenance import Result, thinned
 from results.store.queries import RunRow
 from results.store.store import shortened
@@ -211,6 +212,8 @@ def results(rows: Sequence[Result], metrics: Sequence[str], definitions: Definit
 
 def _run_name(run: RunRow, contaminated: Sequence[str]) -> Node:
     marks = [badge(run.origin, run.origin)] if run.origin != "run" else []
+    if theirs := not_rescored(run):
+        marks.append(badge(NOT_RESCORED, "failed", theirs))
     if contaminated:
         marks.append(badge(CONTAMINATED, "failed", "; ".join(contaminated)))
     if doubts := implausible(run):

@@ -30,6 +30,7 @@ from results.statistics.battles import WinRate
 from results.statistics.bradley_terry import Strength
 from results.statistics.core import Estimate
 from results.statistics.tested import FEWEST_CLUSTERS
+from results.store.doubts import NOT_RESCORED, not_rescored
 from results.store.queries import Cost
 from results.store.reuse import reuse_line
 from results.store.store import INCOMPLETE
@@ -148,7 +149,7 @@ def _named(board: Board, row: Row) -> Text:
     elif row.run.method == board.reference:
         name += Text(" (reference)", style="dim")
     marks = [row.run.origin] * (row.run.origin != "run") + [CONTAMINATED] * bool(row.contaminated)
-    marks += [IMPLAUSIBLE] * bool(implausible(row.run))
+    marks += [IMPLAUSIBLE] * bool(implausible(row.run)) + [NOT_RESCORED] * bool(not_rescored(row.run, board.metrics))
     marks += [row.run.status] * (row.run.status == INCOMPLETE)
     return name + Text(f" ({', '.join(marks)})", style="dim") if marks else name
 

@@ -232,6 +232,7 @@ def folded_runs(runs: Sequence[RunRow]) -> list[RunRow]:
                 status=unfinished.status,
                 done=min(run.done for run in members),
                 failed=sum(run.failed for run in members),
+                not_rescored=tuple(sorted({metric for run in members for metric in run.not_rescored})),
             )
         rows.append(first)
     return rows
@@ -690,6 +691,7 @@ def _row_json(row: Row) -> dict[str, Any]:
         "violations": list(row.violations),
         "contaminated": list(row.contaminated),
         IMPLAUSIBLE: list(implausible(row.run)),
+        "not_rescored": list(row.run.not_rescored),
         "reuse": row.reuse.to_json() if row.reuse is not None and (row.reuse.replies or row.reuse.unknown) else None,
         "metrics": cells,
     }

@@ -33,6 +33,7 @@ from results.statistics.difference import Side
 from results.statistics.gate import GateDecision, GateReport, decide_all
 from results.store import queries
 from results.store.checkpoints import known_checkpoints
+from results.store.doubts import not_rescored
 from results.store.drift import drift, refuse_drift, within
 from results.store.queries import RunRow
 from results.store.store import FINISHED, INCOMPLETE, Store
@@ -334,7 +335,7 @@ def _anchor_run(store: Store, run: str, name: str | None) -> RunRow:
             f"the run of the anchor of {name} is not in this store: {run}",
             code="anchor-gone",
             where=str(store.folder),
-            try_this="ragmeter results merge FOLDER with a store that holds it, or ragmeter gate --set-anchor",
+            try_this="ragmeter store import FOLDER of a store that holds it, or ragmeter gate --set-anchor",
         )
     return row
 
@@ -511,6 +512,8 @@ def _remarks(gate: Gate) -> list[str]:
             if run.status != FINISHED:
                 lines.append(f"the {role} is {run.status}: {run.done} of {run.questions} questions answered")
     for role, run in (("baseline", gate.baseline), ("candidate", gate.candidate)):
+        if theirs := not_rescored(run, [verdict.metric for verdict in gate.verdicts]):
+            lines.append(f"the {role} is {theirs}")
         if run.failed:
             lines.append(f"{counted(run.failed, 'question')} of the {role} failed and count as wrong")
     for verdict in gate.verdicts:

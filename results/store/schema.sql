@@ -100,6 +100,12 @@ CREATE TABLE summaries (
     mean DOUBLE, variance DOUBLE,       -- NULL where too few rows have a value
     unscored BIGINT DEFAULT 0           -- rows without a value for a judge's reason
 );
+-- Scores that came from another store and could not be computed here; tables mark them.
+CREATE TABLE imports (
+    run VARCHAR NOT NULL, metric VARCHAR NOT NULL,
+    why VARCHAR NOT NULL,               -- it was not computed here
+    imported_at TIMESTAMP NOT NULL
+);
 CREATE TABLE violations (run VARCHAR NOT NULL, what VARCHAR NOT NULL);
 
 CREATE TABLE datasets (

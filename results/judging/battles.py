@@ -262,7 +262,8 @@ def _board(
         if known and len({run for pair in pairs for run in pair}) >= STRENGTHS_FROM:
             # One label in many pairs is enough for strengths, if they are of enough questions.
             labeled = {query for query, one, other in humans if (one, other) in code}
-            enough = _clusters_of(labeled, position, clusters) >= ENOUGH_LABELS
+            doubted = any(one is not None and one.corrected.n >= ENOUGH_LABELS and math.isnan(one.corrected.low) for one in people)
+            enough = ties == "half" and not doubted and _clusters_of(labeled, position, clusters) >= ENOUGH_LABELS
             rectified |= {criterion} if enough else set()
             strengths[criterion] = _strengths(chosen, names, position, clusters, lengths if length else None, humans if enough else None)
     return BattleBoard(

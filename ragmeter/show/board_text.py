@@ -252,8 +252,8 @@ def _eyes(board: BattleBoard, criteria: Sequence[str]) -> list[str]:
         if item.people is not None and item.criterion in criteria:
             known = item.people.corrected
             why = f" ({known.insufficient_data})" if known.insufficient_data else ""
-            share = shown_share(known)
-            notes.append(f"{item.method} against {item.opponent} by {item.criterion}, as people see it: {share}, {known.n} labels{why}")
+            judged = f"the judge says {100 * item.people.judged:.1f}, people {100 * known.value:.1f} ({counted(known.n, 'label')})"
+            notes.append(f"{item.method} against {item.opponent} by {item.criterion}, with ties: {judged}{why}")
     notes += [f"strengths by {name}: corrected by people's labels" for name in criteria if name in board.corrected]
     return notes
 
@@ -281,7 +281,7 @@ def _numbers(item: Pairing) -> list[str]:
         str(rate.none),
         str(rate.unscored),
         shown_share(rate.decided),
-        _sure(item) + shown_share(rate.with_ties),
+        _sure(item) + shown_share(item.share),
         f"{rate.flips.flips}/{rate.flips.both_decided}",
     ]
 

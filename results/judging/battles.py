@@ -21,7 +21,7 @@ from results.judging.judgments import ONE, OTHER, Battle
 from results.statistics import bradley_terry
 from results.statistics.battles import TieRule, Verdict, WinRate, question_states, win_rates
 from results.statistics.bradley_terry import BradleyTerry, Strength
-from results.statistics.core import LEVEL
+from results.statistics.core import LEVEL, Estimate
 from results.statistics.holm import holm
 from results.statistics.prediction_powered import ENOUGH_LABELS, PredictionPowered, prediction_powered_mean
 from results.store import queries
@@ -70,6 +70,13 @@ class Pairing:
     def corrected_by_people(self) -> bool:
         """Whether marks hold for people, because they labeled enough; else they hold in this judge's eyes."""
         return self.people is not None and not math.isnan(self.people.corrected.low)
+
+    @property
+    def share(self) -> Estimate:
+        """Return the share of wins that the marks are about: as people see it if they labeled enough, else `with_ties`."""
+        return (
+            self.people.corrected if self.people is not None and self.corrected_by_people and not self.incomplete else self.shown.with_ties
+        )
 
     @property
     def won(self) -> bool | None:

@@ -337,10 +337,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     most_stars, most_passes = 0.05 + 3 * np.sqrt(0.05 / sets), 0.025 + 3 * np.sqrt(0.025 / sets)
     fewer = max(200, sets // 5)
     slack = 3 * np.sqrt(0.05 / fewer)
-    found, blind = pushes(fewer, [0.005] * 20)
-    add("memory", "20 pushes of -0.5 pp, margin 1 pp", {"stopped": found, "without_anchor": blind}, found < 0.8)
-    found, blind = pushes(fewer, [0.01] + [0.0] * 59, seed=1)
-    add("memory", "60 pushes at -1 pp in all, margin 1 pp", {"stopped": found, "without_anchor": blind}, bool(found > 0.05 + slack))
+    stops, blind = pushes(fewer, [0.005] * 20)
+    add("memory", "20 pushes of -0.5 pp, margin 1 pp", {"stopped": stops, "without_anchor": blind}, stops < 0.8)
+    stops, blind = pushes(fewer, [0.01] + [0.0] * 59, seed=1)
+    add("memory", "60 pushes at -1 pp in all, margin 1 pp", {"stopped": stops, "without_anchor": blind}, bool(stops > 0.05 + slack))
     passed, blind = retries(fewer)
     add(
         "memory",

@@ -4,7 +4,7 @@ A baseline that moves at every push hides many small losses, so a baseline can h
 until `ragmeter gate --set-anchor`. Every decision is also made against the anchor, and the n-th decision about it spends
 the part of the error probability that `results.statistics.spending` gives it.
 
-An attempt is one set of answers of one candidate, told by its description (code, options, weights, revision), to one
+An attempt is one set of answers of one candidate, identified by its description (code, options, weights, revision), to one
 set of questions. To decide again on the same answers is no new attempt. A candidate that has passed against a baseline
 keeps the level at which it did: the probability that it ever passes wrongly is spent once.
 

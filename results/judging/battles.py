@@ -322,12 +322,12 @@ def _with_people(
     rows = np.array([codes[question] for question, _ in mine], dtype=np.int64)
     states = question_states(np.zeros_like(rows), rows, np.array([int(verdict) for _, verdict in mine]), 1, len(codes))[0]
     judged = _STATES[states]
-    said = np.array([humans.get((question, *pair), math.nan) for question in queries_of])
-    labeled = [question for question, value, known in zip(queries_of, said, judged, strict=True) if not math.isnan(value + known)]
+    human = np.array([humans.get((question, *pair), math.nan) for question in queries_of])
+    labeled = [question for question, value, known in zip(queries_of, human, judged, strict=True) if not math.isnan(value + known)]
     if _clusters_of(labeled, position, clusters) < 2:
         return None
     cluster_of = None if clusters is None else [clusters[position[question]] for question in queries_of]
-    return prediction_powered_mean(judged, 1 - said if turned else said, clusters=cluster_of)
+    return prediction_powered_mean(judged, 1 - human if turned else human, clusters=cluster_of)
 
 
 def _strengths(

@@ -147,7 +147,9 @@ def remembered(
         mine = [row[1:5] for row in rows if row[0] == metric and row[6] == identity(candidate)]
         about = [row[2] for row in rows if row[0] == metric and anchor is not None and row[5] == anchor]
         number = _place(about, candidate.run) if anchor is not None else 0
-        results[metric] = Memory(_attempt(mine, baseline.run, candidate.run, margin), number, earlier.get(metric, 0))
+        attempt = _attempt(mine, baseline.run, candidate.run, margin)
+        # Runs may have been deleted, which their decisions survive.
+        results[metric] = Memory(attempt, number, max(len(mine), earlier.get(metric, 0)))
     return results
 
 

@@ -253,7 +253,9 @@ def _eyes(board: BattleBoard, criteria: Sequence[str]) -> list[str]:
             known = item.people.corrected
             why = f" ({known.insufficient_data})" if known.insufficient_data else ""
             judged = f"the judge says {100 * item.people.judged:.1f}, people {100 * known.value:.1f} ({counted(known.n, 'label')})"
-            notes.append(f"{item.method} against {item.opponent} by {item.criterion}, with ties: {judged}{why}")
+            notes.append(
+                f"{item.method} against {item.opponent} by {item.criterion}, share of wins with ties and none as half: {judged}{why}"
+            )
     notes += [f"strengths by {name}: corrected by people's labels" for name in criteria if name in board.corrected]
     return notes
 

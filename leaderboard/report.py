@@ -149,6 +149,7 @@ def _battles(store: Store, experiment: str) -> Iterator[Node]:
             el("h3", "Where it places the controls") if placed else None,
             placed,
             battles.rates(board, first),
+            battles.eyes(board, first),
             el("p", battles.MATRIX_NOTE, cls="note"),
             battles.strengths(strengths, board.controls) if strengths else None,
             el("p", battles.STRENGTHS_NOTE, cls="note") if strengths else None,

@@ -4,7 +4,8 @@
 (a star is false), a loss of just the gate's margin (a pass is false), and of twice the margin (the gate should say so).
 Beside it the exact test of `scipy.stats` is asked the same. `trainings`, `judges`, `unread`: answers of two methods to the
 same questions, with three seeds that differ, a judge that errs, or verdicts that were not read. Every situation also says
-how often 0 lies outside the interval that is shown: the error among shown results.
+how often 0 lies outside the interval that is shown: the error among shown results. `memory`: gates in a row, with and
+without what the gate remembers: pushes that each lose a little, and one candidate that is asked again until it passes.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from numpy.typing import NDArray
 from perf.measuring import record
 from results.statistics.difference import Differences, Range, Side, compared, paired
 from results.statistics.gate import clusters_needed, decided
+from results.statistics.spending import of_attempt, of_decision
 
 Floats = NDArray[np.float64]
 Draw = Callable[[np.random.Generator, int, float], Floats]
@@ -315,6 +317,43 @@ def unread(sets: int, questions: int, *, share: float = 0.1, seed: int = 0) -> t
     return tuple(float((compared(side, theirs, metric=BOUNDED).p <= 0.05).mean()) for side in (ours, left_out))  # type: ignore[return-value]
 
 
+def pushes(sets: int, losses: Sequence[float], *, questions: int = 1000, margin: float = 0.01, seed: int = 0) -> tuple[float, float]:
+    """Return how often a series of pushes is stopped by "regressed" with an anchor before the first, and without it.
+
+    Args:
+        sets: How many series to sample.
+        losses: True loss of each push; 5 % of the answers change at each.
+        questions, margin: Of every gate.
+        seed: Of the sample.
+    """
+    rng = np.random.default_rng(seed)
+    truth = 0.7
+    anchor = (rng.random((sets, questions)) < truth).astype(float)
+    before, stopped, blind = anchor, np.zeros(sets, np.bool_), np.zeros(sets, np.bool_)
+    for number, loss in enumerate(losses, 1):
+        fall, rise = (0.05 + loss) / 2 / truth, (0.05 - loss) / 2 / (1 - truth)
+        after = np.where(rng.random((sets, questions)) < np.where(before > 0, fall, rise), 1 - before, before)
+        truth -= loss
+        blind |= decided(paired(after, before, metric=BOUNDED), margin) == "regressed"
+        level = 1 - 2 * of_decision(number)
+        stopped |= decided(paired(after, anchor, metric=BOUNDED), margin, level=level, upper=level) == "regressed"
+        before = after
+    return float((stopped | blind).mean()), float(blind.mean())
+
+
+def retries(sets: int, attempts: int = 30, *, questions: int = 1000, margin: float = 0.01, seed: int = 0) -> tuple[float, float]:
+    """Return how often a candidate that is worse by the margin passes in one of its attempts, counted and not counted."""
+    rng = np.random.default_rng(seed)
+    ease = rng.uniform(margin, 1, (sets, questions))
+    before = (rng.random((sets, questions)) < ease).astype(float)
+    passed, blind = np.zeros(sets, np.bool_), np.zeros(sets, np.bool_)
+    for attempt in range(1, attempts + 1):
+        tests = paired((rng.random((sets, questions)) < ease - margin).astype(float), before, metric=BOUNDED)
+        passed |= decided(tests, margin, level=1 - 2 * of_attempt(attempt)) == "pass"
+        blind |= decided(tests, margin) == "pass"
+    return float(passed.mean()), float(blind.mean())
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Measure everything, print it and write it as JSON.
 
@@ -323,6 +362,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--sets", type=int, default=10_000, help="samples per situation")
+    parser.add_argument("--only", choices=["memory"], help="measure this part alone; the other figures in the file stay")
     parser.add_argument("--folder", type=Path, default=Path(__file__).parent / "measured", help="where verdicts.json is written")
     options = parser.parse_args(argv)
     sets: int = options.sets
@@ -334,16 +374,36 @@ def main(argv: Sequence[str] | None = None) -> int:
             f"{kind}: {name}: " + ", ".join(f"{key} {100 * value:.1f} %" for key, value in figures.items()) + "  MISSED" * bad, flush=True
         )
 
+    def finish() -> int:
+        missed = sum(bool(row["missed"]) for row in rows)
+        parts = {str(row["kind"]): {"sets": sets, "situations": [item for item in rows if item["kind"] == row["kind"]]} for row in rows}
+        record("verdicts", parts, options.folder)
+        print(f"\n{len(rows)} situations, {sets:,} sets each; {missed} beyond what is promised")
+        return int(missed > 0)
+
     # Three standard errors of the simulation itself.
     most_stars, most_passes = 0.05 + 3 * np.sqrt(0.05 / sets), 0.025 + 3 * np.sqrt(0.025 / sets)
+    fewer = max(200, sets // 5)
+    slack = 3 * np.sqrt(0.05 / fewer)
+    stops, blind = pushes(fewer, [0.005] * 20)
+    add("memory", "20 pushes of -0.5 pp, margin 1 pp", {"stopped": stops, "without_anchor": blind}, stops < 0.8)
+    stops, blind = pushes(fewer, [0.01] + [0.0] * 59, seed=1)
+    add("memory", "60 pushes at -1 pp in all, margin 1 pp", {"stopped": stops, "without_anchor": blind}, bool(stops > 0.05 + slack))
+    passed, blind = retries(fewer)
+    add(
+        "memory",
+        "30 attempts at -1 pp, margin 1 pp",
+        {"passed": passed, "not_counted": blind},
+        bool(passed > 0.025 + 3 * np.sqrt(0.025 / fewer)),
+    )
+    if options.only is not None:
+        return finish()
     for number, situation in enumerate(situations()):
         result = measured(situation, sets, number)
         shown = result.outside if situation.metric.bounded else result.star
         add("questions", situation.name, asdict(result), bool(shown > most_stars or result.passed > most_passes))
     for name, clusters, ours, exact in decided_as_often(sets):
         add("planned", f"{name}, {clusters} clusters", {"regressed": ours, "exact": exact}, ours < 0.75)
-    fewer = max(200, sets // 5)
-    slack = 3 * np.sqrt(0.05 / fewer)
     for number, (questions, deviation, how) in enumerate(seed_situations()):
         star, ignored = trainings(fewer, questions, deviation, seed=number, **how)
         name = f"{questions} questions, seed deviation {100 * deviation:.0f} pp{''.join(f', {key}' for key in how)}"
@@ -357,11 +417,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     for questions in (300, 1000):
         star, ignored = unread(fewer, questions, seed=questions)
         add("unread", f"{questions} questions, 10 % of the wrong unread", {"star": star, "left_out": ignored}, bool(star > 0.05 + slack))
-    missed = sum(bool(row["missed"]) for row in rows)
-    parts = {str(row["kind"]): {"sets": sets, "situations": [item for item in rows if item["kind"] == row["kind"]]} for row in rows}
-    record("verdicts", parts, options.folder)
-    print(f"\n{len(rows)} situations, {sets:,} sets each; {missed} beyond what is promised")
-    return int(missed > 0)
+    return finish()
 
 
 if __name__ == "__main__":

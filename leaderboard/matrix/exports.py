@@ -18,10 +18,12 @@ from results.boards.board import folded_costs, folded_runs, groups, is_called, s
 from results.boards.matrix import Cell, Column, matrix, ranked_cells
 from results.boards.published import Comparison, beside
 from results.boards.systems import COSTS, Figures, System, systems
-from results.boards.tables import BRACKETS, latex_text, markdown_text, to_csv, to_latex, to_markdown
+from results.boards.tables import BRACKETS, latex_text, markdown_text, source_of, to_csv, to_latex, to_markdown
 from results.statistics.core import Estimate
 from results.statistics.places import SIGNS, Standing
 from results.store import checkpoints, invariants, provenance, queries
+from results.store.doubts import NOT_RESCORED
+from results.store.queries import RunRow
 from results.store.store import Store
 
 CSV_COLUMNS = (
@@ -94,7 +96,7 @@ def _line(shown: Shown, row: System, column: Column, cell: Cell) -> list[Any]:
     spent = [None] * 3 if cost is None else [cost.tokens, cost.seconds, cost.cost_usd]
     return [
         run.dataset, run.dataset_fingerprint, run.setting, run.seed, shown.board.questions[column.key], row.name,
-        run.method_id, run.kind, run.origin if run.origin in SOURCES and run.origin != "run" else "measured",
+        run.method_id, run.kind, _source(run, column.metric),
         run.status, run.run, column.metric,
         "number" if shown.scale(column).factor != formats.PERCENT.factor else "fraction", cell.value,
         cell.low, cell.high, cell.n, cell.unscorable, cell.unscored,
@@ -230,8 +232,13 @@ def facts(shown: Shown, row: System) -> list[str]:
         time,
         formats.dollars(dollars),
         formats.parameters(row.parameters),
-        ", ".join(SOURCES[origin][0] for origin in row.origins),
+        ", ".join([SOURCES[origin][0] for origin in row.origins] + [NOT_RESCORED] * any(run.not_rescored for run in row.runs.values())),
     ]
+
+
+def _source(run: RunRow, metric: str | None) -> str:
+    theirs = run.origin if metric is None else source_of(run, metric)
+    return theirs if theirs == NOT_RESCORED or (theirs in SOURCES and theirs != "run") else "measured"
 
 
 def _paper(shown: Shown, item: Printed) -> list[str]:

@@ -233,6 +233,7 @@ def folded_runs(runs: Sequence[RunRow]) -> list[RunRow]:
                 status=unfinished.status,
                 done=min(run.done for run in members),
                 failed=sum(run.failed for run in members),
+                not_rescored=tuple(sorted({metric for run in members for metric in run.not_rescored})),
             )
         rows.append(first)
     return rows
@@ -713,6 +714,7 @@ def _row_json(row: Row) -> dict[str, Any]:
         "contaminated": list(row.contaminated),
         "questions_read": "unknown" if row.read is None and row.read_unknown else row.read and row.read.to_json(),
         IMPLAUSIBLE: list(implausible(row.run)),
+        "not_rescored": list(row.run.not_rescored),
         "reuse": row.reuse.to_json() if row.reuse is not None and (row.reuse.replies or row.reuse.unknown) else None,
         "metrics": cells,
     }

@@ -23,6 +23,8 @@ from results.boards.health import health_text
 from results.boards.primary import EACH, of_several
 from results.boards.systems import CONTAMINATED, IMPLAUSIBLE, implausible
 from results.offered import TABLES
+from results.store.doubts import NOT_RESCORED, not_rescored
+from results.store.queries import RunRow
 from results.store.store import INCOMPLETE
 
 FORMATS = TABLES
@@ -138,6 +140,7 @@ def remarks(row: Row) -> list[str]:
     if row.read_unknown:
         lines.append(READ_UNKNOWN)
     lines += [f"{IMPLAUSIBLE}: {what}; a maintainer decides" for what in implausible(run)]
+    lines += filter(None, [not_rescored(run, list(row.cells))])
     for metric, cell in row.cells.items():
         number = cell.estimate.n + cell.estimate.unscorable + cell.unscored
         if number < run.done:
@@ -282,12 +285,18 @@ def _counted(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
+def source_of(run: RunRow, metric: str) -> str:
+    """Return where a run's figure comes from: run, submitted, verified, or an import that was not rescored."""
+    return NOT_RESCORED if metric in run.not_rescored else run.origin
+
+
 def badge(board: Board, row: Row) -> str:
     """What a method's name is followed by: ` (control)`, ` (reference)`, ` (submitted)`, ` (incomplete)` or nothing."""
+    theirs = [NOT_RESCORED] * bool(not_rescored(row.run, board.metrics))
     if row.control:
-        return " (control)"
+        return f" ({', '.join(['control', *theirs])})"
     marks = ["reference"] * (row.run.method == board.reference) or [row.run.origin] * (row.run.origin != "run")
-    marks += [INCOMPLETE] * (row.run.status == INCOMPLETE)
+    marks += [*theirs, *[INCOMPLETE] * (row.run.status == INCOMPLETE)]
     return f" ({', '.join(marks)})" if marks else ""
 
 
@@ -367,7 +376,7 @@ def tidy(board: Board) -> Iterable[list[Any]]:
             if result is not None:
                 compared = [result.value, result.low, result.high, result.n, result.wins, result.ties, result.losses, result.p, cell.p_holm]
             yield [
-                *shared, run.method, run.kind, run.origin, run.status, run.run, metric,
+                *shared, run.method, run.kind, source_of(run, metric), run.status, run.run, metric,
                 "number" if cell.scale == 1 else "fraction", value.value, value.low, value.high,
                 value.n, value.unscorable, cell.unscored, *open_to, board.reference if result else None, *compared, mark(cell),
                 *spent, *once,

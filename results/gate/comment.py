@@ -20,7 +20,7 @@ from results.boards.changes import changes
 from results.boards.tables import markdown_text, to_markdown
 from results.gate.decision import Gate, Verdict
 from results.gate.many import ManyGates
-from results.gate.report import DETECTABLE, SIGNS, interval, points, rule_of
+from results.gate.report import DETECTABLE, SIGNS, interval, memory_cells, points, rule_of
 from results.store import queries
 from results.store.queries import RunRow
 from results.store.store import Store
@@ -79,7 +79,7 @@ def comment_of(store: Store, decided: Gate | ManyGates, baseline: str, candidate
         run = decided.baseline
         heading += f" on {_plain(run.dataset)}, setting {_plain(run.setting)}, {_plain(decided.sampled.in_words(decided.questions))}"
     lines = [MARK, f"### ragmeter gate: {SIGNS[decided.outcome]}", "", f"{heading}.", ""]
-    heads = ("metric", "verdict", "before", "after", "difference [95 %]", "margin", "detectable loss")
+    heads = ("metric", "verdict", "before", "after", "difference", "margin", "detectable loss", "attempt", "since the anchor")
     every = [(gate, verdict) for gate in decided.gates for verdict in gate.verdicts]
     rows = [([_plain(gate.place)] if many else []) + _values(verdict) for gate, verdict in every[:_ROWS]]
     if isinstance(decided, ManyGates):
@@ -94,7 +94,8 @@ def comment_of(store: Store, decided: Gate | ManyGates, baseline: str, candidate
 
 def _values(verdict: Verdict) -> list[str]:
     numbers = [points(verdict.baseline), points(verdict.candidate), interval(verdict), points(verdict.decision.margin)]
-    return [_span(verdict.metric).replace("|", "\\|"), *map(_plain, (SIGNS[verdict.outcome], *numbers, points(verdict.detectable)))]
+    cells = (SIGNS[verdict.outcome], *numbers, points(verdict.detectable), *memory_cells(verdict))
+    return [_span(verdict.metric).replace("|", "\\|"), *map(_plain, cells)]
 
 
 def _changed(decided: Gate | ManyGates) -> Iterator[str]:

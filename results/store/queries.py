@@ -135,6 +135,7 @@ class RunRow:
         execution: 1 for the first execution of its fingerprint in this store, 2 for the next …
         replies: Which cached replies it may use (`Services.replies`).
         accepted_at: When its failed questions were accepted as wrong answers (UTC); None: they were not.
+        not_rescored: Metrics whose scores came from another store and could not be computed here.
     """
 
     run: str
@@ -163,6 +164,7 @@ class RunRow:
     execution: int = 1
     replies: str = ""
     accepted_at: datetime | None = None
+    not_rescored: tuple[str, ...] = ()
 
     @property
     def fingerprint(self) -> str:
@@ -274,11 +276,12 @@ SELECT r.run, coalesce(m.experiment, '-'), coalesce(m.method, r.method),
        r.seed, r.questions, coalesce(d.done, 0), coalesce(d.failed, 0), r.status, r.error, r.started_at, r.updated_at,
        r.origin, r.description, r.provenance, e.description, r.card, CASE WHEN m.metrics IS NOT NULL THEN
        list_concat(m.metrics, list_filter(a.metrics, lambda x: NOT list_contains(m.metrics, x))) END,
-       r.base, r.split, r.style, r.same_questions, x.execution, r.replies, r.accepted_at
+       r.base, r.split, r.style, r.same_questions, x.execution, r.replies, r.accepted_at, i.metrics
 FROM runs r LEFT JOIN environments e USING (environment) LEFT JOIN experiment_runs m USING (run)
 JOIN (SELECT run, row_number() OVER (PARTITION BY {FINGERPRINT} ORDER BY started_at, run) AS execution FROM runs) x USING (run)
 LEFT JOIN (SELECT experiment, dataset, setting, list(metric ORDER BY rowid) AS metrics FROM added_columns
            GROUP BY ALL) a ON a.experiment = m.experiment AND a.dataset = r.dataset AND a.setting = r.setting
+LEFT JOIN (SELECT run, list(metric ORDER BY metric) AS metrics FROM imports GROUP BY run) i USING (run)
 LEFT JOIN (SELECT run, count(*) AS done, count(failed) AS failed FROM predictions GROUP BY run) d USING (run)
 """
 
@@ -305,7 +308,7 @@ def has_runs(store: Store) -> bool:
 
 
 def _run_row(row: Sequence[Any]) -> RunRow:
-    *fields, description, provenance, environment, card, metrics, base, split, style, same, execution, replies, accepted = row
+    *fields, description, provenance, environment, card, metrics, base, split, style, same, execution, replies, accepted, theirs = row
     texts: list[Any] = [_shareable(text) for text in (description, provenance, environment)]
     result = RunRow(
         *[
@@ -317,6 +320,7 @@ def _run_row(row: Sequence[Any]) -> RunRow:
             execution,
             replies,
             accepted,
+            tuple(theirs or ()),
         ]
     )
     # Services repeat keys in what they say of errors.

@@ -100,6 +100,12 @@ CREATE TABLE summaries (
     mean DOUBLE, variance DOUBLE,       -- NULL where too few rows have a value
     unscored BIGINT DEFAULT 0           -- rows without a value for a judge's reason
 );
+-- Scores that came from another store and could not be computed here; tables mark them.
+CREATE TABLE imports (
+    run VARCHAR NOT NULL, metric VARCHAR NOT NULL,
+    why VARCHAR NOT NULL,               -- it was not computed here
+    imported_at TIMESTAMP NOT NULL
+);
 CREATE TABLE violations (run VARCHAR NOT NULL, what VARCHAR NOT NULL);
 
 CREATE TABLE datasets (
@@ -171,5 +177,13 @@ CREATE TABLE tags (name VARCHAR NOT NULL, run VARCHAR, checkpoint VARCHAR, note 
 CREATE TABLE gates (
     baseline VARCHAR NOT NULL, candidate VARCHAR NOT NULL, metric VARCHAR NOT NULL, margin DOUBLE NOT NULL,
     strict BOOLEAN NOT NULL, outcome VARCHAR NOT NULL, value DOUBLE, low DOUBLE, high DOUBLE, n BIGINT NOT NULL,
-    details JSON NOT NULL, decided_at TIMESTAMP NOT NULL
+    details JSON NOT NULL, decided_at TIMESTAMP NOT NULL,
+    identity VARCHAR,                   -- of the candidate and its questions (`results.gate.memory`); NULL: not counted
+    anchor VARCHAR                      -- the run that the loss since then was measured from
+);
+-- Runs that a baseline stays pinned to until somebody moves them; the newest row of a benchmark counts.
+CREATE TABLE anchors (
+    name VARCHAR NOT NULL,              -- what the user calls the baseline
+    dataset_fingerprint VARCHAR NOT NULL, setting VARCHAR NOT NULL, seed BIGINT NOT NULL, run VARCHAR NOT NULL,
+    set_at TIMESTAMP NOT NULL
 );

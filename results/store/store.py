@@ -594,7 +594,7 @@ class Store:
         if self.status(run) == FINISHED:
             return
         with self.database.writing() as connection:
-            for table in (*BY_RUN, "runs"):
+            for table in (*BY_RUN, "imports", "runs"):
                 connection.execute(f"DELETE FROM {table} WHERE run = ?", [run])
             for table in BETWEEN_RUNS:
                 connection.execute(f"DELETE FROM {table} WHERE one = ? OR other = ?", [run, run])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from perf.verdicts import decided_as_often, judges, measured, seed_situations, situations, trainings, unread
+from perf.verdicts import decided_as_often, judges, measured, pushes, retries, seed_situations, situations, trainings, unread
 from results.statistics.difference import all_pairs
 from results.statistics.gate import decide_all
 from results.statistics.places import Standing, bands
@@ -47,6 +47,18 @@ def test_trainings_judges_and_unread_verdicts_give_no_false_stars(sets: int) -> 
     for star, ignored in (judges(sets, 500), unread(sets, 1000)):
         assert star <= 0.05 + slack(0.05, sets)
         assert ignored > 0.1
+
+
+@pytest.mark.parametrize("sets", [pytest.param(100, marks=pytest.mark.slow), pytest.param(4000, marks=SOAK)])
+def test_an_anchor_stops_small_losses_and_retries_do_not_pass(sets: int) -> None:
+    stopped, blind = pushes(sets, [0.005] * 20)
+    assert stopped >= 0.8
+    assert blind < 0.2
+    # The step's claims and those about the anchor spend 2.5 % each.
+    assert pushes(sets, [0.01] + [0.0] * 59, seed=1)[0] <= 0.05 + slack(0.05, sets)
+    passed, uncounted = retries(sets)
+    assert passed <= 0.025 + slack(0.025, sets)
+    assert uncounted > 0.15
 
 
 @pytest.mark.parametrize("sets", [pytest.param(500, marks=pytest.mark.slow), pytest.param(5000, marks=SOAK)])

@@ -92,7 +92,7 @@ def run_experiment(experiment: Experiment, store: Store, how: How, *, talk: bool
 
 def _options(experiment: Experiment, store: Store) -> list[Any]:
     """Return the options of everything that the experiment may ask a model for."""
-    parts = [component.config for method in experiment.methods for component in method.components]
+    parts: list[Any] = [component.config for method in experiment.methods for component in method.components]
     retrievers = (candidate_retriever(benchmark.setting) for benchmark in experiment.benchmarks)
     parts += [retriever.config for retriever in retrievers if retriever is not None]
     parts += [plan.judge.config for plan in experiment.judges]

@@ -10,7 +10,6 @@ import importlib
 import shlex
 import threading
 import time
-from asyncio import CancelledError
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -23,12 +22,13 @@ from benchmarks.schema import Passage, Query, Question
 from judges.metric import Metric, QuestionGraphs
 from judges.metric import parse as parse_metric
 from judges.score import score
-from methods.api import FAILED, Control, Indexed, Prediction, Services
-from methods.flow import interrupt
+from methods.api import FAILED, Control, Indexed, Prediction, Services, raised
+from methods.flow import Cancelled, interrupt
 from methods.models.limits import execution
 from ragmeter.experiment import in_setting
 from ragmeter.runner.recorder import Recorder
 from ragmeter.runner.revisions import Watch
+from ragmeter.runner.shield import shielded
 from ragmeter.runner.tasks import Task, TaskState
 from results import store_folder
 from results.boards.board import added_columns
@@ -112,6 +112,7 @@ def execute(
     Raises:
         Interrupted: The user stopped it, after everything finished has been written.
     """
+    progress = shielded(progress)
     running: list[_Running] = []
     not_started: list[Outcome] = []
     applied = _Settings(store, services)
@@ -279,7 +280,7 @@ def _execute(
             raise _incomplete(task, store, "")
         if store.status(run.run) != FINISHED:
             store.end(run.run, FINISHED)
-    except (KeyboardInterrupt, CancelledError):
+    except (KeyboardInterrupt, Cancelled):
         _close(store, run.run, INTERRUPTED, "interrupted")
         progress.end(task, INTERRUPTED, None)
         raise Interrupted from None
@@ -288,9 +289,7 @@ def _execute(
         _close(store, run.run, INCOMPLETE, message)
         progress.end(task, INCOMPLETE, message)
         return Outcome(task, INCOMPLETE, error, answered, time.perf_counter() - started, overhead)
-    except GeneratorExit:
-        raise
-    except BaseException as error:  # a plug-in may call sys.exit
+    except BaseException as error:  # a plug-in may call sys.exit, or raise GeneratorExit
         # One method's fault must not cost the others their results; the caller shows it and exits non-zero.
         message = message_of(error) or type(error).__name__
         if not isinstance(error, DiskFull):
@@ -360,7 +359,8 @@ def _answer(
 
     def write(finished: Sequence[tuple[Question, Prediction]]) -> None:
         questions, predictions = map(list, zip(*finished, strict=True))
-        scores = score(questions, predictions, metrics, passage=lambda name: benchmark.corpus.get([name])[0], graphs=graphs)
+        # Answers are kept whatever a metric does: `_score_missing` tries again and reports it.
+        scores = score(questions, predictions, metrics, lambda name: benchmark.corpus.get([name])[0], graphs, faults={})
         store.append(run, predictions, scores, _passages(benchmark.corpus, predictions))
 
     with Recorder(write) as recorder:
@@ -420,7 +420,12 @@ def _metrics(task: Task, store: Store) -> list[Metric]:
 
 
 def _score_missing(task: Task, store: Store, progress: Progress) -> None:
-    """Score stored predictions on the metrics that they lack, without answering again."""
+    """Score stored predictions on the metrics that they lack, without answering again.
+
+    Raises:
+        Incomplete: A metric of the task raised; those of other experiments are left out then.
+        UserError: A metric of the task lacks something.
+    """
     run = task.run
     scored = store.scored(run.run)
     missing = [metric for metric in _metrics(task, store) if scored.get(str(metric), 0) < run.questions]
@@ -430,14 +435,27 @@ def _score_missing(task: Task, store: Store, progress: Progress) -> None:
     questions = {question.id: question for question in task.loaded.benchmark.questions}
     predictions = [p for p in store.predictions(run.run) if p.question_id in questions]
     corpus = task.loaded.benchmark.corpus
+    faults: dict[Metric, BaseException] = {}
     scores = score(
         [questions[p.question_id] for p in predictions],
         predictions,
         missing,
         passage=lambda identifier: corpus.get([identifier])[0],
         graphs=QuestionGraphs.of(task.loaded.benchmark),
+        faults=faults,
     )
     store.put_scores(run.run, [p.question_id for p in predictions], scores)
+    own = {metric: error for metric, error in faults.items() if metric in task.loaded.metrics}
+    for error in own.values():
+        if isinstance(error, UserError):
+            raise error
+    if reasons := [f"{metric}: {raised(error)}" for metric, error in own.items()]:
+        raise Incomplete(
+            f"{counted(len(reasons), "metric")} raised; the answers are kept",
+            code="metric-raised",
+            where="; ".join(reasons),
+            try_this=f"mend the metric or leave it out of `metrics`; then `{going_on(task.experiment, store)}` scores without asking",
+        )
 
 
 class _Settings:

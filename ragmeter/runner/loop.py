@@ -451,7 +451,7 @@ def _score_missing(task: Task, store: Store, progress: Progress) -> None:
             raise error
     if reasons := [f"{metric}: {raised(error)}" for metric, error in own.items()]:
         raise Incomplete(
-            f"{counted(len(reasons), "metric")} raised; the answers are kept",
+            f"{counted(len(reasons), 'metric')} raised; the answers are kept",
             code="metric-raised",
             where="; ".join(reasons),
             try_this=f"mend the metric or leave it out of `metrics`; then `{going_on(task.experiment, store)}` scores without asking",

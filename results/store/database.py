@@ -401,15 +401,15 @@ class _Shared:
     def _whole(self, connection: duckdb.DuckDBPyConnection, read_only: bool) -> bool:
         """Say what the file has lost since the last commit, and mark its runs; False if that needs a connection that writes."""
         folder = self.path.parent
-        recorded = losses.read(folder)
-        missing = losses.lost(recorded, losses.count(connection)) if recorded else []
-        if not missing:
+        recorded, present = losses.read(folder), losses.count(connection)
+        missing = losses.lost(recorded or {}, present)
+        if not missing and (recorded is not None or not present):
             return True
         if read_only and os.access(self.path, os.W_OK) and os.access(folder, os.W_OK):
             return False
         if not self._explained_once:
-            sys.stderr.write(losses.described(missing, folder) + "\n")
-        self._explained_once = read_only
+            sys.stderr.write((losses.described(missing, folder) if missing else losses.unknown(folder)) + "\n")
+        self._explained_once = read_only or not missing
         if not read_only:
             # On a full disk nothing can be marked; the store is still read then, and the next opening says it again.
             with suppress(duckdb.Error):

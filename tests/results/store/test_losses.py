@@ -137,14 +137,23 @@ def test_transaction_that_fails_changes_no_counts(store: Store) -> None:
     assert losses.read(store.folder) == before
 
 
-@pytest.mark.parametrize("content", ["", "{", "[]", '{"version": 1}', '{"version": 1, "rows": {"answers": 3}}', '{"version": 2}'])
-def test_counts_that_cannot_be_read_are_ignored(store: Store, content: str, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("content", [None, "", "[]", '{"version": 1, "rows": {"answers": 3}}', '{"version": 2}'])
+def test_missing_or_unreadable_counts_are_reported_once_and_recorded_again(
+    store: Store, content: str | None, capsys: pytest.CaptureFixture[str]
+) -> None:
     store.start(EARLIER)
     answer(store, EARLIER, range(4))
     store.database.close()
-    (store.folder / losses.FILE).write_text(content)
-    assert len(store.finished_questions(EARLIER.run)) == 4
-    assert capsys.readouterr().err == ""
+    recorded = losses.read(store.folder)
+    if content is None:
+        (store.folder / losses.FILE).unlink()
+    else:
+        (store.folder / losses.FILE).write_text(content)
+    for reports in (1, 0):
+        assert len(store.finished_questions(EARLIER.run)) == 4
+        store.database.close()
+        assert capsys.readouterr().err.count("warning: ") == reports
+    assert losses.read(store.folder) == recorded
 
 
 def test_counts_that_cannot_be_written_stop_nothing(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -155,7 +164,7 @@ def test_counts_that_cannot_be_written_stop_nothing(store: Store, monkeypatch: p
     answer(store, EARLIER, range(4))
     monkeypatch.setattr(os, "replace", full)
     answer(store, EARLIER, range(8))
-    assert losses.read(store.folder) == {}
+    assert losses.read(store.folder) is None
     assert len(store.finished_questions(EARLIER.run)) == 8
 
 

@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -16,6 +17,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from filelock import FileLock
 
 from benchmarks.core.errors import Broke
 from methods.api import Prediction
@@ -253,6 +255,22 @@ def test_note_of_the_holder_goes_with_the_lock(store: Store) -> None:
     for text in ("[]", "", json.dumps(note | {"pid": "x"}), *([json.dumps(note)] if Path("/proc/self").exists() else [])):
         (store.folder / holder.FILE).write_text(text)
         assert holder.named(store.folder) == "another process has it open"
+
+
+@pytest.mark.skipif(not Path("/proc/locks").exists(), reason="the system does not tell who locks a file")
+def test_note_of_a_process_that_ended_or_of_another_host_names_no_wrong_process(tmp_path: Path) -> None:
+    note = {"pid": os.getpid(), "command": "ragmeter run x", "since": "2001-01-01T00:00:00+00:00", "host": socket.gethostname()}
+    for change, named in (
+        ({}, "another process"),
+        ({"pid": 2**22 + 1}, "another process"),
+        ({"host": "h\x1b"}, f"process {os.getpid()} on h "),
+    ):
+        (tmp_path / holder.FILE).write_text(json.dumps(note | change))
+        assert holder.named(tmp_path).startswith(named)
+    with FileLock(str(tmp_path / "store.lock")):
+        code = f"from pathlib import Path; from results.store import holder; print(holder.named(Path({str(tmp_path)!r})))"
+        shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert f"process {os.getpid()} " in shown
 
 
 def test_command_of_the_holder_shows_no_key_and_no_control_characters() -> None:

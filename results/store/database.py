@@ -81,7 +81,17 @@ class Database:
 
     @property
     def exists(self) -> bool:
-        return self.path.exists()
+        """Whether there is a store.
+
+        Raises:
+            UserError: A file is in the place of its folder.
+        """
+        if self.path.exists():
+            return True
+        if self.folder.is_file():
+            what = "this is a file; a store is a folder"
+            raise UserError(what, code="unreadable-store", where=str(self.folder), try_this="--store FOLDER")
+        return False
 
     @cached_property
     def _shared(self) -> _Shared:
@@ -109,7 +119,7 @@ class Database:
             UserError: There is no store here, or the file belongs to another program or version.
         """
         if not self.exists:
-            what = "this is a file; a store is a folder" if self.folder.is_file() else "there is no store here yet"
+            what = "there is no store here yet"
             raise UserError(what, code="unreadable-store", where=str(self.folder), try_this="ragmeter demo, or --store FOLDER")
         self._require_file()
         with self._explaining(), self._shared.reading() as connection:

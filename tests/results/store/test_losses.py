@@ -189,6 +189,9 @@ def test_folder_in_the_place_of_the_file_is_a_user_error(tmp_path: Path) -> None
             use()
         assert caught.value.where == str(tmp_path / "store.duckdb")
         assert caught.value.exit_code == 2
+    (tmp_path / "file").touch()
+    with raises("unreadable-store"):
+        Store(tmp_path / "file").status("x")
 
 
 @contextmanager

@@ -151,7 +151,9 @@ class _Running:
         self.outcome: Outcome | None = None
         self._steps = steps
         self._error: BaseException | None = None
-        self._thread: threading.Thread | None = None
+        # Not `Thread.join`: Python 3.11 and 3.12 take a thread for ended once Ctrl-C has interrupted that.
+        self._ended = threading.Event()
+        self._ended.set()
 
     def advance(self) -> None:
         """Work on it as long as nothing else can begin; the rest goes on in a thread."""
@@ -160,8 +162,12 @@ class _Running:
         except StopIteration as done:
             self.outcome = done.value
             return
-        self._thread = threading.Thread(target=self._rest, name="last replies", daemon=True)
-        self._thread.start()
+        self._ended.clear()
+        try:
+            threading.Thread(target=self._rest, name="last replies", daemon=True).start()
+        except BaseException:
+            self._ended.set()
+            raise
 
     def _rest(self) -> None:
         try:
@@ -171,11 +177,12 @@ class _Running:
             self.outcome = done.value
         except BaseException as error:
             self._error = error
+        finally:
+            self._ended.set()
 
     def end(self) -> None:
         """Wait for what goes on in its thread."""
-        if self._thread is not None:
-            self._thread.join()
+        self._ended.wait()
 
     def result(self) -> Outcome:
         """How it ended; waits for that, and raises what it raised."""

@@ -194,6 +194,14 @@ def test_folder_in_the_place_of_the_file_is_a_user_error(tmp_path: Path) -> None
         Store(tmp_path / "file").status("x")
 
 
+def test_store_that_is_removed_while_a_run_goes_on_takes_no_answers(store: Store) -> None:
+    store.start(EARLIER)
+    store.database.close()
+    shutil.rmtree(store.folder)
+    with raises("store-vanished"):
+        answer(store, EARLIER, range(4))
+
+
 @contextmanager
 def holding(code: str, folder: Path) -> Iterator[subprocess.Popen[str]]:
     """Another process that has done something with the store and keeps it."""

@@ -267,8 +267,14 @@ class Metric:
 
         Returns:
             Shape (len(batch),), NaN where unscorable.
+
+        Raises:
+            ValueError: The metric returned something else.
         """
-        scores = np.asarray(self.entry.compute(batch, **self.values), dtype=np.float64)
+        scores = np.asarray(self.entry.compute(batch, **self.values))
+        if scores.dtype.kind not in "biuf":  # None would become NaN, and "0.7" a number
+            raise ValueError(f"{self} returned values that are no numbers: {scores.dtype}")
+        scores = scores.astype(np.float64, copy=False)
         if scores.shape != (len(batch),):
             raise ValueError(f"{self} returned shape {scores.shape} for {len(batch)} questions")
         return scores

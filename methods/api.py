@@ -14,12 +14,13 @@ gold never reaches it.
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, Protocol, runtime_checkable
 
-from benchmarks.core.errors import UserError
+from benchmarks.core.errors import UserError, message_of
 from benchmarks.corpus import Corpus
 from benchmarks.schema import Passage, Query, Question
 from methods.record import RECORD, Search, Shown, Statement, read_record
@@ -214,6 +215,14 @@ def reason(text: str, end: str = "") -> str:
     room = REASON_CHARACTERS - len(end)
     flat = " ".join(text[: 4 * REASON_CHARACTERS].split())
     return (flat if len(flat) <= room else f"{flat[: room - 1]}…") + end
+
+
+def raised(error: BaseException) -> str:
+    """Return why a question failed for which code raised: `KeyError: 'x' (read, my_reader.py line 12)`."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if "site-packages" not in frame.filename] or frames
+    place = f" ({own[-1].name}, {Path(own[-1].filename).name} line {own[-1].lineno})" if own else ""
+    return reason(f"{type(error).__name__}: {message_of(error)}", place)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,6 @@ already answered.
 from __future__ import annotations
 
 import time
-import traceback
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -17,7 +16,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from benchmarks.core.errors import UserError, message_of
+from benchmarks.core.errors import UserError
 from benchmarks.core.fingerprint import fingerprint
 from benchmarks.core.models import FrozenModel
 from benchmarks.corpus import Corpus
@@ -48,9 +47,9 @@ from methods.api import (
     Retriever,
     Services,
     Usage,
-    reason,
+    raised,
 )
-from methods.flow import IN_FLIGHT, ContractError, form_of, in_flight, one, stream, trace
+from methods.flow import IN_FLIGHT, ContractError, form_of, in_flight, is_cancelled, one, stream, trace
 from methods.memory import peak_memory, reset_peak_memory
 from methods.registry import METHODS, Component
 
@@ -440,10 +439,10 @@ def predictions(program: Callable[[Query], Awaitable[Prediction]], queries: Iter
                 prediction = await program(query)
         except (UserError, ContractError):
             raise
-        # `SystemExit` would end the event loop, for whose other programs the run would wait forever.
-        except (Exception, SystemExit) as error:
-            notes = {FAILED: reason(f"{type(error).__name__}: {message_of(error)}", f" ({_place(error)})"), CAUSE: CODE}
-            prediction = Prediction(query.id, "", notes=notes)
+        except BaseException as error:
+            if is_cancelled():
+                raise
+            prediction = Prediction(query.id, "", notes={FAILED: raised(error), CAUSE: CODE})
         done = trace()
         # Where a program does not tell its stages apart, it is one.
         usage = replace(prediction.usage, seconds={**(prediction.usage.seconds or clock.seconds), WAIT: done.waited_s})
@@ -455,13 +454,6 @@ def predictions(program: Callable[[Query], Awaitable[Prediction]], queries: Iter
         return replace(prediction, usage=usage, calls=(*done.calls, *prediction.calls)[:KEPT_CALLS])
 
     return stream(answered, queries, in_flight)
-
-
-def _place(error: BaseException) -> str:
-    """Return where an error was raised, as far as it is no library's own code: `read, my_reader.py line 12`."""
-    frames = traceback.extract_tb(error.__traceback__)
-    frame = next((frame for frame in reversed(frames) if "site-packages" not in frame.filename), frames[-1])
-    return f"{frame.name}, {Path(frame.filename).name} line {frame.lineno}"
 
 
 def _built_for(part: Any, queries: Sequence[Query]) -> Usage | None:

@@ -116,8 +116,8 @@ class Registry(Generic[E]):
         if identifier not in self._entries:
             error = unknown_name(self.noun, identifier, self._entries, where=where)
             if self.broken:
-                names = ", ".join(sorted(self.broken))
-                error.also_try(f"`ragmeter doctor` says why these plug-ins could not be loaded: {names}")
+                names = "; ".join(f"{name} ({why})" for name, why in sorted(self.broken.items()))
+                error.also_try(f"mend the plug-ins that could not be loaded (`ragmeter doctor`): {names}")
             raise error
         return self._entries[identifier]
 
@@ -149,7 +149,9 @@ class Registry(Generic[E]):
             # A broken third-party package must not stop the whole command; doctor names it.
             try:
                 point.load()
-            except (Exception, SystemExit) as error:
+            except KeyboardInterrupt:
+                raise
+            except BaseException as error:
                 self.broken[point.name] = f"{type(error).__name__}: {message_of(error)}"
 
 

@@ -11,7 +11,8 @@ import copy
 import time
 import weakref
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -37,6 +38,7 @@ from methods.api import Call, Services, Usage, kept
 from methods.flow import Batcher, trace
 from methods.models.chat import SCRIPTED, ChatModel, reach_model
 from methods.models.endpoint import ChatConfig, Counter, Fault, Messages, TokenCounter
+from methods.models.limits import Address, limiters
 from methods.models.reply import Completion
 from methods.models.thoughts import opening_of
 from methods.models.weights import adapted, is_encoder_decoder, locate, weights_hash
@@ -240,6 +242,30 @@ def _inner(options: Any) -> dict[Any, Any]:
     if isinstance(options, dict):
         return options
     return dict(enumerate(options)) if isinstance(options, list | tuple) else {}
+
+
+@contextmanager
+def smallest_concurrency(options: Any) -> Iterator[list[str]]:
+    """Hold each endpoint that options name to the smallest `concurrency` that they state for it, for the length of a block.
+
+    Otherwise a part that is not open yet, or not any more, would not count.
+
+    Yields:
+        A line about each endpoint for which they state different values.
+    """
+    stated: dict[Address, set[int]] = defaultdict(set)
+    for config in chats(options):
+        stated[config.address].add(config.concurrency)
+    with ExitStack() as stack:
+        for address, values in stated.items():
+            limiter = limiters(address)
+            stack.callback(limiter.part, limiter.join(min(values)))
+        yield [
+            f"{address.model} at {address.url}: `concurrency` is stated as {' and '.join(map(str, sorted(values)))}; "
+            f"{min(values)} counts for all parts"
+            for address, values in stated.items()
+            if len(values) > 1
+        ]
 
 
 def endpoints(options: Any) -> frozenset[str]:

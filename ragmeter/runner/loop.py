@@ -10,7 +10,6 @@ import importlib
 import shlex
 import threading
 import time
-from asyncio import CancelledError
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -22,13 +21,14 @@ from benchmarks.schema import Query, Question
 from judges.metric import Metric, QuestionGraphs
 from judges.metric import parse as parse_metric
 from judges.score import score
-from methods.api import FAILED, Control, Indexed, Prediction, Services
-from methods.flow import interrupt
+from methods.api import FAILED, Control, Indexed, Prediction, Services, raised
+from methods.flow import Cancelled, interrupt
 from methods.models.limits import execution
 from ragmeter.experiment import in_setting
 from ragmeter.runner.provenance import checkpoints_of
 from ragmeter.runner.recorder import Recorder
 from ragmeter.runner.revisions import Watch
+from ragmeter.runner.shield import shielded
 from ragmeter.runner.tasks import Task, TaskState
 from results import store_folder
 from results.boards.board import added_columns
@@ -114,6 +114,7 @@ def execute(
     Raises:
         Interrupted: The user stopped it, after everything finished has been written.
     """
+    progress = shielded(progress)
     running: list[_Running] = []
     not_started: list[Outcome] = []
     applied = _Settings(store, services)
@@ -152,7 +153,9 @@ class _Running:
         self.outcome: Outcome | None = None
         self._steps = steps
         self._error: BaseException | None = None
-        self._thread: threading.Thread | None = None
+        # Not `Thread.join`: Python 3.11 and 3.12 take a thread for ended once Ctrl-C has interrupted that.
+        self._ended = threading.Event()
+        self._ended.set()
 
     def advance(self) -> None:
         """Work on it as long as nothing else can begin; the rest goes on in a thread."""
@@ -161,8 +164,12 @@ class _Running:
         except StopIteration as done:
             self.outcome = done.value
             return
-        self._thread = threading.Thread(target=self._rest, name="last replies", daemon=True)
-        self._thread.start()
+        self._ended.clear()
+        try:
+            threading.Thread(target=self._rest, name="last replies", daemon=True).start()
+        except BaseException:
+            self._ended.set()
+            raise
 
     def _rest(self) -> None:
         try:
@@ -172,11 +179,12 @@ class _Running:
             self.outcome = done.value
         except BaseException as error:
             self._error = error
+        finally:
+            self._ended.set()
 
     def end(self) -> None:
         """Wait for what goes on in its thread."""
-        if self._thread is not None:
-            self._thread.join()
+        self._ended.wait()
 
     def result(self) -> Outcome:
         """Return how it ended; waits for that, and raises what it raised."""
@@ -280,7 +288,7 @@ def _execute(
             raise _incomplete(task, store, "")
         if store.status(run.run) != FINISHED:
             store.end(run.run, FINISHED)
-    except (KeyboardInterrupt, CancelledError):
+    except (KeyboardInterrupt, Cancelled):
         _close(store, run.run, INTERRUPTED, "interrupted")
         progress.end(task, INTERRUPTED, None)
         raise Interrupted from None
@@ -289,9 +297,7 @@ def _execute(
         _close(store, run.run, INCOMPLETE, message)
         progress.end(task, INCOMPLETE, message)
         return Outcome(task, INCOMPLETE, error, answered, time.perf_counter() - started, overhead)
-    except GeneratorExit:
-        raise
-    except BaseException as error:  # a plug-in may call sys.exit
+    except BaseException as error:  # a plug-in may call sys.exit, or raise GeneratorExit
         # One method's fault must not cost the others their results; the caller shows it and exits non-zero.
         message = message_of(error) or type(error).__name__
         if not isinstance(error, DiskFull):
@@ -363,7 +369,8 @@ def _answer(
     def write(finished: Sequence[tuple[Question, Prediction]]) -> None:
         questions, predictions = map(list, zip(*finished, strict=True))
         predictions = list(map(matcher.place, questions, predictions))
-        scores = score(questions, predictions, metrics, passage=reading(benchmark.corpus, predictions), graphs=graphs)
+        # Answers are kept whatever a metric does: `_score_missing` tries again and reports it.
+        scores = score(questions, predictions, metrics, reading(benchmark.corpus, predictions), graphs, faults={})
         store.append(run, predictions, scores, named(benchmark.corpus, predictions))
 
     with Recorder(write) as recorder:
@@ -417,7 +424,12 @@ def _metrics(task: Task, store: Store) -> list[Metric]:
 
 
 def _score_missing(task: Task, store: Store, progress: Progress) -> None:
-    """Score stored predictions on the metrics that they lack, without answering again."""
+    """Score stored predictions on the metrics that they lack, without answering again.
+
+    Raises:
+        Incomplete: A metric of the task raised; those of other experiments are left out then.
+        UserError: A metric of the task lacks something.
+    """
     run = task.run
     scored = store.scored(run.run)
     missing = [metric for metric in _metrics(task, store) if scored.get(str(metric), 0) < run.questions]
@@ -426,14 +438,27 @@ def _score_missing(task: Task, store: Store, progress: Progress) -> None:
     progress.stage(task, "score")
     questions = {question.id: question for question in task.loaded.benchmark.questions}
     predictions = [p for p in store.predictions(run.run) if p.question_id in questions]
+    faults: dict[Metric, BaseException] = {}
     scores = score(
         [questions[p.question_id] for p in predictions],
         predictions,
         missing,
         passage=reading(task.loaded.benchmark.corpus, predictions),
         graphs=QuestionGraphs.of(task.loaded.benchmark),
+        faults=faults,
     )
     store.put_scores(run.run, [p.question_id for p in predictions], scores)
+    own = {metric: error for metric, error in faults.items() if metric in task.loaded.metrics}
+    for error in own.values():
+        if isinstance(error, UserError):
+            raise error
+    if reasons := [f"{metric}: {raised(error)}" for metric, error in own.items()]:
+        raise Incomplete(
+            f"{counted(len(reasons), 'metric')} raised; the answers are kept",
+            code="metric-raised",
+            where="; ".join(reasons),
+            try_this=f"mend the metric or leave it out of `metrics`; then `{going_on(task.experiment, store)}` scores without asking",
+        )
 
 
 class _Settings:

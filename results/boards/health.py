@@ -273,6 +273,47 @@ def _right_everywhere(store: Store, run: RunRow, answer: str) -> bool:
         return all(em(answer, golds, "lenient") for (golds,) in accepted.fetchall() if golds)
 
 
+_DROPPED = r"""answer <> '' AND contains(raw, answer)
+    AND regexp_matches(string_split(raw, answer)[-1], '\n[ \t>*_#-]*[\p{{L}}\p{{N}}]')"""
+"""A reply with a line after the answer's last mention: more than marks of Markdown, a fence, a special token or the end of JSON."""
+_REFUSES = (
+    r"^\W*(?:(?:(?:i['’]?m|i am)(?: so| very| truly)? sorry|sorry|i apologi[sz]e|unfortunately|as an ai\b[^.\n]{0,60}?)\W+(?:but\W+)?)*"
+    r"(?:i|we)(?:['’]m| am|['’]re| are)?\s+(?:can(?:no|['’]?)t|can not|won['’]?t|will not|(?:must )?decline to|unable to|not able to)\s+"
+    r"(?:(?:help|assist)(?: you)?(?: with\b|\W*$)|(?:comply|engage|continue) with\b|participate in\b|fulfil"
+    r"|(?:provide|give|discuss|create|generate|support|share) (?:this|that|such|any|assistance|help|content|instructions|information)\b)"
+    r"|^\W*(?:很?抱歉|对不起)\W*我(?:无法|不能)(?:协助|帮助|提供)"
+)
+_GROUNDED = (
+    r"passage|context|document|evidence|sources?\b|article|provided|mention|the (?:given )?text"
+    r"|(?:no|any|enough|sufficient) (?:\w+ )?information"
+)
+"""Words with which an answer declines for lack of evidence, which benchmarks may want."""
+
+
+def written(store: Store, runs: Sequence[RunRow]) -> Iterator[HealthLine]:
+    """Report replies that go on after the answer, and refusals that come as ordinary text."""
+    able = [run for run in runs if run.kind != "control"]
+    if not able:
+        return
+    rows = _rows(
+        store,
+        f"""WITH given AS (SELECT run, answer, raw FROM predictions WHERE run IN ({{runs}}) AND failed IS NULL),
+            marked AS (SELECT *, regexp_matches(answer, ?, 'i') AND NOT regexp_matches(answer, ?, 'i') AS refuses FROM given)
+            SELECT run, count(*), count_if({_DROPPED}), count_if(refuses), any_value(answer) FILTER (refuses) FROM marked GROUP BY run""",
+        _ids(able),
+        _REFUSES,
+        _GROUNDED,
+    )
+    names = _names(able)
+    for run, total, dropped, refusals, example in rows:
+        if dropped:
+            what = f"{counted(dropped, 'reply goes', 'replies go')} on after the line that was read as the answer; the rest is not scored"
+            yield HealthLine("dropped_lines", run, f"{what} ({total:,} answers)", {"answers": total, "dropped": dropped}, names[run])
+        if refusals:
+            text = f"{refusals:,} of {counted(total, 'answer')} refuse to help: {_short(example)!r}"
+            yield HealthLine("written_refusals", run, text, {"answers": total, "refusals": refusals}, names[run])
+
+
 _SKELETON = "regexp_replace(regexp_replace(lower({}), '\\b(a|an|the)\\b', ' ', 'g'), '[^a-z0-9]+', '', 'g')"
 _MAY_BE_FORM = f"""(strlen(p.answer) <> length(p.answer) OR strlen(array_to_string(q.golds, '')) <> length(array_to_string(q.golds, ''))
     OR regexp_matches(p.answer, '[&%]|percent|per cent|^\\W*(yes|no)\\b', 'i')
@@ -424,6 +465,7 @@ CHECKS: list[Check] = [
     contexts,
     turns,
     answers,
+    written,
     form,
     encoders,
     verdicts,

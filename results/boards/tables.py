@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.core.unseen import printable
 from results.boards.board import Board, Cell, Row
 from results.boards.health import health_text
 from results.boards.primary import EACH, of_several
@@ -384,11 +385,12 @@ def tidy(board: Board) -> Iterable[list[Any]]:
 
 
 def markdown_text(text: str) -> str:
-    """A text that Markdown shows as it is, on one line: no markup, links, HTML, or end of a cell."""
-    text = " ".join(text.split()).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    """A text that Markdown shows as it is, on one line: no markup, links, HTML, end of a cell, or reference to a person or issue."""
+    text = printable(" ".join(text.split())).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     text = re.sub(r"([\\`*_{}\[\]()#!|~$])", r"\\\1", text)
     # What looks like an address would become a link by itself.
-    return re.sub(r"(?i)\bwww\.", "www&#8203;.", text.replace("://", ":&#8203;//"))
+    text = re.sub(r"(?i)\bwww\.", "www&#8203;.", text.replace("://", ":&#8203;//"))
+    return re.sub(r"(?i)((?<![a-z0-9])@(?=\w)|\\#(?=\d)|\bgh-(?=\d))", lambda match: f"{match[0]}&#8203;", text)
 
 
 def to_markdown(columns: Sequence[str], rows: Iterable[Sequence[str]], *, left: int = 1) -> str:

@@ -22,7 +22,7 @@ import pyarrow as pa
 
 from benchmarks import columns
 from benchmarks.clusters import Sampled
-from benchmarks.core.errors import counted
+from benchmarks.core.errors import Broke, counted
 from benchmarks.registry import CAVEATS, Benchmark
 from benchmarks.schema import SCORED, Passage, Question
 from benchmarks.styles.mix import STYLED
@@ -434,6 +434,13 @@ class Store:
         """
         with self.database.writing() as connection:
             status = connection.execute("SELECT status FROM runs WHERE run = ?", [run]).fetchone()
+            if status is None:
+                raise Broke(
+                    f"run {run} is not in the store: the store was removed or replaced while the run was going on",
+                    code="store-vanished",
+                    where=str(self.folder),
+                    try_this="put the folder back, or run the same command again: it begins in a new store",
+                )
             if status == (FINISHED,):
                 return
             known = {

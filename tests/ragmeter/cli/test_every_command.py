@@ -275,6 +275,7 @@ def test_the_page_of_the_command_line_has_every_exit_code() -> None:
         Incomplete.exit_code,
         errors.INTERRUPTED,
         errors.UNREAD,
+        errors.HUNG_UP,
         errors.TERMINATED,
         100,
         101,

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmarks.core.unseen import UNSEEN
 from benchmarks.corpus import Corpus
 from benchmarks.registry import Benchmark, DataReference
 from benchmarks.schema import Question
@@ -110,6 +111,8 @@ def test_markdown_text_holds_no_html_no_line_break_and_no_bare_markup(text: str)
     assert tags.result == []
     assert len(shown.splitlines()) <= 1
     assert "://" not in shown
+    assert UNSEEN.search(shown) is None
+    assert re.search(r"@\w|\\#\d", shown) is None or re.search(r"[a-z0-9]@", shown, re.IGNORECASE)
     bare = shown.replace("\\\\", "")
     for mark in "`*_[]()|":
         assert bare.count(mark) == bare.count("\\" + mark)

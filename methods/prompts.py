@@ -11,19 +11,20 @@ line `---` between them. The first line of a part states what the part is:
 
 If no part states a role, the file holds the user's message, or the system's message and the user's. Text that is put in
 is never searched for placeholders. A user's own file replaces a template that ships (`Shipped`) if it has the same
-placeholders.
+placeholders. A system whose released checkpoints know one prompt uses it as its authors published it (`published`),
+unless its option `prompt` is `ours` or a file.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib.resources import files
 from itertools import groupby
 from pathlib import Path
-from string import Template
+from string import Formatter, Template
 from typing import Any, Literal, get_args
 
 import yaml
@@ -31,11 +32,14 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from benchmarks.core.errors import UserError
 from benchmarks.core.fingerprint import content_hash
+from benchmarks.published_prompts import Published, as_template, registry, texts_of
 
 Messages = list[dict[str, str]]
 Role = Literal["system", "user", "assistant", "text"]
 ROLES: tuple[str, ...] = get_args(Role)
 EACH, OR, OPTIONS = "each", "or", "options"
+OURS, PUBLISHED = "ours", "published"
+"""Values of an option `prompt`: the template that ships, or the one that the authors published."""
 _DIVIDER = re.compile(r"\n---[ \t]*\n")
 _FORMAT = "begin each part with a line system, user, assistant or text"
 
@@ -69,12 +73,14 @@ class Part:
         text: The template.
         each: Whether it is repeated for every passage.
         others: Further wordings of it.
+        between: What stands between two of its repetitions.
     """
 
     role: str
     text: str
     each: bool = False
     others: tuple[str, ...] = ()
+    between: str = ""
 
     @property
     def placeholders(self) -> frozenset[str]:
@@ -148,11 +154,11 @@ class Prompt:
         turns: list[tuple[str, list[tuple[str, Mapping[str, object]]]]] = []
         for repeated, group in groupby(self.parts, key=lambda part: part.each):
             block = list(group)
-            for own in each if repeated else [{}]:
+            for number, own in enumerate(each if repeated else [{}]):
                 for part in block:
                     if not turns or turns[-1][0] != part.role:
                         turns.append((part.role, []))
-                    turns[-1][1].append((part.text, {**values, **own}))
+                    turns[-1][1].append((part.between + part.text if number else part.text, {**values, **own}))
         filled = ((role, self._joined(pieces)) for role, pieces in turns if any(text.strip() for text, _ in pieces))
         return [{"role": role, "content": content} for role, content in filled]
 
@@ -174,7 +180,12 @@ class Prompt:
         return _join(beginning(tokenizer) if self.options.bos == "tokenizer" else [], fixed)
 
     def token_ids(
-        self, tokenizer: Any, rows: Sequence[Mapping[str, object]], room: int | None = None, cut: str = "passage"
+        self,
+        tokenizer: Any,
+        rows: Sequence[Mapping[str, object]],
+        room: int | None = None,
+        cut: str = "passage",
+        most: Mapping[str, int] | None = None,
     ) -> list[list[int]]:
         """Return the token ids of a prompt of `text` parts, for each of some rows of values.
 
@@ -183,22 +194,40 @@ class Prompt:
         Args:
             tokenizer: A `transformers` tokenizer.
             rows: Values of the placeholders.
-            room: Longest prompt in tokens. A longer one loses the end of what holds `$cut`.
-            cut: The placeholder whose part may be cut.
+            room: Longest prompt in tokens. A longer one loses the end of what stands for `$cut`.
+            cut: The placeholder whose text may be cut.
+            most: Most tokens of the parts that hold a placeholder, by its name.
         """
+        begin = beginning(tokenizer) if self.options.bos == "tokenizer" else []
         columns = [
             encoded(tokenizer, [part.fill(row) for row in rows]) if part.placeholders else encoded(tokenizer, [part.text]) * len(rows)
             for part in self.parts
         ]
-        begin = beginning(tokenizer) if self.options.bos == "tokenizer" else []
+        limits = [min((most[name] for name in part.placeholders if most and name in most), default=None) for part in self.parts]
         results = []
-        for pieces in zip(*columns, strict=True):
-            excess = 0 if room is None else max(0, len(_join(begin, pieces)) - room)
-            short = [
-                ids[: max(0, len(ids) - excess)] if cut in part.placeholders else ids for part, ids in zip(self.parts, pieces, strict=True)
-            ]
-            results.append(_join(begin, short))
+        for row, pieces in zip(rows, zip(*columns, strict=True), strict=True):
+            kept = [ids[:limit] for ids, limit in zip(pieces, limits, strict=True)]
+            excess = 0 if room is None else len(_join(begin, kept)) - room
+            if excess > 0:
+                kept = [
+                    _shortened(tokenizer, part, row, ids, excess, cut) if cut in part.placeholders else ids
+                    for part, ids in zip(self.parts, kept, strict=True)
+                ]
+            results.append(_join(begin, kept))
         return results
+
+
+def _shortened(tokenizer: Any, part: Part, row: Mapping[str, object], ids: list[int], excess: int, cut: str) -> list[int]:
+    """Return the ids of a part that lost some tokens of the text that stands for a placeholder."""
+    if part.text.endswith((f"${cut}", f"${{{cut}}}")):
+        return ids[: max(0, len(ids) - excess)]
+    most = len(ids) - excess
+    text = str(row[cut])
+    spans = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)["offset_mapping"]
+    while spans and len(ids) > most:  # tokens at the end of a cut may join or fall apart, so what is left is measured again
+        spans = spans[: max(0, len(spans) - (len(ids) - most))]
+        (ids,) = encoded(tokenizer, [part.fill({**row, cut: text[: spans[-1][1]] if spans else ""})])
+    return ids
 
 
 def encoded(tokenizer: Any, texts: Sequence[str]) -> list[list[int]]:
@@ -206,6 +235,11 @@ def encoded(tokenizer: Any, texts: Sequence[str]) -> list[list[int]]:
     if hasattr(tokenizer, "deprecation_warnings"):  # the caller cuts or refuses a text that is too long
         tokenizer.deprecation_warnings["sequence-length-is-longer-than-the-specified-maximum"] = True
     return [list(ids) for ids in tokenizer(list(texts), add_special_tokens=False)["input_ids"]] if texts else []
+
+
+def whole_ids(tokenizer: Any, text: str) -> list[int]:
+    """Return the token ids of a whole prompt: the special tokens that begin a text come first, unless it has them already."""
+    return _join(beginning(tokenizer), encoded(tokenizer, [text]))
 
 
 def beginning(tokenizer: Any) -> list[int]:
@@ -315,7 +349,9 @@ class Shipped:
         optional: Placeholders that a user's own file may hold or leave out. It must hold all others of the shipped
             template, and may hold none besides.
         each: Placeholders that are put in once per passage.
-        follows: Options, beside `whitespace`, that whoever asks with it follows. Others are refused.
+        follows: Options, beside `whitespace`, that the caller follows. Others are refused.
+        published: Name of the published prompt that may stand in its place; "" if there is none.
+        released: Whether the published prompt is the default, since released checkpoints were trained with it.
     """
 
     home: str | Path
@@ -323,15 +359,31 @@ class Shipped:
     optional: frozenset[str] = frozenset()
     each: frozenset[str] = frozenset()
     follows: frozenset[str] = frozenset()
+    published: str = ""
+    released: bool = False
 
-    def load(self, path: str | Path | None = None) -> Prompt:
-        """Return the template: the one that ships, or a user's own file in its place.
+    def load(self, path: str | Path | None = None, given: Collection[str] = ()) -> Prompt:
+        """Return the template that ships, the published one, or a user's own file.
+
+        Args:
+            path: `ours`, `published` or a file; None: the published one if released checkpoints were trained with it, else ours.
+            given: Placeholders with a value of their own that a published prompt shows only then.
 
         Raises:
             UserError: The file cannot be read, is no template, has other placeholders, or parts or options that have no
-                effect here.
+                effect here; or the published prompt cannot be had.
         """
-        return _shipped(self.home, self.name) if path is None else self.check(read(path), str(path))
+        if self.is_published(path):
+            return published(self.published, given)
+        return _shipped(self.home, self.name) if path is None or path == OURS else self.check(read(path), str(path))
+
+    def is_published(self, path: str | Path | None) -> bool:
+        """Tell whether `load` returns the published prompt."""
+        return bool(self.published) and (path == PUBLISHED or (path is None and self.released))
+
+    def hash(self, path: str | Path | None = None, given: Collection[str] = ()) -> str:
+        """Return the hash of what `load` returns, without fetching anything."""
+        return published_hash(self.published, given) if self.is_published(path) else self.load(path).hash
 
     def check(self, prompt: Prompt, where: str) -> Prompt:
         """Return a prompt that can take the place of the one that ships.
@@ -400,10 +452,22 @@ _KINDS = {
 }
 
 
-def shipped(home: str | Path, *names: str, **options: Iterable[str]) -> dict[str, Shipped]:
-    """Return the templates of a package or folder by name; `options` are fields of `Shipped` that all share."""
-    shared = {name: frozenset(values) for name, values in options.items()}
-    return {name.rpartition("/")[2]: Shipped(home, name, **shared) for name in names}
+def shipped(home: str | Path, *names: str, released: Collection[str] = (), **options: Iterable[str]) -> dict[str, Shipped]:
+    """Return the templates of a package or folder by name.
+
+    Args:
+        home: The package or folder.
+        names: Of the templates.
+        released: Those in whose place the published prompt of that name is the default.
+        options: Fields of `Shipped` that all share.
+    """
+    shared: dict[str, Any] = {name: frozenset(values) for name, values in options.items()}
+    return {
+        (short := name.rpartition("/")[2]): Shipped(
+            home, name, **shared, published=short if short in registry() else "", released=short in released
+        )
+        for name in names
+    }
 
 
 @cache
@@ -423,3 +487,47 @@ def read(path: str | Path) -> Prompt:
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"the prompt template cannot be read: {error}", code="prompt-template-cannot-read", where=str(path)) from None
     return parse(text, str(path))
+
+
+def published(name: str, given: Collection[str] = (), fetch: bool = True) -> Prompt:
+    """Return the prompt of released checkpoints as their authors published it (`benchmarks/published_prompts.yaml`).
+
+    Args:
+        name: Of the registry.
+        given: Placeholders with a value of their own. The prompt shows some of them only then, and has a value for others.
+        fetch: Whether to fetch it if it is not on this machine.
+
+    Raises:
+        UserError: It cannot be had, or is not the published one.
+    """
+    entry = registry()[name]
+    texts = texts_of(name, fetch)
+    parts: list[Part] = []
+    for part in entry.parts:
+        if part.get("without") in given or ("with" in part and part["with"] not in given):
+            continue
+        ((role, form),) = ((key, value) for key, value in part.items() if key not in ("with", "without"))
+        parts += _published_parts(entry, role, Template(form).substitute(texts), texts, given)
+    return Prompt(published_hash(name, given), tuple(parts), Options.model_validate(entry.options))
+
+
+def published_hash(name: str, given: Collection[str] = ()) -> str:
+    """Return the hash of a published prompt, which its entry of the registry determines."""
+    entry = registry()[name].model_dump(include={"sha256", "options", "parts", "documents", "names", "values"})
+    return content_hash([repr(entry), *sorted(given)])
+
+
+def _published_parts(entry: Published, role: str, text: str, texts: Mapping[str, str], given: Collection[str]) -> list[Part]:
+    for name in entry.values.keys() - set(given):
+        value = Template(entry.values[name]).substitute(texts).replace("{", "{{").replace("}", "}}")
+        text = text.replace(f"{{{name}}}", value)
+
+    def part(text: str, each: bool = False, between: str = "") -> Part:
+        names = {name for _, name, _, _ in Formatter().parse(text) if name}
+        template = as_template(text, **{name: entry.names.get(name, name) for name in names})
+        return Part(role.split()[0], template, each, between=between)
+
+    if entry.documents is None or (mark := f"{{{entry.documents.placeholder}}}") not in text:
+        return [part(text, EACH in role.split())]
+    before, _, after = text.partition(mark)
+    return [part(before), part(entry.documents.each, True, entry.documents.between), part(after)]

@@ -21,6 +21,7 @@ FLOWS = {
     "methods/baselines/compress/test_text.py": "all compressors into text",
     "methods/retrieval/test_first_stages.py": "SPLADE and ColBERT side by side",
     "methods/test_every_method.py": "all registered methods",
+    "methods/test_released.py": "released systems beside the outputs of their authors' code",
     "ragmeter/cli/test_every_command.py": "all commands",
     "ragmeter/cli/test_malformed_files.py": "broken data files and predictions, by two commands",
     "ragmeter/plan/test_arithmetic.py": "tokens, sizes and memory of a plan",

@@ -75,6 +75,11 @@ class Published(BaseModel):
     names: Mapping[str, str] = {}
     values: Mapping[str, str] = {}
 
+    def is_of(self, model: str) -> bool:
+        """Tell whether the name of a model is that of one of the checkpoints, whatever stands before it."""
+        last = model.rstrip("/").rpartition("/")[2].lower()
+        return any(checkpoint.rpartition("/")[2].lower() in last for checkpoint in self.checkpoints)
+
     @property
     def source(self) -> str:
         """Repository, commit and files."""

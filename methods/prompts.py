@@ -57,6 +57,11 @@ class Options(BaseModel):
         description="strip: a message's template loses white space at its ends, and its parts are joined by a line break; "
         "keep: every character counts, and nothing is put between parts. Parts `text` are always kept",
     )
+    passages: Literal["flat", "kept", "titled"] = Field(
+        "flat",
+        description="how rerankers show passages. flat: title and text on one line, and references like [3] as the system's own "
+        "prompt has them; kept: as they are, and so is the query; titled: on one line, `Title: … Content: …`, with plain characters",
+    )
     stop: tuple[str, ...] = Field((), description="texts at which a reply ends")
     max_tokens: int | None = Field(None, ge=1, description="longest reply in tokens")
 

@@ -260,7 +260,7 @@ def llm_hash(config: LLMConfig) -> str:
     if not isinstance(config, LocalConfig):
         return ""
     adapter = weights_hash(config.adapter, None) if config.adapter else ""
-    return fingerprint(weights_hash(config.local, config.revision), adapter)
+    return fingerprint(weights_hash(config.local, config.revision), adapter) + beginning_hash(config.local)
 
 
 def open_llm(config: LLMConfig, services: Services | None = None, *, role: str, thinks: bool = False) -> ChatModel:

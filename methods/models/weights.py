@@ -222,6 +222,24 @@ def weights_hash(model: str, revision: str | None = None) -> str:
     return fingerprint("folder", hashed)
 
 
+def beginning_hash(model: str) -> str:
+    """Return what is added to the hash of a model whose prompts changed when a chat format got the tokenizer's first token.
+
+    It is empty for folders whose chat template writes that token, or that have no chat template.
+    """
+    folder = Path(locate(model))
+    if not folder.is_dir():
+        return "-b"
+    texts = [
+        path.read_text("utf-8", "replace") for name in ("chat_template.jinja", "tokenizer_config.json") if (path := folder / name).is_file()
+    ]
+    return (
+        "-b"
+        if any("message" in text for text in texts) and not any("{{ bos_token" in text or "{{- bos_token" in text for text in texts)
+        else ""
+    )
+
+
 @lru_cache(maxsize=4096)
 def _file_hash(path: str, size: int, modified: int) -> str:
     """Hash of a file; size and time of change are there to make the cache notice a change."""

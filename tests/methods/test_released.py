@@ -8,17 +8,25 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from benchmarks.schema import Passage
 from methods.api import Services
 from methods.baselines.rerank.log_odds import LogOddsReranker
+from methods.baselines.rerank.prompts import PROMPTS, Writer
+from methods.models.causal import CausalModel
+from methods.models.likelihood import TextEncoder
+from methods.models.llm import started
+from methods.prompts import Messages
 from methods.registry import Component
 
-pytest.importorskip("torch")
+torch = pytest.importorskip("torch")
+load_file = pytest.importorskip("safetensors.torch").load_file
 
 
 @pytest.fixture(scope="module")
@@ -87,9 +95,9 @@ def test_log_odds_rerankers_read_the_published_ids(golden: Path, identifier: str
 @pytest.mark.parametrize("identifier", LOG_ODDS)
 def test_log_odds_rerankers_score_as_published(golden: Path, identifier: str) -> None:
     folder = golden / "released" / LOG_ODDS[identifier][1]
-    data = read(folder / "expected.json")
+    data, logits = read(folder / "expected.json"), load_file(folder / "expected.safetensors") if identifier == "rank1" else {}
     made: dict[str | None, Any] = {}
-    for case in data["cases"]:
+    for number, case in enumerate(data["cases"]):
         instruction = case.get("instruction")
         if instruction not in made:
             options = ({"instruction": instruction} if instruction else {}) | ({"max_new_tokens": 8} if identifier == "rank1" else {})
@@ -102,3 +110,83 @@ def test_log_odds_rerankers_score_as_published(golden: Path, identifier: str) ->
         if "greedy_ids" in case:
             (written,) = made[instruction]._writer.generate([row])
             assert list(written.tokens[: len(case["greedy_ids"])]) == case["greedy_ids"]
+            assert_close(last_logits(made[instruction].model, row), logits[f"logits_{number}"])
+
+
+def passages_of(golden: Path, ids: list[str]) -> list[Passage]:
+    """Return passages of the fixtures by their ids."""
+    known = {item["id"]: Passage(item["id"], item["title"], item["text"]) for item in read(golden / "ids" / "inputs.json")["passages"]}
+    return [known[identifier] for identifier in ids]
+
+
+def last_logits(model: Any, ids: Sequence[int]) -> Any:
+    """Return the logits of a model behind some ids."""
+    with torch.inference_mode():
+        return model(torch.tensor([list(ids)])).logits[0, -1].float()
+
+
+def assert_close(found: Any, expected: Any, tolerance: float = 1e-4) -> None:
+    """Check that a tensor is the published one; the difference is relative to its norm."""
+    assert found.shape == expected.shape
+    assert float((found - expected).norm() / expected.norm()) < tolerance
+
+
+class Unlimited:
+    """A counter for prompts that always fit."""
+
+    name = fingerprint = "none"
+
+    def count(self, messages: object) -> int:
+        return 0
+
+
+def encoded(tokenizer: Any, messages: Messages) -> list[int]:
+    """Return the ids of a conversation by the code with which weights of this machine read it."""
+    model = CausalModel.__new__(CausalModel)
+    model.tokenizer, model.text_encoder = tokenizer, TextEncoder(tokenizer)
+    turns, start = started(messages)
+    return model.encode(model.render_chat(turns)) + (model.text_encoder.target(start) if start else [])
+
+
+LISTWISE = ("rankzephyr", "rank_zephyr"), ("reasonrank", "reasonrank")
+
+
+@pytest.mark.parametrize(("name", "file"), LISTWISE)
+def test_listwise_rerankers_read_the_published_ids(golden: Path, name: str, file: str) -> None:
+    data = read(golden / "ids" / f"{file}.json")
+    tokenizer = tokenizer_of(golden / "ids" / "tokenizers" / data["tokenizer"])
+    tokenizer.chat_template = data["chat_template"]
+    for case in data["cases"]:
+        write = Writer(PROMPTS[name].load(), Unlimited(), plain_references=True, passage_words=case["passage_words"])
+        shown = [write.shown(passage) for passage in passages_of(golden, case["passages"])]
+        messages = write(case["query"], shown, [str(number) for number in range(1, len(shown) + 1)])
+        assert messages == case["messages"]
+        assert encoded(tokenizer, messages) == case["ids"]
+
+
+@pytest.mark.parametrize(("name", "file"), [("rank_r1", "rank_r1"), ("rank_r1_v02", "rank_r1_v02")])
+def test_rank_r1_reads_the_published_ids(golden: Path, name: str, file: str) -> None:
+    data = read(golden / "ids" / f"{file}.json")
+    tokenizer = tokenizer_of(golden / "ids" / "tokenizers" / data["tokenizer"])
+    for case in data["cases"]:
+        write = Writer(PROMPTS[name].load(), Unlimited(), plain_references=True)
+        texts = [passage.text for passage in passages_of(golden, case["passages"])]
+        messages = write(case["query"], texts, [str(number) for number in range(1, len(texts) + 1)])
+        assert messages == case["messages"]
+        assert encoded(tokenizer, messages) == case["ids"]
+
+
+def test_rankzephyr_computes_the_published_logits(golden: Path) -> None:
+    folder = golden / "released" / "rank-zephyr"
+    logits = load_file(folder / "expected.safetensors")
+    llm = {"local": str(folder / "checkpoint"), "dtype": "float32", "max_tokens": 8}
+    for number, case in enumerate(read(folder / "expected.json")["cases"]):
+        made = build("rankzephyr", llm=llm, passage_words=case["passage_words"])
+        shown = [made.writer.shown(passage) for passage in passages_of(golden, case["passages"])]
+        messages = made.writer(case["query"], shown, [str(place) for place in range(1, len(shown) + 1)])
+        weights = made.model._backend.weights
+        ids = weights.parts(messages).ids
+        assert list(ids) == case["ids"]
+        (written,) = weights.with_room(len(case["greedy_ids"])).generate([ids])
+        assert list(written.tokens) == case["greedy_ids"]
+        assert_close(last_logits(weights.model.model, ids), logits[f"logits_{number}"])

@@ -35,8 +35,7 @@ class Rank1Config(LogOddsConfig):
     template = NAME
     yes, no = " true", " false"
     instruction: str | None = Field(
-        None,
-        description=f"text of a query in which {QUERY_MARK} stands for the question (the authors have one per data set); null: the question",
+        None, description=f"a text with {QUERY_MARK} in the place of the query, as the authors have one per data set; null: the query"
     )
     model: str = Field("jhu-clsp/rank1-7b", description="a folder or hub id")
     max_length: int = Field(7808, ge=64, description="longest prompt in tokens; with the reasoning 16,000, as published")

@@ -232,7 +232,7 @@ CARD = DatasetCard(
     "as zai-org/LongBench). A context is plain text, the headings 'Passage n:' of the multi-document sets included; it "
     "is cut into passages of 512 words (ARK overlaps them by 12: chunk_overlap), a Chinese one behind the last sentence within "
     "512 characters. Tasks over a whole context are one passage and have one setting: full_context, and a reader that follows the "
-    "benchmark. extra['reading'] holds the authors' prompt if it is on this machine (ragmeter data download prompts/longbench), else one of its "
+    "benchmark. extra['reading'] holds the authors' prompt if it is on this machine (prompts/longbench), else one of its "
     "shape in our words, and the longest answer; "
     "prompts that are too long lose their middle (long_document.truncate_middle). Where records bring no question, the task in "
     "words stands in its place. 'unanswerable' in qasper is a gold answer like any other.",

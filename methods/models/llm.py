@@ -38,7 +38,7 @@ from methods.models.chat import SCRIPTED, ChatModel, reach_model
 from methods.models.endpoint import ChatConfig, Counter, Fault, Messages, TokenCounter
 from methods.models.reply import Completion
 from methods.models.thoughts import opening_of
-from methods.models.weights import adapted, is_encoder_decoder, locate, weights_hash
+from methods.models.weights import adapted, beginning_hash, is_encoder_decoder, locate, weights_hash
 
 if TYPE_CHECKING:
     from methods.models.causal import CausalModel, Generation, Sampling

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -230,14 +231,9 @@ def beginning_hash(model: str) -> str:
     folder = Path(locate(model))
     if not folder.is_dir():
         return "-b"
-    texts = [
-        path.read_text("utf-8", "replace") for name in ("chat_template.jinja", "tokenizer_config.json") if (path := folder / name).is_file()
-    ]
-    return (
-        "-b"
-        if any("message" in text for text in texts) and not any("{{ bos_token" in text or "{{- bos_token" in text for text in texts)
-        else ""
-    )
+    files = [folder / name for name in ("chat_template.jinja", "tokenizer_config.json")]
+    template = "".join(path.read_text("utf-8", "replace") for path in files if path.is_file())
+    return "-b" if "message" in template and not re.search(r"\{\{-?\s*bos_token", template) else ""
 
 
 @lru_cache(maxsize=4096)

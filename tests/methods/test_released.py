@@ -19,6 +19,7 @@ from benchmarks.schema import Passage
 from methods.api import Services
 from methods.baselines.rerank.log_odds import LogOddsReranker
 from methods.baselines.rerank.prompts import PROMPTS, Writer
+from methods.baselines.rerank.rankllama import RankLlama, RankLlamaConfig
 from methods.models.causal import CausalModel
 from methods.models.likelihood import TextEncoder
 from methods.models.llm import started
@@ -190,3 +191,22 @@ def test_rankzephyr_computes_the_published_logits(golden: Path) -> None:
         (written,) = weights.with_room(len(case["greedy_ids"])).generate([ids])
         assert list(written.tokens) == case["greedy_ids"]
         assert_close(last_logits(weights.model.model, ids), logits[f"logits_{number}"])
+
+
+def test_rankllama_reads_the_ids_of_its_card(golden: Path) -> None:
+    data = read(golden / "ids" / "rankllama.json")
+    tokenizer = tokenizer_of(golden / "ids" / "tokenizers" / data["tokenizer"])
+    made = RankLlama.__new__(RankLlama)
+    made.config, made.tokenizer, made._layout = RankLlamaConfig(), tokenizer, None
+    for case in data["cases"]:
+        shown = made.shown(Passage("", case["title"], case["text"]))
+        assert made.encoded(case["query"], [shown]) == [case["ids"]]
+
+
+def test_rankllama_scores_as_its_card(golden: Path) -> None:
+    folder = golden / "released" / "rankllama"
+    made = build("rankllama", base=str(folder / "base"), adapter=str(folder / "checkpoint"), dtype="float32")
+    for case in read(folder / "expected.json")["cases"]:
+        (row,) = made.encoded(case["query"], [made.shown(Passage("", case["title"], case["text"]))])
+        assert row == case["ids"]
+        assert made.scored([tuple(row)])[tuple(row)] == pytest.approx(case["score"], abs=1e-5)

@@ -293,9 +293,7 @@ def test_rankllama_scores_as_transformers_and_peft_do_alone_and_in_any_company(t
     plain = PeftModel.from_pretrained(base, str(tiny / "rankllama")).eval()
     tokens = AutoTokenizer.from_pretrained(tiny / "llama")
     for passage, score in zip(corpus, together[0], strict=True):
-        parts = [
-            tokens(text, add_special_tokens=False)["input_ids"] for text in (f"query: {QUERY.text}", f"document: {passage.text.strip()}")
-        ]
+        parts = [tokens(text, add_special_tokens=False)["input_ids"] for text in (f"query: {QUERY.text}", f"document:  {passage.text}")]
         ids = [1, *parts[0][:31], 1, *parts[1][:163]]
         with torch.no_grad():
             wanted = float(plain(torch.tensor([ids])).logits[0, 0])

@@ -123,6 +123,35 @@ def texts_of(name: str, fetch: bool = True) -> Mapping[str, str]:
     return texts
 
 
+def download(reference: str) -> list[dict[str, str]]:
+    """Fetch what `prompts` or `prompts/NAME` names and is not on this machine, and return each prompt's source, license and file.
+
+    Other references name data sets, and nothing is returned for them.
+
+    Raises:
+        UserError: No prompt has this name, or as of `texts_of`.
+    """
+    folder, _, name = reference.partition("/")
+    if folder != FOLDER:
+        return []
+    if name and name not in registry():
+        raise UserError(f"no published prompt is called {name!r}", code="unknown-prompt", where=reference, try_this=", ".join(registry()))
+    names = [name] if name else list(registry())
+    for each in names:
+        texts_of(each)
+    return [
+        {
+            "reference": f"{FOLDER}/{each}",
+            "source": entry.source,
+            "license": entry.license,
+            "sha256": entry.sha256,
+            "path": str(path_of(each)),
+        }
+        for each in names
+        for entry in (registry()[each],)
+    ]
+
+
 def path_of(name: str) -> Path:
     """Return the file that a prompt is read from; if it is not on this machine, the file that fetching it writes."""
     entry = registry()[name]

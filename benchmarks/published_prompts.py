@@ -115,8 +115,8 @@ def texts_of(name: str, fetch: bool = True) -> Mapping[str, str]:
     files = {file: _get(name, entry, file) for file in {place.file for place in entry.texts.values()}}
     texts: dict[str, str] = {}
     for key, place in entry.texts.items():
-        found = _extracted(files[place.file], place, entry)
-        texts.update(found if isinstance(found, dict) else {key: found})
+        content = _extracted(files[place.file], place, entry)
+        texts.update(content if isinstance(content, dict) else {key: content})
     _verified(texts, entry, entry.source)
     path.parent.mkdir(parents=True, exist_ok=True)
     whole_text(path, json.dumps(texts, ensure_ascii=False, indent=1))
@@ -200,8 +200,8 @@ def _read(path: Path, entry: Published) -> Mapping[str, str]:
 
 
 def _verified(texts: Mapping[str, str], entry: Published, where: str) -> Mapping[str, str]:
-    if (found := digest(texts)) != entry.sha256:
-        what = f"these prompts are not the published ones: their hash is {found[:12]}…, recorded is {entry.sha256[:12]}…"
+    if (actual := digest(texts)) != entry.sha256:
+        what = f"these prompts are not the published ones: their hash is {actual[:12]}…, recorded is {entry.sha256[:12]}…"
         raise UserError(what, code="missing-prompt", where=where, try_this="fetch the file again, or remove it; or set prompt: ours")
     return texts
 
@@ -222,6 +222,8 @@ def _get(name: str, entry: Published, file: str) -> str:
         with urllib.request.urlopen(urllib.request.Request(url, headers={"user-agent": "ragmeter"}), timeout=TIMEOUT_S) as reply:
             return str(reply.read().decode())
     except (OSError, ValueError, http.client.HTTPException) as error:
+        if isinstance(error, urllib.error.HTTPError):
+            error.close()
         raise _missing(name, entry, f"{url} cannot be read: {error}") from None
 
 
@@ -230,18 +232,18 @@ def _extracted(content: str, place: Place, entry: Published) -> str | dict[str, 
         if place.python is not None:
             return _constant(ast.parse(content), place.python.split("."))
         if place.yaml is not None:
-            found: Any = yaml.safe_load(content)[place.yaml]
+            value: Any = yaml.safe_load(content)[place.yaml]
         elif place.toml is not None:
-            found = tomllib.loads(content)[place.toml]
+            value = tomllib.loads(content)[place.toml]
         elif place.json_key is not None:
-            found = json.loads(content)
-            found = found if place.json_key == ALL else found[place.json_key]
+            value = json.loads(content)
+            value = value if place.json_key == ALL else value[place.json_key]
         else:
-            found = content
+            value = content
     except (ValueError, LookupError, TypeError, SyntaxError, yaml.YAMLError) as error:
         where = f"{entry.repository}, {place.file}"
         raise UserError(f"the prompt is not where the registry says: {error!r}", code="published-prompt-place", where=where) from None
-    return found if isinstance(found, dict) else str(found)
+    return value if isinstance(value, dict) else str(value)
 
 
 def _constant(tree: ast.AST, path: list[str]) -> str:
@@ -261,9 +263,9 @@ def _constant(tree: ast.AST, path: list[str]) -> str:
 def _named(scope: ast.AST, name: str) -> ast.AST:
     """Return the last thing of a name in a scope that is a scope, a dictionary or a text: directly in it, or else deeper."""
     for nodes in (ast.iter_child_nodes(scope), ast.walk(scope)):
-        found = [value for node in nodes for value in _values(node, name)]
-        if found:
-            return found[-1]
+        values = [value for node in nodes for value in _values(node, name)]
+        if values:
+            return values[-1]
     raise LookupError(name)
 
 

@@ -367,28 +367,28 @@ class Shipped:
     published: str = ""
     released: bool = False
 
-    def load(self, path: str | Path | None = None, given: Collection[str] = ()) -> Prompt:
+    def load(self, path: str | Path | None = None, shown: Collection[str] = ()) -> Prompt:
         """Return the template that ships, the published one, or a user's own file.
 
         Args:
             path: `ours`, `published` or a file; None: the published one if released checkpoints were trained with it, else ours.
-            given: Placeholders with a value of their own that a published prompt shows only then.
+            shown: Placeholders with a value of their own that a published prompt shows only then.
 
         Raises:
             UserError: The file cannot be read, is no template, has other placeholders, or parts or options that have no
                 effect here; or the published prompt cannot be had.
         """
         if self.is_published(path):
-            return published(self.published, given)
+            return published(self.published, shown)
         return _shipped(self.home, self.name) if path is None or path == OURS else self.check(read(path), str(path))
 
     def is_published(self, path: str | Path | None) -> bool:
         """Tell whether `load` returns the published prompt."""
         return bool(self.published) and (path == PUBLISHED or (path is None and self.released))
 
-    def hash(self, path: str | Path | None = None, given: Collection[str] = ()) -> str:
+    def hash(self, path: str | Path | None = None, shown: Collection[str] = ()) -> str:
         """Return the hash of what `load` returns, without fetching anything."""
-        return published_hash(self.published, given) if self.is_published(path) else self.load(path).hash
+        return published_hash(self.published, shown) if self.is_published(path) else self.load(path).hash
 
     def check(self, prompt: Prompt, where: str) -> Prompt:
         """Return a prompt that can take the place of the one that ships.
@@ -494,12 +494,12 @@ def read(path: str | Path) -> Prompt:
     return parse(text, str(path))
 
 
-def published(name: str, given: Collection[str] = (), fetch: bool = True) -> Prompt:
+def published(name: str, shown: Collection[str] = (), fetch: bool = True) -> Prompt:
     """Return the prompt of released checkpoints as their authors published it (`benchmarks/published_prompts.yaml`).
 
     Args:
         name: Of the registry.
-        given: Placeholders with a value of their own. The prompt shows some of them only then, and has a value for others.
+        shown: Placeholders with a value of their own. The prompt shows some of them only then, and has a value for others.
         fetch: Whether to fetch it if it is not on this machine.
 
     Raises:
@@ -509,21 +509,21 @@ def published(name: str, given: Collection[str] = (), fetch: bool = True) -> Pro
     texts = texts_of(name, fetch)
     parts: list[Part] = []
     for part in entry.parts:
-        if part.get("without") in given or ("with" in part and part["with"] not in given):
+        if part.get("without") in shown or ("with" in part and part["with"] not in shown):
             continue
         ((role, form),) = ((key, value) for key, value in part.items() if key not in ("with", "without"))
-        parts += _published_parts(entry, role, Template(form).substitute(texts), texts, given)
-    return Prompt(published_hash(name, given), tuple(parts), Options.model_validate(entry.options))
+        parts += _published_parts(entry, role, Template(form).substitute(texts), texts, shown)
+    return Prompt(published_hash(name, shown), tuple(parts), Options.model_validate(entry.options))
 
 
-def published_hash(name: str, given: Collection[str] = ()) -> str:
+def published_hash(name: str, shown: Collection[str] = ()) -> str:
     """Return the hash of a published prompt, which its entry of the registry determines."""
     entry = registry()[name].model_dump(include={"sha256", "options", "parts", "documents", "names", "values"})
-    return content_hash([repr(entry), *sorted(given)])
+    return content_hash([repr(entry), *sorted(shown)])
 
 
-def _published_parts(entry: Published, role: str, text: str, texts: Mapping[str, str], given: Collection[str]) -> list[Part]:
-    for name in entry.values.keys() - set(given):
+def _published_parts(entry: Published, role: str, text: str, texts: Mapping[str, str], shown: Collection[str]) -> list[Part]:
+    for name in entry.values.keys() - set(shown):
         value = Template(entry.values[name]).substitute(texts).replace("{", "{{").replace("}", "}}")
         text = text.replace(f"{{{name}}}", value)
 

@@ -126,10 +126,10 @@ def last_logits(model: Any, ids: Sequence[int]) -> Any:
         return model(torch.tensor([list(ids)])).logits[0, -1].float()
 
 
-def assert_close(found: Any, expected: Any, tolerance: float = 1e-4) -> None:
+def assert_close(ours: Any, expected: Any, tolerance: float = 1e-4) -> None:
     """Check that a tensor is the published one; the difference is relative to its norm."""
-    assert found.shape == expected.shape
-    assert float((found - expected).norm() / expected.norm()) < tolerance
+    assert ours.shape == expected.shape
+    assert float((ours - expected).norm() / expected.norm()) < tolerance
 
 
 class Unlimited:

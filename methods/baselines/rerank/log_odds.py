@@ -53,7 +53,7 @@ class LogOddsConfig(PairConfig):
         return PROMPTS[self.template].is_published(self.prompt)
 
     @property
-    def given(self) -> frozenset[str]:
+    def shown(self) -> frozenset[str]:
         """Placeholders that have a value of their own."""
         return frozenset() if self.instruction is None else frozenset({"instruction"})
 
@@ -86,8 +86,8 @@ def prompt_of(config: LogOddsConfig) -> Prompt:
         UserError: A template of one's own does not show query and passage, has other parts, or does not show the
             instruction that is given; or the published one cannot be had.
     """
-    prompt = PROMPTS[config.template].load(config.prompt, config.given)
-    if unseen := config.given - prompt.placeholders:
+    prompt = PROMPTS[config.template].load(config.prompt, config.shown)
+    if unseen := config.shown - prompt.placeholders:
         raise UserError(
             f"the prompt does not show the {min(unseen)}",
             code="instruction-not-shown",
@@ -145,7 +145,7 @@ class LogOddsReranker(PairReranker):
 
 def made_of(config: LogOddsConfig) -> str:
     """The hash of weights and template."""
-    return fingerprint(weights_hash(config.model, config.revision), PROMPTS[config.template].hash(config.prompt, config.given))
+    return fingerprint(weights_hash(config.model, config.revision), PROMPTS[config.template].hash(config.prompt, config.shown))
 
 
 @register(

@@ -43,7 +43,7 @@ class Rank1Config(LogOddsConfig):
     batch_size: int = Field(16, ge=1, description="passages of a query that are reasoned about at once")
 
     @property
-    def given(self) -> frozenset[str]:
+    def shown(self) -> frozenset[str]:
         """Placeholders that have a value of their own: the instruction is part of the query."""
         return frozenset()
 

@@ -435,19 +435,30 @@ class Shipped:
             raise UserError(f"the prompt template must be made of {wanted}", code="prompt-template-made", where=where, try_this=_FORMAT)
         return prompt
 
-    def load_from(self, folder: str | Path | None) -> Prompt:
-        """Return the template of a user's folder, or the one that ships if the folder does not have it.
+    def load_from(self, folder: str | Path | None, otherwise: str | Path | None = None) -> Prompt:
+        """Return the template of a user's folder, or what `load` returns if the folder does not have it.
+
+        Args:
+            folder: The folder, or None.
+            otherwise: What `load` takes.
 
         Raises:
             UserError: There is no such folder, or as of `load`.
         """
+        return self.load(self._path(folder, otherwise))
+
+    def hash_from(self, folder: str | Path | None, otherwise: str | Path | None = None) -> str:
+        """Return the hash of what `load_from` returns, without fetching anything."""
+        return self.hash(self._path(folder, otherwise))
+
+    def _path(self, folder: str | Path | None, otherwise: str | Path | None) -> str | Path | None:
         if folder is None:
-            return self.load()
+            return otherwise
         own = Path(folder).expanduser()
         if not own.is_dir():
             raise UserError("there is no such folder of prompts", code="missing-folder", where=str(own))
         file = own / f"{self.name.rpartition('/')[2]}.txt"
-        return self.load(file if file.exists() else None)
+        return file if file.exists() else otherwise
 
 
 _KINDS = {

@@ -17,6 +17,7 @@ import pytest
 
 from benchmarks.schema import Passage
 from methods.api import Services
+from methods.baselines.end_to_end.search_r1 import TEMPLATES
 from methods.baselines.rerank.log_odds import LogOddsReranker
 from methods.baselines.rerank.prompts import PROMPTS, Writer
 from methods.baselines.rerank.rankllama import RankLlama, RankLlamaConfig
@@ -210,3 +211,16 @@ def test_rankllama_scores_as_its_card(golden: Path) -> None:
         (row,) = made.encoded(case["query"], [made.shown(Passage("", case["title"], case["text"]))])
         assert row == case["ids"]
         assert made.scored([tuple(row)])[tuple(row)] == pytest.approx(case["score"], abs=1e-5)
+
+
+def test_search_r1_reads_the_published_ids(golden: Path) -> None:
+    data = read(golden / "ids" / "search_r1.json")
+    tokenizer = tokenizer_of(golden / "ids" / "tokenizers" / data["tokenizer"])
+    template = tokenizer.chat_template
+    for case in data["cases"]:
+        tokenizer.chat_template = template if case["chat"] else None
+        text = case["question"].strip()
+        messages = TEMPLATES["search_r1"].load().messages(question=text if text.endswith("?") else f"{text}?")
+        assert encoded(tokenizer, messages) == case["ids"]
+    (turn,) = TEMPLATES["search_r1_turn"].load().messages(reply="a <search>b</search>", passages="Doc 1(Title: c) d\n")
+    assert turn["content"] == "\n\na <search>b</search><information>Doc 1(Title: c) d\n</information>\n\n"

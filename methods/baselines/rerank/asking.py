@@ -18,7 +18,6 @@ from pydantic import Field, model_validator
 from benchmarks.core.fingerprint import fingerprint
 from benchmarks.core.random import Draws
 from benchmarks.corpus import Corpus
-from benchmarks.published_prompts import registry
 from benchmarks.schema import Query
 from methods.api import Ranking, Services, Usage
 from methods.baselines.rerank.prompts import PROMPTS, Writer
@@ -26,7 +25,7 @@ from methods.baselines.rerank.replies import UNUSABLE, Order, order_of
 from methods.baselines.rerank.strategies import bubblesort, bubblesort_calls, heapsort, heapsort_calls, window_calls, windows
 from methods.flow import together
 from methods.models.chat import ChatModel, Reply
-from methods.models.llm import LabelModel, LocalConfig, llm_hash, open_llm
+from methods.models.llm import LabelModel, asks_released, llm_hash, open_llm
 from methods.prompts import OURS, Messages
 from methods.registry import AskingMethodConfig
 from methods.work import WORDS_PER_TOKEN, Lengths, Work, ask
@@ -60,11 +59,9 @@ class AskingRerankerConfig(AskingMethodConfig):
 
     @property
     def chosen_prompt(self) -> str | None:
-        """The option `prompt`; a script, and a model at an endpoint that has the name of no released checkpoint, get ours."""
-        if self.prompt is not None or isinstance(self.llm, LocalConfig):
-            return self.prompt
+        """The option `prompt`, or the default for the model that is asked."""
         published = PROMPTS[self.template].published
-        return None if published and registry()[published].is_of(self.llm.model) else OURS
+        return self.prompt or (None if published and asks_released(self.llm, published) else OURS)
 
     def preflight(self) -> None:
         """Check that the model can be asked, and the template; fetch a published one."""

@@ -17,6 +17,8 @@ import pytest
 
 from benchmarks.schema import Passage
 from methods.api import Services
+from methods.baselines.compress.convert import convert
+from methods.baselines.compress.model import SoftModel
 from methods.baselines.end_to_end.search_r1 import TEMPLATES
 from methods.baselines.rerank.log_odds import LogOddsReranker
 from methods.baselines.rerank.prompts import PROMPTS, Writer
@@ -26,6 +28,7 @@ from methods.models.likelihood import TextEncoder
 from methods.models.llm import started
 from methods.prompts import Messages
 from methods.registry import Component
+from methods.training.released import released
 
 torch = pytest.importorskip("torch")
 load_file = pytest.importorskip("safetensors.torch").load_file
@@ -224,3 +227,55 @@ def test_search_r1_reads_the_published_ids(golden: Path) -> None:
         assert encoded(tokenizer, messages) == case["ids"]
     (turn,) = TEMPLATES["search_r1_turn"].load().messages(reply="a <search>b</search>", passages="Doc 1(Title: c) d\n")
     assert turn["content"] == "\n\na <search>b</search><information>Doc 1(Title: c) d\n</information>\n\n"
+
+
+COMPRESSORS = {
+    "autocompressor/legacy-true": {},
+    "autocompressor/legacy-false": {},
+    "pisco/legacy-true": {},
+    "pisco/legacy-false": {},
+    "cocom": {"max_length": 64},
+    "cocom-light": {},
+    "xrag/legacy-true": {"retriever": "retriever"},
+    "xrag/legacy-false": {"retriever": "retriever"},
+}
+"""Folders of checkpoints, with options of their conversion."""
+
+
+@pytest.mark.parametrize("name", COMPRESSORS)
+def test_compressors_make_the_published_vectors(golden: Path, name: str, tmp_path: Path) -> None:
+    folder = golden / "released" / name
+    data, tensors = read(folder / "expected.json"), load_file(folder / "expected.safetensors")
+    options = {key: str(folder / value) if value == "retriever" else value for key, value in COMPRESSORS[name].items()}
+    if name == "cocom-light":
+        options["encoder"] = str(folder / "bert")
+    below = folder / ("checkpoint" if name.startswith("xrag") else "base")
+    convert(released(str(folder / "checkpoint")), tmp_path / "made", str(below) if below.is_dir() else None, options, "cpu")
+    model = SoftModel.load(tmp_path / "made", "cpu")
+    with torch.inference_mode():
+        memory = model.encode(data["documents"])
+        if name.startswith("autocompressor"):
+            three = [in_segments(model, case["ids"], case["three_segments"]["segment_lengths"]) for case in data["cases"]]
+    if name.startswith("autocompressor"):
+        expected = [tensors[f"one_{number}"] for number in range(len(memory))]
+        for number, vectors in enumerate(three):
+            assert_close(vectors, tensors[f"three_{number}"])
+    elif name == "cocom-light":
+        expected = [tensors["memory_0"][0], tensors["memory_1"][0], *tensors["memory_2"]]
+    elif name.startswith("xrag"):
+        expected = [vector[None] for vector in tensors["projected"]]
+    else:
+        expected = list(tensors["trained" if name == "cocom" else "memory"])
+    assert len(memory) == len(expected)
+    for ours, theirs in zip(memory, expected, strict=True):
+        assert_close(ours, theirs)
+
+
+def in_segments(model: SoftModel, ids: Sequence[int], lengths: Sequence[int]) -> Any:
+    """Return the summary vectors of a text that is read in segments of some lengths."""
+    memory, start = model.nothing, 0
+    for length in lengths:
+        row = [memory, *model.system.row(model, ids[start : start + length], "")]
+        (states,) = model.system.vectors(model, [row])
+        memory, start = torch.cat([memory, states]), start + length
+    return memory

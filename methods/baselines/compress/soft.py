@@ -15,7 +15,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, ValidationError, model_serializer
 
 from benchmarks.core.errors import UserError, unknown_name
 from methods.models.weights import locate, weights_hash
@@ -61,6 +61,23 @@ class SoftConfig(BaseModel):
     memory_length: Literal["state", "embedding"] = Field(
         "state", description="length of vectors in a prompt: as they were made, or the mean length of the base's embeddings (ours)"
     )
+    encoding: Literal["segments", "published"] = Field(
+        "segments",
+        description="segments: a long passage in several parts; published: passages as the authors' code reads them (pisco, cocom: one "
+        "part, cut at max_length, its first token as behind the token that begins a text; light: padded with [PAD]; autocompressor: no "
+        "token that begins a text; xrag: vectors are never scaled). Converted checkpoints have it",
+    )
+
+    @model_serializer(mode="wrap")
+    def _without_defaults(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave out the option `encoding`, which came later, if it is the default: so trained checkpoints keep their identity."""
+        values: dict[str, Any] = dump(self)
+        return {name: value for name, value in values.items() if name != "encoding" or value != "segments"}
+
+    @property
+    def published(self) -> bool:
+        """Whether passages are read as the authors' code reads them."""
+        return self.encoding == "published"
 
 
 class System(ABC):
@@ -203,6 +220,17 @@ def cut(items: Sequence[T], most: int) -> list[list[T]]:
 def plain_ids(tokenizer: Any, text: str) -> list[int]:
     """Token ids of a text alone; what looks like a special token in it is text."""
     return list(tokenizer(text, add_special_tokens=False, split_special_tokens=True)["input_ids"])
+
+
+def ids_behind_bos(tokenizer: Any, text: str) -> list[int]:
+    """Return the token ids of a text as it is tokenized behind the token that begins one; special tokens in it are text.
+
+    Some tokenizers write a text's first word otherwise there than alone.
+    """
+    begin = tokenizer.bos_token
+    if not begin or any(token in text for token in tokenizer.all_special_tokens):
+        return plain_ids(tokenizer, text)
+    return list(tokenizer(f"{begin}{text}", add_special_tokens=False)["input_ids"])[1:]
 
 
 def system_of(name: str, options: Mapping[str, Any]) -> System:

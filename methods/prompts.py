@@ -242,6 +242,22 @@ def encoded(tokenizer: Any, texts: Sequence[str]) -> list[list[int]]:
     return [list(ids) for ids in tokenizer(list(texts), add_special_tokens=False)["input_ids"]] if texts else []
 
 
+def plain_ids(tokenizer: Any, text: str) -> list[int]:
+    """Return the token ids of a text alone; what looks like a special token in it is text."""
+    return list(tokenizer(text, add_special_tokens=False, split_special_tokens=True)["input_ids"])
+
+
+def ids_behind_bos(tokenizer: Any, text: str) -> list[int]:
+    """Return the token ids of a text as it is tokenized behind the token that begins one; special tokens in it are text.
+
+    Some tokenizers write a text's first word otherwise there than alone.
+    """
+    begin = tokenizer.bos_token
+    if not begin or any(token in text for token in tokenizer.all_special_tokens):
+        return plain_ids(tokenizer, text)
+    return list(tokenizer(f"{begin}{text}", add_special_tokens=False)["input_ids"])[1:]
+
+
 def whole_ids(tokenizer: Any, text: str) -> list[int]:
     """Return the token ids of a whole prompt: the special tokens that begin a text come first, unless it has them already."""
     return _join(beginning(tokenizer), encoded(tokenizer, [text]))

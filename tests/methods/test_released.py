@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -23,6 +24,8 @@ from methods.baselines.end_to_end.search_r1 import TEMPLATES
 from methods.baselines.rerank.log_odds import LogOddsReranker
 from methods.baselines.rerank.prompts import PROMPTS, Writer
 from methods.baselines.rerank.rankllama import RankLlama, RankLlamaConfig
+from methods.clara.convert import convert as convert_clara
+from methods.clara.model import Clara
 from methods.models.causal import CausalModel
 from methods.models.likelihood import TextEncoder
 from methods.models.llm import started
@@ -279,3 +282,32 @@ def in_segments(model: SoftModel, ids: Sequence[int], lengths: Sequence[int]) ->
         (states,) = model.system.vectors(model, [row])
         memory, start = torch.cat([memory, states]), start + length
     return memory
+
+
+@pytest.mark.parametrize("stage", ["Base", "Instruct", "E2E", "E2E-legacy-false"])
+def test_clara_makes_the_published_vectors_of_documents_and_questions(golden: Path, stage: str, tmp_path: Path) -> None:
+    folder = golden / "released" / "clara"
+    data, tensors = read(folder / stage / "expected.json"), load_file(folder / stage / "expected.safetensors")
+    base = folder / f"base-legacy-{'false' if stage.endswith('false') else 'true'}"
+    convert_clara(released(str(folder / stage / "checkpoint")), tmp_path / "clara", str(base), {}, "cpu")
+    clara = Clara.load(tmp_path / "clara", "cpu")
+    with torch.inference_mode():
+        assert_close(clara.encode(data["documents"]).memory, tensors["memory"])
+        if "query" in tensors:
+            questions = clara.encode(data["questions"], "reasoner").memory.flatten(1)
+            assert_close(questions, tensors["query"])
+
+
+def test_clara_reads_one_memory_token_in_all_places(golden: Path, tmp_path: Path) -> None:
+    folder, source = golden / "released" / "clara", tmp_path / "source"
+    shutil.copytree(folder / "E2E" / "checkpoint", source)
+    own = read(source / "config.json")
+    (source / "config.json").write_text(json.dumps({**own, "different_mem_tokens": False}))
+    ends = torch.load(source / "decoder_first_last_layers.pth")
+    for key, table in ends.items():  # of four memory tokens one is left, and the marks move up
+        ends[key] = torch.cat([table[:-6], table[-3:]])
+    torch.save(ends, source / "decoder_first_last_layers.pth")
+    convert_clara(released(str(source)), tmp_path / "clara", str(folder / "base-legacy-true"), {}, "cpu")
+    memory = Clara.load(tmp_path / "clara", "cpu").module.rows.memory
+    assert len(memory) == 4
+    assert torch.equal(memory, memory[:1].expand(4, -1))

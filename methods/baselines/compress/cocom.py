@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any
 from pydantic import Field
 
 from methods.baselines.compress.pisco import RESTORE, SMALL, Pisco, PiscoConfig
-from methods.baselines.compress.soft import cut, plain_ids
+from methods.baselines.compress.soft import cut
 from methods.baselines.compress.training import register_system
 from methods.models.likelihood import batches
+from methods.prompts import plain_ids
 
 if TYPE_CHECKING:
     from torch import Tensor, nn

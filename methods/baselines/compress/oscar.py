@@ -19,8 +19,9 @@ from pydantic import Field
 
 from benchmarks.core.errors import UserError
 from methods.baselines.compress.pisco import SMALL, Pisco, PiscoConfig
-from methods.baselines.compress.soft import SoftConfig, cut, plain_ids
+from methods.baselines.compress.soft import SoftConfig, cut
 from methods.baselines.compress.training import LONG_WORLDS, NAMING, register_system
+from methods.prompts import plain_ids
 from methods.registry import laid_over
 
 if TYPE_CHECKING:

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from pydantic import Field, model_validator
 
-from methods.baselines.compress.soft import SegmentSystem, SoftConfig, ids_behind_bos
+from methods.baselines.compress.soft import SegmentSystem, SoftConfig
 from methods.baselines.compress.training import LONG_WORLDS, NAMING, register_system
+from methods.prompts import ids_behind_bos
 from methods.registry import laid_over
 from methods.training.adapters import LoraOptions
 

@@ -254,6 +254,9 @@ def _constant(tree: ast.AST, path: list[str]) -> str:
         if isinstance(scope, ast.Dict):
             scope = next(value for key, value in zip(scope.keys, scope.values, strict=True) if ast.literal_eval(key or key) == name)  # type: ignore[arg-type]
             continue
+        if isinstance(scope, ast.BinOp):
+            scope = getattr(scope, name)
+            continue
         if name == "self":
             name, *path = f"self.{path[0]}", *path[1:]
         scope = _named(scope, name)
@@ -297,7 +300,8 @@ def _text(node: Any) -> str:
                 for part in node.values
             )
         case ast.BinOp(op=ast.Add()):
-            return _text(node.left) + _text(node.right)
+            sides = (f"{{{side.id}}}" if isinstance(side, ast.Name) else _text(side) for side in (node.left, node.right))
+            return "".join(sides)
         case ast.Call(func=ast.Attribute(attr="format")):
             return _text(node.func.value)  # type: ignore[attr-defined]
     raise LookupError(f"no text: {ast.unparse(node)[:60]}")

@@ -24,6 +24,7 @@ from methods.baselines.end_to_end.search_r1 import TEMPLATES
 from methods.baselines.rerank.log_odds import LogOddsReranker
 from methods.baselines.rerank.prompts import PROMPTS, Writer
 from methods.baselines.rerank.rankllama import RankLlama, RankLlamaConfig
+from methods.baselines.rerank.replies import LABELS
 from methods.clara.convert import convert as convert_clara
 from methods.clara.model import Clara
 from methods.models.causal import CausalModel
@@ -311,3 +312,13 @@ def test_clara_reads_one_memory_token_in_all_places(golden: Path, tmp_path: Path
     memory = Clara.load(tmp_path / "clara", "cpu").module.rows.memory
     assert len(memory) == 4
     assert torch.equal(memory, memory[:1].expand(4, -1))
+
+
+def test_setwise_reads_the_published_ids(golden: Path) -> None:
+    data = read(golden / "ids" / "setwise_vicuna.json")
+    tokenizer = tokenizer_of(golden / "ids" / "tokenizers" / data["tokenizer"])
+    tokenizer.chat_template = data["chat_template"]
+    for case in data["cases"]:
+        write = Writer(PROMPTS["setwise"].load("published"), Unlimited(), start=" Passage:")
+        messages = write(case["query"], [passage.text for passage in passages_of(golden, case["passages"])], LABELS)
+        assert encoded(tokenizer, messages) == case["ids"]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from benchmarks.published_prompts import registry
 from benchmarks.schema import Passage
 from methods.api import Services
 from methods.baselines.compress.convert import convert
@@ -50,6 +52,33 @@ def golden(data_folder: Path) -> Path:
 @pytest.fixture(autouse=True)
 def _prompts(monkeypatch: pytest.MonkeyPatch, data_folder: Path) -> None:
     monkeypatch.setenv("RAGMETER_DATA", str(data_folder))
+
+
+IDS, NUMBERS = "ids", "numbers"
+RESULTS: dict[str, dict[str, tuple[int, int]]] = {}
+"""Cases that are equal, and all cases, by system and kind."""
+PAGE, MARK = Path(__file__).parents[2] / "docs" / "released.md", "<!-- table of tests/methods/test_released.py -->"
+WITH_FIXTURES = {
+    **dict.fromkeys(("qwen3_reranker", "mxbai_reranker", "rank1", "rankzephyr", "reasonrank", "rank_r1", "rank_r1_v02", "setwise"), ""),
+    "search_r1": "",
+    "rankllama": "none: the layout of its model card",
+    "autocompressor": "none: plain text",
+    **dict.fromkeys(("pisco", "cocom", "cocom-light", "xrag", "clara"), "not used yet: the reader asks with ours"),
+}
+"""Systems with fixtures, and what the page says in place of a published prompt."""
+OTHERS = {
+    "LLMLingua-2": "none | MIT | – | no: words, thresholds and frame tokens are ours |",
+    "RetRobust, IC-RALM, RAG-DDR, ChatQA, HyDE": "not used yet: ours | – | not compared | not compared |",
+    "Self-RAG, BGE-M3, Qwen3-Embedding, RECOMP, DPA-RAG": "as built in | – | not compared | not compared |",
+    "OSCAR, PCC, MemoRAG's memory model, Jina v3, Stella, HippoRAG v1": "ours, or as built in | – | no fixture | no fixture |",
+}
+"""Further systems, and their line of the table."""
+
+
+def record(system: str, kind: str, equal: int, of: int) -> None:
+    """Keep how many cases of a system are equal."""
+    before = RESULTS.setdefault(system, {}).get(kind, (0, 0))
+    RESULTS[system][kind] = (before[0] + equal, before[1] + of)
 
 
 def read(path: Path) -> Any:
@@ -99,6 +128,7 @@ def test_log_odds_rerankers_read_the_published_ids(golden: Path, identifier: str
             continue
         assert ids == case["ids"]
     assert len(unknown) == (4 if identifier == "mxbai_reranker" else 0)
+    record(identifier, IDS, len(data["cases"]) - len(unknown), len(data["cases"]))
 
 
 @pytest.mark.parametrize("identifier", LOG_ODDS)
@@ -120,6 +150,7 @@ def test_log_odds_rerankers_score_as_published(golden: Path, identifier: str) ->
             (written,) = made[instruction]._writer.generate([row])
             assert list(written.tokens[: len(case["greedy_ids"])]) == case["greedy_ids"]
             assert_close(last_logits(made[instruction].model, row), logits[f"logits_{number}"])
+    record(identifier, NUMBERS, len(data["cases"]), len(data["cases"]))
 
 
 def passages_of(golden: Path, ids: list[str]) -> list[Passage]:
@@ -171,6 +202,7 @@ def test_listwise_rerankers_read_the_published_ids(golden: Path, name: str, file
         messages = write(case["query"], shown, [str(number) for number in range(1, len(shown) + 1)])
         assert messages == case["messages"]
         assert encoded(tokenizer, messages) == case["ids"]
+    record(name, IDS, len(data["cases"]), len(data["cases"]))
 
 
 @pytest.mark.parametrize(("name", "file"), [("rank_r1", "rank_r1"), ("rank_r1_v02", "rank_r1_v02")])
@@ -183,6 +215,7 @@ def test_rank_r1_reads_the_published_ids(golden: Path, name: str, file: str) -> 
         messages = write(case["query"], texts, [str(number) for number in range(1, len(texts) + 1)])
         assert messages == case["messages"]
         assert encoded(tokenizer, messages) == case["ids"]
+    record(name, IDS, len(data["cases"]), len(data["cases"]))
 
 
 def test_rankzephyr_computes_the_published_logits(golden: Path) -> None:
@@ -199,6 +232,7 @@ def test_rankzephyr_computes_the_published_logits(golden: Path) -> None:
         (written,) = weights.with_room(len(case["greedy_ids"])).generate([ids])
         assert list(written.tokens) == case["greedy_ids"]
         assert_close(last_logits(weights.model.model, ids), logits[f"logits_{number}"])
+    record("rankzephyr", NUMBERS, len(logits), len(logits))
 
 
 def test_rankllama_reads_the_ids_of_its_card(golden: Path) -> None:
@@ -209,15 +243,18 @@ def test_rankllama_reads_the_ids_of_its_card(golden: Path) -> None:
     for case in data["cases"]:
         shown = made.shown(Passage("", case["title"], case["text"]))
         assert made.encoded(case["query"], [shown]) == [case["ids"]]
+    record("rankllama", IDS, len(data["cases"]), len(data["cases"]))
 
 
 def test_rankllama_scores_as_its_card(golden: Path) -> None:
     folder = golden / "released" / "rankllama"
     made = build("rankllama", base=str(folder / "base"), adapter=str(folder / "checkpoint"), dtype="float32")
-    for case in read(folder / "expected.json")["cases"]:
+    cases = read(folder / "expected.json")["cases"]
+    for case in cases:
         (row,) = made.encoded(case["query"], [made.shown(Passage("", case["title"], case["text"]))])
         assert row == case["ids"]
         assert made.scored([tuple(row)])[tuple(row)] == pytest.approx(case["score"], abs=1e-5)
+    record("rankllama", NUMBERS, len(cases), len(cases))
 
 
 def test_search_r1_reads_the_published_ids(golden: Path) -> None:
@@ -229,6 +266,7 @@ def test_search_r1_reads_the_published_ids(golden: Path) -> None:
         text = case["question"].strip()
         messages = TEMPLATES["search_r1"].load().messages(question=text if text.endswith("?") else f"{text}?")
         assert encoded(tokenizer, messages) == case["ids"]
+    record("search_r1", IDS, len(data["cases"]), len(data["cases"]))
     (turn,) = TEMPLATES["search_r1_turn"].load().messages(reply="a <search>b</search>", passages="Doc 1(Title: c) d\n")
     assert turn["content"] == "\n\na <search>b</search><information>Doc 1(Title: c) d\n</information>\n\n"
 
@@ -273,6 +311,7 @@ def test_compressors_make_the_published_vectors(golden: Path, name: str, tmp_pat
     assert len(memory) == len(expected)
     for ours, theirs in zip(memory, expected, strict=True):
         assert_close(ours, theirs)
+    record(name.partition("/")[0], NUMBERS, len(expected), len(expected))
 
 
 def in_segments(model: SoftModel, ids: Sequence[int], lengths: Sequence[int]) -> Any:
@@ -297,6 +336,7 @@ def test_clara_makes_the_published_vectors_of_documents_and_questions(golden: Pa
         if "query" in tensors:
             questions = clara.encode(data["questions"], "reasoner").memory.flatten(1)
             assert_close(questions, tensors["query"])
+    record("clara", NUMBERS, len(data["documents"]), len(data["documents"]))
 
 
 def test_clara_reads_one_memory_token_in_all_places(golden: Path, tmp_path: Path) -> None:
@@ -322,3 +362,33 @@ def test_setwise_reads_the_published_ids(golden: Path) -> None:
         write = Writer(PROMPTS["setwise"].load("published"), Unlimited(), start=" Passage:")
         messages = write(case["query"], [passage.text for passage in passages_of(golden, case["passages"])], LABELS)
         assert encoded(tokenizer, messages) == case["ids"]
+    record("setwise", IDS, len(data["cases"]), len(data["cases"]))
+
+
+def test_the_page_of_released_checkpoints_says_what_these_tests_say() -> None:
+    if (names := set(RESULTS)) != set(WITH_FIXTURES):
+        pytest.skip(f"not compared in this run: {', '.join(sorted(set(WITH_FIXTURES) - names))}")
+    heads = "| system | published prompt | license | ids equal | numbers equal |"
+    table = "\n".join(
+        [heads, "| --- | --- | --- | --- | --- |", *map(line, WITH_FIXTURES), *(f"| {name} | {text}" for name, text in OTHERS.items())]
+    )
+    page = PAGE.read_text("utf-8")
+    before, _, rest = page.partition(MARK)
+    _, _, after = rest.partition(MARK)
+    written = f"{before}{MARK}\n{table}\n{MARK}{after}"
+    if os.environ.get("RAGMETER_WRITE_DOCS") == "1":
+        PAGE.write_text(page := written, "utf-8")
+    assert page == written, "write the table again with RAGMETER_WRITE_DOCS=1"
+
+
+def line(name: str) -> str:
+    """Return a system's line of the table."""
+    entry = registry().get(name)
+    source = f"{entry.source}" if entry else WITH_FIXTURES[name]
+    return f"| `{name}` | {source} | {entry.license if entry else '–'} | {said(name, IDS)} | {said(name, NUMBERS)} |"
+
+
+def said(name: str, kind: str) -> str:
+    """Return how many of a system's cases are equal."""
+    equal, of = RESULTS[name].get(kind, (0, 0))
+    return f"{equal} of {of}" if of else "not compared"

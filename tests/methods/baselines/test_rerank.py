@@ -6,6 +6,7 @@ import asyncio
 import json
 import random
 import re
+import shutil
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -340,6 +341,15 @@ def test_what_does_not_belong_together_is_refused_by_the_name_of_its_option(tiny
     with raises("missing-weights") as caught:
         Component.of("rankllama").preflight()
     assert "base" in str(caught.value.where)
+
+
+def test_a_classifier_is_no_reranker_by_words(tiny: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "classifier"
+    shutil.copytree(tiny / "qwen3", folder)
+    settings = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**settings, "architectures": ["Qwen3ForSequenceClassification"]}))
+    with raises("not-language-model", where="classifier"):
+        reranker("qwen3_reranker", model=str(folder), prompt="ours")
 
 
 @pytest.mark.parametrize(("identifier", "yes", "no"), [("qwen3_reranker", "yes", "no"), ("mxbai_reranker", "1", "0")])

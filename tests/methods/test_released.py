@@ -23,6 +23,7 @@ from methods.api import Services
 from methods.baselines.compress.convert import convert
 from methods.baselines.compress.model import SoftModel
 from methods.baselines.end_to_end.search_r1 import TEMPLATES
+from methods.baselines.end_to_end.self_rag import augmented, instruction
 from methods.baselines.rerank.log_odds import LogOddsReranker
 from methods.baselines.rerank.prompts import PROMPTS, Writer
 from methods.baselines.rerank.rankllama import RankLlama, RankLlamaConfig
@@ -62,6 +63,7 @@ PAGE, MARK = Path(__file__).parents[2] / "docs" / "released.md", "<!-- table of 
 WITH_FIXTURES = {
     **dict.fromkeys(("qwen3_reranker", "mxbai_reranker", "rank1", "rankzephyr", "reasonrank", "rank_r1", "rank_r1_v02", "setwise"), ""),
     "search_r1": "",
+    "self_rag": "as built in",
     "rankllama": "none: the layout of its model card",
     "autocompressor": "none: plain text",
     **dict.fromkeys(("pisco", "cocom", "cocom-light", "xrag", "clara"), "not used yet: the reader asks with ours"),
@@ -70,7 +72,7 @@ WITH_FIXTURES = {
 OTHERS = {
     "LLMLingua-2": "none | MIT | – | no: words, thresholds and frame tokens are ours |",
     "RetRobust, IC-RALM, RAG-DDR, ChatQA, HyDE": "not used yet: ours | – | not compared | not compared |",
-    "Self-RAG, BGE-M3, Qwen3-Embedding, RECOMP, DPA-RAG": "as built in | – | not compared | not compared |",
+    "BGE-M3, Qwen3-Embedding, RECOMP, DPA-RAG": "as built in | – | not compared | not compared |",
     "OSCAR, PCC, MemoRAG's memory model, Jina v3, Stella, HippoRAG v1": "ours, or as built in | – | no fixture | no fixture |",
 }
 """Further systems, and their line of the table."""
@@ -367,6 +369,19 @@ def test_setwise_reads_the_published_ids(golden: Path) -> None:
         messages = write(case["query"], [passage.text for passage in passages_of(golden, case["passages"])], LABELS)
         assert encoded(tokenizer, messages) == case["ids"]
     record("setwise", IDS, len(data["cases"]), len(data["cases"]))
+
+
+def test_self_rag_reads_the_published_ids(golden: Path) -> None:
+    data = read(golden / "ids" / "self_rag.json")
+    tokenizer = tokenizer_of(golden / "ids" / "tokenizers" / data["tokenizer"])
+    tokenizer.chat_template = None
+    tokenizer.add_tokens(list(data["added_tokens"]), special_tokens=True)
+    for case in data["cases"]:
+        head = instruction(case["query"])
+        assert encoded(tokenizer, [{"role": "user", "content": head}]) == case["prompt_ids"]
+        shown = augmented(head, case["title"], case["text"])
+        assert encoded(tokenizer, [{"role": "user", "content": shown}]) == case["augmented_ids"]
+    record("self_rag", IDS, len(data["cases"]), len(data["cases"]))
 
 
 def test_the_page_of_released_checkpoints_says_what_these_tests_say() -> None:

@@ -419,7 +419,7 @@ ROWS = {
     "rankgpt": {"window": 4, "step": 2, "llm": {"local": "zephyr", "max_tokens": 4}},
     "setwise": {"llm": {"local": "flan-t5", "max_tokens": 1}, "k": 1},
     "setwise, likelihood": {"llm": {"local": "qwen2.5"}, "score": "likelihood", "k": 3, "sort": "bubblesort"},
-    "rank_r1": {"llm": {"local": "qwen2.5", "adapter": "rank-r1", "max_tokens": 4}, "children": 9, "k": 1},
+    "rank_r1": {"prompt": "ours", "llm": {"local": "qwen2.5", "adapter": "rank-r1", "max_tokens": 4}, "children": 9, "k": 1},
     "rankllama": {"base": "llama", "adapter": "rankllama"},
     "qwen3_reranker": {"model": "qwen3", "prompt": "ours"},
     "rank1": {"model": "qwen2.5", "max_new_tokens": 2, "prompt": "ours"},

@@ -34,6 +34,7 @@ from benchmarks.core.errors import Broke
 from benchmarks.core.fingerprint import fingerprint
 from benchmarks.core.models import FrozenModel
 from benchmarks.core.plugins import Registry
+from benchmarks.published_prompts import registry
 from methods.api import Call, Services, Usage, kept
 from methods.flow import Batcher, trace
 from methods.models.chat import SCRIPTED, ChatModel, reach_model
@@ -41,7 +42,7 @@ from methods.models.endpoint import ChatConfig, Counter, Fault, Messages, TokenC
 from methods.models.limits import Address, limiters
 from methods.models.reply import Completion
 from methods.models.thoughts import opening_of
-from methods.models.weights import adapted, is_encoder_decoder, locate, weights_hash
+from methods.models.weights import SHIPPED, adapted, beginning_hash, is_encoder_decoder, locate, weights_hash
 
 if TYPE_CHECKING:
     from methods.models.causal import CausalModel, Generation, Sampling
@@ -283,7 +284,18 @@ def llm_hash(config: LLMConfig) -> str:
     if not isinstance(config, LocalConfig):
         return ""
     adapter = weights_hash(config.adapter, None) if config.adapter else ""
-    return fingerprint(weights_hash(config.local, config.revision), adapter)
+    return fingerprint(weights_hash(config.local, config.revision), adapter) + beginning_hash(config.local)
+
+
+def asks_released(config: LLMConfig, prompt: str) -> bool:
+    """Tell whether a model is asked with the published prompt of a name by default.
+
+    It is if it is weights of this machine that do not ship with ragmeter, or has the name of a checkpoint of that prompt at an
+    endpoint. A script knows our prompts alone.
+    """
+    if isinstance(config, LocalConfig):
+        return config.local not in SHIPPED
+    return isinstance(config, ChatConfig) and registry()[prompt].is_of(config.model)
 
 
 def open_llm(config: LLMConfig, services: Services | None = None, *, role: str, thinks: bool = False) -> ChatModel:

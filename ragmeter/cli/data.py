@@ -121,21 +121,29 @@ def _sizes(entry: DatasetEntry) -> list[str]:
 
 @app.command(offline=True)
 def download(
-    references: Annotated[list[str], argument("Data references: name[/subset][:split].", completion.references, metavar="REF...")],
+    references: Annotated[
+        list[str], argument("Data references: name[/subset][:split]; or prompts, prompts/NAME.", completion.references, metavar="REF...")
+    ],
     common: Common,
     revision: Annotated[str | None, option("Commit, tag or branch, in place of the one that the card pins.")] = None,
 ) -> None:
-    """Download a split's files from the hub into its cache, verified; say what came."""
-    from benchmarks import sources
+    """Download a split's files from the hub, or the published prompts of released checkpoints, verified; say what came."""
+    from benchmarks import published_prompts, sources
     from benchmarks.io import hub
 
     if not common.talk:
         hub.be_quiet()
-    fetched = [(part, sources.fetch(part, revision)) for reference in references for part in sources.parts(reference)]
-    value = [{"reference": str(part), **entry.to_json()} for part, entry in fetched]
+    prompts = [item for reference in references for item in published_prompts.download(reference)]
+    wanted = [reference for reference in references if reference.partition("/")[0] != published_prompts.FOLDER]
+    fetched = [(part, sources.fetch(part, revision)) for reference in wanted for part in sources.parts(reference)]
+    files = [{"reference": str(part), **entry.to_json()} for part, entry in fetched]
+    value = [*prompts, *files]
 
     def show() -> None:
-        for item, (part, entry) in zip(value, fetched, strict=True):
+        for prompt in prompts:
+            out.print(Text(prompt["reference"], style="bold") + Text(f"  {prompt['source']}  license: {prompt['license']}"))
+            out.print(Text(f"{prompt['sha256']}  {prompt['path']}"), soft_wrap=True)
+        for item, (part, entry) in zip(files, fetched, strict=True):
             out.print(Text(str(part), style="bold") + Text(f"  {entry.repository} at {entry.revision}"))
             for file in item["files"]:
                 # As sha256sum writes it, in one piece whatever the width.

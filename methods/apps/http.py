@@ -35,7 +35,7 @@ from methods.flow import event_loop, trace
 from methods.models.endpoint import Fault, connection_variables
 from methods.models.limits import Address, budget_of, limiters
 from methods.registry import MethodConfig, register
-from methods.work import Needs
+from methods.work import Needs, unknown
 
 _SECRET = re.compile(r"auth|cookie|key|pass|secret|token|credential|signature", re.IGNORECASE)
 _FORM = "application/x-www-form-urlencoded"
@@ -167,6 +167,7 @@ DOUBT = 3
     presets=PRESETS,
     extra="llm",
     needs=lambda config: Needs(),
+    work=lambda config, lengths: unknown(f"tokens and cost of the app at {config.url}, which gets one request per question"),
 )
 class Http:
     """An application that is asked one question per request.

@@ -11,7 +11,7 @@ from benchmarks.schema import GoldQuery, Passage, Query, Question
 from benchmarks.settings import apply, possible_settings
 
 ALLOWED = {
-    Query: {"id", "text", "document_id", "candidates", "topic_entities"},
+    Query: {"id", "text", "document_id", "candidates", "topic_entities", "turns"},
     Passage: {"id", "title", "text", "sentences", "document_id"},
 }
 GIVEN = (".text", ".topic_entities[]")

@@ -200,7 +200,7 @@ BAD: dict[str, tuple[str | bytes, str, str]] = {
     "no question": ("question,answer\n  ,Ann\n", "bad-record", "line 2"),
     "true": ('{"question": "Is it?", "answer": true}\n', "bad-record", "line 1"),
     "numpy": ("question,answers\nWho?,\"['Ann' 'Bo']\"\n", "bad-record", "line 2"),
-    "page": ("<!DOCTYPE html><html><title>Log in</title></html>", "file", ""),
+    "page": ("<!DOCTYPE html><html><title>Log in</title></html>", "foreign-file-format", ""),
     "columns": ('{"question": {"0": "a?", "1": "b?"}, "answer": {"0": "a", "1": "b"}}', "columns-not-records", ""),
     "header": ("question,answer,answer\na,b,c\n", "bad-header", "line 1"),
     "no header": ("Who?,Ann\nWhen?,now\n", "unknown-fields", ""),

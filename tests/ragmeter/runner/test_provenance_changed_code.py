@@ -225,6 +225,7 @@ class Made:
         self.dataset_fingerprint, self.questions = "d", 3
         self.description, self.provenance = description, provenance or {}
         self.started_at = datetime(2026, 11, 27, 10, 12)
+        self.not_rescored: tuple[str, ...] = ()
         self.__dict__.update(more)
 
 

@@ -22,6 +22,7 @@ from benchmarks.core.fingerprint import fingerprint
 from benchmarks.core.models import FrozenModel
 from benchmarks.corpus import Corpus
 from benchmarks.schema import GoldQuery, Query, Question
+from methods.accelerator import peak_memory, reset_peak_memory
 from methods.api import (
     CAUSE,
     CODE,
@@ -51,7 +52,6 @@ from methods.api import (
     reason,
 )
 from methods.flow import IN_FLIGHT, ContractError, form_of, in_flight, one, stream, trace
-from methods.memory import peak_memory, reset_peak_memory
 from methods.registry import METHODS, Component
 
 PASSAGES = 5

@@ -20,7 +20,7 @@ from benchmarks.core.errors import UserError
 from benchmarks.core.models import FrozenModel
 from methods.models.checks import check_output, check_weights, truncation
 from methods.models.delta import load_whole
-from methods.models.kept import KEPT
+from methods.models.loaded import KEPT
 from methods.models.weights import check_models, device_of, loading, locate, remote_code_refused, weights_hash
 
 if TYPE_CHECKING:

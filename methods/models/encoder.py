@@ -21,7 +21,7 @@ from benchmarks.core.models import FrozenModel
 from methods.models.checks import check_output, check_weights, missing_preset, truncation
 from methods.models.delta import load_whole
 from methods.models.embeddings import EmbeddingCache
-from methods.models.kept import KEPT
+from methods.models.loaded import KEPT
 from methods.models.weights import MINILM, PRESETS, check_models, device_of, loading, locate, remote_code_refused, weights_hash
 
 # `AutoModel` takes every DPR folder for a question encoder and fills a passage encoder with random weights, so the

@@ -14,7 +14,7 @@ from typing import Any
 from benchmarks.core.errors import MissingPackage, UserError
 from benchmarks.core.fingerprint import CHECKPOINT_CARD, LENGTH, fingerprint, folder_sha256
 from benchmarks.io.hub import cache_folder, offline, use_cache_if_unreachable
-from methods.models.kept import KEPT
+from methods.models.loaded import KEPT
 from methods.presets import read_presets
 from methods.work import Checkpoint, Needs
 

@@ -249,7 +249,7 @@ class Batcher(Generic[In, Out]):
 
 
 async def in_worker(work: Callable[[], T], device: str = "cpu") -> T:
-    """Return what is computed in the worker thread of a device, while other programs go on."""
+    """Run a function in the worker thread of a device while other programs continue, and return its result."""
     batcher: Batcher[Callable[[], T], T] = Batcher(lambda works: [some() for some in works], device=device)
     return await batcher(work)
 

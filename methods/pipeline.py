@@ -87,7 +87,7 @@ RetrieverPart = Annotated[
 
 
 def index_folder(retriever: Component, corpus: Corpus, services: Services) -> Path | None:
-    """Return where the index of this retriever over this corpus lives; None where nothing is kept."""
+    """Return the folder of this retriever's index over this corpus; None if indexes are not kept."""
     return services.folder("indexes", f"{retriever.fingerprint}-{corpus.fingerprint}")
 
 
@@ -105,7 +105,7 @@ def indexed(retriever: Retriever, corpus: Corpus, folder: Path | None) -> tuple[
 
 
 def part_notes(part: Any) -> Mapping[str, Any]:
-    """Return what a part says of itself for `Indexed.notes`: its own notes, or those of its encoder."""
+    """Return the notes of a part for `Indexed.notes`: its own, or those of its encoder."""
     every = getattr(part, "notes", None), getattr(getattr(part, "encoder", None), "notes", None)
     return next((notes for notes in every if isinstance(notes, Mapping)), {})
 
@@ -361,7 +361,7 @@ class Pipeline:
 
     @property
     def waits(self) -> bool:
-        """Return whether its last questions wait for an endpoint alone, so that another task may begin."""
+        """Return whether its last questions only wait for an endpoint, so that another task may begin."""
         return bool(getattr(self.reader, "waits", False))
 
     @property
@@ -424,7 +424,7 @@ class Pipeline:
 
 
 def predictions(program: Callable[[Query], Awaitable[Prediction]], queries: Iterable[Query], in_flight: int) -> Iterator[Prediction]:
-    """Yield what programs of one question predict, as they end, with the calls that they made and the time they waited.
+    """Yield the predictions of programs as they end, with the calls that they made and the time they waited.
 
     A question whose program raises has the reason under `notes["failed"]` and `code` under `notes["cause"]`.
 
@@ -458,14 +458,14 @@ def predictions(program: Callable[[Query], Awaitable[Prediction]], queries: Iter
 
 
 def _place(error: BaseException) -> str:
-    """Return where an error was raised, as far as it is no library's own code: `read, my_reader.py line 12`."""
+    """Return the place of an error, skipping library code: `read, my_reader.py line 12`."""
     frames = traceback.extract_tb(error.__traceback__)
     frame = next((frame for frame in reversed(frames) if "site-packages" not in frame.filename), frames[-1])
     return f"{frame.name}, {Path(frame.filename).name} line {frame.lineno}"
 
 
 def _built_for(part: Any, queries: Sequence[Query]) -> Usage | None:
-    """Return what building took in all, once a part has built what questions need; None where it builds nothing for them."""
+    """Build a part's index for these questions and return the total cost; None if it builds nothing."""
     if not hasattr(part, "build_for"):
         return None
     part.build_for(queries)

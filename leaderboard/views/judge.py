@@ -56,7 +56,7 @@ def card(result: JudgeCard) -> Node:
 
 
 def habits(result: JudgeCard) -> Node | None:
-    """Return how far its verdicts depend on chance, place and length; None where nothing was asked twice."""
+    """Return how much its verdicts depend on chance, place and length; None if no question was judged twice."""
     lines = list(_habits(result))
     if not lines:
         return None

@@ -378,7 +378,7 @@ class ClaraTrainingConfig(TrainingConfig):
         return tuple(stage for stage in self.stages if stage not in left_out)
 
     def references(self, stage: Stage) -> tuple[str, ...]:
-        """Return what a stage is trained on."""
+        """Return the references of a stage's training data."""
         results: tuple[str, ...] = getattr(self.data, _DATA[stage])
         return results
 

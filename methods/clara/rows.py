@@ -412,7 +412,7 @@ def _others(item: Statement, fact: Fact) -> list[str]:
 
 
 def _pattern(way: str, tail: str, relation: Relation) -> re.Pattern[str]:
-    """Return what a template's sentences look like, whatever the subject is called."""
+    """Return a pattern that matches a template's sentences for any subject."""
     parts = re.split(r"(\{[hopt]\})", way)
     made = "".join(re.escape(tail) if part == "{t}" else ".+?" if part[:1] == "{" else re.escape(part) for part in parts)
     return re.compile(made.replace(r"\ a\ " + re.escape(tail), r"\ an?\ " + re.escape(tail)), re.IGNORECASE)

@@ -204,7 +204,7 @@ def cosines_of(towers: Towers, texts: Texts, seed: tuple[int, ...]) -> Cosines:
 
 
 def validator(config: GprTrainingConfig, towers: Towers, material: Material) -> Validate | None:
-    """Return what is asked after each epoch; None where there is nothing to ask.
+    """Return the validation to run after each epoch; None if there is nothing to validate on.
 
     Raises:
         UserError: No question of the validation data has an answer in its graph.

@@ -26,7 +26,7 @@ JOURNAL = "extraction.jsonl"
 
 
 def read_chunks(extractor: Any, texts: Sequence[str], folder: Path | None, in_flight: int, where: str = "llm") -> list[ChunkRead]:
-    """Return what a model reads out of each chunk, or read out of it before; one whose call failed is read again next time.
+    """Return the model's reading of each chunk, new or stored; a chunk whose call failed is read again next time.
 
     Args:
         extractor: Has `read_one(text)` and `fingerprint`.
@@ -151,5 +151,5 @@ def chunks_of(texts: Sequence[str]) -> list[Chunk]:
 
 
 def read_locally(extractor: Any, texts: Sequence[str]) -> list[ChunkRead]:
-    """Return what rules read out of chunks, which are taken for one text: an extractor with `records(chunks)`."""
+    """Read chunks by rules as one text, with an extractor that has `records(chunks)`."""
     return [ChunkRead(item.entities, item.relations) for item in extractor.records(chunks_of(texts))]

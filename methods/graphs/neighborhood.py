@@ -354,7 +354,7 @@ class Neighborhood:
 
     @property
     def skipped(self) -> bool:
-        """Return whether there is nothing to go on with."""
+        """Return whether the question is skipped."""
         return not self.small.entities
 
     def size(self, name: str) -> Subgraph:

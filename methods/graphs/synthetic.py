@@ -66,7 +66,7 @@ class WorldsExtractor:
         return builder.build(document_id)
 
     def records(self, chunks: Sequence[Chunk]) -> list[Records]:
-        """Return what each chunk states, in their order."""
+        """Return the facts of each chunk, in order."""
         records, _ = self._records(chunks)
         return [records.get(chunk.index, Records()) for chunk in chunks]
 

@@ -41,7 +41,7 @@ class LinearizeConfig(FrozenModel):
 
 
 def relation_text(relation: str, rel: RelationText = "last", underscores: Underscores = "keep") -> str:
-    """Return what a relation is called; one without dots is its own last part.
+    """Return the name of a relation; one without dots is its own last part.
 
     Args:
         relation: As the graph names it (`location.country.languages_spoken`).

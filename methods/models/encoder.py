@@ -157,7 +157,7 @@ class EncoderConfig(FrozenModel):
         return cls.model_validate({**PRESETS[name], **changes})
 
     def prompt(self, side: Side) -> str | None:
-        """Return what to put before a text, None for the model's own prompt."""
+        """Return the prompt of a text; None for the model's own."""
         prompt = self.query_prompt if side == "query" else self.passage_prompt
         return prompt if prompt is None or self.instruction is None else prompt.replace("{instruction}", self.instruction)
 
@@ -239,7 +239,7 @@ class Encoder:
 
     @property
     def device(self) -> str:
-        """Return where the model computes."""
+        """Return the device of the model."""
         return self._passages.device
 
     @property

@@ -522,7 +522,7 @@ class LabelModel:
         )
 
     async def choose(self, messages: Messages, labels: Sequence[str], step: str = "") -> tuple[LabelScores, Usage]:
-        """Return how likely each label is.
+        """Return the likelihood of each label.
 
         Args:
             messages: What is asked; a last message of the assistant is what the reply begins with.

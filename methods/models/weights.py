@@ -120,7 +120,7 @@ def locate(model: str) -> str:
 
 
 def files_of(model: str, revision: str | None, settings: str = "config.json") -> Path | None:
-    """Return where a model's files lie: a folder, or the newest snapshot in the hub's cache; None where there are none.
+    """Return the folder of a model's files, or the newest snapshot in the hub's cache; None if there is neither.
 
     Args:
         model, revision: As `locate` takes it, and the revision of a hub id; of one of several adapters in a repository
@@ -159,7 +159,7 @@ class MissingWeights(UserError):
 
 
 def missing_weights(checkpoint: Checkpoint) -> MissingWeights | None:
-    """Return what is to be done for a model whose files are neither in a folder nor in the hub's cache; None: they are here."""
+    """Return the remedy for a model whose files are neither in a folder nor in the hub's cache; None if they are there."""
     model, revision = checkpoint.model, checkpoint.revision
     if files_of(model, revision, "adapter_config.json" if checkpoint.adapter else "config.json") is not None:
         return None

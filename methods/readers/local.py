@@ -89,7 +89,7 @@ class CausalReader:
 
     @property
     def device(self) -> str:
-        """Return where it computes."""
+        """Return the device of the model."""
         return self._model.device
 
     def read(self, queries: Sequence[Query], contexts: Sequence[Context]) -> list[Answer]:

@@ -144,7 +144,7 @@ LengthsOf = Callable[[str, Mapping[str, Mapping[str, Any]]], Lengths]
 
 
 def known_data(config: Any, of: LengthsOf) -> list[Lengths]:
-    """Return what is known of the data that options name (`data`, `data_options`), having looked at those for validation, too."""
+    """Return the facts about the data that options name (`data`, `data_options`), after checking the validation data too."""
     for item in config.validation:
         of(item, config.validation_options)
     return [of(item, config.data_options) for item in config.data]

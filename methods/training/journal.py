@@ -66,7 +66,7 @@ class Journal:
         return row["value"] if row["id"] == identifier and row["made_of"] == made_of else None
 
     def add(self, identifier: str, made_of: str, value: Any) -> None:
-        """Add what was made under an id (JSON), and of what.
+        """Add a result (JSON) under an id, with the hash of its input.
 
         Raises:
             UserError: The file cannot be written.

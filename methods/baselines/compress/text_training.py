@@ -121,7 +121,7 @@ class TextTraining(OneStageTraining):
 
     @abstractmethod
     def examples(self, rows: Sequence[Labeled]) -> list[Any]:
-        """Return what is learned from."""
+        """Return the training examples."""
 
     @abstractmethod
     def loss(self, rows: Sequence[Any]) -> Tensor:

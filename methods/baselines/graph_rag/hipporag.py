@@ -172,7 +172,7 @@ class HippoIndex(SystemIndex):
         return group.index.once("walk", make)
 
     async def names_in(self, query: Query) -> tuple[list[str], Usage]:
-        """Return what a question names."""
+        """Return the names in a question."""
         if self.model is None:
             return list(NounPhrases(pipeline=self.config.pipeline).names(query.text)), Usage()
         reply = await self.model.ask(self._names.messages(text=query.text), step="names")

@@ -79,7 +79,7 @@ def run(work: Coroutine[Any, Any, T]) -> T:
 
 
 def _worker(device: str) -> queue.SimpleQueue[Callable[[], None]]:
-    """Return what the worker thread of a device has to do."""
+    """Return the queue of a device's worker thread."""
     key = (os.getpid(), device)
     with _lock:
         if key not in _workers:
@@ -127,7 +127,7 @@ class Trace:
 
     @contextmanager
     def during(self, waiting: int = 0, serving: int = 0) -> Iterator[None]:
-        """As `change`, for the length of a block."""
+        """Apply `change` for the length of a block."""
         self.change(waiting, serving)
         try:
             yield
@@ -340,7 +340,7 @@ async def together(*programs: Awaitable[T]) -> list[T]:
 
 
 def in_order(program: Callable[[In], Awaitable[Out]], queries: Iterable[In], in_flight: int) -> Iterator[Out]:
-    """As `stream`, in the order of the queries: a result is held back until those before it are there."""
+    """Yield the results of `stream` in the order of the queries, holding each back until those before it are there."""
 
     async def numbered(item: tuple[int, In]) -> tuple[int, Out]:
         return item[0], await program(item[1])

@@ -487,7 +487,7 @@ class Whole:
         return replace(indexed, notes={**notes, **indexed.notes}) if indexed is not None and notes else indexed
 
     def build_for(self, queries: Sequence[Query]) -> Usage | None:
-        """As of `Pipeline`."""
+        """Build the index for some questions; see `Pipeline`."""
         return _built_for(self._built, queries)
 
     def answer(self, queries: Iterable[Query]) -> Iterator[Prediction]:

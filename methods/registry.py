@@ -315,7 +315,7 @@ def codes_named(options: Any) -> dict[str, Code]:
 
 
 def code_of_parts(codes: Mapping[str, Code]) -> dict[str, str]:
-    """Return what a description says of the code of plug-ins: `{"code": HASH}`, nothing if no hash counts."""
+    """Return the entry for the code of plug-ins in a description: `{"code": HASH}`, empty if no hash counts."""
     counting = {name: hashed for name, code in sorted(codes.items()) if (hashed := code_id(code)) is not None}
     if not counting:
         return {}

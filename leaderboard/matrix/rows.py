@@ -312,7 +312,7 @@ def sort_columns(board: Matrix) -> list[str]:
 
 
 def default_order(board: Matrix) -> Order:
-    """By the mean where rows have one, else by the first column that has values; the best first."""
+    """Return the default order: by the mean if rows have one, else by the first column with values; best first."""
     if any(board.mean(row) is not None for row in board.rows):
         return Order("mean", best_first(board, "mean"))
     first = next((column.key for column in board.columns if any((row.key, column.key) in board.cells for row in board.rows)), "method")

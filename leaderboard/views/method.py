@@ -111,7 +111,7 @@ def history(rows: Sequence[Stand], metric: str, definitions: Definitions) -> Nod
 
 
 def points(rows: Sequence[Stand], metric: str, definitions: Definitions) -> list[Point]:
-    """Of the chart: a curve for each board, over the checkpoints' numbers."""
+    """Return the chart's points: a curve for each board, over the checkpoints' numbers."""
     scale = scale_of(metric, definitions)
     matches = []
     for row in rows:

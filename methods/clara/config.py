@@ -383,7 +383,7 @@ class ClaraTrainingConfig(TrainingConfig):
         return results
 
     def stages_of(self, stages: tuple[str, ...]) -> tuple[str, ...]:
-        """Of the training's stages, those that end in a checkpoint; the last one is its result."""
+        """Return the stages that end in a checkpoint; the last one is the training's result."""
         return tuple(stage for stage in stages if stage in self.planned)
 
     def preflight(self) -> None:

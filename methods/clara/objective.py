@@ -261,7 +261,7 @@ class Compression:
 
 
 def _left(done: float, fades: float | None) -> float:
-    """Return what is left of a weight that falls evenly to nothing in a share of the steps; None: all of it."""
+    """Return the rest of a weight that falls linearly to 0 within a share of the steps; None: all of it."""
     return 1.0 if fades is None else max(0.0, 1.0 - done / fades)
 
 
@@ -470,7 +470,7 @@ class Joint:
         return torch.stack([loss for loss, _ in parts]).sum(), sums
 
     def _of(self, rows: Sequence[JointRow], k: int, whole: JointWhole, done: float) -> tuple[Tensor, dict[str, float]]:
-        """Of rows that are all answered from k documents."""
+        """Return the sums of rows that are all answered from k documents."""
         with nullcontext() if self._process is None else self._process.autocast():
             result = candidates_of(self._clara, rows, self._documents, self._options.selection == "learned")
             chosen = select(result.scores, k, self.tau(done), result.mask, self._clara.config.mask, self.softness(done))

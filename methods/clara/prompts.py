@@ -359,7 +359,7 @@ class Prompts:
 
     @property
     def hash(self) -> str:
-        """Of all texts, so that another prompt makes other rows."""
+        """Return a hash of all texts, so that another prompt makes other rows."""
         return content_hash([self._prompts[name].hash for name in sorted(self._prompts)])
 
     def messages(self, name: str, **values: str) -> Messages:

@@ -304,7 +304,7 @@ def _changes(values: NDArray[np.integer]) -> NDArray[np.bool_]:
 
 
 def _stretches(begins: NDArray[np.bool_]) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-    """Of each entry, where its stretch begins and how long it is; `begins` marks the first of each stretch."""
+    """Return start and length of each entry's stretch; `begins` marks the first of each stretch."""
     starts = np.flatnonzero(begins).astype(np.int32)
     lengths = np.diff(np.append(starts, len(begins))).astype(np.int32)
     return np.repeat(starts, lengths), np.repeat(lengths, lengths)

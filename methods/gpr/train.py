@@ -283,7 +283,7 @@ class _Graphs:
         return {*part["head"].tolist(), *part["tail"].tolist()}
 
     def recalls(self, towers: Towers) -> list[float]:
-        """Of each question, the share of its graph's answers that its best triples name."""
+        """Compute for each question the share of its graph's answers that its best triples name."""
         if not self.questions:
             return []
         needed = np.unique(np.concatenate([rows for _, rows, _ in self.questions]))

@@ -92,7 +92,7 @@ class QueryGenerator(Protocol):
 
     @property
     def fingerprint(self) -> str:
-        """Of all that decides what it writes."""
+        """Return a hash of everything that determines its queries."""
         ...
 
 

@@ -66,7 +66,7 @@ class Extractor(Protocol):
 
     @property
     def fingerprint(self) -> str:
-        """Of all that decides what it extracts."""
+        """Return a hash of everything that determines its records."""
         ...
 
 

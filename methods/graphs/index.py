@@ -72,7 +72,7 @@ class GraphIndex:
         self._made: dict[Any, Any] = {}
 
     def once(self, name: Any, make: Callable[[], Any]) -> Any:
-        """Return what a system computes of this index besides, made once under its name."""
+        """Return a system's own computation over this index, made once under its name."""
         if name not in self._made:
             self._made[name] = make()
         return self._made[name]
@@ -114,7 +114,7 @@ class GraphIndex:
 
     @cached_property
     def weights(self) -> NDArray[np.float64]:
-        """Of the edges, shape (edges,)."""
+        """Return the edges' weights, shape (edges,)."""
         return np.array([edge.weight for edge in self.graph.edges], np.float64)
 
     @cached_property

@@ -68,7 +68,7 @@ class Namer(Protocol):
 
     @property
     def fingerprint(self) -> str:
-        """Of all that decides what it finds."""
+        """Return a hash of everything that determines its results."""
         ...
 
 

@@ -127,12 +127,12 @@ class PretrainingGraph:
 
     @cached_property
     def unnamed(self) -> NDArray[np.bool_]:
-        """Of each entity, by number, whether it has no name."""
+        """Return for each entity number whether it has no name."""
         return unnamed(self.names)
 
     @cached_property
     def nameable(self) -> NDArray[np.bool_]:
-        """Of each triple whether both its ends have a name, so that a question can be asked about it."""
+        """Return for each triple whether both ends have a name, so that a question can be asked about it."""
         return ~(self.unnamed[self.heads] | self.unnamed[self.tails])
 
 

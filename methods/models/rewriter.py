@@ -158,7 +158,7 @@ class Validator(Protocol):
 
     @property
     def id(self) -> str:
-        """Return what it is; part of the rewriter's id."""
+        """Return its name, a part of the rewriter's id."""
         ...
 
 

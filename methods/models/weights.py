@@ -381,7 +381,7 @@ def _adapter_folder(adapter: str) -> str:
 
 
 def _adapter_key(name: str) -> str:
-    """As PEFT names an adapter's weights today: older versions left the mark of what is kept whole, or the adapter's name."""
+    """Return the current PEFT name of an adapter's weight; older versions kept the adapter's name or a mark of whole modules."""
     return name.replace(".modules_to_save.", ".").replace(".default.", ".")
 
 

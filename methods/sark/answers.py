@@ -42,7 +42,7 @@ class Answerer(Protocol):
 
     @property
     def fingerprint(self) -> str:
-        """Of all that decides what it answers."""
+        """Return a hash of everything that determines its answers."""
         ...
 
     async def answers_one(self, request: AnswerRequest) -> str | None:
@@ -157,7 +157,7 @@ class Verifier:
 
     @property
     def fingerprint(self) -> str:
-        """Of what decides, the judge's prompt and options among it."""
+        """Return a hash of everything that determines its decisions, including the judge's prompt and options."""
         return fingerprint(self._exact, None if self._judge is None else self._judge.fingerprint)
 
     async def verdict(self, question: Question, answer: str) -> Verdict:

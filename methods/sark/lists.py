@@ -106,7 +106,7 @@ class Orderer(Protocol):
 
     @property
     def fingerprint(self) -> str:
-        """Of all that decides how."""
+        """Return a hash of everything that determines the order."""
         ...
 
 

@@ -56,7 +56,7 @@ class TrainingConfig(FrozenModel):
         return None
 
     def stages_of(self, stages: tuple[str, ...]) -> tuple[str, ...]:
-        """Of a training's stages, those that end in a checkpoint with these options; the last one is its result."""
+        """Return the stages that end in a checkpoint with these options; the last one is the training's result."""
         return stages
 
 

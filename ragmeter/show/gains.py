@@ -143,7 +143,7 @@ class Gain:
         return self.base is not None and self.strongest is not None and self.base.name == self.strongest.name
 
     def to_json(self) -> dict[str, Any]:
-        """As a JSON object; values are fractions."""
+        """Return a JSON object; values are fractions."""
         value = self.cell.estimate
         return {
             "approach": self.approach,

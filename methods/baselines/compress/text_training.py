@@ -125,7 +125,7 @@ class TextTraining(OneStageTraining):
 
     @abstractmethod
     def loss(self, rows: Sequence[Any]) -> Tensor:
-        """Of some examples."""
+        """Compute the loss of some examples."""
 
     def save(self, folder: Path) -> None:
         """Write the checkpoint."""

@@ -334,7 +334,7 @@ class SystemIndex(ABC):
         return replace(ranking, usage=usage or Usage(), notes={self.note: note, **self.label})
 
     def by_score(self, query: Query, group: Group, scores: NDArray[np.float64], k: int, note: Any, usage: Usage | None = None) -> Ranking:
-        """As `ranking`, all chunks by their scores."""
+        """Return all chunks by their scores, as `ranking` does."""
         return self.ranking(query, group, best_rows(scores, len(scores)).tolist(), k, note, usage)
 
     @property
@@ -344,7 +344,7 @@ class SystemIndex(ABC):
         return {SCRIPTED: llm_name(llm)} if isinstance(llm, ScriptedConfig) else {}
 
     def query_vector(self, text: str) -> NDArray[np.float32]:
-        """Of a question or keywords, shape (dimension,)."""
+        """Encode a question or keywords, shape (dimension,)."""
         return np.asarray(self.encoder.queries([text])[0])
 
     def dense(self, group: Group, vector: NDArray[np.float32]) -> NDArray[np.float64]:
@@ -407,7 +407,7 @@ T = TypeVar("T", bound=type)
 
 
 def register(identifier: str, *, config: type[SystemConfig], **stated: Any) -> Callable[[T], T]:
-    """As `methods.registry.register`, with what all systems state alike: decorates an index, or a whole method."""
+    """Register an index or a whole method with the statements that all systems share; see `methods.registry.register`."""
     offline = issubclass(config, GraphConfig) and not config.needs_llm
 
     def decorate(kind: T) -> T:
@@ -467,7 +467,7 @@ def alternating(*orders: Sequence[int]) -> list[int]:
 
 
 def within(passages: Sequence[Passage], budget: float) -> list[Passage]:
-    """As many of the first passages as a number of tokens (characters / 4) holds."""
+    """Return the first passages that fit into a number of tokens (characters / 4)."""
     kept: list[Passage] = []
     for passage in passages:
         budget -= tokens(passage.full_text)

@@ -207,7 +207,7 @@ class HippoIndex(SystemIndex):
         return chi, [facts.phrases[place] for place in rows]
 
     def passage_scores(self, group: Group, ranks: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Of a passage the sum over its facts of the ranks of their phrases, shape (chunks,)."""
+        """Sum the ranks of the phrases of each passage's facts, shape (chunks,)."""
         facts = self.facts(group)
         return np.asarray(facts.fact_chunks.T @ ranks[facts.ends].sum(axis=1))
 

@@ -163,6 +163,7 @@ class TrainConfig(TrainingOptions):
     precision: Literal["no", "bf16", "fp16"] = Field("no", description="mixed precision: of accelerate")
     query_instruction: bool = Field(True, description="the base's query prompt in mining and training, as in evaluation; released: no")
     save_every: int = Field(50, ge=1, description="steps between two points that an interrupted stage goes on from")
+    validate_k: int = Field(5, ge=1, description="depth of the recall on validation questions")
 
     @field_validator("stages")
     @classmethod

@@ -157,10 +157,6 @@ class StageTrainer:
 
 
 SIZES = {"stage2": "large", "stage3": "small"}
-
-VALIDATION_DEPTH = 5
-"""k of the recall on validation questions."""
-
 DOCUMENTS = 16
 """Documents whose graphs and queries are made side by side."""
 
@@ -284,6 +280,7 @@ def validator(config: ArkTrainingConfig, model: Any, prompts: Prompts) -> Valida
     Raises:
         UserError: No question of the validation data has evidence.
     """
+    k = config.train.validate_k
     benchmarks = load_benchmarks(config.validation, config.validation_options)
     documents = [item for benchmark in benchmarks for item in documents_of(benchmark, "passages")]
     if not any(question.evidence for document in documents for question in document.questions):
@@ -295,8 +292,8 @@ def validator(config: ArkTrainingConfig, model: Any, prompts: Prompts) -> Valida
         )
 
     def validate() -> Mapping[str, float]:
-        results = [recall for document in documents for recall in _recalls(document, model, prompts, VALIDATION_DEPTH)]
-        return {f"validation_recall@{VALIDATION_DEPTH}": float(np.mean(results))}
+        results = [recall for document in documents for recall in _recalls(document, model, prompts, k)]
+        return {f"validation_recall@{k}": float(np.mean(results))}
 
     return validate
 

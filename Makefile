@@ -10,7 +10,7 @@ unexport PYTHONDONTWRITEBYTECODE
 export OMP_NUM_THREADS ?= 1
 export TOKENIZERS_PARALLELISM ?= false
 
-.PHONY: demo experiments-small test fast slow lint docs perf soak gpu install clean
+.PHONY: demo experiments-small test fast slow lint docs perf soak gpu integrations install clean
 
 install: $(STAMP)
 
@@ -47,6 +47,9 @@ docs: install  ## the documentation as a site, in site/
 
 perf: install  ## ratios against named alternatives
 	$(BIN)/python -m perf
+
+integrations: install  ## LangChain, LlamaIndex and Haystack as methods, in an environment of their own
+	$(BIN)/python -m tools.integrations
 
 soak: install  ## what takes hours: large and long cases, then every property over 500 examples
 	$(BIN)/python -m pytest -m "soak"

@@ -394,11 +394,13 @@ class CorpusBuilder:
 
     def add(self, passages: Iterable[Passage]) -> None:
         """Append passages, except those whose id is there already."""
+        waiting = self._waiting
         for passage in passages:
-            self._waiting.setdefault(key(passage.id), passage)
+            waiting.setdefault(key(passage.id), passage)
             self._length += len(passage.text)
-            if len(self._waiting) == BATCH_ROWS or self._length > BATCH_CHARACTERS:
+            if self._length > BATCH_CHARACTERS or len(waiting) == BATCH_ROWS:
                 self._flush()
+                waiting = self._waiting
 
     def __contains__(self, identifier: object) -> bool:
         return isinstance(identifier, str) and (key(identifier) in self._waiting or key(identifier) in self._seen)

@@ -1,46 +1,167 @@
-"""Prompts as their authors published them, if they are on this machine: `RAGMETER_DATA/prompts`, by the name of the file there.
+"""Prompts as their authors published them, by the registry `published_prompts.yaml`. Nothing of their text ships.
 
-Nothing of them ships. A file is taken only if its content has the recorded hash, so that an edited copy is no published prompt.
+A prompt is taken from `RAGMETER_DATA/prompts`, else from the cache, else it is fetched from the recorded commit of the
+authors' repository. Sources of programs are read, never executed. Texts whose hash is not the recorded one are refused.
 """
 
 from __future__ import annotations
 
+import ast
 import hashlib
+import http.client
 import json
+import os
+import re
+import tomllib
+import urllib.error
+import urllib.request
 from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field
 
 from benchmarks.core.errors import UserError
-from benchmarks.sources import data_folder
+from benchmarks.core.files import cache_home, whole_text
+from benchmarks.io import hub
+from benchmarks.sources import DATA_VARIABLE, data_folder
 
 FOLDER = "prompts"
+ADDRESS_VARIABLE = "RAGMETER_GITHUB"
+"""Environment variable: the address that serves files of GitHub repositories, in place of GitHub's own."""
+ADDRESS = "https://raw.githubusercontent.com"
+TIMEOUT_S = 30.0
+ALL = "*"
+"""Name and key of all texts of a file."""
+_STRICT = ConfigDict(frozen=True, extra="forbid")
 
 
-def published(name: str, sha256: str) -> Mapping[str, str] | None:
-    """Return the prompts of a JSON file by key; None if the file is not here.
+class Place(BaseModel):
+    """Where a text stands: a file of the repository, and the key or the constant in it."""
+
+    model_config = _STRICT
+    file: str
+    yaml: str | None = None
+    toml: str | None = None
+    json_key: str | None = Field(None, alias="json")
+    python: str | None = None
+
+
+class Documents(BaseModel):
+    """How all passages stand in the place of one placeholder."""
+
+    model_config = _STRICT
+    placeholder: str
+    each: str
+    between: str = ""
+
+
+class Published(BaseModel):
+    """An entry of the registry; its fields are explained there."""
+
+    model_config = _STRICT
+    checkpoints: tuple[str, ...] = ()
+    repository: str
+    commit: str
+    license: str
+    local: str
+    sha256: str
+    texts: Mapping[str, Place]
+    options: Mapping[str, Any] = {}
+    parts: tuple[Mapping[str, str], ...] = ()
+    documents: Documents | None = None
+    names: Mapping[str, str] = {}
+    values: Mapping[str, str] = {}
+
+    def is_of(self, model: str) -> bool:
+        """Tell whether the name of a model is that of one of the checkpoints, whatever stands before it."""
+        last = model.rstrip("/").rpartition("/")[2].lower()
+        return any(checkpoint.rpartition("/")[2].lower() in last for checkpoint in self.checkpoints)
+
+    @property
+    def source(self) -> str:
+        """Repository, commit and files."""
+        files = dict.fromkeys(place.file for place in self.texts.values())
+        return f"{self.repository} at {self.commit[:8]}, {', '.join(files)}"
+
+
+@cache
+def registry() -> Mapping[str, Published]:
+    """Return the entries by name."""
+    entries = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text("utf-8"))
+    return {name: Published.model_validate(entry) for name, entry in entries.items()}
+
+
+def texts_of(name: str, fetch: bool = True) -> Mapping[str, str]:
+    """Return the texts of a published prompt by name, verified.
 
     Args:
-        name: The file below `RAGMETER_DATA/prompts`.
-        sha256: Of its content as JSON with sorted keys and without spaces.
+        name: Of the registry.
+        fetch: Whether to fetch what is not on this machine.
 
     Raises:
-        UserError: The file is not the published one.
+        UserError: They cannot be had, or are not the published ones.
     """
-    folder = data_folder()
-    path = None if folder is None else folder / FOLDER / name
-    if path is None or not path.is_file():
-        return None
-    try:
-        content = json.loads(path.read_text("utf-8"))
-    except ValueError as error:
-        raise UserError(
-            f"this file of prompts is not JSON: {error}", code="prompts-not-json", where=str(path), try_this="fetch it again, or remove it"
-        ) from None
-    canonical = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
-    if (digest := hashlib.sha256(canonical).hexdigest()) != sha256:
-        what = f"these prompts are not the published ones: their hash is {digest[:12]}…, recorded is {sha256[:12]}…"
-        raise UserError(what, code="missing-prompt", where=str(path), try_this="fetch the file again, or remove it to use our prompts")
-    prompts: Mapping[str, str] = content
-    return prompts
+    entry = registry()[name]
+    path = path_of(name)
+    if path.is_file():
+        return _verified(_read(path, entry), entry, str(path))
+    if not fetch:
+        raise _missing(name, entry, "it is not on this machine")
+    if hub.offline():
+        raise _missing(name, entry, "it is not on this machine, and the network is forbidden")
+    files = {file: _get(name, entry, file) for file in {place.file for place in entry.texts.values()}}
+    texts: dict[str, str] = {}
+    for key, place in entry.texts.items():
+        content = _extracted(files[place.file], place, entry)
+        texts.update(content if isinstance(content, dict) else {key: content})
+    _verified(texts, entry, entry.source)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    whole_text(path, json.dumps(texts, ensure_ascii=False, indent=1))
+    return texts
+
+
+def download(reference: str) -> list[dict[str, str]]:
+    """Fetch what `prompts` or `prompts/NAME` names and is not on this machine, and return each prompt's source, license and file.
+
+    Other references name data sets, and nothing is returned for them.
+
+    Raises:
+        UserError: No prompt has this name, or as of `texts_of`.
+    """
+    folder, _, name = reference.partition("/")
+    if folder != FOLDER:
+        return []
+    if name and name not in registry():
+        raise UserError(f"no published prompt is called {name!r}", code="unknown-prompt", where=reference, try_this=", ".join(registry()))
+    names = [name] if name else list(registry())
+    for each in names:
+        texts_of(each)
+    return [
+        {
+            "reference": f"{FOLDER}/{each}",
+            "source": entry.source,
+            "license": entry.license,
+            "sha256": entry.sha256,
+            "path": str(path_of(each)),
+        }
+        for each in names
+        for entry in (registry()[each],)
+    ]
+
+
+def path_of(name: str) -> Path:
+    """Return the file that a prompt is read from; if it is not on this machine, the file that fetching it writes."""
+    entry = registry()[name]
+    here = _in_data_folder(entry)
+    return here if here is not None and here.is_file() else _cached(name, entry)
+
+
+def digest(texts: Mapping[str, str]) -> str:
+    """Return the SHA-256 of texts as JSON with sorted keys and without spaces."""
+    return hashlib.sha256(json.dumps(texts, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()).hexdigest()
 
 
 def as_template(prompt: str, **names: str) -> str:
@@ -51,3 +172,136 @@ def as_template(prompt: str, **names: str) -> str:
         names: By the name of a placeholder, its new name.
     """
     return prompt.replace("$", "$$").format(**{old: f"${{{new}}}" for old, new in names.items()})
+
+
+def _in_data_folder(entry: Published) -> Path | None:
+    folder = data_folder()
+    return None if folder is None else folder / FOLDER / entry.local
+
+
+def _cached(name: str, entry: Published) -> Path:
+    return cache_home() / FOLDER / f"{name}-{entry.sha256[:12]}.json"
+
+
+def _read(path: Path, entry: Published) -> Mapping[str, str]:
+    try:
+        text = path.read_bytes().decode()
+        content = {next(iter(entry.texts)): text} if path.suffix == ".txt" else json.loads(text)
+    except (OSError, ValueError) as error:
+        raise UserError(
+            f"this file of prompts cannot be read: {error}",
+            code="prompts-not-json",
+            where=str(path),
+            try_this="fetch it again, or remove it",
+        ) from None
+    if not isinstance(content, dict):
+        return {}
+    return content if ALL in entry.texts else {key: content.get(key, "") for key in entry.texts}
+
+
+def _verified(texts: Mapping[str, str], entry: Published, where: str) -> Mapping[str, str]:
+    if (actual := digest(texts)) != entry.sha256:
+        what = f"these prompts are not the published ones: their hash is {actual[:12]}…, recorded is {entry.sha256[:12]}…"
+        raise UserError(what, code="missing-prompt", where=where, try_this="fetch the file again, or remove it; or set prompt: ours")
+    return texts
+
+
+def _missing(name: str, entry: Published, why: str) -> UserError:
+    return UserError(
+        f"the published prompt of {name} cannot be used: {why}",
+        code="published-prompt-missing",
+        where=f"{entry.source}; {DATA_VARIABLE}/{FOLDER}/{entry.local}",
+        try_this=f"run `ragmeter data download {FOLDER}/{name}` with a network, or set prompt: ours or prompt: FILE",
+    )
+
+
+def _get(name: str, entry: Published, file: str) -> str:
+    address = (os.environ.get(ADDRESS_VARIABLE) or ADDRESS).rstrip("/")
+    url = f"{address}/{entry.repository}/{entry.commit}/{file}"
+    try:
+        with urllib.request.urlopen(urllib.request.Request(url, headers={"user-agent": "ragmeter"}), timeout=TIMEOUT_S) as reply:
+            return str(reply.read().decode())
+    except (OSError, ValueError, http.client.HTTPException) as error:
+        if isinstance(error, urllib.error.HTTPError):
+            error.close()
+        raise _missing(name, entry, f"{url} cannot be read: {error}") from None
+
+
+def _extracted(content: str, place: Place, entry: Published) -> str | dict[str, str]:
+    try:
+        if place.python is not None:
+            return _constant(ast.parse(content), place.python.split("."))
+        if place.yaml is not None:
+            value: Any = yaml.safe_load(content)[place.yaml]
+        elif place.toml is not None:
+            value = tomllib.loads(content)[place.toml]
+        elif place.json_key is not None:
+            value = json.loads(content)
+            value = value if place.json_key == ALL else value[place.json_key]
+        else:
+            value = content
+    except (ValueError, LookupError, TypeError, SyntaxError, yaml.YAMLError) as error:
+        where = f"{entry.repository}, {place.file}"
+        raise UserError(f"the prompt is not where the registry says: {error!r}", code="published-prompt-place", where=where) from None
+    return value if isinstance(value, dict) else str(value)
+
+
+def _constant(tree: ast.AST, path: list[str]) -> str:
+    """Return the text of a constant in a program's source, an f-string with its names in braces."""
+    scope: Any = tree
+    while path:
+        name, *path = path
+        if isinstance(scope, ast.Dict):
+            scope = next(value for key, value in zip(scope.keys, scope.values, strict=True) if ast.literal_eval(key or key) == name)  # type: ignore[arg-type]
+            continue
+        if isinstance(scope, ast.BinOp):
+            scope = getattr(scope, name)
+            continue
+        if name == "self":
+            name, *path = f"self.{path[0]}", *path[1:]
+        scope = _named(scope, name)
+    return _text(scope)
+
+
+def _named(scope: ast.AST, name: str) -> ast.AST:
+    """Return the last thing of a name in a scope that is a scope, a dictionary or a text: directly in it, or else deeper."""
+    for nodes in (ast.iter_child_nodes(scope), ast.walk(scope)):
+        values = [value for node in nodes for value in _values(node, name)]
+        if values:
+            return values[-1]
+    raise LookupError(name)
+
+
+def _values(node: ast.AST, name: str) -> list[ast.AST]:
+    match node:
+        case ast.ClassDef() | ast.FunctionDef() | ast.AsyncFunctionDef():
+            return [node] if node.name == name else []
+        case ast.Assign():
+            named, value = name in map(ast.unparse, node.targets), node.value
+        case ast.AnnAssign(value=ast.AST() as value):
+            named = ast.unparse(node.target) == name
+        case ast.Return(value=ast.AST() as value):
+            named = name == "return"
+        case _:
+            return []
+    try:
+        return [value] if named and (isinstance(value, ast.Dict) or _text(value)) else []
+    except LookupError:
+        return []
+
+
+def _text(node: Any) -> str:
+    match node:
+        case ast.Constant(value=str(text)):
+            return text
+        case ast.JoinedStr():
+            return "".join(
+                "{" + ast.unparse(part.value) + "}" if isinstance(part, ast.FormattedValue) else re.sub(r"([{}])", r"\1\1", _text(part))
+                for part in node.values
+            )
+        case ast.BinOp(op=ast.Add()):
+            sides = (f"{{{side.id}}}" if isinstance(side, ast.Name) else _text(side) for side in (node.left, node.right))
+            return "".join(sides)
+        case ast.Call(func=ast.Attribute(attr="format")):
+            return _text(node.func.value)  # type: ignore[attr-defined]
+    raise LookupError(f"no text: {ast.unparse(node)[:60]}")

@@ -6,11 +6,12 @@ registered with `@register`. Everything refers to it by a data reference, `name[
 
 from __future__ import annotations
 
+import gc
 import re
 import traceback
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -18,16 +19,21 @@ from typing import Any
 
 from pydantic import Field, ValidationError
 
+from benchmarks import read_questions
 from benchmarks.clusters import Sampled, sampled
 from benchmarks.core.code import Code, Identity, code_id, registered
-from benchmarks.core.errors import UserError, first_error, in_words, refused, unknown_name
+from benchmarks.core.errors import UserError, counted, first_error, in_words, refused, unknown_name
 from benchmarks.core.fingerprint import content_hash, fingerprint
 from benchmarks.core.models import FrozenModel
 from benchmarks.core.plugins import Registry
 from benchmarks.corpus import Corpus
 from benchmarks.graphs import united
 from benchmarks.io import hub
-from benchmarks.schema import Question
+from benchmarks.schema import SPANS, Question
+
+IDENTITY, CAVEATS, MAPPING = "identity", "caveats", "mapping"
+"""Keys of `Benchmark.extra`: a text that is part of the fingerprint, such as how files were read; sentences that every table states; and
+which fields of a file were read as what, in words."""
 
 
 class DatasetCard(FrozenModel):
@@ -170,7 +176,8 @@ class Benchmark:
             `expected`: the questions that a split has in the layout of its file, where that differs from the card.
             `settings`: the only settings in which it can be asked, where its data would allow more.
             `source`: the hub's repository, commit and files with their hashes, where they came from there.
-            `variant`: what tells it, for people, from others of the same reference.
+            `variant`: what tells it, for people, from others of the same reference. `identity`, `caveats`, `mapping`: see
+            `IDENTITY`.
         code: Of a loader that is a plug-in; `load` sets it.
     """
 
@@ -192,9 +199,9 @@ class Benchmark:
     @cached_property
     def fingerprint(self) -> str:
         """Hash of content, loader version and a plug-in's code: equal for equal questions, gold and corpus."""
-        code = code_id(self.code)
+        more = filter(None, (code_id(self.code), self.extra.get(IDENTITY)))
         questions = content_hash(_canonical(question) for question in self.questions)
-        return fingerprint(str(self.reference), self.version, questions, self.corpus.fingerprint, *([] if code is None else [code]))
+        return fingerprint(str(self.reference), self.version, questions, self.corpus.fingerprint, *more)
 
     def sampled(self, cluster: str | None = None, *, where: str | None = None) -> Sampled:
         """Which questions were sampled together: as stated, else by the card where all questions have its cluster, else as found.
@@ -236,8 +243,10 @@ def _canonical(question: Question) -> str:
         None if question.candidates is None else list(question.candidates),
         question.topic_entities,
         *filter(None, (question.metadata.get("all_classes"),)),
+        *filter(None, (question.metadata.get(SPANS),)),
         *((question.group,) if question.group is not None else ()),
         *((dict(question.grades), question.excluded) if question.grades or question.excluded else ()),
+        *(([[turn.role, turn.text] for turn in question.turns],) if question.turns else ()),
     )
 
 
@@ -339,12 +348,28 @@ def load(reference: str | DataReference, config: DatasetConfig | Mapping[str, An
     """
     ref, entry = resolve(reference)
     options = config if isinstance(config, DatasetConfig) else options_of(entry, config or {})
-    with hub.recording() as fetched:
+    with hub.recording() as fetched, _uncollected():
         parts = [_loaded(entry, replace(ref, split=split), options) for split in (ref.split or "").split("+")]
     benchmark = parts[0] if len(parts) == 1 else _concatenate(ref, parts)
     if notes := _check_questions(benchmark):
         benchmark = replace(benchmark, extra={**benchmark.extra, "notes": (*benchmark.extra.get("notes", ()), *notes)})
+    read_questions.note(question.text for question in benchmark.questions)
+    if number := len(benchmark.skipped):
+        skipped = f"{counted(number, 'record')} that could not be read {'was' if number == 1 else 'were'} skipped"
+        benchmark = replace(benchmark, extra={**benchmark.extra, CAVEATS: (skipped, *benchmark.extra.get(CAVEATS, ()))})
     return _sourced(benchmark, fetched) if fetched else benchmark
+
+
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """Pause the collector of cycles: records have none, and it takes up to a third of the time of loading graphs."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 def _loaded(entry: DatasetEntry, reference: DataReference, config: DatasetConfig) -> Benchmark:
@@ -422,6 +447,8 @@ def _merged(extras: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         for key, value in extra.items():
             if key not in merged:
                 merged[key] = value
+            elif key == IDENTITY:
+                merged[key] += value
             elif key == "counts":
                 merged[key] = dict(Counter(merged[key]) + Counter(value))
             elif isinstance(value, Mapping):

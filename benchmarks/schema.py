@@ -66,6 +66,32 @@ def sentence_of(identifier: str) -> tuple[str, int]:
     return passage, int(index)
 
 
+ROLES = ("user", "assistant")
+"""Who says an earlier turn of a conversation."""
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """An earlier turn of the conversation that a question continues; `role` is one of `ROLES`."""
+
+    role: str
+    text: str
+
+
+def turns_of(value: Any) -> tuple[Turn, ...]:
+    """Read earlier turns, `[{"role": "user", "text": …}]`.
+
+    Raises:
+        ValueError: The value is something else; the message names the turn.
+    """
+    if not isinstance(value, list | tuple):
+        raise ValueError(f"turns must be a list, not {type(value).__name__}")
+    for number, turn in enumerate(value):
+        if not isinstance(turn, Mapping) or turn.get("role") not in ROLES or not isinstance(turn.get("text"), str):
+            raise ValueError(f'turns[{number}] must be {{"role": "user" or "assistant", "text": a text}}')
+    return tuple(Turn(turn["role"], turn["text"]) for turn in value)
+
+
 @dataclass(frozen=True, slots=True)
 class Query:
     """What a method sees of a question.
@@ -77,6 +103,7 @@ class Query:
         candidates: Ids of the passages that may be used: None is the whole corpus, () none at all. A tuple, or a
             view that equals it (`views.TupleView`).
         topic_entities: Entities that a graph dataset gives as input.
+        turns: Earlier turns of the conversation, oldest first.
     """
 
     id: str
@@ -84,13 +111,16 @@ class Query:
     document_id: str | None = None
     candidates: Sequence[str] | None = None
     topic_entities: tuple[str, ...] = ()
+    turns: tuple[Turn, ...] = ()
 
 
 PAGES = "pages"
 """Key of `Question.metadata` and of a prediction's notes: ids of Wikipedia pages (KILT)."""
-SCORED = ("triple_aliases", "parses", PAGES)
+SPANS = "spans"
+"""Key of `Question.metadata`: gold spans of documents, each as (characters, {passage id: (first, last character of the span in it)})."""
+SCORED = ("triple_aliases", "parses", PAGES, SPANS)
 """Keys of `Question.metadata` that a metric reads, so that they are stored with the gold: other names of heads and tails of
-the gold triples (2Wiki), the answers of each semantic parse (WebQSP), and the pages of each provenance (KILT)."""
+the gold triples (2Wiki), the answers of each semantic parse (WebQSP), the pages of each provenance (KILT), and gold spans."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +139,7 @@ class Question:
         triples: Gold reasoning triples, where the dataset has them.
         type: The dataset's question type (`bridge`, `comparison`, `2hop` …), or "".
         answerable: False for questions whose gold says that the evidence does not answer them.
-        document_id, candidates, topic_entities: As in `Query`.
+        document_id, candidates, topic_entities, turns: As in `Query`.
         metadata: Everything else of the native record that analyses may want. Gold: never handed on.
         group: What questions share that a metric scores together (MuSiQue-full's twins), None for one on its own.
         grades: Grade of each judged passage, by id; `evidence` are those above 0. Empty where nothing is graded: then every
@@ -134,6 +164,7 @@ class Question:
     group: str | None = None
     grades: Mapping[str, float] = field(default_factory=dict)
     excluded: tuple[str, ...] = ()
+    turns: tuple[Turn, ...] = ()
 
     @property
     def wanted(self) -> tuple[str, ...]:
@@ -153,11 +184,11 @@ class Question:
 
     def query(self) -> Query:
         """What a method may see: no answer, no evidence, no label, not even the native id."""
-        return Query(self.query_id, self.text, self.document_id, self.candidates, self.topic_entities)
+        return Query(self.query_id, self.text, self.document_id, self.candidates, self.topic_entities, self.turns)
 
     def gold_query(self) -> GoldQuery:
         """What a control may see: everything."""
-        return GoldQuery(self.query_id, self.text, self.document_id, self.candidates, self.topic_entities, question=self)
+        return GoldQuery(self.query_id, self.text, self.document_id, self.candidates, self.topic_entities, self.turns, question=self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,6 +196,13 @@ class GoldQuery(Query):
     """A query that carries its gold; handed to controls alone."""
 
     question: Question = field(kw_only=True)
+
+
+def without_gold(query: Query) -> Query:
+    """Return what a method may see of a query."""
+    if not isinstance(query, GoldQuery):
+        return query
+    return Query(query.id, query.text, query.document_id, query.candidates, query.topic_entities, query.turns)
 
 
 T = TypeVar("T")
@@ -224,8 +262,9 @@ class PassageIds(TupleView[str]):
         listed = list(ids)
         digits = "".join([identifier[1:] for identifier in listed])
         self._packed = bytes.fromhex(digits)
+        letters = "".join(listed)[:: LENGTH + 1]
         # fromhex also takes capitals and blanks, and knows nothing of where one id ends.
-        if self._packed.hex() != digits or any(len(item) != LENGTH + 1 or item[0] != _LETTER for item in listed):
+        if self._packed.hex() != digits or set(map(len, listed)) - {LENGTH + 1} or letters.strip(_LETTER):
             raise ValueError(f"an id of a passage is {_LETTER} and {LENGTH} hex digits, not so in {listed[:3]} …")
 
     def _some(self, positions: slice) -> list[str]:

@@ -209,7 +209,7 @@ class BadRecord(UserError):
     """A record that cannot be read; `skip_bad` leaves it out and names it."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen: that would take three times as long to make
 class Record:
     """A record of an authors' file.
 
@@ -357,6 +357,11 @@ def _word(value: Any) -> str:
     return "null" if value is None else _WORDS.get(type(value), type(value).__name__)
 
 
+def bad_record(what: str, path: Path, position: str) -> BadRecord:
+    """Return the error for a place of a file that holds no record."""
+    return BadRecord(what, code="bad-record", where=f"{path}, {position}", try_this=_REPAIR)
+
+
 def records(path: Path, *, whole: bool = False) -> Iterator[Record | BadRecord]:
     """The records of a file in order, and an error in the place of each that is no JSON object.
 
@@ -376,10 +381,9 @@ def records(path: Path, *, whole: bool = False) -> Iterator[Record | BadRecord]:
         return
     for item in stream_json(path, whole=whole):
         if item.problem is not None:
-            yield BadRecord(item.problem, code="bad-record", where=f"{path}, {item.position}", try_this=_REPAIR)
+            yield bad_record(item.problem, path, item.position)
         elif not isinstance(item.value, dict):
-            what = f"a record must be an object, not {_word(item.value)}"
-            yield BadRecord(what, code="bad-record", where=f"{path}, {item.position}", try_this=_REPAIR)
+            yield bad_record(f"a record must be an object, not {_word(item.value)}", path, item.position)
         else:
             yield Record(item.value, path, item.position)
 

@@ -85,6 +85,10 @@ NEEDS: Mapping[str, str] = {
     "answerable": 'whether the evidence is said to suffice, `notes["answerable"]`',
     "group": "the predictions for all questions of a group, so it is scored when all are there",
     "graph": "ranked triples, and the graph that they come from",
+    "contexts": "the texts that the system showed its model, `contexts`",
+    "statements": "parts of the answer with their citations, `statements`",
+    "searches": "the searches that the system made, `searches`",
+    "confidence": "the system's confidence in the answer, `confidence`",
     "usage": "tokens, calls and seconds",
     "model": "a local model, loaded once per process",
     "verdict": "a judge's verdict",
@@ -263,8 +267,14 @@ class Metric:
 
         Returns:
             Shape (len(batch),), NaN where unscorable.
+
+        Raises:
+            ValueError: The metric returned something else.
         """
-        scores = np.asarray(self.entry.compute(batch, **self.values), dtype=np.float64)
+        scores = np.asarray(self.entry.compute(batch, **self.values))
+        if scores.dtype.kind not in "biuf":  # None would become NaN, and "0.7" a number
+            raise ValueError(f"{self} returned values that are no numbers: {scores.dtype}")
+        scores = scores.astype(np.float64, copy=False)
         if scores.shape != (len(batch),):
             raise ValueError(f"{self} returned shape {scores.shape} for {len(batch)} questions")
         return scores

@@ -11,7 +11,7 @@ import numpy as np
 from benchmarks.core.errors import UserError
 from benchmarks.schema import Passage, Question
 from judges.metric import Batch, Metric, QuestionGraphs, Scores, parse
-from methods.api import FAILED, Prediction
+from methods.api import FAILED, Evidence, Prediction
 
 _AT_ONCE = 64
 """Questions tried together; mostly the first ones tell."""
@@ -25,6 +25,7 @@ def score(
     metrics: Iterable[Metric | str],
     passage: Callable[[str], Passage] | None = None,
     graphs: QuestionGraphs | None = None,
+    faults: dict[Metric, BaseException] | None = None,
 ) -> dict[str, Scores]:
     """Score predictions under several metrics; what metrics share is computed once.
 
@@ -39,6 +40,7 @@ def score(
         metrics: Metrics or their ids.
         passage: From the id of a passage (or triple) to it, for metrics that read texts.
         graphs: The questions' graphs, for metrics that look at them (`QuestionGraphs.of(benchmark)`).
+        faults: Takes what metrics raised, which then are left out; None: the first error is raised.
 
     Returns:
         By canonical metric id, shape (questions,), NaN where unscorable.
@@ -53,13 +55,42 @@ def score(
     batch = Batch(questions, list(map(_message, questions, aligned)), passage, graphs=graphs)
     results: dict[str, Scores] = {}
     for metric in wanted:
-        scores = metric.compute(batch).copy()
+        try:
+            scores = metric.compute(batch).copy()
+            if metric.entry.code is not None:
+                _require_values(metric, batch, scores)
+        except BaseException as error:
+            if faults is None or isinstance(error, KeyboardInterrupt):
+                raise
+            faults[metric] = error
+            continue
         missing = metric.entry.missing
         if missing != "empty":  # what an empty answer scores stands there already
             lost = absent | failed if "answer" in metric.entry.needs else absent
             scores[lost & ~np.isnan(scores)] = np.nan if missing == "unscorable" else missing
         results[str(metric)] = scores
     return results
+
+
+def _require_values(metric: Metric, batch: Batch, scores: Scores) -> None:
+    """Check that what a plug-in's metric calls unscorable does not depend on the answer: the mean would leave out wrong ones.
+
+    Raises:
+        ValueError: Without an answer, or for the right one, a question has a value.
+    """
+    rows = np.flatnonzero(np.isnan(scores)).tolist()
+    if not rows or not metric.entry.exact or metric.entry.missing == "unscorable" or "group" in metric.entry.needs:
+        return
+    questions = [batch.questions[row] for row in rows]
+    right = [Prediction(q.query_id, next(iter(q.golds), ""), tuple(Evidence(name, 1.0) for name in q.evidence)) for q in questions]
+    for predictions in ([Prediction(q.query_id, "") for q in questions], right):
+        values = metric.compute(replace(batch, questions=questions, predictions=predictions, memo={}))
+        depends = np.flatnonzero(~np.isnan(values)).tolist()
+        if depends:
+            raise ValueError(
+                f"{metric} gave question {questions[depends[0]].id!r} no value (NaN), and gives it one for another answer: "
+                "NaN is for questions without gold"
+            )
 
 
 def can_score(metric: Metric, questions: Sequence[Question], graphs: QuestionGraphs | None = None) -> bool:

@@ -21,6 +21,7 @@ from leaderboard.elements.formats import MAIN, board_label, families, higher_is_
 from leaderboard.elements.nodes import Node, Order, el, line_of_facts
 from leaderboard.elements.pictures import framed
 from leaderboard.matrix.exports import Export, lines, picture, still_matrix
+from leaderboard.matrix.overall import overall
 from leaderboard.views import battles, budget, run, style
 from leaderboard.views import board as board_table
 from leaderboard.views.board import published_table
@@ -51,7 +52,8 @@ def board_document(store: Store, experiment: str, now: datetime) -> dict[str, An
         An object with `format`, `version`, `generated`, `experiment`, `metrics` (definitions by id), `boards` as
         `results.boards.board.Board.to_json` writes them, and `matrix`, all benchmarks by their own metric: one object a cell
         with value, rank band, comparison, published figure and the reason why it is not comparable, if it is not
-        (`leaderboard.matrix.exports.CSV_COLUMNS`). Values are fractions, null stands for "no value".
+        (`leaderboard.matrix.exports.CSV_COLUMNS`), and `overall`, per method its pooled difference from the reference, Borda
+        count and means by task (`results.boards.matrix.Overall`). Values are fractions, null stands for "no value".
     """
     result = still_matrix(store, experiment, experiment)
     return document_of(boards(store, experiment), queries.definitions(store), experiment, now, result)
@@ -72,6 +74,7 @@ def document_of(
                 "metrics": {metric: known for metric, known in definitions.items() if metric in shown},
                 "boards": [board.to_json() for board in results],
                 "matrix": lines(whole) if whole is not None else [],
+                "overall": [line.to_json() for line in whole.shown.board.overall] if whole is not None else [],
             }
         )
     )
@@ -146,6 +149,7 @@ def _battles(store: Store, experiment: str) -> Iterator[Node]:
             el("h3", "Where it places the controls") if placed else None,
             placed,
             battles.rates(board, first),
+            battles.eyes(board, first),
             el("p", battles.MATRIX_NOTE, cls="note"),
             battles.strengths(strengths, board.controls) if strengths else None,
             el("p", battles.STRENGTHS_NOTE, cls="note") if strengths else None,
@@ -174,6 +178,7 @@ def report(store: Store, experiment: str, now: datetime) -> str:
     whole = still_matrix(store, experiment, "Methods against benchmarks, each by its own metric")
     parts = [_head(experiment, results, now).to_json()]
     parts += [] if whole is None else [framed(picture(whole), "chart whole")]
+    parts += [] if whole is None or (table := overall(whole.shown)) is None else [table.to_json()]
     for board in results:
         parts += _section(store, board, definitions, cards.get(board.dataset_fingerprint, {}).get("card", {}))
     parts += [node.to_json() for node in behind(store, experiment, results, definitions, cards)]

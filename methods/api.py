@@ -14,14 +14,16 @@ gold never reaches it.
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, Protocol, runtime_checkable
 
-from benchmarks.core.errors import UserError
+from benchmarks.core.errors import UserError, message_of
 from benchmarks.corpus import Corpus
 from benchmarks.schema import Passage, Query, Question
+from methods.record import RECORD, Search, Shown, Statement, read_record
 
 FAILED = "failed"
 """Key in `notes` under which a prediction says why it has no answer."""
@@ -47,6 +49,8 @@ WAIT = "wait"
 """Stage of `Usage.seconds` in which a question waited for a slot; no part of its own seconds."""
 UNKNOWN_REVISION = "unknown"
 """What the provenance of a run says of an endpoint if nothing identifies its deployment."""
+TURNS_UNREAD = "turns_unread"
+"""Key of a run's provenance: its questions have earlier turns, and no part of it reads them (`reads_turns` of a factory)."""
 MARKER = "complete.json"
 """Written last into an index folder: a folder without it is unfinished work."""
 
@@ -213,6 +217,14 @@ def reason(text: str, end: str = "") -> str:
     return (flat if len(flat) <= room else f"{flat[: room - 1]}…") + end
 
 
+def raised(error: BaseException) -> str:
+    """Return why a question failed for which code raised: `KeyError: 'x' (read, my_reader.py line 12)`."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if "site-packages" not in frame.filename] or frames
+    place = f" ({own[-1].name}, {Path(own[-1].filename).name} line {own[-1].lineno})" if own else ""
+    return reason(f"{type(error).__name__}: {message_of(error)}", place)
+
+
 @dataclass(frozen=True, slots=True)
 class Prediction:
     """A method's answer to one question; as JSON, one row of a submission.
@@ -225,6 +237,11 @@ class Prediction:
         notes: Further output under the documented keys `support`, `triples`, `answerable`, `failed`, or keys of one's own.
         calls: Of generating models, in the order in which they ended; no part of a submission.
         raw: What the reader's model wrote, if it differs from `answer`: with its thought, before the answer was extracted.
+        contexts: The texts that the system showed its model, in their order; None if it did not say. Without `evidence`,
+            ragmeter ranks the corpus passages that it finds in them.
+        statements: Parts of the answer with their citations.
+        searches: The searches that the system made.
+        confidence: The system's own confidence in the answer, None if it did not say.
     """
 
     question_id: str
@@ -234,6 +251,10 @@ class Prediction:
     notes: Mapping[str, Any] = field(default_factory=dict)
     calls: tuple[Call, ...] = field(default=(), compare=False)
     raw: str = field(default="", compare=False)
+    contexts: tuple[Shown, ...] | None = None
+    statements: tuple[Statement, ...] = ()
+    searches: tuple[Search, ...] = ()
+    confidence: float | None = None
 
     def to_json(self) -> dict[str, Any]:
         """The submission row."""
@@ -243,7 +264,14 @@ class Prediction:
             "evidence": [{"id": item.id, "score": item.score} for item in self.evidence],
             "usage": self.usage.to_json(),
             "notes": dict(self.notes),
+            **self.record(),
         }
+
+    def record(self) -> dict[str, Any]:
+        """Return the fields of `RECORD` that the system said, as JSON has them."""
+        fields: dict[str, Any] = {} if self.contexts is None else {"contexts": [item.to_json() for item in self.contexts]}
+        fields |= {name: [item.to_json() for item in items] for name in ("statements", "searches") if (items := getattr(self, name))}
+        return fields if self.confidence is None else {**fields, "confidence": self.confidence}
 
     @classmethod
     def from_json(cls, row: Mapping[str, Any], *, where: str | None = None) -> Prediction:
@@ -253,13 +281,14 @@ class Prediction:
             UserError: A field is missing, unknown or of the wrong type.
         """
         try:
-            unknown = set(row) - {"question_id", "answer", "evidence", "usage", "notes"}
+            unknown = set(row) - {"question_id", "answer", "evidence", "usage", "notes", *RECORD}
             if unknown:
                 raise ValueError(f"unknown field {sorted(unknown)[0]!r}")
             if not isinstance(row["question_id"], str) or not isinstance(row["answer"], str):
                 raise ValueError("question_id and answer must be strings")
             evidence = tuple(Evidence(str(e["id"]), float(e.get("score", 0.0))) for e in row.get("evidence", ()))
-            return cls(row["question_id"], row["answer"], evidence, Usage(**row.get("usage", {})), dict(row.get("notes", {})))
+            usage, notes = Usage(**row.get("usage", {})), dict(row.get("notes", {}))
+            return cls(row["question_id"], row["answer"], evidence, usage, notes, **read_record(row))
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             problem = f"field {error} is missing" if isinstance(error, KeyError) else str(error)
             raise UserError(f"this is not a prediction: {problem}", code="not-prediction", where=where) from error

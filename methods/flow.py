@@ -21,7 +21,7 @@ from functools import partial
 from itertools import islice
 from typing import Any, Generic, TypeVar
 
-from benchmarks.core.errors import UserError
+from benchmarks.core.errors import UserError, message_of
 from methods.api import Call
 
 T = TypeVar("T")
@@ -223,7 +223,7 @@ class Batcher(Generic[In, Out]):
         except ContractError as error:
             return [error] * len(items)
         except BaseException as error:  # whatever it is, somebody waits for it
-            if len(items) == 1 or isinstance(error, UserError | MemoryError) or not isinstance(error, Exception):
+            if len(items) == 1 or isinstance(error, UserError | MemoryError):
                 return [error] * len(items)
             return [self._results([item])[0] for item in items]
 
@@ -242,7 +242,9 @@ class Batcher(Generic[In, Out]):
             if entry.future.done():  # cancelled meanwhile
                 continue
             if isinstance(result, BaseException):
-                entry.future.set_exception(result)
+                # A future takes no StopIteration, and GeneratorExit would close who awaits it.
+                plain = isinstance(result, Exception) and not isinstance(result, StopIteration)
+                entry.future.set_exception(result if plain else RuntimeError(f"{type(result).__name__}: {message_of(result)}"))
             else:
                 entry.future.set_result(result)
         self._next()
@@ -301,6 +303,8 @@ def stream(program: Callable[[In], Awaitable[Out]], queries: Iterable[In], in_fl
             task = ended.get()
             out -= 1
             running.discard(task)
+            if task.cancelled():
+                raise Cancelled
             yield task.result()
     finally:
         _streams[:] = [other for other in _streams if other is not running]  # sets are equal by content
@@ -308,8 +312,12 @@ def stream(program: Callable[[In], Awaitable[Out]], queries: Iterable[In], in_fl
             run(_cancel(running))
 
 
+class Cancelled(BaseException):
+    """Programs were cancelled by `interrupt`."""
+
+
 def interrupt() -> None:
-    """Cancel all programs of this process; whoever waits for one is raised `asyncio.CancelledError`."""
+    """Cancel all programs of this process; whoever waits for one is raised `Cancelled`."""
 
     def cancel() -> None:
         for running in list(_streams):
@@ -320,7 +328,22 @@ def interrupt() -> None:
 
 
 async def _awaited(program: Callable[[In], Awaitable[Out]], query: In) -> Out:
-    return await program(query)
+    try:
+        return await program(query)
+    except BaseException as error:
+        if isinstance(error, Exception) or is_cancelled():
+            raise
+        # What ends loops, threads and processes must not be raised by a question's program in place of its error.
+        raise RuntimeError(f"{type(error).__name__}: {message_of(error)}") from error
+
+
+def is_cancelled() -> bool:
+    """Return whether the running program was asked to stop, or is closed; it may raise `CancelledError` without that."""
+    try:
+        task = asyncio.current_task()
+    except RuntimeError:  # no loop runs any more
+        return True
+    return task is not None and task.cancelling() > 0
 
 
 async def _cancel(tasks: set[asyncio.Task[Any]]) -> None:

@@ -8,7 +8,6 @@ already answered.
 from __future__ import annotations
 
 import time
-import traceback
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -17,11 +16,11 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from benchmarks.core.errors import UserError, message_of
+from benchmarks.core.errors import UserError
 from benchmarks.core.fingerprint import fingerprint
 from benchmarks.core.models import FrozenModel
 from benchmarks.corpus import Corpus
-from benchmarks.schema import GoldQuery, Query, Question
+from benchmarks.schema import Query, Question, without_gold
 from methods.accelerator import peak_memory, reset_peak_memory
 from methods.api import (
     CAUSE,
@@ -49,9 +48,9 @@ from methods.api import (
     Retriever,
     Services,
     Usage,
-    reason,
+    raised,
 )
-from methods.flow import IN_FLIGHT, ContractError, form_of, in_flight, one, stream, trace
+from methods.flow import IN_FLIGHT, ContractError, form_of, in_flight, is_cancelled, one, stream, trace
 from methods.registry import METHODS, Component
 
 PASSAGES = 5
@@ -390,7 +389,7 @@ class Pipeline:
             with clock("retrieve"):
                 ranking = await self._retrieve(query, self.depth or len(corpus))
         # Only the retriever of a control may see gold; what follows reads like any other method's reader.
-        query = _without_gold(query)
+        query = without_gold(query)
         usage, notes = ranking.usage, dict(ranking.notes)
         for rerank in self._rerank:
             with clock("rerank"):
@@ -440,10 +439,10 @@ def predictions(program: Callable[[Query], Awaitable[Prediction]], queries: Iter
                 prediction = await program(query)
         except (UserError, ContractError):
             raise
-        # `SystemExit` would end the event loop, for whose other programs the run would wait forever.
-        except (Exception, SystemExit) as error:
-            notes = {FAILED: reason(f"{type(error).__name__}: {message_of(error)}", f" ({_place(error)})"), CAUSE: CODE}
-            prediction = Prediction(query.id, "", notes=notes)
+        except BaseException as error:
+            if is_cancelled():
+                raise
+            prediction = Prediction(query.id, "", notes={FAILED: raised(error), CAUSE: CODE})
         done = trace()
         # Where a program does not tell its stages apart, it is one.
         usage = replace(prediction.usage, seconds={**(prediction.usage.seconds or clock.seconds), WAIT: done.waited_s})
@@ -455,13 +454,6 @@ def predictions(program: Callable[[Query], Awaitable[Prediction]], queries: Iter
         return replace(prediction, usage=usage, calls=(*done.calls, *prediction.calls)[:KEPT_CALLS])
 
     return stream(answered, queries, in_flight)
-
-
-def _place(error: BaseException) -> str:
-    """Return the place of an error, skipping library code: `read, my_reader.py line 12`."""
-    frames = traceback.extract_tb(error.__traceback__)
-    frame = next((frame for frame in reversed(frames) if "site-packages" not in frame.filename), frames[-1])
-    return f"{frame.name}, {Path(frame.filename).name} line {frame.lineno}"
 
 
 def _built_for(part: Any, queries: Sequence[Query]) -> Usage | None:
@@ -519,9 +511,3 @@ class _Clock:
         finally:
             seconds = time.perf_counter() - started - (own.waited_s + own.company_s - others)
             self.seconds[stage] = self.seconds.get(stage, 0.0) + max(0.0, seconds)
-
-
-def _without_gold(query: Query) -> Query:
-    if not isinstance(query, GoldQuery):
-        return query
-    return Query(query.id, query.text, query.document_id, query.candidates, query.topic_entities)

@@ -32,10 +32,10 @@ from methods.models.causal import Generation
 from methods.models.chat import ChatModel
 from methods.models.endpoint import ChatConfig
 from methods.models.formats import own_format
-from methods.models.llm import AskingConfig, LocalConfig, llm_hash, open_llm
+from methods.models.llm import AskingConfig, LocalConfig, asks_released, llm_hash, open_llm
 from methods.models.weights import locate, weights_hash
 from methods.pipeline import RetrieverChoice, RetrieverPart, index_folder, indexed
-from methods.prompts import Messages, Prompt, shipped
+from methods.prompts import OURS, PUBLISHED, Messages, Prompt, Shipped, shipped
 from methods.readers.extract import short_answer
 from methods.readers.prompts import PROMPTS, longest_prefix, numbered
 from methods.registry import MethodConfig, register
@@ -249,6 +249,7 @@ def register_program(
     calls: Callable[[Any], float],
     searches: Callable[[Any], float],
     prompts: Sequence[str] = (),
+    released: Sequence[str] = (),
     tool: Callable[[Any, Services], Any] | None = None,
     models: Callable[[Any], Sequence[Any]] = lambda config: (),
     extra: str = "llm",
@@ -261,21 +262,22 @@ def register_program(
         calls: From options to calls of the model for a question, at most.
         searches: The same for searches.
         prompts: Names of the templates, files of the folder `templates` beside the program.
+        released: Those of them in whose place the published prompt of that name is asked by default.
         tool: From options and services to what `Session.tool` is.
         models: From options to those of models that the tool loads, each with `model` and `revision`.
     """
 
     def decorate(answer: Callable[[Session], Awaitable[str]]) -> Callable[[Session], Awaitable[str]]:
-        templates = shipped(Path(answer.__code__.co_filename).parent, *prompts)
+        templates = shipped(Path(answer.__code__.co_filename).parent, *prompts, released=released)
 
         def loaded(options: Any) -> dict[str, Prompt]:
-            return {name: template.load_from(options.prompts) for name, template in templates.items()}
+            return {name: template.load_from(options.prompts, prompt_of(options, template)) for name, template in templates.items()}
 
         def main(options: Any) -> Any:
             return getattr(options, "llm", options)
 
         def made_of(options: Any) -> str:
-            texts = [prompt.hash for prompt in loaded(options).values()] + [
+            texts = [template.hash_from(options.prompts, prompt_of(options, template)) for template in templates.values()] + [
                 PROMPTS[name].load().hash for name in ("passages", "closed_book")
             ]
             own = llm_hash(options.llm) if hasattr(options, "llm") else weights_hash(options.model, options.revision)
@@ -299,6 +301,19 @@ def register_program(
         return answer
 
     return decorate
+
+
+def prompt_of(options: Any, template: Shipped) -> str | None:
+    """Return which prompt a program asks with: what its option `prompt` says, or the default for the model.
+
+    A file takes the place of the program's first prompt, and the others are then ours.
+    """
+    if not template.released:
+        return None
+    prompt: str | None = options.prompt
+    if prompt is None:
+        return PUBLISHED if asks_released(options.llm, template.published) else OURS
+    return prompt if prompt in (OURS, PUBLISHED) or template.name == options.opening else OURS
 
 
 def tagged(reply: str, tag: str) -> str | None:

@@ -11,19 +11,20 @@ line `---` between them. The first line of a part states what the part is:
 
 If no part states a role, the file holds the user's message, or the system's message and the user's. Text that is put in
 is never searched for placeholders. A user's own file replaces a template that ships (`Shipped`) if it has the same
-placeholders.
+placeholders. A system whose released checkpoints know one prompt uses it as its authors published it (`published`),
+unless its option `prompt` is `ours` or a file.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib.resources import files
 from itertools import groupby
 from pathlib import Path
-from string import Template
+from string import Formatter, Template
 from typing import Any, Literal, get_args
 
 import yaml
@@ -32,11 +33,14 @@ from pydantic import Field, ValidationError
 from benchmarks.core.errors import UserError
 from benchmarks.core.fingerprint import content_hash
 from benchmarks.core.models import FrozenModel
+from benchmarks.published_prompts import Published, as_template, registry, texts_of
 
 Messages = list[dict[str, str]]
 Role = Literal["system", "user", "assistant", "text"]
 ROLES: tuple[str, ...] = get_args(Role)
 EACH, OR, OPTIONS = "each", "or", "options"
+OURS, PUBLISHED = "ours", "published"
+"""Values of an option `prompt`: the template that ships, or the one that the authors published."""
 _DIVIDER = re.compile(r"\n---[ \t]*\n")
 _FORMAT = "begin each part with a line system, user, assistant or text"
 
@@ -51,6 +55,11 @@ class Options(FrozenModel):
         "strip",
         description="strip: a message's template loses white space at its ends, and its parts are joined by a line break; "
         "keep: every character counts, and nothing is put between parts. Parts `text` are always kept",
+    )
+    passages: Literal["flat", "kept", "titled"] = Field(
+        "flat",
+        description="how rerankers show passages. flat: title and text on one line, and references like [3] as the system's own "
+        "prompt has them; kept: as they are, and so is the query; titled: on one line, `Title: … Content: …`, with plain characters",
     )
     stop: tuple[str, ...] = Field((), description="texts at which a reply ends")
     max_tokens: int | None = Field(None, ge=1, description="longest reply in tokens")
@@ -68,12 +77,14 @@ class PromptPart:
         text: The template.
         each: Whether it is repeated for every passage.
         others: Further wordings of it.
+        between: What stands between two of its repetitions.
     """
 
     role: str
     text: str
     each: bool = False
     others: tuple[str, ...] = ()
+    between: str = ""
 
     @property
     def placeholders(self) -> frozenset[str]:
@@ -147,11 +158,11 @@ class Prompt:
         turns: list[tuple[str, list[tuple[str, Mapping[str, object]]]]] = []
         for repeated, group in groupby(self.parts, key=lambda part: part.each):
             block = list(group)
-            for own in each if repeated else [{}]:
+            for number, own in enumerate(each if repeated else [{}]):
                 for part in block:
                     if not turns or turns[-1][0] != part.role:
                         turns.append((part.role, []))
-                    turns[-1][1].append((part.text, {**values, **own}))
+                    turns[-1][1].append((part.between + part.text if number else part.text, {**values, **own}))
         filled = ((role, self._joined(pieces)) for role, pieces in turns if any(text.strip() for text, _ in pieces))
         return [{"role": role, "content": content} for role, content in filled]
 
@@ -173,7 +184,12 @@ class Prompt:
         return _join(beginning(tokenizer) if self.options.bos == "tokenizer" else [], fixed)
 
     def token_ids(
-        self, tokenizer: Any, rows: Sequence[Mapping[str, object]], room: int | None = None, cut: str = "passage"
+        self,
+        tokenizer: Any,
+        rows: Sequence[Mapping[str, object]],
+        room: int | None = None,
+        cut: str = "passage",
+        most: Mapping[str, int] | None = None,
     ) -> list[list[int]]:
         """Return the token ids of a prompt of `text` parts, for each of some rows of values.
 
@@ -182,22 +198,40 @@ class Prompt:
         Args:
             tokenizer: A `transformers` tokenizer.
             rows: Values of the placeholders.
-            room: Longest prompt in tokens. A longer one loses the end of what holds `$cut`.
-            cut: The placeholder whose part may be cut.
+            room: Longest prompt in tokens. A longer one loses the end of what stands for `$cut`.
+            cut: The placeholder whose text may be cut.
+            most: Most tokens of the parts that hold a placeholder, by its name.
         """
+        begin = beginning(tokenizer) if self.options.bos == "tokenizer" else []
         columns = [
             encoded(tokenizer, [part.fill(row) for row in rows]) if part.placeholders else encoded(tokenizer, [part.text]) * len(rows)
             for part in self.parts
         ]
-        begin = beginning(tokenizer) if self.options.bos == "tokenizer" else []
+        limits = [min((most[name] for name in part.placeholders if most and name in most), default=None) for part in self.parts]
         results = []
-        for pieces in zip(*columns, strict=True):
-            excess = 0 if room is None else max(0, len(_join(begin, pieces)) - room)
-            short = [
-                ids[: max(0, len(ids) - excess)] if cut in part.placeholders else ids for part, ids in zip(self.parts, pieces, strict=True)
-            ]
-            results.append(_join(begin, short))
+        for row, pieces in zip(rows, zip(*columns, strict=True), strict=True):
+            kept = [ids[:limit] for ids, limit in zip(pieces, limits, strict=True)]
+            excess = 0 if room is None else len(_join(begin, kept)) - room
+            if excess > 0:
+                kept = [
+                    _shortened(tokenizer, part, row, ids, excess, cut) if cut in part.placeholders else ids
+                    for part, ids in zip(self.parts, kept, strict=True)
+                ]
+            results.append(_join(begin, kept))
         return results
+
+
+def _shortened(tokenizer: Any, part: PromptPart, row: Mapping[str, object], ids: list[int], excess: int, cut: str) -> list[int]:
+    """Return the ids of a part that lost some tokens of the text that stands for a placeholder."""
+    if part.text.endswith((f"${cut}", f"${{{cut}}}")):
+        return ids[: max(0, len(ids) - excess)]
+    most = len(ids) - excess
+    text = str(row[cut])
+    spans = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)["offset_mapping"]
+    while spans and len(ids) > most:  # tokens at the end of a cut may join or fall apart, so what is left is measured again
+        spans = spans[: max(0, len(spans) - (len(ids) - most))]
+        (ids,) = encoded(tokenizer, [part.fill({**row, cut: text[: spans[-1][1]] if spans else ""})])
+    return ids
 
 
 def encoded(tokenizer: Any, texts: Sequence[str]) -> list[list[int]]:
@@ -205,6 +239,27 @@ def encoded(tokenizer: Any, texts: Sequence[str]) -> list[list[int]]:
     if hasattr(tokenizer, "deprecation_warnings"):  # the caller cuts or refuses a text that is too long
         tokenizer.deprecation_warnings["sequence-length-is-longer-than-the-specified-maximum"] = True
     return [list(ids) for ids in tokenizer(list(texts), add_special_tokens=False)["input_ids"]] if texts else []
+
+
+def plain_ids(tokenizer: Any, text: str) -> list[int]:
+    """Return the token ids of a text alone; what looks like a special token in it is text."""
+    return list(tokenizer(text, add_special_tokens=False, split_special_tokens=True)["input_ids"])
+
+
+def ids_behind_bos(tokenizer: Any, text: str) -> list[int]:
+    """Return the token ids of a text as it is tokenized behind the token that begins one; special tokens in it are text.
+
+    Some tokenizers write a text's first word otherwise there than alone.
+    """
+    begin = tokenizer.bos_token
+    if not begin or any(token in text for token in tokenizer.all_special_tokens):
+        return plain_ids(tokenizer, text)
+    return list(tokenizer(f"{begin}{text}", add_special_tokens=False)["input_ids"])[1:]
+
+
+def whole_ids(tokenizer: Any, text: str) -> list[int]:
+    """Return the token ids of a whole prompt: the special tokens that begin a text come first, unless it has them already."""
+    return _join(beginning(tokenizer), encoded(tokenizer, [text]))
 
 
 def beginning(tokenizer: Any) -> list[int]:
@@ -312,7 +367,9 @@ class Shipped:
         optional: Placeholders that a user's own file may hold or leave out. It must hold all others of the shipped
             template, and may hold none besides.
         each: Placeholders that are put in once per passage.
-        follows: Options, beside `whitespace`, that whoever asks with it follows. Others are refused.
+        follows: Options, beside `whitespace`, that the caller follows. Others are refused.
+        published: Name of the published prompt that may stand in its place; "" if there is none.
+        released: Whether the published prompt is the default, since released checkpoints were trained with it.
     """
 
     home: str | Path
@@ -320,15 +377,31 @@ class Shipped:
     optional: frozenset[str] = frozenset()
     each: frozenset[str] = frozenset()
     follows: frozenset[str] = frozenset()
+    published: str = ""
+    released: bool = False
 
-    def load(self, path: str | Path | None = None) -> Prompt:
-        """Return the template: the one that ships, or a user's own file in its place.
+    def load(self, path: str | Path | None = None, shown: Collection[str] = ()) -> Prompt:
+        """Return the template that ships, the published one, or a user's own file.
+
+        Args:
+            path: `ours`, `published` or a file; None: the published one if released checkpoints were trained with it, else ours.
+            shown: Placeholders with a value of their own that a published prompt shows only then.
 
         Raises:
             UserError: The file cannot be read, is no template, has other placeholders, or parts or options that have no
-                effect here.
+                effect here; or the published prompt cannot be had.
         """
-        return _shipped(self.home, self.name) if path is None else self.check(read(path), str(path))
+        if self.is_published(path):
+            return published(self.published, shown)
+        return _shipped(self.home, self.name) if path is None or path == OURS else self.check(read(path), str(path))
+
+    def is_published(self, path: str | Path | None) -> bool:
+        """Tell whether `load` returns the published prompt."""
+        return bool(self.published) and (path == PUBLISHED or (path is None and self.released))
+
+    def hash(self, path: str | Path | None = None, shown: Collection[str] = ()) -> str:
+        """Return the hash of what `load` returns, without fetching anything."""
+        return published_hash(self.published, shown) if self.is_published(path) else self.load(path).hash
 
     def check(self, prompt: Prompt, where: str) -> Prompt:
         """Return a prompt that can take the place of the one that ships.
@@ -377,19 +450,30 @@ class Shipped:
             raise UserError(f"the prompt template must be made of {wanted}", code="template-roles-mismatch", where=where, try_this=_FORMAT)
         return prompt
 
-    def load_from(self, folder: str | Path | None) -> Prompt:
-        """Return the template of a user's folder, or the one that ships if the folder does not have it.
+    def load_from(self, folder: str | Path | None, otherwise: str | Path | None = None) -> Prompt:
+        """Return the template of a user's folder, or what `load` returns if the folder does not have it.
+
+        Args:
+            folder: The folder, or None.
+            otherwise: What `load` takes.
 
         Raises:
             UserError: There is no such folder, or as of `load`.
         """
+        return self.load(self._path(folder, otherwise))
+
+    def hash_from(self, folder: str | Path | None, otherwise: str | Path | None = None) -> str:
+        """Return the hash of what `load_from` returns, without fetching anything."""
+        return self.hash(self._path(folder, otherwise))
+
+    def _path(self, folder: str | Path | None, otherwise: str | Path | None) -> str | Path | None:
         if folder is None:
-            return self.load()
+            return otherwise
         own = Path(folder).expanduser()
         if not own.is_dir():
             raise UserError("folder of prompts does not exist", code="missing-folder", where=str(own))
         file = own / f"{self.name.rpartition('/')[2]}.txt"
-        return self.load(file if file.exists() else None)
+        return file if file.exists() else otherwise
 
 
 _KINDS = {
@@ -399,10 +483,22 @@ _KINDS = {
 }
 
 
-def shipped(home: str | Path, *names: str, **options: Iterable[str]) -> dict[str, Shipped]:
-    """Return the templates of a package or folder by name; `options` are fields of `Shipped` that all share."""
-    shared = {name: frozenset(values) for name, values in options.items()}
-    return {name.rpartition("/")[2]: Shipped(home, name, **shared) for name in names}
+def shipped(home: str | Path, *names: str, released: Collection[str] = (), **options: Iterable[str]) -> dict[str, Shipped]:
+    """Return the templates of a package or folder by name.
+
+    Args:
+        home: The package or folder.
+        names: Of the templates.
+        released: Those in whose place the published prompt of that name is the default.
+        options: Fields of `Shipped` that all share.
+    """
+    shared: dict[str, Any] = {name: frozenset(values) for name, values in options.items()}
+    return {
+        (short := name.rpartition("/")[2]): Shipped(
+            home, name, **shared, published=short if short in registry() else "", released=short in released
+        )
+        for name in names
+    }
 
 
 @cache
@@ -422,3 +518,47 @@ def read(path: str | Path) -> Prompt:
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"the prompt template cannot be read: {error}", code="unreadable-template", where=str(path)) from None
     return parse(text, str(path))
+
+
+def published(name: str, shown: Collection[str] = (), fetch: bool = True) -> Prompt:
+    """Return the prompt of released checkpoints as their authors published it (`benchmarks/published_prompts.yaml`).
+
+    Args:
+        name: Of the registry.
+        shown: Placeholders with a value of their own. The prompt shows some of them only then, and has a value for others.
+        fetch: Whether to fetch it if it is not on this machine.
+
+    Raises:
+        UserError: It cannot be had, or is not the published one.
+    """
+    entry = registry()[name]
+    texts = texts_of(name, fetch)
+    parts: list[PromptPart] = []
+    for part in entry.parts:
+        if part.get("without") in shown or ("with" in part and part["with"] not in shown):
+            continue
+        ((role, form),) = ((key, value) for key, value in part.items() if key not in ("with", "without"))
+        parts += _published_parts(entry, role, Template(form).substitute(texts), texts, shown)
+    return Prompt(published_hash(name, shown), tuple(parts), Options.model_validate(entry.options))
+
+
+def published_hash(name: str, shown: Collection[str] = ()) -> str:
+    """Return the hash of a published prompt, which its entry of the registry determines."""
+    entry = registry()[name].model_dump(include={"sha256", "options", "parts", "documents", "names", "values"})
+    return content_hash([repr(entry), *sorted(shown)])
+
+
+def _published_parts(entry: Published, role: str, text: str, texts: Mapping[str, str], shown: Collection[str]) -> list[PromptPart]:
+    for name in entry.values.keys() - set(shown):
+        value = Template(entry.values[name]).substitute(texts).replace("{", "{{").replace("}", "}}")
+        text = text.replace(f"{{{name}}}", value)
+
+    def part(text: str, each: bool = False, between: str = "") -> PromptPart:
+        names = {name for _, name, _, _ in Formatter().parse(text) if name}
+        template = as_template(text, **{name: entry.names.get(name, name) for name in names})
+        return PromptPart(role.split()[0], template, each, between=between)
+
+    if entry.documents is None or (mark := f"{{{entry.documents.placeholder}}}") not in text:
+        return [part(text, EACH in role.split())]
+    before, _, after = text.partition(mark)
+    return [part(before), part(entry.documents.each, True, entry.documents.between), part(after)]

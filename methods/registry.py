@@ -306,6 +306,8 @@ def codes_named(options: Any) -> dict[str, Code]:
         with suppress(UserError, ValidationError):  # an option that is not in use may name nothing that exists
             part = getattr(options, "component", None)
         own = part.codes if isinstance(part, Component) else {}
+        if isinstance(code := getattr(options, "code", None), Code):
+            own = {**own, str(getattr(options, "call", code.module)): code}
         return own | codes_named([getattr(options, name) for name in type(options).model_fields])
     if isinstance(options, Mapping):
         return codes_named(list(options.values()))

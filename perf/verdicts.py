@@ -4,7 +4,8 @@
 (a star is false), a loss of just the gate's margin (a pass is false), and of twice the margin (the gate should say so).
 Beside it the exact test of `scipy.stats` is asked the same. `trainings`, `judges`, `unread`: answers of two methods to the
 same questions, with three seeds that differ, a judge that errs, or verdicts that were not read. Every situation also says
-how often 0 lies outside the interval that is shown: the error among shown results.
+how often 0 lies outside the interval that is shown: the error among shown results. `memory`: gates in a row, with and
+without what the gate remembers: pushes that each lose a little, and one candidate that is asked again until it passes.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from numpy.typing import NDArray
 from perf.measuring import record
 from results.statistics.difference import Differences, Range, Side, compared, paired
 from results.statistics.gate import clusters_needed, decided
+from results.statistics.spending import of_attempt, of_decision
 
 Floats = NDArray[np.float64]
 Draw = Callable[[np.random.Generator, int, float], Floats]
@@ -92,6 +94,17 @@ def graded(sizes: NDArray[np.int64], ties: float, within: float = 0.0, shape: fl
     return draw
 
 
+def lopsided(sizes: NDArray[np.int64], within: float, rare: float = 5.0) -> Draw:
+    """Sample differences with a long tail of losses, none of them tied; `within` is the part that a cluster shares."""
+
+    def draw(rng: np.random.Generator, sets: int, mean: float) -> Floats:
+        own = rng.beta(1, rare, (sets, int(sizes.sum())))
+        shared = np.repeat(rng.beta(1, rare, (sets, len(sizes))), sizes, axis=1)
+        return mean + 0.9 * (1 / (1 + rare) - (1 - within) * own - within * shared)
+
+    return draw
+
+
 def heavy(sizes: NDArray[np.int64], scale: float) -> Draw:
     """Sample costs: differences of log-normal values, long tails on one side."""
 
@@ -141,6 +154,11 @@ def situations() -> Iterator[Situation]:
         yield Situation(f"{clusters} clusters, one holds half", sizes, changes(sizes, 0.3, 0.7), 0.05)
     sizes = np.r_[np.full(59, 5), 60]
     yield Situation("60 clusters, one holds a sixth, f1 shared", sizes, graded(sizes, 0.3, 0.5), 0.05)
+    for n in (12, 30, 100, 300):
+        yield Situation(f"{n} questions, long tail of losses, no ties", np.ones(n, int), lopsided(np.ones(n, int), 0.0), 0.05)
+    for clusters in (12, 30):
+        sizes = np.full(clusters, 20)
+        yield Situation(f"{clusters} clusters of 20, long tail of losses, half shared", sizes, lopsided(sizes, 0.5), 0.05)
     sizes = np.full(30, 10)
     yield Situation("30 clusters of 10, 10 % gain .1, 1 % lose all", sizes, tailed(sizes, (0.1, 0.1), (-1.0, 0.01)), 0.01)
 
@@ -215,25 +233,57 @@ def sign_flips(sums: Floats, rng: np.random.Generator, flips: int = 999) -> Floa
 
 
 def answers(
-    rng: np.random.Generator, questions: int, rows: int = 1, gain: float = 0.0, deviation: float = 0.0, ease: Floats | None = None
-) -> Floats:
-    """Sample right and wrong answers to questions of different difficulty, each row by a seed of its own."""
+    rng: np.random.Generator, questions: int, rows: int = 1, gain: float = 0.0, deviation: float = 0.0, ease: Floats | None = None,
+    *, tails: bool = False,
+) -> Floats:  # fmt: skip
+    """Sample right and wrong answers to questions of different difficulty, each row by a seed of its own; `tails`: Laplace's."""
     hard = rng.random(questions) if ease is None else ease
-    shift = gain + (rng.normal(0, deviation, (rows, 1)) if deviation else 0.0)
-    return (rng.random((rows, questions)) < np.clip(hard + shift, 0, 1)).astype(float)
+    apart = rng.laplace(0, deviation / np.sqrt(2), (rows, 1)) if tails else rng.normal(0, deviation, (rows, 1))
+    return (rng.random((rows, questions)) < np.clip(hard + gain + apart, 0, 1)).astype(float)
 
 
-def trainings(sets: int, questions: int, deviation: float, *, gain: float = 0.0, seed: int = 0) -> tuple[float, float]:
-    """Return how often a method of three seeds gets a star over its base, and how often one would that ignores the seeds."""
+def trainings(
+    sets: int,
+    questions: int,
+    deviation: float,
+    *,
+    gain: float = 0.0,
+    seeds: int = 3,
+    both: bool = False,
+    tails: bool = False,
+    seed: int = 0,
+) -> tuple[float, float]:
+    """Return how often a method of several seeds gets a star over its base, and how often one would that ignores the seeds.
+
+    Args:
+        sets, questions: How many samples of how many questions.
+        deviation: Standard deviation of the seeds' means.
+        gain: True difference.
+        seeds: Trainings of the method.
+        both: Whether the base was trained, too, with as many seeds that deviate half as much.
+        tails: Whether most questions are very hard or very easy, and seeds now and then fail (Laplace instead of normal).
+        seed: Of the samples.
+    """
     rng = np.random.default_rng(seed)
     ours, blind, theirs = [], [], []
     for _ in range(sets):
-        ease = rng.random(questions)
-        rows = answers(rng, questions, 3, gain, deviation, ease)
-        ours.append(Side.of(rows, trainings=range(3)))
+        ease = rng.beta(0.5, 0.5, questions) if tails else rng.random(questions)
+        rows = answers(rng, questions, seeds, gain, deviation, ease, tails=tails)
+        ours.append(Side.of(rows, trainings=range(seeds)))
         blind.append(Side.of(rows))
-        theirs.append(Side.of(answers(rng, questions, ease=ease)))
+        other = answers(rng, questions, seeds if both else 1, 0.0, deviation / 2 if both else 0.0, ease, tails=tails)
+        theirs.append(Side.of(other, trainings=range(seeds) if both else None))
     return tuple(float((compared(side, theirs, metric=BOUNDED).p <= 0.05).mean()) for side in (ours, blind))  # type: ignore[return-value]
+
+
+def seed_situations() -> Iterator[tuple[int, float, dict[str, bool]]]:
+    """Yield questions and deviations of seeds, and how they are sampled, of methods that are equal."""
+    for questions in (900, 3000):
+        for deviation in (0.0, 0.01, 0.03, 0.05):
+            yield questions, deviation, {}
+    for deviation in (0.01, 0.03, 0.05):
+        yield 3000, deviation, {"both": True}
+        yield 3000, deviation, {"tails": True}
 
 
 def judges(sets: int, questions: int, *, labels: int = 100, seed: int = 0) -> tuple[float, float]:
@@ -267,6 +317,43 @@ def unread(sets: int, questions: int, *, share: float = 0.1, seed: int = 0) -> t
     return tuple(float((compared(side, theirs, metric=BOUNDED).p <= 0.05).mean()) for side in (ours, left_out))  # type: ignore[return-value]
 
 
+def pushes(sets: int, losses: Sequence[float], *, questions: int = 1000, margin: float = 0.01, seed: int = 0) -> tuple[float, float]:
+    """Return how often a series of pushes is stopped by "regressed" with an anchor before the first, and without it.
+
+    Args:
+        sets: How many series to sample.
+        losses: True loss of each push; 5 % of the answers change at each.
+        questions, margin: Of every gate.
+        seed: Of the sample.
+    """
+    rng = np.random.default_rng(seed)
+    truth = 0.7
+    anchor = (rng.random((sets, questions)) < truth).astype(float)
+    before, stopped, blind = anchor, np.zeros(sets, np.bool_), np.zeros(sets, np.bool_)
+    for number, loss in enumerate(losses, 1):
+        fall, rise = (0.05 + loss) / 2 / truth, (0.05 - loss) / 2 / (1 - truth)
+        after = np.where(rng.random((sets, questions)) < np.where(before > 0, fall, rise), 1 - before, before)
+        truth -= loss
+        blind |= decided(paired(after, before, metric=BOUNDED), margin) == "regressed"
+        level = 1 - 2 * of_decision(number)
+        stopped |= decided(paired(after, anchor, metric=BOUNDED), margin, level=level, upper=level) == "regressed"
+        before = after
+    return float((stopped | blind).mean()), float(blind.mean())
+
+
+def retries(sets: int, attempts: int = 30, *, questions: int = 1000, margin: float = 0.01, seed: int = 0) -> tuple[float, float]:
+    """Return how often a candidate that is worse by the margin passes in one of its attempts, counted and not counted."""
+    rng = np.random.default_rng(seed)
+    ease = rng.uniform(margin, 1, (sets, questions))
+    before = (rng.random((sets, questions)) < ease).astype(float)
+    passed, blind = np.zeros(sets, np.bool_), np.zeros(sets, np.bool_)
+    for attempt in range(1, attempts + 1):
+        tests = paired((rng.random((sets, questions)) < ease - margin).astype(float), before, metric=BOUNDED)
+        passed |= decided(tests, margin, level=1 - 2 * of_attempt(attempt)) == "pass"
+        blind |= decided(tests, margin) == "pass"
+    return float(passed.mean()), float(blind.mean())
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Measure everything, print it and write it as JSON.
 
@@ -275,6 +362,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--sets", type=int, default=10_000, help="samples per situation")
+    parser.add_argument("--only", choices=["memory"], help="measure this part alone; the other figures in the file stay")
     parser.add_argument("--folder", type=Path, default=Path(__file__).parent / "measured", help="where verdicts.json is written")
     options = parser.parse_args(argv)
     sets: int = options.sets
@@ -286,33 +374,50 @@ def main(argv: Sequence[str] | None = None) -> int:
             f"{kind}: {name}: " + ", ".join(f"{key} {100 * value:.1f} %" for key, value in figures.items()) + "  MISSED" * bad, flush=True
         )
 
+    def finish() -> int:
+        missed = sum(bool(row["missed"]) for row in rows)
+        parts = {str(row["kind"]): {"sets": sets, "situations": [item for item in rows if item["kind"] == row["kind"]]} for row in rows}
+        record("verdicts", parts, options.folder)
+        print(f"\n{len(rows)} situations, {sets:,} sets each; {missed} beyond what is promised")
+        return int(missed > 0)
+
     # Three standard errors of the simulation itself.
     most_stars, most_passes = 0.05 + 3 * np.sqrt(0.05 / sets), 0.025 + 3 * np.sqrt(0.025 / sets)
+    fewer = max(200, sets // 5)
+    slack = 3 * np.sqrt(0.05 / fewer)
+    stops, blind = pushes(fewer, [0.005] * 20)
+    add("memory", "20 pushes of -0.5 pp, margin 1 pp", {"stopped": stops, "without_anchor": blind}, stops < 0.8)
+    stops, blind = pushes(fewer, [0.01] + [0.0] * 59, seed=1)
+    add("memory", "60 pushes at -1 pp in all, margin 1 pp", {"stopped": stops, "without_anchor": blind}, bool(stops > 0.05 + slack))
+    passed, blind = retries(fewer)
+    add(
+        "memory",
+        "30 attempts at -1 pp, margin 1 pp",
+        {"passed": passed, "not_counted": blind},
+        bool(passed > 0.025 + 3 * np.sqrt(0.025 / fewer)),
+    )
+    if options.only is not None:
+        return finish()
     for number, situation in enumerate(situations()):
         result = measured(situation, sets, number)
         shown = result.outside if situation.metric.bounded else result.star
         add("questions", situation.name, asdict(result), bool(shown > most_stars or result.passed > most_passes))
     for name, clusters, ours, exact in decided_as_often(sets):
         add("planned", f"{name}, {clusters} clusters", {"regressed": ours, "exact": exact}, ours < 0.75)
-    fewer = max(200, sets // 5)
-    slack = 3 * np.sqrt(0.05 / fewer)
-    for questions, deviation in ((900, 0.0), (900, 0.01), (900, 0.03), (900, 0.05), (3000, 0.01), (3000, 0.03), (3000, 0.05)):
-        star, ignored = trainings(fewer, questions, deviation, seed=questions)
-        name = f"{questions} questions, seed deviation {100 * deviation:.0f} pp"
+    for number, (questions, deviation, how) in enumerate(seed_situations()):
+        star, ignored = trainings(fewer, questions, deviation, seed=number, **how)
+        name = f"{questions} questions, seed deviation {100 * deviation:.0f} pp{''.join(f', {key}' for key in how)}"
         add("trainings", name, {"star": star, "seeds_ignored": ignored}, bool(star > 0.05 + slack))
-    power, _ = trainings(fewer, 900, 0.03, gain=0.06, seed=1)
-    add("trainings", "900 questions, seed deviation 3 pp, gain 6 pp", {"found": power}, bool(power < 0.5 - slack))
+    for seeds, least in ((3, 0.3), (4, 0.5), (5, 0.6)):
+        power, _ = trainings(fewer, 900, 0.03, gain=0.06, seeds=seeds, seed=1)
+        add("trainings", f"900 questions, seed deviation 3 pp, gain 6 pp, {seeds} seeds", {"found": power}, power < least)
     for questions in (500, 2000):
         star, ignored = judges(fewer, questions, seed=questions)
         add("judges", f"{questions} questions, 100 labels", {"star": star, "without_labels": ignored}, bool(star > 0.05 + slack))
     for questions in (300, 1000):
         star, ignored = unread(fewer, questions, seed=questions)
         add("unread", f"{questions} questions, 10 % of the wrong unread", {"star": star, "left_out": ignored}, bool(star > 0.05 + slack))
-    missed = sum(bool(row["missed"]) for row in rows)
-    parts = {str(row["kind"]): {"sets": sets, "situations": [item for item in rows if item["kind"] == row["kind"]]} for row in rows}
-    record("verdicts", parts, options.folder)
-    print(f"\n{len(rows)} situations, {sets:,} sets each; {missed} beyond what is promised")
-    return int(missed > 0)
+    return finish()
 
 
 if __name__ == "__main__":

@@ -434,6 +434,7 @@ class Compared:
         first, second: Value of a and of b, each with its 95 % interval, over the questions it has a value on.
         paired: b minus a over the questions that both have a value on, with interval, p-value and counts.
         settings: What differs in how the two were made.
+        read: Which of the questions the trainings of a or b (first or second) read, or that it is unknown.
         scale: What values are multiplied by where they are shown.
     """
 
@@ -447,6 +448,7 @@ class Compared:
     paired: Difference
     settings: tuple[Setting, ...]
     scale: float = 100.0
+    read: tuple[str, ...] = ()
 
     @property
     def difference(self) -> float:
@@ -515,6 +517,7 @@ class Compared:
         direction = "" if self.higher_is_better else "; less is better"
         notes = [f"difference: second minus first, paired over {counted(self.n, 'question')}{direction}"]
         notes += [f"no verdict: {self.paired.insufficient_data}"] if self.paired.insufficient_data else []
+        notes += self.read
         return to_html(("", self.metric), rows, notes=notes)
 
     def _sentence(self) -> str:
@@ -522,7 +525,7 @@ class Compared:
         return (
             f"{self.metric}: {self.b.path} minus {self.a.path} = {shown}, p = {self.p:.4f}, "
             f"{counted(self.wins, 'win')}, {counted(self.ties, 'tie')}, {counted(self.losses, 'loss', 'losses')} of "
-            f"{counted(self.n, 'question')}"
+            f"{counted(self.n, 'question')}" + "".join(f"; {line}" for line in self.read)
         )
 
 
@@ -570,6 +573,7 @@ def compare(a: str | RunRow, b: str | RunRow, *, metric: str | None = None, stor
         number.difference,
         result.settings,
         number.scale,
+        result.read,
     )
 
 

@@ -18,6 +18,7 @@ from benchmarks import registry as datasets
 from benchmarks import settings
 from benchmarks.core.errors import UserError, nearest, refused, unknown_name
 from benchmarks.core.models import FrozenModel
+from benchmarks.core.plugins import load_file
 from benchmarks.registry import Benchmark, DataReference, DatasetConfig, DatasetEntry
 from benchmarks.schema import Query
 from benchmarks.settings import Setting
@@ -151,11 +152,21 @@ class JudgeSpec(ComponentSpec):
     grid: dict[str, list[Any]] | list[str] | None = Field(default=None, description=GRID_DESCRIPTION)
 
 
+class PrimarySpec(FrozenModel):
+    """What the experiment is about; results of other metrics and methods are secondary."""
+
+    metric: str = Field(description="one of the experiment's metrics, as `metrics` names it")
+    method: str | None = Field(None, description="the method whose difference from the reference decides; default: all methods")
+
+
 class ExperimentSpec(FrozenModel):
     """The file."""
 
     name: str = Field(pattern=r"^[\w][\w.-]*$", description="the experiment's name in the store")
     description: str = Field("", description="one line for `ragmeter list experiments`")
+    plugins: list[str] = Field(
+        default_factory=list, description="Python files to load first, relative to this file: [acme.py]; their registrations count"
+    )
     seed: int = Field(0, ge=0, lt=2**32, description="everything random derives from it")
     benchmarks: list[BenchmarkSpec] = Field(min_length=1, description="what is asked")
     methods: list[MethodSpec] = Field(min_length=1, description="who answers; every one answers every benchmark")
@@ -165,6 +176,7 @@ class ExperimentSpec(FrozenModel):
     )
     judges: list[str | JudgeSpec] = Field(default_factory=list, description="`ragmeter list judges` lists them")
     reference: str | None = Field(None, description="method that differences are taken to; default: the first one")
+    primary: PrimarySpec | None = Field(None, description="the metric, and the comparison, that decide; declared before anything is run")
     limit: int | None = Field(None, ge=1, description="only the first questions of every benchmark")
     max_failure_rate: float = Field(
         MAX_RATE, ge=0, le=1, description="share of a run's questions that may fail; with more it is incomplete (from 20 questions on)"
@@ -339,6 +351,12 @@ def parse(text: str, name: str, *, path: str | None = None, profile: str | None 
     return _resolve(spec, expanded, path, profile, store_folder(store))
 
 
+def skipping_bad(experiment: Experiment) -> Experiment:
+    """Return the experiment with the option `skip_bad` of every benchmark."""
+    benchmarks = tuple(replace(b, config=b.config.model_copy(update={"skip_bad": True})) for b in experiment.benchmarks)
+    return replace(experiment, benchmarks=benchmarks)
+
+
 def place_of_data(experiment: Experiment, index: int) -> str:
     """File and line at which an experiment names the data of a benchmark: its path, else the benchmark.
 
@@ -361,6 +379,8 @@ def _validated(source: Source) -> tuple[ExperimentSpec, Source]:
 
 
 def _resolve(spec: ExperimentSpec, source: Source, path: str | None, profile: str | None, store: Path) -> Experiment:
+    for index, file in enumerate(spec.plugins):
+        load_file(Path(path).parent / file if path else Path(file), where=source.where(("plugins", index)))
     trainings = Trainings(spec.trainings, source, spec.seed, store)
     methods = tuple(plan for index, item in enumerate(spec.methods) for plan in _methods(item, index, source, trainings))
     names = [method.name for method in methods]
@@ -376,6 +396,10 @@ def _resolve(spec: ExperimentSpec, source: Source, path: str | None, profile: st
             )
     if spec.reference is not None and spec.reference not in {*names, *map(base_name, names)}:
         raise unknown_name("method", spec.reference, names, where=source.where(("reference",)))
+    if spec.primary is not None and spec.primary.method is not None and spec.primary.method not in {*names, *map(base_name, names)}:
+        raise unknown_name("method", spec.primary.method, names, where=source.where(("primary", "method")))
+    if spec.primary is not None and spec.metrics is not None and spec.primary.metric not in spec.metrics:
+        raise unknown_name("metric of this experiment", spec.primary.metric, spec.metrics, where=source.where(("primary", "metric")))
     rankable = [method.name for method in methods if method.kind != "control"]
     metrics = None
     if spec.metrics is not None:

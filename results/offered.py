@@ -49,6 +49,8 @@ class Limits:
         answer_chars: Characters of an answer.
         id_chars: Characters of an id.
         notes_chars: Characters of a row's notes as JSON, its prompt apart.
+        contexts_chars: Characters of the texts of a row's contexts.
+        url_chars: Characters of a context's id or url.
         depth: Nesting of a row's JSON.
         card_bytes: A card.
         card_depth: Nesting of a card.
@@ -66,6 +68,8 @@ class Limits:
     answer_chars: int = 100_000
     id_chars: int = 512
     notes_chars: int = 65_536
+    contexts_chars: int = 1_000_000
+    url_chars: int = 4096
     depth: int = 16
     card_bytes: int = 256 * 1024
     card_depth: int = 12

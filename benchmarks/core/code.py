@@ -148,7 +148,16 @@ def registered(identity: str, *made_of: Any) -> Code | None:
     own = [str(name) for name in modules if str(name).partition(".")[0] not in SHIPPED | sys.stdlib_module_names]
     if not own:
         return None
-    kind: Identity = "version" if identity == "version" else "code"
+    return _code(own, "version" if identity == "version" else "code", frame)
+
+
+def code_of(item: Any) -> Code:
+    """Return the code of the module that an object, such as a function, is defined in."""
+    return _code([str(_module_of(item))], "code", None)
+
+
+def _code(own: Sequence[str], kind: Identity, frame: FrameType | None) -> Code:
+    """The code of modules, of which the first one registers a part."""
     unknown = next(filter(None, (_unreadable(name, frame) for name in own)), "")
     if unknown:
         return Code(own[0], kind, {}, unknown)
@@ -188,7 +197,7 @@ def _module_of(item: Any) -> str | None:
     return getattr(unwrap(item) if callable(item) and not isinstance(item, type) else item, "__module__", None)
 
 
-def _unreadable(name: str, frame: FrameType) -> str:
+def _unreadable(name: str, frame: FrameType | None) -> str:
     """Why a module's source cannot be read; "" if it can."""
     place = _file_of(name)
     if place is None:
@@ -197,6 +206,8 @@ def _unreadable(name: str, frame: FrameType) -> str:
     tree = tree_at(base)
     if tree is None or not tree.is_file(at):
         return f"module {name} is not in a file: {base / at}"
+    if frame is None:
+        return ""
     ran = frame.f_code.co_filename
     if frame.f_globals.get("__name__") == name and not os.path.exists(ran) and not _same_file(ran, base / at):
         return f"module {name} was not run from its file, but from {ran}"

@@ -58,13 +58,16 @@ def content_id(prefix: str, *texts: str) -> str:
 
 CHECKPOINT_CARD = "ragmeter.json"
 """Says in a checkpoint folder how it was trained; it holds the folder's hash, so it is not hashed itself."""
+READ_QUESTIONS = "ragmeter-questions.hashes"
+"""Holds hashes of the questions that a training read (`benchmarks.read_questions`). It may be added to weights later, so it is not
+part of their hash."""
 
 
 def folder_sha256(folder: Path) -> str:
-    """Hash a folder by its files' names and contents, the card of a checkpoint (`ragmeter.json`) left out.
+    """Hash a folder by its files' names and contents without the card of a checkpoint and the record of what it read.
 
     It is what `sha256sum` says of its own output over the files in the byte order of their paths:
-    `find * -type f ! -path ragmeter.json | LC_ALL=C sort | xargs sha256sum | sha256sum`, hidden files included.
+    `find * -type f ! -path 'ragmeter[.-]*' | LC_ALL=C sort | xargs sha256sum | sha256sum`, hidden files included.
 
     Returns:
         64 hex digits; times, owners and permissions do not count.
@@ -89,7 +92,7 @@ def folder_sha256(folder: Path) -> str:
             if "\n" in name or "\\" in name:
                 raise UserError(f"the name {name!r} holds a line break or backslash", code="bad-file-name", where=str(here))
             names.append(path.relative_to(folder).as_posix())
-    names = sorted((name for name in names if name != CHECKPOINT_CARD), key=os.fsencode)
+    names = sorted((name for name in names if name not in (CHECKPOINT_CARD, READ_QUESTIONS)), key=os.fsencode)
     if not names:
         raise UserError("this folder holds no file", code="empty-folder", where=str(folder))
     total = hashlib.sha256()

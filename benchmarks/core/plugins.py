@@ -11,11 +11,13 @@ import importlib
 import inspect
 import re
 import sys
+import traceback
 from collections.abc import Callable, Iterator
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any, Generic, Protocol, TypeVar, get_type_hints
 
 from benchmarks.core.errors import UserError, message_of, unknown_name
@@ -25,7 +27,7 @@ Options = TypeVar("Options")
 MARK = re.compile(rb"\n@_?register")
 _WRITTEN = re.compile(r'^@_?(register\w*)\(\s*"([^"\n]+)"', re.MULTILINE)
 _ALSO = {
-    "register": ("register_program", "register_system", "register_answer", "register_joint"),
+    "register": ("register_function", "register_program", "register_system", "register_answer", "register_joint"),
     "register_training": ("register_system",),
 }
 """Decorators that do what another does, among other things."""
@@ -114,8 +116,8 @@ class Registry(Generic[E]):
         if identifier not in self._entries:
             error = unknown_name(self.noun, identifier, self._entries, where=where)
             if self.broken:
-                names = ", ".join(sorted(self.broken))
-                error.also_try(f"`ragmeter doctor` says why these plug-ins could not be loaded: {names}")
+                names = "; ".join(f"{name} ({why})" for name, why in sorted(self.broken.items()))
+                error.also_try(f"mend the plug-ins that could not be loaded (`ragmeter doctor`): {names}")
             raise error
         return self._entries[identifier]
 
@@ -147,8 +149,53 @@ class Registry(Generic[E]):
             # A broken third-party package must not stop the whole command; doctor names it.
             try:
                 point.load()
-            except (Exception, SystemExit) as error:
+            except KeyboardInterrupt:
+                raise
+            except BaseException as error:
                 self.broken[point.name] = f"{type(error).__name__}: {message_of(error)}"
+
+
+def load_file(path: Path, *, where: str | None = None) -> ModuleType:
+    """Import a Python file as a module of its own name, so that its registrations run; its folder can be imported from.
+
+    Args:
+        path: The file.
+        where: What names it, for messages.
+
+    Raises:
+        UserError: There is no such file, its name is taken, or it cannot be imported; the message gives the cause and its line.
+    """
+    file, name = path.resolve(), path.stem
+    if not file.is_file():
+        raise UserError(f"there is no plug-in file {path}", code="missing-file", where=where or str(path), try_this="name a .py file")
+    known = sys.modules.get(name)
+    if known is not None and getattr(known, "__file__", None) == str(file):
+        return known
+    if known is not None or not name.isidentifier() or name in sys.stdlib_module_names:
+        what = f"the plug-in file {path.name} cannot be a module: " + ("that name is taken" if name.isidentifier() else "no valid name")
+        raise UserError(what, code="plugin-name-taken", where=where or str(path), try_this="rename the file, for example my_app.py")
+    if str(file.parent) not in sys.path:
+        sys.path.append(str(file.parent))
+    spec = spec_from_file_location(name, file)
+    assert spec is not None
+    assert spec.loader is not None
+    module = module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except BaseException as error:
+        del sys.modules[name]
+        if isinstance(error, UserError) or not isinstance(error, Exception | SystemExit):
+            raise
+        lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(file)]
+        line = error.lineno if isinstance(error, SyntaxError) else lines[-1] if lines else 1
+        raise UserError(
+            f"the plug-in cannot be loaded: {type(error).__name__}: {message_of(error)}",
+            code="plugin-cannot-be-loaded",
+            where=f"{path}:{line}",
+            try_this="correct it, or install what it imports",
+        ) from error
+    return module
 
 
 def written_ids(package: str, decorator: str) -> dict[str, str]:

@@ -24,6 +24,9 @@ class QuestionIds:
     def __len__(self) -> int:
         return len(self._positions)
 
+    def __contains__(self, identifier: object) -> bool:
+        return identifier in self._positions
+
     def add(self, identifier: str, record: Record) -> None:
         """Note the id of a record's question.
 

@@ -21,6 +21,7 @@ from benchmarks.core.errors import UserError
 from benchmarks.core.fingerprint import content_id
 from benchmarks.corpus import Corpus, CorpusBuilder
 from benchmarks.datasets import QuestionIds, said
+from benchmarks.own.chunks import windows, words_pattern
 from benchmarks.registry import Benchmark, DataReference, DatasetCard, DatasetConfig, SkippedRecord
 from benchmarks.schema import Passage, Question, passage_id
 from benchmarks.sources import Record, read_records
@@ -86,11 +87,6 @@ class LongDocumentRow:
     counts: Counter[str] = field(default_factory=Counter)
 
 
-def _words_pattern(number: int) -> re.Pattern[str]:
-    """Up to so many words with the white space behind them; possessive, so that no word is ever divided."""
-    return re.compile(rf"\s*+(?:\S++\s*+){{1,{number}}}")
-
-
 def chunks(text: str, words: int = CHUNK_WORDS, overlap: int = 0) -> list[str]:
     """Cut a text into windows of words, white space kept as it is.
 
@@ -102,16 +98,7 @@ def chunks(text: str, words: int = CHUNK_WORDS, overlap: int = 0) -> list[str]:
     Returns:
         The windows; none for a text without a word. Without overlap they join to the text.
     """
-    pieces = list(_words_pattern(words - overlap).finditer(text))
-    shared = _words_pattern(overlap) if overlap else None
-    windows = []
-    for piece in pieces:
-        following = shared.match(text, piece.end()) if shared else None
-        end = following.end() if following else piece.end()
-        windows.append(text[piece.start() : end])
-        if end == len(text):
-            break
-    return windows
+    return [text[start:end] for start, end in windows(text, words, overlap)]
 
 
 _SENTENCE_END = re.compile(r"(?:[。！？；…]+[”’」』）]*|\n)\s*")
@@ -152,7 +139,7 @@ def document_text(passages: Iterable[Passage], overlap: int = 0) -> str:
         overlap: The option `chunk_overlap` with which it was loaded.
     """
     texts = iter(passage.text for passage in passages)
-    repeated = _words_pattern(overlap) if overlap else None
+    repeated = words_pattern(overlap) if overlap else None
     parts = [next(texts, "")]
     for text in texts:
         match = repeated.match(text) if repeated else None

@@ -26,7 +26,7 @@ from benchmarks.datasets.long_document import (
     character_chunks,
     gold,
 )
-from benchmarks.published_prompts import FOLDER, as_template, published
+from benchmarks.published_prompts import as_template, path_of, texts_of
 from benchmarks.registry import Benchmark, DataReference, DatasetCard, register
 from benchmarks.schema import Question
 from benchmarks.sources import Record, find_files, refuse_other_dataset
@@ -232,7 +232,7 @@ CARD = DatasetCard(
     "as zai-org/LongBench). A context is plain text, the headings 'Passage n:' of the multi-document sets included; it "
     "is cut into passages of 512 words (ARK overlaps them by 12: chunk_overlap), a Chinese one behind the last sentence within "
     "512 characters. Tasks over a whole context are one passage and have one setting: full_context, and a reader that follows the "
-    "benchmark. extra['reading'] holds the authors' prompt if RAGMETER_DATA/prompts has it, else one of its "
+    "benchmark. extra['reading'] holds the authors' prompt if it is on this machine (prompts/longbench), else one of its "
     "shape in our words, and the longest answer; "
     "prompts that are too long lose their middle (long_document.truncate_middle). Where records bring no question, the task in "
     "words stands in its place. 'unanswerable' in qasper is a gold answer like any other.",
@@ -244,8 +244,8 @@ class LongBenchConfig(LongDocumentConfig):
 
     prompt: Literal["published", "ours"] | None = Field(
         None,
-        description="whose prompt readers get that follow the benchmark: published, the authors', from RAGMETER_DATA/prompts; ours, "
-        "the same in our words; null: published if it is there",
+        description="whose prompt readers get that follow the benchmark: published, the authors', which is fetched; ours, "
+        "the same in our words; null: published if it is on this machine",
     )
 
 
@@ -340,10 +340,6 @@ def _cut(subset: str, config: LongDocumentConfig) -> Cut | None:
     return lambda text: character_chunks(text, config.chunk_words)
 
 
-PUBLISHED, PUBLISHED_SHA256 = "longbench/dataset2prompt.json", "2132ae70b413e48c8bc02ea5f8f4a2c66a36fff8b826935ba3baf057ffdf9ba8"
-"""Where the authors' prompts are looked for (THUDM/LongBench, LongBench/config/dataset2prompt.json), and their hash."""
-
-
 def reading(subset: str, prompt: Literal["published", "ours"] | None = "ours") -> dict[str, Any]:
     """Return a subset's prompt and longest answer, how a long prompt is shortened, and whether a chat format is used.
 
@@ -352,19 +348,19 @@ def reading(subset: str, prompt: Literal["published", "ours"] | None = "ours") -
         prompt: The authors' prompt or ours; None: the authors' if it is on this machine.
 
     Raises:
-        UserError: The authors' prompt is asked for and is not here, or is not the one that was published.
+        UserError: The authors' prompt is asked for and cannot be had, or is not the one that was published.
     """
     result = set_of(subset)
     text = result.prompt
     if prompt != "ours":
-        theirs = (published(PUBLISHED, PUBLISHED_SHA256) or {}).get(subset.removesuffix(_EVEN), "")
+        known = texts_of("longbench") if prompt == "published" or path_of("longbench").is_file() else {}
+        theirs = known.get(subset.removesuffix(_EVEN), "")
         # Five prompts hold the question in their own words; readers take a template only if it names the question.
         if "{input}" in theirs:
             text = as_template(theirs, context="passages", input="question")
         elif prompt == "published":
-            why = "asks its question in its own words" if theirs else f"is not here (RAGMETER_DATA/{FOLDER}/{PUBLISHED})"
             raise UserError(
-                f"the published prompt of longbench/{subset} {why}",
+                f"the published prompt of longbench/{subset} asks its question in its own words",
                 code="longbench-prompt-mismatch",
                 where="option prompt of longbench",
                 try_this="prompt: ours",

@@ -185,6 +185,11 @@ def _kilt(record: Record, split: str) -> Parsed:
         )
     answers, provenance = [], []
     for i, item in enumerate(record.field("output", list, [])):
+        answer, sources = (item.get("answer", ""), item.get("provenance", ())) if type(item) is dict else (None, None)
+        if type(answer) is str and sources is not None and set(map(type, sources)) <= {dict}:
+            answers += [answer] * (answer != "")
+            provenance += sources
+            continue
         part = Record(record.expect(item, f"output[{i}]", dict), record.path, f"{record.position}, output {i}")
         if part.has("answer"):
             answers.append(part.text("answer"))

@@ -10,6 +10,7 @@ from leaderboard.elements import formats
 from leaderboard.elements.formats import MAIN
 from leaderboard.elements.pictures import KINDS, METHOD, PARTIAL, Drawing, shape, shorten_name
 from leaderboard.elements.whiskers import MEAN, Axis, axes
+from leaderboard.matrix import overall
 from leaderboard.matrix.rows import ALL_SETTINGS, OWN, Printed, columns_of, cost_of, default_order, drawn, labels, papers_of, wanted_of
 from leaderboard.matrix.table import CORRECTED, SOURCES, Shown, better, gaps, not_compared, rank, value, why_apart
 from results.boards import systems as column_figures
@@ -17,10 +18,12 @@ from results.boards.board import folded_costs, folded_runs, groups, is_called, s
 from results.boards.matrix import Cell, Column, matrix, ranked_cells
 from results.boards.published import Comparison, beside
 from results.boards.systems import COSTS, Figures, System, systems
-from results.boards.tables import BRACKETS, latex_text, markdown_text, to_csv, to_latex, to_markdown
+from results.boards.tables import BRACKETS, latex_text, markdown_text, source_of, to_csv, to_latex, to_markdown
 from results.statistics.core import Estimate
 from results.statistics.places import SIGNS, Standing
 from results.store import checkpoints, invariants, provenance, queries
+from results.store.doubts import NOT_RESCORED
+from results.store.queries import RunRow
 from results.store.store import Store
 
 CSV_COLUMNS = (
@@ -93,7 +96,7 @@ def _line(shown: Shown, row: System, column: Column, cell: Cell) -> list[Any]:
     spent = [None] * 3 if cost is None else [cost.tokens, cost.seconds, cost.cost_usd]
     return [
         run.dataset, run.dataset_fingerprint, run.setting, run.seed, shown.board.questions[column.key], row.name,
-        run.method_id, run.kind, run.origin if run.origin in SOURCES and run.origin != "run" else "measured",
+        run.method_id, run.kind, _source(run, column.metric),
         run.status, run.run, column.metric,
         "number" if shown.scale(column).factor != formats.PERCENT.factor else "fraction", cell.value,
         cell.low, cell.high, cell.n, cell.unscorable, cell.unscored,
@@ -112,7 +115,16 @@ def markdown(export: Export) -> str:
     rows += [[markdown_text(item) for item in _paper(export.shown, each)] for each in export.papers]
     title = f"**{markdown_text(export.title)}**\n\n"
     table = to_markdown([markdown_text(head) for head in _heads(export.shown)], rows)
-    return title + table + "\n" + "".join(f"- {markdown_text(note)}\n" for note in notes(export.shown))
+    below = "".join(f"- {markdown_text(note)}\n" for note in notes(export.shown))
+    return title + table + "\n" + below + _overall(export.shown)
+
+
+def _overall(shown: Shown) -> str:
+    """Return what methods come to over all benchmarks, as Markdown; empty if there is nothing to show."""
+    if not (names := overall.heads(shown)):
+        return ""
+    table = to_markdown([markdown_text(name) for name in names], [[markdown_text(cell) for cell in row] for row in overall.rows(shown)])
+    return "\n" + table + "\n" + "".join(f"- {markdown_text(note)}\n" for note in overall.notes(shown))
 
 
 def latex(export: Export) -> str:
@@ -220,8 +232,13 @@ def facts(shown: Shown, row: System) -> list[str]:
         time,
         formats.dollars(dollars),
         formats.parameters(row.parameters),
-        ", ".join(SOURCES[origin][0] for origin in row.origins),
+        ", ".join([SOURCES[origin][0] for origin in row.origins] + [NOT_RESCORED] * any(run.not_rescored for run in row.runs.values())),
     ]
+
+
+def _source(run: RunRow, metric: str | None) -> str:
+    theirs = run.origin if metric is None else source_of(run, metric)
+    return theirs if theirs == NOT_RESCORED or (theirs in SOURCES and theirs != "run") else "measured"
 
 
 def _paper(shown: Shown, item: Printed) -> list[str]:

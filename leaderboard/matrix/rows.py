@@ -96,13 +96,14 @@ def columns_of(
     results = []
     for runs in groups:
         metrics = metrics_in(family, metrics_of(runs, scored), definitions)
-        official = cards.get(runs[0].dataset_fingerprint, {}).get("card", {}).get("metrics", ())
+        card = cards.get(runs[0].dataset_fingerprint, {}).get("card", {})
+        official = card.get("metrics", ())
         if measure != OWN:
             metric = measure if measure in metrics else None
         else:
             metric = families(metrics, definitions, official)[MAIN][0] if metrics else None
         better = metric is None or higher_is_better(metric, {**definitions, **COSTS})
-        results.append(Column(column_key(runs[0]), tuple(runs), metric, better, ranked=family != COST))
+        results.append(Column(column_key(runs[0]), tuple(runs), metric, better, family != COST, card.get("task", "")))
     return results
 
 

@@ -15,6 +15,7 @@ from results.boards.matrix import Cell, Column, Correction, Matrix
 from results.boards.published import Comparison
 from results.boards.systems import WHOLE, System
 from results.statistics.places import SIGNS, Standing
+from results.store.doubts import NOT_RESCORED, not_rescored
 from results.store.queries import AS_STATED, OURS
 
 ALPHA = 0.05
@@ -221,7 +222,7 @@ def _layout(shown: Shown, rows: Drawn, papers: Sequence[Printed]) -> _Layout:
         rows.hidden_keys,
         bool(times) and max(times) < 1,
         {name for name, *_ in _COSTS if name not in ("tokens", "cost") or any(spent[name])},
-        bool(papers) or any(tuple(row.origins) != ("run",) for row in board.rows),
+        bool(papers) or any(_other_sources(row) for row in board.rows),
         axes(board) if len(board.columns) <= MOST_DRAWN else {},
     )
 
@@ -231,7 +232,7 @@ def unstated(board: Matrix, papers: Sequence[Printed] = ()) -> list[str]:
 
     A submission's costs are stated by its sender: a note that nothing was used appears only where all was measured here.
     """
-    if not board.rows or papers or any(tuple(row.origins) != ("run",) for row in board.rows):
+    if not board.rows or papers or any(_other_sources(row) for row in board.rows):
         return []
     words = {"tokens": "no tokens were used", "cost": "no call cost money"}
     sentences = [text for name, text in words.items() if not any(cost_of(board, row, name) for row in board.rows)]
@@ -451,6 +452,11 @@ def why_no_mean(board: Matrix, row: System) -> str:
     return "These benchmarks have different metrics"
 
 
+def _other_sources(row: System) -> bool:
+    """Return whether figures of a row come from elsewhere."""
+    return tuple(row.origins) != (OURS,) or any(run.not_rescored for run in row.runs.values())
+
+
 def _sources(row: System) -> list[Node]:
     marks = []
     for origin in row.origins:
@@ -458,6 +464,8 @@ def _sources(row: System) -> list[Node]:
         marks.append(badge(name, name, tip))
         if whose:
             marks.append(badge(whose, "", tip))
+    for theirs in filter(None, dict.fromkeys(map(not_rescored, row.runs.values()))):
+        marks.append(badge(NOT_RESCORED, "failed", theirs))
     return marks
 
 

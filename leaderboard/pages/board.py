@@ -31,7 +31,7 @@ from leaderboard.widgets import (
 )
 from results.boards.board import Board
 from results.boards.health import health_text
-from results.boards.tables import could_have_shown, insufficient_data_notes
+from results.boards.tables import could_have_shown, family_of_marks, insufficient_data_notes
 from results.boards.tables import render as render_boards
 from results.store.queries import UserError
 
@@ -120,7 +120,9 @@ def _summary(board: Board) -> Node:
 
 def _legend(board: Board, *, ranked: bool) -> Node:
     text = f"{board.sampled.in_words(board.questions)}. Brackets: 95 % interval over {board.sampled.kind}s. A column's head sorts by it."
-    text += "".join(f" {line[0].upper()}{line[1:]}." for line in (*insufficient_data_notes(board), *could_have_shown(board)))
+    text += "".join(
+        f" {line[0].upper()}{line[1:]}." for line in (*family_of_marks(board), *insufficient_data_notes(board), *could_have_shown(board))
+    )
     if board.reference is not None:
         text = f"▲ ▼ significantly better or worse than {board.reference} (Holm-corrected, 5 %). {text}"
     flagged = [

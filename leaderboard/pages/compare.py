@@ -46,6 +46,8 @@ def render() -> None:
             ("ragmeter run --resume",),
         )
         return
+    for line in result.read:
+        show(el("p", line, cls="note"), f"read-{line}")
     _scatter(result, shown)
     _kinds(result, shown, zeros=better and shown is formats.PERCENT)
     _show_differences(result, shown)

@@ -119,6 +119,7 @@ def _battles(at: Source, judge: str) -> None:
     _placed(chosen, [board for board in boards if board is not chosen], criterion)
     show(el("h2", f"Who beats whom, by {criterion}", cls="section"), "matrix-title")
     show(battles.rates(chosen, criterion), "matrix")
+    show(battles.eyes(chosen, criterion), "eyes")
     show(el("p", f"{chosen.questions:,} questions. {battles.MATRIX_NOTE}", cls="note"), "matrix-note")
     _strengths(chosen, criterion)
 

@@ -12,6 +12,7 @@ from leaderboard.elements.nodes import Node, Order, el, line_of_facts
 from leaderboard.elements.pictures import svg_file
 from leaderboard.matrix import exports
 from leaderboard.matrix.exports import Export, picture
+from leaderboard.matrix.overall import overall
 from leaderboard.matrix.rows import PAGE, Printed, best_first, default_order, drawn, papers_of, sort_columns
 from leaderboard.matrix.table import Shown, compared_with, draw_matrix, legend, pager, unstated
 from leaderboard.read import Source
@@ -123,6 +124,8 @@ def _below(query: Request, reference: str | None, correction: Correction, bar: S
         show(turning, "pager", state.act(ACTS))
     if papers and not printed:
         show(el("p", "No paper that is kept here prints these metrics on these benchmarks.", cls="note"), "no-papers")
+    if (below := overall(shown)) is not None:
+        show(below, "overall")
     show(legend(shown), "legend")
 
 

@@ -145,6 +145,8 @@ def _detail(chosen: Chosen, row: QuestionRow) -> None:
         el("h3", "Ranked evidence", cls="section"),
         question.marks(row),
         *(question.evidence(row, answer, opened=number < _OPENED) for number, answer in enumerate(a for a in answers if a.evidence)),
+        *([el("h3", "Contexts, statements and searches", cls="section")] if any(answer.record for answer in answers) else []),
+        *(question.returned(answer, row.question) for answer in answers if answer.record),
         *([el("h3", "Verdicts of judges", cls="section"), *judged] if judged else []),
         question.callers(answers, opened),
         *(question.calls(answer, read.calls(chosen.at, opened, row.question), row.question) for answer in answers if answer.run == opened),

@@ -169,6 +169,8 @@ def _differences(at: Source, run: RunRow, every: Sequence[RunRow]) -> None:
     definitions = read.definitions(at)
     if result.unpaired:
         show(el("p", f"The numbers are not paired: {result.unpaired}.", cls="note"), "unpaired")
+    for line in result.read:
+        show(el("p", line, cls="note"), f"read-{line}")
     if result.numbers:
         show(diff_view.numbers(result, definitions), "numbers")
     if result.by is not None and result.questions:

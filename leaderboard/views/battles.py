@@ -33,6 +33,11 @@ CONTROL_TIP = "Sees the gold; it is here to check the judge"
 _PLACED = (Head("Belongs", "beside whom it met"), Head("Placed"), Head("Found", wide=True))
 
 
+def eyes(board: BattleBoard, criterion: str) -> Node:
+    """Say whose marks those of a table are."""
+    return el("p", f"Marks: {board.eyes(criterion)}.", cls="note")
+
+
 def criteria(board: BattleBoard) -> list[str]:
     """Return the criteria by which answers were compared, in the judge's order."""
     return list(dict.fromkeys(pairing.criterion for pairing in board.pairings))
@@ -137,8 +142,12 @@ def _pairing(name: str, other: str, known: Mapping[tuple[str, str], Pairing]) ->
     # Where both answers are disqualified neither wins: then the two shares do not sum to 1.
     share = rate.with_ties_opponent if swapped else rate.with_ties
     value, low, high = share.value, share.low, share.high
+    if item.corrected_by_people:
+        value, low, high = item.share.value, item.share.low, item.share.high
+        value, low, high = (1 - value, 1 - high, 1 - low) if swapped else (value, low, high)
     decided = "" if item.won is None else "won" if item.won is not swapped else "lost"
     counts = [f"{wins:,} won, {rate.ties:,} tied, {losses:,} lost of {rate.n:,} questions"]
+    counts += [f"corrected by {item.share.n:,} labels; the judge says {PERCENT.value(share.value)}"] if item.corrected_by_people else []
     counts += [f"{rate.none:,} with both disqualified"] if rate.none else []
     counts += [f"{rate.unscored:,} the judge failed on"] if rate.unscored else []
     counts += [f"{item.unscorable:,} that cannot be judged"] if item.unscorable else []

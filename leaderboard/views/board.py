@@ -18,6 +18,7 @@ from results.boards.systems import CONTAMINATED, IMPLAUSIBLE, implausible
 from results.boards.tables import bracketed
 from results.statistics.core import Difference
 from results.statistics.places import SIGNS, Band
+from results.store.doubts import NOT_RESCORED, not_rescored
 from results.store.queries import AS_STATED, OURS
 
 ALPHA = 0.05
@@ -232,6 +233,8 @@ def _name(row: Row, board: Board, *, opens: bool) -> Node:
         marks.append(badge("reference", "reference", "Differences are taken to this method"))
     if run.origin in ORIGINS:
         marks.append(badge(run.origin, run.origin, ORIGINS[run.origin]))
+    if theirs := not_rescored(run, board.metrics):
+        marks.append(badge(NOT_RESCORED, "failed", theirs))
     if row.contaminated:
         marks.append(badge(CONTAMINATED, "failed", "; ".join(row.contaminated)))
     if doubts := implausible(run):

@@ -16,6 +16,7 @@ from results.boards.systems import CONTAMINATED, IMPLAUSIBLE, implausible
 from results.gate.history import Decided
 from results.statistics.core import Estimate
 from results.store.checkpoints import Checkpoint
+from results.store.doubts import NOT_RESCORED, not_rescored
 from results.store.provenance import Result, thinned
 from results.store.queries import RunRow
 from results.store.store import shortened
@@ -211,6 +212,8 @@ def results(rows: Sequence[Result], metrics: Sequence[str], definitions: Definit
 
 def _run_name(run: RunRow, contaminated: Sequence[str]) -> Node:
     marks = [badge(run.origin, run.origin)] if run.origin != "run" else []
+    if theirs := not_rescored(run):
+        marks.append(badge(NOT_RESCORED, "failed", theirs))
     if contaminated:
         marks.append(badge(CONTAMINATED, "failed", "; ".join(contaminated)))
     if doubts := implausible(run):
@@ -346,6 +349,7 @@ def decisions(matches: Sequence[Decided], runs: Mapping[str, RunRow], definition
                     Cell(scale.difference(item.value), scale.differences(item.low, item.high)),
                     scale.value(item.margin),
                     f"{item.n:,}",
+                    *_remembered(item, scale),
                 ],
             )
         )
@@ -355,11 +359,23 @@ def decisions(matches: Sequence[Decided], runs: Mapping[str, RunRow], definition
         Head("Candidate", wide=True),
         Head("Baseline", wide=True),
         Head("Metric"),
-        Head("Change", "points, 95 % interval", "Candidate minus baseline", True),
+        Head("Change", "points, interval", "Candidate minus baseline", True),
         Head("Margin", "tolerated loss", number=True),
         Head("Questions", number=True),
+        Head("Attempt", tip="Which set of answers of this candidate to these questions this was", number=True),
+        Head("Since the anchor", "points, interval", "Candidate minus the pinned run of the baseline", True),
     ]
     return plain_table("Decisions of the gate", heads, lines, "decisions")
+
+
+def _remembered(item: Decided, scale: formats.Scale) -> tuple[str, Cell | str]:
+    """Return which attempt a decision was, and the loss since the anchor; decisions of older versions have neither."""
+    since = item.details.get("anchor")
+    if since is None:
+        return str(item.details.get("attempt", formats.NOTHING)), formats.NOTHING
+    change = since["difference"]
+    shown = Cell(scale.difference(change["value"]), scale.differences(change["low"], change["high"]))
+    return str(item.details["attempt"]), shown
 
 
 def _name_run(run: str, runs: Mapping[str, RunRow]) -> Cell:

@@ -30,6 +30,7 @@ def question(row: QuestionRow) -> Node:
             el("span", f"document {row.document_id}", cls="aside") if row.document_id else None,
             cls="meta",
         ),
+        *(el("p", el("strong", f"{turn.role}: "), turn.text, cls="aside") for turn in row.turns),
         el("h2", row.text, cls="question"),
         el("div", el("span", "Gold answer", cls="kicker"), *answers or [el("span", "none", cls="aside")], cls="gold"),
         el("p", "Also accepted: " + " · ".join(others), cls="aside") if others else None,
@@ -171,6 +172,40 @@ def evidence(row: QuestionRow, answer: AnswerRow, *, opened: bool) -> Node:
     return el(
         "details", summary, el("ol", *items, cls="passages"), cls="evidence", open=opened, key=f"evidence-{answer.run}-{row.question}"
     )
+
+
+def returned(answer: AnswerRow, question: str) -> Node:
+    """What a system returned beside its answer: the texts that it showed its model, cited statements, searches, confidence."""
+    record = answer.record
+    contexts, statements, searches = (record.get(name, []) for name in ("contexts", "statements", "searches"))
+    tally = [f"{name}: {len(record[name]):,}" for name in ("contexts", "statements", "searches") if name in record]
+    tally += [f"confidence: {record['confidence']:.3g}"] if "confidence" in record else []
+    shown = [_context(item, f"{answer.run}-{question}-{number}", number) for number, item in enumerate(contexts, 1)]
+    cited = [
+        el("li", item["text"], el("span", f" cites {', '.join(map(str, item['cites'])) or 'nothing'}", cls="aside")) for item in statements
+    ]
+    made = [el("li", item["query"], el("span", f" found {len(item['found'])}, used {len(item['used'])}", cls="aside")) for item in searches]
+    return el(
+        "details",
+        el("summary", el("span", answer.method, cls="method"), el("span", ", ".join(tally), cls="aside")),
+        *(el("ol", *items, cls="passages") for items in (shown, cited, made) if items),
+        cls="evidence",
+        key=f"returned-{answer.run}-{question}",
+    )
+
+
+def _context(item: Mapping[str, Any], at: str, number: int) -> Node:
+    """A text that a system showed its model."""
+    name = item.get("id") or item.get("url") or " ".join(item["text"].split())[:_BEGINNING]
+    head = [
+        el("span", str(number), cls="rank"),
+        el("span", name, cls="title"),
+        el("span", "not in the corpus", cls="badge", title="No passage matches this text") if item.get("matched") == [] else None,
+        el("span", f"{item['score']:.4g}".replace("-", "−"), cls="score", title="The system's own score") if "score" in item else None,
+    ]
+    text = passage_text(item["text"], (), ()).drawn(f"context-{at}")
+    url = el("p", item["url"], cls="aside") if item.get("url") else None
+    return el("li", el("details", el("summary", *head), url, text, key=f"shown-{at}"), cls="passage")
 
 
 def callers(answers: Sequence[AnswerRow], opened: str) -> Node | None:

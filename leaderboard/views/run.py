@@ -15,6 +15,7 @@ from leaderboard.elements.nodes import Cell, Head, Line, Node, badge, el, facts,
 from results.boards.compare import Apart, Diff, Number, Setting
 from results.statistics.core import Estimate
 from results.store.checkpoints import Checkpoint
+from results.store.doubts import NOT_RESCORED, not_rescored
 from results.store.queries import AnswerRow, IndexCost, Running, RunRow
 
 Definitions = Mapping[str, Mapping[str, Any]]
@@ -265,7 +266,9 @@ def _listed(run: RunRow, number: int, chosen: str) -> Line:
         ),
         el("span", run.short, cls="aside"),
     )
-    state = el("span", status(run) or "finished", *([badge(run.origin, run.origin)] if run.origin != "run" else []))
+    marks = [badge(run.origin, run.origin)] if run.origin != "run" else []
+    marks += [badge(NOT_RESCORED, "failed", theirs)] if (theirs := not_rescored(run)) else []
+    state = el("span", status(run) or "finished", *marks)
     run_command = formats.NOTHING if run.status == "running" else _moment(run.updated_at)
     return Line(
         name,
@@ -293,7 +296,7 @@ def made(run: RunRow, indexing: IndexCost | None = None) -> Node:
             ("Run", run.run if run.execution == 1 else f"{run.run} (execution {run.execution} of this fingerprint)"),
             ("Called", f"{run.method}, in the experiment {run.experiment}" if run.experiment != "-" else run.method),
             ("Method", f"{run.method_id} ({run.kind})"),
-            ("Origin", _ORIGINS.get(run.origin, run.origin)),
+            ("Origin", "; ".join(filter(None, [_ORIGINS.get(run.origin, run.origin), not_rescored(run)]))),
             ("Dataset", run.dataset),
             (
                 "Dataset fingerprint",

@@ -31,6 +31,7 @@ from leaderboard.views.board import FINISHED
 from leaderboard.views.method import paper
 from results.boards.board import Board, Row
 from results.offered import LIMITS
+from results.store.doubts import NOT_RESCORED, not_rescored
 from results.store.queries import RunRow
 from results.submission.storing import to_json
 
@@ -281,6 +282,8 @@ def _theirs(row: Row, metrics: Sequence[str], definitions: Definitions) -> _Entr
     marks = [badge("control", "control")] if row.control else []
     if row.run.origin != "run":
         marks.append(badge(row.run.origin, row.run.origin))
+    if theirs := not_rescored(row.run, metrics):
+        marks.append(badge(NOT_RESCORED, "failed", theirs))
     if row.run.status != FINISHED:
         marks.append(badge(row.run.status, "running" if row.run.status == "running" else "failed"))
     worth = to_json({metric: cell.estimate for metric, cell in row.cells.items()})

@@ -14,6 +14,7 @@ from benchmarks.core.errors import UserError
 from benchmarks.core.fingerprint import content_id
 from benchmarks.core.random import Draws
 from benchmarks.corpus import Corpus
+from benchmarks.read_questions import recording
 from benchmarks.registry import Benchmark
 from benchmarks.schema import Passage, Question
 from benchmarks.worlds.world import require_training_seed
@@ -186,10 +187,12 @@ def load_material(config: ArkTrainingConfig) -> Material:
     benchmarks = load_benchmarks(config.data, config.data_options)
     for benchmark in benchmarks:
         _require_training_worlds(benchmark)
-    for unseen, options in ((config.validation, config.validation_options), (config.evaluation, {})):
-        for other in load_benchmarks(unseen, options):
-            for benchmark in benchmarks:
-                require_disjoint(benchmark, other)
+    # Nothing is learned from these here; the validator loads those that it reads.
+    with recording(None):
+        unseen = load_benchmarks(config.validation, config.validation_options) + load_benchmarks(config.evaluation, {})
+    for other in unseen:
+        for benchmark in benchmarks:
+            require_disjoint(benchmark, other)
     documents: dict[str, Document] = {}
     for benchmark in benchmarks:
         for document in documents_of(benchmark, config.chunks):

@@ -17,7 +17,7 @@ from pydantic import Field
 
 from benchmarks.core.fingerprint import content_hash, fingerprint
 from benchmarks.corpus import Corpus
-from benchmarks.schema import GoldQuery, Query, Question, sentence_of
+from benchmarks.schema import GoldQuery, Query, Question, sentence_of, without_gold
 from benchmarks.text import normalize
 from benchmarks.text_batch import has_answer_all
 from methods.api import ANSWERABLE, SUPPORT, TRIPLES, Evidence, Index, Prediction, Ranking, Services, Usage
@@ -249,8 +249,7 @@ class _HasAnswerIndex:
 
     async def retrieve_one(self, query: Query, k: int) -> Ranking:
         """The k best of the retriever, those with an answer first."""
-        without_gold = Query(query.id, query.text, query.document_id, query.candidates, query.topic_entities)
-        return self._split(query, await self._retrieve(without_gold, k))
+        return self._split(query, await self._retrieve(without_gold(query), k))
 
     def _split(self, query: Query, ranking: Ranking) -> Ranking:
         texts = [passage.full_text if self._titled else passage.text for passage in self._corpus.get(ranking.ids)]

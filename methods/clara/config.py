@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from benchmarks.registry import resolve
 from methods.models.weights import locate
@@ -69,6 +69,18 @@ class ClaraConfig(TrainingOptions):
         "paper's two, which disagree; released algorithm",
     )
     k: int = Field(5, ge=1, description="documents that are answered from")
+
+    joined: bool = Field(
+        False,
+        description="whether a text is tokenized behind the token that begins one, where some tokenizers write its first word otherwise "
+        "(released; converted checkpoints have it)",
+    )
+
+    @model_serializer(mode="wrap")
+    def _without_defaults(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave out the option `joined`, which came later, if it is the default: so trained checkpoints keep their identity."""
+        values: dict[str, Any] = dump(self)
+        return {name: value for name, value in values.items() if name != "joined" or value}
 
     @model_validator(mode="after")
     def _compresses(self) -> Self:

@@ -35,7 +35,7 @@ def convert(source: Released, folder: Path, base: str | None, options: Mapping[s
         UserError: It is of another layout, or does not belong to its base.
     """
     rank = int(source.config.get("lora_r", 16))
-    stated = {"base": base or source.option("decoder_model_name"), "lora": {"r": rank, "alpha": 2.0 * rank}}
+    stated = {"base": base or source.option("decoder_model_name"), "lora": {"r": rank, "alpha": 2.0 * rank}, "joined": True}
     sizes = {"max_length": int(source.option("doc_max_length")), "rate": int(source.option("compr_rate"))}
     config = ClaraConfig.model_validate({**stated, **sizes, **options})
     adapters, ends = pickled(source.folder / PUBLISHED), pickled(source.folder / ENDS)
@@ -51,12 +51,13 @@ def convert(source: Released, folder: Path, base: str | None, options: Mapping[s
             where=source.source,
             try_this="--base: the model that it was trained on",
         )
-    # Memory tokens, then one that asks for the text again, one that a document begins with, one behind its memory.
-    rows = new_rows(ends, clara.base, clara.tokens.first, clara.memory_tokens + 3, source.source)
+    # Memory tokens (one in all places, or each its own), one that asks for the text, one before a document, one behind its memory.
+    count = clara.memory_tokens if source.config.get("different_mem_tokens", True) else 1
+    rows = new_rows(ends, clara.base, clara.tokens.first, count + 3, source.source)
     with torch.no_grad():
         for name, item in own.items():
             item.copy_(there[name])
-        clara.module.rows.memory.copy_(rows[: clara.memory_tokens])
-        clara.module.rows.marks.copy_(rows[clara.memory_tokens + 1 :])
+        clara.module.rows.memory.copy_(rows[:count].expand(clara.memory_tokens, -1) if count == 1 else rows[:count])
+        clara.module.rows.marks.copy_(rows[count + 1 :])
     clara.save(folder)
     return config

@@ -13,7 +13,7 @@ from functools import lru_cache
 from itertools import islice
 from typing import Any, TypeVar
 
-from benchmarks import registry
+from benchmarks import read_questions, registry
 from benchmarks.core.errors import UserError
 from benchmarks.core.fingerprint import fingerprint
 from benchmarks.core.random import Draws
@@ -275,13 +275,15 @@ def scp_rows(reference: str, data: ScpDataConfig | None = None, options: Mapping
     result, config = _resolved(reference, options)
     if isinstance(config, WorldsConfig):
         parts = (replace(result, split=split) for split in (result.split or "").split("+"))
-        return [row for part in parts for row in world_rows(part, config, data)]
+        rows = [row for part in parts for row in world_rows(part, config, data)]
+        read_questions.note(text for row in rows for text in row.questions)
+        return rows
     if result.name != "clara_stages" or result.subset != PRETRAINING:
         raise UserError(
             f"{result} holds no rows of pretraining",
             code="no-pretraining-rows",
             where="data",
-            try_this="worlds/…:train, clara_stages/pretraining:train with its path, or ragmeter data synthesize",
+            try_this="worlds/…:train, clara_stages/pretraining:train with its path, or ragmeter data pretraining-rows",
         )
     kinds = _OF_MIX.get(data.mix)
     if kinds is None:
@@ -289,7 +291,7 @@ def scp_rows(reference: str, data: ScpDataConfig | None = None, options: Mapping
             "files of rows do not say which questions are simple",
             code="simple-questions-unknown",
             where=f"mix: {data.mix}",
-            try_this="a file that ragmeter data synthesize wrote with --mix simple, read with mix: simple+complex",
+            try_this="a file that ragmeter data pretraining-rows wrote with --mix simple, read with mix: simple+complex",
         )
     return _drawn([row for row in map(scp_row, _streamed(result, config)) if row.kind in kinds], data)
 
@@ -397,7 +399,9 @@ def _streamed(reference: DataReference, config: DatasetConfig) -> Iterable[Stage
     assert isinstance(config, RowsConfig)
     skipped: list[SkippedRecord] = []
     for split in (reference.split or "").split("+"):
-        yield from STREAMED[reference.name](replace(reference, split=split), config, skipped)
+        for row in STREAMED[reference.name](replace(reference, split=split), config, skipped):
+            read_questions.note(text for text, _ in row.pairs)
+            yield row
 
 
 def _drawn(rows: list[ScpRow], data: ScpDataConfig) -> list[ScpRow]:

@@ -25,6 +25,7 @@ from methods.clara.generator import Generator, Memory, Reduction
 from methods.clara.prompts import Layout, Request, layout_of
 from methods.models.causal import Generation
 from methods.models.likelihood import CPU_TOKENS, GPU_TOKENS, by_length, padded
+from methods.prompts import ids_behind_bos, plain_ids
 from methods.training.adapters import Adapters
 from methods.training.pieces import spread_positions
 from methods.training.soft_prompts import MemoryRows, Tokens, add_tokens, decoder_of, load_base
@@ -61,12 +62,21 @@ class Compressor:
         layout: How a document is written.
         max_length: Longest text in tokens (L).
         spread: Whether memory tokens take positions all over the text, in place of those behind it.
+        joined: Whether a text is tokenized behind the token that begins one.
     """
 
     def __init__(
-        self, model: Any, tokenizer: Any, rows: MemoryRows, tokens: Tokens, layout: Layout, max_length: int, spread: bool = False
+        self,
+        model: Any,
+        tokenizer: Any,
+        rows: MemoryRows,
+        tokens: Tokens,
+        layout: Layout,
+        max_length: int,
+        spread: bool = False,
+        joined: bool = False,
     ) -> None:
-        self._spread = spread
+        self._spread, self._joined = spread, joined
         self._decoder = decoder_of(model)
         self._tokenizer, self._rows, self._tokens, self._layout = tokenizer, rows, tokens, layout
         self._before = [tokens.begin, *([tokenizer.bos_token_id] if tokenizer.bos_token_id is not None else [])]
@@ -78,7 +88,8 @@ class Compressor:
         if not texts:
             return []
         written = [self._layout.document(text) for text in texts]
-        results = self._tokenizer(written, add_special_tokens=False, split_special_tokens=True)["input_ids"]
+        ids_of = ids_behind_bos if self._joined else plain_ids
+        results = [ids_of(self._tokenizer, text) for text in written]
         return [[*self._before, *ids, *self._after][: self._room] for ids in results]
 
     def encode(self, texts: Sequence[str], token_budget: int) -> Encoded:
@@ -181,7 +192,7 @@ class Clara:
         self.module = ClaraModule(self.adapters.model, rows.to(base.device)).eval()
         self.layout = layout_of(config, tokenizer)
         parts = base, tokenizer, rows, self.tokens, self.layout
-        self.compressor = Compressor(*parts, config.max_length, config.positions == "spread")
+        self.compressor = Compressor(*parts, config.max_length, config.positions == "spread", config.joined)
         self.generator = Generator(*parts, config.max_prompt, config.max_length, config.memory_length == "embedding")
         self._base = base
 

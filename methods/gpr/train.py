@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from benchmarks.core.errors import UserError
 from benchmarks.core.fingerprint import file_sha256, fingerprint
 from benchmarks.graphs import TripleCorpus
+from benchmarks.read_questions import note
 from benchmarks.registry import Benchmark, load, resolve
 from benchmarks.schema import Question
 from methods.gpr.config import PRESETS, GprTrainingConfig
@@ -397,6 +398,8 @@ class GprTraining(OneStageTraining):
 
     def _questions(self, graph: PretrainingGraph, context: TrainingContext) -> QuestionSet:
         generator = self._generator or generator_of(self.config.questions, context.services)
-        return questions_of(
+        result = questions_of(
             graph, self.config.questions, generator, context.work / "questions.jsonl", seed=self.config.seed, progress=context.progress
         )
+        note(result.texts)
+        return result

@@ -21,6 +21,7 @@ from benchmarks import registry
 from benchmarks.core.errors import UserError
 from benchmarks.core.models import FrozenModel
 from benchmarks.graphs import TripleCorpus, Triples, united
+from benchmarks.read_questions import recording
 from benchmarks.registry import Benchmark
 from benchmarks.schema import Triple
 from benchmarks.worlds.world import require_training_seed
@@ -168,7 +169,9 @@ def load_graph(
             where="graph",
             try_this="train and validation splits, or allow_test: true, which every result then says",
         )
-    benchmarks = [registry.load(item, value.get(registry.resolve(item)[0].name, {})) for item in wanted]
+    # Triples are read, not the questions that came with them.
+    with recording(None):
+        benchmarks = [registry.load(item, value.get(registry.resolve(item)[0].name, {})) for item in wanted]
     corpora = [_triples_of(benchmark) for benchmark in benchmarks]
     return graph_of(benchmarks, corpora, test)
 

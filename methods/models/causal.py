@@ -555,8 +555,8 @@ class CausalModel:
         return chat_text(self.tokenizer, messages, variables)
 
     def encode(self, prompt: str) -> list[int]:
-        """A prompt's token ids, special tokens included once: a chat template writes its own."""
-        return list(self.tokenizer(prompt, add_special_tokens=not self.chats)["input_ids"])
+        """Return a prompt's token ids: the special tokens that begin a text come first, unless a chat template wrote them."""
+        return self.text_encoder.prompts([prompt])[0]
 
     def prompt_room(self, target: int) -> int:
         """Longest prompt in tokens before a target that is scored: a target's last token is no input."""

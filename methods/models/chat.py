@@ -27,7 +27,7 @@ from methods.api import Usage, kept
 from methods.flow import event_loop, ordered, run, trace
 from methods.models.bounded import mended
 from methods.models.endpoint import Backend, ChatConfig, Endpoint, Estimate, Fault, Messages
-from methods.models.limits import LIMIT, Address, CallCost, RateLimiter, UsageByRole, budget_of, limiters
+from methods.models.limits import LIMIT, CallCost, RateLimiter, UsageByRole, budget_of, limiters
 from methods.models.reply import Completion, Content, read
 from methods.models.reply_cache import Call, Kept, ResponseCache, shared
 
@@ -316,7 +316,7 @@ class ChatModel:
         self._cache: ResponseCache | None = shared(cache) if cache is not None else None
         self._backend: Backend = backend or Endpoint(config)
         self._revision, self._replies = config.resolved_revision(), replies
-        address = Address.of(config.url, config.key(), config.model) if backend is None else None
+        address = config.address if backend is None else None
         self._budget = budget_of(address, config.run_tokens, config.run_usd)
         self.rate_limiter = limiters(address) if address is not None else RateLimiter()
         weakref.finalize(self, self.rate_limiter.part, self.rate_limiter.join(config.concurrency))

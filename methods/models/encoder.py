@@ -237,6 +237,11 @@ class Encoder:
         """Count what is cut off passages, as `checks.truncation`."""
         return self._passages.truncation(texts)
 
+    def keep_lengths(self) -> None:
+        """Leave out modules of the model that scale vectors of passages to length 1."""
+        if isinstance(self._passages, SentenceTower):
+            self._passages.keep_lengths()
+
     @property
     def device(self) -> str:
         """Return the device of the model."""
@@ -387,6 +392,12 @@ class SentenceTower:
         self._check_task(name)
         if config.end_token is not None:
             self._check_end(config.end_token, name)
+
+    def keep_lengths(self) -> None:
+        """Leave out modules that scale vectors to length 1."""
+        kept = [(name, module) for name, module in self._model.named_children() if type(module).__name__ != "Normalize"]
+        self._model._modules.clear()
+        self._model._modules.update(kept)
 
     def encode(self, texts: Sequence[str], titles: Sequence[str] | None, batch_size: int) -> Vectors:
         """Vectors of texts; titles are part of them here."""

@@ -26,7 +26,7 @@ from benchmarks.core.fingerprint import fingerprint
 from methods.flow import trace
 from methods.models import secrets
 from methods.models.dialect import dialect_of
-from methods.models.limits import Signal
+from methods.models.limits import Address, Signal
 from methods.models.reply import Completion, ErrorReply, completion_of
 from methods.models.revision import DESCRIPTION, Probe, Revision, ask
 
@@ -189,6 +189,15 @@ class ChatConfig(BaseModel):
                 try_this=f"export {self.key_variable}=…, or key_variable: null for an endpoint that wants no key",
             )
         return key
+
+    @property
+    def address(self) -> Address:
+        """What limits of its calls belong to.
+
+        Raises:
+            UserError: The key is not set.
+        """
+        return Address.of(self.url, self.key(), self.model)
 
     def resolved_revision(self) -> str:
         """Return the revision as a text, "" if none is stated; a probe is asked each time.

@@ -11,7 +11,8 @@ import copy
 import time
 import weakref
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -33,13 +34,15 @@ from benchmarks.core.errors import Broke
 from benchmarks.core.fingerprint import fingerprint
 from benchmarks.core.models import FrozenModel
 from benchmarks.core.plugins import Registry
+from benchmarks.published_prompts import registry
 from methods.api import Call, Services, Usage, kept
 from methods.flow import Batcher, trace
 from methods.models.chat import SCRIPTED, ChatModel, reach_model
 from methods.models.endpoint import ChatConfig, Counter, Fault, Messages, TokenCounter
+from methods.models.limits import Address, limiters
 from methods.models.reply import Completion
 from methods.models.thoughts import opening_of
-from methods.models.weights import adapted, is_encoder_decoder, locate, weights_hash
+from methods.models.weights import SHIPPED, adapted, beginning_hash, is_encoder_decoder, locate, weights_hash
 
 if TYPE_CHECKING:
     from methods.models.causal import CausalModel, Generation, Sampling
@@ -242,6 +245,30 @@ def _inner(options: Any) -> dict[Any, Any]:
     return dict(enumerate(options)) if isinstance(options, list | tuple) else {}
 
 
+@contextmanager
+def smallest_concurrency(options: Any) -> Iterator[list[str]]:
+    """Hold each endpoint that options name to the smallest `concurrency` that they state for it, for the length of a block.
+
+    Otherwise a part that is not open yet, or not any more, would not count.
+
+    Yields:
+        A line about each endpoint for which they state different values.
+    """
+    stated: dict[Address, set[int]] = defaultdict(set)
+    for config in chats(options):
+        stated[config.address].add(config.concurrency)
+    with ExitStack() as stack:
+        for address, values in stated.items():
+            limiter = limiters(address)
+            stack.callback(limiter.part, limiter.join(min(values)))
+        yield [
+            f"{address.model} at {address.url}: `concurrency` is stated as {' and '.join(map(str, sorted(values)))}; "
+            f"{min(values)} counts for all parts"
+            for address, values in stated.items()
+            if len(values) > 1
+        ]
+
+
 def endpoints(options: Any) -> frozenset[str]:
     """The models at endpoints, `URL MODEL`, that options name at any depth."""
     return frozenset(f"{config.url} {config.model}" for config in chats(options))
@@ -257,7 +284,18 @@ def llm_hash(config: LLMConfig) -> str:
     if not isinstance(config, LocalConfig):
         return ""
     adapter = weights_hash(config.adapter, None) if config.adapter else ""
-    return fingerprint(weights_hash(config.local, config.revision), adapter)
+    return fingerprint(weights_hash(config.local, config.revision), adapter) + beginning_hash(config.local)
+
+
+def asks_released(config: LLMConfig, prompt: str) -> bool:
+    """Tell whether a model is asked with the published prompt of a name by default.
+
+    It is if it is weights of this machine that do not ship with ragmeter, or has the name of a checkpoint of that prompt at an
+    endpoint. A script knows our prompts alone.
+    """
+    if isinstance(config, LocalConfig):
+        return config.local not in SHIPPED
+    return isinstance(config, ChatConfig) and registry()[prompt].is_of(config.model)
 
 
 def open_llm(config: LLMConfig, services: Services | None = None, *, role: str, thinks: bool = False) -> ChatModel:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import lru_cache
 from pathlib import Path
@@ -24,8 +25,8 @@ _NAMES = {"id"}
 """Options that name no folder, even where one of that name lies about."""
 
 
-def checkpoints_named(options: Any) -> list[str]:
-    """Hashes of the checkpoints that options name, as JSON has them.
+def checkpoints_named(options: Any) -> dict[str, Path]:
+    """Folders of the checkpoints that options name, as JSON has them, by their hash.
 
     A checkpoint is named by its folder, by a folder within it (one of two encoders), or by a folder that holds it. The
     hash is `benchmarks.core.fingerprint.folder_sha256`, as its card and the registry of checkpoints have it.
@@ -34,15 +35,15 @@ def checkpoints_named(options: Any) -> list[str]:
         options: Mappings, lists and plain values.
 
     Returns:
-        64 hex digits each, every checkpoint once, in order.
+        Hashes of 64 hex digits in order, every checkpoint once.
     """
-    results: dict[str, None] = {}
+    results: dict[str, Path] = {}
     for text in _texts(options):
         for folder in _checkpoints_at(Path(text)):
             # A folder that cannot be hashed is none that could have been registered.
             with suppress(UserError):
-                results[folder_sha256(folder)] = None
-    return sorted(results)
+                results[folder_sha256(folder)] = folder
+    return dict(sorted(results.items()))
 
 
 def _texts(value: Any) -> Iterator[str]:
@@ -224,6 +225,19 @@ def weights_hash(model: str, revision: str | None = None) -> str:
     return fingerprint("folder", hashed)
 
 
+def beginning_hash(model: str) -> str:
+    """Return what is added to the hash of a model whose prompts changed when a chat format got the tokenizer's first token.
+
+    It is empty for folders whose chat template writes that token, or that have no chat template.
+    """
+    folder = Path(locate(model))
+    if not folder.is_dir():
+        return "-b"
+    files = [folder / name for name in ("chat_template.jinja", "tokenizer_config.json")]
+    template = "".join(path.read_text("utf-8", "replace") for path in files if path.is_file())
+    return "-b" if "message" in template and not re.search(r"\{\{-?\s*bos_token", template) else ""
+
+
 @lru_cache(maxsize=4096)
 def _file_hash(path: str, size: int, modified: int) -> str:
     """Hash of a file; size and time of change are there to make the cache notice a change."""
@@ -302,6 +316,8 @@ def load_pretrained(
         wanted = dtype or ("float32" if device == "cpu" else "auto")
         tokens = transformers.AutoTokenizer.from_pretrained(**source, **tokenizer)
         typed = wanted if wanted == "auto" else getattr(torch, wanted)
+        if kind == "AutoModelForCausalLM":
+            _require_language_model(noun, model, transformers.AutoConfig.from_pretrained(**source).architectures or [])
 
         def load() -> Any:
             return getattr(transformers, kind).from_pretrained(**source, dtype=typed, **(model_options or {})).to(device).eval()
@@ -310,6 +326,17 @@ def load_pretrained(
             return tokens, load()
         key = kind, weights_hash(model, revision), str(typed), device, fingerprint(dict(model_options or {}))
         return tokens, KEPT.get(key, device, load)
+
+
+def _require_language_model(noun: str, model: str, architectures: Sequence[str]) -> None:
+    """Refuse a classifier, whose missing language head would be drawn at random."""
+    if classifier := next((name for name in architectures if "Classification" in name), None):
+        raise UserError(
+            f"the {noun} {model!r} is a {classifier}, not a language model",
+            code="not-language-model",
+            where=f"model {model!r}",
+            try_this="the original checkpoint, which says yes or no in words",
+        )
 
 
 def is_encoder_decoder(model: str, revision: str | None) -> bool:
@@ -345,6 +372,9 @@ def adapted(model: Any, adapter: str, *, where: str, head: str | None = None) ->
         settings = PeftConfig.from_pretrained(source)
         its_base = settings.base_model_name_or_path  # PEFT overwrites it with that of the model
         weights = {_adapter_key(name): weight for name, weight in load_peft_weights(source, device="cpu").items()}
+    loaded = str(getattr(model, "name_or_path", "") or "")
+    if its_base and _names_another(its_base, loaded):
+        raise _foreign(adapter, its_base, f"it is on {loaded}", where)
     if head is not None and not any(f".{head}." in name for name in weights):
         raise UserError(
             f"the adapter {adapter!r} holds no weights of {head}",
@@ -383,6 +413,14 @@ def _adapter_folder(adapter: str) -> str:
 def _adapter_key(name: str) -> str:
     """Return the current PEFT name of an adapter's weight; older versions kept the adapter's name or a mark of whole modules."""
     return name.replace(".modules_to_save.", ".").replace(".default.", ".")
+
+
+def _names_another(its_base: str, loaded: str) -> bool:
+    """Tell whether two hub ids name different models, whoever publishes them; folders may hold any model."""
+    ids = [name.partition("/") for name in (its_base, loaded)]
+    if any(not owner or not name or "/" in name or Path(f"{owner}/{name}").exists() for owner, _, name in ids):
+        return False
+    return ids[0][2].casefold() != ids[1][2].casefold()
 
 
 def _foreign(adapter: str, made_for: str | None, why: str, where: str) -> UserError:

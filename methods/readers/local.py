@@ -15,7 +15,7 @@ from methods.models.pocket import answer_prompt
 from methods.models.reply import Completion, read
 from methods.models.seq2seq import Seq2SeqConfig, Seq2SeqModel
 from methods.models.thoughts import opening_of
-from methods.models.weights import POCKET, weights_hash
+from methods.models.weights import POCKET, beginning_hash, weights_hash
 from methods.readers.prompts import Instructions, ReadingOptions, answered, fit_middle, longest_prefix, prompt_tokens, reading_work
 from methods.registry import ModelMethodConfig, register
 from methods.work import Lengths, Work, ask
@@ -46,7 +46,7 @@ class CausalReaderConfig(CausalConfig, ReadingOptions, ModelMethodConfig):
 
 
 def _weights(config: CausalReaderConfig | Seq2SeqReaderConfig) -> str:
-    return f"{weights_hash(config.model, config.revision)}-{config.templates()}"
+    return f"{weights_hash(config.model, config.revision)}-{config.templates()}{beginning_hash(config.model)}"
 
 
 @register(

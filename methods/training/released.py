@@ -92,7 +92,8 @@ class Released:
         from safetensors import safe_open
 
         results: dict[str, Tensor] = {}
-        paths = sorted(self.folder.glob("*.safetensors")) or sorted(self.folder.glob("pytorch_model*.bin"))
+        patterns = ("model*.safetensors", "pytorch_model*.bin", "*.safetensors")  # other files beside the weights are not read
+        paths = next((paths for pattern in patterns if (paths := sorted(self.folder.glob(pattern)))), [])
         for path in paths:
             if path.suffix == ".bin":
                 results.update({name: item for name, item in pickled(path).items() if wanted(name)})

@@ -29,7 +29,7 @@ GROUPS: dict[str, dict[str, str]] = {
     "Decide": {"gate": "Decide whether a candidate is worse than a baseline by more than --margin."},
     "Bring": {
         "submit": "Predictions made elsewhere: template, check, add, verify, bundle.",
-        "data": "Datasets: download, check, sample, measure, restyle, synthesize.",
+        "data": "Datasets: download, check, sample, measure, restyle; write questions.",
     },
     "Methods": {
         "train": "Train an approach, stage after stage; list and check checkpoints.",
@@ -78,7 +78,7 @@ app = typer.Typer(
     cls=_Root,
     help="Benchmark and evaluation harness, with a leaderboard, for retrieval-augmented generation.",
     epilog="New here? `ragmeter demo` measures something in minutes. Called alone, a group does its most useful thing. Exit codes: "
-    "0 fine, 1 broke, 2 wrong usage or input, 100 and 101 from gate, 130 interrupted, 143 terminated.",
+    "0 fine, 1 broke, 2 wrong usage or input, 100 and 101 from gate, 129 hung up, 130 interrupted, 143 terminated.",
     no_args_is_help=False,
     invoke_without_command=True,
     pretty_exceptions_enable=False,

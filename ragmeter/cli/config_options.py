@@ -55,6 +55,24 @@ def given_options(config: Path | None, settings: Sequence[str] | None) -> dict[s
     return options
 
 
+FILES = (".csv", ".tsv", ".json", ".jsonl", ".ndjson", ".parquet", ".gz")
+
+
+def named_data(reference: str, options: Mapping[str, Any], *, skip_bad: bool = False) -> tuple[str, dict[str, Any]]:
+    """Return a data reference and its options, where people may name a file of their own in place of a reference.
+
+    Args:
+        reference: The reference, or the file or folder with questions.
+        options: The dataset's options.
+        skip_bad: Whether records that cannot be read are left out.
+    """
+    more = {"skip_bad": True} if skip_bad else {}
+    path = Path(reference).expanduser()
+    if path.is_file() or path.suffix.lower() in FILES or (path.is_dir() and ("/" in reference or reference.startswith("."))):
+        return "files", {"path": reference, **options, **more}
+    return reference, {**options, **more}
+
+
 def option_rows(config: type[BaseModel], *, nested: bool = False) -> list[dict[str, Any]]:
     """The options of a config class: name, type, default, description; `nested`: those of config classes in it with dots."""
     from pydantic_core import to_jsonable_python

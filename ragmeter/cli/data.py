@@ -1,6 +1,7 @@
-"""`ragmeter data`: datasets and corpora: what there is and where, downloaded, measured, looked at, built, synthesized.
+"""`ragmeter data`: datasets and corpora: what there is and where, downloaded, measured, looked at, built, made into rows.
 
-Checking them is in `data_check.py`, what has to do with styles in `data_style.py`.
+Checking them is in `data_check.py`, writing questions in `data_questions.py`, looking for evaluated questions in training data in
+`data_overlap.py`, and what has to do with styles in `data_style.py`.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 from rich.text import Text
 
 from benchmarks.core.errors import UserError, counted, require_writable
-from ragmeter.cli import completion, data_check, data_style, options
-from ragmeter.cli.config_options import data_apart, given_options, option_rows
+from ragmeter.cli import completion, data_check, data_overlap, data_questions, data_style, options
+from ragmeter.cli.config_options import data_apart, given_options, named_data, option_rows
 from ragmeter.cli.options import App, Common, argument, one_of, option, print_card
 from ragmeter.show.console import err, listing, out
 
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from benchmarks.registry import DatasetEntry
     from benchmarks.sources import Availability
 
-app = App(default="list", help="Datasets: download, check, sample, measure, restyle, synthesize.")
+app = App(default="list", help="Datasets: download, check, sample, measure, restyle; write questions.")
 
 _MOST_TYPES, _MOST_SUBSETS = 20, 4
 _AGAIN = "the same command goes on"
@@ -120,21 +121,29 @@ def _sizes(entry: DatasetEntry) -> list[str]:
 
 @app.command(offline=True)
 def download(
-    references: Annotated[list[str], argument("Data references: name[/subset][:split].", completion.references, metavar="REF...")],
+    references: Annotated[
+        list[str], argument("Data references: name[/subset][:split]; or prompts, prompts/NAME.", completion.references, metavar="REF...")
+    ],
     common: Common,
     revision: Annotated[str | None, option("Commit, tag or branch, in place of the one that the card pins.")] = None,
 ) -> None:
-    """Download a split's files from the hub into its cache, verified; say what came."""
-    from benchmarks import sources
+    """Download a split's files from the hub, or the published prompts of released checkpoints, verified; say what came."""
+    from benchmarks import published_prompts, sources
     from benchmarks.io import hub
 
     if not common.talk:
         hub.be_quiet()
-    fetched = [(part, sources.fetch(part, revision)) for reference in references for part in sources.parts(reference)]
-    value = [{"reference": str(part), **entry.to_json()} for part, entry in fetched]
+    prompts = [item for reference in references for item in published_prompts.download(reference)]
+    wanted = [reference for reference in references if reference.partition("/")[0] != published_prompts.FOLDER]
+    fetched = [(part, sources.fetch(part, revision)) for reference in wanted for part in sources.parts(reference)]
+    files = [{"reference": str(part), **entry.to_json()} for part, entry in fetched]
+    value = [*prompts, *files]
 
     def show() -> None:
-        for item, (part, entry) in zip(value, fetched, strict=True):
+        for prompt in prompts:
+            out.print(Text(prompt["reference"], style="bold") + Text(f"  {prompt['source']}  license: {prompt['license']}"))
+            out.print(Text(f"{prompt['sha256']}  {prompt['path']}"), soft_wrap=True)
+        for item, (part, entry) in zip(files, fetched, strict=True):
             out.print(Text(str(part), style="bold") + Text(f"  {entry.repository} at {entry.revision}"))
             for file in item["files"]:
                 # As sha256sum writes it, in one piece whatever the width.
@@ -153,6 +162,7 @@ def stats(
     common: Common,
     plot: Annotated[bool, option("Draw histograms here.", "--plot")] = False,
     output: Annotated[Path | None, option("Draw histograms into this file: .html, .svg or .png.", "--output", "-o")] = None,
+    skip_bad: options.SkipBadOption = False,
     config: options.ConfigOption = None,
     settings: options.DatasetSetOption = None,
 ) -> None:
@@ -162,7 +172,7 @@ def stats(
 
     if output is not None:
         histograms.check(output)
-    benchmark = common.load(reference, given_options(config, settings))
+    benchmark = common.load(*named_data(reference, given_options(config, settings), skip_bad=skip_bad))
     measured, sampled = statistics(benchmark), benchmark.sampled().in_words(len(benchmark.questions))
     pictures = {f"words of {name}": item for name, item in measured.words.items()}
     pictures |= {f"{name} per question": item for name, item in measured.each.items()}
@@ -197,22 +207,31 @@ def sample(
     common: Common,
     count: Annotated[int, option("How many questions.", min=1)] = 3,
     seed: Annotated[int, option("Which ones are drawn.")] = 0,
+    skip_bad: options.SkipBadOption = False,
     config: options.ConfigOption = None,
     settings: options.DatasetSetOption = None,
 ) -> None:
-    """Print questions with their gold marked."""
+    """Print questions with their gold marked; of a file of your own, also which fields were read as what."""
     from benchmarks.core.random import Draws
+    from benchmarks.registry import MAPPING
     from ragmeter.show.question_text import print_question, question_json
 
-    benchmark = common.load(reference, given_options(config, settings))
+    benchmark = common.load(*named_data(reference, given_options(config, settings), skip_bad=skip_bad))
     questions = [benchmark.questions[row] for row in sorted(Draws("sample", seed).sample(range(len(benchmark.questions)), count))]
+
+    mapped = MAPPING in benchmark.extra
 
     def show() -> None:
         for question in questions:
             print_question(question, benchmark)
         out.print(Text(f"{len(questions):,} of {len(benchmark.questions):,} of {benchmark.reference}", style="dim"))
+        for note in benchmark.extra["notes"] if mapped else ():
+            out.print(Text(note), soft_wrap=True)
+        for item in benchmark.skipped[:count]:
+            out.print(Text(f"skipped: {item.reason} ({item.where})", style="yellow"), soft_wrap=True)
 
-    common.emit([question_json(question, benchmark) for question in questions], show)
+    records = [question_json(question, benchmark) for question in questions]
+    common.emit({"questions": records, "notes": list(benchmark.extra["notes"])} if mapped else records, show)
 
 
 @app.command("build-corpus", offline=True)
@@ -257,8 +276,8 @@ def build_corpus(
     common.emit({"folder": str(output), "bytes": size, "was_there": was_there, **card}, show)
 
 
-@app.command(offline=True)
-def synthesize(
+@app.command("pretraining-rows", offline=True)
+def pretraining_rows(
     data: Annotated[str, argument("Data reference, or a corpus by its path (./wiki, /data/wiki).", completion.references)],
     output: Annotated[Path, option("The file of rows, OUT.jsonl; OUT.states.jsonl beside it goes on.", "--output", "-o")],
     common: Common,
@@ -365,4 +384,5 @@ def _report(output: Path, value: Mapping[str, Any], made: Mapping[Any, Any], put
 
 
 # In the order of `--help`.
-app.registered_commands += [*data_check.app.registered_commands, *data_style.app.registered_commands]
+for part in (data_check, data_overlap, data_questions, data_style):
+    app.registered_commands += part.app.registered_commands

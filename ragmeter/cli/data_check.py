@@ -1,4 +1,4 @@
-"""`ragmeter data check` and `overlap`: may these data be trusted, and have they been trained on?"""
+"""`ragmeter data check`: may these data be trusted?"""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from rich.text import Text
 
 from benchmarks.core.errors import UserError, counted
 from ragmeter.cli import completion, options
-from ragmeter.cli.config_options import given_options
+from ragmeter.cli.config_options import given_options, named_data
 from ragmeter.cli.options import App, Common, argument, option
-from ragmeter.show.console import err, listing, out
+from ragmeter.show.console import listing, out
 
 if TYPE_CHECKING:
     from benchmarks.sources import Availability
@@ -36,6 +36,7 @@ def check(
     ] = None,
     output: Annotated[Path | None, option("Record files' SHA-256 and fingerprints in this file.", "--output", "-o")] = None,
     against: Annotated[Path | None, option("Compare with what was recorded in this file.")] = None,
+    skip_bad: options.SkipBadOption = False,
     config: options.ConfigOption = None,
     settings: options.DatasetSetOption = None,
 ) -> int:
@@ -46,7 +47,11 @@ def check(
     from ragmeter.cli.split_check import check_split, compare_splits
 
     value = given_options(config, settings)
-    positions, skipped = _positions(references or [], every, value)
+    names = []
+    for reference in references or ():
+        name, value = named_data(reference, value, skip_bad=skip_bad)
+        names.append(name)
+    positions, skipped = _positions(names, every, value)
     known = verify.read_records(against) if against else None
     if not common.talk:
         hub.be_quiet()
@@ -137,62 +142,3 @@ def _row(item: CheckedSplit) -> tuple[str, ...]:
         item.position.state,
         f"{worst.name}: {worst.detail}" if worst else "",
     )
-
-
-@app.command(offline=True)
-def overlap(
-    train: Annotated[list[Path], option("A training file, or a folder of them; may be repeated.")],
-    evaluation: Annotated[
-        list[str], option("An evaluation set; may be repeated.", "--eval", metavar="REF", completes=completion.references)
-    ],
-    common: Common,
-    contexts: Annotated[bool, option("Look for passages too.", "--contexts")] = False,
-    output: Annotated[Path | None, option("Write every question's overlap to this file: .csv, .json or .jsonl.", "--output", "-o")] = None,
-    count: Annotated[int, option("How many of the most overlapping questions to show.", min=0)] = 10,
-    skip_bad: Annotated[bool, option("Leave out training records that cannot be read; they are counted.", "--skip-bad")] = False,
-    config: options.ConfigOption = None,
-    settings: options.DatasetSetOption = None,
-) -> None:
-    """Look for evaluation questions in training files: 13-gram overlap, question by question."""
-    from benchmarks import leakage
-
-    if output is not None and output.suffix not in leakage.FORMATS:
-        raise UserError(
-            f"overlaps are written as {', '.join(leakage.FORMATS)}", code="bad-overlap", where=f"--output {output}", try_this="overlaps.csv"
-        )
-    files = list(dict.fromkeys(file for path in train for file in leakage.training_files(path)))
-    value = given_options(config, settings)
-    benchmarks = [common.load(reference, value) for reference in evaluation]
-    with common.status("reading") as status:
-
-        def progress(file: Path, words: int) -> None:
-            status.update(Text(f"{file.name}: {words:,} words"))
-
-        report = leakage.contamination(benchmarks, files, contexts=contexts, skip_bad=skip_bad, progress=progress)
-    if output is not None:
-        report.write(output)
-    summary = report.summary()
-
-    def show() -> None:
-        texts = counted(sum(report.files.values()), "text")
-        out.print(Text(f"{counted(len(report.files), 'training file')}, {texts}, {counted(report.words, 'word')}"))
-        heads = ("evaluation set", "questions", "touched", "question touched", "half of it", "all of it", "looked for whole")
-        listing(heads, [tuple(item.values()) for item in summary["sets"]], empty="no question was compared")
-        worst = sorted((item for item in report.overlaps if item.share > 0), key=lambda item: -item.share)[:count]
-        if worst:
-            out.print()
-            rows = [(item.question_id, f"{item.share:.0%}", item.first or "", item.text) for item in worst]
-            listing(("question", "found", "first at", ""), rows, empty="")
-        note = (
-            "found: share of a question's 13-grams of normalized words; a question of fewer than 13 words is looked for "
-            "whole, a shorter answer not at all"
-        )
-        out.print(Text(note, style="dim"))
-        for position in report.skipped[:10]:
-            err.print(Text(f"left out: {position}", style="yellow"))
-        if len(report.skipped) > 10:
-            err.print(Text(f"left out: {counted(len(report.skipped) - 10, 'more record')}", style="yellow"))
-        if output is not None:
-            out.print(Text(f"every question: {output}"))
-
-    common.emit({"summary": summary, "questions": [item.to_json() for item in report.overlaps]}, show)

@@ -19,7 +19,7 @@ import typer
 
 from benchmarks.core.errors import Broke, UserError, message_of, nearest, refused
 
-FINE, BROKE, WRONG, INTERRUPTED, UNREAD, TERMINATED = 0, 1, 2, 130, 141, 143
+FINE, BROKE, WRONG, INTERRUPTED, UNREAD, HUNG_UP, TERMINATED = 0, 1, 2, 130, 141, 129, 143
 """Exit codes; 3 is `Incomplete`, and `gate` adds 100 (regressed) and 101 (inconclusive). The last is what shells have of a broken pipe."""
 
 _PARSER_ERROR: Any = next(item for item in typer.BadParameter.__mro__ if item.__name__ == "ClickException")
@@ -36,32 +36,35 @@ def tolerant() -> None:
 
 
 class _Termination(KeyboardInterrupt):
-    """SIGTERM, handled as Ctrl-C is."""
+    """SIGTERM or SIGHUP, handled as Ctrl-C is."""
 
 
 def run_command(app: Any) -> int:
     """Run the command line, a Typer or the command made of one, and return the exit code.
 
-    SIGTERM, which schedulers and containers send, ends a command as Ctrl-C does: what is finished is stored and the run is
-    marked as interrupted. The exit code is 143 then.
+    SIGTERM, which schedulers and containers send, and SIGHUP of a closed terminal end a command as Ctrl-C does: what is
+    finished is stored and the run is marked as interrupted. The exit code is 143 or 129 then.
     """
     if threading.current_thread() is not threading.main_thread():
         return _run(app)
-    terminated = False
+    terminated = 0
 
-    def terminate(*_: object) -> None:
+    def terminate(number: int, _: object) -> None:
         nonlocal terminated
         # A second signal must not break what the first one has begun: storing what is finished.
         if not terminated:
-            terminated = True
+            terminated = number
             raise _Termination
 
-    before = signal.signal(signal.SIGTERM, terminate)
+    known = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
+    # `nohup` has SIGHUP ignored.
+    before = {number: signal.signal(number, terminate) for number in known if signal.getsignal(number) != signal.SIG_IGN}
     try:
         code = _run(app)
     finally:
-        signal.signal(signal.SIGTERM, before)
-    return TERMINATED if terminated and code == INTERRUPTED else code
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    return 128 + terminated if terminated and code == INTERRUPTED else code
 
 
 def _run(app: Any) -> int:

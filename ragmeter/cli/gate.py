@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -38,6 +39,8 @@ def gate(
     ] = False,
     allow_partial: Annotated[bool, option("Decide on the questions that two unfinished runs both answered.", "--allow-partial")] = False,
     allow_same: Annotated[bool, option("Decide even if baseline and candidate are the same run.", "--allow-same")] = False,
+    set_anchor: Annotated[bool, option("Pin --baseline as it is now: later losses are added up from here.", "--set-anchor")] = False,
+    need_anchor: Annotated[bool, option("Exit with 2 if --baseline has no anchor in this store.", "--need-anchor")] = False,
     junit: Annotated[Path | None, option("Write a JUnit XML report here.")] = None,
     summary: Annotated[
         Path | None, option("Append a Markdown summary to this file.", envvar="GITHUB_STEP_SUMMARY", show_envvar=True)
@@ -53,13 +56,17 @@ def gate(
     from results.gate.report import junit_of, summary_of
 
     store = common.store
+    typed = {"--baseline": baseline, "--candidate": candidate, "--metric": metric, "--margin": margin}
+    if set_anchor:
+        return _set_anchor(common, baseline, file, [name for name, value in typed.items() if value and name != "--baseline"])
     how: dict[str, Any] = {"strict": strict, "allow_partial": allow_partial, "allow_same": allow_same}
     board = None if board_url is None else _address(board_url)
     if board is not None and comment is None:
         raise UserError(
             "--board-url is only used by --comment", code="board-url-without-comment", where="--board-url", try_this="--comment FILE.md"
         )
-    typed = {"--baseline": baseline, "--candidate": candidate, "--metric": metric, "--margin": margin}
+    query: dict[str, Any]
+    decide: Callable[[], Gate | ManyGates]
     if file is not None:
         if one := next((name for name, value in typed.items() if value), None):
             raise UserError(
@@ -69,11 +76,10 @@ def gate(
 
         plan = load(file)
         baseline, candidate = plan.baseline, plan.candidate
-        query: dict[str, Any] = {"asked": {"baseline": baseline, "candidate": candidate, "file": plan.name}}
-        with offering_score():
-            decided: Gate | ManyGates = ask_all(store, plan, **how)
+        query = {"asked": {"baseline": baseline, "candidate": candidate, "file": plan.name}}
+        decide = partial(ask_all, store, plan, anchored=baseline, **how)
     elif baseline and candidate and metric and margin:
-        decided, query = _decide_named(store, baseline, candidate, metric, margin, **how)
+        decide, query = _decide_named(store, baseline, candidate, metric, margin, anchored=baseline, **how)
     else:
         lacking = next(name for name, value in typed.items() if not value)
         raise UserError(
@@ -82,8 +88,18 @@ def gate(
             where="ragmeter gate",
             try_this="ragmeter gate --help, or --file FILE for many",
         )
-    for each in decided.gates:
-        record(store, each, **query)
+    with offering_score():
+        decided = decide()
+        if need_anchor and any(each.anchor is None for each in decided.gates):
+            raise UserError(
+                f"{baseline} has no anchor in this store",
+                code="no-anchor",
+                where=str(store.folder),
+                try_this="restore the store that holds it; if there never was one: ragmeter gate --baseline NAME --set-anchor",
+            )
+        # Another process may decide between the decision and its record; then it counts as one more.
+        while not record(store, *decided.gates, **query):
+            decided = decide()
     if junit is not None:
         _write(junit, junit_of(decided), "--junit")
     if summary is not None:
@@ -98,10 +114,41 @@ def gate(
     return decided.exit_code
 
 
+def _set_anchor(common: Common, baseline: str | None, file: Path | None, useless: list[str]) -> int:
+    """Pin the runs that the baseline means at present, and print those that were not the anchor before."""
+    from ragmeter.cli.gate_file import load, sides_of
+    from ragmeter.cli.gate_runs import runs_of
+    from results.gate.memory import set_anchors
+
+    if useless or (baseline is None) == (file is None):
+        raise UserError(
+            "--set-anchor takes a baseline and decides nothing",
+            code="set-anchor-takes-baseline",
+            where=(useless or ["ragmeter gate --set-anchor"])[0],
+            try_this="ragmeter gate --baseline main --set-anchor, or --file FILE --set-anchor",
+        )
+    if file is not None:
+        plan = load(file)
+        baseline, runs = plan.baseline, sides_of(common.store, plan)
+    else:
+        assert baseline is not None
+        runs = runs_of(common.store, baseline)
+    moved = {run.run for run in set_anchors(common.store, baseline, runs)}
+    value = {"baseline": baseline, "anchors": [{"run": run.run, "path": run.path, "moved": run.run in moved} for run in runs]}
+
+    def show() -> None:
+        for run in runs:
+            already = "" if run.run in moved else " already"
+            out.print(Text(f"the anchor of {baseline} is{already} {run.path} ({run.short})"))
+
+    common.emit(value, show)
+    return 0
+
+
 def _decide_named(
     store: Store, baseline: str, candidate: str, metric: list[str], margin: list[str], **how: Any
-) -> tuple[Gate | ManyGates, dict[str, Any]]:
-    """Decide on the two that the options name: one gate, or one cell per metric if they have several benchmarks."""
+) -> tuple[Callable[[], Gate | ManyGates], dict[str, Any]]:
+    """Return how to decide on the two that the options name: one gate, or a cell per metric if they have several benchmarks."""
     from ragmeter.cli.gate_runs import pairs_of, side_of
     from results.gate.decision import ask
     from results.gate.many import ask_pairs
@@ -114,11 +161,10 @@ def _decide_named(
     hashes = {f"{name}_checkpoint": item.sha256 for name, item in sides.items() if isinstance(item, Checkpoint)}
     query = {"asked": {"baseline": baseline, "candidate": candidate}, **hashes}
     chosen: dict[str, Any] = {"metrics": metric, "margin": common_margin, "margins": margins}
-    with offering_score():
-        if len(pairs) == 1 and not notes:
-            first, second = pairs[0]
-            return ask(store, first, second, **chosen, **how), query
-        return ask_pairs(store, pairs, **chosen, notes=notes, **how), query
+    if len(pairs) == 1 and not notes:
+        first, second = pairs[0]
+        return lambda: ask(store, first, second, **chosen, **how), query
+    return partial(ask_pairs, store, pairs, **chosen, notes=notes, **how), query
 
 
 def _address(text: str) -> str:
@@ -157,7 +203,7 @@ def _show(decided: Gate | ManyGates, baseline: str, candidate: str, quiet: bool)
 
 
 def _show_many(decided: ManyGates, baseline: str, candidate: str, quiet: bool) -> None:
-    from results.gate.report import interval, points
+    from results.gate.report import interval, points, remembered_text
 
     if not quiet:
         out.print(Text(f"{candidate} against {baseline}\n"))
@@ -170,12 +216,14 @@ def _show_many(decided: ManyGates, baseline: str, candidate: str, quiet: bool) -
         out.print(Text(f"  {verdict.metric}  ", style="bold") + Text(verdict.outcome, style=_COLORS[verdict.outcome]))
         margin, must = points(verdict.decision.margin), "must hold" if cell.must_hold else "may be inconclusive"
         out.print(Text(f"    {interval(verdict)}, margin {margin}pp, {verdict.decision.difference.n} pairs, {must}"))
+        if more := remembered_text(verdict):
+            out.print(Text(f"    {more}"))
     if not quiet:
-        out.print(Text(f"\n× 100, each cell with its own 95 % interval; {decided.family}", style="dim"))
+        out.print(Text(f"\n× 100, each cell with its own interval; {decided.family}", style="dim"))
 
 
 def _show_one(decided: Gate, baseline: str, candidate: str, quiet: bool) -> None:
-    from results.gate.report import interval, points, reach, rule_of
+    from results.gate.report import interval, points, reach, remembered_text, rule_of
 
     for side, name, run in (("baseline ", baseline, decided.baseline), ("candidate", candidate, decided.candidate)):
         if not quiet:
@@ -189,7 +237,7 @@ def _show_one(decided: Gate, baseline: str, candidate: str, quiet: bool) -> None
         out.print(Text(f"{verdict.metric}  ", style="bold") + Text(verdict.outcome, style=_COLORS[verdict.outcome]))
         out.print(Text(f"  baseline {points(verdict.baseline)}, candidate {points(verdict.candidate)}"))
         out.print(Text(f"  difference {interval(verdict)}, margin {margin}pp, {pairs} pairs{better}"))
-        if more := reach(verdict, decided.sampled.kind):
+        for more in filter(None, (reach(verdict, decided.sampled.kind), remembered_text(verdict))):
             out.print(Text(f"  {more}"))
     if not quiet:
         out.print(Text(f"\nValues × 100. {rule_of(decided)}", style="dim"))

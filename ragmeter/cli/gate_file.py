@@ -150,7 +150,7 @@ def ask_all(store: Store, plan: GatePlan, **how: Any) -> ManyGates:
     Args:
         store: Where to read.
         plan: The cells.
-        how: `strict`, `allow_partial` and `allow_same` of `results.gate.decision.ask`.
+        how: `strict`, `allow_partial`, `allow_same` and `anchored` of `results.gate.decision.ask`.
 
     Raises:
         UserError: A run is missing, or the two must not be compared; the message names the line of the cell.
@@ -163,11 +163,22 @@ def ask_all(store: Store, plan: GatePlan, **how: Any) -> ManyGates:
             for text, where in ((plan.baseline, plan.baseline_at), (plan.candidate, plan.candidate_at))
         )
         try:
-            gates.append(ask(store, first, second, metrics=[cell.metric], margin=cell.margin, **how))
+            gates.append(ask(store, first, second, metrics=[cell.metric], margin=cell.margin, cells=len(plan.cells), **how))
         except UserError as error:
             error.also_at(cell.where)
             raise
     return decide_cells(gates, [cell.must_hold for cell in plan.cells])
+
+
+def sides_of(store: Store, plan: GatePlan) -> list[RunRow]:
+    """Return the baseline's run on each benchmark of the file.
+
+    Raises:
+        UserError: A run is missing; the message names the line of the cell.
+    """
+    every = queries.runs(store)
+    rows = [_side(store, every, plan.baseline, cell, plan.baseline_at) for cell in plan.cells]
+    return list({run.run: run for run in rows}.values())
 
 
 def _side(store: Store, every: list[RunRow], text: str, cell: CellPlan, where: str) -> RunRow:

@@ -42,6 +42,18 @@ def side_of(store: Store, text: str) -> Side:
     return checkpoints.resolve(store, text)
 
 
+def runs_of(store: Store, text: str) -> list[RunRow]:
+    """Return the runs that a side means by itself.
+
+    Raises:
+        UserError: As `side_of`, or a checkpoint was used on several benchmarks.
+    """
+    side = side_of(store, text)
+    if isinstance(side, Rows):
+        return list(side.runs)
+    return [side if isinstance(side, RunRow) else checkpoints.run_of(store, side, None)]
+
+
 def pairs_of(store: Store, first: Side, second: Side) -> tuple[list[tuple[RunRow, RunRow]], list[str]]:
     """Pair the runs of both sides by benchmark, setting and seed.
 

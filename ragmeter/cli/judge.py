@@ -399,24 +399,38 @@ def export(
     experiment: options.OfExperiment = None,
     count: Annotated[int, option("Number of items, drawn at random.", min=1)] = 100,
     pairs: Annotated[bool, option("Two answers an item, in a drawn order.", "--pairs")] = False,
+    pairs_of_runs: Annotated[
+        bool, option("Both runs' answers to a question in one row, each with its own label.", "--pairs-of-runs")
+    ] = False,
     seed: options.SeedOption = 0,
 ) -> None:
     """Write items for a person to label, without a hint of who answered."""
     from results.judging import labels as labeling
 
+    if pairs and pairs_of_runs:
+        raise UserError(
+            "--pairs asks which answer is better, --pairs-of-runs what each is worth",
+            code="pairs-or-pairs-of-runs",
+            where="--pairs-of-runs",
+            try_this="leave one of them out",
+        )
     chosen, _ = _chosen_runs(common.store, runs, experiment)
     if not runs:
         chosen = [run for run in chosen if run.kind != "control"]  # people's time is scarce
     if output.exists():
         raise UserError("output file already exists", code="output-exists", where=str(output), try_this="name another: labels may be in it")
-    text = labeling.export_items(common.store, chosen, criterion, count, pairs=pairs, seed=seed)
+    if pairs_of_runs:
+        text = labeling.export_both(common.store, chosen, criterion, count, seed=seed)
+    else:
+        text = labeling.export_items(common.store, chosen, criterion, count, pairs=pairs, seed=seed)
     try:
         output.write_text(text, "utf-8")
     except OSError as error:
         raise unwritable(error, output) from None
     words = labeling.PAIR_LABELS if pairs else (*labeling.VALUES, "a number from 0 to 1")
     value = {"file": str(output), "criterion": criterion, "labels": list(words)}
-    common.emit(value, lambda: out.print(Text(f"{output}: fill the column `label` with {', '.join(words)}")))
+    filled = "the columns `label_1` and `label_2`" if pairs_of_runs else "the column `label`"
+    common.emit(value, lambda: out.print(Text(f"{output}: fill {filled} with {', '.join(words)}")))
 
 
 @labels_app.command("import")

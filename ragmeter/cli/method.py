@@ -78,6 +78,46 @@ def check(
     return int(not passed)
 
 
+@app.command("try")
+def try_one(
+    name: Annotated[str, argument("A whole method, such as http or function.", completion.methods)],
+    text: Annotated[str, argument("The question.")],
+    common: Common,
+    config: ConfigOption = None,
+    settings: SetOption = None,
+    plugin: Annotated[list[Path] | None, option("Load this Python file first; may be repeated.", metavar="FILE")] = None,
+) -> int:
+    """Ask a whole method one question and show what was read out of its reply; exits with 1 if the question failed."""
+    from benchmarks.core.plugins import load_file
+    from benchmarks.corpus import Corpus
+    from benchmarks.schema import Query
+    from methods.api import FAILED, Services
+    from methods.pipeline import Composition
+    from methods.registry import METHODS, Component
+    from ragmeter.cli.config_options import given_options
+    from ragmeter.runner.rewriting import options_of
+    from ragmeter.show.run_text import show_prediction
+
+    for file in plugin or ():
+        load_file(file, where="--plugin")
+    entry = METHODS.get(name)
+    if not entry.whole:
+        raise UserError(
+            f"{name!r} is a {entry.kind}, which does not answer by itself",
+            code="not-whole-method",
+            where=name,
+            try_this="`ragmeter list methods --kind method` lists what does",
+        )
+    with options_of(name, entry.config):
+        component = Component.of(name, given_options(config, settings))
+    component.preflight()
+    method = Composition(component).build(Services())
+    method.index(Corpus.of(()))
+    (prediction,) = method.answer([Query("question", text)])
+    common.emit(prediction.to_json() | {"raw": prediction.raw}, lambda: show_prediction(prediction))
+    return int(bool(prediction.notes.get(FAILED)))
+
+
 @app.command()
 def index(
     name: Annotated[str, argument("A method that keeps a corpus: clara_compressor.", completion.offer_words(*INDEXED))],

@@ -54,7 +54,9 @@ ReferenceOption = Annotated[
     str | None, option("Method that differences are taken to (default: the experiment's).", completes=completion.stored_methods)
 ]
 OverSeedsOption = Annotated[bool, option("One row for all training seeds of a method.", "--over-seeds")]
-DataReference = Annotated[str, argument("A data reference: name[/subset][:split].", completion.references, metavar="REF")]
+DataReference = Annotated[
+    str, argument("A data reference: name[/subset][:split]; or a file of your own.", completion.references, metavar="REF")
+]
 SettingOption = Annotated[
     str | None, option('Where candidates come from, e.g. "corpus(retriever=bm25,n=50)" (default: the dataset\'s first)')
 ]
@@ -69,6 +71,7 @@ def set_option(what: str) -> Any:
 SetOption = Annotated[list[str] | None, set_option("An option, nested ones with dots (train.epochs=2)")]
 DatasetSetOption = Annotated[list[str] | None, set_option("An option of the dataset, such as path=FILE or skip_bad=true")]
 """Of commands that are about a dataset. Those about a model take the dataset's options as data.KEY=VALUE (`data_apart`)."""
+SkipBadOption = Annotated[bool, option("Leave out records that cannot be read; every table states how many.", "--skip-bad")]
 OutputOption = Annotated[Path | None, option("The file to write.", "--output", "-o")]
 DeviceOption = Annotated[str | None, option("cpu, cuda, cuda:1 … (default: the best there is)")]
 LimitOption = Annotated[int | None, option("Only the first questions of each benchmark.", min=1)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import math
 import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -17,7 +18,7 @@ from rich.text import Text
 from benchmarks.core.errors import UserError, counted, unknown_name, unwritable
 from ragmeter.cli import completion, options, results_style
 from ragmeter.cli.options import App, Common, argument, option
-from ragmeter.show.console import SafeConsole, err, listing, offering_score, out, printable
+from ragmeter.show.console import SafeConsole, err, listing, offering_score, out, print_table, printable
 from results.offered import POWER, TABLES
 
 if TYPE_CHECKING:
@@ -56,9 +57,11 @@ def table(
     reference: options.ReferenceOption = None,
 ) -> None:
     """Print an experiment's tables: value ± 95 % interval, and the paired difference to the reference."""
+    from leaderboard.matrix.exports import still_matrix
     from ragmeter.show.board_text import show_board
     from results.boards import published
     from results.boards.board import boards
+    from results.boards.tables import plain
     from results.store import queries
 
     if form not in FORMATS:
@@ -78,11 +81,13 @@ def table(
     rows = published.compare_boards(results) if with_published else []
     if common.json or form == "json":
         value: dict[str, Any] = {"experiment": name, "boards": [item.to_json() for item in results]}
+        if name is not None and len(results) > 1 and (whole := still_matrix(store, name, name)) is not None:
+            value["overall"] = [plain(line.to_json()) for line in whole.shown.board.overall]
         if with_published:
             value["published"] = [row.to_json() for row in rows]
         text = json.dumps(value, ensure_ascii=False, indent=2, default=str) + "\n"
     elif form == "text" and output is None:
-        _show_tables(store, results, rows if with_published else None)
+        _show_tables(store, results, rows if with_published else None, name)
         return
     elif with_published:
         text = published.render(rows, "markdown" if form == "text" else form)
@@ -101,7 +106,22 @@ def table(
         _write(output, text)
 
 
-def _show_tables(store: Store, results: Sequence[Board], rows: Sequence[Compared] | None) -> None:
+def _show_overall(store: Store, experiment: str) -> None:
+    """Below the tables of several benchmarks: what methods come to over all of them."""
+    from leaderboard.matrix import overall
+    from leaderboard.matrix.exports import still_matrix
+
+    whole = still_matrix(store, experiment, experiment)
+    if whole is None or not (heads := overall.heads(whole.shown)):
+        return
+    out.print(Text(f"over all benchmarks, each by {whole.shown.metric(whole.shown.board.columns[0])}", style="bold"))
+    lines = [[Text(cell) for cell in row] for row in overall.rows(whole.shown)]
+    print_table(out, [Text(head) for head in heads], lines, keys=1, numbers=True)
+    for note in overall.notes(whole.shown):
+        out.print(Text(note, style="dim"))
+
+
+def _show_tables(store: Store, results: Sequence[Board], rows: Sequence[Compared] | None, name: str | None) -> None:
     from ragmeter.show.board_text import show_board
     from results.boards import published
 
@@ -117,6 +137,8 @@ def _show_tables(store: Store, results: Sequence[Board], rows: Sequence[Compared
         lines = [row.cells for row in closest if row.board is item]
         listing(published.HEADS, lines, empty="the four papers print no figure of these methods on this dataset")
         out.print()
+    if rows is None and name is not None and len(results) > 1:
+        _show_overall(store, name)
     if rows is not None:
         left = len(rows) - len(closest)
         more = f"; {left} further figures of other settings: --format csv or --json" if left else ""
@@ -278,7 +300,8 @@ def power(
             if plan.clusters is not None and plan.kind != "question":
                 need += f" ({counted(plan.questions or 0, 'question')})"
             out.print(Text(f"{plan.metric}  ", style="bold") + Text(need))
-            rest = pilot.insufficient_data or f"as many as here would show {scale * pilot.detectable:.1f}"
+            here = "no difference" if math.isinf(pilot.detectable) else f"{scale * pilot.detectable:.1f}"
+            rest = pilot.insufficient_data or f"as many as here would show {here}"
             out.print(Text(f"  pilot {seen} on {counted(pilot.clusters, plan.kind)}; {rest}", style="dim"))
         rule = f"to show a true difference of {effect} in {100 * probability:g} % of such samples (two-sided, 5 %, before correction)"
         out.print(Text(rule, style="dim"))

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from benchmarks.core.errors import Broke, Incomplete, UserError, message_of
 from ragmeter.cli.errors import WRONG
-from ragmeter.cli.options import App, Common, DeviceOption, ExperimentArgument, LimitOption, ProfileOption, option
+from ragmeter.cli.options import App, Common, DeviceOption, ExperimentArgument, LimitOption, ProfileOption, SkipBadOption, option
 from ragmeter.show.console import err, listing, out
 
 if TYPE_CHECKING:
@@ -44,6 +44,7 @@ def run(
     retry_failed: Annotated[bool, option("Answer questions that failed again.", "--retry-failed")] = False,
     accept_failures: Annotated[bool, option("Count questions that our code or a plug-in failed as wrong.", "--accept-failures")] = False,
     fail_fast: Annotated[bool, option("Stop at the first task that breaks.", "--fail-fast")] = False,
+    skip_bad: SkipBadOption = False,
     device: DeviceOption = None,
     no_calls: Annotated[bool, option(NO_CALLS, "--no-calls")] = False,
     utilization: Annotated[
@@ -92,6 +93,7 @@ def run(
         source = str(experiment)
         chosen = experiments.load(source, profile=profile, store=common.folder)
     chosen = revisions.with_revisions(chosen, stated)
+    chosen = experiments.skipping_bad(chosen) if skip_bad else chosen
     if dry_run:
         from ragmeter.plan.plan import plan_of
         from ragmeter.plan.show import plan_json, show_plan
@@ -146,9 +148,12 @@ def run_and_show(experiment: Experiment, how: How, common: Common) -> tuple[int,
             for battle in battles:
                 show_battles(battle, out, {row.method for row in runs if row.kind == "control"})
         known = queries.definitions(store)
+        short = [(without_options(board.dataset), board.setting) for board in shown]
         for board in shown:
             better = known.get(next(iter(board.metrics), ""), {}).get("higher_is_better", True)
-            on = f"{without_options(board.dataset)}, {board.setting}: " if len(shown) > 1 else ""
+            name = without_options(board.dataset)
+            name = board.dataset if short.count((name, board.setting)) > 1 else name
+            on = f"{name}, {board.setting}: " if len(shown) > 1 else ""
             out.print(Text(on + conclusion(board, higher_is_better=better)))
     code = conclude(outcomes, len(experiment.benchmarks) * len(experiment.methods), common.verbose)
     return code or conclude_judging(experiment, store), value

@@ -12,7 +12,7 @@ from rich.text import Text
 from benchmarks.core.errors import UserError, counted, unwritable
 from ragmeter.cli import completion
 from ragmeter.cli.options import App, Common, argument, option
-from ragmeter.show.console import listing, out
+from ragmeter.show.console import err, listing, out
 
 if TYPE_CHECKING:
     from methods.models.reply_cache import ResponseCache
@@ -75,13 +75,20 @@ def export(
 def import_runs(
     sources: Annotated[list[Path], argument("Store folders, or folders that `ragmeter store export` wrote.")], common: Common
 ) -> None:
-    """Import the runs of other stores; what is here already stays as it is."""
+    """Import the runs of other stores and score them again; what is here already stays as it is."""
     from results.formats import exchange
 
-    results = [{"source": str(source), **asdict(exchange.merge(common.store, source))} for source in sources]
-    keys = ("source", "new_runs", "completed_runs", "questions")
-    lines = [[item[key] for key in keys] for item in results]
-    common.emit(results, lambda: listing(("from", "new runs", "completed runs", "questions"), lines, empty="nothing to import"))
+    merged = {str(source): exchange.merge(common.store, source) for source in sources}
+    lines = [(source, item.new_runs, item.completed_runs, item.questions, item.scores.rescored) for source, item in merged.items()]
+    value = [{"source": source} | item.to_json() for source, item in merged.items()]
+
+    def show() -> None:
+        listing(("from", "new runs", "completed runs", "questions", "scores rescored"), lines, empty="nothing to import")
+        for item in merged.values():
+            for line in item.scores.in_words():
+                err.print(Text(line, style="yellow"))
+
+    common.emit(value, show)
 
 
 @app.command()

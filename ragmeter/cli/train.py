@@ -126,6 +126,46 @@ def list_trainings(
     common.emit(value, lambda: listing(("training", "stages", "presets", "summary"), lines, empty="none", whole=True))
 
 
+@app.command("record", offline=True)
+def record_questions(
+    common: Common,
+    training: Annotated[
+        list[str], argument("Training files, folders of them, or data references.", completion.references, metavar="FILE|REF...")
+    ],
+    into: Annotated[Path, option("Folder of the weights that were trained on them.")],
+) -> None:
+    """Record hashes of what weights were trained on, in addition to those that are there; boards and gate use them."""
+    from benchmarks import leakage
+    from benchmarks.core.fingerprint import CHECKPOINT_CARD
+    from benchmarks.read_questions import Recorder, read_record, recording, write_record
+    from benchmarks.registry import load
+    from results.store import checkpoints
+
+    if not into.is_dir():
+        raise UserError("there is no such folder", code="missing-folder", where=f"--into {into}", try_this="the folder of the weights")
+    read = Recorder(read_record(into))
+    for item in training:
+        with common.status(f"reading {item}"):
+            if Path(item).exists():
+                for file in leakage.training_files(Path(item)):
+                    read.add(text.text for text in leakage.texts(file))
+            else:
+                with recording(read):
+                    load(item)
+    hashes = read.read()
+    if hashes is None:
+        raise UserError("these training data hold no text", code="training-data-no-text", where=", ".join(training), try_this="other files")
+    folder = into.absolute()
+    write_record(folder, hashes)
+    if not (folder / CHECKPOINT_CARD).is_file():
+        checkpoints.describe(folder, method=folder.name, stage="recorded", data=())
+    made = checkpoints.register(common.store, folder)
+    counts = {"texts": len(hashes.questions), "grams": len(hashes.grams), "sampled": hashes.rate}
+    kept = f" ({hashes.rate} kept)" if hashes.rate else ""
+    text = f"{made.name}, sha256 {made.sha256[:12]}: hashes of {counts['texts']:,} texts and {counts['grams']:,} 13-grams{kept}"
+    common.emit(made.to_json() | counts, lambda: out.print(Text(text)))
+
+
 _EXAMPLES = {
     "data": "--data REF, such as worlds/long:train",
     "graph": "--graph REF, such as webqsp:train",
@@ -227,6 +267,7 @@ def shrink_checkpoint(
     rank: Annotated[int, option("Of what each matrix is changed by.", min=1)] = 4,
 ) -> None:
     """Write a trained encoder as its difference to the base: a hundredth of its size, used like the whole one."""
+    from benchmarks.read_questions import read_record, write_record
     from methods.models.delta import shrink
     from results.store import checkpoints
     from results.store.checkpoints import CARD
@@ -238,6 +279,8 @@ def shrink_checkpoint(
             "the card does not say what it began from", code="card-without-origin", where=str(known.path / CARD), try_this="--base NAME"
         )
     shrunk = shrink(known.path, output, began, rank)
+    if (hashes := read_record(known.path)) is not None:
+        write_record(output, hashes)
     text = f"{output}: {shrunk.size:,} bytes over {began}, {shrunk.kept:.3f} of the difference's norm kept"
     common.emit({"path": str(output), "base": began, "bytes": shrunk.size, "kept": shrunk.kept}, lambda: out.print(Text(text)))
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from benchmarks import settings
 from benchmarks.core.errors import UserError
-from benchmarks.registry import resolve
+from benchmarks.registry import MAPPING, resolve
 from judges.judge import JUDGES
 from methods.api import Services
 from methods.pipeline import index_folder
@@ -85,6 +85,7 @@ class Plan:
         endpoints: URL and name of each model behind an endpoint, and which rows ask it.
         models: The local models, with their sizes.
         samples: Data of which a local file holds only a part.
+        mappings: Which fields of people's own files are read as what, by data.
         utilization: Share of the peak that hours are computed with.
     """
 
@@ -96,6 +97,7 @@ class Plan:
     endpoints: Mapping[tuple[str, str], tuple[str, ...]]
     models: tuple[ModelSize, ...]
     samples: tuple[Shape, ...]
+    mappings: Mapping[str, str]
     utilization: float
 
     @property
@@ -335,7 +337,10 @@ class _Planner:
         local = [(who, item) for who, need in needs for item in need.checkpoints if self.training(item.model) is None]
         models = tuple(dict.fromkeys(self.size(item.model, item.revision) for _, item in local if not item.adapter))
         samples = {str(shape.reference): shape for shape in (*shapes, *self.taught.values()) if shape.whole_number is not None}
-        plan = Plan(name, tuple(stages), tuple(tasks), tuple(judges), (), endpoints, models, tuple(samples.values()), self.utilization)
+        read = [shape.benchmark for shape in shapes if shape.benchmark is not None and MAPPING in shape.benchmark.extra]
+        mappings = {item.name: item.extra[MAPPING] for item in read}
+        rows = (tuple(stages), tuple(tasks), tuple(judges))
+        plan = Plan(name, *rows, (), endpoints, models, tuple(samples.values()), mappings, self.utilization)
         disk = plan.totals["all"].bytes + max((row.scratch for row in stages), default=0.0)
         absent = {"benchmarks": [error for shape in shapes for error in shape.absent]}
         absent["trainings"] = [error for shape in self.taught.values() if self._to_train for error in shape.absent]

@@ -32,6 +32,7 @@ def plan_json(plan: Plan) -> dict[str, Any]:
         "hours": hours_json(plan.hours),
         "models": [{"model": model.model, "parameters": model.parameters, "source": model.source} for model in plan.models],
         "samples": [{"data": str(item.reference), "here": item.questions, "stated": item.whole_number} for item in plan.samples],
+        "mappings": dict(plan.mappings),
         "endpoints": [{"url": url, "model": model, "needed_by": list(who)} for (url, model), who in plan.endpoints.items()],
         "missing": [item.to_json() for item in plan.missing],
         "assumptions": {"utilization": plan.utilization, "bandwidth": BANDWIDTH, "gpus": [gpu.name for gpu in GPUS]},
@@ -60,6 +61,8 @@ def show_plan(plan: Plan, store: str, *, verbose: bool = False) -> None:
     if measured:
         left = sum(bool(row.key["left"]) for row in plan.tasks)
         _print(f"hours at the speed of earlier runs here: {_hours(sum(measured))} for {len(measured)} of {counted(left, 'task')}")
+    for name, mapping in plan.mappings.items():
+        _print(f"{name}: {mapping}")
     if plan.samples:
         few = ", ".join(f"{item.reference} ({item.questions:,} of about {shorten_number(item.whole_number or 0)})" for item in plan.samples)
         _print(f"a sample is here, and planned as if it were all: {few}", "yellow")

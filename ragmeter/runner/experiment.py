@@ -8,13 +8,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from typing import Any
 
 from rich.text import Text
 
 from benchmarks.core.errors import UserError, counted
 from methods.api import Services
 from methods.models.endpoint import Estimate
-from ragmeter.experiment import Experiment, place_of_data
+from methods.models.llm import smallest_concurrency
+from ragmeter.experiment import Experiment, candidate_retriever, place_of_data
 from ragmeter.runner import judging
 from ragmeter.runner.loop import Outcome, execute, stoppable
 from ragmeter.runner.preflight import preflight, to_train
@@ -82,6 +84,22 @@ def run_experiment(experiment: Experiment, store: Store, how: How, *, talk: bool
     """
     experiment = limited(experiment, how.limit)
     preflight(experiment, store, how.device)
+    with smallest_concurrency(_options(experiment, store)) as different:
+        for line in different if talk else ():
+            err.print(Text(line, style="yellow"), soft_wrap=True)
+        return _carried_through(experiment, store, how, talk=talk)
+
+
+def _options(experiment: Experiment, store: Store) -> list[Any]:
+    """Return the options of everything that the experiment may ask a model for."""
+    parts: list[Any] = [component.config for method in experiment.methods for component in method.components]
+    retrievers = (candidate_retriever(benchmark.setting) for benchmark in experiment.benchmarks)
+    parts += [retriever.config for retriever in retrievers if retriever is not None]
+    parts += [plan.judge.config for plan in experiment.judges]
+    return parts + [plan.config for plan in to_train(experiment.trainings, store)]
+
+
+def _carried_through(experiment: Experiment, store: Store, how: How, *, talk: bool) -> list[Outcome]:
     _train(experiment, how, store, quiet=not talk)
     resolved = begin(experiment, store, talk=talk)
     with err.status("loading", spinner="dots") if talk else nullcontext():

@@ -14,13 +14,15 @@ from typing import Any, Protocol
 from benchmarks.core.errors import UserError
 from judges.judge import LOST, Judge, JudgeCall, Pair, Parsed, counting
 from judges.llm.ask import NO_REPLY
+from judges.raising import call_that_raised, scores_of, verdicts_of, why_raised
 from methods.api import Services
-from methods.flow import each, in_flight, one, stream
+from methods.flow import each, in_flight, is_cancelled, one, stream
 from methods.models.limits import execution
 from methods.presets import laid_over
 from ragmeter.experiment import JudgePlan
 from ragmeter.runner.recorder import Recorder
 from ragmeter.runner.rewriting import judge_of
+from ragmeter.runner.shield import shielded
 from results.boards.board import groups
 from results.boards.unread import Missing, max_unscored, missing_values, why_incomplete
 from results.judging import judgments
@@ -109,6 +111,7 @@ def execute(work: Sequence[Judging], store: Store, services: Services, progress:
         Incomplete: Answer after answer got no reply for one cause; likewise.
     """
     built: dict[tuple[Judge, str], Any] = {}
+    progress = shielded(progress)
     with execution():  # judges that ask one model spend from one budget
         for item in work:
             # A judge of a run that asked its models again asks again, too.
@@ -143,24 +146,33 @@ def _put(store: Store, entry: Judging, judge: Any, items: Sequence[Any], made: S
     """Write the calls made about items (or pairs), and what the judge makes of them."""
     names, about = [item.question.id for item in items], entry.about
     if isinstance(about, str):
-        scores = [judge.score(item, calls) for item, calls in zip(items, made, strict=True)]
+        scores = [scores_of(judge, entry.judge.entry, item, calls) for item, calls in zip(items, made, strict=True)]
         judgments.put_judgments(store, about, entry.judge, names, made, scores)
     else:
-        judgments.put_battles(store, about, entry.judge, names, made, [[judge.verdicts(call) for call in calls] for calls in made])
+        read = [[verdicts_of(judge, entry.judge.entry, call) for call in calls] for calls in made]
+        calls = [[call for call, _ in row] for row in read]
+        judgments.put_battles(store, about, entry.judge, names, calls, [[verdicts for _, verdicts in row] for row in read])
 
 
 def _judge(entry: Judging, judge: Any, store: Store, progress: Progress, retry: bool) -> None:
     known = judgments.judged(store, entry.about, entry.judge, retry_unscored=retry)
     every = _items(store, entry)
     pending = [item for item in every if item.question.id not in known]
-    before = judgments.calls(store, entry.about, str(entry.judge)) if retry and pending else {}
+    before = judgments.calls(store, entry.about, str(entry.judge)) if pending else {}
     progress.begin(entry.name, len(every), len(every) - len(pending))
     if not pending:  # nor is a model opened
         return
     ask = one(judge, "ask")
 
     async def judged(item: Any) -> _Judged:
-        return item, await ask(item)
+        try:
+            return item, await ask(item)
+        except UserError:
+            raise
+        except BaseException as error:
+            if is_cancelled():
+                raise
+            return item, [call_that_raised(error)]
 
     def write(judged: Sequence[_Judged]) -> None:
         made = [filled(before.get(item.question.id, ()), calls) for item, calls in judged]
@@ -172,7 +184,7 @@ def _judge(entry: Judging, judge: Any, store: Store, progress: Progress, retry: 
         for result in judging:
             recorder.add(result)
             progress.advance(1)
-            calls = [call for call in result[1] if call.key is not None]
+            calls = [call for call in result[1] if call.key is not None or why_raised([call])]
             if calls and streak.stops(reason := _no_reply(calls)):
                 what = f"{entry.name}: stopped after {IN_A_ROW} failures of one cause without a judgment in between"
                 raise Failures.of(IN_A_ROW, [(str(reason), IN_A_ROW)]).error(what, RETRY)
@@ -194,10 +206,10 @@ READABLE = "see the reasons with `ragmeter judge card JUDGE`; a model that follo
 
 
 def incomplete(store: Store, work: Sequence[Judging]) -> list[str]:
-    """Return which judgings by a model lack too many verdicts, in a line each."""
+    """Return which judgings lack too many verdicts, in a line each."""
     results = []
     for judging in work:
-        if not judging.judge.rule and (why := _incomplete(store, judging)):
+        if why := _incomplete(store, judging):
             results.append(f"{judging.name}: {why}")
     return results
 

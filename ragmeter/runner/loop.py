@@ -10,28 +10,30 @@ import importlib
 import shlex
 import threading
 import time
-from asyncio import CancelledError
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Protocol
 
 from benchmarks.core.errors import Broke, Incomplete, UserError, counted, message_of
-from benchmarks.corpus import Corpus
 from benchmarks.registry import Benchmark
-from benchmarks.schema import Passage, Query, Question
+from benchmarks.schema import Query, Question
 from judges.metric import Metric, QuestionGraphs
 from judges.metric import parse as parse_metric
 from judges.score import score
-from methods.api import FAILED, Control, Indexed, Prediction, Services
-from methods.flow import interrupt
+from methods.api import FAILED, Control, Indexed, Prediction, Services, raised
+from methods.flow import Cancelled, interrupt
 from methods.models.limits import execution
 from ragmeter.experiment import in_setting
+from ragmeter.runner.provenance import checkpoints_of
 from ragmeter.runner.recorder import Recorder
 from ragmeter.runner.revisions import Watch
+from ragmeter.runner.shield import shielded
 from ragmeter.runner.tasks import Task, TaskState
 from results import store_folder
 from results.boards.board import added_columns
+from results.contexts import Matcher, named, reading
+from results.store.checkpoints import register_recorded
 from results.store.database import DiskFull
 from results.store.failures import IN_A_ROW, MAX_RATE, Failures, Streak, failures, kind_of
 from results.store.invariants import check_run
@@ -112,6 +114,7 @@ def execute(
     Raises:
         Interrupted: The user stopped it, after everything finished has been written.
     """
+    progress = shielded(progress)
     running: list[_Running] = []
     not_started: list[Outcome] = []
     applied = _Settings(store, services)
@@ -150,7 +153,9 @@ class _Running:
         self.outcome: Outcome | None = None
         self._steps = steps
         self._error: BaseException | None = None
-        self._thread: threading.Thread | None = None
+        # Not `Thread.join`: Python 3.11 and 3.12 take a thread for ended once Ctrl-C has interrupted that.
+        self._ended = threading.Event()
+        self._ended.set()
 
     def advance(self) -> None:
         """Work on it as long as nothing else can begin; the rest goes on in a thread."""
@@ -159,8 +164,12 @@ class _Running:
         except StopIteration as done:
             self.outcome = done.value
             return
-        self._thread = threading.Thread(target=self._rest, name="last replies", daemon=True)
-        self._thread.start()
+        self._ended.clear()
+        try:
+            threading.Thread(target=self._rest, name="last replies", daemon=True).start()
+        except BaseException:
+            self._ended.set()
+            raise
 
     def _rest(self) -> None:
         try:
@@ -170,11 +179,12 @@ class _Running:
             self.outcome = done.value
         except BaseException as error:
             self._error = error
+        finally:
+            self._ended.set()
 
     def end(self) -> None:
         """Wait for what goes on in its thread."""
-        if self._thread is not None:
-            self._thread.join()
+        self._ended.wait()
 
     def result(self) -> Outcome:
         """Return how it ended; waits for that, and raises what it raised."""
@@ -264,6 +274,7 @@ def _execute(
         store.put_cluster(run.run, run.cluster)
         if not state.complete:
             store.start(run)
+            register_recorded(store, checkpoints_of(task.method.components))
             benchmark = applied(task)
             answered, overhead = yield from _answer(task, benchmark, store, services, progress, retry_failed)
         _score_missing(task, store, progress)
@@ -277,7 +288,7 @@ def _execute(
             raise _incomplete(task, store, "")
         if store.status(run.run) != FINISHED:
             store.end(run.run, FINISHED)
-    except (KeyboardInterrupt, CancelledError):
+    except (KeyboardInterrupt, Cancelled):
         _close(store, run.run, INTERRUPTED, "interrupted")
         progress.end(task, INTERRUPTED, None)
         raise Interrupted from None
@@ -286,9 +297,7 @@ def _execute(
         _close(store, run.run, INCOMPLETE, message)
         progress.end(task, INCOMPLETE, message)
         return Outcome(task, INCOMPLETE, error, answered, time.perf_counter() - started, overhead)
-    except GeneratorExit:
-        raise
-    except BaseException as error:  # a plug-in may call sys.exit
+    except BaseException as error:  # a plug-in may call sys.exit, or raise GeneratorExit
         # One method's fault must not cost the others their results; the caller shows it and exits non-zero.
         message = message_of(error) or type(error).__name__
         if not isinstance(error, DiskFull):
@@ -355,11 +364,14 @@ def _answer(
     streak, failed = Streak(), None
     watch = Watch(f"{task.method.name} on {task.run.dataset}", task.endpoints)
     graphs = QuestionGraphs.of(benchmark)
+    matcher = Matcher(benchmark.corpus)
 
     def write(finished: Sequence[tuple[Question, Prediction]]) -> None:
         questions, predictions = map(list, zip(*finished, strict=True))
-        scores = score(questions, predictions, metrics, passage=lambda name: benchmark.corpus.get([name])[0], graphs=graphs)
-        store.append(run, predictions, scores, _passages(benchmark.corpus, predictions))
+        predictions = list(map(matcher.place, questions, predictions))
+        # Answers are kept whatever a metric does: `_score_missing` tries again and reports it.
+        scores = score(questions, predictions, metrics, reading(benchmark.corpus, predictions), graphs, faults={})
+        store.append(run, predictions, scores, named(benchmark.corpus, predictions))
 
     with Recorder(write) as recorder:
         predictions = iter(method.answer(queries()))
@@ -390,12 +402,6 @@ def _answer(
     return len(pending), max(0.0, time.perf_counter() - started - waited) + recorder.busy_s
 
 
-def _passages(corpus: Corpus, predictions: Iterable[Prediction]) -> list[Passage]:
-    """Those that predictions name as their evidence."""
-    named = (item.id for prediction in predictions for item in prediction.evidence)
-    return corpus.get([identifier for identifier in dict.fromkeys(named) if identifier in corpus])
-
-
 def _broken(task: Task, what: str) -> Broke:
     return Broke(
         f"method {task.method.name!r} broke the contract: it {what}",
@@ -418,7 +424,12 @@ def _metrics(task: Task, store: Store) -> list[Metric]:
 
 
 def _score_missing(task: Task, store: Store, progress: Progress) -> None:
-    """Score stored predictions on the metrics that they lack, without answering again."""
+    """Score stored predictions on the metrics that they lack, without answering again.
+
+    Raises:
+        Incomplete: A metric of the task raised; those of other experiments are left out then.
+        UserError: A metric of the task lacks something.
+    """
     run = task.run
     scored = store.scored(run.run)
     missing = [metric for metric in _metrics(task, store) if scored.get(str(metric), 0) < run.questions]
@@ -427,15 +438,27 @@ def _score_missing(task: Task, store: Store, progress: Progress) -> None:
     progress.stage(task, "score")
     questions = {question.id: question for question in task.loaded.benchmark.questions}
     predictions = [p for p in store.predictions(run.run) if p.question_id in questions]
-    corpus = task.loaded.benchmark.corpus
+    faults: dict[Metric, BaseException] = {}
     scores = score(
         [questions[p.question_id] for p in predictions],
         predictions,
         missing,
-        passage=lambda identifier: corpus.get([identifier])[0],
+        passage=reading(task.loaded.benchmark.corpus, predictions),
         graphs=QuestionGraphs.of(task.loaded.benchmark),
+        faults=faults,
     )
     store.put_scores(run.run, [p.question_id for p in predictions], scores)
+    own = {metric: error for metric, error in faults.items() if metric in task.loaded.metrics}
+    for error in own.values():
+        if isinstance(error, UserError):
+            raise error
+    if reasons := [f"{metric}: {raised(error)}" for metric, error in own.items()]:
+        raise Incomplete(
+            f"{counted(len(reasons), 'metric')} raised; the answers are kept",
+            code="metric-raised",
+            where="; ".join(reasons),
+            try_this=f"mend the metric or leave it out of `metrics`; then `{going_on(task.experiment, store)}` scores without asking",
+        )
 
 
 class _Settings:

@@ -23,7 +23,7 @@ from benchmarks.core.fingerprint import LENGTH
 from benchmarks.registry import Benchmark
 from judges.metric import Metric
 from methods.accelerator import accelerators
-from methods.api import UNKNOWN_REVISION
+from methods.api import TURNS_UNREAD, UNKNOWN_REVISION
 from methods.models.llm import chats
 from methods.models.weights import checkpoints_named
 from methods.registry import Component
@@ -66,17 +66,18 @@ def environment() -> dict[str, Any]:
     }
 
 
-def provenance(benchmark: Benchmark, metrics: Iterable[Metric], components: Iterable[Component]) -> dict[str, Any]:
+def provenance(benchmark: Benchmark, metrics: Iterable[Metric], components: Iterable[Component], revision: Any = None) -> dict[str, Any]:
     """Return data, models, metrics and plug-in code of a run, and the checkout that it was started from, as JSON.
 
     Args:
         benchmark: What is asked.
         metrics: What is scored; their ids say their versions.
         components: What the method is made of.
+        revision: Of the row, as a text if it is known; of an app behind HTTP nothing else identifies the deployment.
     """
     card = benchmark.card
     metrics, components = list(metrics), list(components)
-    checkpoints = checkpoints_named([part.config.model_dump(mode="json") for part in components])
+    checkpoints = list(checkpoints_of(components))
     parts = [
         {
             "id": part.id,
@@ -89,6 +90,10 @@ def provenance(benchmark: Benchmark, metrics: Iterable[Metric], components: Iter
     ]
     models = [chat for part in components for chat in chats(part.config)]
     revisions = {f"{chat.model} at {chat.url}": chat.revision if isinstance(chat.revision, str) else UNKNOWN_REVISION for chat in models}
+    served = [name for part in components if isinstance(name := getattr(part.config, "served", None), str)]
+    revisions |= {name: revision if isinstance(revision, str) else UNKNOWN_REVISION for name in served}
+    reads_turns = any(getattr(part.entry.factory, "reads_turns", False) for part in components)
+    unread = not reads_turns and any(question.turns for question in benchmark.questions)
     return {
         "data": {
             "reference": str(benchmark.reference),
@@ -99,11 +104,17 @@ def provenance(benchmark: Benchmark, metrics: Iterable[Metric], components: Iter
         "parts": [{name: value for name, value in part.items() if value} for part in parts],
         **({"checkpoints": checkpoints} if checkpoints else {}),
         **({"revisions": revisions} if revisions else {}),
+        **({TURNS_UNREAD: True} if unread else {}),
         "models": models_of(components),
         "metrics": [str(metric) for metric in metrics],
         **({"code": code} if (code := codes(benchmark, metrics, components)) else {}),
         **({"started_in": started} if (started := checkout(Path.cwd())) else {}),
     }
+
+
+def checkpoints_of(components: Iterable[Component]) -> dict[str, Path]:
+    """Return folders of the checkpoints that a method's parts name, by their hash."""
+    return checkpoints_named([part.config.model_dump(mode="json") for part in components])
 
 
 def codes(benchmark: Benchmark, metrics: Iterable[Metric], components: Iterable[Component]) -> dict[str, dict[str, Any]]:

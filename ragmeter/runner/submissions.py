@@ -6,7 +6,7 @@ import os
 import stat
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import BinaryIO
@@ -19,7 +19,8 @@ from benchmarks.registry import DataReference, DatasetConfig
 from benchmarks.schema import Query
 from benchmarks.settings import Setting
 from judges.metric import Metric
-from methods.api import Ranking, Services
+from judges.metric import parse as parse_metric
+from methods.api import FAILED, Ranking, Services
 from methods.flow import each
 from methods.pipeline import index_folder
 from methods.registry import Component
@@ -29,10 +30,10 @@ from results.formats.predictions import Format
 from results.offered import JSONL, LIMITS
 from results.store.queries import RunRow
 from results.store.store import Store
-from results.submission import Report, bundle
+from results.submission import NOT_IN_FILE, Report, bundle
 from results.submission.card import Card, dataset_options, parse_card
 from results.submission.leakage import stored_training, training_loader
-from results.submission.storing import other_runs, require_board, require_known
+from results.submission.storing import board_metrics, other_runs, require_board, require_known
 from results.submission.validate import Target, validate
 
 STANDARD_INPUT = "-"
@@ -135,8 +136,19 @@ class Checker:
                 checked.notes.extend(opened.differences(means) or [same])
             return checked
 
+    def _metrics(self, card: Card, target: Target) -> list[Metric]:
+        """The dataset's metrics, and those of the boards that the submission joins; judges' measures are scored by `judge run`."""
+        metrics = {str(metric): metric for metric in default_metrics(target.loaded)}
+        for name in board_metrics(self.store, card, target.loaded.fingerprint):
+            with suppress(UserError):  # a judge's measure, or a metric of another version
+                metric = parse_metric(name)
+                # Untrusted input does not decide that a server loads a model.
+                if not self.known_boards or "model" not in metric.entry.needs:
+                    metrics.setdefault(str(metric), metric)
+        return list(metrics.values())
+
     def _validated(self, card: Card, source: BinaryIO, target: Target, file: str, layout: Format = FORMATS[JSONL]) -> Checked:
-        metrics = layout.scorable(default_metrics(target.loaded))
+        metrics = layout.scorable(self._metrics(card, target))
         # A card that is untrusted may name a thousand datasets: what is not stored is not loaded for it.
         training = stored_training(self.store) if self.known_boards else training_loader()
         read = layout.reader(target.loaded)
@@ -152,9 +164,11 @@ class Checker:
             runs=runs,
             strict=self.strict,
             partial=layout.partial,
+            ranked_by_contexts=layout.ranked_by_contexts,
         )
         if report.ok and layout.official is not None:
-            report = replace(report, official=layout.official(target.loaded, report.predictions))
+            lacking = sum(item.notes.get(FAILED) == NOT_IN_FILE for item in report.predictions) if layout.over_lines else 0
+            report = replace(report, official=layout.official(target.loaded, report.predictions), left_out=lacking)
         return Checked(report, target, metrics)
 
 

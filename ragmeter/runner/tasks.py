@@ -107,7 +107,7 @@ class Task:
             str(self.loaded.plan.setting),
             self.seed,
             len(self.loaded.benchmark.questions),
-            provenance(self.loaded.benchmark, self.loaded.metrics, self.method.components),
+            provenance(self.loaded.benchmark, self.loaded.metrics, self.method.components, self.method.revision),
             environment(),
             cluster=self.loaded.plan.cluster,
             replies=self.replies,
@@ -183,7 +183,7 @@ def default_metrics(benchmark: Benchmark) -> tuple[Metric, ...]:
     names = list(benchmark.card.metrics_of(benchmark.reference.subset))
     if any(question.group is not None for question in benchmark.questions):
         names += GROUP_METRICS
-    if any(question.evidence for question in benchmark.questions):
+    if any(question.evidence for question in benchmark.questions) and not any("level=documents" in name for name in names):
         names += RANKING_METRICS
     return tuple({str(metric): metric for metric in map(parse_metric, names)}.values())
 

@@ -13,6 +13,7 @@ from filelock import FileLock, Timeout
 
 from benchmarks.core.errors import UserError, make_folder
 from benchmarks.core.fingerprint import fingerprint
+from benchmarks.read_questions import Recorder, recording, write_record
 from judges.llm.match import MatchVerdicts
 from methods.api import Judge, Services
 from methods.training import TRAININGS, Progress, Silent, TrainedStage, TrainingConfig, TrainingContext, TrainingEntry
@@ -114,17 +115,22 @@ class TrainingJob:
         services = Services(self.config.seed, self.store.artifacts, self.device, judge=judge, cache=self.store.cache)
         earlier: dict[str, Checkpoint] = {}
         trained = []
-        for stage in self.entry.factory(self.config).run(TrainingContext(self.work, self.home, services, progress)):
-            earlier[stage.stage] = self._enter(stage, earlier)
-            trained.append((stage, earlier[stage.stage]))
-            if stage.stage == until:
-                break
+        read = Recorder()
+        with recording(read):
+            for stage in self.entry.factory(self.config).run(TrainingContext(self.work, self.home, services, progress)):
+                earlier[stage.stage] = self._enter(stage, earlier, read)
+                trained.append((stage, earlier[stage.stage]))
+                if stage.stage == until:
+                    break
         return trained
 
-    def _enter(self, stage: TrainedStage, earlier: Mapping[str, Checkpoint]) -> Checkpoint:
-        """Write a stage's card, unless it has the same already, and register the checkpoint."""
+    def _enter(self, stage: TrainedStage, earlier: Mapping[str, Checkpoint], read: Recorder) -> Checkpoint:
+        """Write a stage's card and what was read, unless it has them already, and register the checkpoint."""
         parents = [earlier[parent].sha256 if parent in earlier else parent for parent in stage.parents]
         card = stage.folder / checkpoints.CARD
+        # A stage that was trained before read more than this process did.
+        if stage.fresh and (hashes := read.read()) is not None:
+            write_record(stage.folder, hashes)
         if stage.fresh or not card.exists():
             result = checkpoints.describe(
                 stage.folder,

@@ -9,7 +9,7 @@ from benchmarks.registry import Benchmark
 from benchmarks.schema import Question
 from methods.baselines.rerank.prompts import PROMPTS
 from methods.baselines.rerank.replies import LABELS
-from methods.prompts import Prompt
+from methods.prompts import OURS, Prompt
 from ragmeter.scripted.prompt_patterns import Request, Shown, Truth, answers, flat, handler, template_pattern
 
 NUMBERS = tuple(str(number) for number in range(1, 101))
@@ -53,7 +53,7 @@ def keep_passage(truth: Truth, shown: Shown) -> str:
 
 def _ranked(truth: Truth, name: str, request: Request, labels: Sequence[str]) -> list[int] | None:
     """Places of the passages that a prompt shows, those with a fact first; None where the request is not made of it."""
-    result = conversation(PROMPTS[name].load(), request, labels)
+    result = conversation(PROMPTS[name].load(OURS), request, labels)
     if result is None:
         return None
     query, passages = result

@@ -18,6 +18,7 @@ from results.boards.tables import (
     BRACKETS,
     bracketed,
     could_have_shown,
+    family_of_marks,
     insufficient_data_notes,
     labels,
     mark,
@@ -25,11 +26,12 @@ from results.boards.tables import (
     remarks,
     what_marks_hold_for,
 )
-from results.judging.battles import BattleBoard, Pairing
+from results.judging.battles import IN_ITS_EYES, BattleBoard, Pairing
 from results.statistics.battles import WinRate
 from results.statistics.bradley_terry import Strength
 from results.statistics.core import Estimate
 from results.statistics.tested import FEWEST_CLUSTERS
+from results.store.doubts import NOT_RESCORED, not_rescored
 from results.store.queries import Cost
 from results.store.reuse import reuse_line
 from results.store.store import INCOMPLETE
@@ -82,7 +84,7 @@ def _notes(board: Board, heads: dict[str, str], verbose: bool, width: int) -> li
     notes = [whole] if len(whole := "; ".join(legend)) <= width else legend
     if any(row.cost is not None and not math.isnan(row.cost.seconds) for row in board.rows):
         notes = [*notes, "s/question: mean, and below it p50–p95"]
-    notes = [*notes, *what_marks_hold_for(board), *insufficient_data_notes(board), *could_have_shown(board)]
+    notes = [*notes, *what_marks_hold_for(board), *family_of_marks(board), *insufficient_data_notes(board), *could_have_shown(board)]
     if not verbose:
         return notes
     long = ", ".join(f"{head} = {metric}" for metric, head in heads.items() if head != metric)
@@ -148,7 +150,7 @@ def _name_row(board: Board, row: Row) -> Text:
     elif row.run.method == board.reference:
         name += Text(" (reference)", style="dim")
     marks = [row.run.origin] * (row.run.origin != "run") + [CONTAMINATED] * bool(row.contaminated)
-    marks += [IMPLAUSIBLE] * bool(implausible(row.run))
+    marks += [IMPLAUSIBLE] * bool(implausible(row.run)) + [NOT_RESCORED] * bool(not_rescored(row.run, board.metrics))
     marks += [row.run.status] * (row.run.status == INCOMPLETE)
     return name + Text(f" ({', '.join(marks)})", style="dim") if marks else name
 
@@ -233,11 +235,30 @@ def show_battles(board: BattleBoard, console: Console, controls: Collection[str]
             console.print(Text("strength (Bradley–Terry, Elo scale): ") + Text(_ranked(board.strengths[criterion])))
     for note in dict.fromkeys(note for pairing in board.pairings for note in _lacking(pairing)):
         console.print(Text(note, style="yellow"))
-    notes = [LEGEND, *([RANKS] if board.strengths else ())]
+    notes = [LEGEND, *([RANKS] if board.strengths else ()), *_eyes(board, criteria[:1] if many else criteria)]
     notes += [f"by {', '.join(criteria[1:])}: `ragmeter judge win-rates --json`"] if many else []
     for note in notes:
         console.print(Text(note, style="dim"))
     console.print()
+
+
+def _eyes(board: BattleBoard, criteria: Sequence[str]) -> list[str]:
+    """Return whose marks those of a board are, and the shares that people would give."""
+    notes = []
+    for eyes in dict.fromkeys(map(board.eyes, criteria)):
+        by = ", ".join(criterion for criterion in criteria if board.eyes(criterion) == eyes)
+        more = ": label pairs by `ragmeter judge labels export --pairs`" if eyes == IN_ITS_EYES else ""
+        notes.append(f"marks by {by} hold {eyes}{more}" if eyes == IN_ITS_EYES else f"marks by {by}: {eyes}")
+    for item in board.pairings:
+        if item.people is not None and item.criterion in criteria:
+            known = item.people.corrected
+            why = f" ({known.insufficient_data})" if known.insufficient_data else ""
+            judged = f"the judge says {100 * item.people.judged:.1f}, people {100 * known.value:.1f} ({counted(known.n, 'label')})"
+            notes.append(
+                f"{item.method} against {item.opponent} by {item.criterion}, share of wins with ties and none as half: {judged}{why}"
+            )
+    notes += [f"strengths by {name}: corrected by people's labels" for name in criteria if name in board.corrected]
+    return notes
 
 
 def _lacking(item: Pairing) -> list[str]:
@@ -263,7 +284,7 @@ def _numbers(item: Pairing) -> list[str]:
         str(rate.none),
         str(rate.unscored),
         shown_share(rate.decided),
-        _sure(item) + shown_share(rate.with_ties),
+        _sure(item) + shown_share(item.share),
         f"{rate.flips.flips}/{rate.flips.both_decided}",
     ]
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import struct
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -22,17 +21,7 @@ from rich.table import Table
 from rich.text import Text
 
 from benchmarks.core.errors import UserError
-
-_UNSEEN = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\U000e0000-\U000e007f]"
-)
-"""Characters that move the cursor, color or clear the screen (ESC, C0 and C1 codes), turn the direction of text, or have no
-width. Joiners (U+200C, U+200D) stay: scripts of India and Persian need them."""
-
-
-def printable(text: str) -> str:
-    """Return a text without the characters that can change what a terminal shows of other texts."""
-    return _UNSEEN.sub("", text)
+from benchmarks.core.unseen import UNSEEN, printable
 
 
 class SafeConsole(Console):
@@ -46,7 +35,7 @@ class SafeConsole(Console):
         for segment in super().render(renderable, options):
             text, style, control = segment
             # What is removed has no width, so tables stay aligned.
-            yield segment if control or not _UNSEEN.search(text) else Segment(printable(text), style)
+            yield segment if control or not UNSEEN.search(text) else Segment(printable(text), style)
 
     def on_broken_pipe(self) -> None:
         raise BrokenPipeError("the reader of this output went away")
@@ -74,7 +63,7 @@ def emit(value: Any, as_json: bool, show: Callable[[], None]) -> None:
 
 def _escaped(text: str) -> str:
     """Return JSON whose unseen characters are escapes; only strings can hold them."""
-    return _UNSEEN.sub(lambda match: "".join(f"\\u{unit:04x}" for (unit,) in struct.iter_unpack(">H", match[0].encode("utf-16-be"))), text)
+    return UNSEEN.sub(lambda match: "".join(f"\\u{unit:04x}" for (unit,) in struct.iter_unpack(">H", match[0].encode("utf-16-be"))), text)
 
 
 def _holds(encoding: str | None, text: str) -> bool:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from methods.models.weights import POCKET, SHIPPED
 from results.boards.board import Board, Cell, base_name, boards, is_called
 from results.boards.tables import labels, mark, plus_minus
-from results.statistics.difference import CLAIM_CLUSTERS, ONE_CHECKPOINT
+from results.statistics.difference import CLAIM_CLUSTERS, NEW_TRAININGS
 from results.statistics.tested import FEWEST_CLUSTERS
 from results.store.variants import without_options
 
@@ -114,7 +114,8 @@ class Gain:
             return "its base was not measured"
         if result.clusters < CLAIM_CLUSTERS:
             return f"{result.clusters} clusters, fewer than {CLAIM_CLUSTERS}"
-        return "this checkpoint only, fewer than three trainings" if ONE_CHECKPOINT in result.generalizes else ""
+        # An approach is always trained, even if its models ship and no run names the training.
+        return "" if NEW_TRAININGS in result.generalizes else "this checkpoint only, fewer than three trainings"
 
     @property
     def lost(self) -> bool:
@@ -129,7 +130,8 @@ class Gain:
         if result.insufficient_data or result.clusters < FEWEST_CLUSTERS:
             return result.insufficient_data or self._short_of
         least = self.cell.scale * result.detectable
-        return f"the interval includes 0; minimum detectable difference {least:.1f} (80 % power)"
+        reach = "no difference can be detected" if math.isinf(least) else f"minimum detectable difference {least:.1f} (80 % power)"
+        return f"the interval includes 0; {reach}"
 
     def sentence(self) -> str:
         """All of it in one sentence."""

@@ -10,7 +10,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from benchmarks.core.errors import counted
-from methods.api import Call
+from methods.api import FAILED, Call, Prediction
 from ragmeter.show.board_text import show_board
 from ragmeter.show.code_text import code_in_words
 from ragmeter.show.console import listing, out
@@ -62,6 +62,8 @@ def show_run(row: RunRow, scores: Board, endpoints: Stated, fallbacks: Mapping[s
 
 def show_question(store: Store, question: QuestionRow, answer: AnswerRow, calls: Sequence[Call], *, verbose: bool) -> None:
     """Print a question with its gold, a run's answer, the evidence and the calls of models; with `verbose`, these whole."""
+    for turn in question.turns:
+        out.print(Text(f"{turn.role}: {turn.text}", style="dim"))
     out.print(Text(question.text, style="bold"))
     out.print(Text("gold:   " + " | ".join(question.golds)))
     out.print(Text("answer: " + (answer.answer or "(none)")))
@@ -84,6 +86,7 @@ def show_question(store: Store, question: QuestionRow, answer: AnswerRow, calls:
             + Text(f"{item.title}: ", style="bold")
             + Text(_shorten_text(" ".join(item.text.split()), SHOWN_TEXT))
         )
+    _show_record(answer.record)
     out.print()
     known, rows = queries.definitions(store), []
     for metric, value in answer.scores.items():
@@ -93,6 +96,35 @@ def show_question(store: Store, question: QuestionRow, answer: AnswerRow, calls:
     listing(("metric", "value"), rows, empty="not scored yet")
     if calls:
         _show_calls(calls, verbose)
+
+
+def show_prediction(prediction: Prediction) -> None:
+    """Print a prediction that belongs to no run."""
+    if failed := prediction.notes.get(FAILED):
+        out.print(Text(f"failed: {failed}", style="red"))
+    else:
+        out.print(Text("answer: ", style="bold") + Text(prediction.answer))
+    if prediction.contexts is None and not failed:
+        out.print(Text("contexts: not returned (judges cannot check the answer against what the app read)", style="yellow"))
+    _show_record(prediction.record())
+    usage = prediction.usage
+    spent = f"{usage.prompt_tokens:,} + {usage.completion_tokens:,} tokens, US$ {usage.cost_usd:.6g}, {usage.own_s:.3g} s"
+    out.print(Text(f"took: {spent}", style="dim"))
+
+
+def _show_record(record: Mapping[str, Any]) -> None:
+    """Print the contexts, statements, searches and confidence that a system returned."""
+    for number, item in enumerate(record.get("contexts", ()), 1):
+        names = " ".join(str(item[name]) for name in ("id", "url", "score") if name in item)
+        mark = Text("  not in the corpus", style="yellow") if item.get("matched") == [] else Text("")
+        out.print(Text(f"context {number}: {names}") + mark)
+        out.print(Text(f"     {_shorten_text(' '.join(item['text'].split()), SHOWN_TEXT)}"))
+    for item in record.get("statements", ()):
+        out.print(Text(f"statement: {item['text']}  [{', '.join(map(str, item['cites']))}]"))
+    for item in record.get("searches", ()):
+        out.print(Text(f"search: {item['query']} ({len(item['found'])} found, {len(item['used'])} used)"))
+    if "confidence" in record:
+        out.print(Text(f"confidence: {record['confidence']:.3g}"))
 
 
 def _show_calls(calls: Sequence[Call], verbose: bool) -> None:
@@ -128,7 +160,7 @@ def show_compared(result: Diff, quiet: bool, *, verbose: bool = False) -> None:
     if not verbose:
         _show_one_sided(result.settings)
     out.print()
-    for line in [*result.drift, *result.doubts, *([f"numbers are not paired: {result.unpaired}"] if result.unpaired else [])]:
+    for line in [*result.drift, *result.doubts, *result.read, *([f"numbers are not paired: {result.unpaired}"] if result.unpaired else [])]:
         out.print(Text(line, style="yellow"))
     heads = labels([number.metric for number in result.numbers])
     listing(

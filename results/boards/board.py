@@ -19,14 +19,16 @@ from benchmarks.clusters import Sampled
 from benchmarks.core.errors import UserError, unknown_name
 from judges.metric import parse
 from results.boards.health import HealthLine, health
+from results.boards.primary import Primary, primary_of
 from results.boards.sides import sides
 from results.boards.systems import IMPLAUSIBLE, Wanted, contaminated_by, figures, implausible, why_not_ranked
 from results.boards.unread import Bounds, bounds_of_rows, range_of_metric, without_incomplete
+from results.boards.untouched import ReadBefore, read_before
 from results.statistics.core import Clusters, Difference, Estimate
 from results.statistics.intervals import compared_together, estimates
 from results.statistics.places import Band, bands
 from results.store import checkpoints, provenance, queries
-from results.store.checkpoints import Cards, Checkpoints
+from results.store.checkpoints import Cards, Checkpoints, read_unknown
 from results.store.failures import failures
 from results.store.invariants import violations
 from results.store.queries import Columns, Cost, IndexCost, RunRow
@@ -231,6 +233,7 @@ def folded_runs(runs: Sequence[RunRow]) -> list[RunRow]:
                 status=unfinished.status,
                 done=min(run.done for run in members),
                 failed=sum(run.failed for run in members),
+                not_rescored=tuple(sorted({metric for run in members for metric in run.not_rescored})),
             )
         rows.append(first)
     return rows
@@ -337,6 +340,8 @@ class Row:
         failures: How many questions failed, by kind.
         reuse: What its answers were reused from.
         accepted: How many of them our code failed and the user accepted as wrong.
+        read: Questions that its training read, with the values without them; None if nothing is known to have been read.
+        read_unknown: Whether some of its weights have no record of the questions that their training read.
     """
 
     run: RunRow
@@ -348,6 +353,8 @@ class Row:
     failures: Mapping[str, int] = field(default_factory=dict)
     reuse: Reuse | None = None
     accepted: int = 0
+    read: ReadBefore | None = None
+    read_unknown: bool = False
 
     @property
     def control(self) -> bool:
@@ -367,6 +374,7 @@ class Board:
         sampled: What was sampled, as the runs say: questions of one cluster are not independent.
         flags: By metric, what it ranks wrongly among the controls (`results.boards.board`).
         health: What is unusual about its runs (`results.boards.health`).
+        primary: The metric and the comparison that the experiment declares; None if it declares none.
     """
 
     dataset: str
@@ -380,6 +388,7 @@ class Board:
     sampled: Sampled
     flags: Mapping[str, Sequence[str]] = field(default_factory=dict)
     health: tuple[HealthLine, ...] = ()
+    primary: Primary | None = None
 
     def to_json(self) -> dict[str, Any]:
         """The board as a JSON object; values are fractions, None stands for "no value"."""
@@ -392,6 +401,7 @@ class Board:
             "cluster": self.sampled.kind,
             "clusters": self.sampled.count(self.questions),
             "reference": self.reference,
+            "primary": None if self.primary is None else asdict(self.primary),
             "metrics": list(self.metrics),
             "flags": {metric: list(wrong) for metric, wrong in self.flags.items()},
             "health": [line.to_json() for line in self.health],
@@ -421,8 +431,9 @@ def boards(
         UserError: No run was scored on one of the metrics, or no method has the reference's name.
     """
     runs = queries.runs(store, experiment)
+    stored = queries.experiment(store, experiment) if experiment else None
     if reference is None:
-        reference = queries.experiment(store, experiment).reference if experiment else None
+        reference = stored.reference if stored else None
     elif not any(reference in (run.method, base_name(run.method)) for run in runs):
         raise unknown_name("method", reference, {run.method for run in runs}, where="--reference")
     results = groups(runs)
@@ -432,7 +443,9 @@ def boards(
     elif experiment is None:
         metrics = queries.metric_ids(store, every)
     learned = _learned(store)
-    return [board(store, group, reference=reference, metrics=metrics, over_seeds=over_seeds, learned=learned) for group in results]
+    of = primary_of(stored) if stored else None
+    every_board = (board(store, group, reference=reference, metrics=metrics, over_seeds=over_seeds, learned=learned) for group in results)
+    return [replace(item, primary=of) for item in every_board]
 
 
 def groups(runs: Sequence[RunRow]) -> list[list[RunRow]]:
@@ -508,7 +521,10 @@ def board(
                 zero_elsewhere=_zero_elsewhere(metric),
             )
     known_training = learned or _learned(store)
-    contaminated = {run.run: contaminated_by(run, *known_training) for run in runs}
+    contaminated = {
+        run.run: tuple(dict.fromkeys(line for member in members[run.run] for line in contaminated_by(member, *known_training)))
+        for run in runs
+    }
     for (run_id, metric), why in _apart(runs, cells, contaminated, broken).items():
         why = why or cells[run_id][metric].incomplete
         cells[run_id][metric] = replace(cells[run_id][metric], apart=why)
@@ -538,6 +554,8 @@ def board(
             failed[run.run].kinds if run.run in failed else {},
             reused.get(run.run),
             failed[run.run].code if run.run in failed and failed[run.run].accepted else 0,
+            _read(run, members[run.run], known_training[1], names, {m: columns[run.run, m] for m in shown if (run.run, m) in columns}),
+            any(read_unknown(member, known_training[1]) for member in members[run.run]),
         )
         for run in runs
     )
@@ -569,6 +587,12 @@ def _estimates(
         at = [number for number, other in enumerate(ranges) if other == of]
         results |= zip(at, estimates(np.stack([columns[keys[number]] for number in at]), clusters=clusters, metric=of), strict=True)
     return [results[number] for number in range(len(keys))]
+
+
+def _read(
+    run: RunRow, members: Sequence[RunRow], known: Checkpoints, questions: Sequence[str], values: Mapping[str, NDArray[np.float64]]
+) -> ReadBefore | None:
+    return None if run.kind == "control" else read_before(members, known, questions, values)
 
 
 def _learned(store: Store) -> tuple[Cards, Checkpoints]:
@@ -633,7 +657,7 @@ def _zero_elsewhere(metric: str) -> bool:
 
 
 def _number(value: float | None) -> float | None:
-    return None if value is None or np.isnan(value) else float(value)
+    return None if value is None or not np.isfinite(value) else float(value)
 
 
 def _row_json(row: Row) -> dict[str, Any]:
@@ -688,7 +712,9 @@ def _row_json(row: Row) -> dict[str, Any]:
         "indexing": None if row.indexing is None else asdict(row.indexing),
         "violations": list(row.violations),
         "contaminated": list(row.contaminated),
+        "questions_read": "unknown" if row.read is None and row.read_unknown else row.read and row.read.to_json(),
         IMPLAUSIBLE: list(implausible(row.run)),
+        "not_rescored": list(row.run.not_rescored),
         "reuse": row.reuse.to_json() if row.reuse is not None and (row.reuse.replies or row.reuse.unknown) else None,
         "metrics": cells,
     }

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from benchmarks.clusters import Sampled
 from benchmarks.core.errors import UserError
+from results.boards.contamination import read_lines
 from results.boards.sides import sides
 from results.boards.tables import plain
 from results.boards.unread import bounds_of_rows, range_of_metric, without_incomplete
@@ -81,6 +82,7 @@ class Comparison:
         by_evidence: Slices by the number of gold passages, which is the number of hops of a chain, the fewest first;
             empty likewise.
         sampled: What was sampled: questions of one cluster are not independent.
+        read: Which of the questions the trainings of the runs read, or that it is unknown.
     """
 
     runs: tuple[RunRow, ...]
@@ -92,6 +94,7 @@ class Comparison:
     by_type: tuple[Slice, ...]
     by_evidence: tuple[Slice, ...]
     sampled: Sampled
+    read: tuple[str, ...] = ()
 
     def apart(self) -> list[int]:
         """Questions on which the runs do not all score the same, the widest gap first, else in the dataset's order."""
@@ -150,6 +153,7 @@ def compare(store: Store, runs: Sequence[RunRow], metric: str) -> Comparison:
         _by_type(rows, shown, clusters, of),
         _by_evidence(rows, shown, clusters, of),
         result.sampled,
+        tuple(read_lines(store, runs, [metric])),
     )
 
 
@@ -372,6 +376,7 @@ class Diff:
         apart: On how many questions they differ, on that metric.
         drift: Where an endpoint that both asked was not the same.
         doubts: Which code is not known, so that equal settings need not mean equal code.
+        read: Which questions the trainings of a side read, with the values without them, or that it is unknown.
     """
 
     first: RunRow
@@ -384,6 +389,7 @@ class Diff:
     apart: int
     drift: tuple[str, ...] = ()
     doubts: tuple[str, ...] = ()
+    read: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """As a JSON object; values are fractions, None stands for "no value"."""
@@ -401,6 +407,7 @@ class Diff:
             "settings": settings,
             "drift": list(self.drift),
             "doubts": list(self.doubts),
+            "questions_read": list(self.read),
             "paired": self.unpaired is None,
             "unpaired_because": self.unpaired,
             "metrics": [plain(number.to_json()) for number in self.numbers],
@@ -440,6 +447,7 @@ def diff(store: Store, first: RunRow, second: RunRow, *, metrics: Sequence[str] 
         sum(1 for a, b in deltas.values() if a != b),
         tuple(drift(store, first, second)),
         tuple(doubts(first, second)),
+        tuple(read_lines(store, [first, second], shown, ("first", "second"))),
     )
 
 

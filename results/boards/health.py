@@ -22,7 +22,7 @@ from typing import Any
 from benchmarks.core.errors import UserError, counted
 from benchmarks.text import em
 from judges.metric import parse
-from methods.api import ENDPOINTS, RERANKER_TRUNCATED, TRUNCATED
+from methods.api import ENDPOINTS, RERANKER_TRUNCATED, TRUNCATED, TURNS_UNREAD
 from results.store.failures import OTHER, kind_of
 from results.store.queries import RunRow
 from results.store.redaction import without_secrets
@@ -136,6 +136,17 @@ def replies(store: Store, runs: Sequence[RunRow]) -> Iterator[HealthLine]:
                 yield HealthLine(code, run, text, {"replies": total, code: count}, names[run])
 
 
+def data(store: Store, runs: Sequence[RunRow]) -> Iterator[HealthLine]:
+    """Report what a dataset says of itself: skipped records, synthetic questions, gold that matches nothing."""
+    rows = _rows(
+        store,
+        "SELECT DISTINCT unnest(d.caveats) FROM datasets d JOIN runs r ON r.dataset_fingerprint = d.fingerprint WHERE r.run IN ({runs})",
+        _ids(runs),
+    )
+    for (text,) in sorted(rows):
+        yield HealthLine("data", "", text)
+
+
 _MORE = r"regexp_extract(right(prompt, 60), '\[… ([0-9,]+) more characters\]$', 1)"
 _LENGTH = f"length(prompt) + coalesce(try_cast(replace({_MORE}, ',', '') AS BIGINT), 0)"
 """Characters of a prompt as it was sent, also if it is kept in part (`methods.api.kept`)."""
@@ -197,6 +208,29 @@ def is_same_model(requested: str, served: str) -> bool:
     return bare[other] == one or (one.endswith("-latest") and bare[one] == bare[other])
 
 
+def contexts(store: Store, runs: Sequence[RunRow]) -> Iterator[HealthLine]:
+    """Report contexts that match no passage of the corpus, so that metrics of rankings count them as misses."""
+    names = _names(runs)
+    rows = _rows(
+        store,
+        """SELECT run, count(*), count(*) FILTER (json_array_length(shown, '$.matched') = 0) FROM
+           (SELECT run, unnest(from_json(contexts, '["JSON"]')) AS shown FROM predictions WHERE run IN ({runs}) AND contexts IS NOT NULL)
+           GROUP BY run""",
+        _ids(runs),
+    )
+    for run, count, unmatched in rows:
+        if unmatched:
+            text = f"{percent(unmatched / count)} of its contexts ({unmatched:,} of {count:,}) match no passage of the corpus"
+            yield HealthLine("unmatched_contexts", run, text, {"contexts": count, "unmatched": unmatched}, names[run])
+
+
+def turns(store: Store, runs: Sequence[RunRow]) -> Iterator[HealthLine]:
+    """Report runs that were asked questions with earlier turns and read only the questions."""
+    for run in {run.run: run for run in runs}.values():
+        if run.provenance.get(TURNS_UNREAD):
+            yield HealthLine("turns_unread", run.run, "it reads the questions without their earlier turns", {}, run.method)
+
+
 def answers(store: Store, runs: Sequence[RunRow]) -> Iterator[HealthLine]:
     """Report runs whose answers are all identical or all empty, although the questions want different ones."""
     able = [run for run in runs if run.kind != "control" and not _answers_nothing(run)]
@@ -237,6 +271,47 @@ def _right_everywhere(store: Store, run: RunRow, answer: str) -> bool:
     with store.database.reading() as connection:
         accepted = connection.execute("SELECT DISTINCT golds FROM questions WHERE dataset_fingerprint = ?", [run.dataset_fingerprint])
         return all(em(answer, golds, "lenient") for (golds,) in accepted.fetchall() if golds)
+
+
+_DROPPED = r"""answer <> '' AND contains(raw, answer)
+    AND regexp_matches(string_split(raw, answer)[-1], '\n[ \t>*_#-]*[\p{{L}}\p{{N}}]')"""
+"""A reply with a line after the answer's last mention: more than marks of Markdown, a fence, a special token or the end of JSON."""
+_REFUSES = (
+    r"^\W*(?:(?:(?:i['’]?m|i am)(?: so| very| truly)? sorry|sorry|i apologi[sz]e|unfortunately|as an ai\b[^.\n]{0,60}?)\W+(?:but\W+)?)*"
+    r"(?:i|we)(?:['’]m| am|['’]re| are)?\s+(?:can(?:no|['’]?)t|can not|won['’]?t|will not|(?:must )?decline to|unable to|not able to)\s+"
+    r"(?:(?:help|assist)(?: you)?(?: with\b|\W*$)|(?:comply|engage|continue) with\b|participate in\b|fulfil"
+    r"|(?:provide|give|discuss|create|generate|support|share) (?:this|that|such|any|assistance|help|content|instructions|information)\b)"
+    r"|^\W*(?:很?抱歉|对不起)\W*我(?:无法|不能)(?:协助|帮助|提供)"
+)
+_GROUNDED = (
+    r"passage|context|document|evidence|sources?\b|article|provided|mention|the (?:given )?text"
+    r"|(?:no|any|enough|sufficient) (?:\w+ )?information"
+)
+"""Words with which an answer declines for lack of evidence, which benchmarks may want."""
+
+
+def written(store: Store, runs: Sequence[RunRow]) -> Iterator[HealthLine]:
+    """Report replies that go on after the answer, and refusals that come as ordinary text."""
+    able = [run for run in runs if run.kind != "control"]
+    if not able:
+        return
+    rows = _rows(
+        store,
+        f"""WITH given AS (SELECT run, answer, raw FROM predictions WHERE run IN ({{runs}}) AND failed IS NULL),
+            marked AS (SELECT *, regexp_matches(answer, ?, 'i') AND NOT regexp_matches(answer, ?, 'i') AS refuses FROM given)
+            SELECT run, count(*), count_if({_DROPPED}), count_if(refuses), any_value(answer) FILTER (refuses) FROM marked GROUP BY run""",
+        _ids(able),
+        _REFUSES,
+        _GROUNDED,
+    )
+    names = _names(able)
+    for run, total, dropped, refusals, example in rows:
+        if dropped:
+            what = f"{counted(dropped, 'reply goes', 'replies go')} on after the line that was read as the answer; the rest is not scored"
+            yield HealthLine("dropped_lines", run, f"{what} ({total:,} answers)", {"answers": total, "dropped": dropped}, names[run])
+        if refusals:
+            text = f"{refusals:,} of {counted(total, 'answer')} refuse to help: {_short(example)!r}"
+            yield HealthLine("written_refusals", run, text, {"answers": total, "refusals": refusals}, names[run])
 
 
 _SKELETON = "regexp_replace(regexp_replace(lower({}), '\\b(a|an|the)\\b', ' ', 'g'), '[^a-z0-9]+', '', 'g')"
@@ -381,5 +456,19 @@ def _our_prompts() -> frozenset[str]:
     return frozenset((longbench_v2.PROMPT, *ours))
 
 
-CHECKS: list[Check] = [replies, prompt_tokens, served_model, prompts, answers, form, encoders, verdicts, gold_answers]
+CHECKS: list[Check] = [
+    data,
+    replies,
+    prompt_tokens,
+    served_model,
+    prompts,
+    contexts,
+    turns,
+    answers,
+    written,
+    form,
+    encoders,
+    verdicts,
+    gold_answers,
+]
 """All checks, in the order of their lines for a run."""

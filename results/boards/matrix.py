@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Literal
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Literal
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from results.boards.unread import Bounds, Missing, bounds_of, range_of_metric
 from results.statistics.difference import Differences, compared, generalizes
 from results.statistics.holm import benjamini_hochberg, holm_array, holm_levels
 from results.statistics.places import Band, bands
+from results.statistics.pooled import Pooled, borda, pooled
 from results.store.checkpoints import Cards, Checkpoints
 from results.store.queries import NOT_STATED, OURS, Cost, RunRow
 
@@ -36,6 +37,7 @@ class Column:
         metric: What its cells show; None where nothing of the kind was scored.
         higher_is_better: The metric's direction.
         ranked: Whether its cells are ranked; costs are not, since machines and prices differ.
+        task: What its dataset asks, as its card says; empty if it does not.
     """
 
     key: str
@@ -43,6 +45,7 @@ class Column:
     metric: str | None
     higher_is_better: bool = True
     ranked: bool = True
+    task: str = ""
 
     @property
     def first(self) -> RunRow:
@@ -117,6 +120,28 @@ class Mean:
 
 
 @dataclass(frozen=True, slots=True)
+class Overall:
+    """One method over all benchmarks, each weighing the same.
+
+    Attributes:
+        row: The method.
+        borda: Over benchmarks, how many of the methods with a value on all of them it is better than, ties as half.
+        pooled: Its difference from the reference; None for the reference itself, and if the metrics are not one kind.
+        by_task: Means over the benchmarks of each task; empty if all have one task, or the metrics are not one kind.
+    """
+
+    row: System
+    borda: float
+    pooled: Pooled | None = None
+    by_task: Mapping[str, float] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        """As a JSON object; values are fractions."""
+        pooled = None if self.pooled is None else asdict(self.pooled)
+        return {"method": self.row.name, "borda": self.borda, "pooled": pooled, "by_task": dict(self.by_task)}
+
+
+@dataclass(frozen=True, slots=True)
 class Matrix:
     """Methods against benchmarks.
 
@@ -130,6 +155,7 @@ class Matrix:
         sampled: What was sampled, by the column's key.
         questions: By the column's key.
         kin: By the column's key, a number that those share which share questions.
+        overall: Methods that have a comparable value on every benchmark, by Borda count; empty for a single benchmark.
     """
 
     columns: tuple[Column, ...]
@@ -141,6 +167,7 @@ class Matrix:
     sampled: Mapping[str, Sampled] = field(default_factory=dict)
     questions: Mapping[str, int] = field(default_factory=dict)
     kin: Mapping[str, int] = field(default_factory=dict)
+    overall: tuple[Overall, ...] = ()
     _means: dict[str, Mean | None] = field(default_factory=dict, init=False, repr=False, compare=False)
     _spent: dict[str, Cost | None] = field(default_factory=dict, init=False, repr=False, compare=False)
 
@@ -280,7 +307,47 @@ def matrix(
         whole[key] = replace(cells[key], paired=item)
     sampled = {column.key: results[column.key].sampled for column in columns if column.key in results}
     questions = {column.key: results[column.key].questions for column in columns if column.key in results}
-    return Matrix(tuple(columns), tuple(rows), whole, costs, reference, correction, sampled, questions, _kin(columns, results))
+    kin = _kin(columns, results)
+    overall = _overall(columns, rows, results, whole, reference, kin)
+    return Matrix(tuple(columns), tuple(rows), whole, costs, reference, correction, sampled, questions, kin, overall)
+
+
+def _overall(
+    columns: Sequence[Column],
+    rows: Sequence[System],
+    results: Mapping[str, Figures],
+    cells: Mapping[Key, Cell],
+    reference: str | None,
+    kin: Mapping[str, int],
+) -> tuple[Overall, ...]:
+    """Return what the methods with a value on every benchmark come to over all of them."""
+    whole = [
+        row for row in rows if not row.control and all(_able(cells, row, column) and cells[row.key, column.key].n for column in columns)
+    ]
+    if len(columns) < 2 or len(whole) < 2 or not all(column.ranked for column in columns):
+        return ()
+    values = np.array([[cells[row.key, column.key].value for row in whole] for column in columns])
+    counts = borda(values, higher_is_better=[column.higher_is_better for column in columns])
+    alike = len({_kind(column) for column in columns}) == 1
+    tasks = dict.fromkeys(column.task for column in columns) if alike else {}
+    means = {task: values[[column.task == task for column in columns]].mean(axis=0) for task in tasks} if len(tasks) > 1 else {}
+    base = next((row for row in whole if row.name == reference), None)
+    others = [row for row in whole if row is not base]
+    strata = [] if base is None or not alike else [_stratum(results[column.key], column, others, base) for column in columns]
+    differences = (
+        dict(zip((row.key for row in others), pooled(strata, [kin[column.key] for column in columns]), strict=True)) if strata else {}
+    )
+    lines = [
+        Overall(row, float(counts[at]), differences.get(row.key), {task or "other": float(mean[at]) for task, mean in means.items()})
+        for at, row in enumerate(whole)
+    ]
+    return tuple(sorted(lines, key=lambda line: -line.borda))
+
+
+def _stratum(figures: Figures, column: Column, others: Sequence[System], base: System) -> Differences:
+    """Return the differences of all methods from the base on one benchmark."""
+    ours, theirs = ([figures.sides[figures.runs[row.runs[column.key].run]] for row in group] for group in (others, [base] * len(others)))
+    return compared(ours, theirs, clusters=figures.sampled.labels, metric=range_of_metric(figures.definition))
 
 
 def _kin(columns: Sequence[Column], results: Mapping[str, Figures]) -> dict[str, int]:

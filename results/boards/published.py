@@ -305,8 +305,8 @@ def options_of(text: str) -> dict[str, str]:
 
 Status = Literal["reproduced", "not reproduced", "other setting", "undecided"]
 
-ALTERING = ("style", "formal")
-"""Keys that change the data: a paper that does not state them did not, so where ours states them, ours differs."""
+ALTERING = ("style", "formal", "prompt")
+"""Keys that change data or prompts: a paper that does not state them did not, so where ours states them, ours differs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -509,6 +509,9 @@ def conditions_of_ours(dataset: str, setting: str, description: Mapping[str, Any
         "retriever": base.retriever,
     }
     if description is not None:
+        parts = [description["method"], *description.get("rerankers", ()), description.get("compressor"), description.get("reader")]
+        prompts = {(part.get("config") or {}).get("prompt") for part in parts if part} - {None, "published"}
+        results["prompt"] = ", ".join(sorted(map(str, prompts))) or None
         if base.name == "corpus" and base.retriever is None:
             results["retriever"] = _shown(description["method"])
         results["k"] = description.get("k")

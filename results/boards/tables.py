@@ -18,10 +18,14 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.core.unseen import printable
 from results.boards.board import Board, Cell, Row
 from results.boards.health import health_text
+from results.boards.primary import EACH, of_several
 from results.boards.systems import CONTAMINATED, IMPLAUSIBLE, implausible
 from results.offered import TABLES
+from results.store.doubts import NOT_RESCORED, not_rescored
+from results.store.queries import RunRow
 from results.store.store import INCOMPLETE
 
 FORMATS = TABLES
@@ -132,7 +136,12 @@ def remarks(row: Row) -> list[str]:
     lines += [f"these scores cannot be right: {what}" for what in row.violations]
     if row.contaminated:
         lines.append(f"{CONTAMINATED}: {'; '.join(row.contaminated)}; not compared")
+    if row.read is not None:
+        lines.append(row.read.in_words(labels(list(row.cells)), {metric: cell.scale for metric, cell in row.cells.items()}))
+    if row.read_unknown:
+        lines.append(READ_UNKNOWN)
     lines += [f"{IMPLAUSIBLE}: {what}; a maintainer decides" for what in implausible(run)]
+    lines += filter(None, [not_rescored(run, list(row.cells))])
     for metric, cell in row.cells.items():
         number = cell.estimate.n + cell.estimate.unscorable + cell.unscored
         if number < run.done:
@@ -147,6 +156,9 @@ def remarks(row: Row) -> list[str]:
         also = f"; over all questions, as the owners of these rules count: {', '.join(zero)}" if zero else ""
         lines.append(f"up to {max(unscorable)} {are} unscorable on some metrics and left out of them{also}")
     return lines
+
+
+READ_UNKNOWN = "unknown which questions its weights were trained on (no record)"
 
 
 def _headed(row: Row) -> Iterable[tuple[str, Cell]]:
@@ -226,6 +238,27 @@ def what_marks_hold_for(board: Board) -> list[str]:
     return [f"marks hold for {'; '.join([usual, *others])}"]
 
 
+def family_of_marks(board: Board) -> list[str]:
+    """Return what marks on several metrics are worth, and the primary comparison, one line each; nothing if neither exists."""
+    starred = [metric for metric in board.metrics if any(mark(row.cells[metric]) for row in board.rows if metric in row.cells)]
+    metric = board.primary.of(board.metrics) if board.primary else None
+    if board.primary is None or metric is None:
+        return [of_several(len(starred), len(board.metrics))] if len(starred) > 1 else []
+    head = labels(board.metrics)[metric]
+    lines = [f"primary metric: {head}; its stars are false in {EACH} % of samples at most, those of other metrics are secondary"]
+    for row in board.rows:
+        cell = row.cells.get(metric)
+        if (
+            row.run.method == board.primary.method
+            and cell is not None
+            and cell.difference is not None
+            and cell.difference.p == cell.difference.p
+        ):
+            shown = f"{settled(cell.scale * cell.difference.value):+.1f}, p = {cell.difference.p:.2g} (one test, not corrected)"
+            lines.append(f"primary comparison: {row.run.method} against {board.reference} on {head}: {shown}")
+    return lines
+
+
 def _in_clusters(reason: str, board: Board) -> str:
     return reason.replace("clusters", f"{board.sampled.kind}s")
 
@@ -242,8 +275,10 @@ def could_have_shown(board: Board) -> list[str]:
         known = [value for value in known if not math.isnan(value)]
         if known:
             low, high = (f"{value:.1f}" for value in (min(known), max(known)))
-            span = low if low == high else f"{low} to {high}, depending on the method"
-            return [f"minimum detectable difference in {head}: {span} (80 % power, uncorrected)"]
+            if math.isinf(min(known)):
+                return [f"no difference in {head} can be detected with these {board.sampled.kind}s"]
+            none = "none for some methods" if math.isinf(max(known)) else f"{high}, depending on the method"
+            return [f"minimum detectable difference in {head}: {low if low == high else f'{low} to {none}'} (80 % power)"]
     return []
 
 
@@ -251,12 +286,18 @@ def _counted(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
+def source_of(run: RunRow, metric: str) -> str:
+    """Return where a run's figure comes from: run, submitted, verified, or an import that was not rescored."""
+    return NOT_RESCORED if metric in run.not_rescored else run.origin
+
+
 def badge(board: Board, row: Row) -> str:
     """What a method's name is followed by: ` (control)`, ` (reference)`, ` (submitted)`, ` (incomplete)` or nothing."""
+    theirs = [NOT_RESCORED] * bool(not_rescored(row.run, board.metrics))
     if row.control:
-        return " (control)"
+        return f" ({', '.join(['control', *theirs])})"
     marks = ["reference"] * (row.run.method == board.reference) or [row.run.origin] * (row.run.origin != "run")
-    marks += [INCOMPLETE] * (row.run.status == INCOMPLETE)
+    marks += [*theirs, *[INCOMPLETE] * (row.run.status == INCOMPLETE)]
     return f" ({', '.join(marks)})" if marks else ""
 
 
@@ -270,7 +311,7 @@ def footnotes(board: Board) -> list[str]:
             f"in parentheses the paired difference from {board.reference}; * p < .05, ** p < .01 (over "
             f"{board.sampled.kind}s, Holm's correction over the methods of a column)"
         )
-        notes += what_marks_hold_for(board)
+        notes += [*what_marks_hold_for(board), *family_of_marks(board)]
     if any(bracketed(cell) for row in board.rows for cell in row.cells.values()):
         notes.append(BRACKETS)
     notes += [*insufficient_data_notes(board), *could_have_shown(board)]
@@ -336,7 +377,7 @@ def tidy(board: Board) -> Iterable[list[Any]]:
             if result is not None:
                 compared = [result.value, result.low, result.high, result.n, result.wins, result.ties, result.losses, result.p, cell.p_holm]
             yield [
-                *shared, run.method, run.kind, run.origin, run.status, run.run, metric,
+                *shared, run.method, run.kind, source_of(run, metric), run.status, run.run, metric,
                 "number" if cell.scale == 1 else "fraction", value.value, value.low, value.high,
                 value.n, value.unscorable, cell.unscored, *open_to, board.reference if result else None, *compared, mark(cell),
                 *spent, *once,
@@ -344,11 +385,12 @@ def tidy(board: Board) -> Iterable[list[Any]]:
 
 
 def markdown_text(text: str) -> str:
-    """A text that Markdown shows as it is, on one line: no markup, links, HTML, or end of a cell."""
-    text = " ".join(text.split()).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    """A text that Markdown shows as it is, on one line: no markup, links, HTML, end of a cell, or reference to a person or issue."""
+    text = printable(" ".join(text.split())).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     text = re.sub(r"([\\`*_{}\[\]()#!|~$])", r"\\\1", text)
     # What looks like an address would become a link by itself.
-    return re.sub(r"(?i)\bwww\.", "www&#8203;.", text.replace("://", ":&#8203;//"))
+    text = re.sub(r"(?i)\bwww\.", "www&#8203;.", text.replace("://", ":&#8203;//"))
+    return re.sub(r"(?i)((?<![a-z0-9])@(?=\w)|\\#(?=\d)|\bgh-(?=\d))", lambda match: f"{match[0]}&#8203;", text)
 
 
 def to_markdown(columns: Sequence[str], rows: Iterable[Sequence[str]], *, left: int = 1) -> str:

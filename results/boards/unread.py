@@ -11,14 +11,13 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
-import yaml
 from duckdb import DuckDBPyConnection
 
 from judges.judge import NOTHING_CLAIMED
+from results.boards.primary import laid
 from results.statistics.core import Estimate
 from results.statistics.difference import Range
 from results.store.failures import FROM_QUESTIONS
@@ -190,23 +189,10 @@ def without_incomplete(value: Estimate, bounds: Bounds | None) -> Estimate:
 def max_unscored(connection: DuckDBPyConnection, experiments: Collection[str]) -> float:
     """Return the smallest `max_unscored` of stored experiments; the default if none of them is stored."""
     rows = connection.execute("SELECT source, profile FROM experiments WHERE list_contains(?, name)", [list(experiments)]).fetchall()
-    return min((_stated(source, profile) for source, profile in rows), default=MAX_UNSCORED)
+    return min((float(laid(*row).get("max_unscored", MAX_UNSCORED)) for row in rows), default=MAX_UNSCORED)
 
 
 def max_unscored_of_runs(connection: DuckDBPyConnection, runs: Sequence[str]) -> float:
     """Return the smallest `max_unscored` of the experiments that show any of these runs."""
     rows = connection.execute("SELECT DISTINCT experiment FROM experiment_runs WHERE list_contains(?, run)", [list(runs)]).fetchall()
     return max_unscored(connection, [name for (name,) in rows])
-
-
-@lru_cache(maxsize=64)
-def _stated(source: str, profile: str | None) -> float:
-    """Return what an experiment's file says; it was validated before it was stored."""
-    try:
-        value = yaml.safe_load(source)
-    except yaml.YAMLError:
-        return MAX_UNSCORED
-    if not isinstance(value, dict):
-        return MAX_UNSCORED
-    laid = value | ((value.get("profiles") or {}).get(profile) or {})
-    return float(laid.get("max_unscored", MAX_UNSCORED))

@@ -14,7 +14,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,8 @@ import duckdb
 import pyarrow as pa
 
 from benchmarks.core.errors import UserError, make_folder
+from results.formats.hashes import check_hashes, content_hashes
+from results.formats.rescoring import Rescored, rescore
 from results.judging import labels as labeling
 from results.store.annotations import with_present
 from results.store.database import FILE, SCHEMA, Database, now
@@ -43,8 +45,10 @@ _SHARED = {
     "metrics": ("id",),
     "indexing": ("run", "artifact"),
     "checkpoints": ("sha256",),
+    "read_questions": ("sha256",),
     "tags": ("name",),
     "gates": ("baseline", "candidate", "metric", "decided_at"),
+    "anchors": ("name", "dataset_fingerprint", "setting", "seed", "set_at"),
     "judges": ("judge",),
     "battle_calls": _BATTLE,
     "battles": _BATTLE,
@@ -68,20 +72,27 @@ _RENAMED_COLUMNS = {"runs": {"unit": "cluster"}, "datasets": {"unit": "cluster"}
 
 @dataclass(frozen=True, slots=True)
 class Merged:
-    """What a merge imported: runs that were new, runs that were completed, and questions of both."""
+    """What a merge imported: runs that were new, runs that were completed, questions of both, and what became of scores."""
 
     new_runs: int
     completed_runs: int
     questions: int
+    scores: Rescored = field(default_factory=Rescored, compare=False)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return a JSON object."""
+        counts = {name: getattr(self, name) for name in ("new_runs", "completed_runs", "questions")}
+        return counts | {"scores": self.scores.to_json()}
 
 
-def export(store: Store, folder: Path, runs: Sequence[str] | None = None) -> dict[str, int]:
-    """Write a store's tables as Parquet files, one each, with a manifest.
+def export(store: Store, folder: Path, runs: Sequence[str] | None = None, *, hashes: bool = True) -> dict[str, int]:
+    """Write a store's tables as Parquet files, one each, with a manifest that holds a hash of each run's content.
 
     Args:
         store: What to export.
         folder: Where to; must not exist, or be empty.
         runs: Fingerprints; None exports all runs. Data, cards and questions of the runs go along.
+        hashes: Whether the manifest holds them.
 
     Returns:
         Rows by table.
@@ -104,7 +115,9 @@ def export(store: Store, folder: Path, runs: Sequence[str] | None = None) -> dic
             connection.execute(f"COPY (FROM {table} WHERE {condition}) TO '{_quoted(making / table)}.parquet'")
             counted = connection.execute(f"SELECT count(*) FROM '{_quoted(making / table)}.parquet'").fetchone()
             rows[table] = int(counted[0]) if counted else 0
-    manifest = {"format": FORMAT, "schema": SCHEMA, "exported_at": now().isoformat(), "rows": rows}
+    manifest: dict[str, Any] = {"format": FORMAT, "schema": SCHEMA, "exported_at": now().isoformat(), "rows": rows}
+    if hashes:
+        manifest["runs"] = content_hashes(making, list(rows))
     (making / MANIFEST).write_text(json.dumps(manifest, indent=1) + "\n", "utf-8")
     if folder.exists():
         folder.rmdir()
@@ -147,17 +160,21 @@ def _chosen(connection: duckdb.DuckDBPyConnection, runs: Sequence[str] | None) -
 def merge(store: Store, source: Path) -> Merged:
     """Take over what another store, or an export of one, holds and this one does not; all of it or nothing.
 
+    Scores are computed again from the answers; those that cannot be are marked (`results.formats.rescoring`).
+
     Args:
         store: What to merge into; made where there is none.
         source: A store folder, or a folder that `export` wrote.
 
     Raises:
-        UserError: The source is neither, is this store itself, or was written by a newer ragmeter.
+        UserError: The source is neither, is this store itself, was written by a newer ragmeter, or was changed after the
+            export.
     """
     if (source / FILE).is_file() and store.database.exists and source.resolve() == store.folder.resolve():
         raise UserError("this is the store itself", code="target-is-the-store", where=str(source), try_this="name another one")
     with _exported(source) as folder:
         manifest = _manifest(folder)
+        check_hashes(folder, manifest)
         version, unused = _UNUSED_BEFORE
         tables = [name for name in manifest["rows"] if manifest["schema"] >= version or name not in unused]
         results = {_RENAMED.get(table, table): f"read_parquet('{_quoted(folder / table)}.parquet')" for table in tables}
@@ -165,8 +182,10 @@ def merge(store: Store, source: Path) -> Merged:
             _rename_columns(connection, results)
             merged = _merge(connection, results)
             runs = connection.execute(f"SELECT run FROM {results['runs']}").fetchall()
-            for table in ("wanted", "others", "closed", "renamed"):
+            fresh = connection.execute("FROM fresh_scores").fetchall()
+            for table in ("wanted", "others", "closed", "renamed", "fresh_scores"):
                 connection.execute(f"DROP TABLE {table}")
+        merged = replace(merged, scores=rescore(store, fresh))
         # What was found wrong with half of a run says nothing of the whole.
         for (run,) in runs:
             check_run(store, run)
@@ -181,7 +200,7 @@ def _exported(source: Path) -> Iterator[Path]:
     elif (source / FILE).is_file():
         with tempfile.TemporaryDirectory(prefix="ragmeter-merge-") as made:
             folder = Path(made) / "export"
-            export(Store(source), folder)
+            export(Store(source), folder, hashes=False)
             yield folder
     else:
         raise UserError(
@@ -275,6 +294,14 @@ def _merge(connection: duckdb.DuckDBPyConnection, source: dict[str, str]) -> Mer
                 f"INSERT INTO {table} BY NAME SELECT * FROM {source[table]} there WHERE "
                 f"NOT EXISTS (FROM {table} here WHERE {same}) AND {fits if table in BETWEEN_RUNS else 'true'}"
             )
+    connection.execute(
+        f"""CREATE TEMP TABLE fresh_scores AS SELECT DISTINCT run, metric FROM {source["scores"]} there
+            ANTI JOIN scores here USING (run, question, metric)
+            WHERE EXISTS (FROM predictions p WHERE p.run = there.run AND p.question = there.question)
+            AND NOT EXISTS (FROM others o WHERE o.run = there.run AND o.question = there.question)"""
+    )
+    connection.execute("DELETE FROM imports WHERE (run, metric) IN (FROM fresh_scores)")
+    connection.execute("INSERT INTO imports SELECT run, metric, 'the import was interrupted', ? FROM fresh_scores", [now()])
     for table in _ABOUT_ANSWERS.keys() & source.keys():
         connection.execute(
             f"""INSERT INTO {table} BY NAME SELECT there.* FROM {source[table]} there
@@ -303,7 +330,7 @@ def _merge(connection: duckdb.DuckDBPyConnection, source: dict[str, str]) -> Mer
 
 
 _DIFFER = "(there.answer IS DISTINCT FROM here.answer OR (there.failed IS NULL) <> (here.failed IS NULL))"
-_RUN_COLUMNS = {"run", "one", "other", "baseline", "candidate"}
+_RUN_COLUMNS = {"run", "one", "other", "baseline", "candidate", "anchor"}
 
 
 def _separate(connection: duckdb.DuckDBPyConnection, source: dict[str, str]) -> None:
@@ -360,6 +387,7 @@ def references(store: Store, runs: Sequence[str]) -> dict[str, list[str]]:
     """
     query = """
         SELECT run, 'tag ' || name FROM tags WHERE list_contains($1, run)
+        UNION ALL SELECT run, 'anchor of ' || name FROM anchors WHERE list_contains($1, run)
         UNION ALL SELECT run, 'experiment ' || experiment FROM experiment_runs WHERE list_contains($1, run)
         UNION ALL SELECT run, count(*) || ' gate decision' || CASE WHEN count(*) > 1 THEN 's' ELSE '' END
             FROM (SELECT unnest([baseline, candidate]) AS run FROM gates) WHERE list_contains($1, run) GROUP BY run
@@ -384,7 +412,7 @@ def prune(store: Store, runs: Sequence[str], *, artifacts: bool = False) -> Prun
     labels = labeling.standing(store, runs)[0]
     with store.database.writing() as connection:
         counted = {table: _count(connection, table) for table in ("runs", "datasets", "passages")}
-        for table in (*BY_RUN, "experiment_runs", "runs"):
+        for table in (*BY_RUN, "imports", "experiment_runs", "runs"):
             connection.execute(f"DELETE FROM {table} WHERE list_contains(?, run)", [list(runs)])
         for table in BETWEEN_RUNS:
             connection.execute(f"DELETE FROM {table} WHERE list_contains(?, one) OR list_contains(?, other)", [list(runs)] * 2)

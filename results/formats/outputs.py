@@ -1,13 +1,14 @@
 """Predictions as other tools write them: KILT, EfficientQA, FlashRAG, BEIR, lm-evaluation-harness, ragas and promptfoo.
 
 A record is matched to a question by its id, or else by the whole text of the question. Tools that show their model passages name
-them by texts, not by ids of a corpus: those stay in `notes["contexts"]`, and no metric of ranking is scored. `FORMATS` holds every
-format by name, the official evaluators' too.
+them by texts, not by ids of a corpus: those are the prediction's contexts, in which `results.contexts` finds passages. `FORMATS`
+holds every format by name, the official evaluators' too.
 """
 
 from __future__ import annotations
 
 import json
+import math
 from ast import literal_eval
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -23,35 +24,33 @@ from results.formats.trec import run_rows
 from results.submission import shown
 from results.submission.rows import Bad, RowReader, wrong
 
-CONTEXTS = "contexts"
-"""Key of a prediction's notes: texts that the system showed its model."""
-_CONTEXT_CHARS = 60_000
-"""Characters of contexts that are kept per question; a row's notes are bounded."""
+TEXTS = ("contents", "text", "content", "page_content")
+"""Keys under which tools write the text of a context."""
 
 
-def _noted(contexts: Any) -> dict[str, Any]:
-    """Notes with the texts of contexts: the first ones, as many as the notes of a row hold."""
+def _contexts(contexts: Any) -> dict[str, Any]:
+    """The contexts of a record as fields of a row: texts, or objects with a text and perhaps an id, a url and a score."""
     if isinstance(contexts, str):
         with suppress(ValueError, SyntaxError, RecursionError, MemoryError):
             contexts = literal_eval(contexts)
+    if isinstance(contexts, str):
+        contexts = [contexts] if contexts.strip() else None
     if not isinstance(contexts, list):
         return {}
-    kept: list[str] = []
-    room = _CONTEXT_CHARS
-    for context in contexts:
-        text = context if isinstance(context, str) else _passage(context)
-        room -= 0 if text is None else len(json.dumps(text, ensure_ascii=False)) + 2
-        if room < 0:
-            break
-        if text is not None:
-            kept.append(text)
-    return {CONTEXTS: kept} if kept else {}
+    kept = [{"text": item} if isinstance(item, str) else _passage(item) for item in contexts]
+    if None in kept:
+        raise wrong("contexts", f"texts, or objects with one of {', '.join(TEXTS)}", contexts[kept.index(None)])
+    return {"contexts": kept}
 
 
-def _passage(context: Any) -> str | None:
+def _passage(context: Any) -> dict[str, Any] | None:
     if not isinstance(context, dict):
         return None
-    return next((context[name] for name in ("contents", "text", "content", "page_content") if isinstance(context.get(name), str)), None)
+    text = next((context[name] for name in TEXTS if isinstance(context.get(name), str)), None)
+    named = {name: str(context[name]) for name in ("id", "url") if isinstance(context.get(name), str | int)}
+    score = context.get("score")
+    known = isinstance(score, int | float) and not isinstance(score, bool) and math.isfinite(score)
+    return None if text is None else {"text": text, **named, **({"score": score} if known else {})}
 
 
 def efficientqa(benchmark: Benchmark) -> Make:
@@ -87,7 +86,7 @@ def flashrag(benchmark: Benchmark) -> Make:
 
     def make(record: Any) -> dict[str, Any]:
         output = field_of(record, "output", dict, "an object")
-        return row_of(questions.of(record), field_of(output, "pred", str, "a text"), _noted(output.get("retrieval_result")))
+        return row_of(questions.of(record), field_of(output, "pred", str, "a text")) | _contexts(output.get("retrieval_result"))
 
     return make
 
@@ -122,7 +121,7 @@ def ragas(benchmark: Benchmark) -> Make:
         identifier = questions.of(record)
         name = "response" if "response" in record else "answer"
         contexts = record.get("retrieved_contexts", record.get("contexts"))
-        return row_of(identifier, field_of(record, name, str, "a text"), _noted(contexts))
+        return row_of(identifier, field_of(record, name, str, "a text")) | _contexts(contexts)
 
     return make
 
@@ -153,13 +152,13 @@ def promptfoo(benchmark: Benchmark) -> Make:
             raise Bad("several_systems", what, shown(f"{system[0]}, prompt {system[1]}"), "promptfoo eval --filter-providers, one prompt")
         identifier = questions.of(variables)
         contexts = next((variables[name] for name in ("contexts", "context") if name in variables), None)
-        notes = _noted([contexts] if isinstance(contexts, str) else contexts)
+        shown_texts = _contexts(contexts)
         response = record.get("response")
         output = response.get("output") if isinstance(response, dict) else None
         if output is None:
-            return row_of(identifier, "", {**notes, FAILED: str(record.get("error") or "no output")[:1000]})
+            return row_of(identifier, "", {FAILED: str(record.get("error") or "no output")[:1000]}) | shown_texts
         answer = output if isinstance(output, str) else json.dumps(output, ensure_ascii=False)
-        return {**row_of(identifier, answer, notes), "usage": _usage(record, response)}
+        return {**row_of(identifier, answer), **shown_texts, "usage": _usage(record, response)}
 
     return make
 
@@ -187,14 +186,24 @@ def _reader(start: Callable[[Benchmark], Make], unwrap: Unwrap | None = None) ->
 
 
 _ANSWER = frozenset(("answer",))
+_SHOWN = _ANSWER | {"ranking", "texts", "contexts"}
 FORMATS: Mapping[str, Format] = {
     **predictions.FORMATS,
     "efficientqa": Format("EfficientQA's {question, prediction} a line", _ANSWER, _reader(efficientqa)),
     "kilt": Format("KILT's {id, output: [{answer, provenance}]} a line", _ANSWER | {"pages"}, _reader(kilt)),
     "beir": Format("a run in BEIR's, MS MARCO's or any other layout, by the dataset's own ids", predictions.RANKING, run_rows),
-    "flashrag": Format("FlashRAG's intermediate_data.json, [{question, output: {pred}}]", _ANSWER, _reader(flashrag)),
+    "flashrag": Format(
+        "FlashRAG's intermediate_data.json, [{question, output: {pred}}]", _SHOWN, _reader(flashrag), ranked_by_contexts=True
+    ),
     "lm-eval": Format("samples of lm-evaluation-harness, {doc, filtered_resps} a line", _ANSWER, _reader(lm_eval)),
-    "ragas": Format("ragas' {user_input, response, retrieved_contexts}, lines, array, columns or CSV", _ANSWER, _reader(ragas, _columns)),
-    "promptfoo": Format("promptfoo's results, {vars, response: {output}} each", _ANSWER, _reader(promptfoo, _results)),
+    "ragas": Format(
+        "ragas' {user_input, response, retrieved_contexts}, lines, array, columns or CSV",
+        _SHOWN,
+        _reader(ragas, _columns),
+        ranked_by_contexts=True,
+    ),
+    "promptfoo": Format(
+        "promptfoo's results, {vars, response: {output}} each", _SHOWN, _reader(promptfoo, _results), ranked_by_contexts=True
+    ),
 }
 """By name, the formats that predictions may come in."""

@@ -13,13 +13,14 @@ from typing import Any
 from benchmarks.registry import Benchmark
 from benchmarks.schema import passage_id
 from judges.metric import Metric
+from methods.record import RECORD
 from results.formats import evaluators, official
 from results.formats.reading import Make, Questions, each_record, field_of, row_of
 from results.formats.trec import run_rows
 from results.submission import shown
 from results.submission.rows import Bad, RowReader, jsonl_rows, wrong
 
-SAYABLE = frozenset(("answer", "ranking", "texts", "graph", "pages", "support", "triples", "answerable", "group"))
+SAYABLE = frozenset(("answer", "ranking", "texts", "graph", "pages", "support", "triples", "answerable", "group", *RECORD))
 """What metrics need of a prediction; a format says some of it."""
 RANKING = frozenset(("ranking", "texts", "graph", "pages"))
 
@@ -34,6 +35,8 @@ class Format:
         reader: From the benchmark, as loaded, to a reader of rows.
         partial: Whether the official script scores a file that lacks questions.
         official: What the official script prints; None if it is not recomputed.
+        over_lines: Whether it prints means over the questions of the file, and tables over all questions of the benchmark.
+        ranked_by_contexts: Whether rankings are the passages found in contexts, so that a file without contexts has none.
     """
 
     form: str
@@ -41,6 +44,8 @@ class Format:
     reader: Callable[[Benchmark], RowReader]
     partial: bool = False
     official: official.Printed | None = None
+    over_lines: bool = False
+    ranked_by_contexts: bool = False
 
     def scorable(self, metrics: Iterable[Metric]) -> list[Metric]:
         """The metrics that read nothing which this layout cannot say."""
@@ -119,12 +124,12 @@ FORMATS: Mapping[str, Format] = {
     "2wiki": Format('as hotpotqa, and "evidence": {id: [[head, relation, tail]]}', _MULTIHOP, evaluators.two_wiki, True, official.two_wiki),
     "musique": Format(
         "{id, predicted_answer, predicted_support_idxs, predicted_answerable} a line",
-        SAYABLE - RANKING,
+        SAYABLE - RANKING - frozenset(RECORD),
         evaluators.musique,
         official=official.musique,
     ),
-    "longbench": Format("{pred, answers, all_classes, length} a line", _ANSWER, evaluators.longbench, True, official.longbench),
-    "rog": Format("{id, prediction, …} a line, of RoG and GNN-RAG", _ANSWER, evaluators.rog, True, official.rog),
+    "longbench": Format("{pred, answers, all_classes, length} a line", _ANSWER, evaluators.longbench, True, official.longbench, True),
+    "rog": Format("{id, prediction, …} a line, of RoG and GNN-RAG", _ANSWER, evaluators.rog, True, official.rog, True),
     "squad": Format("{id: text}", _ANSWER, evaluators.squad, True, official.squad),
     "dpr": Format("DPR's retriever results, [{question, answers, ctxs}]: rankings without answers", RANKING, dpr),
     "dpr-reader": Format("DPR's reader results, [{question, predictions}]", _ANSWER, dpr_reader),

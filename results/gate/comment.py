@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 import shlex
-import unicodedata
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -16,11 +15,12 @@ from itertools import islice
 import numpy as np
 
 from benchmarks.core.errors import counted
+from benchmarks.core.unseen import printable
 from results.boards.changes import changes
 from results.boards.tables import markdown_text, to_markdown
 from results.gate.decision import Gate, Verdict
 from results.gate.many import ManyGates
-from results.gate.report import DETECTABLE, SIGNS, interval, points, rule_of
+from results.gate.report import DETECTABLE, SIGNS, interval, memory_cells, points, rule_of
 from results.store import queries
 from results.store.queries import RunRow
 from results.store.store import Store
@@ -35,7 +35,6 @@ _TEXT = 160
 _LONGEST = 60_000
 """Characters of a comment; GitHub takes 65,536."""
 _SEVERITY = ("regressed", "inconclusive", "pass")
-_BIDI = {*map(chr, range(0x202A, 0x202F)), *map(chr, range(0x2066, 0x206A)), "\u200e", "\u200f", "\u061c"}
 
 Address = Callable[[RunRow, RunRow, str, str], str]
 """Returns the address of a question's page from baseline, candidate, metric and question id."""
@@ -72,29 +71,31 @@ def comment_of(store: Store, decided: Gate | ManyGates, baseline: str, candidate
         address: Addresses of questions; None lists commands instead.
     """
     many = isinstance(decided, ManyGates)
-    heading = f"{_plain(candidate)} against {_plain(baseline)}"
+    heading = f"{markdown_text(candidate)} against {markdown_text(baseline)}"
     if isinstance(decided, ManyGates):
         heading += f", {decided.family}"
     else:
         run = decided.baseline
-        heading += f" on {_plain(run.dataset)}, setting {_plain(run.setting)}, {_plain(decided.sampled.in_words(decided.questions))}"
+        sampled = decided.sampled.in_words(decided.questions)
+        heading += " on " + markdown_text(f"{run.dataset}, setting {run.setting}, {sampled}")
     lines = [MARK, f"### ragmeter gate: {SIGNS[decided.outcome]}", "", f"{heading}.", ""]
-    heads = ("metric", "verdict", "before", "after", "difference [95 %]", "margin", "detectable loss")
+    heads = ("metric", "verdict", "before", "after", "difference", "margin", "detectable loss", "attempt", "since the anchor")
     every = [(gate, verdict) for gate in decided.gates for verdict in gate.verdicts]
-    rows = [([_plain(gate.place)] if many else []) + _values(verdict) for gate, verdict in every[:_ROWS]]
+    rows = [([markdown_text(gate.place)] if many else []) + _values(verdict) for gate, verdict in every[:_ROWS]]
     if isinstance(decided, ManyGates):
         for cell, row in zip(decided.cells, rows, strict=False):
             row[2] += "" if cell.must_hold or cell.verdict.outcome != "inconclusive" else " (allowed)"
     table = to_markdown((["benchmark"] if many else []) + [*heads], rows, left=2 + many)
     lines += [*table.splitlines(), "", *_more(len(every) - _ROWS, "cell"), f"Values × 100. {rule_of(decided.gates[0])} {DETECTABLE}", ""]
-    remarks = [f"- {_plain(line)}" for line in decided.remarks[:_REMARKS]]
+    remarks = [f"- {markdown_text(line)}" for line in decided.remarks[:_REMARKS]]
     lines += [*remarks, *_more(len(decided.remarks) - _REMARKS, "remark"), *([""] if remarks else [])]
     return _fitted([*lines, *_changed(decided), *_worse(store, every, address)])
 
 
 def _values(verdict: Verdict) -> list[str]:
     numbers = [points(verdict.baseline), points(verdict.candidate), interval(verdict), points(verdict.decision.margin)]
-    return [_span(verdict.metric).replace("|", "\\|"), *map(_plain, (SIGNS[verdict.outcome], *numbers, points(verdict.detectable)))]
+    cells = (SIGNS[verdict.outcome], *numbers, points(verdict.detectable), *memory_cells(verdict))
+    return [_span(verdict.metric).replace("|", "\\|"), *map(markdown_text, cells)]
 
 
 def _changed(decided: Gate | ManyGates) -> Iterator[str]:
@@ -105,7 +106,7 @@ def _changed(decided: Gate | ManyGates) -> Iterator[str]:
         lines = tuple(change.what + (f" ({change.details})" if change.details else "") for change in listed)
         groups.setdefault(lines, []).append(gate.place)
     for lines, at in groups.items():
-        yield "**What changed**" + (f" on {', '.join(map(_plain, at[:5]))}" if len(groups) > 1 else "")
+        yield "**What changed**" + (f" on {', '.join(map(markdown_text, at[:5]))}" if len(groups) > 1 else "")
         yield ""
         if not lines:
             yield "- nothing in the description: code, options, weights and revision are equal"
@@ -123,13 +124,13 @@ def _worse(store: Store, every: Sequence[tuple[Gate, Verdict]], address: Address
     share = QUESTIONS // max(1, len(listed))
     for gate, verdict, worse in listed:
         shown = worse[:share]
-        where = f" on {_plain(gate.place)}" if len({one.place for one, _, _ in listed}) > 1 else ""
+        where = f" on {markdown_text(gate.place)}" if len({one.place for one, _, _ in listed}) > 1 else ""
         count = f"{len(worse):,} of {verdict.decision.difference.n:,} questions got worse"
         yield f"**{_span(verdict.metric)}{where}**: {count}" + (f"; the worst {len(shown)}:" if len(shown) < len(worse) else ":")
         yield ""
         for item in shown:
             values = f"{points(item.before)} → {points(item.after)}"
-            name, text = _plain(_cut(item.question)), _plain(_cut(item.text))
+            name, text = markdown_text(_cut(item.question)), markdown_text(_cut(item.text))
             if address is not None:
                 link = address(gate.baseline, gate.candidate, verdict.metric, item.question)
                 yield f"- [{name}]({link}) {values}: {text}"
@@ -154,28 +155,16 @@ def _more(count: int, noun: str) -> list[str]:
     return [f"- … and {counted(count, f'more {noun}')}"] if count > 0 else []
 
 
-def _visible(text: str) -> str:
-    """Return a text on one line without control characters and marks that change the direction of writing."""
-    kept = (" " if unicodedata.category(c) == "Cc" else c for c in text if c not in _BIDI)
-    return " ".join("".join(kept).split())
-
-
-def _plain(text: str) -> str:
-    """Return a text that GitHub shows as it is: no markup, and no reference to a person or an issue."""
-    escaped = markdown_text(_visible(text))
-    return re.sub(r"(?i)((?<![a-z0-9])@(?=\w)|\\#(?=\d)|\bgh-(?=\d))", lambda match: f"{match[0]}&#8203;", escaped)
-
-
 def _marked(text: str) -> str:
     """Return a sentence whose names stand in backticks, with these as code spans."""
     parts = text.split("`")
-    shown = [_span(part) if at % 2 else _plain(part) for at, part in enumerate(parts)] if len(parts) % 2 else [_plain(text)]
+    shown = [_span(part) if at % 2 else markdown_text(part) for at, part in enumerate(parts)] if len(parts) % 2 else [markdown_text(text)]
     return " ".join(filter(None, shown))
 
 
 def _span(text: str) -> str:
     """Return a text as a code span, which it cannot leave."""
-    text = _visible(text)
+    text = " ".join(printable(text).split())
     if not text:
         return "(empty)"
     fence = "`" * (max((len(run) for run in re.findall("`+", text)), default=0) + 1)

@@ -3,14 +3,18 @@
 `ask` checks that two runs may be compared, pairs their scores question by question, and lets
 `results.statistics.gate` decide. Questions without a pair are counted in the remarks. If only the baseline has a score,
 the candidate must still pass with the metric's worst value in its place. If both sides are the same run, nothing was
-tested, and the outcome says that.
+tested, and the outcome says that. If the baseline has an anchor, the candidate regresses too if it lost more than the
+margin since the anchor (`results.gate.memory`).
 """
 
 from __future__ import annotations
 
 import math
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -22,12 +26,16 @@ from methods.api import UNKNOWN_REVISION
 from results.boards.compare import Setting, settings_of
 from results.boards.sides import sides
 from results.boards.unread import range_of_metric
+from results.gate.contaminated import contamination, held_back_by
 from results.gate.margins import margin_of
+from results.gate.memory import Memory, anchor_of, has_anchor, remembered
 from results.gate.warnings import warnings_of, why_untested
+from results.statistics import spending
 from results.statistics.difference import Side
-from results.statistics.gate import GateDecision, decide_all
+from results.statistics.gate import GateDecision, GateReport, decide_all
 from results.store import queries
 from results.store.checkpoints import known_checkpoints
+from results.store.doubts import not_rescored
 from results.store.drift import drift, refuse_drift, within
 from results.store.queries import RunRow
 from results.store.store import FINISHED, INCOMPLETE, Store
@@ -55,6 +63,25 @@ def outcome_of(outcomes: Iterable[Outcome], must_hold: Iterable[Outcome]) -> Out
 
 
 @dataclass(frozen=True, slots=True)
+class Since:
+    """The loss of a candidate since the anchor of its baseline, on one metric.
+
+    Attributes:
+        run: The anchor.
+        set_at: When it was pinned (UTC).
+        number: Which decision about this anchor this is, from 1.
+        outcome: The same as of a gate against the anchor, whose two bounds have the level that is left for it.
+        decision: The same with its numbers.
+    """
+
+    run: RunRow
+    set_at: datetime
+    number: int
+    outcome: Literal["pass", "regressed", "inconclusive"]
+    decision: GateDecision
+
+
+@dataclass(frozen=True, slots=True)
 class Verdict:
     """The decision on one metric.
 
@@ -62,13 +89,15 @@ class Verdict:
         metric: The id.
         decision: As `results.statistics.gate` gives it, with the sign changed if less is better.
         outcome: The decision's; "inconclusive" if a pass depends on scores that the candidate lacks; "not tested" if
-            both sides are the same run.
+            both sides are the same run; "regressed" if the loss since the anchor is significant.
         baseline, candidate: Mean values over the paired questions.
         higher_is_better: The metric's direction.
         unpaired: Questions of the dataset that are not paired, by reason; empty if all are.
         lacking: Those that the candidate answered without getting a value, although the baseline has one.
         held_back: Why the outcome is "inconclusive" although the interval would allow a claim; empty otherwise.
         clusters_needed: Clusters needed to decide; None if it is decided, or if no number would.
+        memory: Which attempt of the candidate this is, and which decision about the anchor.
+        since: The loss since the anchor; None without one.
     """
 
     metric: str
@@ -81,11 +110,26 @@ class Verdict:
     lacking: int
     held_back: tuple[str, ...]
     clusters_needed: int | None
+    memory: Memory
+    since: Since | None = None
 
     @property
     def change(self) -> tuple[float, float, float]:
         """Return candidate minus baseline as the metric counts, with its interval: (value, low, high)."""
-        result = self.decision.difference
+        return self._as_counted(self.decision)
+
+    @property
+    def change_since(self) -> tuple[float, float, float]:
+        """Return candidate minus anchor in the same form; NaN without an anchor."""
+        return (math.nan, math.nan, math.nan) if self.since is None else self._as_counted(self.since.decision)
+
+    @property
+    def pass_level(self) -> float:
+        """Return the confidence of the one bound that must lie above minus the margin."""
+        return 1 - spending.of_attempt(self.memory.attempt)
+
+    def _as_counted(self, decision: GateDecision) -> tuple[float, float, float]:
+        result = decision.difference
         if self.higher_is_better:
             return result.value, result.low, result.high
         return -result.value, -result.high, -result.low
@@ -110,6 +154,7 @@ class Gate:
         sampled: The sampling clusters of the questions.
         changed: Differences between the two descriptions.
         remarks: What a reader must know besides the outcome; warnings come first.
+        anchor: Id of the run that the loss since then was measured from; None without one.
     """
 
     outcome: Outcome
@@ -122,6 +167,7 @@ class Gate:
     sampled: Sampled
     changed: tuple[Setting, ...]
     remarks: tuple[str, ...]
+    anchor: str | None = None
 
     @property
     def exit_code(self) -> int:
@@ -170,6 +216,8 @@ def ask(
     strict: bool = False,
     allow_partial: bool = False,
     allow_same: bool = False,
+    anchored: str | None = None,
+    cells: int = 1,
 ) -> Gate:
     """Decide whether a candidate regressed against a baseline.
 
@@ -182,9 +230,11 @@ def ask(
         strict: Count any significant loss as a regression, even one within the margin; refuse runs whose endpoint changed.
         allow_partial: Compare unfinished runs over the questions that both have answered.
         allow_same: Decide even if nothing is tested, because both are the same run.
+        anchored: What the user calls the baseline, whose anchor counts; None leaves anchors aside.
+        cells: How many decisions about an anchor are made together; they share the error probability of one.
 
     Raises:
-        UserError: The runs must not be compared, were not scored alike, or a margin is missing.
+        UserError: The runs must not be compared, were not scored alike, a margin is missing, or the anchor is gone.
     """
     _check_comparable(baseline, candidate, allow_partial=allow_partial)
     same = baseline.run == candidate.run
@@ -197,17 +247,44 @@ def ask(
     ranges = {m: range_of_metric(definitions.get(m, {})) for m in ids}
     up = {m: bool(definitions.get(m, {}).get("higher_is_better", True)) for m in ids}
 
-    columns = queries.score_columns(store, baseline.dataset_fingerprint, [baseline.run, candidate.run], ids)
-    answered = {run.run: _answered(store, run, columns.questions) for run in (baseline, candidate)}
+    pinned = None if anchored is None else anchor_of(store, anchored, candidate)
+    anchor = None if pinned is None else _anchor_run(store, pinned.run, anchored)
+    with store.database.reading() as connection:
+        known = remembered(connection, baseline, candidate, tolerated, None if anchor is None else anchor.run)
+    runs = list({run.run: run for run in (baseline, candidate, anchor or baseline)}.values())
+    columns = queries.score_columns(store, baseline.dataset_fingerprint, [run.run for run in runs], ids)
+    answered = {run.run: _answered(store, run, columns.questions) for run in runs}
+    trained = known_checkpoints(store)
+    every = sides(store, columns, {run.run: [run] for run in runs}, ids, definitions, trained)
     ours = {m: columns.values[candidate.run, m] for m in ids}
     theirs = {m: columns.values[baseline.run, m] for m in ids}
     lacking = {m: answered[candidate.run] & np.isnan(ours[m]) & ~np.isnan(theirs[m]) for m in ids}
-    how: dict[str, Any] = {"margins": tolerated, "strict": strict, "clusters": columns.sampled.labels, "ranges": ranges}
+    how: dict[str, Any] = {"strict": strict, "clusters": columns.sampled.labels, "ranges": ranges}
     how["lower_is_better"] = {m for m in ids if not up[m]}
-    both = sides(store, columns, {run.run: [run] for run in (baseline, candidate)}, ids, definitions, known_checkpoints(store))
-    after, before = {m: _with_open(both[candidate.run, m], lacking[m]) for m in ids}, {m: both[baseline.run, m] for m in ids}
-    report = decide_all(after, before, **how)
-    plain = decide_all(*({m: replace(side, open=None) for m, side in of.items()} for of in (after, before)), **how)
+
+    def against(run: RunRow, chosen: Sequence[str], **levels: Any) -> tuple[dict[str, Side], dict[str, Side], GateReport]:
+        before = {m: every[run.run, m] for m in chosen}
+        gone = {m: answered[candidate.run] & np.isnan(ours[m]) & ~np.isnan(columns.values[run.run, m]) for m in chosen}
+        after = {m: _with_open(every[candidate.run, m], gone[m]) for m in chosen}
+        return after, before, decide_all(after, before, margins={m: tolerated[m] for m in chosen}, **how, **levels)
+
+    lower = {m: 1 - 2 * spending.of_attempt(known[m].attempt) for m in ids}
+    after, before, report = against(baseline, ids, lower=lower)
+    closed = ({m: replace(side, open=None) for m, side in of.items()} for of in (after, before))
+    plain = decide_all(*closed, margins=tolerated, lower=lower, **how)
+    read = [contamination(store, role, run, trained, columns.questions) for role, run in (("candidate", candidate), ("baseline", baseline))]
+    first = {m: report.decisions[m].outcome for m in ids}
+    again = partial(decide_all, margins=tolerated, lower=lower, **how)
+    by_content = held_back_by(first, (read[0], after), (read[1], before), again)
+    since: dict[str, Since] = {}
+    if pinned is not None and anchor is not None and anchor.run != candidate.run:
+        for number in {known[m].number for m in ids}:
+            chosen = [m for m in ids if known[m].number == number and (anchor.run, m) in every]
+            if chosen:
+                # Holm's correction within the report is over the metrics; cells that are decided apart share it too.
+                level = 1 - 2 * spending.of_decision(number) * len(chosen) / max(cells, len(ids))
+                decisions = against(anchor, chosen, level=level)[2].decisions
+                since |= {m: Since(anchor, pinned.set_at, number, decisions[m].outcome, decisions[m]) for m in chosen}
     untested = why_untested(store, baseline, candidate)
     verdicts = []
     for metric in ids:
@@ -217,18 +294,22 @@ def ask(
         without = plain.decisions[metric].outcome
         if decision.outcome == "inconclusive" and without != "inconclusive":
             held_back = [_open_text(after[metric], before[metric], int(lacking[metric].sum()), without)]
+        held_back += [by_content[metric]] if metric in by_content else []
+        lost = metric in since and since[metric].outcome == "regressed"
         verdicts.append(
             Verdict(
                 metric,
                 decision,
-                "inconclusive" if held_back else decision.outcome,
+                "regressed" if lost else "inconclusive" if held_back else decision.outcome,
                 _mean(theirs[metric][pairs]),
                 _mean(ours[metric][pairs]),
                 up[metric],
                 _unpaired(ours[metric], theirs[metric], answered[candidate.run], answered[baseline.run]),
                 int(lacking[metric].sum()),
-                tuple(held_back),
+                () if lost else tuple(held_back),
                 decision.clusters_needed,
+                known[metric],
+                since.get(metric),
             )
         )
     if untested and not allow_same:
@@ -236,13 +317,51 @@ def ask(
     outcomes = [verdict.outcome for verdict in verdicts]
     whole = outcome_of(outcomes, outcomes)
     changed = tuple(item for item in settings_of(baseline, candidate) if item.key.startswith("description"))
-    gate = Gate(whole, baseline, candidate, tuple(verdicts), strict, allow_partial, len(columns.questions), columns.sampled, changed, ())
+    gate = Gate(
+        whole, baseline, candidate, tuple(verdicts), strict, allow_partial, len(columns.questions), columns.sampled, changed, (),
+        None if anchor is None else anchor.run,
+    )  # fmt: skip
     if untested:
-        first = f"this is not a test of a change: {untested}" if allow_same else f"nothing was tested: {untested}"
-        warnings = [first] if allow_same else [first, TEST_IT]
+        why = f"this is not a test of a change: {untested}" if allow_same else f"nothing was tested: {untested}"
+        warnings = [why] if allow_same else [why, TEST_IT]
     else:
         warnings = warnings_of(store, baseline, candidate)
-    return replace(gate, remarks=(*warnings, *drifted, *_remarks(gate)))
+    if anchored is not None and not (untested and not allow_same):
+        warnings += _forgotten(store, gate, anchored)
+    return replace(gate, remarks=(*warnings, *drifted, *(line for side in read for line in side.remarks), *_remarks(gate)))
+
+
+def _anchor_run(store: Store, run: str, name: str | None) -> RunRow:
+    """Return the run that an anchor names.
+
+    Raises:
+        UserError: It is not in this store.
+    """
+    row = next((row for row in queries.runs(store) if row.run == run), None)
+    if row is None:
+        raise UserError(
+            f"the run of the anchor of {name} is not in this store: {run}",
+            code="anchor-gone",
+            where=str(store.folder),
+            try_this="ragmeter store import FOLDER of a store that holds it, or ragmeter gate --set-anchor",
+        )
+    return row
+
+
+def _forgotten(store: Store, gate: Gate, name: str) -> list[str]:
+    """Return what the memory lacks for this decision: an anchor, its scores, or any earlier decision."""
+    lines = []
+    if gate.anchor is None:
+        elsewhere = " for these questions; it has one for others" if has_anchor(store, name) else ""
+        lines.append(
+            f"{name} has no anchor{elsewhere}: small losses over many pushes are not added up "
+            f"(ragmeter gate --baseline {shlex.quote(name)} --set-anchor)"
+        )
+    elif gate.anchor != gate.candidate.run:
+        lines += [f"{v.metric}: the anchor was not scored on it, so the loss since then is unknown" for v in gate.verdicts if not v.since]
+    if not any(verdict.memory.earlier for verdict in gate.verdicts):
+        lines.append("this store holds no earlier decision on these questions; attempts in other copies of it are not counted")
+    return lines
 
 
 TEST_IT = "to test: run what changed, ask again with `ragmeter run --fresh`, or give the endpoint a `revision`; --allow-same decides anyway"
@@ -264,7 +383,7 @@ def _not_tested(verdict: Verdict) -> Verdict:
         clusters_needed=None,
         insufficient_data="",
     )
-    return replace(verdict, decision=decision, outcome="not tested", held_back=(), clusters_needed=None)
+    return replace(verdict, decision=decision, outcome="not tested", held_back=(), clusters_needed=None, since=None)
 
 
 def margins_of(
@@ -399,6 +518,8 @@ def _remarks(gate: Gate) -> list[str]:
             if run.status != FINISHED:
                 lines.append(f"the {role} is {run.status}: {run.done} of {run.questions} questions answered")
     for role, run in (("baseline", gate.baseline), ("candidate", gate.candidate)):
+        if theirs := not_rescored(run, [verdict.metric for verdict in gate.verdicts]):
+            lines.append(f"the {role} is {theirs}")
         if run.failed:
             lines.append(f"{counted(run.failed, 'question')} of the {role} failed and count as wrong")
     for verdict in gate.verdicts:
@@ -407,6 +528,14 @@ def _remarks(gate: Gate) -> list[str]:
             lost = ", ".join(f"{count} {reason}" for reason, count in verdict.unpaired.items())
             lines.append(f"{verdict.metric}: only {result.n} of {gate.questions} questions are paired ({lost})")
         lines += [f"{verdict.metric}: inconclusive: {reason}" for reason in verdict.held_back]
+        if verdict.memory.attempt > 1:
+            lines.append(
+                f"{verdict.metric}: attempt {verdict.memory.attempt} of this candidate on these questions, so a pass takes a bound of "
+                f"{100 * verdict.pass_level:.4g} % (98 % at first); if it did change, state its `revision`"
+            )
+        if verdict.since is not None and verdict.since.outcome == "regressed":
+            since = verdict.since
+            lines.append(f"{verdict.metric}: it lost more than the margin since the anchor {since.run.path} of {since.set_at:%Y-%m-%d}")
         if result.insufficient_data and not verdict.held_back:
             lines.append(f"{verdict.metric}: no interval: {result.insufficient_data}")
     return lines
@@ -439,11 +568,21 @@ def verdict_json(verdict: Verdict) -> dict[str, Any]:
         "unpaired": verdict.unpaired,
         "lacking": verdict.lacking,
         "held_back": list(verdict.held_back),
+        "attempt": verdict.memory.attempt,
+        "pass_level": verdict.pass_level,
+        "anchor": None if (since := verdict.since) is None else _since_json(verdict, since),
     }
 
 
+def _since_json(verdict: Verdict, since: Since) -> dict[str, Any]:
+    value, low, high = verdict.change_since
+    numbers = {"value": _number(value), "low": _number(low), "high": _number(high)}
+    about = {"run": since.run.run, "path": since.run.path, "set_at": since.set_at.isoformat()}
+    return about | {"decision": since.number, "outcome": since.outcome, "difference": numbers}
+
+
 def _number(value: float) -> float | None:
-    return None if math.isnan(value) else float(value)
+    return float(value) if math.isfinite(value) else None
 
 
 def _mean(values: NDArray[np.float64]) -> float:

@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import Any
 
 from results.gate.decision import Gate, verdict_json
+from results.gate.memory import Memory, identity, remembered
 from results.store.database import now
 from results.store.store import Store
 
@@ -22,7 +23,8 @@ class Decided:
         margin: The tolerated loss.
         value, low, high: Candidate minus baseline as the metric counts; None if no question was paired.
         n: Paired questions.
-        details: p-values, minimum detectable loss, clusters needed, unpaired questions, the arguments of the command.
+        details: p-values, minimum detectable loss, clusters needed, unpaired questions, the attempt, the loss since the
+            anchor, the arguments of the command.
     """
 
     baseline: str
@@ -39,15 +41,36 @@ class Decided:
     decided_at: datetime
 
 
-def record(store: Store, gate: Gate, **how: Any) -> None:
-    """Store a decision, one row per metric; if nothing was tested, nothing is stored.
+def record(store: Store, *gates: Gate, **how: Any) -> bool:
+    """Store decisions, one row per metric, all or none; if nothing was tested, nothing is stored.
 
     Args:
         store: Where to write.
-        gate: The decision.
+        gates: The decisions.
         how: Further details: how baseline and candidate were named, the checkpoint's hash …
+
+    Returns:
+        Whether they were stored. They are not if another process decided in between, so that attempts or decisions
+        about an anchor were counted too low: decide again.
     """
     decided_at = now()
+    with store.database.writing() as connection:
+        for gate in gates:
+            margins = {verdict.metric: verdict.decision.margin for verdict in gate.verdicts}
+            known = remembered(connection, gate.baseline, gate.candidate, margins, gate.anchor)
+            if any(_counts(verdict.memory) != _counts(known[verdict.metric]) for verdict in gate.verdicts):
+                return False
+        for gate in gates:
+            for row in _rows(gate, decided_at, how):
+                connection.execute(f"INSERT INTO gates VALUES ({', '.join('?' * len(row))})", row)
+    return True
+
+
+def _counts(memory: Memory) -> tuple[int, int]:
+    return memory.attempt, memory.number
+
+
+def _rows(gate: Gate, decided_at: datetime, how: dict[str, Any]) -> list[list[Any]]:
     rows = []
     for verdict in gate.verdicts if gate.outcome != "not tested" else ():
         value, low, high = (None if math.isnan(number) else number for number in verdict.change)
@@ -66,12 +89,11 @@ def record(store: Store, gate: Gate, **how: Any) -> None:
                 verdict.decision.difference.n,
                 json.dumps(details, ensure_ascii=False, allow_nan=False),
                 decided_at,
+                identity(gate.candidate),
+                gate.anchor,
             ]
         )
-    if not rows:
-        return
-    with store.database.writing() as connection:
-        connection.executemany("INSERT INTO gates VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", rows)
+    return rows
 
 
 def history(store: Store, run: str | None = None) -> list[Decided]:

@@ -2,8 +2,9 @@
 
 Each cell is a `Gate` with one metric. Every cell is a chance of a false alarm, so "regressed" is only claimed of a cell
 if its p-value, Holm-corrected over all cells, allows it: the probability of any false "regressed" is at most 2.5 %,
-whatever the dependence between cells. The whole passes if every cell that must hold passes; the probability of a false
-pass of the whole is at most 2.5 % without a correction (intersection–union test).
+whatever the dependence between cells; decisions about anchors share another 2.5 % equally. The whole passes if every
+cell that must hold passes; the probability of a false pass of the whole is at most 2.5 % without a correction
+(intersection–union test).
 """
 
 from __future__ import annotations
@@ -15,13 +16,10 @@ from typing import Any
 
 from benchmarks.core.errors import counted
 from results.gate.decision import EXIT_CODES, TEST_IT, Gate, Outcome, Verdict, ask, margins_of, outcome_of
-from results.statistics.core import LEVEL
 from results.statistics.holm import holm
+from results.statistics.spending import ALPHA
 from results.store.queries import RunRow
 from results.store.store import Store
-
-ALPHA = (1 - LEVEL) / 2
-"""Bound on each of the two error probabilities of the whole."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,16 +109,13 @@ def ask_pairs(
         pairs: Baseline and candidate on each benchmark.
         metrics, margin, margins: As in `results.gate.decision.ask`.
         notes: As in `ManyGates`.
-        how: `strict`, `allow_partial` and `allow_same` of `results.gate.decision.ask`.
+        how: `strict`, `allow_partial`, `allow_same` and `anchored` of `results.gate.decision.ask`.
 
     Raises:
         UserError: As `results.gate.decision.ask`.
     """
-    gates = [
-        ask(store, *pair, metrics=[metric], margin=tolerated, **how)
-        for pair in pairs
-        for metric, tolerated in margins_of(store, *pair, metrics, margin, margins).items()
-    ]
+    cells = [(pair, *cell) for pair in pairs for cell in margins_of(store, *pair, metrics, margin, margins).items()]
+    gates = [ask(store, *pair, metrics=[metric], margin=tolerated, cells=len(cells), **how) for pair, metric, tolerated in cells]
     return replace(decide_cells(gates, [True] * len(gates)), notes=tuple(notes))
 
 
@@ -146,7 +141,8 @@ def decide_cells(gates: Sequence[Gate], must_hold: Sequence[bool]) -> ManyGates:
 
 def _corrected(gate: Gate, p: float, cells: int) -> Gate:
     """Return the gate, inconclusive if it only regresses without the correction."""
-    if gate.outcome != "regressed" or p <= ALPHA:
+    since = gate.verdicts[0].since
+    if gate.outcome != "regressed" or p <= ALPHA or (since is not None and since.outcome == "regressed"):
         return gate
     reason = f"it regresses alone, but its p-value corrected over {cells} cells is {p:.3f}"
     verdict = replace(gate.verdicts[0], outcome="inconclusive", held_back=(*gate.verdicts[0].held_back, reason))

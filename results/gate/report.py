@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import xml.etree.ElementTree as ET
 from collections.abc import Sequence
@@ -22,15 +23,33 @@ _NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]"
 
 def points(value: float | None, *, signed: bool = False) -> str:
     """Return a fraction × 100, `–` if there is none."""
-    if value is None or value != value:
+    if value is None or not math.isfinite(value):
         return "–"
     return f"{100 * value:+.2f}" if signed else f"{100 * value:.2f}"
 
 
 def interval(verdict: Verdict) -> str:
     """Return `-1.20 [-2.31, -0.10]`, × 100, as the metric counts."""
-    value, low, high = (points(number, signed=True) for number in verdict.change)
+    return _interval(verdict.change)
+
+
+def _interval(change: tuple[float, float, float]) -> str:
+    value, low, high = (points(number, signed=True) for number in change)
     return value if low == "–" else f"{value} [{low}, {high}]"
+
+
+def since_text(verdict: Verdict) -> str:
+    """Return the loss since the anchor with its interval, as in `since anchor: -1.80 [-3.20, -0.40], regressed`; else nothing."""
+    if (since := verdict.since) is None:
+        return ""
+    return f"since the anchor of {since.set_at:%Y-%m-%d}: {_interval(verdict.change_since)}, {since.outcome} (decision {since.number})"
+
+
+def remembered_text(verdict: Verdict) -> str:
+    """Return which attempt of the candidate this is if it is not the first, and the loss since the anchor."""
+    number = verdict.memory.attempt
+    attempt = f"attempt {number}, a pass takes a bound of {100 * verdict.pass_level:.4g} %" if number > 1 else ""
+    return "; ".join(filter(None, [attempt, since_text(verdict)]))
 
 
 def _sentence(decided: Gate, verdict: Verdict) -> str:
@@ -44,15 +63,20 @@ def _sentence(decided: Gate, verdict: Verdict) -> str:
         claim = f"a {loss} is ruled out"
     else:
         claim = "a significant " + ("loss" if decided.strict else loss)
+        if verdict.decision.outcome != "regressed":
+            claim += " since the anchor"
     better = "" if verdict.higher_is_better else " (less is better)"
     rest = f"; {reach(verdict, decided.sampled.kind)}" if verdict.outcome == "inconclusive" else ""
-    return f"{verdict.metric}: {interval(verdict)}, {claim}{better}{rest}"
+    more = remembered_text(verdict)
+    return f"{verdict.metric}: {interval(verdict)}, {claim}{better}{rest}{more and f'; {more}'}"
 
 
 def reach(verdict: Verdict, kind: str) -> str:
     """Return the minimum detectable loss, and how many clusters of this kind are needed to decide."""
     parts = []
-    if verdict.detectable == verdict.detectable:
+    if math.isinf(verdict.detectable):
+        parts.append(f"no loss can be detected with these {kind}s")
+    elif verdict.detectable == verdict.detectable:
         parts.append(f"minimum detectable loss: {points(verdict.detectable)} pp (80 % power)")
     if verdict.clusters_needed:
         parts.append(f"about {counted(verdict.clusters_needed, kind)} needed to decide")
@@ -106,8 +130,10 @@ def summary_of(decided: Gate | ManyGates, baseline: str, candidate: str) -> str:
     if isinstance(decided, ManyGates):
         lines[-1] += f", {decided.family}.\n"
         heads = ["benchmark", "metric", "outcome", "must hold", "baseline", "candidate", "difference", "margin", "pairs", "p (Holm)"]
+        heads += ["attempt", "since the anchor"]
         rows: list[tuple[str, ...]] = [
-            (cell.gate.place, *_cells(cell.verdict, "yes" if cell.must_hold else "no"), f"{cell.p_family:.3f}") for cell in decided.cells
+            (cell.gate.place, *_cells(cell.verdict, "yes" if cell.must_hold else "no"), f"{cell.p_family:.3f}", *memory_cells(cell.verdict))
+            for cell in decided.cells
         ]
         return "\n".join([*lines, _table(heads, rows, left=4), *_listed(decided)]) + "\n"
     run, kind = decided.baseline, decided.sampled.kind
@@ -124,9 +150,14 @@ def summary_of(decided: Gate | ManyGates, baseline: str, candidate: str) -> str:
         "pairs",
         "detectable loss",
         f"{markdown_text(kind)}s to decide",
+        "attempt",
+        "since the anchor",
     ]
     needed = [f"{verdict.clusters_needed:,}" if verdict.clusters_needed else "–" for verdict in decided.verdicts]
-    rows = [(*_cells(verdict), points(verdict.detectable), number) for verdict, number in zip(decided.verdicts, needed, strict=True)]
+    rows = [
+        (*_cells(verdict), points(verdict.detectable), number, *memory_cells(verdict))
+        for verdict, number in zip(decided.verdicts, needed, strict=True)
+    ]
     lines += [_table(heads, rows, left=2), f"Values × 100. {rule_of(decided)} {DETECTABLE}\n"]
     if changed := ", ".join(item.key.removeprefix("description.") for item in decided.changed[:12]):
         lines.append(f"Changed: {markdown_text(changed)}\n")
@@ -134,9 +165,19 @@ def summary_of(decided: Gate | ManyGates, baseline: str, candidate: str) -> str:
 
 
 def rule_of(decided: Gate) -> str:
-    """Return how the interval decides, as two sentences."""
+    """Return how the interval decides, as three sentences."""
     bar = "0" if decided.strict else "minus the margin"
-    return f"Regressed: the whole 95 % interval lies below {bar}. Pass: the whole interval lies above minus the margin."
+    return (
+        f"Regressed: the upper bound lies below {bar}. Pass: the lower bound lies above minus the margin. "
+        "A worse candidate is accepted with a probability of at most 2.5 %, all its attempts together."
+    )
+
+
+def memory_cells(verdict: Verdict) -> tuple[str, str]:
+    """Return the cells about earlier decisions."""
+    if (since := verdict.since) is None:
+        return str(verdict.memory.attempt), "–"
+    return str(verdict.memory.attempt), f"{_interval(verdict.change_since)}, {since.outcome} (decision {since.number})"
 
 
 def _cells(verdict: Verdict, *more: str) -> tuple[str, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -16,21 +16,28 @@ from results.boards.board import BEST, NO_ANSWER, WORTHLESS, groups
 from results.boards.tables import plain
 from results.boards.unread import Missing, max_unscored, why_incomplete
 from results.judging import judgments
+from results.judging import labels as labeling
 from results.judging.judgments import ONE, OTHER, Battle
 from results.statistics import bradley_terry
-from results.statistics.battles import TieRule, Verdict, WinRate, win_rates
+from results.statistics.battles import TieRule, Verdict, WinRate, question_states, win_rates
 from results.statistics.bradley_terry import BradleyTerry, Strength
-from results.statistics.core import LEVEL
+from results.statistics.core import LEVEL, Estimate
 from results.statistics.holm import holm
+from results.statistics.prediction_powered import ENOUGH_LABELS, PredictionPowered, prediction_powered_mean
 from results.store import queries
 from results.store.queries import RunRow
 from results.store.store import Store
 
+IN_ITS_EYES = "in this judge's eyes"
+"""What marks hold for until people labeled enough pairs."""
 STRENGTHS_FROM = 3
 """Methods from which on strengths say more than win rates do."""
 _AS_ONE = {ONE: Verdict.WIN, OTHER: Verdict.LOSS, TIE: Verdict.TIE, NONE: Verdict.NONE, None: Verdict.UNSCORED}
 _AS_OTHER = {**_AS_ONE, ONE: Verdict.LOSS, OTHER: Verdict.WIN}
 _SCORES = np.array([0.0, 0.5, 1.0, math.nan, math.nan])
+_STATES = np.array([0.0, 0.5, 1.0, 0.5, math.nan])
+"""What a question counts by its verdict, as people's labels count."""
+_SHARES = {ONE: 1.0, OTHER: 0.0, TIE: 0.5, NONE: 0.5}
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +49,11 @@ class Pairing:
         rate: Over the questions that could be judged.
         unscorable: Questions that have nothing to judge by.
         pending: Questions that both have answered and that are not judged yet.
-        corrected: `rate.p`, Holm-corrected over all pairings of the board by this criterion; NaN without a verdict.
+        corrected: `rate.p`, or the p-value of `people` if they labeled enough, Holm-corrected over all pairings of the
+            board by this criterion; NaN without a verdict.
         incomplete: Why its rates are not shown: too many verdicts are missing. Empty if they are shown.
+        people: The share that people would give the method, a tie and `none` counting half: the judge's, corrected by
+            labels of pairs. None if fewer than two clusters are labeled, or ties do not count half.
     """
 
     criterion: str
@@ -54,10 +64,26 @@ class Pairing:
     pending: int = 0
     corrected: float = math.nan
     incomplete: str = ""
+    people: PredictionPowered | None = None
+
+    @property
+    def corrected_by_people(self) -> bool:
+        """Whether marks hold for people, because they labeled enough; else they hold in this judge's eyes."""
+        return self.people is not None and not math.isnan(self.people.corrected.low)
+
+    @property
+    def share(self) -> Estimate:
+        """Return the share of wins that the marks are about: as people see it if they labeled enough, else `with_ties`."""
+        return (
+            self.people.corrected if self.people is not None and self.corrected_by_people and not self.incomplete else self.shown.with_ties
+        )
 
     @property
     def won(self) -> bool | None:
         """Return whether the method wins significantly more questions than it loses, or fewer; None where neither."""
+        if self.people is not None and self.corrected_by_people:
+            ahead = self.people.corrected.value > 0.5
+            return ahead if self.corrected <= 1 - LEVEL and not self.incomplete else None
         return self.rate.wins > self.rate.losses if self.corrected <= 1 - LEVEL and not self.incomplete else None
 
     @property
@@ -88,6 +114,7 @@ class BattleBoard:
         strengths: By criterion, methods with their strengths, strongest first; only if at least three have met
             and every rate is shown.
         controls: Method ids of the board's controls, by name.
+        corrected: Criteria whose strengths are corrected by people's labels.
     """
 
     judge: str
@@ -99,6 +126,14 @@ class BattleBoard:
     pairings: tuple[Pairing, ...]
     strengths: dict[str, tuple[tuple[str, Strength], ...]]
     controls: dict[str, str] = field(default_factory=dict)
+    corrected: frozenset[str] = frozenset()
+
+    def eyes(self, criterion: str) -> str:
+        """Return whose marks those by a criterion are."""
+        if self.rule:
+            return "by these rules"
+        known = [pairing.corrected_by_people for pairing in self.pairings if pairing.criterion == criterion]
+        return "corrected by people's labels" if known and all(known) else IN_ITS_EYES
 
     def to_json(self) -> dict[str, Any]:
         """The board as a JSON object; rates are fractions, None stands for "no value"."""
@@ -114,6 +149,8 @@ class BattleBoard:
                     "pending": pairing.pending,
                     "corrected": pairing.corrected,
                     **({"incomplete": pairing.incomplete} if pairing.incomplete else {}),
+                    "people": None if pairing.people is None else asdict(pairing.people),
+                    "corrected_by_people": pairing.corrected_by_people,
                 }
                 for pairing in self.pairings
             ],
@@ -121,6 +158,8 @@ class BattleBoard:
                 criterion: [{"method": name, "elo": strength.elo, **asdict(strength)} for name, strength in rows]
                 for criterion, rows in self.strengths.items()
             },
+            "eyes": {criterion: self.eyes(criterion) for criterion in dict.fromkeys(pairing.criterion for pairing in self.pairings)},
+            "strengths_corrected_by_people": sorted(self.corrected),
         }
         return dict(plain(value))
 
@@ -185,6 +224,7 @@ def _board(
     base = next((run.run for run in group if run.method == reference), None)
     pairings: list[Pairing] = []
     strengths = {}
+    rectified: set[str] = set()
     lengths = queries.answer_lengths(store, list(names))
     answered: dict[str, set[str]] = {run: set() for run in names}
     for run, question in lengths:
@@ -209,18 +249,30 @@ def _board(
             ties=ties,
             clusters=clusters,
         )
+        humans = _people(store, criterion, names)
+        people = [
+            _with_people(humans, pair, turned=pair[0] != a, verdicts=verdicts, battles=chosen, clusters=clusters, position=position)
+            if ties == "half" else None
+            for (a, _), pair in zip(named, pairs, strict=True)
+        ]  # fmt: skip
+        alone = [rate.p if one is None or math.isnan(one.p(0.5)) else one.p(0.5) for rate, one in zip(rates, people, strict=True)]
         # A pair with insufficient data counts as tested and not significant.
-        tested = holm([1.0 if math.isnan(rate.p) and rate.n else rate.p for rate in rates])
-        corrected = [math.nan if math.isnan(rate.p) else p for rate, p in zip(rates, tested, strict=True)]
-        for (a, b), pair, rate, p in zip(named, pairs, rates, corrected, strict=True):
+        tested = holm([1.0 if math.isnan(p) and rate.n else p for rate, p in zip(rates, alone, strict=True)])
+        corrected = [math.nan if math.isnan(one) else p for one, p in zip(alone, tested, strict=True)]
+        for (a, b), pair, rate, p, one in zip(named, pairs, rates, corrected, people, strict=True):
             both = answered[a] & answered[b]
             pending = sum((question, *pair) not in judged for question in both)
             scorable = rate.n + rate.unscored
             incomplete = why_incomplete(Missing(rate.unscored, rate.unscored == scorable), scorable, most)
-            pairings.append(Pairing(criterion, names[a], names[b], rate, missing[pair], pending, p, incomplete))
+            pairings.append(Pairing(criterion, names[a], names[b], rate, missing[pair], pending, p, incomplete, one))
         known = not any(pairing.incomplete for pairing in pairings if pairing.criterion == criterion)
         if known and len({run for pair in pairs for run in pair}) >= STRENGTHS_FROM:
-            strengths[criterion] = _strengths(chosen, names, position, clusters, lengths if length else None)
+            # One label in many pairs is enough for strengths, if they are of enough questions.
+            labeled = {query for query, one, other in humans if (one, other) in code}
+            doubted = any(one is not None and one.corrected.n >= ENOUGH_LABELS and math.isnan(one.corrected.low) for one in people)
+            enough = ties == "half" and not doubted and _clusters_of(labeled, position, clusters) >= ENOUGH_LABELS
+            rectified |= {criterion} if enough else set()
+            strengths[criterion] = _strengths(chosen, names, position, clusters, lengths if length else None, humans if enough else None)
     return BattleBoard(
         judge,
         bool(card["rule"]),
@@ -231,7 +283,51 @@ def _board(
         tuple(pairings),
         strengths,
         {run.method: run.method_id for run in group if run.kind == "control"},
+        frozenset(rectified),
     )
+
+
+Humans = Mapping[tuple[str, str, str], float]
+"""By question and both runs, the share of the win that people give the first one."""
+
+
+def _people(store: Store, criterion: str, names: Mapping[str, str]) -> Humans:
+    """Return what people say of pairs, the mean over them."""
+    values: dict[tuple[str, str, str], list[float]] = {}
+    for label in labeling.labels(store, criterion):
+        if label.other is not None and {label.one, label.other} <= names.keys():
+            values.setdefault((label.question, label.one, label.other), []).append(_SHARES[label.label])
+    return {item: float(np.mean(each)) for item, each in values.items()}
+
+
+def _clusters_of(questions: Iterable[str], position: Mapping[str, int], clusters: Sequence[str] | None) -> int:
+    """Count the clusters of questions."""
+    return len({query if clusters is None else clusters[position[query]] for query in questions})
+
+
+def _with_people(
+    humans: Humans,
+    pair: tuple[str, str],
+    *,
+    turned: bool,
+    verdicts: NDArray[np.int64],
+    battles: Sequence[Battle],
+    clusters: Sequence[str] | None,
+    position: Mapping[str, int],
+) -> PredictionPowered | None:
+    """Return the share of wins of one pair as people see it; None if too few clusters are labeled to say anything."""
+    mine = [(battle.question, verdict) for battle, verdict in zip(battles, verdicts, strict=True) if (battle.one, battle.other) == pair]
+    queries_of = list(dict.fromkeys(question for question, _ in mine))
+    codes = {question: number for number, question in enumerate(queries_of)}
+    rows = np.array([codes[question] for question, _ in mine], dtype=np.int64)
+    states = question_states(np.zeros_like(rows), rows, np.array([int(verdict) for _, verdict in mine]), 1, len(codes))[0]
+    judged = _STATES[states]
+    human = np.array([humans.get((question, *pair), math.nan) for question in queries_of])
+    labeled = [question for question, value, known in zip(queries_of, human, judged, strict=True) if not math.isnan(value + known)]
+    if _clusters_of(labeled, position, clusters) < 2:
+        return None
+    cluster_of = None if clusters is None else [clusters[position[question]] for question in queries_of]
+    return prediction_powered_mean(judged, 1 - human if turned else human, clusters=cluster_of)
 
 
 def _strengths(
@@ -240,6 +336,7 @@ def _strengths(
     position: dict[str, int],
     clusters: Sequence[str] | None,
     lengths: dict[tuple[str, str], int] | None,
+    humans: Humans | None,
 ) -> tuple[tuple[str, Strength], ...]:
     code = {run: number for number, run in enumerate(names)}
     score = _SCORES[np.array([_AS_ONE[battle.verdict] for battle in battles])]
@@ -254,6 +351,7 @@ def _strengths(
         methods=len(code),
         shown_first=[b.part == AS_GIVEN for b in battles],
         lengths=compared,
+        labels=None if humans is None else [humans.get((b.question, b.one, b.other), math.nan) for b in battles],
         clusters=clusters,
     )
     results = [(name, strength) for name, strength in zip(names.values(), fitted.strengths, strict=True) if strength.battles]

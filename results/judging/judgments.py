@@ -20,6 +20,7 @@ import pyarrow as pa
 from benchmarks.columns import strings
 from benchmarks.core.errors import UserError, unknown_name
 from judges.judge import AS_GIVEN, FIRST, NONE, SECOND, TIE, Judge, JudgeCall, Parsed, Score, counting
+from judges.raising import RAISED
 from results.store.redaction import redacted, shareable, without_secrets
 from results.store.store import Store, insert, insert_scores, storable, summarize
 
@@ -183,14 +184,17 @@ def undone(part: str, verdict: str | None) -> str | None:
 
 
 def judged(store: Store, about: str | Match, judge: Judge, *, retry_unscored: bool = False) -> set[str]:
-    """Return the questions of a run, or of two, that a judge has judged; with `retry_unscored`, without those it could not."""
+    """Return the questions of a run, or of two, that a judge has judged.
+
+    Those for which code raised are not among them; with `retry_unscored`, nor are those that it could not judge.
+    """
     if isinstance(about, str):
         source, values = "scores WHERE run = ? AND list_contains(?, metric)", [about, list(judge.metrics.values())]
     else:
         key = _key(about, str(judge))
         source, values = f"battles WHERE {_where(key)}", [*key.values()]
-    having = "HAVING count(unscored) = 0" if retry_unscored else ""
-    rows = store.database.rows(f"SELECT question FROM {source} GROUP BY question {having}", values, lenient=True)
+    missing = "count(unscored)" if retry_unscored else f"count(*) FILTER (starts_with(unscored, '{RAISED}'))"
+    rows = store.database.rows(f"SELECT question FROM {source} GROUP BY question HAVING {missing} = 0", values, lenient=True)
     return {row[0] for row in rows}
 
 

@@ -1,8 +1,10 @@
 """Labels by people: items to label as CSV, and labels back, blind to who answered.
 
-An item is an answer (point criteria) or two answers in a drawn order (pair criteria). Its id spells out runs by their
-fingerprints, which tell a labeler nothing, so that labels can be imported on any machine that holds the runs; and the
-hash of what the labeler reads, which is what the label is about (`results.judging.judgments`).
+An item is an answer (point criteria), two answers in a drawn order (pair criteria), or the answers of two runs to one
+question, each labeled by itself: only questions whose two answers are both labeled say how a judge errs on a difference.
+Its id spells out runs by their fingerprints, which tell a labeler nothing, so that labels can be imported on any machine
+that holds the runs; and the hash of what the labeler reads, which is what the label is about
+(`results.judging.judgments`).
 """
 
 from __future__ import annotations
@@ -32,6 +34,8 @@ from results.store.database import now
 from results.store.queries import RunRow
 from results.store.store import Store, insert, storable
 
+BOTH_COLUMNS = ("item", "criterion", "question", "gold", "answer_1", "answer_2", "passages_1", "passages_2", "label_1", "label_2", "note")
+"""Columns if the answers of two runs to one question stand in one row, each with a label of its own."""
 COLUMNS = ("item", "criterion", "question", "gold", "answer_1", "answer_2", "passages", "label", "note")
 FIRST, SECOND = "1", "2"
 """Labels of a pair item: which answer is better, as shown; beside `TIE` and `NONE`."""
@@ -95,16 +99,51 @@ def export_items(store: Store, runs: Sequence[RunRow], criterion: str, number: i
     """
     rows = list(_pair_items(store, runs) if pairs else _single_items(store, runs))
     if not rows:
-        raise UserError(
-            "these runs have no " + ("two answers to one question" if pairs else "answers"),
-            code="runs-without-value",
-            where=str(store.folder),
-            try_this="name runs of one benchmark that have answered",
-        )
+        raise _nothing(store, pairs=pairs)
     drawn = sorted(rows, key=lambda row: content_hash([str(seed), criterion, row["item"]]))[:number]
     shown = [_swapped(row) if pairs and content_hash([str(seed), row["item"]])[0] in "01234567" else row for row in drawn]
     rows = [{**row, "item": row["item"].replace("/", f"~{row['read']}/", 1), "criterion": criterion} for row in shown]
     return to_csv(COLUMNS, [[row.get(name, "") for name in COLUMNS] for row in rows])
+
+
+def export_both(store: Store, runs: Sequence[RunRow], criterion: str, number: int, *, seed: int = 0) -> str:
+    """Return a CSV of questions with the answers of two runs in one row, in a drawn order, each to be labeled by itself.
+
+    Args:
+        store: Where the answers are.
+        runs: Whose; every two of one benchmark and setting.
+        criterion, number, seed: As in `export_items`, a point criterion.
+
+    Raises:
+        UserError: There is nothing to label.
+    """
+    rows = list(_pair_items(store, runs))
+    if not rows:
+        raise _nothing(store, pairs=True)
+    drawn = sorted(rows, key=lambda row: content_hash([str(seed), criterion, row["item"]]))[:number]
+    named = {run.run: run for run in runs}
+    wanted = {run for row in drawn for run in row["item"].partition("/")[0].split("+")}
+    single = {row["item"]: row for run in sorted(wanted) for row in _single_items(store, [named[run]])}
+    results = []
+    for row in drawn:
+        pair, _, question = row["item"].partition("/")
+        sides = pair.split("+")
+        if content_hash([str(seed), row["item"]])[0] in "01234567":
+            sides.reverse()
+        one, two = (single[f"{run}/{question}"] for run in sides)
+        item = "+".join(f"{run}~{side['read']}" for run, side in zip(sides, (one, two), strict=True))
+        shown = {"answer_1": one["answer_1"], "answer_2": two["answer_1"], "passages_1": one["passages"], "passages_2": two["passages"]}
+        results.append({**shown, "item": f"{item}/{question}", "criterion": criterion, "question": row["question"], "gold": row["gold"]})
+    return to_csv(BOTH_COLUMNS, [[row.get(name, "") for name in BOTH_COLUMNS] for row in results])
+
+
+def _nothing(store: Store, *, pairs: bool) -> UserError:
+    return UserError(
+        "these runs have no " + ("two answers to one question" if pairs else "answers"),
+        code="runs-without-value",
+        where=str(store.folder),
+        try_this="name runs of one benchmark that have answered",
+    )
 
 
 def _single_items(store: Store, runs: Sequence[RunRow]) -> Iterable[dict[str, str]]:
@@ -170,7 +209,7 @@ def import_labels(store: Store, path: Path, annotator: str) -> Imported:
             blank += 1
             continue
         item, criterion = row["item"].strip(), row["criterion"].strip()
-        match = re.fullmatch(r"([0-9a-f]+)(?:\+([0-9a-f]+))?(?:~([0-9a-f]+))?/(.+)", item, re.DOTALL)
+        match = re.fullmatch(r"([0-9a-f.]+)(?:\+([0-9a-f.]+))?(?:~([0-9a-f]+))?/(.+)", item, re.DOTALL)
         if not match or match[1] not in known or (match[2] and match[2] not in known):
             raise UserError(
                 f"item {item[:80]!r} is not in this store",
@@ -210,7 +249,9 @@ def _rows(path: Path) -> Iterable[tuple[str, dict[str, str]]]:
     csv.field_size_limit(_LONGEST)  # passages of whole documents are longer than the module expects
     # Spreadsheets of countries that write 0,5 separate cells by semicolons.
     reader = csv.DictReader(io.StringIO(text), delimiter=";" if text.partition("\n")[0].count(";") > 2 else ",")
-    missing = [repr(name) for name in ("item", "criterion", "label") if name not in (reader.fieldnames or ())]
+    both = {"label_1", "label_2"} & set(reader.fieldnames or ())
+    needed = ("item", "criterion", "label_1", "label_2") if both else ("item", "criterion", "label")
+    missing = [repr(name) for name in needed if name not in (reader.fieldnames or ())]
     if missing:
         raise UserError(
             f"the column {missing[0]} is missing" if len(missing) == 1 else f"the columns {', '.join(missing)} are missing",
@@ -220,9 +261,30 @@ def _rows(path: Path) -> Iterable[tuple[str, dict[str, str]]]:
         )
     try:
         for row in reader:
-            yield f"{path}, line {reader.line_num}", {name: row.get(name) or "" for name in COLUMNS}
+            position = f"{path}, line {reader.line_num}"
+            if both:
+                yield from ((position, single) for single in _split(row, position))
+            else:
+                yield position, {name: row.get(name) or "" for name in COLUMNS}
     except csv.Error as error:
         raise UserError(f"this is not CSV: {error}", code="not-csv", where=f"{path}, line {reader.line_num}") from None
+
+
+def _split(row: Mapping[str, str | None], position: str) -> Iterable[dict[str, str]]:
+    """Yield the two answers of a row of `export_both`, each as a row of `export_items`."""
+    item = row.get("item") or ""
+    sides, _, question = item.partition("/")
+    runs = sides.strip().split("+")
+    if len(runs) != 2 or runs[0] == runs[1]:
+        raise UserError(
+            f"there is no item of two answers {item[:80]!r} in this store",
+            code="unknown-item",
+            where=position,
+            try_this="keep the column `item` as `ragmeter judge labels export --pairs-of-runs` wrote it",
+        )
+    for run, label in zip(runs, ("label_1", "label_2"), strict=True):
+        names = {name: row.get(name) or "" for name in COLUMNS}
+        yield names | {"item": f"{run}/{question}", "label": row.get(label) or ""}
 
 
 def _label(text: str, first: str, second: str | None, position: str) -> str:

@@ -31,6 +31,7 @@ from results.statistics.judges import (
     repetition_variance,
 )
 from results.statistics.pareto import pareto_front
+from results.statistics.pooled import Pooled, borda, pooled
 from results.statistics.prediction_powered import PredictionPowered, prediction_powered_mean
 from results.statistics.stages import StageLosses, stage_losses
 from results.statistics.style_gaps import StyleGap, StyleRobustness, style_robustness
@@ -52,6 +53,7 @@ __all__ = [
     "LengthPreference",
     "OrderFlips",
     "Outcome",
+    "Pooled",
     "PredictionPowered",
     "Range",
     "RepetitionSpread",
@@ -69,6 +71,7 @@ __all__ = [
     "all_pairs",
     "battle_repetition_variance",
     "benjamini_hochberg",
+    "borda",
     "bradley_terry",
     "clusters_needed",
     "cohen_kappa",
@@ -88,6 +91,7 @@ __all__ = [
     "order_flip_rate",
     "paired",
     "pareto_front",
+    "pooled",
     "prediction_powered_mean",
     "raw_agreement",
     "reach",

@@ -14,6 +14,7 @@ from results.statistics.bootstrap import bootstrap_weights, estimate_of
 from results.statistics.core import Clusters, Estimate, Floats, Resampling, Support, cluster_positions
 from results.statistics.holm import holm_array
 from results.statistics.places import Band, standing
+from results.statistics.prediction_powered import rectified
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
@@ -407,6 +408,7 @@ def bradley_terry(
     methods: int | None = None,
     shown_first: ArrayLike | None = None,
     lengths: tuple[ArrayLike, ArrayLike] | None = None,
+    labels: ArrayLike | None = None,
     prior: float = PRIOR,
     clusters: Clusters = None,
     how: Resampling = Resampling(resamples=ROUNDS),  # noqa: B008 (frozen)
@@ -426,6 +428,8 @@ def bradley_terry(
             advantage of that place and takes it off the strengths.
         lengths: Lengths of the first and the second answers, each of shape (battles,), in any unit; estimates the
             advantage of being longer, as log2((first + 1) / (second + 1)), and takes it off the strengths.
+        labels: Shape (battles,), the score that people give the pair of answers, NaN where nobody did; the labeled pairs
+            must be a random subset. The judge's error is taken off (`prediction_powered.rectified`). None: a judge's eyes.
         prior: Standard deviation of the normal prior of every coefficient, in log-odds.
         clusters: One label per question code, as in `estimates`.
         how: The resampling.
@@ -443,6 +447,14 @@ def bradley_terry(
     item, other, query, won = _checked(first, second, question, score)
     x = _covariates(shown_first, lengths, len(won))
     known = ~np.isnan(won)
+    human = None if labels is None else np.asarray(labels, np.float64)
+    if human is not None:
+        pairs = np.stack([np.minimum(item, other), np.maximum(item, other), query])
+        codes = np.unique(pairs, axis=1, return_inverse=True)[1].reshape(-1)
+        # Every value of a pair is turned to its smaller method, as people's is.
+        turn = item > other
+        won = rectified(np.where(turn, 1 - won, won), np.where(turn, 1 - human, human), codes)
+        won = np.where(turn, 1 - won, won)
     sample = _sample(item[known], other[known], query[known], won[known], x[:, known], methods, clusters)
     result, draws = _fits(sample, prior, how)
     total = sample.cells.methods
@@ -452,7 +464,12 @@ def bradley_terry(
         for row in range(total, len(draws))
     ]
     values = result.at[:total]
-    p = pair_ps(values, draws[:total], sample.component, sample.net, sample.fought)
+    fought = sample.fought
+    if human is not None:
+        # A test has no more degrees of freedom than clusters with a label.
+        labeled = _labeled_clusters(known & ~np.isnan(human), item, other, query, total, clusters)
+        fought = fought & (np.cumsum(fought, axis=1) <= labeled[:, None])
+    p = pair_ps(values, draws[:total], sample.component, sample.net, fought)
     corrected = holm_pairs(p)
     bands = standings(values, corrected, sample.component, how.level)
     return BradleyTerry(
@@ -469,6 +486,15 @@ def bradley_terry(
         corrected,
         how.level,
     )
+
+
+def _labeled_clusters(labeled: NDArray[np.bool_], first: Codes, second: Codes, question: Codes, methods: int, clusters: Clusters) -> Codes:
+    """Count the clusters in which each method has a labeled battle, shape (methods,)."""
+    names = list(clusters) if clusters is not None else []
+    cluster = [f"q{code}" if not names or names[code] is None else f"c{names[code]}" for code in question[labeled].tolist()]
+    codes = np.tile(np.unique(cluster, return_inverse=True)[1], 2)
+    met = np.unique(np.stack([np.concatenate([first[labeled], second[labeled]]), codes]), axis=1)[0]
+    return np.bincount(met, minlength=methods)
 
 
 @dataclass(frozen=True, slots=True)

@@ -65,8 +65,8 @@ class Difference:
         wins, ties, losses: Questions on which the candidate is better, equal, worse.
         clusters: As in `Estimate`.
         insufficient_data: Why there is no verdict; empty where there is one.
-        detectable: The smallest true difference that such questions would show with a power of 80 %; NaN if the spread
-            is not known.
+        detectable: The smallest true difference that such questions would show with a power of 80 % at the interval's
+            level, never less than half the interval; NaN if the spread is not known, infinite if none would be shown.
         generalizes: What a mark would hold for: new questions, new trainings or this checkpoint only, a judge's eyes.
     """
 

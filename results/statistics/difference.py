@@ -29,6 +29,7 @@ from results.statistics.tested import Mask, Seeds, Tested
 FEWEST_TRAININGS = 3
 """Trainings from which on a claim is about the training, not about a checkpoint."""
 ONE_CHECKPOINT = "this checkpoint only"
+NEW_TRAININGS = "new trainings"
 CLAIM_CLUSTERS = 30
 """Clusters from which on "beats" may be said."""
 NO_ENDS = "values are missing, and the metric has no smallest and largest value"
@@ -124,7 +125,7 @@ def generalizes(candidate: Side, reference: Side, *, judged: bool = False) -> st
     seeds = [side.seeds for side in (candidate, reference) if side.seeds]
     where = "new questions"
     if seeds:
-        where += " and new trainings" if min(seeds) >= FEWEST_TRAININGS else f", {ONE_CHECKPOINT}"
+        where += f" and {NEW_TRAININGS}" if min(seeds) >= FEWEST_TRAININGS else f", {ONE_CHECKPOINT}"
     unlabeled = judged and (candidate.labels is None or reference.labels is None)
     return where + (", in this judge's eyes" if unlabeled else "")
 
@@ -320,15 +321,13 @@ def means(columns: ArrayLike, *, clusters: Clusters = None, metric: Range | None
 
 
 def _columns(trainings: Sequence[Trainings]) -> tuple[Floats, ...]:
-    return tuple(np.array([getattr(item, name) for item in trainings]) for name in ("variance", "spread", "freedom"))
+    return tuple(np.array([getattr(item, name) for item in trainings]) for name in ("spread", "freedom", "shared"))
 
 
 def _together(ours: tuple[Floats, ...], theirs: tuple[Floats, ...]) -> Seeds:
-    """Add up the trainings of both sides, which are independent."""
-    spread = ours[1] + theirs[1]
-    with np.errstate(invalid="ignore", divide="ignore"):
-        freedom = spread**2 / (ours[1] ** 2 / ours[2] + theirs[1] ** 2 / theirs[2])
-    return Seeds(ours[0] + theirs[0], spread, np.where(spread > 0, freedom, 1.0))
+    """Put the trainings of both sides together, which are independent."""
+    spread, freedom = (np.stack(np.broadcast_arrays(ours[at], theirs[at])) for at in (0, 1))
+    return Seeds(spread, freedom, ours[2] + theirs[2])
 
 
 def _of_rows(a: Floats, b: Floats, clusters: Clusters, metric: Range, seeds: Seeds | None = None) -> Tested:
@@ -381,19 +380,19 @@ def _corrected(result: Tested, row: int, candidate: Side, reference: Side, clust
         return result
     powered = prediction_powered_mean(judged, human, clusters=clusters)
     fitted = powered.weight > 0 and not known[~np.isnan(judged)].all()
-    own, seeds = max(labeled - 1 - int(fitted), 1), float(result.seeds.variance[row]) * powered.weight**2
-    variance = powered.standard_error**2 + seeds
-    under = powered.standard_error**4 / own + seeds**2 / float(result.seeds.freedom[row])
+    own, share = float(max(labeled - 1 - int(fitted), 1)), powered.weight**2
+    seeds = replace(result.seeds, spread=result.seeds.spread.copy())
+    seeds.spread[:, row] *= share
     changed: dict[str, Any] = {name: np.array(getattr(result, name)) for name in ("middle", "variance", "freedom", "labeled", "doubts")}
     for name, value in (
         ("middle", powered.corrected.value),
-        ("variance", variance),
-        ("freedom", variance**2 / under if under > 0 else float(own)),
+        ("variance", max(powered.standard_error**2 - float(seeds.shared[row]) * share, 0.0)),
+        ("freedom", own),
         ("labeled", True),
         ("doubts", powered.corrected.insufficient_data),
     ):
         changed[name][row] = value
-    return replace(result, **changed)
+    return replace(result, seeds=seeds, **changed)
 
 
 def _judge_error(side: Side) -> Floats:
@@ -410,14 +409,14 @@ class Trainings:
     """What trainings add to the variance of a mean over questions.
 
     Attributes:
-        variance: Of the mean, over what the questions contain already; 0 for fewer than two trainings.
-        spread: Variance of the mean of the trainings' means, as they lie apart.
+        spread: Variance of the mean of the trainings' means, as they lie apart; 0 for fewer than two trainings.
         freedom: Its degrees of freedom.
+        shared: How much of it the questions contain already.
     """
 
-    variance: float = 0.0
     spread: float = 0.0
     freedom: float = 1.0
+    shared: float = 0.0
 
     @classmethod
     def of(cls, side: Side, kept: Mask, clusters: Clusters) -> Trainings:
@@ -437,7 +436,7 @@ class Trainings:
         sums, _ = by_cluster(rest, None if clusters is None else [label for label, used in zip(clusters, kept, strict=True) if used])
         both = float((sums**2).sum()) / (seeds * (seeds - 1) * questions**2)
         spread = float(means.var(ddof=1) / seeds)
-        return cls(max(spread - both, 0.0), spread, float(seeds - 1))
+        return cls(spread, float(seeds - 1), both)
 
 
 def _logs(side: Side, low: float) -> Side:

@@ -177,6 +177,7 @@ def decide_all(
     level: float = LEVEL,
     power: float = POWER,
     ranges: Mapping[str, Range] | None = None,
+    lower: Mapping[str, float] | None = None,
 ) -> GateReport:
     """Decide several metrics at once; the module's docstring says what is corrected and why.
 
@@ -189,6 +190,7 @@ def decide_all(
         level: Of the two-sided interval.
         power: For the minimum detectable loss and the clusters needed.
         ranges: The range of a metric; if one is not named, as in `compared`.
+        lower: By metric, the level of the two-sided interval whose lower bound decides "pass"; None: `level`.
 
     Raises:
         ValueError: There is no metric, the two sides have different ones or other questions, or a margin is missing
@@ -217,14 +219,14 @@ def decide_all(
     corrected = holm_array(counted)
     decisions = {}
     for row, (metric, one) in enumerate(tests.items()):
-        margin, upper = by_metric[metric], float(levels[row])
+        margin, upper, below = by_metric[metric], float(levels[row]), (lower or {}).get(metric, level)
         # A drop that only the correction leaves unclaimed is no pass either.
-        alone_lost = decided(one, margin, strict=strict, level=level, upper=level)[0] == "regressed"
-        outcome: Outcome = decided(one, margin, strict=strict, level=level, upper=upper)[0]
+        alone_lost = decided(one, margin, strict=strict, level=below, upper=level)[0] == "regressed"
+        outcome: Outcome = decided(one, margin, strict=strict, level=below, upper=upper)[0]
         outcome = "inconclusive" if alone_lost and outcome == "pass" else outcome
         decision = GateDecision(
             outcome,
-            replace(differences_of(one, level)[0], high=float(one.interval(upper)[1][0])),
+            replace(differences_of(one, below)[0], high=float(one.interval(upper)[1][0])),
             margin,
             strict,
             float(p[row]),
@@ -234,7 +236,7 @@ def decide_all(
             None,
             _why(one) if outcome == "inconclusive" else "",
         )
-        decisions[metric] = replace(decision, clusters_needed=_needed(decision, one, bars[metric], level, upper, power))
+        decisions[metric] = replace(decision, clusters_needed=_needed(decision, one, bars[metric], below, upper, power))
     outcomes = {decision.outcome for decision in decisions.values()}
     whole: Outcome = "regressed" if "regressed" in outcomes else "pass" if outcomes == {"pass"} else "inconclusive"
     return GateReport(whole, decisions)

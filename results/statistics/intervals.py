@@ -20,8 +20,8 @@ class Family:
     """Differences that are tested together.
 
     Attributes:
-        differences: Each with the interval of the level at which Holm's procedure tests it: it leaves out 0 exactly
-            where the corrected p-value is at most 5 %.
+        differences: Each with the interval, and the detectable difference, of the level at which Holm's procedure tests
+            it: the interval leaves out 0 exactly where the corrected p-value is at most 5 %.
         p: Corrected p-values; NaN if there is insufficient data.
     """
 
@@ -44,9 +44,10 @@ def family(tests: Sequence[Differences], differences: Iterable[Difference], leve
     levels = np.split(holm_levels(counted, level), np.cumsum([len(tested.p) for tested in tests])[:-1])
     ends = [tested.interval(each) for tested, each in zip(tests, levels, strict=True)]
     low, high = (np.concatenate([pair[side] for pair in ends]) for side in (0, 1))
+    least = np.concatenate([tested.detectable(level=each) for tested, each in zip(tests, levels, strict=True)])
     corrected = np.where(np.isnan(p), np.nan, holm_array(counted))
-    rows = zip(differences, low.tolist(), high.tolist(), strict=True)
-    return Family([replace(item, low=bottom, high=top) for item, bottom, top in rows], corrected.tolist())
+    rows = zip(differences, low.tolist(), high.tolist(), least.tolist(), strict=True)
+    return Family([replace(item, low=bottom, high=top, detectable=seen) for item, bottom, top, seen in rows], corrected.tolist())
 
 
 def estimate(values: ArrayLike, *, clusters: Clusters = None, level: float = LEVEL, metric: Range | None = None) -> Estimate:

@@ -34,6 +34,7 @@ class PredictionPowered:
         standard_error: Of `corrected`.
         items: Judged items, labeled ones among them.
         worth: As many labels as it would take to do as well without the judge; at weight 0 as many as there are.
+        freedom: Degrees of freedom of `standard_error`.
     """
 
     corrected: Estimate
@@ -44,6 +45,16 @@ class PredictionPowered:
     standard_error: float
     items: int
     worth: float
+    freedom: int
+
+    def p(self, value: float) -> float:
+        """Return the two-sided p-value that the mean is `value`; NaN if there is no interval."""
+        if math.isnan(self.corrected.low):
+            return math.nan
+        gap = abs(self.corrected.value - value)
+        if not self.standard_error:
+            return float(gap == 0)
+        return 2 * float(scipy.special.stdtr(self.freedom, -gap / self.standard_error))
 
 
 def prediction_powered_mean(
@@ -115,7 +126,39 @@ def prediction_powered_mean(
         error,
         len(f),
         n * (plain / error) ** 2 if error else n if not plain else math.inf,
+        labeled - 1 - fitted,
     )
+
+
+def rectified(judged: ArrayLike, labels: ArrayLike, items: ArrayLike) -> Floats:
+    """Return judged values whose sum, weighted in any way that labels do not depend on, is right on average.
+
+    With N items of which n have a label, each value of a labeled item is moved by N / n times its label minus the mean
+    of its judged values. A value can leave the range of the judge. For an estimate whose score equation is linear in
+    the values, as that of logistic regression, this is prediction-powered inference with lambda = 1.
+
+    Args:
+        judged: Shape (values,), several for one item if it was judged several times; NaN is left as it is.
+        labels: Shape (values,), the item's label at each of its values; NaN where there is none.
+        items: Shape (values,), codes from 0.
+
+    Raises:
+        ValueError: Shapes differ.
+
+    Source: Angelopoulos et al. (2023), "Prediction-powered inference", Science 382, on convex estimation.
+    """
+    f, y, codes = np.asarray(judged, np.float64), np.asarray(labels, np.float64), np.asarray(items)
+    if not f.shape == y.shape == codes.shape or f.ndim != 1:
+        raise ValueError(f"values, labels and items must be of the same rows, got shapes {f.shape}, {y.shape} and {codes.shape}")
+    known = ~np.isnan(f)
+    labeled = known & ~np.isnan(y)
+    total, some = len(np.unique(codes[known])), len(np.unique(codes[labeled]))
+    if not some:
+        return f
+    sums = np.bincount(codes[known], weights=f[known], minlength=int(codes.max()) + 1)
+    counts = np.bincount(codes[known], minlength=len(sums))
+    means = sums / np.maximum(counts, 1)
+    return np.where(labeled, f + total / some * (y - means[codes]), f)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,10 +1,18 @@
 """Tests and intervals of means and paired differences that agree with each other and never fail to exist.
 
-Student's t, with the degrees of freedom of Satterthwaite and Hall's correction for skewness, is never trusted alone: a
-claim must also hold if clusters worse than all that were seen are as frequent as so few clusters leave possible. With
-fewer than ten clusters, or if a few hold most questions, bets on bounded scores decide instead (`betting.py`). Which of
-the two applies depends on the clusters and on the metric's bounds, never on the scores, so that no result is selected by
-what it says. The interval leaves out 0 exactly if the test rejects.
+Student's t with Hall's correction for skewness is never trusted alone: a claim must also hold if clusters worse than all
+that were seen are as frequent as so few clusters leave possible. With fewer than ten clusters, or if a few hold most
+questions, bets on bounded scores decide instead (`betting.py`). Which of the two applies depends on the clusters and on
+the metric's bounds, never on the scores, so that no result is selected by what it says. The interval leaves out 0 exactly
+if the test rejects.
+
+Several sources of chance (questions, each side's trainings) add up as the squares of their own half intervals. Such an
+interval covers at least as often as stated, however the variances compare and however few trainings there are;
+Satterthwaite's degrees of freedom do not, since three seeds that lie close together by chance pretend that trainings
+hardly vary (rejects up to 7.8 % for 5 %).
+
+Source: Banerjee (1960), "Approximate confidence interval for linear functions of means of k populations when the
+population variances are not equal", Sankhya 22.
 """
 
 from __future__ import annotations
@@ -28,33 +36,39 @@ FEWEST_EFFECTIVE = 8.0
 """Equally large clusters that would say as much; what counts if a few clusters hold most questions."""
 MOST_SKEW = 0.3
 """Skewness over the root of the clusters beyond which Student's t is not trusted for scores without bounds."""
+MOST_BENT = 1.5
+"""How many times wider Hall's correction makes one side at most; without a limit, strong skewness leaves it no end."""
 MANY = 20
 """Clusters on the losing side from which on their share is known well enough."""
-SPARSE = 40
-"""Clusters that differ, by unlike amounts and among many that do not, up to which their spread is known only half as well."""
-SEEDS_UNSURE = 2.25
-SEEDS_MOST = 4.0
-"""By how much the variance of trainings counts more in the degrees of freedom, and how many times those of the trainings
-they are at most. Three seeds that lie close together by chance would otherwise pretend that trainings hardly vary: plain
-Satterthwaite rejects 8 % (`perf/verdicts.py`)."""
 Mask = NDArray[np.bool_]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Seeds:
-    """What trainings add to the variance of a difference, arrays of shape (rows,): see `difference.Trainings`."""
+    """What trainings add to the variance of a difference: see `difference.Trainings`.
 
-    variance: Floats
+    Attributes:
+        spread, freedom: Shape (2, ...), of the candidate's and of the reference's trainings.
+        shared: Shape (...): how much of it the questions contain already.
+    """
+
     spread: Floats
     freedom: Floats
+    shared: Floats
 
     @classmethod
     def none(cls, shape: tuple[int, ...]) -> Seeds:
         """Return what is added if nothing was trained."""
-        return cls(np.zeros(shape), np.zeros(shape), np.ones(shape))
+        return cls(np.zeros((2, *shape)), np.ones((2, *shape)), np.zeros(shape))
 
     def __getitem__(self, where: Any) -> Seeds:
-        return Seeds(self.variance[where], self.spread[where], self.freedom[where])
+        at = where if isinstance(where, tuple) else (where,)
+        return Seeds(self.spread[:, *at], self.freedom[:, *at], self.shared[where])
+
+    @cached_property
+    def total(self) -> Floats:
+        """Return the spread of both."""
+        return np.asarray(self.spread.sum(axis=0))
 
 
 @dataclass(frozen=True)
@@ -65,7 +79,7 @@ class Tested:
         sums: Over clusters.
         low, high: The smallest and largest value that the mean can have; infinite if the metric has no bounds.
         middle: The mean, of logs if the difference is one of logs; NaN without questions.
-        variance, freedom: Of the mean, from all sources, and its degrees of freedom.
+        variance, freedom: Of the mean, from the questions (and labels), and its degrees of freedom.
         seeds: The trainings' part of the variance.
         paired: Whether rows are differences, whose verdict is about 0.
         center: The reference's geometric mean if the difference is one of logs, else NaN; `shown` turns such values
@@ -105,22 +119,15 @@ class Tested:
         """Add up what is known of the variance; the trainings' part is `seeds`."""
         shape, nothing = sums.n.shape, np.zeros(sums.n.shape)
         seeds = Seeds.none(shape) if seeds is None else seeds
-        clusters = np.minimum(sums.effective, np.maximum(sums.changed, 2)) if paired else sums.effective
-        own = np.maximum(clusters - 1, 1e-3)
-        alike = sums.squares >= sums.largest * sums.sizes * (1 - 1e-9)
-        sparse = np.bool_(paired) & (sums.changed < SPARSE) & (sums.changed < sums.clusters / 2) & ~alike
-        own = np.where(sparse, own / 2, own)
-        unsure = SEEDS_UNSURE * seeds.spread
-        with np.errstate(invalid="ignore", divide="ignore"):
-            together = (sums.variance + unsure) ** 2 / (sums.variance**2 / own + unsure**2 / seeds.freedom)
-        freedom = np.where(seeds.spread > 0, np.minimum(together, SEEDS_MOST * seeds.freedom), own)
+        # If few clusters differ, their spread is known as well as so many clusters would tell.
+        varied = np.maximum(sums.changed, FEWEST_CLUSTERS) if paired else np.inf
         return cls(
             sums,
             low + nothing,
             high + nothing,
             sums.value,
-            sums.variance + seeds.variance,
-            freedom,
+            np.maximum(sums.variance - seeds.shared, 0.0),
+            np.maximum(np.minimum(sums.effective, varied) - 1, 1e-3),
             seeds,
             paired,
             np.full(shape, np.nan) if center is None else center,
@@ -164,14 +171,12 @@ class Tested:
     @property
     def error(self) -> Floats:
         """Return the standard error, of the logs if the difference is one of logs."""
-        return np.sqrt(self.variance)
+        return np.sqrt(self.variance + self.seeds.total)
 
     @cached_property
     def skew(self) -> Floats:
-        """Return the skewness of the mean, which trainings do not share."""
-        with np.errstate(invalid="ignore", divide="ignore"):
-            share = np.where(self.variance > 0, self.sums.variance / self.variance, 1.0)
-        return np.where(self.labeled, 0.0, self.sums.skew * np.nan_to_num(share) ** 1.5)
+        """Return the skewness of the mean over questions."""
+        return np.where(self.labeled, 0.0, self.sums.skew)
 
     @cached_property
     def bounded(self) -> Mask:
@@ -180,8 +185,11 @@ class Tested:
 
     @cached_property
     def _bets_decide(self) -> Mask:
-        few = (self.clusters < FEWEST_CLUSTERS) | (self.sums.effective < FEWEST_EFFECTIVE)
-        return np.asarray(few & self.bounded & (self.n > 0) & (self.seeds.spread == 0) & ~self.labeled & ~self._shares)
+        return np.asarray(self._few & self.bounded & (self.n > 0) & (self.seeds.total == 0) & ~self.labeled & ~self._shares)
+
+    @property
+    def _few(self) -> Mask:
+        return np.asarray((self.clusters < FEWEST_CLUSTERS) | (self.sums.effective < FEWEST_EFFECTIVE))
 
     @cached_property
     def _bets(self) -> Bets:
@@ -193,13 +201,14 @@ class Tested:
         """Return whether the sign test is exact: every question is a cluster, and all that differ do so by the whole range."""
         sums = self.sums
         whole = (sums.squares >= sums.largest * sums.sizes * (1 - 1e-9)) & (sums.largest >= self.high * (1 - 1e-9))
-        return np.asarray(self.paired & (sums.n == sums.clusters) & whole & (sums.changed > 0) & (self.seeds.spread == 0) & ~self.labeled)
+        plain = (sums.n == sums.clusters) & (sums.changed > 0) & (self.seeds.total == 0) & ~self.labeled & ~self._few
+        return np.asarray(self.paired & plain & whole)
 
     @cached_property
     def _shares(self) -> Mask:
         """Return whether all scores are 0 or 1, of questions that each are a cluster: their mean has an exact interval."""
         sums = self.sums
-        plain = (sums.n == sums.clusters) & (sums.worse == 0) & (sums.largest <= 1) & (self.seeds.spread == 0) & (sums.n > 0)
+        plain = (sums.n == sums.clusters) & (sums.worse == 0) & (sums.largest <= 1) & (self.seeds.total == 0) & (sums.n > 0)
         return np.asarray(~np.bool_(self.paired) & plain & (np.abs(sums.squares - sums.total) <= EQUAL * np.maximum(sums.n, 1)))
 
     def p_above(self, bar: float | Floats) -> Floats:
@@ -224,22 +233,56 @@ class Tested:
         with np.errstate(invalid="ignore", divide="ignore"):
             logs = np.log1p(np.maximum(at / self.center, -1.0))
             at = np.where(np.isnan(self.center), at, logs)
-            side = 1.0 if above else -1.0
-            t = side * (self.middle - at) / self.error
-            p = scipy.special.stdtr(self.freedom, -np.minimum(t, side * _straight(side * t, self.skew)))
+        p = self._student_p(at, above=above)
         p = np.where(np.isnan(p), 1.0, p)
         p = np.maximum(p, self._hidden_p(at, above=above))
-        if self.paired:
-            at_zero = at == 0
-            # Sign flips of the clusters that differ could not give less.
-            p = np.where(at_zero & ~self.labeled, np.maximum(p, 2.0**-self.sums.changed), p)
-            won, lost = (self.sums.better, self.sums.worse) if above else (self.sums.worse, self.sums.better)
-            tosses = scipy.special.bdtr(lost, (won + lost).astype(np.int64), 0.5)
-            p = np.where(at_zero & self._signs_decide, tosses, p)
+        at_zero = np.asarray(self.paired & (at == 0))
+        # Sign flips of the clusters that differ could not give less.
+        p = np.where(at_zero & ~self.labeled, np.maximum(p, 2.0**-self.sums.changed), p)
         if self._bets_decide.any():
-            p = np.array(p)
             p[self._bets_decide] = self._bets.p(at[self._bets_decide], above=above)
+        exact = at_zero & self._signs_decide
+        if exact.any():
+            won, lost = (self.sums.better, self.sums.worse) if above else (self.sums.worse, self.sums.better)
+            p = np.where(exact, scipy.special.bdtr(lost, (won + lost).astype(np.int64), 0.5), p)
         return np.where(self.n > 0, p, np.nan)
+
+    def _student_p(self, bar: Floats, *, above: bool) -> Floats:
+        """Return the one-sided p-values of Student's t; with trainings, the level at which `_half` is the distance from the bar."""
+        side = 1.0 if above else -1.0
+        away = side * (self.middle - bar)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            t = away / np.sqrt(self.variance)
+            straight = np.maximum(np.minimum(t, side * _straight(side * t, self.skew)), t / self._most_bent)
+            p = scipy.special.stdtr(self.freedom, -np.minimum(t, straight))
+        trained = np.broadcast_to(self.seeds.total > 0, away.shape)
+        if not trained.any():
+            return np.asarray(p)
+        one = self[trained]
+        low, high = np.full(one.middle.shape, -40.0), np.full(one.middle.shape, np.log(0.5))
+        for _ in range(40):
+            middle = (low + high) / 2
+            beyond = one._half(np.exp(middle), above=above) > np.abs(away[trained])
+            low, high = np.where(beyond, middle, low), np.where(beyond, high, middle)
+        p[trained] = np.where(away[trained] > 0, np.exp(high), 1 - np.exp(high))
+        return np.asarray(p)
+
+    @property
+    def _most_bent(self) -> Floats:
+        """Return the limit of Hall's correction, for bounded metrics: these are guarded against what was not seen all the same."""
+        return np.where(self.bounded, MOST_BENT, np.inf)
+
+    def _half(self, tail: Floats, *, above: bool) -> Floats:
+        """Return how far the lower end (or the upper) lies from the mean, each beyond the truth with the probability `tail`."""
+        out = _quantile(self.freedom, 1 - tail)
+        side = 1.0 if above else -1.0
+        with np.errstate(invalid="ignore", over="ignore"):
+            bent = np.minimum(side * _bent(side * out, self.skew), self._most_bent * out)
+            squares = self.variance * np.maximum(out, bent) ** 2
+            for spread, freedom in zip(self.seeds.spread, self.seeds.freedom, strict=True):
+                if spread.any():
+                    squares = squares + spread * _quantile(freedom, 1 - tail) ** 2
+        return np.sqrt(squares)
 
     def _hidden_p(self, bar: Floats, *, above: bool) -> Floats:
         """Return one-sided p-values of what must hold beside Student's t: that clusters which were not seen do not overturn it.
@@ -285,12 +328,13 @@ class Tested:
 
         Source: Hall (1992), "On the removal of skewness by transformation"; Clopper & Pearson (1934).
         """
-        alpha = np.broadcast_to(1 - np.asarray(level, np.float64), self.middle.shape)
-        with np.errstate(invalid="ignore", divide="ignore"):
-            out_to = _quantile(self.freedom, 1 - alpha / 2)
-            straight = self.error * out_to
-            low = self.middle - np.maximum(straight, self.error * _bent(out_to, self.skew))
-            high = self.middle + np.maximum(straight, -self.error * _bent(-out_to, self.skew))
+        low, high = self._ends(np.broadcast_to(1 - np.asarray(level, np.float64), self.middle.shape))
+        low, high = np.maximum(low, self.low), np.minimum(high, self.high)
+        return self.shown(low), self.shown(high)
+
+    def _ends(self, alpha: Floats) -> tuple[Floats, Floats]:
+        """Return the interval before it is cut at the metric's bounds, of logs if the difference is one of logs."""
+        low, high = self.middle - self._half(alpha / 2, above=True), self.middle + self._half(alpha / 2, above=False)
         low, high = np.minimum(low, self._hidden_end(alpha, above=True)), np.maximum(high, self._hidden_end(alpha, above=False))
         if self._shares.any():
             won, lost = self.sums.better, self.clusters - self.sums.better
@@ -300,10 +344,7 @@ class Tested:
         if self._bets_decide.any():
             low, high = np.array(low), np.array(high)
             low[self._bets_decide], high[self._bets_decide] = self._bets.bounds(1 - alpha[self._bets_decide])
-        if self.paired:
-            low, high = self._agreeing(low, high, alpha)
-        low, high = np.maximum(low, self.low), np.minimum(high, self.high)
-        return self.shown(low), self.shown(high)
+        return self._agreeing(low, high, alpha) if self.paired else (low, high)
 
     def shown(self, value: Floats) -> Floats:
         """Return differences of logs as differences of geometric means; others as they are."""
@@ -338,21 +379,29 @@ class Tested:
         return np.where(up & (low <= 0), np.maximum(least, EQUAL), low), np.where(down & (high >= 0), np.minimum(most, -EQUAL), high)
 
     def detectable(self, power: float = POWER, level: float | Floats = LEVEL) -> Floats:
-        """Return the smallest true difference that so many clusters would show with this power; NaN if nothing varies."""
+        """Return the smallest true difference that so many clusters would show with this power.
+
+        It is never smaller than half of the interval at this level. NaN if nothing varies; infinite if no difference
+        that the metric can have would be shown.
+        """
         alpha = np.broadcast_to(1 - np.asarray(level, np.float64), self.middle.shape)
+        low, high = self._ends(alpha)
         with np.errstate(invalid="ignore", divide="ignore"):
-            by_t = (_quantile(self.freedom, 1 - alpha / 2) + _quantile(self.freedom, np.full(alpha.shape, power))) * self.error
             left = (alpha / 2) ** (1 / np.maximum(self.sums.independent, 1))
-            hidden = np.where(self._guarded, self.high * (1 - left) / left + scipy.special.ndtri(power) * self.error, 0.0)
-            seen = np.where((self.clusters >= 2) & (self.error > 0), np.maximum(by_t, hidden), np.nan)
-        return self.shown(seen)
+            hidden = np.where(self._guarded, self.high * (1 - left) / left, 0.0)
+            half = np.fmax(np.fmax(self.middle - low, high - self.middle), hidden)
+            seen = np.where((self.clusters >= 2) & (self.error > 0), half + scipy.special.ndtri(power) * self.error, np.nan)
+        return self.shown(np.where(seen > self.high, np.inf, seen))
 
     def scaled(self, factor: float) -> Tested:
         """Return the same with so many times as many clusters of the same kinds, and as many trainings."""
-        return Tested.of(
-            self.sums.scaled(factor), self.low, self.high, self.rows, paired=self.paired, seeds=self.seeds,
-            center=self.center,
-        )  # fmt: skip
+
+        def rows(mask: Mask) -> tuple[Floats, Floats]:
+            sums, counts = self.rows(mask)
+            clusters = max(round(sums.shape[1] * factor), 1)
+            return tuple(np.stack([np.resize(row, clusters) for row in np.broadcast_to(each, sums.shape)]) for each in (sums, counts))  # type: ignore[return-value]
+
+        return Tested.of(self.sums.scaled(factor), self.low, self.high, rows, paired=self.paired, seeds=self.seeds, center=self.center)
 
     def insufficient_data(self, word: str = "clusters") -> NDArray[np.object_]:
         """Return why a claim is not made although the test would allow it; empty if it may be made.

@@ -12,20 +12,22 @@ import json
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from contextlib import suppress
+from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from benchmarks.core.errors import UserError, nearest, unknown_name
 from benchmarks.core.fingerprint import CHECKPOINT_CARD as CARD
-from benchmarks.core.fingerprint import folder_sha256
+from benchmarks.core.fingerprint import READ_QUESTIONS, folder_sha256
 from benchmarks.datasets.styled import StyledConfig
 from benchmarks.registry import DataReference
 from benchmarks.styles.mix import STYLED
 from results.store import queries
 from results.store.database import now
 from results.store.queries import RunRow
+from results.store.read_questions import Record, Touched, is_contaminated, put_record, records
 from results.store.store import FINISHED, Store
 from results.store.variants import covers_run
 
@@ -50,6 +52,7 @@ class Checkpoint:
         sha256: `benchmarks.core.fingerprint.folder_sha256` of the folder.
         path: The folder.
         added_at: When it was registered (UTC); None before.
+        read: Hashes of the questions that its training read; None: unknown.
     """
 
     method: str
@@ -61,6 +64,7 @@ class Checkpoint:
     sha256: str
     path: Path
     added_at: datetime | None = None
+    read: Record | None = field(default=None, compare=False, repr=False)
 
     @property
     def name(self) -> str:
@@ -69,7 +73,8 @@ class Checkpoint:
 
     def to_json(self) -> dict[str, Any]:
         """As a JSON object."""
-        return asdict(self) | {"name": self.name, "path": str(self.path), "added_at": self.added_at.isoformat() if self.added_at else None}
+        own = {item.name: getattr(self, item.name) for item in fields(self) if item.name != "read"}
+        return own | {"name": self.name, "path": str(self.path), "added_at": self.added_at.isoformat() if self.added_at else None}
 
 
 def describe(
@@ -150,7 +155,7 @@ def verify(folder: Path | str) -> Checkpoint:
         later = sorted(
             path.relative_to(result.path).as_posix()
             for path in result.path.rglob("*")
-            if path.is_file() and path.name != CARD and path.stat().st_mtime_ns > written
+            if path.is_file() and path.name not in (CARD, READ_QUESTIONS) and path.stat().st_mtime_ns > written
         )
         hint = f"; written after the card: {', '.join(later[:5])}" if later else ""
         raise UserError(
@@ -223,7 +228,23 @@ def register(store: Store, folder: Path | str) -> Checkpoint:
                 result.added_at,
             ],
         )
+        put_record(connection, result.sha256, result.path)
     return result
+
+
+def register_recorded(store: Store, folders: Mapping[str, Path]) -> None:
+    """Enter checkpoints that a run uses, if their folders tell what their training read; what cannot be read stays unknown.
+
+    Args:
+        store: Takes them.
+        folders: By hash.
+    """
+    recorded = [sha256 for sha256, folder in folders.items() if (folder / READ_QUESTIONS).is_file()]
+    known = known_checkpoints(store) if recorded else {}
+    for sha256 in recorded:
+        if sha256 not in known or known[sha256].read is None:
+            with suppress(UserError):
+                register(store, folders[sha256])
 
 
 def checkpoints(store: Store) -> list[Checkpoint]:
@@ -512,7 +533,8 @@ _LIST_OF_STAGE = {"supervised": "joint"}
 
 def known_checkpoints(store: Store) -> dict[str, Checkpoint]:
     """Registered checkpoints by their hash."""
-    return {checkpoint.sha256: checkpoint for checkpoint in checkpoints(store)}
+    held = records(store)
+    return {checkpoint.sha256: replace(checkpoint, read=held.get(checkpoint.sha256)) for checkpoint in checkpoints(store)}
 
 
 def parts(description: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
@@ -553,7 +575,42 @@ def contaminating(run: RunRow, cards: Cards, known: Checkpoints) -> list[str]:
     if results:
         return results
     # Equal content under another name.
-    return [f"these very data were trained on by {_called(item)}" for item in _lineage(run, known) if run.dataset_fingerprint in item.data]
+    if results := [
+        f"these very data were trained on by {_called(item)}" for item in _lineage(run, known) if run.dataset_fingerprint in item.data
+    ]:
+        return results
+    touched = touched_by(run, known)
+    return [touched.in_words(run.questions)] if is_contaminated(touched.questions, run.questions) else []
+
+
+def touched_by(run: RunRow, known: Checkpoints) -> Touched:
+    """Return the evaluated questions that the trainings of a run's checkpoints read, and of those that these began from."""
+    result = Touched()
+    for item in _lineage(run, known):
+        if item.read is not None:
+            result |= item.read.touched(run.dataset_fingerprint, _called(item))
+    return result
+
+
+def read_unknown(run: RunRow, known: Checkpoints) -> bool:
+    """Return whether a run has weights, and no record of the questions that their training read.
+
+    A record is about what ragmeter trained. What the base of a checkpoint read before is unknown in any case.
+    """
+    models = run.provenance.get("models")
+    if run.kind == "control" or (isinstance(models, Mapping) and models.get("counted") == [] and models.get("weights_here") is True):
+        return False
+    lineage = _lineage(run, known)
+    if any(item.read is None or any(parent not in known for parent in item.parents) for item in lineage):
+        return True
+    weights = [part for part in parts(run.description) if part.get("weights") or _names_a_model(part.get("config"))]
+    named = _named_hashes(run, known)
+    return any(sha256 not in known for sha256 in named) or any(not _recorded(part, named, known) for part in weights)
+
+
+def _recorded(part: Mapping[str, Any], named: Sequence[str], known: Checkpoints) -> bool:
+    own = _hashes(part) or named
+    return bool(own) and all(sha256 in known and known[sha256].read is not None for sha256 in own)
 
 
 def declared(run: RunRow, cards: Cards, known: Checkpoints) -> bool:

@@ -81,7 +81,17 @@ class Database:
 
     @property
     def exists(self) -> bool:
-        return self.path.exists()
+        """Whether there is a store.
+
+        Raises:
+            UserError: A file is in the place of its folder.
+        """
+        if self.path.exists():
+            return True
+        if self.folder.is_file():
+            what = "this is a file; a store is a folder"
+            raise UserError(what, code="unreadable-store", where=str(self.folder), try_this="--store FOLDER")
+        return False
 
     @cached_property
     def _shared(self) -> _Shared:
@@ -109,7 +119,7 @@ class Database:
             UserError: There is no store here, or the file belongs to another program or version.
         """
         if not self.exists:
-            what = "this is a file; a store is a folder" if self.folder.is_file() else "there is no store here yet"
+            what = "there is no store here yet"
             raise UserError(what, code="unreadable-store", where=str(self.folder), try_this="ragmeter demo, or --store FOLDER")
         self._require_file()
         with self._explaining(), self._shared.reading() as connection:
@@ -401,15 +411,15 @@ class _Shared:
     def _whole(self, connection: duckdb.DuckDBPyConnection, read_only: bool) -> bool:
         """Say what the file has lost since the last commit, and mark its runs; False if that needs a connection that writes."""
         folder = self.path.parent
-        recorded = losses.read(folder)
-        missing = losses.lost(recorded, losses.count(connection)) if recorded else []
-        if not missing:
+        recorded, present = losses.read(folder), losses.count(connection)
+        missing = losses.lost(recorded or {}, present)
+        if not missing and (recorded is not None or not present):
             return True
         if read_only and os.access(self.path, os.W_OK) and os.access(folder, os.W_OK):
             return False
         if not self._explained_once:
-            sys.stderr.write(losses.described(missing, folder) + "\n")
-        self._explained_once = read_only
+            sys.stderr.write((losses.described(missing, folder) if missing else losses.unknown(folder)) + "\n")
+        self._explained_once = read_only or not missing
         if not read_only:
             # On a full disk nothing can be marked; the store is still read then, and the next opening says it again.
             with suppress(duckdb.Error):

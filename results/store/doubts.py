@@ -1,8 +1,8 @@
-"""Code of a run that is not known, so that an equal description need not mean equal code."""
+"""What is not known of a run: its code, so that an equal description need not mean equal code, and scores of an import."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from results.store.queries import RunRow
@@ -34,7 +34,23 @@ def uncommitted(environment: Mapping[str, Any]) -> list[str]:
     return [f"ragmeter had uncommitted changes (commit {str(git.get('commit'))[:12]})"] if git.get("dirty") else []
 
 
+NOT_RESCORED = "imported, not rescored"
+"""Marks a run whose scores came from another store and could not be computed here."""
+
+
+def not_rescored(run: RunRow, metrics: Sequence[str] | None = None) -> str:
+    """Return `imported, not rescored: METRIC, …`, or nothing.
+
+    Args:
+        run: The run.
+        metrics: Those that are shown; None: all.
+    """
+    theirs = [metric for metric in run.not_rescored if metrics is None or metric in metrics]
+    return f"{NOT_RESCORED}: {', '.join(theirs)}" if theirs else ""
+
+
 def doubts(first: RunRow, second: RunRow) -> list[str]:
-    """Say of two runs what is not known of their code."""
+    """Say of two runs what is not known of their code and scores."""
     sides = ("first", first), ("second", second)
-    return [f"{side}: {line}" for side, run in sides for line in (*uncommitted(run.environment), *unknown_code(run.provenance))]
+    known = ((side, [*uncommitted(run.environment), *unknown_code(run.provenance), not_rescored(run)]) for side, run in sides)
+    return [f"{side}: {line}" for side, lines in known for line in lines if line]

@@ -5,16 +5,17 @@ from __future__ import annotations
 import json
 import os
 import re
+import socket
 import sys
 from contextlib import suppress
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import cache
 from pathlib import Path
 
 from results.store.redaction import without_secrets
 
 FILE = "store.owner.json"
-TELL_S = 3.0
+TELL_S = 2.0
 """How long a process waits for the store in silence."""
 _COMMAND_CHARACTERS = 120
 _HELD = re.compile(r"Conflicting lock is held in (.+?) \(PID (\d+)\)")
@@ -22,7 +23,8 @@ _HELD = re.compile(r"Conflicting lock is held in (.+?) \(PID (\d+)\)")
 
 def note(folder: Path) -> None:
     """Write who holds the lock from now on; the lock itself cannot say it."""
-    record = {"pid": os.getpid(), "command": _own(), "since": datetime.now(UTC).isoformat(timespec="seconds")}
+    since = datetime.now(UTC).isoformat(timespec="seconds")
+    record = {"pid": os.getpid(), "command": _own(), "since": since, "host": socket.gethostname()}
     partial = folder / f".{FILE}.{os.getpid()}"
     try:
         partial.write_text(json.dumps(record), encoding="utf-8")
@@ -45,26 +47,44 @@ def named(folder: Path, error: Exception | None = None) -> str:
         folder: The store folder.
         error: What opening the file raised. DuckDB names a process that has it open, also another program.
     """
-    if error is not None and (match := _HELD.search(str(error))):
-        pid = int(match[2])
-        if (record := _record(folder)) and record[0] == pid:
-            return f"process {pid} ({record[1]}) has held it since {record[2]}"
-        return f"process {pid} ({_command(pid) or match[1]}){_running_since(pid)} has it open"
-    if record := _record(folder):
-        return f"process {record[0]} ({record[1]}) has held it since {record[2]}"
+    opened = _HELD.search(str(error)) if error is not None else None
+    pid = int(opened[2]) if opened else None
+    record = _record(folder)
+    if record is not None and pid in (None, record[0]):
+        return f"process {record[0]}{record[3]} ({record[1]}) has held it since {record[2]}"
+    pid = pid or _locking(folder)
+    if pid is not None:
+        command = _command(pid) or (opened[1] if opened else "")
+        return f"process {pid}{f' ({command})' if command else ''}{_running_since(pid)} has it open"
     return "another process has it open"
 
 
-def _record(folder: Path) -> tuple[int, str, str] | None:
-    """Return process id, command and time of the process that holds the lock; None if nothing is noted."""
+def _record(folder: Path) -> tuple[int, str, str, str] | None:
+    """Return process id, command, time and ` on HOST` (if it is another one) of what holds the lock; None if nothing is noted."""
     try:
         value = json.loads((folder / FILE).read_text(encoding="utf-8"))
-        pid, command, since = int(value["pid"]), str(value["command"]), datetime.fromisoformat(value["since"])
-    except (OSError, ValueError, KeyError, TypeError):
+        pid, command, host = int(value["pid"]), str(value["command"]), str(value.get("host", ""))
+        since = datetime.fromisoformat(value["since"]).astimezone(UTC)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
         return None
-    if Path("/proc/self").exists() and not Path(f"/proc/{pid}").exists():
-        return None  # it was killed, and could not remove its note
-    return pid, command[:_COMMAND_CHARACTERS], f"{since:%Y-%m-%d %H:%M:%S} UTC"
+    elsewhere = host not in ("", socket.gethostname())
+    if not elsewhere and Path("/proc/self").exists():
+        began = _began(pid)
+        if began is None or began > since + timedelta(seconds=2):
+            return None  # it was killed, and could not remove its note; another process may have its number
+    place = f" on {_printable(host)}" if elsewhere else ""
+    return pid, _printable(command), f"{since:%Y-%m-%d %H:%M:%S} UTC", place
+
+
+def _locking(folder: Path) -> int | None:
+    """Return the process that has locked the store or waits for it first, where the system tells (Linux)."""
+    with suppress(OSError, ValueError, IndexError):
+        files = {os.stat(folder / name).st_ino for name in ("store.lock", "store.queue") if (folder / name).exists()}
+        for line in Path("/proc/locks").read_text().splitlines():
+            words = line.split()
+            if words[1] != "->" and int(words[5].rpartition(":")[2]) in files and int(words[4]) not in (os.getpid(), -1):
+                return int(words[4])
+    return None
 
 
 @cache
@@ -79,17 +99,25 @@ def _command(pid: int) -> str:
 
 
 def _running_since(pid: int) -> str:
+    began = _began(pid)
+    return f", running since {began:%Y-%m-%d %H:%M:%S} UTC," if began else ""
+
+
+def _began(pid: int) -> datetime | None:
     """Return when a process began, where the system tells (Linux)."""
     with suppress(OSError, ValueError, IndexError):
         ticks = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])
         booted = next(int(line.split()[1]) for line in Path("/proc/stat").read_text().splitlines() if line.startswith("btime"))
-        began = datetime.fromtimestamp(booted + ticks / os.sysconf("SC_CLK_TCK"), UTC)
-        return f", running since {began:%Y-%m-%d %H:%M:%S} UTC,"
-    return ""
+        return datetime.fromtimestamp(booted + ticks / os.sysconf("SC_CLK_TCK"), UTC)
+    return None
 
 
 def _short(words: list[str]) -> str:
     """Return a command line without folders of its program and script, keys and control characters."""
     shown = [Path(word).name if number < 2 else word for number, word in enumerate(filter(None, words))]
-    text = "".join(character for character in without_secrets(" ".join(shown)) if character.isprintable())
+    return _printable(without_secrets(" ".join(shown)))
+
+
+def _printable(text: str) -> str:
+    text = "".join(character for character in text if character.isprintable())
     return text if len(text) <= _COMMAND_CHARACTERS else f"{text[: _COMMAND_CHARACTERS - 1]}…"

@@ -57,15 +57,15 @@ def count(connection: duckdb.DuckDBPyConnection) -> Counts:
     return {(what, run): rows for what, run, rows in connection.execute(_COUNT).fetchall() if rows}
 
 
-def read(folder: Path) -> Counts:
-    """Read the recorded counts; empty if there are none, or if they cannot be read (after a power failure)."""
+def read(folder: Path) -> Counts | None:
+    """Read the recorded counts; None if there are none, or if they cannot be read (after a power failure)."""
     try:
         document = json.loads((folder / FILE).read_text(encoding="utf-8"))
         if document["version"] != _VERSION:
-            return {}
+            return None
         return {(what, run): int(rows) for what, runs in document["rows"].items() for run, rows in runs.items()}
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        return {}
+        return None
 
 
 def write(folder: Path, counts: Counts) -> None:
@@ -94,7 +94,7 @@ class Recording:
 
     def __init__(self, folder: Path, connection: duckdb.DuckDBPyConnection) -> None:
         self._folder = folder
-        self._before, self._after = read(folder), count(connection)
+        self._before, self._after = read(folder) or {}, count(connection)
         if lost(self._before, self._after):
             # Deleted on purpose: the lower counts hold before the commit as well.
             kept = {key: min(rows, self._after.get(key, 0)) for key, rows in self._before.items()}
@@ -124,6 +124,15 @@ def mark(connection: duckdb.DuckDBPyConnection, losses: Sequence[Loss]) -> None:
     for run, parts in by_run.items():
         error = f"lost with the store's write-ahead log: {', '.join(parts)}"
         connection.execute("UPDATE runs SET status = 'interrupted', error = ? WHERE run = ?", [error, run])
+
+
+def unknown(folder: Path) -> str:
+    """Return the message about a store with rows and without readable counts."""
+    return (
+        "warning: the recorded row counts of the store are missing or cannot be read, so rows lost before now cannot be noticed\n"
+        f"  where: {folder / FILE}\n"
+        "  try:   compare `ragmeter results` with what you expect; if rows are missing, put back the whole folder from a backup"
+    )
 
 
 def described(losses: Sequence[Loss], folder: Path) -> str:

@@ -23,10 +23,10 @@ from numpy.typing import NDArray
 from benchmarks.clusters import QUESTION, Sampled, connected
 from benchmarks.core.errors import MissingPackage as MissingPackage
 from benchmarks.core.errors import UserError, nearest, unknown_name
-from benchmarks.schema import Passage, sentence_of
-from methods.api import WAIT, Call
-from results.store.redaction import shareable, without_secrets
-from results.store.store import FINGERPRINT, FINISHED, RUNNING, Store, fingerprint_of, shortened, token_of
+from benchmarks.schema import Passage, Turn, sentence_of, turns_of
+from methods.api import WAIT, Call, Prediction
+from results.store.redaction import redacted, shareable, without_secrets
+from results.store.store import FINGERPRINT, FINISHED, RUNNING, Store, fingerprint_of, shortened, stored_record, token_of
 from results.store.variants import StyledRun
 
 _RUNNING = """
@@ -135,6 +135,7 @@ class RunRow:
         execution: 1 for the first execution of its fingerprint in this store, 2 for the next …
         replies: Which cached replies it may use (`Services.replies`).
         accepted_at: When its failed questions were accepted as wrong answers (UTC); None: they were not.
+        not_rescored: Metrics whose scores came from another store and could not be computed here.
     """
 
     run: str
@@ -163,6 +164,7 @@ class RunRow:
     execution: int = 1
     replies: str = ""
     accepted_at: datetime | None = None
+    not_rescored: tuple[str, ...] = ()
 
     @property
     def fingerprint(self) -> str:
@@ -274,11 +276,12 @@ SELECT r.run, coalesce(m.experiment, '-'), coalesce(m.method, r.method),
        r.seed, r.questions, coalesce(d.done, 0), coalesce(d.failed, 0), r.status, r.error, r.started_at, r.updated_at,
        r.origin, r.description, r.provenance, e.description, r.card, CASE WHEN m.metrics IS NOT NULL THEN
        list_concat(m.metrics, list_filter(a.metrics, lambda x: NOT list_contains(m.metrics, x))) END,
-       r.base, r.split, r.style, r.same_questions, x.execution, r.replies, r.accepted_at
+       r.base, r.split, r.style, r.same_questions, x.execution, r.replies, r.accepted_at, i.metrics
 FROM runs r LEFT JOIN environments e USING (environment) LEFT JOIN experiment_runs m USING (run)
 JOIN (SELECT run, row_number() OVER (PARTITION BY {FINGERPRINT} ORDER BY started_at, run) AS execution FROM runs) x USING (run)
 LEFT JOIN (SELECT experiment, dataset, setting, list(metric ORDER BY rowid) AS metrics FROM added_columns
            GROUP BY ALL) a ON a.experiment = m.experiment AND a.dataset = r.dataset AND a.setting = r.setting
+LEFT JOIN (SELECT run, list(metric ORDER BY metric) AS metrics FROM imports GROUP BY run) i USING (run)
 LEFT JOIN (SELECT run, count(*) AS done, count(failed) AS failed FROM predictions GROUP BY run) d USING (run)
 """
 
@@ -305,7 +308,7 @@ def has_runs(store: Store) -> bool:
 
 
 def _run_row(row: Sequence[Any]) -> RunRow:
-    *fields, description, provenance, environment, card, metrics, base, split, style, same, execution, replies, accepted = row
+    *fields, description, provenance, environment, card, metrics, base, split, style, same, execution, replies, accepted, theirs = row
     texts: list[Any] = [_shareable(text) for text in (description, provenance, environment)]
     result = RunRow(
         *[
@@ -317,6 +320,7 @@ def _run_row(row: Sequence[Any]) -> RunRow:
             execution,
             replies,
             accepted,
+            tuple(theirs or ()),
         ]
     )
     # Services repeat keys in what they say of errors.
@@ -641,6 +645,7 @@ class QuestionRow:
     supporting_facts: tuple[str, ...]
     type: str
     document_id: str | None
+    turns: tuple[Turn, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -648,6 +653,7 @@ class AnswerRow:
     """What one run said about one question; `unscored` has the reasons of judges that gave no value.
 
     `stages` are seconds of its own; `waited_s` is how long it waited for a slot. `calls_kept` is how many `calls` has.
+    `record` has the contexts, statements, searches and confidence that the system returned.
     """
 
     run: str
@@ -666,16 +672,20 @@ class AnswerRow:
     cost_usd: float
     calls_kept: int = 0
     waited_s: float = 0.0
+    record: Mapping[str, Any] = field(default_factory=dict)
 
 
 def questions(store: Store, dataset_fingerprint: str) -> list[QuestionRow]:
     """The questions of a dataset with their gold, in its order."""
     rows = store.database.rows(
-        """SELECT question, text, answers, golds, evidence, supporting_facts, type, document_id FROM questions
+        """SELECT question, text, answers, golds, evidence, supporting_facts, type, document_id, turns FROM questions
                WHERE dataset_fingerprint = ? ORDER BY position""",
         [dataset_fingerprint],
     )
-    return [QuestionRow(q, text, tuple(a), tuple(g), tuple(e), tuple(s), t, d) for q, text, a, g, e, s, t, d in rows]
+    return [
+        QuestionRow(q, text, tuple(a), tuple(g), tuple(e), tuple(s), t, d, turns_of(json.loads(turns or "[]")))
+        for q, text, a, g, e, s, t, d, turns in rows
+    ]
 
 
 def passages(store: Store, identifiers: Sequence[str]) -> dict[str, Passage]:
@@ -697,7 +707,8 @@ def answers(store: Store, question: QuestionRow, run_ids: Sequence[str], *, dept
         responses = connection.execute(
             """SELECT p.run, r.method, p.answer, p.failed, p.notes, u.stages, u.prompt_tokens, u.completion_tokens,
                u.memory_tokens, u.model_calls, u.cost_usd,
-               (SELECT count(*) FROM calls c WHERE c.run = p.run AND c.question = p.question)
+               (SELECT count(*) FROM calls c WHERE c.run = p.run AND c.question = p.question),
+               p.contexts, p.statements, p.searches, p.confidence
                FROM predictions p JOIN runs r USING (run) JOIN usage u USING (run, question)
                WHERE question = ? AND list_contains(?, p.run)""",
             [question.question, wanted],
@@ -735,7 +746,7 @@ def answers(store: Store, question: QuestionRow, run_ids: Sequence[str], *, dept
             scores.get(run, {}),
             reasons.get(run, {}),
             timed := json.loads(stages),
-            *(*used, timed.pop(WAIT, 0.0)),
+            *(*used[:-4], timed.pop(WAIT, 0.0), redacted(Prediction("", "", **stored_record(used[-4:])).record())),
         )
         for run, method, answer, failed, notes, stages, *used in responses
     ]

@@ -10,10 +10,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
-from benchmarks.schema import Passage, Question
+from benchmarks.schema import Passage, Question, turns_of
 from benchmarks.text import answer_positions, is_abstention, normalize
 from judges.judge import Item
 from methods.api import Prediction
+from results.contexts import outside
 from results.store import queries
 from results.store.queries import RunRow
 from results.store.store import Store
@@ -48,12 +49,12 @@ def positions(text: str, golds: tuple[str, ...]) -> tuple[tuple[int, int], ...]:
 def gold_questions(store: Store, dataset_fingerprint: str) -> dict[str, Question]:
     """Return the questions of a stored dataset with their gold, by id, in the dataset's order."""
     rows = store.database.rows(
-        """SELECT question, text, answers, evidence, supporting_facts, type, document_id, record FROM questions
+        """SELECT question, text, answers, evidence, supporting_facts, type, document_id, record, turns FROM questions
                WHERE dataset_fingerprint = ? ORDER BY position""",
         [dataset_fingerprint],
     )
     results = {}
-    for identifier, text, answers, evidence, facts, kind, document, kept in rows:
+    for identifier, text, answers, evidence, facts, kind, document, kept, turns in rows:
         gold: dict[str, Any] = json.loads(kept)
         results[identifier] = Question(
             id=identifier,
@@ -72,6 +73,7 @@ def gold_questions(store: Store, dataset_fingerprint: str) -> dict[str, Question
             topic_entities=tuple(gold["topic_entities"]),
             grades=gold.get("grades", {}),
             excluded=tuple(gold.get("excluded", ())),
+            turns=turns_of(json.loads(turns or "[]")),
         )
     return results
 
@@ -85,16 +87,21 @@ def answered(store: Store, run: RunRow) -> tuple[list[Question], list[Prediction
 
 
 def items(store: Store, run: RunRow) -> list[Item]:
-    """A run's answers as a point judge is handed them, each with the passages that it was read from.
+    """A run's answers as a point judge is handed them, each with the texts that it was read from.
 
-    Those are the first `k` of the ranking, `k` being what the run handed to its reader, and all of it where it handed
-    on all. A compressor between the two does not change what the answer rests on.
+    Those are the contexts that the system says it showed its model. If it does not say, they are the first `k` of the ranking,
+    `k` being what the run handed to its reader, and all of it where it handed on all. A compressor between the two does not
+    change what the answer rests on.
     """
     questions, responses = answered(store, run)
     k = run.description.get("k")
     ids = [[item.id for item in prediction.evidence[:k]] for prediction in responses]
     known = queries.passages(store, list(dict.fromkeys(item for row in ids for item in row)))
-    return [Item(question, prediction, _known(known, row)) for question, prediction, row in zip(questions, responses, ids, strict=True)]
+    read = [
+        _known(known, row) if prediction.contexts is None else tuple(outside(item) for item in prediction.contexts)
+        for prediction, row in zip(responses, ids, strict=True)
+    ]
+    return [Item(*row) for row in zip(questions, responses, read, strict=True)]
 
 
 def positives(store: Store, questions: Sequence[Question]) -> list[tuple[Passage, ...]]:

@@ -100,12 +100,19 @@ CREATE TABLE summaries (
     mean DOUBLE, variance DOUBLE,       -- NULL where too few rows have a value
     unscored BIGINT DEFAULT 0           -- rows without a value for a judge's reason
 );
+-- Scores that came from another store and could not be computed here; tables mark them.
+CREATE TABLE imports (
+    run VARCHAR NOT NULL, metric VARCHAR NOT NULL,
+    why VARCHAR NOT NULL,               -- it was not computed here
+    imported_at TIMESTAMP NOT NULL
+);
 CREATE TABLE violations (run VARCHAR NOT NULL, what VARCHAR NOT NULL);
 
 CREATE TABLE datasets (
     fingerprint VARCHAR NOT NULL, reference VARCHAR NOT NULL, card JSON NOT NULL,
     questions INTEGER NOT NULL, passages INTEGER NOT NULL, notes JSON NOT NULL,
-    cluster VARCHAR DEFAULT 'question'  -- what was sampled: a kind in `clusters`, or question, where each is its own
+    cluster VARCHAR DEFAULT 'question', -- what was sampled: a kind in `clusters`, or question, where each is its own
+    caveats VARCHAR[] DEFAULT []        -- sentences that stand below every table
 );
 CREATE TABLE questions (
     dataset_fingerprint VARCHAR NOT NULL, question VARCHAR NOT NULL, position INTEGER NOT NULL, text VARCHAR NOT NULL,
@@ -165,9 +172,18 @@ CREATE TABLE checkpoints (
     config JSON NOT NULL, parents VARCHAR[] NOT NULL, data VARCHAR[] NOT NULL, path VARCHAR NOT NULL,
     added_at TIMESTAMP NOT NULL
 );
+CREATE TABLE read_questions (sha256 VARCHAR NOT NULL, hashes BLOB NOT NULL);
 CREATE TABLE tags (name VARCHAR NOT NULL, run VARCHAR, checkpoint VARCHAR, note VARCHAR, tagged_at TIMESTAMP NOT NULL);
 CREATE TABLE gates (
     baseline VARCHAR NOT NULL, candidate VARCHAR NOT NULL, metric VARCHAR NOT NULL, margin DOUBLE NOT NULL,
     strict BOOLEAN NOT NULL, outcome VARCHAR NOT NULL, value DOUBLE, low DOUBLE, high DOUBLE, n BIGINT NOT NULL,
-    details JSON NOT NULL, decided_at TIMESTAMP NOT NULL
+    details JSON NOT NULL, decided_at TIMESTAMP NOT NULL,
+    identity VARCHAR,                   -- of the candidate and its questions (`results.gate.memory`); NULL: not counted
+    anchor VARCHAR                      -- the run that the loss since then was measured from
+);
+-- Runs that a baseline stays pinned to until somebody moves them; the newest row of a benchmark counts.
+CREATE TABLE anchors (
+    name VARCHAR NOT NULL,              -- what the user calls the baseline
+    dataset_fingerprint VARCHAR NOT NULL, setting VARCHAR NOT NULL, seed BIGINT NOT NULL, run VARCHAR NOT NULL,
+    set_at TIMESTAMP NOT NULL
 );

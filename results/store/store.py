@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -22,12 +22,13 @@ import pyarrow as pa
 
 from benchmarks import columns
 from benchmarks.clusters import Sampled
-from benchmarks.core.errors import counted
-from benchmarks.registry import Benchmark
+from benchmarks.core.errors import Broke, counted
+from benchmarks.registry import CAVEATS, Benchmark
 from benchmarks.schema import SCORED, Passage, Question
 from benchmarks.styles.mix import STYLED
 from judges.metric import Metric, Scores
 from methods.api import CAUSE, CODE, FAILED, KEPT_CALLS, MODEL, Call, Evidence, Indexed, Prediction, Usage, kept, reason
+from methods.record import read_record
 from results.store.database import Database, now
 from results.store.variants import style_of_name
 
@@ -49,7 +50,7 @@ def insert(connection: duckdb.DuckDBPyConnection, table: str, values: Mapping[st
 _LISTS = {"answers", "golds", "evidence", "supporting_facts", "sentences", "metrics", "parents", "data", "same_questions"}
 _INTEGERS = {"rank", "position", "repetition", "prompt_tokens", "completion_tokens", "memory_tokens", "model_calls", "peak_memory_bytes"}
 _INTEGERS |= {"cached_replies"}
-_FLOATS = {"score", "value", "seconds", "cost_usd"}
+_FLOATS = {"score", "value", "seconds", "cost_usd", "confidence"}
 _MOMENTS = {"created", "oldest_reply"}
 
 
@@ -320,7 +321,8 @@ class Store:
             notes = json.dumps(benchmark.extra.get("notes", {}), ensure_ascii=False)
             size = (len(benchmark.questions), len(benchmark.corpus))
             connection.execute(
-                "INSERT INTO datasets VALUES (?, ?, ?, ?, ?, ?, ?)", [fingerprint, str(benchmark.reference), card, *size, notes, own.kind]
+                "INSERT INTO datasets VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                [fingerprint, str(benchmark.reference), card, *size, notes, own.kind, list(benchmark.extra.get(CAVEATS, ()))],
             )
             questions = benchmark.questions
             insert(
@@ -338,6 +340,7 @@ class Store:
                     "type": [q.type for q in questions],
                     "document_id": [q.document_id for q in questions],
                     "record": [record(q) for q in questions],
+                    "turns": [_json([asdict(turn) for turn in q.turns]) if q.turns else None for q in questions],
                 },
             )
             positives = dict.fromkeys(e for q in questions for e in q.evidence if e in benchmark.corpus)
@@ -431,6 +434,13 @@ class Store:
         """
         with self.database.writing() as connection:
             status = connection.execute("SELECT status FROM runs WHERE run = ?", [run]).fetchone()
+            if status is None:
+                raise Broke(
+                    f"run {run} is not in the store: the store was removed or replaced while the run was going on",
+                    code="store-vanished",
+                    where=str(self.folder),
+                    try_this="put the folder back, or run the same command again: it begins in a new store",
+                )
             if status == (FINISHED,):
                 return
             known = {
@@ -467,6 +477,7 @@ class Store:
                     "cause": [(CODE if p.notes.get(CAUSE) == CODE else MODEL) if p.notes.get(FAILED) else None for p in predictions],
                     "notes": [storable(json.dumps(kept_notes, ensure_ascii=False)) for kept_notes in notes],
                     "raw": [storable(kept(p.raw)) if p.raw else None for p in predictions],
+                    **_record(predictions),
                     # A copy of an equal call in flight is new.
                     "cached_replies": [sum(call.cached and call.created is not None for call in p.calls) for p in predictions],
                     "oldest_reply": [_oldest(p.calls) for p in predictions],
@@ -590,7 +601,7 @@ class Store:
         if self.status(run) == FINISHED:
             return
         with self.database.writing() as connection:
-            for table in (*BY_RUN, "runs"):
+            for table in (*BY_RUN, "imports", "runs"):
                 connection.execute(f"DELETE FROM {table} WHERE run = ?", [run])
             for table in BETWEEN_RUNS:
                 connection.execute(f"DELETE FROM {table} WHERE one = ? OR other = ?", [run, run])
@@ -645,7 +656,8 @@ class Store:
         with self.database.reading() as connection:
             responses = connection.execute(
                 """SELECT question, answer, notes, prompt_tokens, completion_tokens, memory_tokens, model_calls, stages,
-                   peak_memory_bytes, cost_usd FROM predictions JOIN usage USING (run, question) WHERE run = ?
+                   peak_memory_bytes, cost_usd,
+                   contexts, statements, searches, confidence FROM predictions JOIN usage USING (run, question) WHERE run = ?
                    ORDER BY question""",
                 [run],
             ).fetchall()
@@ -660,9 +672,28 @@ class Store:
                 tuple(evidence.get(question, ())),
                 Usage(prompt, completion, memory, calls, json.loads(stages), peak, cost),
                 json.loads(notes),
+                **stored_record(kept_record),
             )
-            for question, answer, notes, prompt, completion, memory, calls, stages, peak, cost in responses
+            for question, answer, notes, prompt, completion, memory, calls, stages, peak, cost, *kept_record in responses
         ]
+
+
+def _json(value: Any) -> str:
+    return storable(json.dumps(value, ensure_ascii=False))
+
+
+def _record(predictions: Sequence[Prediction]) -> dict[str, list[Any]]:
+    """Return the columns of `methods.record.RECORD`, NULL where a system said nothing."""
+    stated = [prediction.record() for prediction in predictions]
+    texts = {name: [_json(row[name]) if name in row else None for row in stated] for name in ("contexts", "statements", "searches")}
+    return {**texts, "confidence": [row.get("confidence") for row in stated]}
+
+
+def stored_record(cells: Sequence[Any]) -> dict[str, Any]:
+    """Read the columns `contexts`, `statements`, `searches` and `confidence` of a row, as arguments of `Prediction`."""
+    *texts, confidence = cells
+    stated = {name: json.loads(text) for name, text in zip(("contexts", "statements", "searches"), texts, strict=True) if text}
+    return read_record({**stated, "confidence": confidence})
 
 
 def _moment(seconds: float | None) -> datetime | None:
@@ -676,7 +707,7 @@ def _oldest(calls: Sequence[Call]) -> datetime | None:
 
 
 def left_behind(store: Store, name: str, source: str, path: str | None, runs: Collection[str]) -> str | None:
-    """What is to be said before an experiment takes the place of the stored one of its name.
+    """What is to be stated before an experiment takes the place of the stored one of its name.
 
     Args:
         store: As it is before.

@@ -152,6 +152,7 @@ class Report:
         scores: By metric id, shape (questions,), NaN where unscorable; empty where there are errors.
         digest: A hash of the predictions; equal for equal submissions whatever the order and spelling of their rows.
         official: What the official script prints for such a file, by its own names; None stands for NaN.
+        left_out: Questions that the file lacks and the official script leaves out, which tables count as wrong.
     """
 
     card: Card
@@ -166,6 +167,7 @@ class Report:
     scores: Mapping[str, Scores] = field(default_factory=dict)
     digest: str = ""
     official: Mapping[str, float | None] = field(default_factory=dict)
+    left_out: int = 0
 
     @property
     def ok(self) -> bool:
@@ -198,6 +200,7 @@ class Report:
             "contamination": list(self.contamination),
             "scores": self.means,
             "official": dict(self.official),
+            "official_left_out": self.left_out,
             "predictions_digest": self.digest or None,
         }
 
@@ -220,7 +223,8 @@ class Report:
                 lines.append(f"  try: {finding.try_this}")
         if self.official:
             values = ", ".join(f"{name} {value}" if value is not None else f"{name} nan" for name, value in self.official.items())
-            lines.append(f"official script: {values}")
+            over = f" (over {counted(self.questions - self.left_out, 'question')}; tables count the other {self.left_out:,} as wrong)"
+            lines.append(f"official script: {values}" + over * bool(self.left_out))
         return lines
 
     def require_ok(self) -> Report:

@@ -17,6 +17,7 @@ from math import comb
 from benchmarks.corpus import Corpus
 from benchmarks.schema import Question
 from benchmarks.text import is_abstention
+from judges.llm.rules import lacks_evidence
 from methods.api import FAILED, Prediction, support_claims
 from results.submission import Findings, shown
 from results.submission.rows import PROMPT
@@ -286,7 +287,7 @@ def evidence_is_gold(rows: Sequence[Answered], findings: Findings, synthetic: bo
             f"{row.place}: {len(row.question.evidence)} items, all of them positives",
             line=row.line,
             severity="warning",
-            try_this=f"submit the ranking that the method made; a maintainer: {_ASK}",
+            try_this=f"an oracle: say so in the card; else submit the ranking that the method made; a maintainer: {_ASK}",
         )
 
 
@@ -403,15 +404,15 @@ SAME_SHARE = 0.5
 def same_answer(rows: Sequence[Answered], findings: Findings) -> None:
     """Flag one answer to more than half of the questions.
 
-    Abstentions do not count, since careful systems give them honestly, nor do yes and no if they are the gold answer of a third
-    of the questions. Nor does an answer that is right for a third of the questions, as in classification.
+    Abstentions do not count, in whatever words, since careful systems give them honestly, nor do yes and no if they are the
+    gold answer of a third of the questions. Nor does an answer that is right for a third of the questions, as in classification.
     """
     total = len(rows)
     closed = 3 * sum(bool({"yes", "no", "true", "false"} & {*row.golds}) for row in rows) >= total
     answers = Counter(
         row.answer
         for row in rows
-        if row.answer and not (_is_guess(row.prediction.answer) if closed else is_abstention(row.prediction.answer))
+        if row.answer and not (closed and _is_guess(row.prediction.answer)) and not lacks_evidence(row.prediction)
     )
     if total < FEWEST or not answers:
         return

@@ -7,12 +7,13 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, BinaryIO, NoReturn
 
 from benchmarks.core.errors import nearest
 from judges.metric import METRICS
 from methods.api import ANSWERABLE, FAILED, SUPPORT, TRIPLES, Evidence, Prediction, Usage, support_claims
+from methods.record import RECORD, Malformed, read_record
 from results.offered import MIB, Limits
 from results.submission import Findings, shown
 from results.submission.card import SCORE_KEYS
@@ -114,7 +115,7 @@ def _decoded(number: int, raw: bytes, findings: Findings) -> Iterator[Line]:
         findings.listed("not_utf8", detail, line=number)
 
 
-KEYS = ("question_id", "answer", "evidence", "usage", "notes", "prompt")
+KEYS = ("question_id", "answer", "evidence", "usage", "notes", "prompt", *RECORD)
 PROMPT = "prompt"
 """Key of a row, and of the notes of the prediction made from it, under which its prompts stand."""
 _COUNTS = ("prompt_tokens", "completion_tokens", "memory_tokens", "model_calls", "peak_memory_bytes")
@@ -282,7 +283,27 @@ def prediction_of(row: Any, limits: Limits) -> Prediction:
     if PROMPT in row:
         notes[PROMPT] = _prompt(row[PROMPT])
     evidence = _evidence(row.get("evidence", []), limits)
-    return Prediction(row["question_id"], row["answer"], evidence, _usage(row.get("usage", {})), notes)
+    return Prediction(row["question_id"], row["answer"], evidence, _usage(row.get("usage", {})), notes, **_record(row, limits))
+
+
+def _record(row: Mapping[str, Any], limits: Limits) -> dict[str, Any]:
+    """What a row says that the system returned beside its answer."""
+    try:
+        fields = read_record(row)
+    except Malformed as error:
+        raise wrong(error.name, error.wanted, error.value) from None
+    for name in ("contexts", "statements", "searches"):
+        if len(fields.get(name, ())) > limits.evidence:
+            raise Bad("too_much_evidence", f"a row has more than {limits.evidence} {name}", str(len(fields[name])))
+    contexts = fields.get("contexts", ())
+    if (size := sum(len(item.text) for item in contexts)) > limits.contexts_chars:
+        raise Bad("contexts_too_long", f"the contexts of a row are longer than {limits.contexts_chars} characters", f"{size} characters")
+    if (longest := max((len(name) for item in contexts for name in (item.id, item.url)), default=0)) > limits.url_chars:
+        raise Bad("bad_id", f"an id or url of a context is longer than {limits.url_chars} characters", f"{longest} characters")
+    if "contexts" in fields:
+        # Which passages a context holds is found here, and never taken over.
+        fields["contexts"] = tuple(replace(item, matched=None) for item in contexts)
+    return fields
 
 
 def _evidence(items: Any, limits: Limits) -> tuple[Evidence, ...]:

@@ -12,12 +12,12 @@ import numpy as np
 from benchmarks import registry as datasets
 from benchmarks.core.errors import UserError
 from benchmarks.core.fingerprint import fingerprint
-from benchmarks.corpus import Corpus
-from benchmarks.schema import Passage
 from judges.metric import Metric
 from methods.api import Prediction
+from results.boards.board import added_columns
 from results.boards.systems import IMPLAUSIBLE
 from results.boards.tables import plain
+from results.contexts import named
 from results.offered import MIB
 from results.statistics.core import Estimate
 from results.statistics.intervals import estimates
@@ -96,6 +96,15 @@ def beside(rows: Sequence[RunRow], dataset_fingerprint: str, setting: str, seed:
     """
     alike = (row for row in rows if (row.dataset_fingerprint, row.setting, row.seed) == (dataset_fingerprint, setting, seed))
     return list({row.run: row for row in alike}.values())
+
+
+def board_metrics(store: Store, card: Card, dataset_fingerprint: str) -> list[str]:
+    """Return the ids of the metrics that experiments show on the boards which a submission joins, people's columns included."""
+    if not store.database.exists:
+        return []
+    runs = [row.run for row in beside(queries.runs(store), dataset_fingerprint, str(card.setting), card.seed)]
+    shown = store.database.rows("SELECT DISTINCT unnest(metrics) FROM experiment_runs WHERE list_contains(?, run) ORDER BY 1", [runs])
+    return list(dict.fromkeys([*(name for (name,) in shown), *(column.metric for column in added_columns(store, runs))]))
 
 
 def other_runs(store: Store, card: Card, dataset_fingerprint: str) -> LoadRuns:
@@ -233,7 +242,7 @@ def store_report(
     for start, end in _batches(report.predictions):
         batch = report.predictions[start:end]
         scores = {name: values[start:end] for name, values in report.scores.items()}
-        store.append(run, batch, scores, _passages(batch, target.loaded.corpus))
+        store.append(run, batch, scores, named(target.loaded.corpus, batch))
     store.end(run, FINISHED)
     return Stored(run, "stored")
 
@@ -266,14 +275,11 @@ def _batches(predictions: Sequence[Prediction]) -> list[tuple[int, int]]:
     ranges, start, held = [], 0, 0
     for row, prediction in enumerate(predictions):
         held += len(prediction.answer) + sum(len(item["content"]) for item in prediction.notes.get("prompt", ()))
+        held += sum(len(item.text) for item in prediction.contexts or ())
         if row + 1 - start >= _BATCH_ROWS or held > _BATCH_CHARS:
             ranges.append((start, row + 1))
             start, held = row + 1, 0
     return [*ranges, (start, len(predictions))] if start < len(predictions) else ranges
-
-
-def _passages(predictions: Iterable[Prediction], corpus: Corpus) -> list[Passage]:
-    return corpus.get(dict.fromkeys(item.id for prediction in predictions for item in prediction.evidence))
 
 
 TOLERANCE = 0.005

@@ -18,6 +18,7 @@ from judges.metric import Metric, QuestionGraphs, Scores
 from judges.metric import parse as parse_metric
 from judges.score import check_invariants, score
 from methods.api import FAILED, SUPPORT, Prediction, support_claims
+from results.contexts import Matcher, outside, reading
 from results.offered import LIMITS, Limits
 from results.submission import NO_ANSWER, NOT_IN_FILE, Findings, Report, shown
 from results.submission.card import Card
@@ -58,6 +59,7 @@ def validate(
     limits: Limits = LIMITS,
     strict: bool = False,
     partial: bool = False,
+    ranked_by_contexts: bool = False,
 ) -> Report:
     """Check a submission completely, and score it where nothing keeps it out.
 
@@ -74,6 +76,7 @@ def validate(
         limits: Bounds.
         strict: Whether what an official script tolerates is an error.
         partial: Whether a question without a row counts as failed; else it is an error.
+        ranked_by_contexts: Whether metrics of rankings are left out if no row has contexts.
     """
     findings = Findings(limits.shown, strict=strict)
     _check_data(card, target, findings)
@@ -93,6 +96,8 @@ def validate(
         before = findings.errors
         checker.add(row)
         others += findings.errors - before
+    if ranked_by_contexts and not checker.shows_contexts:
+        metrics = [metric for metric in metrics if not RANKING_NEEDS.intersection(metric.entry.needs)]
     refused = findings.errors - others - (findings.tolerated if strict else 0)
     checker.finish(card, metrics, runs, partial, refused=refused if rows or not refused else most)
     result = contamination(card, target.loaded, training, findings)
@@ -134,6 +139,7 @@ class _Checker:
     def __init__(self, setting: Setting, target: Target, findings: Findings) -> None:
         self._findings = findings
         self._corpus: Corpus = target.loaded.corpus
+        self._matcher = Matcher(self._corpus)
         self._questions: Sequence[Question] = target.in_setting.questions
         self._setting = setting
         self._graphs = target.in_setting.extra.get("graphs", {}) if setting.scope == "question" else {}
@@ -142,6 +148,11 @@ class _Checker:
         self._known = {name: q for q in self._questions for name in (q.id, q.query_id)}
         self._lines: dict[str, int] = {}
         self._kept: dict[str, Prediction] = {}
+
+    @property
+    def shows_contexts(self) -> bool:
+        """Return whether a row says what the system showed its model."""
+        return any(prediction.contexts is not None for prediction in self._kept.values())
 
     def add(self, row: PredictionRow) -> None:
         prediction, line = row.prediction, row.line
@@ -155,13 +166,16 @@ class _Checker:
             return
         self._lines[question.id] = line
         self._check_evidence(question, prediction, line, row.official)
-        self._kept[question.id] = Prediction(question.id, prediction.answer, prediction.evidence, prediction.usage, prediction.notes)
+        self._kept[question.id] = self._matcher.place(question, replace(prediction, question_id=question.id))
 
     def _check_evidence(self, question: Question, prediction: Prediction, line: int, official: bool) -> None:
         seen: set[str] = set()
         allowed = self._allowed(question)
+        shown_texts = {outside(item).id for item in prediction.contexts or ()}
         claims = () if official else support_claims(prediction.notes.get(SUPPORT, ())) or ()
         for passage, index in [*((item.id, None) for item in prediction.evidence), *claims]:
+            if passage in shown_texts:
+                continue
             identifier = passage if index is None else f"sentence {index} of {passage}"
             if passage not in self._corpus or (index is not None and not self._has_sentence(passage, index)):
                 self._findings.listed("unknown_evidence", shown(identifier), line=line)
@@ -246,12 +260,11 @@ def _scores(
     wanted = [metric for metric in metrics if not card.retrieval_only or RANKING_NEEDS.issuperset(metric.entry.needs)]
     ladder = [parse_metric(name) for name in LADDER] if any(q.evidence for q in target.loaded.questions) else []
     every = {str(item): item for item in (*wanted, *ladder)}
-    corpus = target.loaded.corpus
     result = score(
         target.loaded.questions,
         predictions,
         every.values(),
-        passage=lambda identifier: corpus.get([identifier])[0],
+        passage=reading(target.loaded.corpus, predictions),
         graphs=QuestionGraphs.of(target.loaded),
     )
     for sentence in check_invariants({every[name]: values for name, values in result.items()}):

@@ -36,9 +36,10 @@ def test_the_three_multi_hop_sets_are_registered_with_complete_cards():
         card = entry.card
         assert card.title
         assert card.license
-        assert card.languages
         assert card.metrics
-        assert card.citation.startswith("@")
+        if entry.id != "files":  # those of their owners
+            assert card.languages
+            assert card.citation.startswith("@")
         assert entry.default_split in card.splits
         if card.hub_id and card.revision is None:
             assert "not pinned yet" in card.notes
@@ -139,6 +140,7 @@ def test_joined_splits_are_concatenated_with_everything_they_report(toy):
     assert [q.id for q in both.questions] == ["a0", "a1", "b0", "b1"]
     assert [p.text for p in both.corpus] == ["shared", "a", "b"]
     assert [s.where for s in both.skipped] == ["a", "b"]
+    assert both.extra.pop("caveats") == ("2 records that could not be read were skipped",)
     assert both.extra == {"counts": {"odd": 2, "a": 2, "b": 2}, "notes": ("note a", "note b"), "graphs": {"a": [], "b": []}, "kind": "a"}
     assert str(both.reference) == "toy:a+b"
 
@@ -193,4 +195,4 @@ def test_a_broken_plug_in_is_noted_and_the_rest_works(monkeypatch):
     assert fresh.broken == {"broken": "ImportError: no such module"}
     with raises("unknown-dataset") as caught:
         fresh.get("nothing")
-    assert "`ragmeter doctor` says why these plug-ins could not be loaded: broken" in str(caught.value)
+    assert "broken (" in str(caught.value)

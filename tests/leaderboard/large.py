@@ -15,7 +15,7 @@ EXPERIMENT = "large"
 METRIC = "f1(rules=hotpotqa)#v1"
 
 _FILL = """
-INSERT INTO datasets SELECT f, name, '{"metrics": ["f1(rules=hotpotqa)"]}', $questions, 0, '{}', 'question' FROM made_data;
+INSERT INTO datasets SELECT f, name, '{"metrics": ["f1(rules=hotpotqa)"]}', $questions, 0, '{}', 'question', [] FROM made_data;
 INSERT INTO questions SELECT f, 'd' || d || 'q' || q, q, 'Question ' || q || '?', ['a'], ['a'], [], [], 'plain', NULL,
     '{}', NULL FROM made_data, range($questions) asked(q);
 INSERT INTO runs BY NAME SELECT run, method, method_id, 'method' AS kind,

@@ -13,6 +13,7 @@ import pytest
 from leaderboard.elements.nodes import TAGS
 from leaderboard.widgets import STYLE
 from results.boards.board import boards
+from results.boards.tables import plus_minus
 from results.store import queries
 from results.store.store import Store
 
@@ -37,8 +38,7 @@ def test_the_page_shows_the_board_of_the_newest_experiment(app: Start, filled: P
     for row in expected.rows:
         result = row.cells[F1].estimate
         assert row.run.method in table
-        shown = f" {100 * result.value:.1f} "
-        assert shown in table.replace("● ", "")
+        assert f" {plus_minus(result.value, result.low, result.high)} " in table.replace("● ", "")
     assert "40 questions" in words(page.part("summary"))
 
 

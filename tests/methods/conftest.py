@@ -21,6 +21,7 @@ from benchmarks.corpus import Corpus
 from benchmarks.schema import Passage, Question, passage_id, sentence_id
 from methods.api import Services
 from methods.registry import Component
+from tests.support.app import app, shout
 from tests.support.server import ChatRequest, OpenAIServer, Written
 
 TOWNS = ["Arle", "Bresk", "Corvin", "Dalmow", "Estry", "Fennick", "Garlow", "Hulme", "Istrin", "Jorva", "Kestle", "Lorn"]
@@ -313,6 +314,13 @@ def endpoint(busy: ModuleType) -> Iterator[Any]:
 
 
 @pytest.fixture(scope="session")
+def app_url() -> Iterator[str]:
+    """The address of an application that answers every question by its first word."""
+    with app(lambda request: {"answer": shout(request.json["question"])}) as (url, _):
+        yield url
+
+
+@pytest.fixture(scope="session")
 def offline_options(
     tiny_encoder: str,
     tiny_rq_rag: str,
@@ -324,12 +332,15 @@ def offline_options(
     tiny_llama: str,
     tiny_selfrag: str,
     scripted_url: str,
+    app_url: str,
 ) -> dict[str, dict[str, Any]]:
     """Options with which methods that need a model or an endpoint run in tests, by id."""
     llm = {"model": "scripted", "base_url": scripted_url, "key_variable": None}
     graph = {"encoder": {"model": tiny_encoder}}
     tree = {"model": tiny_rq_rag, "max_new_tokens": 6, "evidence_words": 4, "depth": 1, "system": "Answer."}
     return {
+        "http": {"url": app_url},
+        "function": {"call": "tests.support.app:shout"},
         "hyde": {"llm": llm, "samples": 2, "dense": {"model": tiny_encoder}},
         "chat": {"llm": {"local": tiny_llama, "max_tokens": 6}},
         "rq_rag_prompted": {"llm": llm, "retriever": "bm25"},

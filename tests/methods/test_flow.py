@@ -129,7 +129,7 @@ def test_an_error_or_a_caller_that_stops_cancels_the_others() -> None:
     flow.interrupt()
     thread.join(5)
     assert sorted(cancelled) == [7, 8]
-    assert isinstance(raised[0], asyncio.CancelledError)
+    assert isinstance(raised[0], flow.Cancelled)
 
 
 def test_a_programs_trace_is_its_own_and_tells_waiting_from_service() -> None:

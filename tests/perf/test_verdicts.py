@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from perf.verdicts import decided_as_often, judges, measured, situations, trainings, unread
+from perf.verdicts import decided_as_often, judges, measured, pushes, retries, seed_situations, situations, trainings, unread
 from results.statistics.difference import all_pairs
 from results.statistics.gate import decide_all
 from results.statistics.places import Standing, bands
@@ -36,15 +36,29 @@ def test_stars_and_passes_are_false_as_rarely_as_stated(names: tuple[str, ...], 
 
 @pytest.mark.parametrize("sets", [pytest.param(300, marks=pytest.mark.slow), pytest.param(4000, marks=SOAK)])
 def test_trainings_judges_and_unread_verdicts_give_no_false_stars(sets: int) -> None:
-    # Three seeds cannot tell 6 % from 5 % and find a gain of 6 pp in half of the cases: see `tested.SEEDS_UNSURE`.
-    for questions, deviation in ((900, 0.0), (900, 0.01), (900, 0.03), (3000, 0.03)):
-        star, ignored = trainings(sets, questions, deviation, seed=questions)
-        assert star <= 0.065 + slack(0.05, sets), (questions, deviation, star)
-        assert deviation < 0.03 or ignored > 0.12
-    assert trainings(sets, 900, 0.03, gain=0.06, seed=1)[0] >= 0.48 - slack(0.5, sets)
+    for number, (questions, deviation, how) in enumerate(seed_situations()):
+        if sets > 1000 or number % 3 == 0:
+            star, ignored = trainings(sets, questions, deviation, seed=number, **how)
+            assert star <= 0.05 + slack(0.05, sets), (questions, deviation, how, star)
+            assert deviation < 0.03 or ignored > 0.12
+    # No test that errs in 5 % at most, whatever the seeds' deviation, finds more than 45 % with three seeds.
+    for seeds, least in ((3, 0.3), (4, 0.5)):
+        assert trainings(sets, 900, 0.03, gain=0.06, seeds=seeds, seed=1)[0] >= least - slack(0.5, sets)
     for star, ignored in (judges(sets, 500), unread(sets, 1000)):
         assert star <= 0.05 + slack(0.05, sets)
         assert ignored > 0.1
+
+
+@pytest.mark.parametrize("sets", [pytest.param(100, marks=pytest.mark.slow), pytest.param(4000, marks=SOAK)])
+def test_an_anchor_stops_small_losses_and_retries_do_not_pass(sets: int) -> None:
+    stopped, blind = pushes(sets, [0.005] * 20)
+    assert stopped >= 0.8
+    assert blind < 0.2
+    # The step's claims and those about the anchor spend 2.5 % each.
+    assert pushes(sets, [0.01] + [0.0] * 59, seed=1)[0] <= 0.05 + slack(0.05, sets)
+    passed, uncounted = retries(sets)
+    assert passed <= 0.025 + slack(0.025, sets)
+    assert uncounted > 0.15
 
 
 @pytest.mark.parametrize("sets", [pytest.param(500, marks=pytest.mark.slow), pytest.param(5000, marks=SOAK)])

@@ -88,7 +88,7 @@ def wrong_key(line: str) -> str | None:
         configs = [RewriterConfig]
     for key in (after.partition("=")[0] for word, after in pairwise(words) if word == "--set"):
         first, _, rest = key.partition(".")
-        if first in ("KEY", "data") or command == "data synthesize":
+        if first in ("KEY", "data") or command == "data pretraining-rows":
             continue
         if command == "data restyle" and first in MEASURES:
             named = next(after for word, after in pairwise(words) if word == "--validate" and after.startswith(first))

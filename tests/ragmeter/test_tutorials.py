@@ -12,7 +12,17 @@ from typing import Any
 import pytest
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
-PAGES = ("tutorials/compare", "tutorials/submit", "tutorials/share", "tutorials/gate", "bring/parts", "bring/data", "bring/llm", "extend")
+PAGES = (
+    "tutorials/compare",
+    "tutorials/submit",
+    "tutorials/share",
+    "tutorials/gate",
+    "bring/parts",
+    "bring/files",
+    "bring/data",
+    "bring/llm",
+    "extend",
+)
 ALONE = ("start", "footguns")
 """Pages of which each command starts by itself, as a newcomer's does; those of the others are forks of one process."""
 LONGEST = 40

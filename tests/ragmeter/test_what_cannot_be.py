@@ -41,13 +41,13 @@ def test_a_wrong_place_is_wrong_input_and_a_full_disk_broke(number: int, kind: t
         "results export bm25 -o {file}/run.trec",
         "judge labels export -o {file}/i.csv --criterion accuracy --count 2",
         "data restyle worlds/multihop:test -o {file}/p.jsonl --style informal --rewriter rule --limit 1",
-        "data synthesize worlds/multihop:train -o {file}/rows.jsonl --by worlds --count 2",
+        "data pretraining-rows worlds/multihop:train -o {file}/rows.jsonl --by worlds --count 2",
         "method index clara_compressor worlds/multihop:test --set model=clara-pocket --output {file}/x",
         "store export -o {file}/out",
         "store export -o {file}",
         "data build-corpus {dump} -o {file}/built",
         "data build-corpus {dump} -o {file}",
-        "data synthesize worlds/multihop:train -o {file}/rows.jsonl --set llm.model=x --set llm.base_url=http://127.0.0.1:9/v1",
+        "data pretraining-rows worlds/multihop:train -o {file}/rows.jsonl --set llm.model=x --set llm.base_url=http://127.0.0.1:9/v1",
     ],
 )
 def test_a_file_in_a_file_ends_every_command_alike(line: str, ragmeter: Command, tmp_path: Path) -> None:

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
+from benchmarks.read_questions import Recorder, write_record
 from judges.metric import Scores
 from methods.api import Prediction
+from results.store.checkpoints import Checkpoint, describe, register
 from results.store.store import Store, storable, summarize
 
 
@@ -45,3 +49,21 @@ def reopen(store: Store, run: str) -> None:
     """Make a run open, as if it had been interrupted."""
     with store.database.writing() as connection:
         connection.execute("UPDATE runs SET status = 'interrupted' WHERE run = ?", [run])
+
+
+def checkpoint_that_read(store: Store, folder: Path, texts: Sequence[str], parents: Sequence[str] = ()) -> Checkpoint:
+    """Register a checkpoint whose training read these questions; without any, one that has no record."""
+    folder.mkdir(parents=True)
+    (folder / "weights").write_text(folder.name)
+    describe(folder, method="sark", stage="reranker", parents=parents)
+    recorder = Recorder()
+    recorder.add(texts)
+    if (read := recorder.read()) is not None:
+        write_record(folder, read)
+    return register(store, folder)
+
+
+def made_with(*checkpoints: Checkpoint) -> dict[str, Any]:
+    """Return the description of a run whose reranker has these weights."""
+    weights = " ".join(checkpoint.sha256 for checkpoint in checkpoints) or None
+    return {"method": {"id": "bm25", "weights": None}, "rerankers": [{"id": "sark", "config": {"model": "x"}, "weights": weights}]}

@@ -71,7 +71,7 @@ class AutoCompressor(SegmentSystem):
         return {"summary": rows}
 
     def row(self, model: SoftModel, ids: Sequence[int], query: str) -> list[Piece]:
-        return [model.begin, ids, model.part("summary")]
+        return [[] if self.config.published else model.begin, ids, model.part("summary")]
 
     def vectors(self, model: SoftModel, rows: Sequence[Sequence[Piece]]) -> Tensor:
         return model.states(rows, self.config.memory_tokens)
@@ -89,7 +89,10 @@ class AutoCompressor(SegmentSystem):
         return memory
 
     def prompt(self, model: SoftModel, question: str, memory: Sequence[Tensor]) -> list[Piece]:
-        return [*memory, *model.filled(asking(question), [])]
+        pieces = model.filled(asking(question), [])
+        if self.config.published and pieces[0][: len(model.begin)] == model.begin:
+            pieces[0] = pieces[0][len(model.begin) :]
+        return [*memory, *pieces]
 
     def losses(self, model: SoftModel, rows: Sequence[CompressionRow]) -> tuple[Tensor, int] | None:
         import torch

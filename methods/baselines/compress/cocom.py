@@ -8,14 +8,15 @@ Source: Rau et al. 2025, Context Embeddings for Efficient Answer Generation in R
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 
 from methods.baselines.compress.pisco import RESTORE, SMALL, Pisco, PiscoConfig
-from methods.baselines.compress.soft import cut, plain_ids
+from methods.baselines.compress.soft import cut
 from methods.baselines.compress.training import register_system
 from methods.models.likelihood import batches
+from methods.prompts import plain_ids
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -68,7 +69,8 @@ class Cocom(Pisco):
         # In the encoder's own tokens, its special ones around each part.
         words = model.encoder_tokenizer
         ids = plain_ids(words, text) if text.strip() else []
-        return [[words.cls_token_id, *part, words.sep_token_id] for part in cut(ids, self.config.max_length - 2)]
+        parts = cut(ids, self.config.max_length - 2)
+        return [[words.cls_token_id, *part, words.sep_token_id] for part in (parts[:1] if self.config.published else parts)]
 
     def count(self, model: SoftModel, text: str) -> int:
         if not self.config.encoder:
@@ -82,6 +84,8 @@ class Cocom(Pisco):
 
         parts = [self.segments(model, text) for text in texts]
         rows = [ids for own in parts for ids in own]
+        if self.config.published:
+            return self._padded(model, rows, parts)
         done: dict[int, Tensor] = {}
         for batch, ids, mask in batches(rows, model.budget, model.device):
             states = model.encoder(input_ids=ids, attention_mask=mask).last_hidden_state
@@ -90,6 +94,18 @@ class Cocom(Pisco):
                 groups = functional.pad(own, (0, 0, 0, -len(own) % self.config.rate)).reshape(-1, self.config.rate * own.shape[1])
                 done[at] = model.parts["linear"](groups)
         return model.joined(parts, (done[at] for at in range(len(rows))))
+
+    def _padded(self, model: SoftModel, rows: Sequence[list[int]], parts: Sequence[Sequence[Any]]) -> list[Tensor]:
+        """Return the memory of rows whose last group is filled with the states of [PAD], which no other token sees."""
+        import torch
+
+        vectors = []
+        for ids in rows:
+            filled = [*ids, *[model.encoder_tokenizer.pad_token_id] * (-len(ids) % self.config.rate)]
+            mask = torch.tensor([[1] * len(ids) + [0] * (len(filled) - len(ids))], device=model.device)
+            states = model.encoder(input_ids=torch.tensor([filled], device=model.device), attention_mask=mask).last_hidden_state[0].float()
+            vectors.append(model.parts["linear"](states.reshape(-1, self.config.rate * states.shape[1])))
+        return model.joined(parts, vectors)
 
     def block(self, model: SoftModel, memory: Tensor) -> list[Piece]:
         return [memory] if self.config.encoder else super().block(model, memory)

@@ -24,6 +24,10 @@ if TYPE_CHECKING:
 
 PCC_DECODER = "BroAlanTaps/PCC-Decoder-Llama3-8B-Instruct"
 """The published decoder of PCC: Llama 3 with the rows of its three new tokens."""
+ENCODER_LENGTH = 512
+"""Tokens that COCOM's light encoder, a BERT, reads."""
+AS_PUBLISHED = ("autocompressor", "cocom", "pisco", "xrag")
+"""Layouts whose passages are read as the authors' code reads them."""
 _TOKENIZER = ("tokenizer*", "special_tokens*", "vocab*", "merges.txt", "added_tokens.json", "chat_template*", "generation_config.json")
 
 
@@ -44,7 +48,8 @@ def convert(source: Released, folder: Path, base: str | None, options: Mapping[s
 
     layout = source.layout
     options_of, tensors_of = _LAYOUTS[layout]
-    options = {**options_of(source), **({"base": base} if base else {}), **options}
+    encoding = {"encoding": "published"} if layout in AS_PUBLISHED else {}
+    options = {**encoding, **options_of(source), **({"base": base} if base else {}), **options}
     try:
         system = system_of(layout, options)
     except ValidationError as error:
@@ -76,7 +81,7 @@ def _memory_options(source: Released) -> dict[str, Any]:
         raise source.refused("it encodes with a model of its own, which is not read", "naver/pisco-mistral")
     return {
         "base": source.option("decoder_model_name"),
-        "max_length": int(source.config.get("doc_max_length", 128)),
+        "max_length": int(source.config.get("doc_max_length", ENCODER_LENGTH if own else 128)),
         "rate": int(source.option("compr_rate")),
         "shared": not source.config.get("different_mem_tokens", False),
         "separator": bool(source.config.get("sep", False)),

@@ -17,11 +17,12 @@ from torch.nn import functional
 from benchmarks.core.errors import UserError
 from benchmarks.core.fingerprint import fingerprint
 from benchmarks.schema import Passage
-from methods.baselines.compress.soft import CARD, ENCODER, LANGUAGE_MODEL, LAYOUT, WEIGHTS, System, plain_ids, require_checkpoint
+from methods.baselines.compress.soft import CARD, ENCODER, LANGUAGE_MODEL, LAYOUT, WEIGHTS, System, require_checkpoint
 from methods.models.causal import Generation, chat_text
 from methods.models.formats import own_format
 from methods.models.likelihood import CPU_TOKENS, GPU_TOKENS, TextEncoder
 from methods.models.weights import check_remote_code, device_of, load_pretrained, remote_code_refused, weights_hash
+from methods.prompts import plain_ids
 from methods.readers.prompts import PROMPTS, numbered
 from methods.training.adapters import MARK as LORA
 from methods.training.adapters import Adapters

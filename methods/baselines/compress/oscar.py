@@ -19,9 +19,10 @@ from pydantic import Field
 
 from benchmarks.core.errors import UserError
 from methods.baselines.compress.pisco import SMALL, Pisco, PiscoConfig
-from methods.baselines.compress.soft import SoftConfig, cut, plain_ids
+from methods.baselines.compress.soft import SoftConfig, cut
 from methods.baselines.compress.training import PRESETS, register_system
 from methods.presets import laid_over
+from methods.prompts import plain_ids
 
 if TYPE_CHECKING:
     from torch import Tensor, nn

@@ -16,6 +16,7 @@ from pydantic import Field, model_validator
 from methods.baselines.compress.soft import SegmentSystem, SoftConfig
 from methods.baselines.compress.training import PRESETS, register_system
 from methods.presets import laid_over
+from methods.prompts import ids_behind_bos
 from methods.training.adapters import LoraOptions
 
 if TYPE_CHECKING:
@@ -73,10 +74,17 @@ class Pisco(SegmentSystem):
     def parts(self, model: SoftModel) -> dict[str, nn.Module]:
         return {"memory": model.new_rows(1 if self.config.shared else self.config.memory_tokens), "marks": model.new_rows(3, draw=1)}
 
+    def segments(self, model: SoftModel, text: str) -> list[list[int]]:
+        if not self.config.published:
+            return super().segments(model, text)
+        # As published the row is cut, its end token included.
+        return [ids_behind_bos(model.tokenizer, text)[: self.config.max_length + 1]] if text.strip() else []
+
     def row(self, model: SoftModel, ids: Sequence[int], query: str) -> list[Piece]:
         memory = model.part("memory")
         memory = memory.expand(self.config.memory_tokens, -1) if self.config.shared else memory
-        return [model.mark(ENCODE), model.bos, ids, [model.end], memory]
+        cut = self.config.published and len(ids) > self.config.max_length
+        return [model.mark(ENCODE), model.bos, ids, [] if cut else [model.end], memory]
 
     def vectors(self, model: SoftModel, rows: Sequence[Sequence[Piece]]) -> Tensor:
         return model.states(rows, self.config.memory_tokens, self.encodes)

@@ -15,7 +15,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, TypeVar
 
-from pydantic import Field, ValidationError
+from pydantic import Field, SerializerFunctionWrapHandler, ValidationError, model_serializer
 
 from benchmarks.core.errors import UserError, unknown_name
 from benchmarks.core.models import FrozenModel
@@ -60,6 +60,23 @@ class SoftConfig(FrozenModel):
     memory_length: Literal["state", "embedding"] = Field(
         "state", description="length of vectors in a prompt: as they were made, or the mean length of the base's embeddings (ours)"
     )
+    encoding: Literal["segments", "published"] = Field(
+        "segments",
+        description="segments: a long passage in several parts; published: passages as the authors' code reads them (pisco, cocom: one "
+        "part, cut at max_length, its first token as behind the token that begins a text; light: padded with [PAD]; autocompressor: no "
+        "token that begins a text; xrag: vectors are never scaled). Converted checkpoints have it",
+    )
+
+    @model_serializer(mode="wrap")
+    def _without_defaults(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave out the option `encoding`, which came later, if it is the default: so trained checkpoints keep their identity."""
+        values: dict[str, Any] = dump(self)
+        return {name: value for name, value in values.items() if name != "encoding" or value != "segments"}
+
+    @property
+    def published(self) -> bool:
+        """Whether passages are read as the authors' code reads them."""
+        return self.encoding == "published"
 
 
 class System(ABC):
@@ -197,11 +214,6 @@ class SegmentSystem(System):
 def cut(items: Sequence[T], most: int) -> list[list[T]]:
     """Items in parts of at most so many."""
     return [list(items[start : start + most]) for start in range(0, len(items), most)]
-
-
-def plain_ids(tokenizer: Any, text: str) -> list[int]:
-    """Token ids of a text alone; what looks like a special token in it is text."""
-    return list(tokenizer(text, add_special_tokens=False, split_special_tokens=True)["input_ids"])
 
 
 def system_of(name: str, options: Mapping[str, Any]) -> System:

@@ -75,6 +75,8 @@ class Xrag(System):
         # Published with the vectors' own lengths.
         chosen = EncoderConfig.model_validate({**options, "normalize": False, "max_length": self.config.max_length})
         self._encoder = Encoder(chosen, str(model.device))
+        if self.config.published:
+            self._encoder.keep_lengths()
         return {"projector": Projector(self._encoder.dimension, model.width)}
 
     def count(self, model: SoftModel, text: str) -> int:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Annotated, ClassVar, NamedTuple
 
 from pydantic import Field
@@ -17,7 +18,11 @@ from pydantic import Field
 from benchmarks.schema import Passage
 from methods.models.bounded import between
 from methods.models.llm import LLM, defaults
-from methods.program import NO_END, NOTHING_FOUND, ProgramConfig, Session, register_program, tagged
+from methods.program import NO_END, NOTHING_FOUND, ProgramConfig, Session, prompt_of, register_program, tagged
+from methods.prompts import OURS, shipped
+
+OPENING, TURN = "search_r1", "search_r1_turn"
+TEMPLATES = shipped(Path(__file__).parent, OPENING, TURN, released=(OPENING, TURN))
 
 
 class Tags(NamedTuple):
@@ -37,13 +42,26 @@ class SearchR1Config(ProgramConfig):
     """Options of both."""
 
     thinks: ClassVar[bool] = True
+    opening: ClassVar[str] = OPENING
     llm: Annotated[LLM, defaults(max_tokens=500, stop=[tags.information[0] for tags in TAGS.values()])] = Field(
         description="the trained model: weights of this machine, or an endpoint that goes on with an assistant's last message"
     )
     tags: str = Field("search_r1", pattern="^(search_r1|r1_searcher)$", description="the tags that the model was trained with")
+    prompt: str | None = Field(
+        None,
+        description="`published` (of Search-R1), `ours`, or a template file; null: published for weights of this machine and for endpoints "
+        "with the name of a checkpoint; of R1-Searcher ours",
+    )
     k: int = Field(3, ge=1, le=100, description="passages of a search (R1-Searcher: 5)")
     turns: int = Field(4, ge=1, description="searches at most, before the last turn (R1-Searcher: 16)")
     words: int = Field(250, ge=1, description="words of information at most (500 tokens)")
+
+    def preflight(self) -> None:
+        """Check the model, the retriever and the templates; fetch a published one."""
+        super().preflight()
+        if self.tags == OPENING:
+            for template in TEMPLATES.values():
+                template.load(prompt_of(self, template))
 
 
 def _released(model: str, **more: object) -> dict[str, object]:
@@ -55,7 +73,8 @@ def _released(model: str, **more: object) -> dict[str, object]:
     summary="a model trained to search while it thinks",
     version=2,
     config=SearchR1Config,
-    prompts=("search_r1", "r1_searcher", "search_r1_again"),
+    prompts=(OPENING, "r1_searcher", "search_r1_again", TURN),
+    released=(OPENING, TURN),
     calls=lambda config: config.turns + 2,
     searches=lambda config: config.turns + 1,
     paper="Jin et al. 2025, Search-R1 (arXiv:2503.09516)",
@@ -69,22 +88,25 @@ async def search_r1(q: Session) -> str:
     """Return the text in the answer tag; if there is none, the answer of plain reading."""
     opening, closing = TAGS[q.config.tags].search
     before, after = TAGS[q.config.tags].information
-    question = q.text if q.text.rstrip().endswith("?") else f"{q.text}?"
+    question = q.text.strip() if q.text.rstrip().endswith("?") else f"{q.text.strip()}?"
+    turns = q.prompts[TURN] if q.config.tags == OPENING else TEMPLATES[TURN].load(OURS)
     start = q.prompts[q.config.tags].messages(question=question)
     (again,) = q.prompts["search_r1_again"].messages(opening=opening, closing=closing)
     written = ""
-    for turn in range(q.config.turns + 1):
+    for number in range(q.config.turns + 1):
         conversation = [*start, *([{"role": "assistant", "content": written}] if written else [])]
         reply = await q.fitted(lambda _, fixed=conversation: fixed, 0, "turn", raw=True)  # type: ignore[misc]
         wanted = between(reply, opening, closing)
         answered = re.search("<answer>", reply, re.IGNORECASE)
         if wanted and not (answered and answered.start() < wanted.start()):
-            if turn == q.config.turns:
+            if number == q.config.turns:
                 break
             passages = await q.search(wanted[1].strip() or q.text)
             if not passages:
                 q.fallback(NOTHING_FOUND)
-            written += f"{reply[: wanted.end()]}\n\n{before}{_show_passages(passages, q.config.words)}{after}\n\n"
+            shown = _show_passages(passages, q.config.words) + ("\n" if "before" not in turns.placeholders else "")
+            (turn,) = turns.messages(reply=reply[: wanted.end()], passages=shown, before=before, after=after)
+            written += turn["content"]
         elif answer := tagged(reply, "answer"):
             return answer
         else:

@@ -97,6 +97,16 @@ class Segment:
         return self.likelihood + config.relevance * relevant + config.support * supported + config.usefulness * useful
 
 
+def instruction(question: str) -> str:
+    """Return the prompt of a question."""
+    return f"### Instruction:\n{question}\n\n### Response:\n"
+
+
+def augmented(head: str, title: str, text: str) -> str:
+    """Return the prompt of a question about a passage."""
+    return f"{head}[Retrieval]<paragraph>{title}\n{text}</paragraph>"
+
+
 class TagModel:
     """A model that writes tags, and how probable each is; prompts of all questions that wait go through together.
 
@@ -145,7 +155,8 @@ class TagModel:
         words = passage.text.split()
 
         def show_first(count: int) -> str:
-            return f"{head}[Retrieval]<paragraph>{passage.title}\n{' '.join(words[:count])}</paragraph>"
+            text = passage.text if count == len(words) else " ".join(words[:count])
+            return augmented(head, passage.title, text)
 
         def fits(count: int) -> bool:
             return len(self._model.encode(show_first(count))) <= self._model.room
@@ -188,7 +199,7 @@ def plain(text: str) -> str:
 @register_program(
     "self_rag",
     summary="its own model's tags: whether to look up, and the best of the answers from single passages",
-    version=2,
+    version=3,
     config=SelfRagConfig,
     calls=lambda config: config.k + 1,
     searches=lambda config: 1,
@@ -204,7 +215,7 @@ def plain(text: str) -> str:
 async def self_rag(q: Session) -> str:
     """The best segment's answer; without retrieval what the model says by itself."""
     model: Any = q.tool
-    head = f"### Instruction:\n{q.text}\n\n### Response:\n"
+    head = instruction(q.text)
     if q.config.mode == "always" or await model.share_of_retrieval(q, head) > q.config.threshold:
         passages = await q.search(q.text)
         segments = [item for item in await together(*(model.segment(q, head, passage) for passage in passages)) if item]

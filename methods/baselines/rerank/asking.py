@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
@@ -25,8 +25,8 @@ from methods.baselines.rerank.replies import UNUSABLE, Order, order_of
 from methods.baselines.rerank.strategies import bubblesort, bubblesort_calls, heapsort, heapsort_calls, window_calls, windows
 from methods.flow import together
 from methods.models.chat import ChatModel, Reply
-from methods.models.llm import LabelModel, llm_hash, open_llm
-from methods.prompts import Messages
+from methods.models.llm import LabelModel, asks_released, llm_hash, open_llm
+from methods.prompts import OURS, Messages
 from methods.registry import AskingMethodConfig
 from methods.work import WORDS_PER_TOKEN, Lengths, Work, ask
 
@@ -43,20 +43,35 @@ class AskingRerankerConfig(AskingMethodConfig):
 
     depth: int | None = Field(None, ge=1, description="candidates to rerank, the rest following in their order; null: all. SARK: 50")
     prompt: str | None = Field(
-        None, description="a template file of one's own, such as that which a checkpoint was trained with; null: the one that ships"
+        None,
+        description="`ours`; `published`, as the authors of the system published it; or a template file. null: published for "
+        "weights of this machine, and endpoints with the name of a checkpoint, if the system's checkpoints were trained with it, else ours",
     )
     context: int | None = Field(
         None, ge=64, description="tokens that prompt and reply may take together, where the model has room for more or does not say"
     )
+    system: ClassVar[str]
+
+    @property
+    def template(self) -> str:
+        """Name of the prompt."""
+        return self.system
+
+    @property
+    def chosen_prompt(self) -> str | None:
+        """The option `prompt`, or the default for the model that is asked."""
+        published = PROMPTS[self.template].published
+        return self.prompt or (None if published and asks_released(self.llm, published) else OURS)
+
+    def preflight(self) -> None:
+        """Check that the model can be asked, and the template; fetch a published one."""
+        super().preflight()
+        PROMPTS[self.template].load(self.chosen_prompt)
 
 
-def made_of(template: Callable[[Any], str]) -> Callable[[Any], str]:
-    """The hash of a model's weights and of the template."""
-
-    def of(config: Any) -> str:
-        return fingerprint(llm_hash(config.llm), PROMPTS[template(config)].load(config.prompt).hash)
-
-    return of
+def made_of(config: AskingRerankerConfig) -> str:
+    """Return the hash of a model's weights and of the template."""
+    return fingerprint(llm_hash(config.llm), PROMPTS[config.template].hash(config.chosen_prompt))
 
 
 @dataclass(slots=True)
@@ -112,7 +127,7 @@ class AskingReranker(ABC):
         self.in_flight = self.model.in_flight
         limits_of_room = (self.model.room, None if config.context is None else config.context - config.llm.longest)
         room = min((room for room in limits_of_room if room is not None), default=None)
-        self.writer = Writer(PROMPTS[template].load(config.prompt), self.model.counter, room, **limits)
+        self.writer = Writer(PROMPTS[template].load(config.chosen_prompt), self.model.counter, room, **limits)
         self.writer.require_room(("1", "2"))
 
     async def rerank_one(self, query: Query, ranking: Ranking, corpus: Corpus) -> Ranking:
@@ -122,7 +137,7 @@ class AskingReranker(ABC):
             Broke: No further call could succeed (key, model, endpoint).
         """
         ids = ranking.ids[: self.config.depth]
-        state = State(query.text, [passage.full_text for passage in corpus.get(ids)], ids)
+        state = State(query.text, [self.writer.shown(passage) for passage in corpus.get(ids)], ids)
         order = await self.order(state)
         result = (*(ids[position] for position in order), *ranking.ids[len(ids) :])
         fallbacks = {"fallbacks": dict(sorted(state.fallbacks.items()))} if state.fallbacks else {}

@@ -34,6 +34,7 @@ _WRAPPED = re.compile(r"\b(YES|NO)\b")
 class DdrRefinerConfig(AskingRerankerConfig):
     """Options of the refinement."""
 
+    system = NAME
     llm: Annotated[LLM, defaults(max_tokens=8)] = Field(description="the model that says YES or NO; released: an adapter of Llama-3-8B")
     keep: int = Field(5, ge=1, description="passages with a YES after which it stops")
     passage_tokens: int = Field(1024, ge=1, description="tokens of a passage that are shown")
@@ -51,7 +52,7 @@ def _work(config: DdrRefinerConfig, lengths: Lengths) -> Work:
     summary="keeps the passages that a language model says YES to; DDR's adapters, or any model by prompt",
     paper="Li et al. 2025, RAG-DDR (arXiv:2410.13509)",
     presets={"paper": {"keep": 5, "passage_tokens": 1024}, "released": {"llm": RELEASED}},
-    checkpoint_hash=made_of(lambda config: NAME),
+    checkpoint_hash=made_of,
     work=_work,
 )
 class DdrRefiner(AskingReranker):

@@ -20,6 +20,7 @@ from methods.registry import register
 class DroConfig(WindowConfig):
     """Options of the selector."""
 
+    system = "dro"
     llm: Annotated[LLM, defaults(max_tokens=64)] = Field(description="the model that selects; paper: Llama-3-8B or Mistral-7B, trained")
     named: int = Field(5, ge=1, description="passages that a reply has to name; the others follow as they stood")
 
@@ -30,7 +31,7 @@ class DroConfig(WindowConfig):
     summary="DRO's list-wise selector: a model names five of twenty passages, in windows",
     paper="Shi et al. 2025, Direct Retrieval-augmented Optimization (arXiv:2505.03075)",
     presets={"paper": {"window": 20, "named": 5}},
-    checkpoint_hash=made_of(lambda config: "dro"),
+    checkpoint_hash=made_of,
     work=windows_work,
 )
 def dro(config: DroConfig, services: Services) -> WindowReranker:

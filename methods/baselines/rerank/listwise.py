@@ -15,6 +15,7 @@ from methods.registry import register
 class RankGptConfig(WindowConfig):
     """Options of RankGPT."""
 
+    system = "rankgpt"
     llm: Annotated[LLM, defaults(max_tokens=256)] = Field(description="the model that orders; in SARK's tables Qwen2.5-7B-Instruct")
 
 
@@ -23,7 +24,7 @@ class RankGptConfig(WindowConfig):
     kind="reranker",
     summary="a chat model orders windows of 20 passages, from the tail to the head",
     paper="Sun et al. 2023, Is ChatGPT Good at Search? (arXiv:2304.09542)",
-    checkpoint_hash=made_of(lambda config: "rankgpt"),
+    checkpoint_hash=made_of,
     work=windows_work,
 )
 def rankgpt(config: RankGptConfig, services: Services) -> WindowReranker:
@@ -34,6 +35,7 @@ def rankgpt(config: RankGptConfig, services: Services) -> WindowReranker:
 class RankZephyrConfig(WindowConfig):
     """Options of RankZephyr."""
 
+    system = "rankzephyr"
     llm: Annotated[LLM, defaults(max_tokens=160)] = Field(
         default={"local": "castorini/rank_zephyr_7b_v1_full", "dtype": "bfloat16"},
         validate_default=True,
@@ -49,7 +51,7 @@ class RankZephyrConfig(WindowConfig):
     paper="Pradeep et al. 2023, RankZephyr (arXiv:2312.02724)",
     training_data=("msmarco",),
     extra="models",
-    checkpoint_hash=made_of(lambda config: "rankzephyr"),
+    checkpoint_hash=made_of,
     work=windows_work,
 )
 def rankzephyr(config: RankZephyrConfig, services: Services) -> WindowReranker:
@@ -60,6 +62,7 @@ def rankzephyr(config: RankZephyrConfig, services: Services) -> WindowReranker:
 class ReasonRankConfig(WindowConfig):
     """Options of ReasonRank."""
 
+    system = "reasonrank"
     llm: Annotated[LLM, defaults(max_tokens=3172)] = Field(description="the checkpoint here or at an endpoint")
     context: int | None = Field(32768, ge=64, description="tokens that prompt and reply may take together")
     passage_words: int | None = Field(None, ge=1, description="words of a passage that are shown; null: all")
@@ -72,7 +75,7 @@ class ReasonRankConfig(WindowConfig):
     summary="a model that reasons about windows of 20 passages and orders them",
     paper="Liu et al. 2025, ReasonRank (arXiv:2508.07050)",
     presets={size.lower(): {"llm": {"local": f"liuwenhan/reasonrank-{size}", "dtype": "bfloat16"}} for size in ("7B", "32B")},
-    checkpoint_hash=made_of(lambda config: "reasonrank"),
+    checkpoint_hash=made_of,
     work=windows_work,
 )
 def reasonrank(config: ReasonRankConfig, services: Services) -> WindowReranker:

@@ -1,7 +1,7 @@
 """Qwen3-Reranker and mxbai-rerank-v2: a causal model judges one passage, and how much likelier yes is than no is the score.
 
-Both read a beginning, a body that holds query and passage, and an end; a passage that is too long loses its own end, so
-that the question of relevance always stands behind it. Scores are log-odds in nats; a sigmoid would not change an order.
+Both read the published prompt, whose parts are tokenized apart; a passage that is too long loses its own end, so that
+the question of relevance always stands behind it. Scores are log-odds in nats; a sigmoid would not change an order.
 
 Source: Zhang et al. 2025, Qwen3 Embedding (arXiv:2506.05176); mixedbread.ai 2025, mxbai-rerank-v2.
 """
@@ -24,7 +24,10 @@ from methods.registry import register
 if TYPE_CHECKING:
     from torch import Tensor
 
-PROMPTS = shipped(__package__, "qwen3_reranker", "mxbai_reranker", "rank1", optional=("instruction",), follows=("bos",))
+NAMES = ("qwen3_reranker", "mxbai_reranker", "rank1")
+PROMPTS = shipped(__package__, *NAMES, released=NAMES, optional=("instruction",), follows=("bos",))
+OUR_INSTRUCTION = "Find the passages that answer the question"
+"""What stands for the instruction in templates of ours."""
 QUERY_SHARE = 0.75
 """Largest part of the longest prompt that a query may take."""
 
@@ -39,11 +42,23 @@ class LogOddsConfig(PairConfig):
     model: str = Field(description="a folder or hub id")
     revision: str | None = Field(None, description="revision of a hub id")
     max_length: int = Field(8192, ge=64, description="longest prompt in tokens; the passage is cut, not what stands around it")
-    instruction: str = Field("Find the passages that answer the question", description="what makes a passage relevant")
-    prompt: str | None = Field(None, description="a template file of one's own, in parts `text`; null: the one that ships")
+    instruction: str | None = Field(None, description="what makes a passage relevant; null: what the prompt has by default")
+    prompt: str | None = Field(
+        None, description="null or `published`: the prompt of the released checkpoints; `ours`; or a template file, in parts `text`"
+    )
+
+    @property
+    def is_published(self) -> bool:
+        """Whether the prompt is the published one."""
+        return PROMPTS[self.template].is_published(self.prompt)
+
+    @property
+    def shown(self) -> frozenset[str]:
+        """Placeholders that have a value of their own."""
+        return frozenset() if self.instruction is None else frozenset({"instruction"})
 
     def preflight(self) -> None:
-        """Check the model's folder and the template."""
+        """Check the model's folder and the template; fetch a published one."""
         super().preflight()
         prompt_of(self)
 
@@ -68,9 +83,18 @@ def prompt_of(config: LogOddsConfig) -> Prompt:
     """Return the prompt.
 
     Raises:
-        UserError: A template of one's own does not show query and passage, or has other parts.
+        UserError: A template of one's own does not show query and passage, has other parts, or does not show the
+            instruction that is given; or the published one cannot be had.
     """
-    return PROMPTS[config.template].load(config.prompt)
+    prompt = PROMPTS[config.template].load(config.prompt, config.shown)
+    if unseen := config.shown - prompt.placeholders:
+        raise UserError(
+            f"the prompt does not show the {min(unseen)}",
+            code="instruction-not-shown",
+            where=f"{config.template}, option instruction",
+            try_this="leave the option out, or give a prompt with $instruction",
+        )
+    return prompt
 
 
 class LogOddsReranker(PairReranker):
@@ -106,10 +130,14 @@ class LogOddsReranker(PairReranker):
     def encoded(self, query: str, passages: Sequence[str]) -> list[list[int]]:
         room = self.config.max_length - self._frame
         (ids,) = self.tokens([query])
-        if len(ids) > QUERY_SHARE * room:
+        if not self.config.is_published and len(ids) > QUERY_SHARE * room:
             query = str(self.tokenizer.decode(ids[: int(QUERY_SHARE * room)]))
-        fields = {"instruction": self.config.instruction, "query": query}
-        return self._prompt.token_ids(self.tokenizer, [{**fields, "passage": passage} for passage in passages], self.config.max_length)
+        return self._prompt.token_ids(self.tokenizer, self.rows(query, passages), self.config.max_length)
+
+    def rows(self, query: str, passages: Sequence[str]) -> list[dict[str, str]]:
+        """Return what is put into the prompt, for each passage."""
+        fields = {"instruction": self.config.instruction or OUR_INSTRUCTION, "query": query}
+        return [{**fields, "passage": passage} for passage in passages]
 
     def read(self, ids: Tensor, mask: Tensor) -> Tensor:
         return token_log_odds(self.model, ids, mask, self._yes, self._no)
@@ -117,7 +145,7 @@ class LogOddsReranker(PairReranker):
 
 def made_of(config: LogOddsConfig) -> str:
     """The hash of weights and template."""
-    return fingerprint(weights_hash(config.model, config.revision), prompt_of(config).hash)
+    return fingerprint(weights_hash(config.model, config.revision), PROMPTS[config.template].hash(config.prompt, config.shown))
 
 
 @register(
@@ -125,6 +153,7 @@ def made_of(config: LogOddsConfig) -> str:
     kind="reranker",
     summary="Qwen3-Reranker: how much likelier yes is than no behind query and passage",
     config=Qwen3Config,
+    version=2,
     paper="Zhang et al. 2025, Qwen3 Embedding (arXiv:2506.05176)",
     presets={size.lower(): {"model": f"Qwen/Qwen3-Reranker-{size}"} for size in ("0.6B", "4B", "8B")},
     checkpoint_hash=made_of,
@@ -139,10 +168,24 @@ class Qwen3Reranker(LogOddsReranker):
     kind="reranker",
     summary="mxbai-rerank-v2: how much likelier 1 is than 0 behind query and passage",
     config=MxbaiConfig,
+    version=2,
     paper="mixedbread.ai 2025, mxbai-rerank-v2",
     presets={size: {"model": f"mixedbread-ai/mxbai-rerank-{size}-v2"} for size in ("base", "large")},
     checkpoint_hash=made_of,
     work=pairs_work,
 )
 class MxbaiReranker(LogOddsReranker):
-    """Reranker of a mxbai-rerank-v2 checkpoint."""
+    """Reranker of a mxbai-rerank-v2 checkpoint.
+
+    In the published prompt `max_length` bounds query and passage without what stands around them, and the query and its
+    instruction may take three quarters of it.
+    """
+
+    def encoded(self, query: str, passages: Sequence[str]) -> list[list[int]]:
+        if not self.config.is_published:
+            return super().encoded(query, passages)
+        positions = int(getattr(self.model.config, "max_position_embeddings", None) or self.config.max_length)
+        inner = self._frame - len(self.tokens(["\n"])[0])  # a line break between query and passage counts as theirs
+        length = min(self.config.max_length, positions - inner)
+        most = {"query": int(QUERY_SHARE * length)}
+        return self._prompt.token_ids(self.tokenizer, self.rows(query, passages), length + inner, most=most)

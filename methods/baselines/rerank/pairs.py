@@ -18,7 +18,7 @@ from pydantic import Field
 
 from benchmarks.core.errors import UserError
 from benchmarks.corpus import Corpus
-from benchmarks.schema import Query
+from benchmarks.schema import Passage, Query
 from methods.models.likelihood import batches, logits_only_at
 from methods.prompts import encoded
 from methods.registry import ModelMethodConfig
@@ -60,7 +60,7 @@ class PairReranker(PointwiseReranker, ABC):
 
     def scores_of(self, queries: Sequence[Query], ids: Sequence[Sequence[str]], corpus: Corpus) -> Sequence[NDArray[np.floating]]:
         """Scores of the pairs of all queries; equal pairs, as the model sees them, are scored once."""
-        texts = [[passage.full_text for passage in corpus.get(own)] for own in ids]
+        texts = [[self.shown(passage) for passage in corpus.get(own)] for own in ids]
         rows = [[tuple(row) for row in self.encoded(query.text, own)] for query, own in zip(queries, texts, strict=True)]
         scores = self.scored(sorted({row for own in rows for row in own}))
         return [np.array([scores[row] for row in own], dtype=np.float64) for own in rows]
@@ -84,6 +84,10 @@ class PairReranker(PointwiseReranker, ABC):
         if not np.isfinite(list(scores.values())).all():
             raise UserError("scores are not numbers in this type", code="scores-not-finite", where="dtype", try_this="float32, or bfloat16")
         return scores
+
+    def shown(self, passage: Passage) -> str:
+        """Return title and text of a passage in one."""
+        return passage.full_text
 
     @abstractmethod
     def encoded(self, query: str, passages: Sequence[str]) -> list[list[int]]:

@@ -5,11 +5,14 @@ Templates (`methods/prompts.py`) have `$query`, `$count`, and in the parts that 
 
 from __future__ import annotations
 
+import html
 import re
+import unicodedata
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from benchmarks.core.errors import UserError
+from benchmarks.schema import Passage
 from methods.models.endpoint import Counter
 from methods.prompts import Messages, Prompt, shipped
 from methods.readers.prompts import longest_prefix
@@ -17,9 +20,12 @@ from methods.readers.prompts import longest_prefix
 PROMPTS = shipped(
     __package__,
     *("rankgpt", "rankzephyr", "reasonrank", "dro", "setwise", "rank_r1", "rank_r1_direct", "ddr_refiner"),
+    released=("rankzephyr", "reasonrank", "rank_r1", "rank_r1_direct"),
     optional=("count", "label"),
     each=("label", "passage"),
+    follows=("passages",),
 )
+PROMPTS["rank_r1_v02"] = replace(PROMPTS["rank_r1"], published="rank_r1_v02")
 LEAST = 8
 """Tokens of a passage that a model must have room for, twice."""
 _REFERENCE = re.compile(r"\[(\d+)\]")
@@ -48,13 +54,32 @@ class Writer:
     plain_references: bool = False
     start: str = ""
 
+    @property
+    def _titled(self) -> bool:
+        return self.prompt.options.passages == "titled"
+
+    def shown(self, passage: Passage) -> str:
+        """Return title and text of a passage in one."""
+        if not self._titled:
+            return passage.full_text
+        return plain_characters((f"Title: {passage.title} Content: {passage.text}" if passage.title else passage.text).strip())
+
     def __call__(self, query: str, passages: Sequence[str], labels: Sequence[str]) -> Messages | None:
-        """The conversation; None where it does not fit even without the passages' words."""
-        query = self._first(self._plain(query), self.query_tokens)
-        texts = [self._first(self._plain(text, self.passage_words), self.passage_tokens) for text in passages]
+        """Return the conversation; None if it does not fit even without the passages' words.
+
+        Args:
+            query: Its text.
+            passages: As `shown` returns them.
+            labels: What they are called.
+        """
+        query = self._first(self._references(query) if self._titled else self._plain(query), self.query_tokens)
+        words = self.passage_words
+        texts = [self._first(self._plain(text, words), self.passage_tokens) for text in passages]
         messages = self._messages(query, texts, labels)
         if self.room is None or self.counter.count(messages) <= self.room:
             return messages
+        if self._titled:
+            return self._with_fewer_words(query, texts, labels, self.room)
         spans = [self.counter.spans(text) for text in texts]
 
         def shortened(most: int) -> Messages:
@@ -82,15 +107,55 @@ class Writer:
     def _messages(self, query: str, passages: Sequence[str], labels: Sequence[str]) -> Messages:
         shown = [{"label": label, "passage": text} for label, text in zip(labels, passages, strict=False)]
         filled = self.prompt.messages(shown, query=query, count=len(passages))
-        messages = [{**message, "content": message["content"].strip()} for message in filled]
+        kept = self.prompt.options.whitespace == "keep"
+        messages = [message if kept else {**message, "content": message["content"].strip()} for message in filled]
         return [*messages, {"role": "assistant", "content": self.start}] if self.start else messages
 
+    def _with_fewer_words(self, query: str, texts: Sequence[str], labels: Sequence[str], room: int) -> Messages | None:
+        """Return the conversation with as many words of each passage as fit, found as rank_llm does."""
+        split = [text.split(" ") for text in texts]
+        words = self.passage_words or max(map(len, split))
+        messages = self._messages(query, texts, labels)
+        while words > 0 and (excess := self.counter.count(messages) - room) > 0:
+            words -= max(1, excess // (4 * len(texts)))
+            messages = self._messages(query, [" ".join(own[: max(0, words)]) for own in split], labels)
+        return messages if words > 0 else None
+
     def _plain(self, text: str, words: int | None = None) -> str:
-        flat = " ".join(text.split()[:words])
-        return _REFERENCE.sub(r"(\1)", flat) if self.plain_references else flat
+        if self.prompt.options.passages == "kept" and words is None:
+            return text
+        return self._references(" ".join(text.split()[:words]))
+
+    def _references(self, text: str) -> str:
+        plain = self.plain_references and self.prompt.options.passages != "kept"
+        return _REFERENCE.sub(r"(\1)", text) if plain else text
 
     def _first(self, text: str, tokens: int | None) -> str:
         if tokens is None or len(text) <= tokens:  # no token is shorter than a character
             return text
         spans = self.counter.spans(text)
         return text if len(spans) <= tokens else text[: spans[tokens - 1][1]]
+
+
+_CHARACTERS = str.maketrans(
+    {
+        **dict.fromkeys("\u02bc\u2018\u2019\u201a\u201b", "'"),
+        **dict.fromkeys("\u201c\u201d\u201e\u201f", '"'),
+        **dict.fromkeys([*range(0x09), 0x0B, *range(0x0E, 0x20), 0x7F, *range(0x206A, 0x2070), 0xFEFF, *range(0xFFF9, 0xFFFD)]),
+        "\r": "\n",
+        "\u2028": "\n",
+        "\u2029": "\n",
+        "\u0085": "\n",
+        "\u3000": " ",
+    }
+    | {chr(code): unicodedata.normalize("NFKC", chr(code)) for code in (*range(0xFB00, 0xFB07), *range(0xFF01, 0xFFEF))}
+)
+
+
+def plain_characters(text: str) -> str:
+    """Return a text with straight quotes, no ligatures, no wide letters, no control characters and no HTML entities, composed.
+
+    These are the steps of `ftfy.fix_text`, with which rank_llm prepares passages, except that wrongly decoded text is not repaired.
+    """
+    text = text if "<" in text else html.unescape(text)
+    return unicodedata.normalize("NFC", text.replace("\r\n", "\n").translate(_CHARACTERS))

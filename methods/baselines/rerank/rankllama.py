@@ -1,13 +1,15 @@
 """RankLLaMA: Llama-2 with a low-rank adapter and a score head reads query and passage, and says how well they fit.
 
-Ids are put together by hand, as in training: BOS `query: Q` BOS `document: PASSAGE`, without an end token. A base that was
-pretrained on another layout can be trained and asked in that.
+Ids are put together by hand, as on the model card: BOS `query: Q` BOS `document: TITLE TEXT`, without an end token and with
+the white space of the texts (a checkpoint that ragmeter trained: collapsed). A base that was pretrained on another layout can
+be trained and asked in that.
 
 Source: Ma et al. 2024, Fine-Tuning LLaMA for Multi-Stage Text Retrieval (arXiv:2310.08319).
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from string import Template
 from typing import TYPE_CHECKING, Any
@@ -16,6 +18,7 @@ from pydantic import BaseModel, Field, field_validator
 
 from benchmarks.core.errors import UserError
 from benchmarks.core.fingerprint import fingerprint
+from benchmarks.schema import Passage
 from methods.api import Services
 from methods.baselines.graph.cross_encoder import without_load_report
 from methods.baselines.rerank.pairs import PairConfig, PairReranker, head_scores, pairs_work
@@ -73,13 +76,20 @@ class RankLlamaConfig(PairLengths, PairConfig):
     @property
     def model(self) -> str:
         """The base; of a checkpoint that is still to be trained, which will say, the checkpoint."""
+        files = files_of(self.adapter, None, "adapter_config.json")
         to_come = self.adapter.startswith(("/", ".", "~")) and files_of(self.adapter, None) is None
-        return str(self.base or self._trained("base") or (self.adapter if to_come else BASE))
+        named = json.loads((files / "adapter_config.json").read_text("utf-8")).get("base_model_name_or_path") if files else None
+        return str(self.base or self._trained("base") or (self.adapter if to_come else named or BASE))
 
     @property
     def text(self) -> str | None:
         """The layout."""
         return self.layout or self._trained("layout")
+
+    @property
+    def ours(self) -> bool:
+        """Whether ragmeter trained the checkpoint."""
+        return files_of(self.adapter, None) is not None and card_of(self.adapter) is not None
 
     def _trained(self, option: str) -> Any:
         """Return an option's value in the training of a checkpoint; None if ragmeter did not train it."""
@@ -102,7 +112,9 @@ class RankLlamaConfig(PairLengths, PairConfig):
     summary="Llama-2 with an adapter and a score head scores each passage; or such a one trained on another base",
     paper="Ma et al. 2024, Fine-Tuning LLaMA for Multi-Stage Text Retrieval (arXiv:2310.08319)",
     training_data=("msmarco",),
-    checkpoint_hash=lambda config: fingerprint(weights_hash(config.model, config.revision), weights_hash(config.adapter)),
+    checkpoint_hash=lambda config: (
+        fingerprint(weights_hash(config.model, config.revision), weights_hash(config.adapter)) + ("" if config.ours else "-kept")
+    ),
     work=pairs_work,
 )
 class RankLlama(PairReranker):
@@ -129,8 +141,12 @@ class RankLlama(PairReranker):
         super().__init__(config, tokenizer, model, device)
         self._layout = config.text
 
+    def shown(self, passage: Passage) -> str:
+        return passage.full_text if self.config.ours else f"{passage.title} {passage.text}"
+
     def encoded(self, query: str, passages: Sequence[str]) -> list[list[int]]:
-        return pair_ids(self.tokenizer, self.tokens, self.config, self._layout, query, passages)
+        texts = [" ".join(passage.split()) for passage in passages] if self.config.ours else passages
+        return pair_ids(self.tokenizer, self.tokens, self.config, self._layout, query, texts)
 
     def read(self, ids: Tensor, mask: Tensor) -> Tensor:
         return head_scores(self.model, ids, mask)
@@ -162,7 +178,6 @@ def classifier(base: str, revision: str | None, dtype: str | None, device: str, 
 def pair_ids(tokenizer: Any, tokens: Any, lengths: PairLengths, layout: str | None, query: str, passages: Sequence[str]) -> list[list[int]]:
     """Ids of pairs in the published layout, where lengths hold BOS and what stands before a text, or in another."""
     begin = [] if tokenizer.bos_token_id is None else [tokenizer.bos_token_id]
-    flat = [" ".join(passage.split()) for passage in passages]
     if layout is not None:
 
         def cut(text: str, most: int) -> str:
@@ -170,8 +185,8 @@ def pair_ids(tokenizer: Any, tokens: Any, lengths: PairLengths, layout: str | No
             return text if len(ids) <= most else str(tokenizer.decode(ids[:most]))
 
         shown = cut(query, lengths.query_length)
-        texts = [Template(layout).substitute(query=shown, passage=cut(text, lengths.passage_length)) for text in flat]
+        texts = [Template(layout).substitute(query=shown, passage=cut(text, lengths.passage_length)) for text in passages]
         return [[*begin, *ids] for ids in tokens(texts, None)]
     (first,) = tokens([f"query: {query}"], lengths.query_length - len(begin))
-    rest = tokens([f"document: {text}" for text in flat], lengths.passage_length - len(begin))
+    rest = tokens([f"document: {text}" for text in passages], lengths.passage_length - len(begin))
     return [[*begin, *first, *begin, *own] for own in rest]

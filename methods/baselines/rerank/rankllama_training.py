@@ -152,7 +152,10 @@ class PairObjective(GroupObjective):
         def tokens(texts: Sequence[str], most: int | None) -> list[list[int]]:
             return [list(ids[:most]) for ids in self._tokenizer(list(texts), add_special_tokens=False)["input_ids"]]
 
-        rows = [pair_ids(self._tokenizer, tokens, self._config, self._config.layout, query, [text])[0] for query, text in pairs]
+        rows = [
+            pair_ids(self._tokenizer, tokens, self._config, self._config.layout, query, [" ".join(text.split())])[0]
+            for query, text in pairs
+        ]
         ids, mask = (torch.tensor(part, device=self.model.device) for part in padded(rows, 0))
         return head_scores(self.model.get_base_model(), ids, mask)
 

@@ -17,7 +17,7 @@ from pydantic import Field, model_validator
 from methods.api import Services
 from methods.baselines.rerank.asking import NO_ROOM, ChoiceConfig, ChoiceReranker, State, choices_work, made_of
 from methods.baselines.rerank.replies import LABELS, answer_of, label_of
-from methods.models.llm import LLM, LabelModel, LocalConfig, defaults
+from methods.models.llm import LLM, LabelModel, LocalConfig, defaults, llm_name
 from methods.models.weights import is_encoder_decoder
 from methods.registry import register
 
@@ -30,6 +30,7 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
 class SetwiseConfig(ChoiceConfig):
     """Options of Setwise."""
 
+    system = NAME
     llm: Annotated[LLM, defaults(max_tokens=4)] = Field(description="the model: an endpoint, or weights of this machine")
     score: Literal["generation", "likelihood"] = Field("generation", description="how the best is named: written, or the likeliest label")
     query_tokens: int = Field(128, ge=1, description="tokens of the query that are shown")
@@ -49,7 +50,7 @@ class SetwiseConfig(ChoiceConfig):
     version=2,
     paper="Zhuang et al. 2024, A Setwise Approach for Effective and Highly Efficient Zero-shot Ranking (arXiv:2310.09497)",
     presets=PRESETS,
-    checkpoint_hash=made_of(lambda config: NAME),
+    checkpoint_hash=made_of,
     work=choices_work,
 )
 class Setwise(ChoiceReranker):
@@ -101,6 +102,7 @@ R1_PRESETS: Mapping[str, Mapping[str, Any]] = {
 class RankR1Config(ChoiceConfig):
     """Options of Rank-R1."""
 
+    system = R1
     llm: Annotated[LLM, defaults(max_tokens=2048)] = Field(description="the model: {local: base, adapter: the checkpoint}, or an endpoint")
     children: int = Field(19, ge=1, le=99, description="documents of a comparison, less one; it was trained with 19")
     reasons: bool = Field(True, description="whether it reasons before it answers")
@@ -109,8 +111,11 @@ class RankR1Config(ChoiceConfig):
 
     @property
     def template(self) -> str:
-        """The prompt that ships."""
-        return R1 if self.reasons else f"{R1}_direct"
+        """Name of the prompt, which checkpoints of version 0.2 have of their own."""
+        if not self.reasons:
+            return f"{R1}_direct"
+        checkpoint = getattr(self.llm, "adapter", None) or llm_name(self.llm)
+        return f"{R1}_v02" if checkpoint.endswith("v0.2") else R1
 
 
 @register(
@@ -120,7 +125,7 @@ class RankR1Config(ChoiceConfig):
     paper="Zhuang et al. 2025, Rank-R1 (arXiv:2503.06034)",
     presets=R1_PRESETS,
     training_data=("msmarco",),
-    checkpoint_hash=made_of(lambda config: config.template),
+    checkpoint_hash=made_of,
     work=choices_work,
 )
 def rank_r1(config: RankR1Config, services: Services) -> ChoiceReranker:

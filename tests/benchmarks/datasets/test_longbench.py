@@ -9,6 +9,7 @@ from benchmarks.core.errors import UserError
 from benchmarks.datasets import longbench
 from benchmarks.datasets.long_document import document_text
 from benchmarks.datasets.longbench import CLASS, NUMBER, SIZES, set_of
+from benchmarks.published_prompts import registry
 from benchmarks.registry import DATASETS, load
 from methods.api import Reading
 from methods.prompts import parse
@@ -276,15 +277,18 @@ def test_only_worlds_of_documents_can_be_written(tmp_path):
 
 def test_published_prompts_are_used_where_they_are_and_only_unchanged(tmp_path, monkeypatch, data_folder):
     monkeypatch.setenv("RAGMETER_DATA", str(tmp_path))
+    monkeypatch.setenv("RAGMETER_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("RAGMETER_OFFLINE", "1")
     ours = longbench.reading("qasper", None)
     assert ours == longbench.reading("qasper", "ours")
-    with pytest.raises(UserError, match="is not here"):
+    with raises("published-prompt-missing"):
         longbench.reading("qasper", "published")
-    source = data_folder / "prompts" / longbench.PUBLISHED
+    local = registry()["longbench"].local
+    source = data_folder / "prompts" / local
     if not source.is_file():
         pytest.skip("the published prompts are not here")
     prompts = json.loads(source.read_text())
-    path = tmp_path / "prompts" / longbench.PUBLISHED
+    path = tmp_path / "prompts" / local
     path.parent.mkdir(parents=True)
     path.write_text(json.dumps(prompts))
     for subset, a_set in longbench.SETS.items():
@@ -297,7 +301,7 @@ def test_published_prompts_are_used_where_they_are_and_only_unchanged(tmp_path, 
     with pytest.raises(UserError, match="in its own words"):
         longbench.reading("gov_report", "published")
     path.write_text(json.dumps({**prompts, "qasper": "Other {context} {input}"}))
-    with pytest.raises(UserError, match="not the published ones"):
+    with raises("missing-prompt"):
         longbench.reading("qasper", None)
 
 

@@ -6,6 +6,7 @@ import asyncio
 import json
 import random
 import re
+import shutil
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -293,9 +294,7 @@ def test_rankllama_scores_as_transformers_and_peft_do_alone_and_in_any_company(t
     plain = PeftModel.from_pretrained(base, str(tiny / "rankllama")).eval()
     tokens = AutoTokenizer.from_pretrained(tiny / "llama")
     for passage, score in zip(corpus, together[0], strict=True):
-        parts = [
-            tokens(text, add_special_tokens=False)["input_ids"] for text in (f"query: {QUERY.text}", f"document: {passage.text.strip()}")
-        ]
+        parts = [tokens(text, add_special_tokens=False)["input_ids"] for text in (f"query: {QUERY.text}", f"document:  {passage.text}")]
         ids = [1, *parts[0][:31], 1, *parts[1][:163]]
         with torch.no_grad():
             wanted = float(plain(torch.tensor([ids])).logits[0, 0])
@@ -344,12 +343,21 @@ def test_what_does_not_belong_together_is_refused_by_the_name_of_its_option(tiny
     assert "base" in str(caught.value.where)
 
 
+def test_a_classifier_is_no_reranker_by_words(tiny: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "classifier"
+    shutil.copytree(tiny / "qwen3", folder)
+    settings = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**settings, "architectures": ["Qwen3ForSequenceClassification"]}))
+    with raises("not-language-model", where="classifier"):
+        reranker("qwen3_reranker", model=str(folder), prompt="ours")
+
+
 @pytest.mark.parametrize(("identifier", "yes", "no"), [("qwen3_reranker", "yes", "no"), ("mxbai_reranker", "1", "0")])
 def test_log_odds_are_those_behind_the_whole_prompt_with_any_padding(tiny: Path, identifier: str, yes: str, no: str) -> None:
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    made = reranker(identifier, model=str(tiny / "qwen3"), max_length=256)
+    made = reranker(identifier, model=str(tiny / "qwen3"), max_length=256, prompt="ours")
     tokens = AutoTokenizer.from_pretrained(tiny / "qwen3")
     model = AutoModelForCausalLM.from_pretrained(tiny / "qwen3").eval()
     corpus, ranking = passages(9)
@@ -376,19 +384,28 @@ def test_log_odds_are_those_behind_the_whole_prompt_with_any_padding(tiny: Path,
 def test_rank1_judges_behind_the_reasoning_and_ends_what_does_not_end(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import torch
 
-    made = reranker("rank1", model=str(tiny / "qwen3"), max_length=256)
+    made = reranker("rank1", model=str(tiny / "qwen3"), max_length=256, prompt="ours")
     corpus, ranking = passages(3)
     rows = sorted(tuple(row) for row in made.encoded(QUERY.text, [passage.full_text for passage in corpus]))
-    replies = ["It says so.</think> true", "It may be. Perhaps it", "no end"]
-    monkeypatch.setattr(made._writer, "generate", lambda wanted: [Generation(text, 9, 5, 0.0) for text in replies[: len(wanted)]])
+
+    def ids(text: str) -> list[int]:
+        return list(made.tokenizer(text, add_special_tokens=False)["input_ids"])
+
+    verdict = (*ids("It says so.</think>"), made._yes)
+    replies = [
+        Generation("It says so.", 9, 5, 0.0, True, verdict),
+        Generation("It may be. Perhaps it", 9, 5, 0.0, False, (1,)),
+        Generation("no end", 9, 5, 0.0, True, (1,)),
+    ]
+    monkeypatch.setattr(made._writer, "generate", lambda wanted, stop: replies[: len(wanted)])
     (result,) = each(made, "rerank", [QUERY], [ranking], corpus)
     scores = {}
-    for row, thought in zip(rows, ("It says so.</think>", "It may be.\n</think>", "no end\n</think>"), strict=True):
-        ids = [*row, *made.tokenizer(thought, add_special_tokens=False)["input_ids"]]
+    texts = [made.tokenizer.decode(row) for row in rows]
+    judged = [[*rows[0], *verdict[:-1]], ids(f"{texts[1]}\nIt may be.\n</think>"), ids(f"{texts[2]}\nno end\n</think>")]
+    for text, row in zip(texts, judged, strict=True):
         with torch.no_grad():
-            logits = made.model(torch.tensor([ids])).logits[0, -1]
-        yes, no = (made.tokenizer.convert_tokens_to_ids(word) for word in (" true", " false"))
-        scores[made.tokenizer.decode(row)] = float(logits[yes] - logits[no])
+            logits = made.model(torch.tensor([row])).logits[0, -1]
+        scores[text] = float(logits[made._yes] - logits[made._no])
     prompts = [made.tokenizer.decode(row) for row in made.encoded(QUERY.text, [passage.full_text for passage in corpus.get(result.ids)])]
     assert list(result.scores) == pytest.approx([scores[prompt] for prompt in prompts], abs=1e-4)
     assert all(prompt.endswith("<think>") for prompt in prompts)
@@ -402,10 +419,10 @@ ROWS = {
     "rankgpt": {"window": 4, "step": 2, "llm": {"local": "zephyr", "max_tokens": 4}},
     "setwise": {"llm": {"local": "flan-t5", "max_tokens": 1}, "k": 1},
     "setwise, likelihood": {"llm": {"local": "qwen2.5"}, "score": "likelihood", "k": 3, "sort": "bubblesort"},
-    "rank_r1": {"llm": {"local": "qwen2.5", "adapter": "rank-r1", "max_tokens": 4}, "children": 9, "k": 1},
+    "rank_r1": {"prompt": "ours", "llm": {"local": "qwen2.5", "adapter": "rank-r1", "max_tokens": 4}, "children": 9, "k": 1},
     "rankllama": {"base": "llama", "adapter": "rankllama"},
-    "qwen3_reranker": {"model": "qwen3"},
-    "rank1": {"model": "qwen2.5", "max_new_tokens": 2},
+    "qwen3_reranker": {"model": "qwen3", "prompt": "ours"},
+    "rank1": {"model": "qwen2.5", "max_new_tokens": 2, "prompt": "ours"},
     "ddr_refiner": {"llm": {"local": "llama3", "adapter": "ddr/Kr_model_for_Llama3_8b", "max_tokens": 4}},
     "dro": {"llm": {"local": "zephyr", "max_tokens": 4}},
     "dpa_rag": {"model": "dpa-rag"},

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from methods.models.chat import ChatModel
 from methods.models.endpoint import ChatConfig, Fault, retry_after
 from methods.models.limits import Address, RateLimiter, Signal, limiters
+from methods.models.llm import smallest_concurrency
 from tests.support.server import ChatRequest, Refused, Written
 
 
@@ -65,6 +66,17 @@ def test_who_leaves_no_longer_holds_the_limit_down() -> None:
     assert (pace.most, pace.limit) == (4, 4.0)
     pace.part(name)
     assert (pace.most, pace.limit) == (64, 64.0)
+
+
+def test_smallest_stated_concurrency_counts_before_and_after_its_part_is_open(endpoint: Any, busy: ModuleType) -> None:
+    endpoint.delay = 0.002
+    model = endpoint.chat(concurrency=8)
+    stated = [model.config, {"judge": [model.config.model_copy(update={"concurrency": 3})]}]
+    with smallest_concurrency(stated) as lines:
+        model.complete(busy.prompts(12))
+    assert (endpoint.most, len(lines), model.rate_limiter.most) == (3, 1, 8)
+    with smallest_concurrency([model.config]) as lines:
+        assert lines == []
 
 
 @pytest.mark.slow

@@ -46,8 +46,8 @@ def test_reader_switches_thinking_off_by_default(kind: str, model: str) -> None:
 def test_whatever_asks_for_short_replies_switches_thinking_off_unless_its_protocol_contains_the_thought(model: str) -> None:
     reply = open_llm(LocalConfig(local=model, max_tokens=30), Services(device="cpu"), role="r").complete([ASKED])[0]
     assert (reply.text, reply.thought) == ("Lyon for sure", "")
-    for program, thinks in (("self_ask", False), ("search_r1", True)):
-        built = Component.of(program, {"llm": {"local": model}, "retriever": "bm25"}).build(Services(device="cpu"))
+    for program, options, thinks in (("self_ask", {}, False), ("search_r1", {"prompt": "ours"}, True)):
+        built = Component.of(program, {"llm": {"local": model}, "retriever": "bm25", **options}).build(Services(device="cpu"))
         assert built.model._backend.variables == ({} if thinks else {"enable_thinking": False})
 
 

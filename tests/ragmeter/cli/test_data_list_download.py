@@ -274,6 +274,7 @@ def test_help_lists_the_commands(call):
         "restyle",
         "mix",
         "style-quality",
-        "synthesize",
+        "pretraining-rows",
+        "questions",
     ):
         assert f" {name} " in shown

@@ -22,6 +22,7 @@ from ragmeter.api import run
 from ragmeter.cli.gate_runs import Rows, pairs_of, side_of
 from results.gate.history import history
 from results.gate.many import ask_pairs
+from results.gate.memory import has_anchor
 from results.store.store import Store
 from tests.support.errors import raises
 
@@ -103,7 +104,10 @@ def test_worse_ends_with_100_better_with_0_and_too_few_with_101(store: str, gate
     assert better.out.rstrip().endswith("pass")
     few = gate(path("bm25"), path("random"), "--metric", "f1", "--margin", "1.0pp")
     assert few.code == 101, few.err
-    assert "inconclusive" in few.out
+    # Nothing is held back for lack of data: the interval decides.
+    assert few.out.rstrip().endswith("inconclusive")
+    assert "detect" in few.out
+    assert "inconclusive: " not in few.err
 
 
 def test_the_json_holds_the_numbers_that_decide(gate: Command) -> None:
@@ -136,7 +140,7 @@ def test_a_run_against_itself_exits_with_2_and_no_report_shows_a_pass(store: str
     for name in ("summary", "comment"):
         text = files[name].read_text()
         assert "nothing was tested" in text
-        assert "pass" not in text.replace("Pass: the whole interval", "")
+        assert "pass" not in text.replace("Pass: the lower bound", "")
     value = json.loads(gate(path("bm25"), path("bm25"), "--metric", "f1", "--margin", "20pp", "--json").out)
     assert (value["outcome"], value["exit_code"]) == ("not tested", 2)
     assert len(history(Store(Path(store)))) == before
@@ -462,3 +466,27 @@ def test_did_my_checkpoint_regress(tmp_path: Path, call: Command, monkeypatch: p
     tampered = call("train", "checkpoints", "check", "epoch-1")
     assert tampered.code == 2
     assert "config.json" in tampered.err
+
+
+def test_a_gate_counts_the_loss_since_the_anchor_in_every_report(ragmeter: Command, gate: Command, tmp_path: Path) -> None:
+    assert ragmeter("results", "tag", "pinned", path("random")).code == 0
+    options = ("--metric", "recall@5", "--margin", "1.0pp")
+    assert gate("pinned", path("bm25"), *options, "--need-anchor").code == 2
+    pinned = ragmeter("gate", "--baseline", "pinned", "--set-anchor")
+    assert (pinned.code, " is already " in pinned.out) == (0, False)
+    assert " is already " in ragmeter("gate", "--baseline", "pinned", "--set-anchor").out
+    files = {name: tmp_path / f"gate.{name}" for name in ("junit", "summary", "comment")}
+    reports = [text for name, file in files.items() for text in (f"--{name}", str(file))]
+    done = gate("pinned", path("bm25"), *options, "--need-anchor", *reports)
+    assert done.code == 0, done.err
+    for text in (done.out, *(file.read_text() for file in files.values())):
+        assert "decision 1" in text
+    (metric,) = json.loads(gate("pinned", path("bm25"), *options, "--json").out)["metrics"]
+    assert (metric["attempt"], metric["anchor"]["decision"], metric["anchor"]["outcome"]) == (1, 1, "pass")
+    assert metric["anchor"]["difference"]["value"] == metric["difference"]["value"]
+
+
+@pytest.mark.parametrize("more", [("--candidate", "x"), ("--file", "gate.yaml"), ("--margin", "1.0pp")])
+def test_setting_an_anchor_takes_nothing_but_a_baseline(store: str, ragmeter: Command, more: tuple[str, str]) -> None:
+    assert ragmeter("gate", "--baseline", path("bm25"), "--set-anchor", *more).code == 2
+    assert not has_anchor(Store(Path(store)), path("bm25"))

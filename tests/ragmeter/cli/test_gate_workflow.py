@@ -47,8 +47,34 @@ def test_only_inconclusive_passes_and_only_if_the_workflow_warns(
     done = execute(tmp_path, script, workflow["env"] | {"inconclusive": "warn"}, **stub)
     assert (done.returncode, "::warning" in done.stdout) == (warned, code == 101)
     env = workflow["env"]
-    expected = f"gate --baseline main --candidate {env['METHOD']}/{env['BENCHMARK']} {env['METRICS']} --junit gate.xml --comment gate.md"
+    sides = f"--baseline main --need-anchor --candidate {env['METHOD']}/{env['BENCHMARK']}"
+    expected = f"gate {sides} {env['METRICS']} --junit gate.xml --comment gate.md"
     assert (tmp_path / "arguments").read_text().strip() == expected
+
+
+@pytest.mark.parametrize(("code", "fails"), [(0, 0), (101, 0), (100, 100), (2, 2)])
+def test_a_push_to_main_is_gated_too_and_only_a_regression_or_a_fault_stops_it(
+    tmp_path: Path, workflow: dict[str, Any], code: int, fails: int
+) -> None:
+    env = workflow["env"] | {"GITHUB_EVENT_NAME": "push"}
+    done = execute(tmp_path, step(workflow, "Gate")["run"], env, ragmeter=f'echo "$@" > arguments; exit {code}')
+    assert done.returncode == fails
+    assert (tmp_path / "arguments").read_text().split()[-1] == "--allow-same"
+    # Without `always()`, the baseline moves only after a step that did not fail; the store is kept either way.
+    assert step(workflow, "Tag the run on main as the baseline")["if"] == "github.event_name == 'push'"
+    assert workflow["jobs"]["gate"]["steps"][-1]["if"] == "always()"
+
+
+@pytest.mark.parametrize("wanted", ["true", "false"])
+def test_only_a_run_by_hand_moves_the_anchor(tmp_path: Path, workflow: dict[str, Any], wanted: str) -> None:
+    name = "Set the anchor"
+    assert step(workflow, name)["if"] == "github.event_name == 'workflow_dispatch'"
+    script = step(workflow, name)["run"]
+    assert execute(tmp_path, script, workflow["env"] | {"ANCHOR": wanted}, ragmeter='echo "$@" >> arguments').returncode == 0
+    made = (tmp_path / "arguments").read_text().splitlines() if (tmp_path / "arguments").exists() else []
+    assert [line.split()[0] for line in made] == (["results", "gate"] if wanted == "true" else [])
+    others = [each["run"] for each in workflow["jobs"]["gate"]["steps"] if "run" in each and each.get("name") != name]
+    assert not any("--set-anchor" in text for text in others)
 
 
 def test_the_command_of_the_workflow_is_read_by_the_real_one(

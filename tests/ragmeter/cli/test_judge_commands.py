@@ -158,7 +158,7 @@ def test_an_experiment_file_with_a_wrong_judge_names_the_line(
 def test_rules_judge_offline_are_listed_and_are_called_rules_everywhere(ragmeter: Command) -> None:
     done = ragmeter("judge", "run", "rule_match", "-q")
     assert done.code == 0, done.err
-    assert "(rule)" in done.out
+    assert "accuracy (rule)" in done.out
     assert "accuracy (rule)" in ragmeter("results").out
     listed = ragmeter("judge").out
     assert {line.split()[0] for line in listed.splitlines()} >= {"match", "pairwise", "grounding", "style", "rule_match"}

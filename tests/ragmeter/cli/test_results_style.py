@@ -18,6 +18,7 @@ from benchmarks.styles.mix import STYLED, styled
 from methods.api import Prediction
 from ragmeter.show import console
 from results.boards.style import style_curves, style_gaps
+from results.boards.tables import plus_minus
 from results.statistics.intervals import difference, differences_together, estimate
 from results.store.store import FINISHED, Run, Store
 from results.store.variants import StyledRun, style_of_name
@@ -354,8 +355,8 @@ def test_the_command_prints_what_it_says_as_json(full: Store, ragmeter: Command)
     base = next(row for row in response["methods"] if row["method"] == "base")
     gap = next(item for item in base["styles"] if item["style"] == "informal")
     line = next(line for line in done.out.splitlines() if line.startswith("base") and "50 %" not in line)
-    assert f" {100 * base['formal']['value']:.1f} " in line
-    assert f"{100 * gap['gap']['value']:+.1f} " in line
+    assert f" {plus_minus(*(base['formal'][key] for key in ('value', 'low', 'high')))} " in line
+    assert f"{plus_minus(*(gap['gap'][key] for key in ('value', 'low', 'high')), '{:+.1f}')}" in line
     assert f"{100 * gap['relative_gap']:+.1f} %" in line
     assert f"{100 * gap['content_lost']['value']:.1f}" in columns(line)[-3].strip()
     assert columns(line)[-4].strip() == f"{100 * gap['answers_kept']['value']:.1f}"

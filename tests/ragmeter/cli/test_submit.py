@@ -193,6 +193,16 @@ def test_check_says_what_would_be_scored_and_a_server_asks_for_its_own_boards(su
     assert "this store has no board for worlds/multihop:validation" in done.stderr
 
 
+def test_submission_is_scored_with_the_metrics_of_the_experiment_that_it_joins(submitted: Path, ragmeter: Ragmeter, tmp_path: Path) -> None:
+    file = tmp_path / "ours.yaml"
+    file.write_text(EXPERIMENT + "metrics: [hit@3, em]\n")
+    assert not run_experiment(file, store=tmp_path / "store").failed
+    check = ("submit", "check", submitted / "predictions.jsonl", "--card", submitted / "card.yaml", "--json")
+    (metric,) = (name for name in fine(ragmeter(*check))["preview"] if name.startswith("hit@3"))
+    (board,) = boards(Store(tmp_path / "store"), "ours")
+    assert metric in board.metrics
+
+
 @pytest.mark.slow
 def test_an_untrusted_card_loads_no_training_data(submitted: Path, ragmeter: Ragmeter, monkeypatch: pytest.MonkeyPatch) -> None:
     card = submitted / "card.yaml"

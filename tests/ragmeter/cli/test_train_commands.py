@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from benchmarks import registry
 from methods.training import TRAININGS
 from ragmeter.cli.config_options import option_rows
 from results.store.checkpoints import describe
@@ -74,3 +75,33 @@ def test_checkpoints_are_listed_added_and_checked(call: Command, store: Path, tm
     assert call("train", "checkpoints", "check").code == 1
     changed = call("train", "checkpoints", "check", "epoch-2")
     assert (changed.code, "weights.bin" in changed.err) == (2, True)
+
+
+def test_record_of_weights_of_ones_own_is_written_extended_and_found(call: Command, tmp_path: Path) -> None:
+    tested = registry.load("worlds/multihop:test").questions
+    model, train = tmp_path / "model", tmp_path / "train.jsonl"
+    model.mkdir()
+    (model / "weights").write_text("1")
+    train.write_text(json.dumps({"prompt": {"text": tested[0].text}}) + "\n")
+
+    def read() -> int | None:
+        (item,) = json.loads(call("data", "overlap", str(model), "--eval", "worlds/multihop:test", "--json").out)["checkpoint"]
+        return item["read"]
+
+    assert read() is None
+    done = json.loads(call("train", "record", str(train), "--into", str(model), "--json").out)
+    assert (done["texts"], done["method"], read()) == (1, "model", 1)
+    # A record is not part of the hash of the weights, and is added to.
+    again = json.loads(call("train", "record", "worlds/multihop:train", "--into", str(model), "--json").out)
+    assert again["sha256"] == done["sha256"]
+    assert again["texts"] > 100
+    assert read() == 1
+    assert call("train", "checkpoints", "check").code == 0
+
+
+@pytest.mark.parametrize(("words", "code"), [("data overlap --eval nq:test", "--train"), ("train record {file} --into {folder}", "empty")])
+def test_record_and_overlap_refuse_what_they_cannot_read(words: str, code: str, call: Command, tmp_path: Path) -> None:
+    (tmp_path / "empty.jsonl").write_text("{}\n")
+    done = call(*words.format(file=tmp_path / "empty.jsonl", folder=tmp_path).split())
+    assert done.code == 2
+    assert code in done.err

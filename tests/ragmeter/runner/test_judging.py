@@ -13,7 +13,9 @@ from typing import Any
 
 import pytest
 
+from benchmarks.core.errors import UserError
 from judges.judge import AS_GIVEN, FIRST, JUDGES, SWAPPED, Item, Judge, JudgeCall, JudgeConfig, Measure, Pair, Parsed, Score, register_judge
+from judges.raising import scores_of
 from methods.api import FAILED, Prediction, Services
 from ragmeter.api import run as run_experiment
 from ragmeter.experiment import JudgePlan
@@ -80,17 +82,19 @@ class Fragile:
     Attributes:
         left: Questions that it still judges.
         requested: All that it judged.
+        error: What it raises then.
     """
 
     in_flight = 1
     left = 0
     requested: list[str] = []  # noqa: RUF012
+    error: type[BaseException] = UserError
 
     def __init__(self, config: FragileConfig, services: Services) -> None: ...
 
     async def ask_one(self, item: Item | Pair) -> list[JudgeCall]:
         if not Fragile.left:
-            raise RuntimeError("out of luck")
+            raise Fragile.error("out of luck")
         Fragile.left -= 1
         Fragile.requested.append(item.question.id)
         parts = ("x",) if isinstance(item, Item) else (AS_GIVEN, SWAPPED)
@@ -128,7 +132,7 @@ def fragile(kind: Any) -> Judge:
     return Judge.of(f"test_{kind}")
 
 
-@pytest.mark.parametrize(("kind", "error"), [("point", KeyboardInterrupt), ("pair", RuntimeError)])
+@pytest.mark.parametrize(("kind", "error"), [("point", KeyboardInterrupt), ("pair", UserError)])
 def test_a_killed_judging_goes_on_where_it_was_and_doubles_nothing(
     small: ModuleType, store: Store, scratch: None, kind: str, error: type[BaseException]
 ) -> None:
@@ -155,6 +159,36 @@ def test_a_killed_judging_goes_on_where_it_was_and_doubles_nothing(
     before = list(Fragile.requested)
     assert small.judge(store, mine, chosen).done == 0
     assert Fragile.requested == before
+
+
+@pytest.mark.parametrize(("kind", "error"), [("point", GeneratorExit), ("pair", KeyError)])
+def test_questions_for_which_a_judge_raises_are_unscored_and_judged_again(
+    small: ModuleType, store: Store, scratch: None, kind: str, error: type[BaseException], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine = fragile(kind)
+    monkeypatch.setattr(Fragile, "error", error)
+    Fragile.left = small.QUESTIONS - 3
+    chosen = small.runs(store, "bm25", "gold_answer")[: 1 if kind == "point" else 2]
+    table = "scores" if kind == "point" else "battles"
+    unscored = f"SELECT DISTINCT question, unscored FROM {table} WHERE unscored LIKE 'raised: {error.__name__}%'"
+    small.judge(store, mine, chosen)
+    assert len(store.database.rows(unscored)) == 3
+    Fragile.left = 100
+    assert small.judge(store, mine, chosen).done == 3
+    assert store.database.rows(unscored) == []
+
+
+@pytest.mark.parametrize(
+    "value",
+    [Score(float("nan")), Score(2.0), Score("good"), Score(None, "unread"), None],
+    ids=["nan", "range", "text", "unread", "nothing"],
+)
+def test_scores_that_are_none_leave_the_question_unscored(scratch: None, value: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    mine = fragile("point")
+    monkeypatch.setattr(Fragile, "score", lambda self, item, calls: {"luck": value})
+    (score,) = scores_of(mine.build(Services()), mine.entry, None, []).values()  # type: ignore[arg-type]
+    assert score.value is None
+    assert score.unscored
 
 
 @pytest.mark.slow

@@ -202,7 +202,7 @@ def test_what_a_method_is_handed_holds_no_gold(store: Store, scratch: None) -> N
         assert type(query) is Query
         assert query.id not in native
         fields = {name: getattr(query, name) for name in Query.__slots__}
-        assert set(fields) == {"id", "text", "document_id", "candidates", "topic_entities"}
+        assert set(fields) == {"id", "text", "document_id", "candidates", "topic_entities", "turns"}
     texts = {value for question in questions for value in question.golds if len(value) > 3}
     for query in seen:
         # An answer may be spelled in a question (comparisons name their options) or be an id by no accident.

@@ -5,7 +5,8 @@ from __future__ import annotations
 import random
 import threading
 import warnings
-from collections.abc import Callable, Iterator
+from asyncio import CancelledError
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -15,10 +16,13 @@ import pytest
 from benchmarks.core.errors import MESSAGE_CHARACTERS
 from benchmarks.corpus import Corpus
 from benchmarks.schema import Query
-from methods.api import FAILED, Prediction, Services
+from judges.metric import METRICS, Batch
+from judges.metric import register as metric
+from methods.api import FAILED, Answer, Context, Prediction, Services
 from methods.models.limits import LIMIT
 from methods.registry import METHODS, MethodConfig, register
 from ragmeter.api import run as run_experiment
+from ragmeter.runner.progress import RunProgress
 from results.boards.board import boards
 from results.judging import judgments
 from results.store import queries
@@ -197,7 +201,7 @@ def ending(error: BaseException) -> None:
                 yield Prediction(query.id, "x")
 
 
-@pytest.mark.parametrize("error", [SystemExit(3), BaseException("b"), ValueError("\ud800\0"), ValueError("x" * 100_000)])
+@pytest.mark.parametrize("error", [SystemExit(3), GeneratorExit(), CancelledError(), ValueError("\ud800\0"), ValueError("x" * 100_000)])
 def test_run_of_a_method_that_ends_early_is_failed_and_keeps_its_answers(tmp_path: Path, scratch: None, error: BaseException) -> None:
     ending(error)
     file, store = tmp_path / "ending.yaml", Store(tmp_path / "store")
@@ -230,6 +234,86 @@ def test_remedy_for_raised_failures_is_a_plain_rerun(tmp_path: Path, scratch: No
         remedies += [str(item.message) for item in warned if "ragmeter run" in str(item.message)]
     assert len(remedies) == 2
     assert all("--resume" in remedy and "--retry-failed" not in remedy for remedy in remedies)
+
+
+@pytest.mark.parametrize("error", [GeneratorExit, KeyboardInterrupt, CancelledError])
+def test_question_of_which_a_program_or_role_raises_anything_fails_alone(tmp_path: Path, scratch: None, error: type[BaseException]) -> None:
+    broken: set[str] = set()
+
+    @register("test_raises", kind="method", summary="raises for the third question")
+    class Raises:
+        def __init__(self, config: MethodConfig, services: Services) -> None: ...
+
+        def index(self, corpus: Corpus) -> None: ...
+
+        async def answer_one(self, query: Query) -> Prediction:
+            broken.update([query.text] if len(broken) < 3 else [])
+            if query.text in broken:
+                raise error
+            return Prediction(query.id, "x")
+
+    @register("test_raising_reader", kind="reader", summary="raises for the same question")
+    class Reads:
+        def __init__(self, config: MethodConfig, services: Services) -> None: ...
+
+        def read(self, queries: Sequence[Query], contexts: Sequence[Context]) -> list[Answer]:
+            if broken & {query.text for query in queries}:
+                raise error
+            return [Answer("x") for _ in queries]
+
+    file, store = tmp_path / "raises.yaml", Store(tmp_path / "store")
+    methods = "[{id: test_raises}, {id: no_retrieval, reader: test_raising_reader}]"
+    file.write_text(FILE.replace("LIMIT", "8").replace("[{id: test_raising}]", methods))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        run_experiment(file, store=store.folder)
+    assert [(run.status, run.done, run.failed) for run in queries.runs(store)] == [(INCOMPLETE, 8, 3)] * 2
+
+
+def test_answers_are_kept_and_not_scored_by_a_metric_that_raises(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(METRICS, "_entries", dict(METRICS._entries))
+    returned: list[Any] = []
+
+    @metric("test_metric", source="a test", group="answer", needs=("answer",))
+    def measure(batch: Batch) -> Any:
+        """What the test says."""
+        if isinstance(returned[-1], BaseException):
+            raise returned[-1]
+        return returned[-1](batch)
+
+    def right(batch: Batch) -> Any:
+        return [0.5] * len(batch)
+
+    def answered(batch: Batch) -> Any:
+        return [0.5 if answer else float("nan") for answer in batch.answers]
+
+    file, store = tmp_path / "metric.yaml", Store(tmp_path / "store")
+    text = FILE.replace("LIMIT", "8").replace("test_raising", "empty_answer")
+    file.write_text(text.replace("[em]", "[em, test_metric]"))
+    faults: list[Any] = [GeneratorExit(), KeyError("x"), lambda b: [None] * len(b), lambda b: ["0.5"] * len(b), lambda b: [0.5], answered]
+    for fault in faults:
+        returned.append(fault)
+        with pytest.warns(UserWarning, match="test_metric"):
+            run_experiment(file, store=store.folder)
+        (run,) = queries.runs(store)
+        assert (run.status, run.done, store.scored(run.run)) == (INCOMPLETE, 8, {"em(rules=squad)#v1": 8})
+    returned.append(right)
+    run_experiment(file, store=store.folder)
+    (run,) = queries.runs(store)
+    assert (run.status, sorted(store.scored(run.run).values())) == (FINISHED, [8, 8])
+
+
+@pytest.mark.parametrize("error", [GeneratorExit, SystemExit, OSError])
+def test_display_that_raises_costs_no_question(tmp_path: Path, error: type[BaseException], monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*arguments: Any) -> None:
+        raise error
+
+    for name in ("begin", "stage", "advance", "end"):
+        monkeypatch.setattr(RunProgress, name, fails)
+    file, store = tmp_path / "display.yaml", Store(tmp_path / "store")
+    file.write_text(FILE.replace("LIMIT", "8").replace("test_raising", "empty_answer"))
+    run_experiment(file, store=store.folder)
+    assert [(run.status, run.done) for run in queries.runs(store)] == [(FINISHED, 8)]
 
 
 FILE = """\

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
 import time
 from contextlib import contextmanager
@@ -84,8 +86,15 @@ def test_stopped_while_last_replies_are_outstanding_it_keeps_what_is_there_and_g
 ) -> None:
     with run_of(tmp_path) as (store, tasks, came):
         first = loop._Running.result
-        # Ctrl-C arrives while the main thread waits for what is outstanding.
-        monkeypatch.setattr(loop._Running, "result", lambda self: (_ for _ in ()).throw(KeyboardInterrupt))
+
+        def interrupted(self: Any) -> Any:
+            # Ctrl-C arrives while the main thread waits for what is outstanding.
+            threading.Timer(0.05, os.kill, [os.getpid(), signal.SIGINT]).start()
+            return first(self)
+
+        monkeypatch.setattr(loop._Running, "result", interrupted)
+        close = loop._close
+        monkeypatch.setattr(loop, "_close", lambda *arguments: (time.sleep(0.2), close(*arguments)))
         with pytest.raises(loop.Interrupted):
             loop.execute(tasks, store, Services(), Nothing())
         assert time.monotonic() - came[0][0] < SLOW_S

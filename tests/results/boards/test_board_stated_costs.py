@@ -16,7 +16,7 @@ from benchmarks.schema import Question
 from judges.metric import parse
 from leaderboard.elements.formats import PERCENT
 from leaderboard.elements.nodes import Order
-from leaderboard.views.board import ordered, table
+from leaderboard.views.board import draw_board, ordered
 from leaderboard.views.budget import pareto_table
 from methods.api import FAILED, Prediction, Usage
 from results.boards.board import Board, boards
@@ -119,7 +119,7 @@ def test_unknown_costs_sort_last_either_way(board: Board, column: str, descendin
 
 
 def test_a_table_shows_no_number_and_says_whose_word_the_others_are(board: Board) -> None:
-    drawn = table(board, METRIC, Order("rank", False), {})
+    drawn = draw_board(board, METRIC, Order("rank", False), {})
     for line in [*drawn.find(tag="tr")][1:]:
         _, name, *cells = line.children
         spent = cells[-3:]

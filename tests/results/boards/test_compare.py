@@ -14,7 +14,9 @@ from benchmarks.registry import Benchmark, DataReference
 from benchmarks.schema import Passage, Question, passage_id
 from methods.api import Evidence, Prediction, Usage
 from results.boards.compare import compare
+from results.statistics.difference import Range
 from results.statistics.holm import holm
+from results.statistics.intervals import all_pairs, difference
 from results.store import queries
 from results.store.provenance import attribution
 from results.store.queries import RunRow
@@ -70,10 +72,14 @@ def test_every_pair_is_the_paired_difference_and_is_corrected_over_all_pairs(mad
     result = compare(store, [runs[name] for name in SCORES], EM)
     assert [(pair.first, pair.second) for pair in result.pairs] == [(0, 1), (0, 2), (1, 2)]
     names = list(SCORES)
+    # All questions have the first passage as gold: they are one cluster.
+    assert len(set(result.sampled.labels or ())) == 1
+    together = all_pairs(list(SCORES.values()), clusters=result.sampled.labels, metric=Range())
+    assert [(p.difference.low, p.difference.high) for p in result.pairs] == [(item.low, item.high) for item in together.differences]
     for pair in result.pairs:
         ours, theirs = SCORES[names[pair.first]], SCORES[names[pair.second]]
         assert pair.difference.value == pytest.approx(np.nanmean(np.array(ours) - np.array(theirs)))
-        assert pair.difference.low <= pair.difference.value <= pair.difference.high
+        assert pair.difference.p == pytest.approx(difference(ours, theirs, clusters=result.sampled.labels).p)
         both = [(a, b) for a, b in zip(ours, theirs, strict=True) if a == a and b == b]
         counts = [sum(a > b for a, b in both), sum(a == b for a, b in both), sum(a < b for a, b in both)]
         assert [pair.difference.wins, pair.difference.ties, pair.difference.losses] == counts

@@ -156,6 +156,37 @@ def test_empty_answers_are_reported_if_answers_are_scored(store: Store, fill: An
     assert list(lines_of(store, row)) == codes
 
 
+def test_refusals_as_text_are_counted_and_abstentions_are_not(store: Store, fill: Any) -> None:
+    refusals = [
+        "I'm sorry, but I can't help with that.",
+        "I’m sorry, but I can’t assist with that request.",
+        "Sorry, I cannot provide information on how to do this.",
+        "As an AI language model, I am not able to assist with this.",
+        "I won't engage with that.",
+        "抱歉，我无法协助处理这个问题。",
+    ]
+    others = [
+        "I don't know",
+        "I Can't Help Myself",
+        "I'm sorry, but I can't help with that based on the passages",
+        "Sorry",
+        "I cannot answer",
+    ]
+    answers = [*refusals, *others, *GOLDS[len(refusals) + len(others) :]]
+    lines = lines_of(store, fill(store, {"m": answers}, GOLDS)["m"])
+    assert {code: line.values for code, line in lines.items()} == {"written_refusals": {"answers": 20, "refusals": len(refusals)}}
+
+
+def test_replies_that_go_on_after_the_answer_are_counted(store: Store, run: RunRow) -> None:
+    ends = ["\nParis", "\n\n- **Paris**", "\n\nThe passage says so.", "", "\n```", "\n\n---\n", ""]
+    predictions = store.predictions(run.run)
+    raws = [f"Answer:\n{item.answer}{end}" for item, end in zip(predictions, ends, strict=False)]
+    raws[-1] = f"{predictions[6].answer} is it.\nSo: {predictions[6].answer}."
+    answer_again(store, run.run, [replace(item, raw=raw) for item, raw in zip(predictions, raws, strict=False)])
+    (line,) = health(store, [run])
+    assert (line.code, dict(line.values)) == ("dropped_lines", {"answers": 20, "dropped": 3})
+
+
 def test_empty_answers_of_a_retrieval_only_run_are_usual(store: Store, fill: Any) -> None:
     row = fill(store, {"m": [""] * 20}, GOLDS)["m"]
     for usual in ({"description": {"reader": {"id": "retrieval_only"}}}, {"card": {"retrieval_only": True}}):

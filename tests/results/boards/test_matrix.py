@@ -90,6 +90,31 @@ def test_values_and_intervals_are_those_of_the_scores(store: Store, scores: dict
     assert cell(board, "bm25", "nq:test").unscorable == 0
 
 
+def test_methods_with_a_value_on_every_benchmark_are_pooled_against_the_reference_and_counted(
+    store: Store, scores: dict[str, np.ndarray]
+) -> None:
+    board = built(store, [replace(column, task=column.first.dataset[0]) for column in columns(store)], reference="bm25")
+    names = [line.row.name for line in board.overall]
+    assert "bm25" in names
+    assert {"half way", "gold answer", "cheat@1"}.isdisjoint(names)
+    values = np.array([[board.cells[line.row.key, column.key].value for line in board.overall] for column in board.columns])
+    for at, line in enumerate(board.overall):
+        others = np.delete(values, at, axis=1)
+        assert line.borda == (values[:, [at]] > others).sum() + (values[:, [at]] == others).sum() / 2
+        assert line.by_task == pytest.approx(dict(zip((c.first.dataset[0] for c in board.columns), values[:, at], strict=True)))
+        if line.row.name == "bm25":
+            assert line.pooled is None
+            continue
+        assert line.pooled is not None
+        base = next(row for row in board.rows if row.name == "bm25")
+        each = [scores[line.row.runs[c.key].run] - scores[base.runs[c.key].run] for c in board.columns]
+        assert line.pooled.value == pytest.approx(np.mean([np.nanmean(delta) for delta in each]))
+        assert (line.pooled.p_holm <= 0.05) == (line.pooled.low > 0 or line.pooled.high < 0)
+    assert [line.borda for line in board.overall] == sorted((line.borda for line in board.overall), reverse=True)
+    assert built(store, columns(store)[:1], reference="bm25").overall == ()
+    assert all(line.pooled is None for line in built(store).overall)
+
+
 def test_what_must_not_be_compared_has_its_reason_and_neither_rank_nor_test(store: Store) -> None:
     board = built(store, reference="bm25")
     expected = {

@@ -104,6 +104,17 @@ def test_a_value_that_is_no_score_is_refused() -> None:
         compare(figure(unit="ms"), None, SAME)
 
 
+def test_a_prompt_in_place_of_the_published_one_is_another_setting() -> None:
+    def status(**config: object) -> tuple[str, list[str]]:
+        run = description(part("bm25"), k=5) | {"rerankers": [part("rank1", **config)]}
+        result = compare(figure(), None, {**conditions_of_ours("hotpotqa:validation", "distractor", run), **SAME})
+        return result.status, [str(differ.ours) for differ in result.differs if differ.key == "prompt"]
+
+    assert status(prompt="ours") == ("other setting", ["ours"])
+    assert status(prompt="own.txt")[1] == ["own.txt"]
+    assert status() == status(prompt="published") == ("undecided", [])
+
+
 def test_our_setting_is_read_off_reference_setting_and_description() -> None:
     run = description(part("dense", model="BAAI/bge-large-en-v1.5"), reader=MISTRAL, k=5)
     assert conditions_of_ours("hotpotqa:dev", "corpus", run) == {

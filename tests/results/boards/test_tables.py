@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmarks.core.unseen import UNSEEN
 from benchmarks.corpus import Corpus
 from benchmarks.registry import Benchmark, DataReference
 from benchmarks.schema import Question
@@ -110,6 +111,8 @@ def test_markdown_text_holds_no_html_no_line_break_and_no_bare_markup(text: str)
     assert tags.result == []
     assert len(shown.splitlines()) <= 1
     assert "://" not in shown
+    assert UNSEEN.search(shown) is None
+    assert re.search(r"@\w|\\#\d", shown) is None or re.search(r"[a-z0-9]@", shown, re.IGNORECASE)
     bare = shown.replace("\\\\", "")
     for mark in "`*_[]()|":
         assert bare.count(mark) == bare.count("\\" + mark)
@@ -184,6 +187,54 @@ def test_insufficient_data_has_one_line_below_and_no_mark_in_a_cell(board: Board
     assert (shown.count(line), shown.count(seen)) == (1, 1)
     assert "†" not in shown + render([few], "markdown") + render([few], "latex")
     assert re.search(r"\| 50\.0 \|", render([few], "markdown"))
+
+
+@pytest.fixture(scope="module")
+def crowd(tmp_path_factory: pytest.TempPathFactory) -> list[Board]:
+    """Methods that differ in nothing, rarely, a little and much, on few and on many questions."""
+    rng, store = np.random.default_rng(5), Store(tmp_path_factory.mktemp("crowd") / "store")
+    for count in (6, 12, 60):
+        queries = [Question(f"{count}-{n}", f"what {count} {n}?", ("a",)) for n in range(count)]
+        benchmark = Benchmark(DataReference("toy", None, f"dev{count}"), 1, CARD, queries, Corpus.of([]))
+        store.put_benchmark(benchmark, benchmark.fingerprint)
+        base = np.round(rng.random(count), 1)
+        changed = [
+            np.where(rng.random(count) < share, np.clip(base + step, 0, 1), base) for share, step in ((0.1, -1), (0.3, 0.2), (0.9, 0.4))
+        ]
+        names = [f"m{number}-{count}" for number in range(5)]
+        for name, values in zip(names, (base, base, *changed), strict=True):
+            run = Run(
+                name, name.partition("-")[0], "x", "retriever", {}, f"toy:dev{count}", benchmark.fingerprint, "distractor", 0, count, {}
+            )
+            store.start(run)
+            store.append(name, [Prediction(q.id, "x") for q in queries], {"f1(rules=squad)#v1": values, "em#v1": np.floor(values)})
+            store.end(name, FINISHED)
+        store.put_experiment(f"toy{count}", f"name: toy{count}", None, None, "m0", names)
+    return [board for count in (6, 12, 60) for board in boards(store, f"toy{count}")]
+
+
+@pytest.mark.slow
+def test_stars_intervals_and_detectable_differences_of_printed_tables_agree(crowd: list[Board]) -> None:
+    seen: dict[bool, int] = {True: 0, False: 0}
+    for board in crowd:
+        lines = [line.replace("\\", "") for line in render([board], "markdown").splitlines()]
+        cells = [cell for line in lines if line.startswith("| m") for cell in line.strip("| ").split(" | ")[1:]]
+        compared = [match for cell in cells if (match := re.fullmatch(r"(\S+ (?:± \S+|\[.*?\])) \((.+?)(\*{0,2})\)", cell))]
+        assert len(compared) == 4 * len(board.metrics)
+        for match in compared:
+            low, high = read(match[1])
+            assert 0 <= low <= high <= 100
+            low, high = read(match[2])
+            assert -100 <= low <= high <= 100
+            assert bool(match[3]) == (low > 0 or high < 0), match[0]
+            seen[bool(match[3])] += 1
+        halves = [(read(match[2])[1] - read(match[2])[0]) / 2 for match in compared]
+        for line in lines:
+            if reach := re.search(r"minimum detectable difference in \S+: ([\d.]+)(?: to ([\d.]+|none))?", line):
+                numbers = [float(number) for number in reach.groups() if number and number != "none"]
+                assert min(halves) - 0.1 <= min(numbers)
+                assert max(numbers) <= 100
+    assert min(seen.values()) > 0
 
 
 def read(text: str) -> tuple[float, float]:

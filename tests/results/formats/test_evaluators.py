@@ -326,6 +326,23 @@ def test_what_the_script_tolerates_is_counted(
     assert {finding.code: finding.count for finding in report.of("warning")}[code] == count
 
 
+@pytest.mark.parametrize("form", ["longbench", "rog"])
+def test_report_names_questions_that_the_script_leaves_out_and_tables_count(
+    files: dict[str, tuple[str, Path, Any]], form: str, tmp_path: Path
+) -> None:
+    reference, data, predictions = files[form]
+    path = tmp_path / "theirs"
+    for lacking in (0, 2):
+        path.write_text(changed(predictions, lambda rows, n=lacking: rows[: len(rows) - n]))
+        report = checked(form, reference, data, path, Store(tmp_path / f"store{lacking}")).report
+        assert (report.left_out, report.to_json()["official_left_out"]) == (lacking, lacking)
+        assert (f"over {report.questions - lacking} question" in report.lines()[-1]) == bool(lacking)
+        # Both sum up the same values, over fewer and over all questions.
+        theirs = max(value for value in report.official.values() if value is not None)
+        ours = max(value for value in report.means.values() if value is not None)
+        assert theirs / 100 * (report.questions - lacking) == pytest.approx(ours * report.questions, abs=1e-3)
+
+
 def test_a_copy_of_a_musique_paragraph_is_another_paragraph(tmp_path: Path) -> None:
     texts = [("Ada", "Ada wrote Quill.", False), ("Ada", "Ada wrote Quill.", True), ("Zoll", "Zoll is a town.", False)]
     paragraphs = [

@@ -94,11 +94,12 @@ def test_export_of_schema_9_imports_its_clusters(tmp_path: Path) -> None:
     fill(store, "r1", [0])
     with store.database.writing() as connection:
         connection.execute("UPDATE runs SET cluster = 'topic'")
-        connection.execute("INSERT INTO datasets VALUES ('d1', 'toy:dev', '{}', 1, 0, '{}', 'document')")
+        connection.execute("INSERT INTO datasets VALUES ('d1', 'toy:dev', '{}', 1, 0, '{}', 'document', [])")
         connection.execute("INSERT INTO clusters VALUES ('d1', 'document', 'q0', 'x')")
     exchange.export(store, old)
     manifest = json.loads((old / exchange.MANIFEST).read_text("utf-8"))
     manifest |= {"schema": 9, "rows": {{"clusters": "units"}.get(name, name): count for name, count in manifest["rows"].items()}}
+    del manifest["runs"]
     (old / exchange.MANIFEST).write_text(json.dumps(manifest), "utf-8")
     for now, then in {"runs": "runs", "datasets": "datasets", "clusters": "units"}.items():
         rows_then = duckdb.sql(f"SELECT * RENAME (cluster AS unit) FROM '{old / now}.parquet'").to_arrow_table()
@@ -412,6 +413,8 @@ def test_a_label_from_elsewhere_counts_where_the_answer_is_the_same(tmp_path: Pa
     change_answer(store, "r1", "q1", "another answer")
     exchange.export(other, tmp_path / "out")
     if old:
+        manifest = json.loads((tmp_path / "out" / exchange.MANIFEST).read_text())
+        (tmp_path / "out" / exchange.MANIFEST).write_text(json.dumps({key: manifest[key] for key in manifest if key != "runs"}))
         path = tmp_path / "out" / "annotations.parquet"
         with duckdb.connect() as connection:
             connection.execute(f"CREATE TABLE t AS SELECT * EXCLUDE (labeled) FROM '{path}'")
@@ -438,7 +441,7 @@ def test_an_export_of_an_older_ragmeter_merges_into_a_judged_store(judged: Judge
             connection.execute(f"COPY (SELECT 'x' AS never_written WHERE false) TO '{folder / table}.parquet'")
     manifest = json.loads((folder / exchange.MANIFEST).read_text())
     kept = {name: n for name, n in manifest["rows"].items() if name not in {"judges", "battle_calls", "annotations", "violations", "calls"}}
-    (folder / exchange.MANIFEST).write_text(json.dumps({**manifest, "schema": 2, "rows": kept}))
+    (folder / exchange.MANIFEST).write_text(json.dumps({"format": manifest["format"], "schema": 2, "rows": kept}))
     before = said(store)
     exchange.merge(store, folder)
     assert store.status("r3") == FINISHED

@@ -16,7 +16,7 @@ from methods.api import Prediction
 from results.formats import exchange
 from results.judging import labels as labeling
 from results.judging.judgments import ONE, OTHER
-from results.judging.labels import COLUMNS, Imported, Label, export_items, import_labels, labels
+from results.judging.labels import BOTH_COLUMNS, COLUMNS, Imported, Label, export_both, export_items, import_labels, labels
 from results.statistics.judges import krippendorff_alpha
 from results.store.annotations import digest, with_present
 from results.store.store import Store, storable
@@ -81,6 +81,35 @@ def test_the_sample_is_drawn_by_seed_from_all_runs(store: Store, runs: dict[str,
     # 20 of 60: each run and each question has its chance, none is left out by its place.
     assert len({row["item"].partition("~")[0] for row in first}) == 2
     assert len({row["item"].partition("/")[2] for row in first}) > 10
+
+
+def both(store: Store, runs: dict[str, Any], number: int = 30, **options: Any) -> list[dict[str, str]]:
+    return rows_of(export_both(store, list(runs.values()), "accuracy", number, **options))
+
+
+def test_both_answers_to_a_question_are_labeled_in_one_row_and_blindly(store: Store, runs: dict[str, Any], tmp_path: Path) -> None:
+    rows = both(store, runs)
+    assert len({row["question"] for row in rows}) == len(rows) == 30
+    assert {row["answer_1"].startswith("mine") for row in rows} == {True, False}
+    assert all(tuple(row) == BOTH_COLUMNS and "gold" in row["passages_1"] and "gold" in row["passages_2"] for row in rows)
+    for row in rows[:20]:
+        row["label_1"], row["label_2"] = ("right" if row[f"answer_{side}"].startswith("mine") else "0.25" for side in "12")
+    rows[19]["label_2"] = ""
+    done = import_labels(store, written(tmp_path / "l.csv", rows, BOTH_COLUMNS), "ann")
+    assert done == Imported(39, 21, 0)
+    by_run = {name: {label.value for label in labels(store) if label.one == run.run} for name, run in runs.items()}
+    assert by_run == {"secret-method": {1.0}, "other-method": {0.25}}
+    assert all(label.other is None for label in labels(store))
+    assert import_labels(store, written(tmp_path / "l.csv", rows, BOTH_COLUMNS), "ann").replaced == 39
+
+
+@pytest.mark.parametrize("item", ["{one}/q0", "{one}~ab+{one}~ab/q0", "nothing+else/q0"])
+def test_an_item_that_is_not_of_two_runs_is_refused_in_a_file_of_both(
+    store: Store, runs: dict[str, Any], tmp_path: Path, item: str
+) -> None:
+    row = {"item": item.format(one=runs["secret-method"].run), "criterion": "accuracy", "label_1": "right", "label_2": "right"}
+    with raises("unknown-item", where="line 2"):
+        import_labels(store, written(tmp_path / "l.csv", [row], BOTH_COLUMNS), "ann")
 
 
 def test_which_answer_stands_first_is_drawn_too(store: Store, runs: dict[str, Any]) -> None:

@@ -363,3 +363,25 @@ def test_the_benchmark_compares_equal_results(capsys: pytest.CaptureFixture[str]
 def test_no_battle_at_all_has_no_strengths() -> None:
     with pytest.raises(ValueError, match="at least one scored battle"):
         bradley_terry([], [], [], [])
+
+
+def test_labels_take_off_a_judge_s_favor_and_strengths_cover() -> None:
+    rng = np.random.default_rng(0)
+    questions, sets, favored, covered = 200, 12, 0, 0
+    for _ in range(sets):
+        first, second, score, labels = [np.empty(0)], [np.empty(0)], [np.empty(0)], [np.empty(0)]
+        for one, other in ((0, 1), (0, 2), (1, 2)):
+            truth = (rng.random(questions) < 0.5).astype(float)
+            first.append(np.full(questions, one))
+            second.append(np.full(questions, other))
+            score.append(np.where((one == 0) & (rng.random(questions) < 0.3), 1.0, truth))
+            labels.append(np.where(rng.permutation(questions) < 80, truth, np.nan))
+        columns = [np.concatenate(each) for each in (first, second)]
+        rows = (*(column.astype(int) for column in columns), np.tile(np.arange(questions), 3), np.concatenate(score))
+        how = Resampling(resamples=200)
+        favored += bradley_terry(*rows, how=how).strengths[0].logit.low > 0
+        covered += sum(
+            each.logit.low <= 0 <= each.logit.high for each in bradley_terry(*rows, labels=np.concatenate(labels), how=how).strengths
+        )
+    assert favored == sets
+    assert covered >= 0.85 * 3 * sets

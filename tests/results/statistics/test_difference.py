@@ -49,7 +49,7 @@ def plainly(delta: np.ndarray, clusters: list[str | None]) -> tuple[float, float
     lost = 2 * sum(c**3 for c in sizes) / (n * sum(c**2 for c in sizes)) - sum(c**2 for c in sizes) / n**2
     square = sum(e**2 for e in rest)
     changed = sum(abs(sum(values)) > 1e-12 for values in grouped.values())
-    freedom = min(n**2 / sum(c**2 for c in sizes), max(changed, 2)) - 1
+    freedom = min(n**2 / sum(c**2 for c in sizes), max(changed, 10)) - 1
     return mean, math.sqrt(square / (1 - lost)) / n, sum(e**3 for e in rest) / square**1.5, freedom
 
 
@@ -308,12 +308,54 @@ def test_trainings_widen_the_interval_and_repeated_answers_do_not() -> None:
     assert trainings.low < 0 < repeats.low
     spread = (rows.mean(axis=1) - base.mean()).var(ddof=1) / 3
     tested = compared([as_trainings], [base])
-    assert tested.seeds.spread[0] == pytest.approx(spread)
+    assert tested.seeds.spread[:, 0].tolist() == pytest.approx([spread, 0.0])
     # Draws of one training are averaged before trainings are compared.
     twice = Side.of(np.repeat(rows, 2, axis=0), trainings=[0, 0, 1, 1, 2, 2])
     assert difference(twice, base).p == pytest.approx(trainings.p)
     pairs = square_of([as_trainings, Side.of(base)])
     assert pairs.p[0, 1] == pytest.approx(trainings.p)
+
+
+@pytest.mark.parametrize("level", [0.95, 0.99, 0.999])
+@pytest.mark.parametrize("freedom", [2.0, 4.0])
+def test_trainings_however_much_they_vary_give_no_more_false_stars_than_stated(level: float, freedom: float) -> None:
+    # Exact but for the grid: a normal mean, seeds' variance times chi-square, and a known variance of the questions.
+    steps = (np.arange(2000) + 0.5) / 2000
+    spread = np.concatenate([stats.chi2.ppf(steps, freedom) / freedom])
+    for share in (0.02, 0.2, 0.5, 0.8, 0.95, 1.0):
+        half = np.sqrt((1 - share) * stats.norm.ppf((1 + level) / 2) ** 2 + share * spread * stats.t.ppf((1 + level) / 2, freedom) ** 2)
+        assert 2 * stats.norm.cdf(-half).mean() <= 1.02 * (1 - level)
+
+
+def test_trainings_and_questions_add_up_as_squares_of_their_own_half_intervals() -> None:
+    rng = np.random.default_rng(4)
+    rows = (rng.random((3, 400)) < np.array([[0.5], [0.56], [0.6]])).astype(float)
+    base = (rng.random(400) < 0.5).astype(float)
+    result = difference(Side.of(rows, trainings=range(3)), base)
+    own = rows.mean(axis=0) - base
+    rest = rows - rows.mean(axis=0) - rows.mean(axis=1, keepdims=True) + rows.mean()
+    spread, shared = rows.mean(axis=1).var(ddof=1) / 3, (rest**2).sum() / (3 * 2 * 400**2)
+    questions = own.var(ddof=1) / 400 - shared
+    half = math.sqrt(questions * stats.t.ppf(0.975, 399) ** 2 + spread * stats.t.ppf(0.975, 2) ** 2)
+    # Hall's correction for skewness is small here.
+    assert (result.high - result.low) / 2 == pytest.approx(half, rel=0.02)
+    turned = compared([Side.of(rows, trainings=range(3))], [base])
+    assert 2 * float(turned.p_above(result.low)[0]) == pytest.approx(0.05, rel=1e-4)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 1000), st.integers(2, 60), st.floats(0, 1), st.booleans(), st.sampled_from([0.95, 0.99]))
+def test_detectable_difference_is_never_below_half_the_interval_nor_above_the_metric(
+    seed: int, questions: int, ties: float, graded: bool, level: float
+) -> None:
+    rng = np.random.default_rng(seed)
+    base = rng.random(questions) if graded else (rng.random(questions) < 0.5).astype(float)
+    other = np.where(rng.random(questions) < ties, base, rng.permutation(base))
+    result = difference(other, base, level=level, metric=Range())
+    assert -1 <= result.low <= result.value <= result.high <= 1
+    if not math.isnan(result.detectable):
+        assert result.detectable >= (result.high - result.low) / 2 - 1e-12
+        assert result.detectable <= 1 or math.isinf(result.detectable)
 
 
 def test_marks_say_what_they_hold_for() -> None:

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from results.statistics.prediction_powered import prediction_powered_mean
+from results.statistics.prediction_powered import prediction_powered_mean, rectified
 
 
 def judged_and_labeled(
@@ -212,3 +212,29 @@ def test_intervals_cover_as_stated_and_are_shorter_than_without_the_judge(
     assert share < 0.985 + chance
     assert width < 1
     assert uncorrected / sets < 0.2
+
+
+def test_rectified_values_have_the_mean_of_the_labels_if_all_items_are_labeled() -> None:
+    judged, items = np.array([1.0, 0.0, 1.0, np.nan, 0.5]), np.array([0, 0, 1, 2, 2])
+    labels = np.array([0.0, 0.0, 1.0, 0.0, 0.0])
+    result = rectified(judged, labels, items)
+    assert result[:3].tolist() == [0.5, -0.5, 1.0]
+    assert np.isnan(result[3])
+    assert result[4] == 0.0
+
+
+def test_rectified_values_move_labeled_items_by_the_share_that_is_labeled() -> None:
+    result = rectified([1.0, 1.0, 1.0, 1.0], [0.0, np.nan, np.nan, np.nan], [0, 1, 2, 3])
+    assert result.tolist() == [-3.0, 1.0, 1.0, 1.0]
+    assert rectified([1.0, 0.0], [np.nan, np.nan], [0, 1]).tolist() == [1.0, 0.0]
+    with pytest.raises(ValueError, match="same rows"):
+        rectified([1.0], [1.0, 1.0], [0])
+
+
+def test_p_of_a_corrected_mean_inverts_its_interval() -> None:
+    rng = np.random.default_rng(3)
+    judged = rng.random(300)
+    result = prediction_powered_mean(judged, np.where(rng.random(300) < 0.3, judged + rng.normal(0, 0.1, 300), np.nan))
+    assert result.p(result.corrected.low) == pytest.approx(0.05)
+    assert result.p(result.corrected.high) == pytest.approx(0.05)
+    assert result.p(result.corrected.value) == pytest.approx(1.0)

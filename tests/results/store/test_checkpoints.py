@@ -237,10 +237,10 @@ def test_options_name_checkpoints_at_any_depth_and_nothing_else(tmp_path: Path, 
     two = describe(model(tmp_path / "both" / "two", b"2"), method="ark", stage="s").sha256
     model(tmp_path / "plain")
     monkeypatch.chdir(tmp_path)
-    assert checkpoints_named({"a": [{"b": ["one"]}], "c": ("both",)}) == sorted({item, two})
-    assert checkpoints_named([str(tmp_path / "one"), "one/question", "./one/../one"]) == [item]
+    assert checkpoints_named({"a": [{"b": ["one"]}], "c": ("both",)}).keys() == {item, two}
+    assert checkpoints_named([str(tmp_path / "one"), "one/question", "./one/../one"]).keys() == {item}
     for nothing in ("plain", "nowhere", "", "bm25", 3, None, {"id": "one"}, "x" * 5000, "~nobody/x", "a\x00b"):
-        assert checkpoints_named([nothing]) == []
+        assert checkpoints_named([nothing]) == {}
 
 
 def test_a_checkpoints_run_is_sought_on_the_other_sides_benchmark(store: Store, tmp_path: Path) -> None:

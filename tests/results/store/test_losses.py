@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -16,6 +17,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from filelock import FileLock
 
 from benchmarks.core.errors import Broke
 from methods.api import Prediction
@@ -137,14 +139,23 @@ def test_transaction_that_fails_changes_no_counts(store: Store) -> None:
     assert losses.read(store.folder) == before
 
 
-@pytest.mark.parametrize("content", ["", "{", "[]", '{"version": 1}', '{"version": 1, "rows": {"answers": 3}}', '{"version": 2}'])
-def test_counts_that_cannot_be_read_are_ignored(store: Store, content: str, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("content", [None, "", "[]", '{"version": 1, "rows": {"answers": 3}}', '{"version": 2}'])
+def test_missing_or_unreadable_counts_are_reported_once_and_recorded_again(
+    store: Store, content: str | None, capsys: pytest.CaptureFixture[str]
+) -> None:
     store.start(EARLIER)
     answer(store, EARLIER, range(4))
     store.database.close()
-    (store.folder / losses.FILE).write_text(content)
-    assert len(store.finished_questions(EARLIER.run)) == 4
-    assert capsys.readouterr().err == ""
+    recorded = losses.read(store.folder)
+    if content is None:
+        (store.folder / losses.FILE).unlink()
+    else:
+        (store.folder / losses.FILE).write_text(content)
+    for reports in (1, 0):
+        assert len(store.finished_questions(EARLIER.run)) == 4
+        store.database.close()
+        assert capsys.readouterr().err.count("warning: ") == reports
+    assert losses.read(store.folder) == recorded
 
 
 def test_counts_that_cannot_be_written_stop_nothing(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -155,7 +166,7 @@ def test_counts_that_cannot_be_written_stop_nothing(store: Store, monkeypatch: p
     answer(store, EARLIER, range(4))
     monkeypatch.setattr(os, "replace", full)
     answer(store, EARLIER, range(8))
-    assert losses.read(store.folder) == {}
+    assert losses.read(store.folder) is None
     assert len(store.finished_questions(EARLIER.run)) == 8
 
 
@@ -178,6 +189,17 @@ def test_folder_in_the_place_of_the_file_is_a_user_error(tmp_path: Path) -> None
             use()
         assert caught.value.where == str(tmp_path / "store.duckdb")
         assert caught.value.exit_code == 2
+    (tmp_path / "file").touch()
+    with raises("unreadable-store"):
+        Store(tmp_path / "file").status("x")
+
+
+def test_store_that_is_removed_while_a_run_goes_on_takes_no_answers(store: Store) -> None:
+    store.start(EARLIER)
+    store.database.close()
+    shutil.rmtree(store.folder)
+    with raises("store-vanished"):
+        answer(store, EARLIER, range(4))
 
 
 @contextmanager
@@ -244,6 +266,22 @@ def test_note_of_the_holder_goes_with_the_lock(store: Store) -> None:
     for text in ("[]", "", json.dumps(note | {"pid": "x"}), *([json.dumps(note)] if Path("/proc/self").exists() else [])):
         (store.folder / holder.FILE).write_text(text)
         assert holder.named(store.folder) == "another process has it open"
+
+
+@pytest.mark.skipif(not Path("/proc/locks").exists(), reason="the system does not tell who locks a file")
+def test_note_of_a_process_that_ended_or_of_another_host_names_no_wrong_process(tmp_path: Path) -> None:
+    note = {"pid": os.getpid(), "command": "ragmeter run x", "since": "2001-01-01T00:00:00+00:00", "host": socket.gethostname()}
+    for change, named in (
+        ({}, "another process"),
+        ({"pid": 2**22 + 1}, "another process"),
+        ({"host": "h\x1b"}, f"process {os.getpid()} on h "),
+    ):
+        (tmp_path / holder.FILE).write_text(json.dumps(note | change))
+        assert holder.named(tmp_path).startswith(named)
+    with FileLock(str(tmp_path / "store.lock")):
+        code = f"from pathlib import Path; from results.store import holder; print(holder.named(Path({str(tmp_path)!r})))"
+        shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert f"process {os.getpid()} " in shown
 
 
 def test_command_of_the_holder_shows_no_key_and_no_control_characters() -> None:

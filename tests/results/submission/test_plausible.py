@@ -236,7 +236,8 @@ def test_yes_and_no_and_abstentions_never_count(world: Benchmark) -> None:
     binary = replace(world, questions=[replace(q, answers=("yes",), aliases={}, answer_set=False) for q in world.questions])
     rows = [{"question_id": question.query_id, "answer": "Yes", "evidence": []} for question in binary.questions]
     assert signs(check(binary, rows, runs=lambda: [StoredRun("other", {q.id: "yes" for q in binary.questions})])) == []
-    assert signs(check(world, [{**row, "answer": "I don't know."} for row in rows])) == []
+    for answer in ("I don't know.", "I'm sorry, but I do not know the answer.", "The passages do not contain the answer."):
+        assert signs(check(world, [{**row, "answer": answer} for row in rows])) == []
     assert signs(check(world, rows)) == [SAME], "no question of this benchmark has the answer yes"
 
 

@@ -107,6 +107,19 @@ def test_what_is_right_passes_and_is_scored_by_our_own_code(world: Benchmark) ->
     assert report.means["em(rules=squad)#v1"] == 1.0
 
 
+def test_rankings_of_rows_without_evidence_are_the_passages_in_their_contexts(world: Benchmark) -> None:
+    texts = {passage.id: passage.text for passage in world.corpus}
+    rows = [
+        {"question_id": q.id, "answer": gold_text(q), "contexts": [{"text": texts[e]} for e in q.evidence] + [{"text": "of no corpus"}]}
+        for q in world.questions
+    ]
+    report = check(world, rows)
+    assert report.findings == ()
+    assert report.means[str(parse_metric("recall@5"))] == 1.0
+    bare = [{name: row[name] for name in ("question_id", "answer")} for row in rows]
+    assert not any(name.startswith(("recall", "has_answer")) for name in check(world, bare, ranked_by_contexts=True).scores)
+
+
 def test_rows_may_stand_in_any_order_and_under_either_id(world: Benchmark) -> None:
     rows = perfect(world)
     native = [row | {"question_id": question.id} for row, question in zip(rows, world.questions, strict=True)]

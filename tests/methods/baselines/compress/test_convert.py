@@ -94,9 +94,9 @@ def by_hand(folder: Path, name: str, model: SoftModel) -> torch.Tensor:
         tensors = torch.load(raw / "pytorch_model.bin")
         encoder = AutoModel.from_pretrained(folder / "encoder")
         encoder.load_state_dict({key.removeprefix("compr.model."): item for key, item in tensors.items() if key.startswith("compr.model.")})
-        read = AutoTokenizer.from_pretrained(folder / "encoder")(TEXT)["input_ids"]
-        states = encoder(torch.tensor([read])).last_hidden_state[0]
-        groups = torch.cat([states, torch.zeros(-len(states) % 16, states.shape[1])]).reshape(-1, 16 * states.shape[1])
+        read = AutoTokenizer.from_pretrained(folder / "encoder")(TEXT, pad_to_multiple_of=16, padding=True, return_tensors="pt")
+        states = encoder(**read).last_hidden_state[0]
+        groups = states.reshape(-1, 16 * states.shape[1])
         return groups @ tensors["compr.linear.weight"].T + tensors["compr.linear.bias"]
     # PISCO and COCOM: the whole resized base with the adapter in it, as the authors' code runs it.
     adapter = folder / f"{name}-peft"

@@ -1,4 +1,4 @@
-"""`ragmeter data synthesize` as people call it: what it writes, says, refuses, and how it goes on."""
+"""`ragmeter data pretraining-rows` as people call it: what it writes, says, refuses, and how it goes on."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def synthesize(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.C
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
 
     def call(*arguments: str) -> Done:
-        monkeypatch.setattr(sys, "argv", ["ragmeter", "data", "synthesize", *arguments])
+        monkeypatch.setattr(sys, "argv", ["ragmeter", "data", "pretraining-rows", *arguments])
         capsys.readouterr()
         with pytest.raises(SystemExit) as caught:
             main()
@@ -190,7 +190,7 @@ def test_a_run_that_was_killed_goes_on_and_asks_nothing_twice(truth: WorldTruth,
 
     file = tmp_path / "rows.jsonl"
     with OpenAIServer(NAME, slowly, any_model=True).running() as url:
-        command = [sys.executable, "-m", "ragmeter.cli", "data", "synthesize", REF, "-o", str(file), *SMALL, "--store",
+        command = [sys.executable, "-m", "ragmeter.cli", "data", "pretraining-rows", REF, "-o", str(file), *SMALL, "--store",
                    str(tmp_path / "store"), "--quiet", *at(url), "--set", "documents_at_once=1"]  # fmt: skip
         process = subprocess.Popen(command, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
         deadline = time.monotonic() + 120

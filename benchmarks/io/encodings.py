@@ -1,0 +1,109 @@
+"""The encoding of a text file: by its byte order mark, else UTF-8, else cp1252 (Windows), which is reported."""
+
+from __future__ import annotations
+
+import codecs
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.core.errors import UserError
+from benchmarks.io.files import open_bytes, refuse_foreign
+
+UTF8, WINDOWS = "utf-8", "cp1252"
+_MARKS = {
+    codecs.BOM_UTF8: "utf-8-sig",
+    codecs.BOM_UTF32_LE: "utf-32",
+    codecs.BOM_UTF32_BE: "utf-32",
+    codecs.BOM_UTF16_LE: "utf-16",
+    codecs.BOM_UTF16_BE: "utf-16",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Encoding:
+    """How a file is encoded.
+
+    Attributes:
+        name: As Python calls it.
+        mixed: Lines that are not UTF-8 although others, beyond ASCII, are.
+    """
+
+    name: str
+    mixed: tuple[int, ...] = ()
+
+    @property
+    def notice(self) -> str:
+        """What people should know of it; "" for UTF-8."""
+        return "" if self.name.startswith(UTF8) else f"it is not UTF-8 and was read as {self.name}"
+
+
+def encoding_of(path: Path, *, page: bool = False) -> Encoding:
+    """Return a file's encoding, gzip or not.
+
+    Args:
+        path: A file, or a member of an archive.
+        page: Whether it may be a web page.
+
+    Raises:
+        UserError: It cannot be read, is no text, or has a byte that neither UTF-8 nor cp1252 has.
+    """
+    with open_bytes(path) as source:
+        head = source.read(1024)
+        for mark, name in _MARKS.items():
+            if head.startswith(mark):
+                return Encoding(name)
+        if not page:
+            refuse_foreign(head, path)
+        source.seek(0)
+        good, bad, odd = 0, [], None
+        for number, line in enumerate(source, 1):
+            if line.isascii():
+                continue
+            try:
+                line.decode(UTF8)
+                good += 1
+            except UnicodeDecodeError:
+                bad.append(number)
+                odd = odd or _undefined(line, number)
+    if bad and good:
+        return Encoding(UTF8, tuple(bad))
+    if odd is not None:
+        raise UserError(
+            f"byte 0x{odd[1]:02x} is neither UTF-8 nor cp1252",
+            code="unknown-encoding",
+            where=f"{path}, line {odd[0]}",
+            try_this="save the file as UTF-8",
+        )
+    return Encoding(WINDOWS if bad else UTF8)
+
+
+def _undefined(line: bytes, number: int) -> tuple[int, int] | None:
+    try:
+        line.decode(WINDOWS)
+    except UnicodeDecodeError as error:
+        return number, line[error.start]
+    return None
+
+
+def read_text(path: Path, *, page: bool = False) -> tuple[str, Encoding]:
+    """Return a file's text and its encoding; line ends are as in the file.
+
+    Raises:
+        UserError: As in `encoding_of`, or its lines are encoded in different ways.
+    """
+    encoding = encoding_of(path, page=page)
+    if encoding.mixed:
+        raise UserError(
+            f"{len(encoding.mixed):,} lines are not UTF-8, although others are",
+            code="mixed-encodings",
+            where=f"{path}, line {encoding.mixed[0]}",
+            try_this="save the file as UTF-8",
+        )
+    with open_bytes(path) as source:
+        raw = source.read()
+    try:
+        return raw.decode(encoding.name), encoding
+    except UnicodeDecodeError as error:
+        raise UserError(
+            f"this file is cut off or damaged: {error.reason} at byte {error.start}", code="not-utf8", where=str(path)
+        ) from error

@@ -1,0 +1,143 @@
+"""Tables as text: CSV and TSV as spreadsheets and programs write them, with the line on which each record begins.
+
+The delimiter (comma, semicolon, tab or bar) is the one that cuts the first lines into the same number of fields; Excel's first line
+`sep=;` names it. Fields may be quoted and hold line breaks. A line that cannot be read is reported in its turn, and reading goes on
+behind it.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+from benchmarks.core.errors import UserError
+from benchmarks.io.encodings import Encoding, encoding_of
+from benchmarks.io.files import open_bytes
+from benchmarks.io.records import Item
+
+DELIMITERS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
+_NONE = "\x1f"
+"""The delimiter of a table with one column: no text has it."""
+_LOOKED = 50
+_LARGEST = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table whose header has been read.
+
+    Attributes:
+        path: The file.
+        encoding: How it is encoded.
+        delimiter: What stands between fields.
+        names: The columns.
+        first: Lines before the header.
+    """
+
+    path: Path
+    encoding: Encoding
+    delimiter: str
+    names: tuple[str, ...]
+    first: int
+
+    @property
+    def layout(self) -> str:
+        """How it was read, in words."""
+        if self.delimiter == _NONE:
+            return "a table with one column" + (f", encoded as {self.encoding.name}" if self.encoding.notice else "")
+        between = DELIMITERS.get(self.delimiter, repr(self.delimiter))
+        return f"a table with {between} between columns" + (f", encoded as {self.encoding.name}" if self.encoding.notice else "")
+
+    def items(self) -> Iterator[Item]:
+        """Yield each row as a mapping from column to text (`Item.value`), or what is wrong with it."""
+        mixed = frozenset(self.encoding.mixed)
+        with _open_text(self.path, self.encoding) as text:
+            lines = islice(text, self.first, None)
+            reader = csv.reader(lines, delimiter=self.delimiter, strict=True)
+            next(reader)
+            while True:
+                line = self.first + reader.line_num + 1
+                try:
+                    row = next(reader)
+                except StopIteration:
+                    return
+                except csv.Error as error:
+                    cut = "a quote that opens here is not closed" if "end of data" in str(error) else f"the quotes are wrong: {error}"
+                    yield Item(None, line, None, cut)
+                    continue
+                last = self.first + reader.line_num
+                problem = self._problem(row, line, last, mixed)
+                if problem is not None:
+                    yield Item(None, line, None, problem)
+                elif any(row):
+                    yield Item(dict(zip(self.names, row, strict=False)), line, None)
+
+    def _problem(self, row: Sequence[str], line: int, last: int, mixed: frozenset[int]) -> str | None:
+        count, wanted = len(row), len(self.names)
+        if count and count != wanted and any(row[wanted:] or [count < wanted]):
+            why = "a field that holds the delimiter must be quoted" if last == line else f"is the quote closed that opens in line {line}?"
+            return f"the row has {count} fields, the header {wanted}: {why}"
+        if mixed and not mixed.isdisjoint(range(line, last + 1)):
+            return "the line is not UTF-8, although others are"
+        return "the row holds a NUL character" if any("\0" in field for field in row) else None
+
+
+@contextmanager
+def _open_text(path: Path, encoding: Encoding) -> Iterator[io.TextIOWrapper]:
+    with open_bytes(path) as source, io.TextIOWrapper(source, encoding.name, "surrogateescape", newline="") as text:
+        yield text
+
+
+def open_table(path: Path, delimiter: str | None = None) -> Table:
+    """Read the header of a table.
+
+    Args:
+        path: A file, gzip or not, or a member of an archive.
+        delimiter: What stands between fields; None: by content.
+
+    Raises:
+        UserError: The file cannot be read, is empty or no text, or a column has no name or another's.
+    """
+    encoding = encoding_of(path)
+    csv.field_size_limit(_LARGEST)  # Python's default refuses fields of 128 KiB
+    with _open_text(path, encoding) as text:
+        lines = list(islice(text, _LOOKED))
+    first = next((number for number, line in enumerate(lines) if line.strip()), None)
+    if first is None:
+        raise UserError("this file is empty", code="empty-file", where=f"{path}, line 1", try_this="fetch it again")
+    if lines[first].lower().startswith("sep=") and len(lines[first].strip()) == 5:
+        delimiter, first = delimiter or lines[first].strip()[4], first + 1
+    delimiter = delimiter or _delimiter(lines[first:])
+    header = next(csv.reader(lines[first:], delimiter=delimiter), [])
+    while header and not header[-1].strip():
+        header.pop()
+    names = [name.strip() for name in header]
+    for position, name in enumerate(names):
+        if position and (not name or name in names[:position]):
+            raise UserError(
+                f"two columns are called {name!r}" if name else f"column {position + 1} has no name",
+                code="bad-header",
+                where=f"{path}, line {first + 1}",
+                try_this="give every column a name of its own in the first line",
+            )
+    return Table(path, encoding, delimiter, tuple(names), first)
+
+
+def _delimiter(lines: Sequence[str]) -> str:
+    """Return the delimiter that cuts most of the first rows into as many fields as the header."""
+    best, chosen = (0.0, 0), _NONE
+    for delimiter in DELIMITERS:
+        try:
+            rows = [row for row in csv.reader(lines, delimiter=delimiter) if row]
+        except csv.Error:
+            continue
+        columns = len(rows[0]) if rows else 0
+        if columns > 1:
+            score = (sum(len(row) == columns for row in rows) / len(rows), columns)
+            best, chosen = max((best, chosen), (score, delimiter))
+    return chosen

@@ -1,0 +1,187 @@
+"""From a folder of documents to texts: .txt and .md as they are; .html, .pdf and .docx converted to Markdown by MarkItDown.
+
+Converted texts are kept in the cache by the content of the file and the version of the converter.
+"""
+
+from __future__ import annotations
+
+import codecs
+import io
+import re
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from benchmarks.core.errors import MissingPackage, UserError
+from benchmarks.core.files import cache_home, whole_text
+from benchmarks.core.fingerprint import file_sha256
+from benchmarks.io.encodings import read_text
+from benchmarks.sources import BadRecord
+
+PLAIN = (".txt", ".md", ".markdown", ".text")
+PAGES = (".html", ".htm")
+CONVERTED = (*PAGES, ".pdf", ".docx")
+DOCUMENTS = (*PLAIN, *CONVERTED)
+_BEGINS = {".pdf": b"%PDF", ".docx": b"PK\x03\x04"}
+_CHARSET = re.compile(rb"""<meta[^>]{0,200}charset=["']?([\w-]+)""", re.IGNORECASE)
+_REMEDY = "repair or remove the file, or set skip_bad to leave such files out (each is counted and named)"
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """A document as text.
+
+    Attributes:
+        name: Its path in the folder, with slashes.
+        title: Its first heading, else the name of the file.
+        text: What it says, in Markdown if it was converted.
+        converted: Whether the converter read it.
+        notice: What people should know of how it was read; "" if nothing.
+    """
+
+    name: str
+    title: str
+    text: str
+    converted: bool
+    notice: str = ""
+
+
+def read_folder(folder: Path, ignored: Counter[str]) -> Iterator[Document | BadRecord]:
+    """Yield the documents of a folder and the folders in it, by name, and an error in the place of each that cannot be read.
+
+    Args:
+        folder: The folder, whose hidden files are passed over; or a single document.
+        ignored: Receives the endings of files that are no documents.
+
+    Raises:
+        UserError: It holds no document.
+        MissingPackage: A document must be converted, and the converter is not installed.
+    """
+    root = folder if folder.is_dir() else folder.parent
+    files = [path for path in sorted(folder.rglob("*")) if path.is_file() and not _hidden(path, folder)] if folder.is_dir() else [folder]
+    documents = [path for path in files if path.suffix.lower() in DOCUMENTS]
+    ignored.update(path.suffix.lower() or path.name for path in files if path not in documents)
+    if not documents:
+        held = ", ".join(f"{number} {ending}" for ending, number in ignored.most_common(5))
+        raise UserError(
+            "this folder holds no document",
+            code="no-documents",
+            where=f"{folder}, which holds {held or 'nothing'}",
+            try_this=f"documents are files that end in {', '.join((*PLAIN[:2], *CONVERTED))}",
+        )
+    for path in documents:
+        try:
+            yield _read(path, path.relative_to(root).as_posix())
+        except BadRecord as error:
+            yield error
+
+
+def _hidden(path: Path, folder: Path) -> bool:
+    return any(part.startswith((".", "~$", "__MACOSX")) for part in path.relative_to(folder).parts)
+
+
+def _read(path: Path, name: str) -> Document:
+    ending = path.suffix.lower()
+    if ending in PLAIN:
+        try:
+            text, encoding = read_text(path)
+        except UserError as error:
+            if not path.stat().st_size:
+                raise bad("it is empty", path) from None
+            raise BadRecord(error.what, code=error.code, where=error.where, try_this=error.try_this) from None
+        notice = encoding.notice
+    else:
+        text, notice = _converted(path), ""
+    if not text.strip():
+        raise bad(_without_text(ending), path)
+    text = text.replace("\r\n", "\n").replace("\0", "")
+    return Document(name, _title(text, path), text, ending not in PLAIN, notice)
+
+
+def bad(what: str, path: Path, remedy: str = _REMEDY) -> BadRecord:
+    """Return the error for a document that cannot be read."""
+    return BadRecord(f"the document cannot be used: {what}", code="bad-document", where=str(path), try_this=remedy)
+
+
+def _without_text(ending: str) -> str:
+    if ending == ".pdf":
+        return "the PDF has no text, so its pages are probably scans; recognize their text first (ocrmypdf IN.pdf OUT.pdf)"
+    return "it holds no text"
+
+
+def _title(text: str, path: Path) -> str:
+    heading = re.search(r"^#{1,2}[ \t]+(\S.*?)[ \t#]*$", text[:2000], re.MULTILINE)
+    return heading[1] if heading else path.stem
+
+
+def _converted(path: Path) -> str:
+    converter, version = _converter()
+    key = file_sha256(path)
+    kept = cache_home() / "documents" / version / f"{key}{path.suffix.lower()}.md"
+    if kept.is_file():
+        return kept.read_text("utf-8")
+    raw = path.read_bytes()
+    wanted = _BEGINS.get(path.suffix.lower(), b"")
+    if wanted not in raw[:1024]:
+        page = raw[:1024].lstrip().lower().startswith((b"<!doctype html", b"<html"))
+        raise bad("it is a web page: the download failed" if page else f"it is no {path.suffix[1:].upper()} file", path)
+    text = _markdown(converter, path, raw)
+    with suppress(OSError):  # without a cache it is converted again
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        whole_text(kept, text)
+    return text
+
+
+def _markdown(converter: Any, path: Path, raw: bytes) -> str:
+    from markitdown import MarkItDownException, StreamInfo
+
+    ending = path.suffix.lower()
+    charset = None
+    if ending in PAGES:
+        raw, charset = _page(path, raw).encode("utf-8"), "utf-8"
+    try:
+        info = StreamInfo(extension=".html" if ending in PAGES else ending, charset=charset, filename=path.name)
+        return str(converter.convert_stream(io.BytesIO(raw), stream_info=info).markdown)
+    except MarkItDownException as error:
+        locked = "password" in str(error).lower() or b"/Encrypt" in raw
+        why = str(error).strip().splitlines()[-1:] or [type(error).__name__]
+        raise bad("it is protected by a password" if locked else f"it is damaged or not supported ({why[0][:200]})", path) from error
+
+
+def _page(path: Path, raw: bytes) -> str:
+    stated = _CHARSET.search(raw[:4096])
+    with suppress(LookupError, UnicodeDecodeError):
+        if stated:
+            return raw.decode(codecs.lookup(stated[1].decode("ascii")).name)
+    try:
+        return read_text(path, page=True)[0]
+    except UserError as error:
+        raise BadRecord(error.what, code=error.code, where=error.where, try_this=error.try_this) from None
+
+
+@cache
+def _converter() -> tuple[Any, str]:
+    try:
+        import markitdown
+    except ImportError as error:
+        raise MissingPackage("markitdown", "documents", f"documents that end in {', '.join(CONVERTED)}") from error
+    from markitdown.converters import DocxConverter, HtmlConverter, PdfConverter
+
+    # No others: its converter of plain text would take the bytes of a damaged PDF for a text.
+    converter = markitdown.MarkItDown(enable_builtins=False, enable_plugins=False)
+    for kind in (PdfConverter, DocxConverter, HtmlConverter):
+        converter.register_converter(kind())
+    return converter, f"markitdown-{markitdown.__version__}"
+
+
+def converter_version() -> str:
+    """Return the name and version of the converter.
+
+    Raises:
+        MissingPackage: It is not installed.
+    """
+    return _converter()[1]

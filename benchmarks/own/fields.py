@@ -1,0 +1,273 @@
+"""Which field of a record holds what: paths as people write them, and guesses from common names.
+
+A path is `question`, `meta.topic`, `contexts[].text` (each item of a list), `spans[0].start` or, with `?` at its end, a field that
+records may lack. A role without a path is guessed from the fields of the first records; `null` turns a guess off.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from benchmarks.core.errors import UserError, unknown_name
+
+ROLES: Mapping[str, str] = {
+    "question": "the question",
+    "id": "its id (default: made from its text)",
+    "answers": "accepted answers",
+    "documents": "texts of the passages that a question brings",
+    "titles": "their titles",
+    "document_ids": "their ids",
+    "supporting": "which of them are gold: true or false for each",
+    "evidence": "gold: ids of passages, or ids or names of documents",
+    "quotes": "gold: texts that stand in a document",
+    "start": "gold: first character of a span of the document in `evidence`",
+    "end": "gold: the character behind the span",
+    "spans": "gold: objects with document, start and end, or document and text",
+    "type": "the kind of question",
+    "answerable": "false if no document answers it",
+    "synthetic": "who or what wrote the question, if nobody asked it",
+    "metadata": "fields to keep for analyses",
+}
+"""What a question's fields can be, as `fields` of the dataset `files` names them."""
+
+DOCUMENT_ROLES: Mapping[str, str] = {"text": "the text", "id": "the document's id", "title": "its title"}
+
+_NAMES: Mapping[str, tuple[str, ...]] = {
+    "question": ("question", "query", "user_input", "question_text", "questions", "prompt", "input", "q", "text"),
+    "id": ("id", "_id", "qid", "question_id", "query_id", "uid"),
+    "answers": (
+        *("answers", "answer", "golden_answers", "gold_answers", "gold", "golds", "gold_answer", "ground_truth", "ground_truths"),
+        *("reference", "reference_answer", "expected_answer", "expected", "expected_output", "target", "targets", "a"),
+    ),
+    "documents": ("contexts", "context", "passages", "paragraphs", "documents", "docs", "ctxs"),
+    "evidence": (
+        *("evidence", "gold_ids", "gold_documents", "gold_docs", "gold_passages", "relevant_docs", "relevant_documents", "positive_ids"),
+        *("source", "sources", "document", "document_id", "doc_id", "doc", "file", "filename", "reference_context_ids"),
+    ),
+    "quotes": ("quotes", "quote", "reference_contexts", "gold_contexts", "evidence_text", "gold_text"),
+    "start": ("start", "start_char"),
+    "end": ("end", "end_char"),
+    "spans": ("spans", "gold_spans", "evidence_spans"),
+    "type": ("type", "question_type"),
+    "answerable": ("answerable", "is_answerable"),
+    "synthetic": ("synthetic",),
+}
+_ALIASES = ("aliases", "answer_aliases", "answers_aliases")
+_INNER: Mapping[str, tuple[str, ...]] = {
+    "documents": ("text", "paragraph_text", "content", "contents", "passage", "page_content", "body", "sentences"),
+    "titles": ("title", "heading", "name"),
+    "document_ids": ("id", "_id", "doc_id", "docid", "document_id", "passage_id", "pid"),
+    "supporting": ("is_supporting", "is_gold", "gold", "relevant", "is_relevant", "is_selected"),
+}
+_DOCUMENT_NAMES: Mapping[str, tuple[str, ...]] = {
+    "text": ("text", "content", "contents", "body", "page_content", "passage", "document", "markdown"),
+    "id": ("id", "_id", "docid", "doc_id", "document_id", "pid", "name", "file", "filename", "document", "source", "url"),
+    "title": ("title", "heading", "headline"),
+}
+_STEP = re.compile(r"([^\[\]]*)((?:\[\d*\])*)")
+
+
+class Missing(Exception):
+    """A field that a record lacks."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        super().__init__(path)
+
+
+def values(fields: Mapping[str, Any], path: str) -> list[Any]:
+    """Return what stands at a path: one value, or those of all items of its lists; nulls are left out.
+
+    Raises:
+        Missing: The record lacks the field, and the path does not end in `?`.
+    """
+    wanted = path.removesuffix("?")
+    try:
+        results = [fields[wanted]] if wanted in fields else _walk([fields], wanted)
+    except (KeyError, IndexError, TypeError):
+        if path.endswith("?"):
+            return []
+        raise Missing(wanted) from None
+    return [value for value in results if not _null(value)]
+
+
+def _null(value: Any) -> bool:
+    return value is None or (isinstance(value, float) and value != value)
+
+
+def _walk(current: list[Any], path: str) -> list[Any]:
+    for part in path.split("."):
+        match = _STEP.fullmatch(part)
+        if match is None:
+            raise KeyError(part)
+        name, indexes = match.groups()
+        current = [item[name] for item in current if not _null(item)] if name else current
+        for index in re.findall(r"\[(\d*)\]", indexes):
+            listed = [item for item in current if not _null(item)]
+            if not all(isinstance(item, list) for item in listed):
+                raise TypeError(path)
+            current = [item[int(index)] for item in listed] if index else [inner for item in listed for inner in item]
+    return current
+
+
+def top(path: str) -> str:
+    """Return the field of a record that a path begins at."""
+    return re.split(r"[.\[?]", path, maxsplit=1)[0]
+
+
+@dataclass(frozen=True)
+class Fields:
+    """Which paths hold each role.
+
+    Attributes:
+        paths: By role.
+        guessed: Roles that nobody named.
+        ignored: Fields of the records that no path uses.
+    """
+
+    paths: Mapping[str, tuple[str, ...]]
+    guessed: frozenset[str]
+    ignored: tuple[str, ...]
+
+    def __contains__(self, role: object) -> bool:
+        return role in self.paths
+
+    def of(self, record: Mapping[str, Any], role: str) -> list[Any]:
+        """Return a record's values for a role; none if the role has no path."""
+        return [value for path in self.paths.get(role, ()) for value in values(record, path)]
+
+    def in_words(self) -> str:
+        """The mapping as people read it."""
+
+        def shown(roles: Iterable[str]) -> str:
+            return ", ".join(f"{role}: {' + '.join(self.paths[role])}" for role in roles)
+
+        named = [role for role in self.paths if role not in self.guessed]
+        parts = [f"fields {shown(named)}"] if named else []
+        parts += [f"guessed {shown(role for role in self.paths if role in self.guessed)}"] if self.guessed else []
+        parts += [f"ignored {', '.join(name or '(no name)' for name in self.ignored)}"] if self.ignored else []
+        return "; ".join(parts)
+
+
+Given = Mapping[str, str | Sequence[str] | None]
+
+
+def question_fields(records: Sequence[Mapping[str, Any]], stated: Given, where: str) -> Fields:
+    """Return the mapping for questions: what is stated, and guesses for the rest.
+
+    Args:
+        records: The first records of the file.
+        stated: Paths by role; None turns the guess for a role off.
+        where: The file.
+
+    Raises:
+        UserError: A role does not exist, no record has a path, or the question cannot be guessed.
+    """
+    fields = _mapping(records, stated, ROLES, _guessed(records, stated), where)
+    if "question" not in fields:
+        raise _no_field("question", records, where, "fields: {question: NAME}")
+    return fields
+
+
+def document_fields(records: Sequence[Mapping[str, Any]], stated: Given, where: str) -> Fields:
+    """Return the mapping for documents, as `question_fields` does for questions."""
+    keys = _keys(records)
+    used = {path for paths in stated.values() if paths is not None for path in ((paths,) if isinstance(paths, str) else paths)}
+    guesses: dict[str, tuple[str, ...]] = {}
+    for role, names in _DOCUMENT_NAMES.items():
+        if role not in stated and (name := _first(keys, names, used)) is not None:
+            used.add(name)
+            guesses[role] = (name,)
+    fields = _mapping(records, stated, DOCUMENT_ROLES, guesses, where)
+    if "text" not in fields:
+        raise _no_field("text", records, where, "document_fields: {text: NAME}")
+    return fields
+
+
+def known_questions(keys: Iterable[str]) -> list[str]:
+    """Return the fields that could be the question by their names."""
+    return [key for key in keys if _plain(key) in _NAMES["question"]]
+
+
+def _no_field(role: str, records: Sequence[Mapping[str, Any]], where: str, remedy: str) -> UserError:
+    return UserError(
+        f"no field is known as the {role}: the fields are {', '.join(map(repr, _keys(records))) or 'none'}",
+        code="unknown-fields",
+        where=where,
+        try_this=f"{remedy}; a table needs a first line with the names of its columns",
+    )
+
+
+def _keys(records: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(key for record in records for key in record))
+
+
+def _mapping(
+    records: Sequence[Mapping[str, Any]], stated: Given, roles: Mapping[str, str], guesses: Mapping[str, tuple[str, ...]], where: str
+) -> Fields:
+    paths: dict[str, tuple[str, ...]] = {}
+    for role, named in stated.items():
+        if role not in roles:
+            raise unknown_name("role of a field", role, roles, where=where)
+        if named is not None:
+            paths[role] = (named,) if isinstance(named, str) else tuple(named)
+    keys = _keys(records)
+    for role, named_paths in paths.items():
+        for path in named_paths:
+            if not path.endswith("?") and path not in keys and top(path) not in keys:
+                error = unknown_name("field", path, keys, where=f"{where}, {role}: {path}")
+                error.also_try(f"the first records have {', '.join(keys)}; a field that only later records have ends in ?: {path}?")
+                raise error
+    guessed = {role: guess for role, guess in guesses.items() if role not in stated}
+    whole = {role: {**paths, **guessed}[role] for role in roles if role in paths or role in guessed}
+    used = {path if path in keys else top(path) for named_paths in whole.values() for path in named_paths}
+    return Fields(whole, frozenset(guessed), tuple(key for key in keys if key not in used))
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[\W_]+", "_", name.strip().casefold()).strip("_")
+
+
+def _first(keys: Iterable[str], names: Sequence[str], used: Iterable[str]) -> str | None:
+    known = {_plain(key): key for key in reversed([key for key in keys if key not in used])}
+    return next((known[plain] for name in names if (plain := _plain(name)) in known), None)
+
+
+def _guessed(records: Sequence[Mapping[str, Any]], stated: Given) -> dict[str, tuple[str, ...]]:
+    keys = _keys(records)
+    named = [path for paths in stated.values() if paths is not None for path in ((paths,) if isinstance(paths, str) else paths)]
+    used = {path if path in keys else top(path) for path in named}
+    result: dict[str, tuple[str, ...]] = {}
+    for role in ROLES:
+        if role in stated or role not in _NAMES:
+            continue
+        key = _first(keys, _NAMES[role], used)
+        if key is None or (role in ("start", "end") and not {"evidence"} & {*result, *stated}):
+            continue
+        used.add(key)
+        sample = next((record[key] for record in records if record.get(key) not in (None, "", [], {})), None)
+        result.update(_inner(role, key, sample))
+    if "answers" in result and "answers" not in stated and (other := _first(keys, _ALIASES, used)) is not None:
+        result["answers"] = (*result["answers"], f"{other}?")
+    return result
+
+
+def _inner(role: str, key: str, sample: Any) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Yield the roles that a field's values hold: a text, a list of texts, or objects with texts in them."""
+    first = sample[0] if isinstance(sample, list) and sample else None
+    if role == "documents" and isinstance(first or sample, dict):
+        inner: Mapping[str, Any] = first or sample
+        for part, names in _INNER.items() if _first(inner, _INNER[role], ()) is not None else ():
+            name = _first(inner, names, ())
+            if name is not None:
+                path = f"{key}[].{name}" if first else f"{key}.{name}" + "[]" * isinstance(sample[name], list)
+                yield part, (path + "?" * (part != "documents"),)
+    elif role == "answers" and isinstance(sample, dict) and isinstance(sample.get("text"), list):
+        yield role, (f"{key}.text[]",)
+    elif role == "type" and isinstance(sample, dict | list):
+        return
+    else:
+        yield role, (f"{key}[]" if isinstance(sample, list) and role in ("documents", "spans", "quotes") else key,)

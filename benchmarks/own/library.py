@@ -1,0 +1,254 @@
+"""Documents and passages under the names that people give them, and what gold evidence that names one means."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import PurePosixPath
+
+from benchmarks.core.errors import UserError
+from benchmarks.corpus import Corpus, CorpusBuilder
+from benchmarks.own.chunks import Chunker
+from benchmarks.schema import Passage, passage_id
+from benchmarks.sources import BadRecord
+
+_REMEDY = "give each a name of its own, or set skip_bad to leave the second out"
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A passage's place in its document."""
+
+    passage: str
+    start: int
+    end: int
+
+
+@dataclass(frozen=True)
+class Held:
+    """A document that was cut into passages.
+
+    Attributes:
+        name: Its id.
+        text: All of it.
+        where: Where it was read.
+        pieces: Its passages, in order.
+    """
+
+    name: str
+    text: str
+    where: str
+    pieces: tuple[Piece, ...]
+
+    @property
+    def passages(self) -> tuple[str, ...]:
+        """The ids of its passages."""
+        return tuple(piece.passage for piece in self.pieces)
+
+
+@dataclass(frozen=True)
+class Span:
+    """Gold evidence as a part of a document.
+
+    Attributes:
+        length: Its characters.
+        parts: By passage, the part of the span that the passage holds: from character to character of the span.
+    """
+
+    length: int
+    parts: Mapping[str, tuple[int, int]]
+
+    @property
+    def evidence(self) -> tuple[str, ...]:
+        """The passages that hold all of it; if none does, those that hold a part."""
+        whole = tuple(name for name, (start, end) in self.parts.items() if end - start == self.length)
+        return whole or tuple(self.parts)
+
+
+@dataclass
+class Library:
+    """What is searched.
+
+    Attributes:
+        chunker: How documents are cut.
+        repeated: Documents that were there already, with the same name and text.
+    """
+
+    chunker: Chunker
+    repeated: int = 0
+    _documents: dict[str, Held] = field(default_factory=dict)
+    _natives: dict[str, tuple[str, str]] = field(default_factory=dict)
+    _builder: CorpusBuilder = field(default_factory=CorpusBuilder)
+
+    def __len__(self) -> int:
+        return len(self._documents)
+
+    def add(self, name: str, title: str, text: str, where: str) -> None:
+        """Cut a document into passages.
+
+        Raises:
+            BadRecord: Another document has its name.
+        """
+        if (held := self._documents.get(name)) is not None:
+            if held.text == text:
+                self.repeated += 1
+                return
+            what = f"two documents with different texts have the id {name!r}"
+            raise BadRecord(what, code="duplicate-document", where=f"{held.where} and {where}", try_this=_REMEDY)
+        pieces, seen = [], dict[str, int]()
+        for chunk in self.chunker.cut(text):
+            part = text[chunk.start : chunk.end].strip()
+            heading = " > ".join(dict.fromkeys((title, *chunk.headings)))
+            # A corpus holds an id once, and a document that repeats itself must not lose its second half.
+            scope = f"{name}~{seen[part]}" if part in seen else name
+            seen[part] = seen.get(part, 0) + 1
+            passage = Passage(passage_id(heading, part, scope), heading, part, (), name)
+            self._builder.add([passage])
+            pieces.append(Piece(passage.id, chunk.start, chunk.end))
+        self._documents[name] = Held(name, text, where, tuple(pieces))
+
+    def add_passage(self, title: str, text: str, native: str | None, where: str) -> str:
+        """Put a passage there that a question brings; returns its id.
+
+        Raises:
+            BadRecord: Another passage has its id.
+        """
+        identifier = passage_id(title, text)
+        if native is not None:
+            known, before = self._natives.setdefault(native, (identifier, where))
+            if known != identifier:
+                what = f"two documents with different texts have the id {native!r}"
+                hint = f"{_REMEDY}; if ids count within each question, fields: {{document_ids: null}}"
+                raise BadRecord(what, code="duplicate-document", where=f"{before} and {where}", try_this=hint)
+        self._builder.add([Passage(identifier, title, text)])
+        return identifier
+
+    def corpus(self) -> Corpus:
+        """All passages."""
+        return self._builder.build()
+
+    def named(self, name: str) -> tuple[str, ...]:
+        """Return the passages that a name means: a passage's id, or that of a document, whose passages are all meant.
+
+        Raises:
+            UserError: Several documents could be meant.
+        """
+        if name in self._natives:
+            return (self._natives[name][0],)
+        document = self.document(name)
+        return () if document is None else document.passages
+
+    def document(self, name: str) -> Held | None:
+        """Return the document of a name: its id, its path with more or fewer folders, without its ending, in any letter case.
+
+        Raises:
+            UserError: Several documents could be meant.
+        """
+        tails = (name.replace("\\", "/").split("/", cut)[cut] for cut in range(1, name.count("/") + name.count("\\") + 1))
+        for wanted in dict.fromkeys((name, re.sub(r"^(-?\d+)\.0$", r"\1", name), *tails)):
+            if wanted in self._documents:
+                return self._documents[wanted]
+            fitting = self._names.get(_folded(wanted), ())
+            if len(fitting) > 1:
+                raise UserError(
+                    f"the name {name!r} fits {len(fitting)} documents: {', '.join(fitting[:5])}",
+                    code="ambiguous-document",
+                    try_this="name the document by its path in the folder",
+                )
+            if fitting:
+                return self._documents[fitting[0]]
+        return None
+
+    def ids(self) -> list[str]:
+        """What gold could name: ids of documents, then those of passages that questions bring."""
+        return [*self._documents, *self._natives]
+
+    @cached_property
+    def _names(self) -> dict[str, list[str]]:
+        """Documents by other forms of their names; a more specific form goes before the others."""
+        forms: list[dict[str, list[str]]] = [{}, {}, {}]
+        for name in self._documents:
+            path = PurePosixPath(name)
+            for known, form in zip(forms, (name, path.name, path.stem), strict=True):
+                known.setdefault(_folded(form), []).append(name)
+        return {**forms[2], **forms[1], **forms[0]}
+
+    @cached_property
+    def _holding(self) -> dict[str, set[str]]:
+        """Documents by the words in them."""
+        holding: dict[str, set[str]] = {}
+        for document in self._documents.values():
+            for word in _words(document.text):
+                holding.setdefault(word, set()).add(document.name)
+        return holding
+
+    def span(self, document: Held, start: int, end: int) -> Span:
+        """Return the passages that hold a part of a document, with what each holds of it."""
+        parts: dict[str, tuple[int, int]] = {}
+        for piece in document.pieces:
+            first, last = max(piece.start, start), min(piece.end, end)
+            if first < last:
+                parts[piece.passage] = (first - start, last - start)
+        return Span(end - start, parts)
+
+    def quoted(self, quote: str, among: Iterable[Held] | None = None) -> Span | None:
+        """Return the first place of a text, whose white space, quotation marks, emphasis and letter case may differ.
+
+        Args:
+            quote: The text.
+            among: The documents to look in, first these; None: all.
+        """
+        documents = list(self._documents.values() if among is None else among)
+        # A pattern is slow to search, and nearly all documents lack one of the words; the first and the last may be parts of words.
+        holding = [self._holding.get(word, set()) for word in _words(quote)[1:-1]]
+        if holding:
+            names = set.intersection(*holding)
+            documents = [document for document in documents if document.name in names]
+        for find in _finders(quote):
+            for document in documents:
+                if (place := find(document.text)) is not None:
+                    return self.span(document, *place)
+        return None
+
+
+def _words(text: str) -> list[str]:
+    return re.findall(r"[^\W_]+", text.lower())
+
+
+def places_of(quote: str, texts: Sequence[str]) -> set[int]:
+    """Return the numbers of the texts in which a quote stands; its form may differ as in `Library.quoted`."""
+    return {number for find in _finders(quote) for number, text in enumerate(texts) if find(text) is not None}
+
+
+def _finders(quote: str) -> Iterator[Callable[[str], tuple[int, int] | None]]:
+    """Yield what looks for a quote: as it is, then with other white space, signs, emphasis and letter case."""
+
+    def exact(text: str) -> tuple[int, int] | None:
+        at = text.find(quote)
+        return None if at < 0 else (at, at + len(quote))
+
+    def loose(text: str) -> tuple[int, int] | None:
+        match = pattern.search(text)
+        return None if match is None else match.span()
+
+    if quote.strip():
+        yield exact
+        pattern = re.compile(r"[\s*_>|#`]+".join(map(_loose, quote.split())), re.IGNORECASE)
+        yield loose
+
+
+def _folded(name: str) -> str:
+    return unicodedata.normalize("NFC", name).casefold().replace("\\", "/").removeprefix("./")
+
+
+_SIGNS = {"'": "['’‘`]", '"': '["“”„«»]', "-": "[-–—‐‑]"}
+_SAME = {sign: pattern for plain, pattern in _SIGNS.items() for sign in {plain, *pattern.strip("[]")}}
+
+
+def _loose(word: str) -> str:
+    """The pattern of a word whose quotation marks and dashes may be typographic, and stand beside marks of emphasis."""
+    signs = unicodedata.normalize("NFC", word)
+    return "".join(sign if sign.isalnum() else f"[*`]*{_SAME.get(sign, re.escape(sign))}[*`]*" for sign in signs)

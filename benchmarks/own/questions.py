@@ -1,0 +1,268 @@
+"""From a record to what it says of a question, by a mapping of fields; every fault names file, line and field."""
+
+from __future__ import annotations
+
+import ast
+import io
+import json
+import math
+import tokenize
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any
+
+from benchmarks.own.fields import Fields, Missing, values
+from benchmarks.sources import QUESTION_CHARS, Record
+
+_TRUE, _FALSE = ("true", "yes", "1"), ("false", "no", "0")
+_SPAN = {
+    "document": ("document", "document_id", "doc_id", "doc", "file", "source"),
+    "start": ("start", "start_char", "answer_start", "begin"),
+    "end": ("end", "end_char"),
+    "text": ("text", "quote"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Stated:
+    """A span of a document as a record states it; `end` or `text` may be missing."""
+
+    document: str | None
+    start: int | None = None
+    end: int | None = None
+    text: str | None = None
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a record says.
+
+    Attributes:
+        identifier: The question's id, None if the record has none.
+        answers: Accepted answers, blank ones left out, with the other forms of numbers in `aliases`.
+        passages: Title, text and id of each passage that it brings.
+        supporting: Which of them are gold, by their places.
+        evidence: Names of gold passages or documents, or places of passages that it brings.
+        spans: Gold as parts of documents.
+        counts: What was met (keys of the dataset's notes).
+    """
+
+    identifier: str | None
+    text: str
+    record: Record
+    answers: tuple[str, ...] = ()
+    aliases: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    passages: tuple[tuple[str, str, str | None], ...] = ()
+    supporting: tuple[int, ...] = ()
+    evidence: tuple[str | int, ...] = ()
+    spans: tuple[Stated, ...] = ()
+    type: str = ""
+    answerable: bool = True
+    synthetic: str = ""
+    metadata: dict[str, Any] = field(default_factory=dict)
+    counts: Counter[str] = field(default_factory=Counter)
+
+
+class Reader:
+    """Reads records by a mapping.
+
+    Args:
+        fields: The mapping.
+        separator: What stands between several answers, or several pieces of evidence, in one text; None: nothing.
+    """
+
+    def __init__(self, fields: Fields, separator: str | None = None) -> None:
+        self._fields = fields
+        self._separator = separator
+
+    def read(self, record: Record) -> Asked:
+        """Return what a record says.
+
+        Raises:
+            BadRecord: A field is missing or holds what it cannot hold.
+        """
+        counts: Counter[str] = Counter()
+        answers, aliases = self._answers(record, counts)
+        passages = self._passages(record)
+        answerable = all(self._flag(record, flag, "answerable") for flag in self._all(record, "answerable"))
+        counts["questions_without_answers"] += not answers and answerable and "answers" in self._fields
+        flags = self._all(record, "supporting")
+        if flags and len(flags) != len(passages):
+            raise record.problem(f"{len(flags)} passages are marked, {len(passages)} are there", self._path("supporting"))
+        return Asked(
+            self._one(record, "id") or None,
+            self._question(record),
+            record,
+            answers,
+            aliases,
+            passages,
+            tuple(place for place, flag in enumerate(flags) if self._flag(record, flag, "supporting")),
+            tuple(self._evidence(record)),
+            tuple(self._spans(record)),
+            self._one(record, "type"),
+            answerable,
+            self._one(record, "synthetic"),
+            self._kept(record),
+            counts,
+        )
+
+    def _path(self, role: str) -> str:
+        return " + ".join(self._fields.paths.get(role, (role,)))
+
+    def _kept(self, record: Record) -> dict[str, Any]:
+        named = [path.removesuffix("?") for path in self._fields.paths.get("metadata", ())]
+        return {path: held[0] for path in named if (held := values(record.fields, f"{path}?"))}
+
+    def _all(self, record: Record, role: str) -> list[Any]:
+        try:
+            return self._fields.of(record.fields, role)
+        except Missing as error:
+            record.require(error.path)
+            raise record.problem(f"field {error.path!r} is missing", error.path, f"there ({error.path}? lets records lack it)") from error
+
+    def _one(self, record: Record, role: str) -> str:
+        held = self._all(record, role)
+        return self._text(record, held[0], role) if held else ""
+
+    def _text(self, record: Record, value: Any, role: str) -> str:
+        """A text, or an id that is a number: whole ones have no decimals (1.0 is 1)."""
+        if isinstance(value, str):
+            return value.strip()
+        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+            record.expect(value, self._path(role), str)
+        return str(int(value)) if value == int(value) else repr(value)
+
+    def _question(self, record: Record) -> str:
+        held = self._all(record, "question")
+        path = self._path("question")
+        text = record.expect(held[0] if held else None, path, str)
+        if not text.strip():
+            raise record.problem(f"field {path!r} holds no word", path)
+        if len(text) > QUESTION_CHARS:
+            raise record.problem(f"field {path!r} has {len(text):,} characters, too many for a question", path)
+        return text
+
+    def _flag(self, record: Record, value: Any, role: str) -> bool:
+        plain = str(value).strip().casefold()
+        if plain not in (*_TRUE, *_FALSE):
+            raise record.problem(f"field {self._path(role)!r} is {value!r}", self._path(role), bool)
+        return plain in _TRUE
+
+    def _several(self, record: Record, role: str) -> Iterator[Any]:
+        """Yield the values of a role one by one: items of lists, of lists written as text, and what the separator divides."""
+        for value in self._all(record, role):
+            if isinstance(value, str) and value.lstrip().startswith("["):
+                value = self._listed(record, value, role)
+            elif isinstance(value, str) and self._separator:
+                value = [part.strip() for part in value.split(self._separator)]
+            yield from value if isinstance(value, list) else [value]
+
+    def _listed(self, record: Record, text: str, role: str) -> Any:
+        try:
+            value = json.loads(text)
+        except (ValueError, RecursionError):
+            try:
+                value = ast.literal_eval(text.strip())
+            except (ValueError, SyntaxError, RecursionError, MemoryError):
+                return text
+            if _has_neighbors(text):
+                what = "the list has no commas between its items, as NumPy prints it"
+                raise record.problem(what, self._path(role), 'a list such as ["a", "b"]') from None
+        return value if isinstance(value, list) else text
+
+    def _answers(self, record: Record, counts: Counter[str]) -> tuple[tuple[str, ...], dict[str, tuple[str, ...]]]:
+        answers: list[str] = []
+        aliases: dict[str, tuple[str, ...]] = {}
+        path, blank = self._path("answers"), 0
+        for value in self._several(record, "answers"):
+            if value is None:
+                continue
+            if isinstance(value, bool):
+                raise record.problem(f"field {path!r} is {str(value).lower()}", path, 'the text of the answer, such as "yes"')
+            if isinstance(value, int | float):
+                counts["numeric_answers"] += 1
+                text = repr(value)
+            else:
+                text = record.expect(value, path, str)
+            if not text.strip():
+                blank += 1
+                continue
+            answers.append(text)
+            if (whole := text.removesuffix(".0")) != text and whole.removeprefix("-").isdecimal():
+                aliases[text] = (whole,)
+        counts["blank_answers"] += blank if answers else 0
+        return tuple(answers), aliases
+
+    def _passages(self, record: Record) -> tuple[tuple[str, str, str | None], ...]:
+        texts = self._all(record, "documents")
+        if not texts:
+            return ()
+        path = self._path("documents")
+        parts: list[list[str | None]] = []
+        for role in ("titles", "document_ids"):
+            held: list[str | None] = [self._text(record, value, role) for value in self._all(record, role)]
+            if held and len(held) != len(texts):
+                what = f"{len(texts)} passages have {len(held)} {role.replace('_', ' ')}"
+                raise record.problem(what, self._path(role), "one for each passage")
+            parts.append(held or [None] * len(texts))
+        results = []
+        for text, title, native in zip(texts, *parts, strict=True):
+            joined = "".join(text) if isinstance(text, list) and all(isinstance(part, str) for part in text) else text
+            if not record.expect(joined, path, str).strip():
+                raise record.problem("a passage holds no word", path)
+            results.append((title or "", joined, native or None))
+        return tuple(results)
+
+    def _evidence(self, record: Record) -> Iterator[str | int]:
+        by_place = "documents" in self._fields and "document_ids" not in self._fields
+        for value in self._several(record, "evidence"):
+            if by_place and type(value) is int:
+                yield value
+            elif value is not None and (text := self._text(record, value, "evidence")):
+                yield text
+
+    def _spans(self, record: Record) -> Iterator[Stated]:
+        for value in self._all(record, "spans"):
+            item = record.expect(value, self._path("spans"), dict)
+            held = {key: next((item[name] for name in names if item.get(name) is not None), None) for key, names in _SPAN.items()}
+            document = None if held["document"] is None else self._text(record, held["document"], "spans")
+            yield self._stated(record, document, held["start"], held["end"], held["text"], "spans")
+        starts, ends = self._all(record, "start"), self._all(record, "end")
+        names = [name for name in self._evidence(record) if isinstance(name, str)]
+        if starts not in ([], [""]):
+            if len(names) != 1 or len(starts) != 1:
+                raise record.problem("a span needs one document in the field of evidence", self._path("evidence"))
+            yield self._stated(record, names[0], starts[0], ends[0] if ends else None, None, "start")
+            return
+        for value in self._several(record, "quotes"):
+            if quote := record.expect(value, self._path("quotes"), str).strip():
+                yield Stated(None, text=quote)
+
+    def _stated(self, record: Record, document: str | None, start: Any, end: Any, text: Any, role: str) -> Stated:
+        path = self._path(role)
+        numbers = []
+        for value in (start, end):
+            whole = value.strip().removesuffix(".0") if isinstance(value, str) else ""
+            number = int(whole) if whole.isdecimal() else value
+            if isinstance(number, float) and number.is_integer():
+                number = int(number)
+            numbers.append(None if number in (None, "") else record.expect(number, path, int))
+        first, last = numbers
+        if text is not None:
+            text = record.expect(text, path, str)
+        if first is not None and last is None and text:
+            last = first + len(text)
+        if text is None and (first is None or last is None or not 0 <= first < last):
+            raise record.problem(f"a span from {first} to {last} holds nothing", path, "start and end, or the text itself")
+        return Stated(document, first, last, text)
+
+
+def _has_neighbors(text: str) -> bool:
+    """Whether two texts in quotes follow each other without a comma, which Python joins."""
+    try:
+        kinds = [token.type for token in tokenize.generate_tokens(io.StringIO(text.strip()).readline) if token.type != tokenize.NL]
+    except (tokenize.TokenError, SyntaxError):
+        return False
+    return any(left == right == tokenize.STRING for left, right in pairwise(kinds))

@@ -1,0 +1,205 @@
+"""From a file, a folder of `datasets.save_to_disk` or a repository of the hub to records, each with its place."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from benchmarks.core.errors import UserError, unknown_name
+from benchmarks.io.files import open_bytes
+from benchmarks.io.records import decoder_of, is_parquet
+from benchmarks.io.tables import open_table
+from benchmarks.own.fields import known_questions
+from benchmarks.sources import BadRecord, Record, bad_record, records
+
+SPLITS: Mapping[str, tuple[str, ...]] = {"train": ("train",), "dev": ("validation", "dev", "val", "valid"), "test": ("test",)}
+"""Names that a split has in other people's data."""
+LOOKED = 100
+"""Records from which fields are guessed."""
+TABLES = (".csv", ".tsv", ".tab")
+SPREADSHEETS = (".xlsx", ".xlsm", ".xls", ".ods", ".numbers")
+_ENDINGS = ("jsonl", "json", "parquet", "csv", "tsv", "ndjson")
+_COLUMNS = 'a row per record: frame.to_json(FILE, orient="records", lines=True)'
+
+
+@dataclass(frozen=True)
+class Source:
+    """Files of one kind.
+
+    Attributes:
+        paths: The files, in order.
+        delimiter: Of tables; None: by content.
+        key: The field of a JSON file's only object that holds the records; None: the records are the file's own.
+    """
+
+    paths: tuple[Path, ...]
+    delimiter: str | None = None
+    key: str | None = None
+
+    def read(self, path: Path) -> Iterator[Record | BadRecord]:
+        """Yield the records of one of the files, and an error in the place of each that cannot be read."""
+        if _is_table(path):
+            for item in open_table(path, self.delimiter).items():
+                yield Record(item.value, path, item.position) if item.problem is None else bad_record(item.problem, path, item.position)
+        elif path.suffix == ".arrow":
+            for number, row in enumerate(_arrow_rows(path), 1):
+                yield Record(row, path, f"row {number}")
+        elif self.key is None:
+            yield from records(path, whole=True)
+        else:
+            for outer in records(path, whole=True):
+                yield from [outer] if isinstance(outer, BadRecord) else _inner(outer, self.key)
+
+    def first(self) -> list[Mapping[str, Any]]:
+        """Return the first records that can be read."""
+        every = (record for path in self.paths for record in self.read(path))
+        return [record.fields for record in islice(every, LOOKED) if isinstance(record, Record)]
+
+    @property
+    def layout(self) -> tuple[str, ...]:
+        """How tables were read, in words, and the field that holds the records; nothing for other files."""
+        tables = dict.fromkeys(open_table(path, self.delimiter).layout for path in self.paths if _is_table(path))
+        return (*tables, *([f"its records are in the field {self.key}"] if self.key else []))
+
+
+def open_source(path: Path, split: str, *, delimiter: str | None = None) -> Source:
+    """Find the files at a path, and how they are read.
+
+    Args:
+        path: A file, or a folder that `datasets.save_to_disk` wrote.
+        split: The split to take of a folder with several.
+        delimiter: Of tables.
+
+    Raises:
+        UserError: The folder holds something else, or lacks the split; or a JSON file holds columns.
+    """
+    if path.is_dir():
+        return Source(_saved(path, split))
+    if path.suffix.lower() in SPREADSHEETS:
+        raise UserError("this is a spreadsheet", code="spreadsheet", where=str(path), try_this="save the sheet as CSV (UTF-8)")
+    source = Source((path,), delimiter)
+    if _is_table(path) or is_parquet(path):
+        return source
+    beginning = list(islice(source.read(path), 2))
+    if len(beginning) == 1 and isinstance(beginning[0], Record):
+        return replace(source, key=_only_list(beginning[0].fields, path))
+    return source
+
+
+def hub_patterns(config: str | None, split: str) -> list[str]:
+    """Return names that a split's files may have in a repository, the most specific first."""
+    names = SPLITS.get(split, (split,))
+    folders = (f"{config}/", f"data/{config}/", f"{config}-") if config else ("data/", "", "default/", "plain_text/", "main/")
+    stems = [f"{folder}{name}" for name in names for folder in folders]
+    stems += [f"{config}/{name}/*" for name in names] if config else []
+    return [f"{stem}{end}" for stem in stems for end in (*(f"-*.{e}" for e in _ENDINGS), *(f".{e}" for e in _ENDINGS))]
+
+
+def _is_table(path: Path) -> bool:
+    name = path.name.lower().removesuffix(".gz")
+    if name.endswith(TABLES):
+        return True
+    if name.endswith((".jsonl", ".ndjson", ".json", ".parquet", ".arrow")) or is_parquet(path):
+        return False
+    with open_bytes(path) as source:
+        return source.read(1024).lstrip(b"\xef\xbb\xbf \t\r\n")[:1] not in (b"{", b"[")
+
+
+def _only_list(fields: Mapping[str, Any], path: Path) -> str | None:
+    """Return the field of a single object that holds all records, None if the object is a record itself.
+
+    Raises:
+        UserError: The object holds columns, or several of its fields could hold the records.
+    """
+    lists = [key for key, value in fields.items() if isinstance(value, list) and len(value) > 1 and all(isinstance(i, dict) for i in value)]
+    if any(isinstance(fields[key], str) for key in known_questions(fields)):
+        return None
+    columns = [_column(value) for value in fields.values()]
+    if len(columns) > 1 and None not in columns and len(set(columns)) == 1 and not lists:
+        raise UserError("this file holds columns, not records", code="columns-not-records", where=str(path), try_this=_COLUMNS)
+    if len(lists) > 1:
+        raise UserError(
+            f"several fields hold records: {', '.join(lists)}",
+            code="several-record-lists",
+            where=str(path),
+            try_this="write the questions into a file of their own, a record per line",
+        )
+    return lists[0] if lists else None
+
+
+def _column(value: Any) -> int | None:
+    """The length of a column as pandas and others write it, None of anything else."""
+    if isinstance(value, dict) and value and all(key.isdecimal() for key in value):
+        return len(value)
+    return len(value) if isinstance(value, list) and len(value) > 1 and not isinstance(value[0], dict | list) else None
+
+
+def _inner(outer: Record, key: str) -> Iterator[Record | BadRecord]:
+    for number, value in enumerate(outer.field(key, list), 1):
+        position = f"{key}[{number - 1}]"
+        if isinstance(value, dict):
+            yield Record(value, outer.path, position)
+        else:
+            yield bad_record("a record must be an object", outer.path, position)
+
+
+def _saved(folder: Path, split: str) -> tuple[Path, ...]:
+    """Return the Arrow files of a dataset on disk.
+
+    Raises:
+        UserError: The folder holds no dataset, or not this split.
+    """
+    listing, state = folder / "dataset_dict.json", folder / "state.json"
+    if listing.is_file():
+        held = _json(listing).get("splits", [])
+        name = next((name for name in SPLITS.get(split, (split,)) if name in held), None)
+        if name is None:
+            raise unknown_name("split", split, held, where=str(folder))
+        return _saved(folder / name, split)
+    if not state.is_file():
+        raise UserError(
+            "this folder is no dataset on disk",
+            code="not-saved-dataset",
+            where=str(folder),
+            try_this="name a file with questions, or a folder that datasets.save_to_disk wrote; texts are named by documents: FOLDER",
+        )
+    content = _json(state)
+    if content.get("_indices_data_files"):
+        raise UserError(
+            "this dataset was saved with a selection of its rows",
+            code="saved-selection",
+            where=str(state),
+            try_this="dataset.flatten_indices().save_to_disk(FOLDER)",
+        )
+    return tuple(folder / item["filename"] for item in content["_data_files"])
+
+
+def _json(path: Path) -> dict[str, Any]:
+    try:
+        value = json.loads(path.read_text("utf-8"))
+        return value if isinstance(value, dict) else {}
+    except (OSError, ValueError) as error:
+        raise UserError(f"this file cannot be read: {error}", code="unreadable-file", where=str(path)) from error
+
+
+def _arrow_rows(path: Path) -> Iterator[dict[str, Any]]:
+    import pyarrow as pa
+
+    try:
+        with pa.memory_map(str(path)) as file, pa.ipc.open_stream(file) as reader:
+            decode = decoder_of(reader.schema)
+            for batch in reader:
+                for row in batch.to_pylist():
+                    yield decode(row) if decode else row
+    except (pa.ArrowInvalid, OSError) as error:
+        what = f"this Arrow file is damaged or cut off: {str(error).splitlines()[0]}"
+        raise UserError(what, code="damaged-arrow", where=str(path), try_this="save the dataset again") from error
+
+
+def file_names(paths: Sequence[Path]) -> str:
+    """Name files in few words."""
+    return paths[0].name if len(paths) == 1 else f"{paths[0].name} and {len(paths) - 1} more"

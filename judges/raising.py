@@ -1,0 +1,67 @@
+"""Code of a judge that raises gives no verdict: the question is unscored with the reason, and can be judged again."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from judges.judge import AS_GIVEN, FIRST, NONE, SECOND, TIE, Item, JudgeCall, JudgeEntry, Parsed, Score
+from methods.api import raised
+
+RAISED = "raised: "
+"""How the reason of a call begins about which code raised."""
+
+
+def call_that_raised(error: BaseException) -> JudgeCall:
+    """Return what is kept of an item for which asking raised."""
+    return JudgeCall(AS_GIVEN, 0, None, Parsed(None, f"{RAISED}{raised(error)}"))
+
+
+def why_raised(calls: Sequence[JudgeCall]) -> str | None:
+    """Return the reason if asking about an item raised, None if it did not."""
+    reasons = [call.parsed.unscored for call in calls if call.parsed.unscored]
+    return next((reason for reason in reasons if reason.startswith(RAISED)), None)
+
+
+def scores_of(judge: Any, entry: JudgeEntry, item: Item, calls: Sequence[JudgeCall]) -> Mapping[str, Score]:
+    """Return a score for each measure of a point judge; unscored if its code raises or returns something else."""
+    why = why_raised(calls)
+    if why is None:
+        try:
+            scores = judge.score(item, calls)
+            return {measure.name: _checked(scores[measure.name], measure.low, measure.high) for measure in entry.measures}
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
+            why = f"{RAISED}{raised(error)}"
+    return {measure.name: Score(None, why) for measure in entry.measures}
+
+
+def _checked(score: Score, low: float | None, high: float | None) -> Score:
+    value = score.value
+    if value is None:
+        return score
+    outside = not math.isfinite(value) or (low is not None and value < low) or (high is not None and value > high)
+    if outside:
+        raise ValueError(f"a score of {value!r} is outside its range {low} to {high}")
+    return Score(float(value), score.unscored)
+
+
+def verdicts_of(judge: Any, entry: JudgeEntry, call: JudgeCall) -> tuple[JudgeCall, Mapping[str, str | None]]:
+    """Return a call with a pair judge's verdict by criterion; unscored if its code raises or returns something else."""
+    nothing = dict.fromkeys(entry.criteria)
+    if why_raised([call]) is not None:
+        return call, nothing
+    try:
+        verdicts = judge.verdicts(call)
+        known = {criterion: verdicts[criterion] for criterion in entry.criteria}
+        wrong = [verdict for verdict in known.values() if verdict not in (FIRST, SECOND, TIE, NONE, None)]
+        if wrong:
+            raise ValueError(f"{wrong[0]!r} is no verdict")
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        return replace(call, parsed=Parsed(None, f"{RAISED}{raised(error)}")), nothing
+    return call, known

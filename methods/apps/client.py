@@ -1,0 +1,197 @@
+"""Requests to an application: one reply as a document, or the events of a stream.
+
+Time-outs cover the whole reply. No redirect is followed: what answers elsewhere is often a login page, and must not see headers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from benchmarks.core.errors import MissingPackage
+from methods.models import secrets
+from methods.models.endpoint import Fault, retry_after
+from methods.models.limits import Signal
+
+Stream = Literal["sse", "lines"]
+_EXCERPT = 160
+_HTML = (b"<!doctype html", b"<html", b"<head", b"<body")
+_ADVICE = {
+    401: "the app refuses the credentials: check headers and their environment variables",
+    403: "the app refuses access: check headers and their environment variables",
+    404: "there is nothing at this URL: check url",
+    405: "the app does not take this HTTP method: check method",
+    415: "the app does not take this content type: check headers and body",
+    422: "the app refuses the request: check body",
+    400: "the app refuses the request: check body",
+}
+HOPELESS = frozenset((401, 403, 404, 405, 415))
+"""Statuses that every further request would meet, unless one has been answered."""
+
+
+def excerpt(body: bytes | str) -> str:
+    """Return the beginning of a reply on one line, without secrets."""
+    text = body if isinstance(body, str) else body[: 8 * _EXCERPT].decode("utf-8", "replace")
+    flat = " ".join(secrets.hidden(text).split())
+    return flat if len(flat) <= _EXCERPT else f"{flat[:_EXCERPT]}…"
+
+
+class Client:
+    """A client of one application. Use it on the event loop only.
+
+    Args:
+        connections: Connections at most.
+        timeout_s: Longest wait for a whole reply.
+        longest_bytes: Longest reply.
+        longest_wait_s: Longest pause that the app may ask for.
+
+    Attributes:
+        reached: Whether anything ever answered.
+    """
+
+    def __init__(self, connections: int, timeout_s: float, longest_bytes: int, longest_wait_s: float) -> None:
+        try:
+            import httpx
+        except ImportError as error:
+            raise MissingPackage(error.name or "httpx", "llm", "the method http") from error
+        self._httpx = httpx
+        self._connections, self._timeout_s = connections, timeout_s
+        self._longest_bytes, self._longest_wait_s = longest_bytes, longest_wait_s
+        self._client: Any = None
+        self._pid = 0
+        self.reached = False
+
+    async def send(
+        self, method: str, url: str, headers: Mapping[str, str], content: bytes | None, stream: Stream | None
+    ) -> tuple[Any, list[Any]]:
+        """Send a request.
+
+        Returns:
+            The reply's document (a text if it is not JSON), and the events of a stream.
+
+        Raises:
+            Fault: No reply came, or it is no success.
+        """
+        if self._client is None or self._pid != os.getpid():  # a forked child must not use its parent's connections
+            limits = self._httpx.Limits(max_connections=self._connections, max_keepalive_connections=self._connections)
+            self._client = self._httpx.AsyncClient(timeout=None, limits=limits, follow_redirects=False)
+            self._pid = os.getpid()
+        try:
+            async with (
+                asyncio.timeout(self._timeout_s),
+                self._client.stream(method, url, headers=dict(headers), content=content) as response,
+            ):
+                self.reached = True
+                body = await self._body(response)
+        except TimeoutError:
+            raise Fault(f"timed out after {self._timeout_s:g} s (timeout_s)", "retry", signal="broken") from None
+        except (self._httpx.InvalidURL, self._httpx.UnsupportedProtocol) as error:
+            raise Fault(f"the URL cannot be used: {excerpt(str(error))}", "fail") from None
+        except self._httpx.HTTPError as error:
+            reason = excerpt(str(error)) or type(error).__name__
+            raise Fault(f"no reply: {reason}", "retry", signal="broken", reached=self.reached) from None
+        self._require(response.status_code, response.headers, body)
+        kind = response.headers.get("content-type", "")
+        return (None, _events(body, stream)) if stream else (_document(body, kind), [])
+
+    @property
+    def connected(self) -> bool:
+        """Return whether there are connections to close."""
+        return self._client is not None and self._pid == os.getpid()
+
+    async def close(self) -> None:
+        """Close the connections."""
+        client, self._client = self._client, None
+        await client.aclose()
+
+    async def _body(self, response: Any) -> bytes:
+        parts, size = [], 0
+        async for part in response.aiter_bytes():
+            size += len(part)
+            if size > self._longest_bytes:
+                raise Fault(f"the reply is longer than {self._longest_bytes / 2**20:.3g} MiB (largest_mib)", "fail")
+            parts.append(part)
+        return b"".join(parts)
+
+    def _require(self, status: int, headers: Mapping[str, str], body: bytes) -> None:
+        """Refuse a status other than success.
+
+        Raises:
+            Fault: It is another one.
+        """
+        if 200 <= status < 300:
+            return
+        if 300 <= status < 400:
+            place = excerpt(headers.get("location", "nowhere"))
+            raise Fault(f"HTTP {status}: redirects to {place}, which may be a login page: check url and headers", "fail", status=status)
+        advice = _ADVICE.get(status, "")
+        reason = f"HTTP {status}" + (f": {text}" if (text := excerpt(body)) else "") + (f" ({advice})" if advice else "")
+        if status in (408, 425, 429) or status >= 500:
+            signal: Signal = "busy" if status in (429, 503) else "ok"
+            after = retry_after(headers)
+            if after is not None and after > self._longest_wait_s:
+                raise Fault(f"{reason} (it asks to wait {after:.0f} s; longest_wait_s is {self._longest_wait_s:g})", "fail", status=status)
+            raise Fault(reason, "retry", signal=signal, status=status, after=after)
+        raise Fault(reason, "fail", status=status)
+
+
+def _document(body: bytes, kind: str) -> Any:
+    """Return a reply as JSON, or else as a text.
+
+    Raises:
+        Fault: It is an HTML page, or says that it is JSON and is not.
+    """
+    begins = body[:200].lstrip().lower()
+    if "html" in kind.lower() or begins.startswith(_HTML):
+        raise Fault(
+            f"the reply is an HTML page, not an answer: {excerpt(body)!r} (is url the app's API? it may be a login page)",
+            "fail",
+            misdirected=True,
+        )
+    try:
+        return json.loads(body)
+    except (ValueError, RecursionError):
+        if "json" in kind.lower() or begins[:1] in (b"{", b"["):
+            raise Fault(f"the reply is broken JSON: {excerpt(body)!r}", "retry") from None
+    try:
+        return body.decode("utf-8")
+    except UnicodeDecodeError:
+        raise Fault(f"the reply is neither JSON nor a text in UTF-8 (content type {kind or 'not stated'})", "fail") from None
+
+
+def _events(body: bytes, stream: Stream) -> list[Any]:
+    """Return the JSON documents of a stream of events (Server-Sent Events) or lines.
+
+    Raises:
+        Fault: It has none, one is broken, or one reports an error.
+    """
+    text = body.decode("utf-8", "replace")
+    if body[:200].lstrip().lower().startswith(_HTML):
+        _document(body, "html")
+    if stream == "lines":
+        chunks = [line for line in text.splitlines() if line.strip()]
+    else:
+        blocks = text.replace("\r\n", "\n").replace("\r", "\n").split("\n\n")
+        joined = ("\n".join(line[5:].removeprefix(" ") for line in block.split("\n") if line.startswith("data:")) for block in blocks)
+        chunks = [chunk for chunk in joined if chunk.strip() and chunk.strip() != "[DONE]"]
+    try:
+        events = [json.loads(chunk) for chunk in chunks]
+    except (ValueError, RecursionError):
+        raise Fault(f"an event of the stream is not JSON: {excerpt(next(filter(_broken, chunks), ''))!r}", "retry") from None
+    for event in events:
+        if isinstance(event, Mapping) and event.get("error"):
+            raise Fault(f"the stream reports an error: {excerpt(json.dumps(event['error'], ensure_ascii=False))}", "retry")
+    if not events:
+        raise Fault(f"the stream has no events: {excerpt(body)!r} (stream: {stream})", "retry")
+    return events
+
+
+def _broken(chunk: str) -> bool:
+    try:
+        json.loads(chunk)
+    except (ValueError, RecursionError):
+        return True
+    return False

@@ -1,0 +1,228 @@
+"""A Python function as a method: `question -> answer`, `-> (answer, contexts)`, or `-> {"answer": …, "contexts": […]}`.
+
+    # acme.py                                              # experiment.yaml
+    async def answer(question: str):                       plugins: [acme.py]
+        found = await search(question)                     methods:
+        return await ask(question, found), found             - {id: function, config: {call: "acme:answer"}}
+
+The function may be `async`. It is handed the question, and by keyword `turns` and `id` if it has such parameters. Contexts are
+texts, objects with a text (`text`, `content`, `page_content` as keys or attributes: documents of LangChain, LlamaIndex and
+Haystack), or `{text, id, url, score}`. Its code is part of the run's identity, so that changed code is asked again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import Field, field_validator
+
+from benchmarks.core.code import Code, code_of
+from benchmarks.core.errors import UserError
+from benchmarks.core.plugins import load_file
+from benchmarks.corpus import Corpus
+from benchmarks.schema import Query
+from methods.api import FAILED, Indexed, Prediction, Services, Usage, reason
+from methods.apps.reply import TEXTS, BadReply, answer_of, bounded, shown
+from methods.record import RECORD, Malformed, Shown, read_record
+from methods.registry import MethodConfig, register
+from methods.work import Needs
+
+RETURNED = ("answer", *RECORD, "usage")
+"""Keys of what a function may return as an object."""
+
+
+def resolve(call: str) -> Callable[..., Any]:
+    """Return the function that `module:name` or `file.py:name` names.
+
+    Raises:
+        ValueError: There is no such module or function, or the module cannot be imported; the message gives the cause.
+    """
+    place, _, name = call.partition(":")
+    if not place or not name:
+        raise ValueError(f"{call!r} is not MODULE:FUNCTION (acme:answer)")
+    try:
+        target: Any = load_file(Path(place)) if place.endswith(".py") else importlib.import_module(place)
+    except UserError as error:
+        raise ValueError(f"{error.what} ({error.where})") from None
+    except ModuleNotFoundError as error:
+        if error.name == place.partition(".")[0]:
+            raise ValueError(f"there is no module {place!r} (plugins: [{place}.py] loads a file beside the experiment)") from None
+        raise ValueError(f"{place} cannot be imported: {error}") from None
+    except Exception as error:
+        raise ValueError(f"{place} cannot be imported: {type(error).__name__}: {error}") from None
+    for part in name.split("."):
+        if not hasattr(target, part):
+            known = [item for item, value in vars(target).items() if inspect.isfunction(value) and not item.startswith("_")]
+            raise ValueError(f"{place} has no {part!r}; it has {', '.join(known[:8]) or 'no function'}")
+        target = getattr(target, part)
+    if not callable(target):
+        raise ValueError(f"{call!r} is not a function")
+    return target
+
+
+class CallingConfig(MethodConfig):
+    """Options of every function."""
+
+    concurrency: int = Field(4, ge=1, description="most calls at once; a function that is not async runs in so many threads", exclude=True)
+    timeout_s: float = Field(300.0, gt=0, description="longest wait; a question that takes longer has failed", exclude=True)
+
+
+class FunctionConfig(CallingConfig):
+    """Options of a function that is named in the experiment."""
+
+    call: str = Field(description="MODULE:FUNCTION, such as acme:answer with plugins: [acme.py]")
+
+    @field_validator("call")
+    @classmethod
+    def _exists(cls, value: str) -> str:
+        resolve(value)
+        return value
+
+    @property
+    def code(self) -> Code:
+        """The code of the function's module and of what it imports beside it."""
+        return code_of(resolve(self.call))
+
+
+@register("function", kind="method", summary="your Python function: question -> answer, or (answer, contexts)", config=FunctionConfig)
+def function(config: FunctionConfig, services: Services) -> Function:
+    """Make the method of a function that the experiment names."""
+    return Function(resolve(config.call), config)
+
+
+function.reads_turns = True  # type: ignore[attr-defined]
+
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def register_function(identifier: str, *, summary: str, needs: Callable[[Any], Needs | None] | None = None) -> Callable[[F], F]:
+    """Register a function as a method under a name of its own; decorates it.
+
+    Args:
+        identifier: The name in experiment files.
+        summary: One line for `ragmeter list methods`.
+        needs: As of `register`.
+    """
+
+    def decorate(answer: F) -> F:
+        def build(config: CallingConfig, services: Services) -> Function:
+            return Function(answer, config)
+
+        build.__module__, build.__wrapped__, build.reads_turns = answer.__module__, answer, True  # type: ignore[attr-defined]
+        register(identifier, kind="method", summary=summary, config=CallingConfig, needs=needs)(build)
+        return answer
+
+    return decorate
+
+
+class Function:
+    """A function that is called once per question.
+
+    Args:
+        answer: The function.
+        config: Options.
+    """
+
+    def __init__(self, answer: Callable[..., Any], config: CallingConfig) -> None:
+        self._answer, self._config = answer, config
+        self.in_flight = config.concurrency
+        parameters = inspect.signature(answer).parameters.values()
+        every = any(item.kind is item.VAR_KEYWORD for item in parameters)
+        self._named = {name for name in ("turns", "id") if every or any(item.name == name for item in parameters)}
+        called = answer if inspect.isroutine(answer) else type(answer).__call__
+        self._async = inspect.iscoroutinefunction(called)
+        self._threads = None if self._async else ThreadPoolExecutor(config.concurrency, thread_name_prefix="function")
+
+    def index(self, corpus: Corpus) -> Indexed:
+        """Do nothing: a function has its own documents."""
+        return Indexed()
+
+    async def answer_one(self, query: Query) -> Prediction:
+        """Call the function.
+
+        Raises:
+            UserError: The question has earlier turns, and the function takes none.
+            TypeError: It returns something else than an answer.
+        """
+        if query.turns and "turns" not in self._named:
+            raise UserError(
+                "a question has earlier turns, and the function takes none",
+                code="no-place-for-turns",
+                where=getattr(self._answer, "__qualname__", repr(self._answer)),
+                try_this="add a parameter `turns`, a list of {role, content}",
+            )
+        turns = [{"role": turn.role, "content": turn.text} for turn in query.turns]
+        named = {name: value for name, value in (("turns", turns), ("id", query.id)) if name in self._named}
+        try:
+            async with asyncio.timeout(self._config.timeout_s) as limit:
+                returned = await self._called(query.text, named)
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            return Prediction(query.id, "", notes={FAILED: f"timed out after {self._config.timeout_s:g} s (timeout_s)"})
+        return _prediction(query.id, returned)
+
+    async def _called(self, text: str, named: Mapping[str, Any]) -> Any:
+        if self._threads is None:
+            return await self._answer(text, **named)
+        returned = await asyncio.get_running_loop().run_in_executor(self._threads, lambda: self._answer(text, **named))
+        return await returned if inspect.isawaitable(returned) else returned
+
+
+def _prediction(identifier: str, returned: Any) -> Prediction:
+    """Return what a function returned as a prediction.
+
+    Raises:
+        TypeError: It is something else.
+    """
+    if isinstance(returned, tuple) and len(returned) == 2:
+        returned = {"answer": returned[0], "contexts": returned[1]}
+    elif not isinstance(returned, Mapping):
+        returned = {"answer": returned}
+    if unknown := [key for key in returned if key not in RETURNED]:
+        raise TypeError(f"the function returned the key {unknown[0]!r}; known are {', '.join(RETURNED)}")
+    if not isinstance(returned.get("answer"), str):
+        kind = type(returned.get("answer")).__name__
+        raise TypeError(f"the function returned {kind} as its answer: return a text, (text, contexts) or {{'answer': …, 'contexts': …}}")
+    record = dict(returned)
+    contexts = record.pop("contexts", None)
+    usage = record.pop("usage", None)
+    try:
+        fields = read_record(record)
+        if contexts is not None:
+            fields["contexts"] = bounded(tuple(_shown(item) for item in _listed(contexts)))
+        if usage is not None:
+            fields["usage"] = usage if isinstance(usage, Usage) else Usage(**usage)
+        answer = answer_of(returned, "answer") if returned["answer"].strip() else ""
+    except (Malformed, BadReply) as error:
+        raise TypeError(f"the function returned a wrong value: {error}") from None
+    notes = {} if answer else {FAILED: reason("the function returned an empty answer")}
+    return Prediction(identifier, answer, notes=notes, **fields)
+
+
+def _listed(contexts: Any) -> Sequence[Any]:
+    if isinstance(contexts, str) or not isinstance(contexts, Sequence):
+        raise BadReply(f"contexts must be a list, not {type(contexts).__name__}")
+    return contexts
+
+
+def _shown(item: Any) -> Shown:
+    """Read a context, which may be an object of a framework; LlamaIndex wraps a node together with its score."""
+    if isinstance(item, str | Mapping | Shown):
+        return shown("contexts", item)
+    inner = getattr(item, "node", item)
+    text = next((value for name in TEXTS if isinstance(value := getattr(inner, name, None), str)), None)
+    if text is None:
+        raise BadReply(f"a context must be a text or an object with one of {', '.join(TEXTS)}, not {type(item).__name__}")
+    metadata = next((value for name in ("metadata", "meta") if isinstance(value := getattr(inner, name, None), Mapping)), {})
+    names = {"id": next((value for name in ("id", "node_id", "id_") if isinstance(value := getattr(inner, name, None), str)), None)}
+    names["url"] = next((metadata[name] for name in ("url", "source", "file_path") if isinstance(metadata.get(name), str)), None)
+    score = getattr(item, "score", None)
+    return shown("contexts", {"text": text, **names, "score": score if isinstance(score, int | float) else None})

@@ -1,0 +1,332 @@
+"""An application behind HTTP as a method: one request per question, and paths into the reply.
+
+    methods:
+      - id: http
+        config: {url: "http://localhost:8000/ask", answer: data.answer, contexts: "docs[].text"}
+
+The app searches its own documents: it is asked the question and nothing else. ragmeter finds the corpus passages in the contexts
+that it returns (`results.contexts`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import re
+import weakref
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import reduce
+from typing import Any, Literal
+from urllib.parse import parse_qsl, urlencode, urlsplit
+
+from pydantic import ConfigDict, Field, field_validator, model_validator
+
+from benchmarks.core.errors import Broke, UserError
+from benchmarks.corpus import Corpus
+from benchmarks.schema import Query
+from methods.api import FAILED, Indexed, Prediction, Services, reason
+from methods.apps.client import HOPELESS, Client, Stream
+from methods.apps.paths import Path, shape
+from methods.apps.reply import BadReply, ReplyPlaces, answer_of, fields_of
+from methods.apps.template import KNOWN, fill, placeholders, with_variables
+from methods.flow import event_loop, trace
+from methods.models.endpoint import Fault, connection_variables
+from methods.models.limits import Address, budget_of, limiters
+from methods.registry import MethodConfig, register
+from methods.work import Needs
+
+_SECRET = re.compile(r"auth|cookie|key|pass|secret|token|credential|signature", re.IGNORECASE)
+_FORM = "application/x-www-form-urlencoded"
+_CHAT = {"body": {"messages": "{{messages}}"}, "answer": "choices[0].message.content"}
+_CHAT_USAGE = {"usage": {"prompt_tokens": "usage.prompt_tokens?", "completion_tokens": "usage.completion_tokens?"}}
+PRESETS: Mapping[str, Mapping[str, Any]] = {
+    "chat": {**_CHAT, **_CHAT_USAGE, "cites": "choices[0].message.annotations[].url_citation.url?"},
+    "perplexity": {
+        **_CHAT,
+        **_CHAT_USAGE,
+        "contexts": {"text": "search_results[].snippet?", "url": "search_results[].url?"},
+        "cites": "citations[]?",
+    },
+    "azure": {
+        **_CHAT,
+        **_CHAT_USAGE,
+        "contexts": {
+            "text": "choices[0].message.context.citations[].content?",
+            "id": "choices[0].message.context.citations[].filepath?",
+            "url": "choices[0].message.context.citations[].url?",
+        },
+        "searches": "choices[0].message.context.intent?",
+    },
+}
+"""Chat endpoints with citations: OpenAI's annotations, Perplexity's search results, Azure's data sources."""
+
+
+class HttpConfig(MethodConfig, ReplyPlaces):
+    """Options of an application behind HTTP.
+
+    What changes speed or spending but no reply is left out of dumps, hence out of fingerprints.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
+    url: str = Field(description="address; {{question}}, {{id}} and {{turns}} are filled in")
+    method: Literal["GET", "POST", "PUT", "PATCH"] = Field("POST", description="HTTP method")
+    headers: dict[str, str] = Field(default={}, description="request headers; secrets from the environment: ${NAME}", exclude=True)
+    body: Any = Field(
+        None,
+        description="what is sent as JSON, a text, or with a form's content type its fields; {{question}}, {{id}}, {{turns}}, {{messages}} "
+        "and ${NAME} are filled in; default: {question: '{{question}}'}",
+    )
+    stream: Stream | None = Field(None, description="sse: Server-Sent Events; lines: JSON Lines; null: one document")
+    pieces: bool = Field(True, description="of a stream: whether each event has a piece of the answer, or the answer up to then")
+    concurrency: int = Field(4, ge=1, description="most requests in flight", exclude=True)
+    timeout_s: float = Field(120.0, gt=0, description="longest wait for a whole reply", exclude=True)
+    attempts: int = Field(4, ge=1, description="tries per question, where trying again can help", exclude=True)
+    backoff_s: float = Field(1.0, ge=0, description="longest pause before the second try; doubles with each", exclude=True)
+    longest_wait_s: float = Field(120.0, ge=0, description="longest pause that the app may ask for (Retry-After)", exclude=True)
+    largest_mib: float = Field(8.0, gt=0, description="longest reply; a longer one is a failed question", exclude=True)
+    usd_per_call: float = Field(0.0, ge=0, description="price of a request, if the reply does not state its cost")
+    run_usd: float | None = Field(None, ge=0, description="most dollars in one execution of a task", exclude=True)
+
+    @field_validator("url")
+    @classmethod
+    def _plain_url(cls, value: str) -> str:
+        if re.match(r"\$\{\w+\}", value):  # checked when it is filled in
+            return value
+        parts = urlsplit(value)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise ValueError("url must start with http:// or https://")
+        if parts.username or parts.password:
+            raise ValueError("url must not hold a password: use headers: {Authorization: 'Basic ${NAME}'}")
+        if any(_SECRET.search(name) and not text.startswith("${") for name, text in parse_qsl(parts.query)):
+            raise ValueError("url must not hold a secret: take it from an environment variable, ?key=${NAME}")
+        return value
+
+    @field_validator("headers")
+    @classmethod
+    def _no_secrets(cls, value: dict[str, str]) -> dict[str, str]:
+        for name, text in value.items():
+            if not re.fullmatch(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+", name) or "\n" in text or "\r" in text:
+                raise ValueError(f"{name!r} cannot be sent as a header")
+            if _SECRET.search(name) and "${" not in text:
+                raise ValueError(f"the header {name} must take its value from an environment variable: {name}: ${{NAME}}")
+        return value
+
+    @field_validator("body")
+    @classmethod
+    def _no_secret_fields(cls, value: Any) -> Any:
+        for name, text in value.items() if isinstance(value, Mapping) else ():
+            if _SECRET.search(str(name)) and isinstance(text, str) and "${" not in text and "max" not in str(name).lower():
+                raise ValueError(f"the field {name} of body must take its value from an environment variable: {name}: ${{NAME}}")
+        return value
+
+    @model_validator(mode="after")
+    def _asks(self) -> HttpConfig:
+        known = placeholders([self.url, self.headers, self.template])
+        if unknown := sorted(known - set(KNOWN)):
+            raise ValueError(f"unknown placeholder {unknown[0]!r}: {', '.join(f'{{{{{name}}}}}' for name in KNOWN)}")
+        if not known & {"question", "messages"}:
+            raise ValueError("url or body must contain {{question}} or {{messages}}")
+        return self
+
+    @property
+    def template(self) -> Any:
+        """What is sent."""
+        if self.body is not None or self.method == "GET" or placeholders(self.url) & {"question", "messages"}:
+            return self.body
+        return {"question": "{{question}}"}
+
+    @property
+    def served(self) -> str:
+        """What answers, as provenance names it."""
+        return f"app at {self.url.partition('?')[0]}"
+
+    def preflight(self) -> None:
+        """Check that the environment variables are set."""
+        try:
+            url, _, _ = with_variables([self.url, self.headers, self.template])
+        except ValueError as error:
+            raise UserError(str(error), code="missing-variable", where=self.served) from None
+        if not url.startswith(("http://", "https://")):
+            raise UserError(
+                "url must start with http:// or https://", code="bad-app-url", where=self.served, try_this="correct the variable"
+            )
+
+
+DOUBT = 3
+"""Refusals without an answer after which no further question is asked."""
+
+
+@register(
+    "http",
+    kind="method",
+    summary="your application behind HTTP: a URL, a request template, and paths into the reply",
+    config=HttpConfig,
+    presets=PRESETS,
+    extra="llm",
+    needs=lambda config: Needs(),
+)
+class Http:
+    """An application that is asked one question per request.
+
+    Args:
+        config: Options.
+        services: Unused: an app searches and reads by itself.
+    """
+
+    waits = True
+    reads_turns = True
+
+    def __init__(self, config: HttpConfig, services: Services) -> None:
+        config.preflight()
+        self.config = config
+        self.in_flight = config.concurrency
+        self._url, self._headers, self._template = with_variables([config.url, config.headers, config.template])
+        self._known = placeholders([config.url, config.headers, config.template])
+        self._client = Client(config.concurrency, config.timeout_s, int(config.largest_mib * 2**20), config.longest_wait_s)
+        address = Address.of(config.url, json.dumps(self._headers, sort_keys=True), "app")
+        self._budget = budget_of(address, None, config.run_usd)
+        self._limiter = limiters(address)
+        weakref.finalize(self, self._limiter.part, self._limiter.join(config.concurrency))
+        weakref.finalize(self, _close, self._client)
+        self._highest_usd = config.usd_per_call
+        self._answered = False
+        self._refused = 0
+
+    def index(self, corpus: Corpus) -> Indexed:
+        """Do nothing: the app has its own documents."""
+        return Indexed()
+
+    async def answer_one(self, query: Query) -> Prediction:
+        """Ask the app.
+
+        Raises:
+            Broke: No further question could be answered.
+            UserError: A question has earlier turns, and the request has no place for them.
+        """
+        if query.turns and not self._known & {"turns", "messages"}:
+            raise UserError(
+                "a question has earlier turns, and the request has no place for them",
+                code="no-place-for-turns",
+                where=self.config.served,
+                try_this="add {{turns}} or {{messages}} to body",
+            )
+        reserved = (0, self._highest_usd)
+        with trace().during(waiting=1):
+            refused = await self._budget.reserve(*reserved)
+        if refused:
+            return Prediction(query.id, "", notes={FAILED: reason(refused)})
+        spent = 0.0
+        try:
+            prediction, calls = await self._tried(query)
+            spent = prediction.usage.cost_usd or calls * self.config.usd_per_call
+            self._highest_usd = max(self._highest_usd, spent)
+            return replace(prediction, usage=replace(prediction.usage, cost_usd=spent))
+        finally:
+            self._budget.settle(reserved, (0, spent))
+
+    async def _tried(self, query: Query) -> tuple[Prediction, int]:
+        """Ask until a reply comes or trying again cannot help; returns the prediction and the number of requests."""
+        for number in range(1, self.config.attempts + 1):
+            with trace().during(waiting=1):
+                ticket = await self._limiter.enter(again=number > 1)
+            after = None
+            try:
+                with trace().during(serving=1):
+                    prediction = await self._asked(query)
+                self._limiter.ended(ticket, "ok")
+                self._answered = True
+                return prediction, number
+            except Fault as fault:
+                self._limiter.ended(ticket, fault.signal, faulty=fault.advice == "retry")
+                after = fault.after
+                if fault.advice != "retry" or number == self.config.attempts:
+                    if self._hopeless(fault):
+                        raise self._error(fault) from None
+                    return Prediction(query.id, "", notes={FAILED: reason(fault.reason)}), number
+            finally:
+                self._limiter.leave(after)
+            pause = random.uniform(0, self.config.backoff_s * 2 ** (number - 1)) if after is None else after
+            with trace().during(waiting=1):
+                await asyncio.sleep(min(pause, self.config.longest_wait_s))
+        raise AssertionError("the last try returns or raises")
+
+    async def _asked(self, query: Query) -> Prediction:
+        """Ask once.
+
+        Raises:
+            Fault: No reply came, or one that holds no answer.
+        """
+        config = self.config
+        headers = {name.lower(): text for name, text in fill(self._headers, query).items()}
+        content, kind = _encoded(fill(self._template, query), headers.get("content-type", ""))
+        headers = {"accept": "application/json, text/event-stream, */*", "user-agent": "ragmeter", **kind, **headers}
+        document, events = await self._client.send(config.method, fill(self._url, query, quoted=True), headers, content, config.stream)
+        try:
+            if config.stream is not None:
+                answer = _streamed(events, config)
+                document = reduce(merged, events)
+            else:
+                answer = answer_of(document, config.answer)
+            return Prediction(query.id, answer, **fields_of(document, config, answer))
+        except BadReply as error:
+            self._answered = True  # the app replied; the paths may be wrong for this reply alone
+            raise Fault(str(error), "fail") from None
+
+    def _hopeless(self, fault: Fault) -> bool:
+        """Return whether no other question can be answered either."""
+        if self._answered:
+            return False
+        redirected = fault.status is not None and 300 <= fault.status < 400
+        self._refused += fault.status in HOPELESS or redirected or fault.misdirected or not fault.reached
+        return fault.status == 401 or self._refused >= DOUBT or (not fault.reached and self._refused > 0)
+
+    def _error(self, fault: Fault) -> Broke:
+        hint = "correct the options: `ragmeter method try http` sends one question and shows what comes back"
+        if way := connection_variables():
+            hint += f"; or a proxy answers in its place (in effect: {way})"
+        return Broke(f"the app does not answer: {fault.reason}", code="app-does-not-answer", where=self.config.served, try_this=hint)
+
+
+def _close(client: Client) -> None:
+    """Have the event loop close connections, without waiting: this runs wherever the garbage collector does."""
+    if client.connected:
+        asyncio.run_coroutine_threadsafe(client.close(), event_loop())
+
+
+def _encoded(body: Any, kind: str) -> tuple[bytes | None, dict[str, str]]:
+    """Return a filled template as bytes, and the header that says what they are."""
+    if body is None:
+        return None, {}
+    if kind.startswith(_FORM) and isinstance(body, Mapping):
+        return urlencode({name: text if isinstance(text, str) else json.dumps(text) for name, text in body.items()}).encode(), {}
+    if isinstance(body, str):
+        return body.encode("utf-8", "replace"), {"content-type": "text/plain; charset=utf-8"}
+    return json.dumps(body, ensure_ascii=False).encode("utf-8", "replace"), {"content-type": "application/json"}
+
+
+def _streamed(events: Sequence[Any], config: HttpConfig) -> str:
+    """Return the answer of a stream: its pieces joined, or the last one.
+
+    Raises:
+        BadReply: No event has any.
+    """
+    path = replace(Path.of(config.answer), optional=True)
+    pieces = [piece for event in events for piece in path.find(event)]
+    if not all(isinstance(piece, str) for piece in pieces):
+        raise BadReply(f"a piece of the answer at {config.answer!r} must be a text")
+    if not pieces:
+        raise BadReply(f"{config.answer!r} finds nothing in any of {len(events)} events: the first is {shape(events[0])}")
+    return answer_of("".join(pieces) if config.pieces else pieces[-1], "$")
+
+
+def merged(below: Any, above: Any) -> Any:
+    """Return two events as one document: keys and items of the later one count."""
+    if isinstance(below, Mapping) and isinstance(above, Mapping):
+        return {**below, **{name: merged(below[name], value) if name in below else value for name, value in above.items()}}
+    if isinstance(below, list) and isinstance(above, list):
+        both = [merged(one, other) for one, other in zip(below, above, strict=False)]
+        return [*both, *below[len(both) :], *above[len(both) :]]
+    return below if above is None else above

@@ -1,0 +1,306 @@
+"""What an application replied, as a prediction.
+
+Every place that is configured must be in every reply, unless its path ends with `?`: a reply that lacks one is a failed question
+whose reason names the place. The application's mistakes are never scored as wrong answers.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+
+from methods.api import Usage
+from methods.apps.paths import Missing, Path, shape
+from methods.models import secrets
+from methods.record import Search, Shown, Statement
+
+TEXTS = ("text", "content", "page_content", "contents", "snippet", "chunk")
+"""Keys under which the text of a context is looked for if its path names objects."""
+_NAMES = {"id": ("id", "_id", "chunk_id", "doc_id"), "url": ("url", "uri", "link", "source"), "score": ("score", "relevance_score")}
+MOST_CONTEXTS = 1000
+LONGEST_CONTEXTS = 4_000_000
+"""Characters of all contexts of a reply."""
+LONGEST_ANSWER = 100_000
+
+
+class BadReply(ValueError):
+    """A reply that is not what the options say; the message names the place."""
+
+
+def _checked(text: str) -> str:
+    Path.of(text)
+    return text
+
+
+Place = Annotated[str, AfterValidator(_checked)]
+"""A path into the reply."""
+
+
+class _Places(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class ContextPlaces(_Places):
+    """Where the fields of contexts are, all in the items of one list."""
+
+    text: Place = Field(description="docs[].text")
+    id: Place | None = Field(None, description="docs[].id")
+    url: Place | None = Field(None, description="docs[].url")
+    score: Place | None = Field(None, description="docs[].score")
+
+
+class StatementPlaces(_Places):
+    """Where the fields of statements are, all in the items of one list."""
+
+    text: Place = Field(description="sentences[].text")
+    cites: Place | None = Field(None, description="sentences[].citations")
+
+
+class SearchPlaces(_Places):
+    """Where the fields of searches are, all in the items of one list."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True, serialize_by_alias=True)
+
+    query: Place = Field(description="steps[].query")
+    results: Place | None = Field(None, alias="found", description="steps[].ids of what was found")
+    used: Place | None = Field(None, description="steps[].ids of what was used")
+
+
+class UsagePlaces(_Places):
+    """Where a reply counts what it took."""
+
+    prompt_tokens: Place | None = Field(None, description="usage.prompt_tokens")
+    completion_tokens: Place | None = Field(None, description="usage.completion_tokens")
+    model_calls: Place | None = Field(None, description="calls of models")
+
+
+class ReplyPlaces(_Places):
+    """Where everything is in a reply."""
+
+    answer: Place = Field("answer", description="path to the answer; $: the whole reply")
+    contexts: Place | ContextPlaces | None = Field(
+        None, description="path to the texts that the app showed its model, docs[].text; or {text, id, url, score}"
+    )
+    cites: Place | None = Field(None, description="path to ids or urls that the whole answer cites, citations[]")
+    statements: StatementPlaces | None = Field(None, description="{text, cites} of parts of the answer")
+    searches: Place | SearchPlaces | None = Field(None, description="path to queries of searches, or {query, found, used}")
+    confidence: Place | None = Field(None, description="path to a number")
+    usage: UsagePlaces = Field(
+        default_factory=lambda: UsagePlaces.model_validate({}),
+        description="paths to counts: {prompt_tokens, completion_tokens, model_calls}",
+    )
+    cost: Place | None = Field(None, description="path to dollars")
+
+
+def answer_of(document: Any, place: str) -> str:
+    """Return the answer in a reply.
+
+    Raises:
+        BadReply: There is none, it is empty, or something else than a text or number.
+    """
+    values = _find(document, place)
+    if not values:
+        raise BadReply(f"no answer at {place!r}")
+    value = values[0]
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        raise BadReply(f"the answer at {place!r} must be a text, not {shape(value)}")
+    text = value if isinstance(value, str) else str(value)
+    if not text.strip():
+        raise BadReply(f"the answer at {place!r} is empty")
+    if len(text) > LONGEST_ANSWER:
+        raise BadReply(f"the answer at {place!r} has {len(text):,} characters (at most {LONGEST_ANSWER:,})")
+    return secrets.hidden(text.strip())
+
+
+def fields_of(document: Any, paths: ReplyPlaces, answer: str) -> dict[str, Any]:
+    """Return what else a reply says, as arguments of `Prediction`.
+
+    Raises:
+        BadReply: A place is missing or holds something else.
+    """
+    fields: dict[str, Any] = {}
+    if paths.contexts is not None:
+        contexts = _contexts(document, paths.contexts)
+        fields |= {} if contexts is None else {"contexts": contexts}
+    if paths.statements is not None:
+        fields["statements"] = _statements(document, paths.statements)
+    elif paths.cites is not None and (cited := _find(document, paths.cites)):
+        fields["statements"] = (Statement(answer, _cites(paths.cites, cited)),)
+    if paths.searches is not None:
+        fields["searches"] = _searches(document, paths.searches)
+    if paths.confidence is not None and (matches := _find(document, paths.confidence)):
+        fields["confidence"] = _number(paths.confidence, matches[0])
+    fields["usage"] = _usage(document, paths)
+    return fields
+
+
+def _find(document: Any, place: str) -> list[Any]:
+    try:
+        return Path.of(place).find(document)
+    except Missing as error:
+        stated = _stated(document)
+        raise BadReply(f"{error}{stated or ' (a path that ends with ? may be missing)'}") from None
+
+
+def _stated(document: Any) -> str:
+    """What a reply says of an error, if it does."""
+    error = document.get("error", document.get("detail")) if isinstance(document, Mapping) else None
+    if not error:
+        return ""
+    text = error if isinstance(error, str) else json.dumps(error, ensure_ascii=False, default=str)
+    return f"; it reports {text[:160]!r}"
+
+
+def _rows(document: Any, paths: Mapping[str, str | None]) -> list[dict[str, Any]] | None:
+    """Return the fields of each item of the list that all paths share; None if the reply lacks it and may."""
+    split = {name: Path.of(place).split for name, place in paths.items() if place is not None}
+    (main, _) = next(iter(split.values()))
+    for name, (whole, inner) in split.items():
+        if whole.steps != main.steps or inner is None:
+            raise BadReply(f"the path of {name} must be within the items of the same list as the others: {whole.text!r}, {main.text!r}")
+    try:
+        matches = main.find(document)
+        items = [item for value in matches for item in _listed(main, value)]
+        rows = []
+        for item in items:
+            row = {name: values[0] for name, (_, inner) in split.items() if inner is not None and (values := inner.find(item))}
+            if next(iter(split)) in row:
+                rows.append(row)
+        return rows if matches else None
+    except Missing as error:
+        raise BadReply(f"{error}{_stated(document) or ' (a path that ends with ? may be missing)'}") from None
+
+
+def _listed(path: Path, value: Any) -> Sequence[Any]:
+    if not isinstance(value, list | tuple):
+        raise BadReply(f"{path.text!r} must be a list, not {shape(value)}")
+    return value
+
+
+def _contexts(document: Any, paths: str | ContextPlaces) -> tuple[Shown, ...] | None:
+    if isinstance(paths, str):
+        path = Path.of(paths)
+        matches = _find(document, paths)
+        if not matches and path.optional:
+            return () if path.split[0].find(document) else None
+        values = matches[0] if path.split[1] is None and len(matches) == 1 and isinstance(matches[0], list | tuple) else matches
+        contexts = tuple(shown(paths, value) for value in values)
+    else:
+        rows = _rows(document, paths.model_dump())
+        if rows is None:
+            return None
+        contexts = tuple(_shown(paths.text, row) for row in rows)
+    return bounded(contexts)
+
+
+def bounded(contexts: tuple[Shown, ...]) -> tuple[Shown, ...]:
+    """Return contexts that are not too many and not too long.
+
+    Raises:
+        BadReply: They are.
+    """
+    if len(contexts) > MOST_CONTEXTS or sum(len(item.text) for item in contexts) > LONGEST_CONTEXTS:
+        raise BadReply(f"more than {MOST_CONTEXTS:,} contexts or {LONGEST_CONTEXTS:,} characters of contexts")
+    return contexts
+
+
+def shown(place: str, value: Any) -> Shown:
+    """Read a context: a text, or an object with a text under one of `TEXTS`.
+
+    Raises:
+        BadReply: It is something else.
+    """
+    if isinstance(value, Shown):
+        return value
+    if not isinstance(value, Mapping):
+        return _shown(place, {"text": value})
+    text = next((value[name] for name in TEXTS if isinstance(value.get(name), str)), None)
+    if text is None:
+        raise BadReply(f"a context at {place!r} must be a text or have one of {', '.join(TEXTS)}, and is {shape(value)}")
+    inner = value.get("metadata")
+    metadata: Mapping[str, Any] = inner if isinstance(inner, Mapping) else {}
+    names = {
+        kind: next((source[name] for source in (value, metadata) for name in keys if isinstance(source.get(name), str | int | float)), None)
+        for kind, keys in _NAMES.items()
+    }
+    return _shown(place, {"text": text, **names})
+
+
+def _shown(place: str, row: Mapping[str, Any]) -> Shown:
+    text = row["text"]
+    if not isinstance(text, str):
+        raise BadReply(f"a context at {place!r} must be a text, not {shape(text)}")
+    names = {}
+    for name in ("id", "url"):
+        value = row.get(name)
+        if isinstance(value, bool) or not isinstance(value, str | int | float | None):
+            raise BadReply(f"the {name} of a context must be a text, not {shape(value)}")
+        names[name] = secrets.hidden("" if value is None else str(value))[:4096]
+    score = row.get("score")
+    return Shown(secrets.hidden(text), names["id"], names["url"], None if score is None else _number("score of a context", score))
+
+
+def _statements(document: Any, paths: StatementPlaces) -> tuple[Statement, ...]:
+    rows = _rows(document, paths.model_dump()) or []
+    statements = []
+    for row in rows:
+        if not isinstance(row["text"], str):
+            raise BadReply(f"a statement at {paths.text!r} must be a text, not {shape(row['text'])}")
+        statements.append(Statement(secrets.hidden(row["text"]), _cites(paths.cites or "", row.get("cites", []))))
+    return tuple(statements)
+
+
+def _cites(place: str, value: Any) -> tuple[str | int, ...]:
+    values = value if isinstance(value, list | tuple) else [value]
+    if not all(isinstance(item, str) or type(item) is int for item in values):
+        raise BadReply(f"citations at {place!r} must be ids, urls or positions")
+    return tuple(dict.fromkeys(secrets.hidden(item) if isinstance(item, str) else item for item in values))
+
+
+def _searches(document: Any, paths: str | SearchPlaces) -> tuple[Search, ...]:
+    if isinstance(paths, str):
+        matches = _find(document, paths)
+        queries = matches[0] if len(matches) == 1 and isinstance(matches[0], list) else matches
+        rows: list[dict[str, Any]] = [{"query": query} for query in queries]
+    else:
+        rows = _rows(document, paths.model_dump()) or []
+    results = []
+    for row in rows:
+        if not isinstance(row["query"], str):
+            raise BadReply(f"the query of a search must be a text, not {shape(row['query'])}")
+        ids = [row.get(name) or [] for name in ("found", "used")]
+        if not all(isinstance(names, list) and all(isinstance(name, str | int) for name in names) for names in ids):
+            raise BadReply("found and used of a search must be lists of ids")
+        results.append(Search(secrets.hidden(row["query"]), *(tuple(map(str, names)) for names in ids)))
+    return tuple(results)
+
+
+def _number(place: str, value: Any) -> float:
+    try:
+        number = float(value) if isinstance(value, str | int | float) and not isinstance(value, bool) else math.nan
+    except (ValueError, OverflowError):
+        number = math.nan
+    if not math.isfinite(number):
+        raise BadReply(f"{place!r} must be a number, not {shape(value)}")
+    return number
+
+
+def _usage(document: Any, paths: ReplyPlaces) -> Usage:
+    counts: dict[str, int] = {}
+    for name, place in paths.usage.model_dump().items():
+        if place is not None and (matches := _find(document, place)):
+            number = _number(place, matches[0])
+            if number < 0 or number != int(number):
+                raise BadReply(f"{place!r} must be a count, not {matches[0]!r}")
+            counts[name] = int(number)
+    cost = 0.0
+    if paths.cost is not None and (matches := _find(document, paths.cost)):
+        cost = _number(paths.cost, matches[0])
+        if cost < 0:
+            raise BadReply(f"{paths.cost!r} must be dollars from 0 on, not {matches[0]!r}")
+    tokens = counts.get("prompt_tokens", 0), counts.get("completion_tokens", 0)
+    return Usage(*tokens, model_calls=counts.get("model_calls", 0), cost_usd=cost)

@@ -1,0 +1,104 @@
+"""What questions are written about: passages of documents, one at a time or two that are linked by what they mention."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from benchmarks.core.fingerprint import fingerprint
+from benchmarks.core.random import Draws
+from benchmarks.schema import Passage
+from benchmarks.text import tokens
+
+SHORTEST = 12
+"""Words of a passage below which there is too little to ask about."""
+_MOST_SHARED = 0.1
+"""Share of the passages beyond which a word links nothing."""
+_LETTERS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Material:
+    """Passages for one question.
+
+    Attributes:
+        kind: single, multi, unanswerable, cloze or heading.
+        passages: The passages.
+    """
+
+    kind: str
+    passages: tuple[Passage, ...]
+
+    @property
+    def id(self) -> str:
+        """What tells it from others."""
+        return f"{self.kind}/{'+'.join(passage.id for passage in self.passages)}"
+
+    @property
+    def documents(self) -> tuple[str, ...]:
+        """The documents that the passages were cut from."""
+        return tuple(dict.fromkeys(passage.document_id or passage.id for passage in self.passages))
+
+    @property
+    def text(self) -> str:
+        """The passages as prompts show them."""
+        return "\n\n".join(passage.full_text for passage in self.passages)
+
+
+def divided(passages: Sequence[Passage], share: float, seed: int) -> tuple[list[Passage], list[Passage]]:
+    """Divide passages by their documents, so that no document is in both parts.
+
+    Args:
+        passages: The passages.
+        share: Share of the documents in the second part; at least one document, if it is above 0 and there are two.
+        seed: Of the draw.
+    """
+    documents = list(dict.fromkeys(passage.document_id for passage in passages))
+    ordered = sorted(documents, key=lambda name: fingerprint("held out", seed, name))
+    number = min(max(round(share * len(ordered)), 1), len(ordered) - 1) if share > 0 else 0
+    second = frozenset(ordered[:number])
+    return [p for p in passages if p.document_id not in second], [p for p in passages if p.document_id in second]
+
+
+def drawn(kind: str, passages: Sequence[Passage], count: int, seed: int) -> list[Material]:
+    """Draw the material of questions of one kind; every document is drawn from before one is drawn from again."""
+    usable = [passage for passage in passages if len(passage.text.split()) >= SHORTEST]
+    if kind == "multi":
+        every = [Material(kind, pair) for pair in linked(usable)]
+    else:
+        every = [Material(kind, (passage,)) for passage in usable]
+    by_document: dict[str, list[Material]] = defaultdict(list)
+    draws = Draws("questions", kind, seed)
+    for item in draws.sample(every, len(every)):
+        by_document[item.documents[0]].append(item)
+    rounds = [
+        items[row] for row in range(max(map(len, by_document.values()), default=0)) for items in by_document.values() if row < len(items)
+    ]
+    return rounds[:count]
+
+
+def linked(passages: Sequence[Passage]) -> Iterator[tuple[Passage, Passage]]:
+    """Yield pairs of passages, each with the passage that shares the rarest words with it; other documents go first."""
+    words = [Counter(word for word in tokens(passage.full_text) if len(word) >= _LETTERS) for passage in passages]
+    holding: dict[str, list[int]] = defaultdict(list)
+    for row, each in enumerate(words):
+        for word in each:
+            holding[word].append(row)
+    most = max(2, int(_MOST_SHARED * len(passages)))
+    seen: set[frozenset[int]] = set()
+    for row, each in enumerate(words):
+        score: dict[int, float] = defaultdict(float)
+        for word in each:
+            rows = holding[word]
+            if 2 <= len(rows) <= most:
+                for other in rows:
+                    score[other] += math.log(len(passages) / len(rows)) + 1e-9
+        score.pop(row, None)
+        if score:
+            here = passages[row].document_id
+            best = max(score, key=lambda other: (passages[other].document_id != here, score[other], -other))
+            if (pair := frozenset((row, best))) not in seen:
+                seen.add(pair)
+                yield passages[row], passages[best]

@@ -1,0 +1,58 @@
+"""A set of written questions: without near-duplicates, and as a table that people correct and the dataset `files` reads."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from benchmarks.core.files import whole_text
+from benchmarks.core.fingerprint import content_id
+from benchmarks.leakage import near_duplicates
+from methods.questions.writing import KEPT, Written
+
+COLUMNS = ("id", "question", "answer", "source", "quotes", "type", "answerable", "synthetic")
+"""Columns of the table, whose names the dataset `files` knows."""
+ALIKE = 0.8
+"""Similarity from which questions are near-duplicates, as in `data check`."""
+
+
+def without_duplicates(questions: Sequence[Written], alike: float = ALIKE) -> list[Written]:
+    """Mark questions that nearly repeat an earlier one; the first stays."""
+    kept = [number for number, item in enumerate(questions) if item.status == KEPT]
+    texts = [questions[number].question for number in kept]
+    pairs = [
+        tuple(sorted((kept[pair.first], kept[pair.second]))) for pair in near_duplicates(texts, texts, alike) if pair.first != pair.second
+    ]
+    removed: set[int] = set()
+    for first, second in sorted(set(pairs)):
+        if first not in removed:
+            removed.add(second)
+    return [replace(item, status="duplicate") if number in removed else item for number, item in enumerate(questions)]
+
+
+def write_table(path: Path, questions: Iterable[Written]) -> int:
+    """Write the questions that were kept as CSV, with a byte order mark for spreadsheets; returns how many."""
+    sink = io.StringIO(newline="")
+    writer = csv.writer(sink)
+    writer.writerow(COLUMNS)
+    number = 0
+    for item in questions:
+        if item.status == KEPT:
+            number += 1
+            identifier = content_id("s", item.kind, item.question)
+            answerable = "no" if item.kind == "unanswerable" else "yes"
+            sources = () if item.kind == "unanswerable" else item.documents
+            row = (identifier, item.question, _cell([item.answer] if item.answer else []), _cell(sources), _cell(item.quotes))
+            writer.writerow((*row, item.kind, answerable, item.by))
+    whole_text(path, "\ufeff" + sink.getvalue())
+    return number
+
+
+def _cell(values: Sequence[str]) -> str:
+    """One value as it is, several as a list."""
+    plain = len(values) == 1 and not values[0].lstrip().startswith("[")
+    return values[0] if plain else json.dumps(list(values), ensure_ascii=False) if values else ""

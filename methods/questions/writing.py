@@ -1,0 +1,216 @@
+"""Questions by a language model: one program per question writes it and checks it with the passages and without them.
+
+    write → do the quotes stand in the passages? → answered with the passages? → not without them? → (multi) not by one alone?
+
+A question that does not pass is kept with its reason, so that a second run asks nothing again. What was asked and replied is
+kept with each question.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from benchmarks.core.fingerprint import content_hash, fingerprint
+from benchmarks.own.library import places_of
+from benchmarks.schema import Passage
+from benchmarks.text import cover_em, f1, normalize
+from methods.api import Services
+from methods.models.chat import ChatModel, parse
+from methods.models.llm import LLM, AskingConfig, defaults, open_llm
+from methods.prompts import shipped
+from methods.questions.material import Material
+from methods.training import Progress, Silent
+from methods.training.journal import Journal, each_once
+
+VERSION = 1
+KINDS = ("single", "multi", "unanswerable")
+ABSENT = "not in the passages"
+AGREES = 0.5
+"""F1 from which an answer is taken for the same."""
+TEMPLATES = shipped("methods.questions", *KINDS, "answer", "guess")
+
+KEPT = "kept"
+REASONS: Mapping[str, str] = {
+    "unwritten": "no question could be written about the passages",
+    "quotes": "a quote does not stand in the passages",
+    "unanswered": "the passages do not answer it",
+    "answered": "the passages answer it, and it should be unanswerable",
+    "known": "it is answered without the passages",
+    "one_suffices": "one of the two passages suffices",
+    "duplicate": "it nearly repeats another question",
+}
+"""Why a question was removed, in the order of the filters."""
+
+
+class Draft(BaseModel):
+    """What a model replies that writes a question."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    question: str
+    answer: str
+    quotes: list[str]
+
+
+class Answered(BaseModel):
+    """What a model replies that answers one."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    answer: str
+
+
+class WritingConfig(AskingConfig):
+    """The model that writes and answers."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    llm: Annotated[LLM, defaults(max_tokens=512)] = Field(description="the model")
+    tries: int = Field(3, ge=1, description="how often a call is made at most whose reply is not the JSON asked for")
+    prompts: str | None = Field(None, description="a folder of templates of one's own; null: those that ship")
+    at_once: int = Field(32, ge=1, description="questions that are worked on side by side", exclude=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A question, or why there is none.
+
+    Attributes:
+        status: `KEPT`, a key of `REASONS`, or why a call failed.
+        quotes: What of the passages answers it, word for word.
+        calls: What was asked and replied: step, prompt and reply.
+        failed: Whether a call failed for good; it is asked again next time.
+    """
+
+    kind: str
+    status: str
+    question: str = ""
+    answer: str = ""
+    quotes: tuple[str, ...] = ()
+    documents: tuple[str, ...] = ()
+    by: str = ""
+    calls: tuple[Mapping[str, str], ...] = ()
+    failed: bool = False
+
+    @property
+    def came(self) -> bool:
+        """Whether any call was answered."""
+        return bool(self.calls) or not self.failed
+
+    @property
+    def lasting(self) -> bool:
+        """Whether it is kept in the journal."""
+        return not self.failed
+
+
+class _Lost(Exception):
+    """A call failed for good."""
+
+
+class Writer:
+    """Writes and checks questions.
+
+    Args:
+        config: The model and its limits.
+        services: Of them the cache of replies, and for a local model device and seed.
+
+    Raises:
+        UserError: The key is not set, or a prompt is not right.
+    """
+
+    def __init__(self, config: WritingConfig, services: Services) -> None:
+        self.config = config
+        self.prompts = {name: template.load_from(config.prompts) for name, template in TEMPLATES.items()}
+        self.model: ChatModel = open_llm(config.llm, services, role="questions")
+        texts = content_hash(text for prompt in self.prompts.values() for text in prompt.texts)
+        options = self.model.config.model_dump(mode="json", exclude={"base_url"})
+        self._made_of = [VERSION, config.tries, options, texts]
+
+    def write(self, material: Sequence[Material], journal: Journal, progress: Progress | None = None) -> list[Written]:
+        """Write and check a question about each piece of material; what the journal holds is not asked again.
+
+        Raises:
+            Broke: No call is answered.
+        """
+        progress = progress or Silent()
+        progress.begin("writing questions", len(material))
+        items = [(item.id, fingerprint(*self._made_of, item.text), item) for item in material]
+        return each_once(self._one, items, Written, journal, progress, self.config.at_once, "--model")
+
+    def outlook(self, material: Sequence[Material]) -> dict[str, float]:
+        """Return upper bounds of calls, tokens and dollars, without counting what is done already; makes no call."""
+        count, calls, prompt = self.model.counter.count, 0, 0
+        for item in material:
+            calls += 1 + self._checks(item.kind)
+            prompt += count(self.prompts[item.kind].messages(passages=item.text))
+            prompt += self._checks(item.kind) * count(self.prompts["answer"].messages(passages=item.text, question="", absent=ABSENT))
+        completion = calls * self.config.llm.longest
+        return {"calls": calls, "prompt_tokens": prompt, "completion_tokens": completion, "usd": self.config.llm.usd(prompt, completion)}
+
+    @staticmethod
+    def _checks(kind: str) -> int:
+        return {"single": 2, "multi": 4, "unanswerable": 1}[kind]
+
+    async def _one(self, item: Material) -> Written:
+        calls: list[Mapping[str, str]] = []
+        by: Counter[str] = Counter()
+
+        async def ask(prompt: str, shape: type[BaseModel], **values: str) -> Any:
+            messages = self.prompts[prompt].messages(**values)
+            for draw in range(self.config.tries):
+                reply = await self.model.ask(messages, shape=shape, repetition=draw, step=prompt)
+                if reply.failed is not None and not reply.model:
+                    raise _Lost(reply.failed)
+                by[reply.model] += 1
+                calls.append({"step": prompt, "prompt": "\n\n".join(message["content"] for message in messages), "reply": reply.text})
+                if (value := parse(reply.text, shape).value) is not None:
+                    return value
+            return None
+
+        async def answered(question: str, passages: Sequence[Passage] | None) -> str:
+            values = {"question": question, "absent": ABSENT}
+            if passages is not None:
+                values["passages"] = "\n\n".join(passage.full_text for passage in passages)
+            reply = await ask("guess" if passages is None else "answer", Answered, **values)
+            return "" if reply is None or normalize(reply.answer) == normalize(ABSENT) else reply.answer
+
+        draft = None
+        try:
+            draft = await ask(item.kind, Draft, passages=item.text)
+            status = "unwritten" if draft is None or not draft.question.strip() else await _checked(draft, item, answered)
+        except _Lost as lost:
+            return Written(item.kind, str(lost), documents=item.documents, calls=tuple(calls), failed=True)
+        if draft is None:
+            return Written(item.kind, status, documents=item.documents, calls=tuple(calls))
+        quotes = tuple(quote.strip() for quote in draft.quotes if quote.strip())
+        answer = "" if item.kind == "unanswerable" else draft.answer.strip()
+        question = " ".join(draft.question.split())
+        return Written(item.kind, status, question, answer, quotes, item.documents, ", ".join(by), tuple(calls))
+
+
+async def _checked(draft: Draft, item: Material, answered: Any) -> str:
+    """Return `KEPT`, or the reason for which a question is removed."""
+    if item.kind == "unanswerable":
+        return "answered" if await answered(draft.question, item.passages) else KEPT
+    held_by = [places_of(quote, [passage.text for passage in item.passages]) for quote in draft.quotes if quote.strip()]
+    if not draft.answer.strip() or not all(held_by) or len(set().union(*held_by)) < len(item.passages):
+        return "quotes"
+    if not same_answer(await answered(draft.question, item.passages), draft.answer):
+        return "unanswered"
+    if same_answer(await answered(draft.question, None), draft.answer):
+        return "known"
+    if item.kind == "multi":
+        for passage in item.passages:
+            if same_answer(await answered(draft.question, [passage]), draft.answer):
+                return "one_suffices"
+    return KEPT
+
+
+def same_answer(answer: str, gold: str) -> bool:
+    """Whether an answer holds the gold answer, or most of its words."""
+    return bool(answer.strip()) and (cover_em(answer, [gold]) == 1 or f1(answer, [gold]) >= AGREES)

@@ -1,0 +1,105 @@
+"""Questions that say the same in other words as a text that was trained on, by the cosine of their embeddings.
+
+Hashes only find equal words. An encoder also finds rewordings, but its similarities prove nothing: read the pairs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks.registry import Benchmark, DataReference, load
+from results.store.checkpoints import Checkpoint, references_of
+
+THRESHOLD = 0.9
+"""Cosine from which a pair is shown; chosen for encoders of sentences such as all-MiniLM-L6-v2."""
+MOST_WORDS = 64
+"""Longer texts of training files are passages rather than questions."""
+_BLOCK = 4096
+
+Encode = Callable[[Sequence[str]], NDArray[np.float32]]
+"""From texts to vectors of length 1, shape (texts, dimension)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Paraphrase:
+    """An evaluated question and the most similar text that was trained on."""
+
+    benchmark: str
+    question: str
+    text: str
+    trained: str
+    similarity: float
+
+    def to_json(self) -> dict[str, Any]:
+        """Return a JSON object."""
+        return asdict(self)
+
+
+def paraphrases(benchmarks: Sequence[Benchmark], trained: Sequence[str], encode: Encode, threshold: float = THRESHOLD) -> list[Paraphrase]:
+    """Return evaluated questions with a trained text that is at least so similar, the most similar pair first.
+
+    Args:
+        benchmarks: What is evaluated.
+        trained: Texts that were trained on.
+        encode: The encoder.
+        threshold: Lowest cosine.
+    """
+    unique = list(dict.fromkeys(filter(str.strip, trained)))
+    evaluated = [(str(benchmark.reference), question) for benchmark in benchmarks for question in benchmark.questions]
+    if not unique or not evaluated:
+        return []
+    queries = encode([question.text for _, question in evaluated])
+    best, at = np.full(len(evaluated), -np.inf, np.float32), np.zeros(len(evaluated), np.int64)
+    for start in range(0, len(unique), _BLOCK):
+        cosines = queries @ encode(unique[start : start + _BLOCK]).T
+        here = cosines.argmax(axis=1)
+        value = cosines[np.arange(len(evaluated)), here]
+        better = value > best
+        best[better], at[better] = value[better], start + here[better]
+    order = np.argsort(-best, kind="stable")
+    pairs = [(evaluated[row], unique[at[row]], float(best[row])) for row in order.tolist() if best[row] >= threshold]
+    return [Paraphrase(name, question.id, question.text, text, value) for (name, question), text, value in pairs]
+
+
+def encoder_of(model: str, device: str | None = None) -> Encode:
+    """Return an encoder of questions.
+
+    Args:
+        model: A folder or hub id of a SentenceTransformer; minilm: all-MiniLM-L6-v2.
+        device: None to choose.
+
+    Raises:
+        UserError: It is not on this machine and cannot be fetched.
+    """
+    from methods.models.encoder import Encoder, EncoderConfig
+
+    encoder = Encoder(EncoderConfig.model_validate({"model": model}), device)
+    return lambda texts: np.asarray(encoder.passages(list(texts), cached=False), np.float32)
+
+
+def trained_texts(checkpoint: Checkpoint) -> list[str]:
+    """Load the questions that a checkpoint was trained on and validated with, as far as its card names them.
+
+    Raises:
+        UserError: They are not on this machine.
+    """
+    validation = checkpoint.config.get("validation")
+    named = [*references_of(checkpoint), *(validation if isinstance(validation, list) else ())]
+    results: list[str] = []
+    for text in dict.fromkeys(named):
+        reference = DataReference.parse(text)
+        results += [question.text for question in load(reference, _options(checkpoint.config, reference.name)).questions]
+    return results
+
+
+def _options(config: Mapping[str, Any], dataset: str) -> Mapping[str, Any]:
+    for key in ("data_options", "validation_options"):
+        options = config.get(key)
+        if isinstance(options, Mapping) and isinstance(options.get(dataset), Mapping):
+            return dict(options[dataset])
+    return {}

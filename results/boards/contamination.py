@@ -1,0 +1,68 @@
+"""What two runs that are compared have read before: their questions, by name or by content."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from results.boards.sides import sides
+from results.boards.systems import CONTAMINATED, contaminated_by
+from results.boards.tables import READ_UNKNOWN, labels, plus_minus
+from results.boards.unread import range_of_metric
+from results.boards.untouched import hits, read_before, touched_by_all, without
+from results.statistics.intervals import compared_together
+from results.store import provenance, queries
+from results.store.checkpoints import Checkpoints, known_checkpoints, read_unknown
+from results.store.queries import RunRow
+from results.store.store import Store
+
+
+def read_lines(store: Store, runs: Sequence[RunRow], metrics: Sequence[str], names: Sequence[str] = ()) -> list[str]:
+    """Return what the trainings of runs read of their benchmarks, one sentence each; also if that is unknown.
+
+    Args:
+        store: Where to read.
+        runs: That are compared; of two, the difference follows.
+        metrics: Ids; the values and differences without the questions that were read are of these.
+        names: What the runs are called; empty: by their methods.
+    """
+    known, cards, definitions = known_checkpoints(store), provenance.cards(store), queries.definitions(store)
+    heads, scales = labels(metrics), {metric: queries.scale_of(metric, definitions) for metric in metrics}
+    lines = []
+    for name, run in zip(names or [run.method for run in runs], runs, strict=True):
+        columns = queries.score_columns(store, run.dataset_fingerprint, [run.run], metrics)
+        scores = {metric: columns.values[run.run, metric] for metric in metrics if (run.run, metric) in columns.values}
+        read = None if run.kind == "control" else read_before([run], known, columns.questions, scores)
+        own = [read.in_words(heads, scales)] if read is not None else []
+        counted = () if read is None else (read.touched.in_words(run.questions),)
+        own += [f"{CONTAMINATED}: {reason}" for reason in contaminated_by(run, cards, known) if reason not in counted]
+        own += [READ_UNKNOWN] * read_unknown(run, known)
+        lines += [f"{name}: {line}" for line in own]
+    if len(runs) == 2 and runs[0].dataset_fingerprint == runs[1].dataset_fingerprint:
+        lines += _differences(store, (runs[0], runs[1]), metrics, known)
+    return lines
+
+
+def _differences(store: Store, pair: tuple[RunRow, RunRow], metrics: Sequence[str], known: Checkpoints) -> list[str]:
+    """Return the differences over the questions that neither training read, in one line."""
+    touched = touched_by_all([run for run in pair if run.kind != "control"], known)
+    if not touched.questions:
+        return []
+    first, second = (run.run for run in pair)
+    columns, definitions = queries.score_columns(store, pair[0].dataset_fingerprint, [first, second], metrics), queries.definitions(store)
+    both = sides(store, columns, {run.run: [run] for run in pair}, metrics, definitions, known)
+    hit = hits(touched, columns.questions)
+    texts = []
+    for metric, head in labels([metric for metric in metrics if (first, metric) in both and (second, metric) in both]).items():
+        if np.all(hit | np.isnan(columns.values[first, metric]) | np.isnan(columns.values[second, metric])):
+            continue
+        definition = definitions.get(metric, {})
+        of, judged = range_of_metric(definition), definition.get("judge") is not None
+        later, earlier = ([without(both[run, metric], hit)] for run in (second, first))
+        (result,) = compared_together(later, earlier, clusters=columns.sampled.labels, metric=of, judged=judged).differences
+        if not math.isnan(result.value):
+            texts.append(f"{head} {plus_minus(result.value, result.low, result.high, '{:+.1f}', queries.scale_of(metric, definitions))}")
+    left = f"{int((~hit).sum()):,} questions"
+    return [f"difference over the other {left}: {', '.join(texts)}" if texts else "no question is left that neither training read"]

@@ -1,0 +1,59 @@
+"""The primary metric and comparison that an experiment declares, and what stars on several metrics are worth."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import yaml
+
+from results.store.queries import ExperimentRow
+
+EACH = 5
+"""Percent: how often a column without any difference shows a star."""
+
+
+@dataclass(frozen=True, slots=True)
+class Primary:
+    """What an experiment is about.
+
+    Attributes:
+        metric: As the experiment names it.
+        method: The method that is compared with the reference; None: all of them.
+    """
+
+    metric: str
+    method: str | None = None
+
+    def of(self, metrics: tuple[str, ...]) -> str | None:
+        """Return the metric among these ids; None if it is not shown."""
+        return next(
+            (metric for metric in metrics if metric == self.metric or metric.startswith((f"{self.metric}(", f"{self.metric}#"))), None
+        )
+
+
+def primary_of(experiment: ExperimentRow) -> Primary | None:
+    """Return what the file of a stored experiment declares; None if it declares nothing."""
+    value = laid(experiment.source, experiment.profile).get("primary")
+    return Primary(str(value["metric"]), value.get("method")) if isinstance(value, Mapping) and value.get("metric") else None
+
+
+@lru_cache(maxsize=64)
+def laid(source: str, profile: str | None) -> Mapping[str, Any]:
+    """Return the keys of an experiment's file, its profile laid over them; it was validated before it was stored."""
+    try:
+        value = yaml.safe_load(source)
+    except yaml.YAMLError:
+        return {}
+    return value | ((value.get("profiles") or {}).get(profile) or {}) if isinstance(value, dict) else {}
+
+
+def of_several(starred: int, metrics: int) -> str:
+    """Return how often some star is false if several metrics have them and none is declared as primary."""
+    most = min(100, EACH * metrics)
+    return (
+        f"stars on {starred} of {metrics} metrics: those of one metric are false in {EACH} % of samples at most, some star of all "
+        f"{metrics} in up to {most} %; `primary` in the experiment names the metric that decides"
+    )

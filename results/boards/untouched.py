@@ -1,0 +1,103 @@
+"""Values without the questions that the training of a part read, next to those with them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import reduce
+from operator import or_
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from results.statistics.core import Floats
+from results.statistics.difference import Side
+from results.store.checkpoints import Checkpoints, touched_by
+from results.store.queries import RunRow
+from results.store.read_questions import Touched
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """The mean of a metric with all questions, and without those that were read; of how many questions the second is."""
+
+    whole: float
+    untouched: float
+    n: int
+
+    def in_words(self, scale: float) -> str:
+        """Return `71.0, without them 55.3 (38 questions)`."""
+        if not self.n:
+            return f"{round(scale * self.whole, 9):.1f}, and no question is left without them"
+        left = f"{self.n:,} question{'' if self.n == 1 else 's'}"
+        return f"{round(scale * self.whole, 9):.1f}, without them {round(scale * self.untouched, 9):.1f} ({left})"
+
+
+@dataclass(frozen=True, slots=True)
+class ReadBefore:
+    """What a row's trainings read of a benchmark.
+
+    Attributes:
+        touched: The questions, and who read them.
+        of: Questions of the benchmark.
+        values: By metric.
+    """
+
+    touched: Touched
+    of: int
+    values: Mapping[str, Value]
+
+    def in_words(self, heads: Mapping[str, str], scales: Mapping[str, float]) -> str:
+        """Return one line with the values of the metrics that have a column's head."""
+        values = "; ".join(f"{heads[metric]} {value.in_words(scales[metric])}" for metric, value in self.values.items() if metric in heads)
+        return self.touched.in_words(self.of) + (f": {values}" if values else "")
+
+    def to_json(self) -> dict[str, Any]:
+        """Return a JSON object; values are fractions, None stands for "no question is left"."""
+        values = {metric: {"value": value.untouched if value.n else None, "n": value.n} for metric, value in self.values.items()}
+        return {
+            "questions": len(self.touched.questions),
+            "of": self.of,
+            "by": list(self.touched.by),
+            "sampled": list(self.touched.sampled),
+            "without": values,
+        }
+
+
+def touched_by_all(runs: Sequence[RunRow], known: Checkpoints) -> Touched:
+    """Return what was read for any of several runs."""
+    return reduce(or_, (touched_by(run, known) for run in runs), Touched())
+
+
+def read_before(runs: Sequence[RunRow], known: Checkpoints, questions: Sequence[str], values: Mapping[str, Floats]) -> ReadBefore | None:
+    """Return what the trainings of a row read of its benchmark; None if nothing is known to have been read.
+
+    Args:
+        runs: Of the row.
+        known: Registered checkpoints.
+        questions: Ids.
+        values: Scores of the row by metric, shape (questions,).
+    """
+    touched = touched_by_all(runs, known)
+    if not touched.questions:
+        return None
+    hit = hits(touched, questions)
+    means = {metric: Value(_mean(row), _mean(row[~hit]), int((~np.isnan(row[~hit])).sum())) for metric, row in values.items()}
+    return ReadBefore(touched, len(questions), means)
+
+
+def hits(touched: Touched, questions: Sequence[str]) -> NDArray[np.bool_]:
+    """Return which questions were read. Shape (questions,)."""
+    return np.array([question in touched.questions for question in questions], np.bool_)
+
+
+def without(side: Side, hit: NDArray[np.bool_]) -> Side:
+    """Return a side of a difference without some questions."""
+    labels = None if side.labels is None else np.where(hit, np.nan, side.labels)
+    return replace(side, scores=np.where(hit, np.nan, side.scores), open=None if side.open is None else side.open & ~hit, labels=labels)
+
+
+def _mean(row: Floats) -> float:
+    known = row[~np.isnan(row)]
+    return float(known.mean()) if len(known) else float("nan")

@@ -1,0 +1,184 @@
+"""Find corpus passages in the texts that a system showed its model, so that retrieval metrics work for any system.
+
+Systems cut documents into chunks of their own and name them as they like. ragmeter compares contents: letters and digits in
+lower case, without punctuation, markup and line breaks. A context and a passage match if
+
+- they have equal words, with or without the passage's title; or
+- at least `SHARE` of the runs of `RUN` words of the shorter one stand in the longer one, and the shorter one has at least
+  `LEAST` words.
+
+A context that repeats the id of a passage of the corpus is that passage. A context that matches nothing keeps its rank, under
+an id of its own content that no gold names: leaving it out would move what follows up.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks.core.errors import UserError
+from benchmarks.core.fingerprint import content_id
+from benchmarks.corpus import Corpus
+from benchmarks.schema import Passage, Question
+from methods.api import Evidence, Prediction
+from methods.record import Shown
+
+RUN = 5
+"""Words of a run that is compared."""
+SHARE = 0.8
+"""Share of the shorter text's runs that the longer one must hold."""
+LEAST = 8
+"""Words of the shortest text that is found inside another one; shorter texts must be equal."""
+MOST = 10
+"""Passages that one context can match, those with the most in common."""
+LARGEST = 50_000_000
+"""Words of the largest corpus that is searched, 600 MB as an index."""
+
+# Scripts without spaces: each character is a word.
+_WORD = re.compile(
+    r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]|[^\W_\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]+"
+)
+_MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
+
+
+def words(text: str) -> list[str]:
+    """Return the normalized words of a text."""
+    return _WORD.findall(unicodedata.normalize("NFKC", text).casefold())
+
+
+def _runs(tokens: Sequence[str]) -> NDArray[np.uint64]:
+    """Return a hash of each run of `RUN` words, in order."""
+    if len(tokens) < RUN:
+        return np.empty(0, np.uint64)
+    codes = np.fromiter((hash(token) & 0xFFFFFFFFFFFFFFFF for token in tokens), np.uint64, len(tokens))
+    count = len(tokens) - RUN + 1
+    with np.errstate(over="ignore"):
+        total = np.zeros(count, np.uint64)
+        for place in range(RUN):
+            total = total * _MULTIPLIER + codes[place : place + count]
+            total ^= total >> np.uint64(29)
+    return total
+
+
+def outside(context: Shown) -> Passage:
+    """Return a context as a passage under an id of its own content, which is in no corpus."""
+    return Passage(content_id("x", context.text), context.url or context.id, context.text)
+
+
+class TextIndex:
+    """Finds the passages of a corpus by their content.
+
+    Args:
+        passages: The passages.
+
+    Raises:
+        UserError: They have more than `LARGEST` words.
+    """
+
+    def __init__(self, passages: Iterable[Passage]) -> None:
+        self._ids: list[str] = []
+        self._equal: dict[tuple[str, ...], list[str]] = {}
+        lengths, hashes, total = [], [], 0
+        for passage in passages:
+            title, text = words(passage.title), words(passage.text)
+            for whole in {tuple(text), (*title, *text)} - {()}:
+                if len(whole) < LEAST + len(title):
+                    self._equal.setdefault(whole, []).append(passage.id)
+            self._ids.append(passage.id)
+            own = np.unique(_runs(text)) if len(text) >= LEAST else np.empty(0, np.uint64)
+            hashes.append(own)
+            lengths.append(own.size)
+            total += own.size
+            if total > LARGEST:
+                raise UserError(
+                    f"contexts cannot be matched by content: the corpus has more than {LARGEST:,} words",
+                    code="corpus-too-large-to-match",
+                    where="contexts",
+                    try_this="return the ids of passages of the corpus as evidence, or as the ids of contexts",
+                )
+        self._lengths = np.array(lengths, np.int64)
+        every = np.concatenate(hashes) if hashes else np.empty(0, np.uint64)
+        rows = np.repeat(np.arange(len(lengths), dtype=np.int32), self._lengths)
+        order = np.argsort(every, kind="stable")
+        self._hashes, self._rows = every[order], rows[order]
+
+    def find(self, text: str) -> tuple[str, ...]:
+        """Return the ids of the passages that a text matches, in the order in which they stand in it."""
+        tokens = words(text)
+        equal = self._equal.get(tuple(tokens), [])
+        if len(tokens) < LEAST:
+            return tuple(equal)
+        runs, first = np.unique(_runs(tokens), return_index=True)
+        begins, ends = np.searchsorted(self._hashes, runs), np.searchsorted(self._hashes, runs, side="right")
+        counts = ends - begins
+        met = np.flatnonzero(counts)
+        if not met.size:
+            return tuple(equal)
+        rows = np.concatenate([self._rows[begins[run] : ends[run]] for run in met])
+        starts = np.repeat(first[met], counts[met])
+        held, inverse, shared = np.unique(rows, return_inverse=True, return_counts=True)
+        place = np.full(held.size, len(tokens))
+        np.minimum.at(place, inverse, starts)
+        enough = np.flatnonzero(shared >= SHARE * np.minimum(self._lengths[held], runs.size) - 1e-9)
+        best = enough[np.argsort(-shared[enough], kind="stable")][:MOST]
+        ordered = best[np.argsort(place[best], kind="stable")]
+        return tuple(dict.fromkeys([*equal, *(self._ids[held[at]] for at in ordered)]))
+
+
+class Matcher:
+    """Ranks the passages that contexts hold, for the questions of one benchmark.
+
+    Args:
+        corpus: Searched for questions without candidates; indexed when the first of them comes.
+    """
+
+    def __init__(self, corpus: Corpus) -> None:
+        self._corpus = corpus
+
+    @cached_property
+    def _whole(self) -> TextIndex:
+        return TextIndex(self._corpus)
+
+    def place(self, question: Question, prediction: Prediction) -> Prediction:
+        """Return a prediction whose contexts name the passages that they match; they are its evidence if it has none."""
+        if prediction.contexts is None:
+            return prediction
+        allowed = None if question.candidates is None else [name for name in question.candidates if name in self._corpus]
+        find: Callable[[str], tuple[str, ...]]
+        find = TextIndex(self._corpus.get(allowed)).find if allowed is not None else lambda text: self._whole.find(text)
+        known = self._corpus if allowed is None else frozenset(allowed)
+        contexts = tuple(
+            replace(item, matched=(item.id,) if item.id and item.id in known else find(item.text)) for item in prediction.contexts
+        )
+        return replace(prediction, contexts=contexts, evidence=prediction.evidence or _ranked(contexts))
+
+
+def _ranked(contexts: Sequence[Shown]) -> tuple[Evidence, ...]:
+    """Return the passages of contexts in their order, each at its first mention; scores fall with the rank."""
+    ids = dict.fromkeys(name for item in contexts for name in (item.matched or (outside(item).id,)))
+    return tuple(Evidence(name, 1 / rank) for rank, name in enumerate(ids, 1))
+
+
+def outsiders(predictions: Iterable[Prediction]) -> dict[str, Passage]:
+    """Return the contexts that matched no passage by their ids, for what reads or stores the texts of evidence."""
+    unmatched = (outside(item) for prediction in predictions for item in prediction.contexts or () if not item.matched)
+    return {passage.id: passage for passage in unmatched}
+
+
+def named(corpus: Corpus, predictions: Sequence[Prediction]) -> list[Passage]:
+    """Return the passages that evidence names: those of the corpus, and contexts that matched none."""
+    ids = dict.fromkeys(item.id for prediction in predictions for item in prediction.evidence)
+    others = outsiders(predictions)
+    return [*corpus.get(name for name in ids if name in corpus), *(others[name] for name in ids if name in others)]
+
+
+def reading(corpus: Corpus, predictions: Sequence[Prediction]) -> Callable[[str], Passage]:
+    """Return what finds the text of an item of evidence by its id, for metrics."""
+    others = outsiders(predictions)
+    return lambda name: others[name] if name in others else corpus.get([name])[0]

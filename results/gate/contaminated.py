@@ -1,0 +1,90 @@
+"""Keep a gate from deciding by questions that the training of a side read.
+
+A pass must also hold without the questions that the candidate's training read, and a regression without those that the
+baseline's read. Training data that cover the benchmark by name count as all of its questions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from results.boards.systems import CONTAMINATED, contaminated_by
+from results.boards.untouched import hits, without
+from results.statistics.difference import Side
+from results.statistics.gate import GateReport
+from results.store import provenance
+from results.store.checkpoints import Checkpoints, read_unknown, touched_by
+from results.store.queries import RunRow
+from results.store.store import Store
+
+
+@dataclass(frozen=True, slots=True)
+class Contamination:
+    """Which questions of a benchmark the training of a run read.
+
+    Attributes:
+        role: `baseline` or `candidate`.
+        hit: Shape (questions,).
+        reasons: What was read by whom.
+        unknown: Whether some weights have no record.
+    """
+
+    role: str
+    hit: NDArray[np.bool_]
+    reasons: tuple[str, ...]
+    unknown: bool
+
+    @property
+    def remarks(self) -> list[str]:
+        """Return what a reader must know, one sentence each."""
+        lines = [f"the {self.role} is {CONTAMINATED}: {reason}" for reason in self.reasons]
+        return lines + [f"unknown which questions the weights of the {self.role} were trained on (no record)"] * self.unknown
+
+
+def contamination(store: Store, role: str, run: RunRow, known: Checkpoints, questions: Sequence[str]) -> Contamination:
+    """Return what the training of one side read.
+
+    Args:
+        store: Where to read.
+        role: `baseline` or `candidate`.
+        run: The run.
+        known: Registered checkpoints.
+        questions: Ids of the benchmark's questions.
+    """
+    touched = touched_by(run, known)
+    own = [touched.in_words(run.questions)] if touched.questions else []
+    named = [reason for reason in contaminated_by(run, provenance.cards(store), known) if reason not in own]
+    hit = np.ones(len(questions), np.bool_) if named else hits(touched, questions)
+    return Contamination(role, hit, (*named, *own), read_unknown(run, known))
+
+
+def held_back_by(
+    outcomes: Mapping[str, str],
+    candidate: tuple[Contamination, Mapping[str, Side]],
+    baseline: tuple[Contamination, Mapping[str, Side]],
+    decide: Callable[[Mapping[str, Side], Mapping[str, Side]], GateReport],
+) -> dict[str, str]:
+    """Return by metric why its outcome does not hold without the questions that were read.
+
+    Args:
+        outcomes: By metric, with all questions.
+        candidate, baseline: What each side's training read, and its scores by metric.
+        decide: From the scores of candidate and baseline to decisions.
+    """
+    results: dict[str, str] = {}
+    for claim, (side, _) in (("pass", candidate), ("regressed", baseline)):
+        metrics = [metric for metric, outcome in outcomes.items() if outcome == claim]
+        if not metrics or not side.hit.any():
+            continue
+        count = f"{int(side.hit.sum()):,} questions that the training of the {side.role} read"
+        if side.hit.all():
+            results |= dict.fromkeys(metrics, f"{claim} only with the {count}: no other question is left")
+            continue
+        left = ({metric: without(scores, side.hit) for metric, scores in of.items()} for _, of in (candidate, baseline))
+        again = decide(*left).decisions
+        results |= {metric: f"{claim} with, but not without the {count}" for metric in metrics if again[metric].outcome != claim}
+    return results

@@ -1,0 +1,168 @@
+"""What a gate remembers: anchors, decisions since an anchor, and attempts of one candidate.
+
+A baseline that moves at every push hides many small losses, so a baseline can have an anchor: a run that stays the same
+until `ragmeter gate --set-anchor`. Every decision is also made against the anchor, and the n-th decision about it spends
+the part of the error probability that `results.statistics.spending` gives it.
+
+An attempt is one set of answers of one candidate, identified by its description (code, options, weights, revision), to one
+set of questions. To decide again on the same answers is no new attempt. A candidate that has passed against a baseline
+keeps the level at which it did: the probability that it ever passes wrongly is spent once.
+
+All this is in the table `gates` and in `anchors`. A copy of the store knows only the decisions that were written to it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from duckdb import DuckDBPyConnection
+
+from benchmarks.core.errors import UserError
+from benchmarks.core.fingerprint import content_hash
+from results.store.database import now
+from results.store.queries import RunRow
+from results.store.store import FINISHED, Store, fingerprint_of, token_of
+
+
+@dataclass(frozen=True, slots=True)
+class Anchor:
+    """The pinned run of a baseline on one benchmark.
+
+    Attributes:
+        name: What the user calls the baseline.
+        run: The run's id.
+        set_at: When it was pinned (UTC).
+    """
+
+    name: str
+    run: str
+    set_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """What stored decisions say about the next one on one metric.
+
+    Attributes:
+        attempt: Which attempt of the candidate this is, from 1; of one that has passed, the attempt at which it did.
+        number: Which decision about the anchor this is, from 1; 0 without an anchor.
+        earlier: Stored decisions on these questions and this metric, whatever they are about.
+    """
+
+    attempt: int
+    number: int
+    earlier: int
+
+
+def identity(run: RunRow) -> str:
+    """Return what tells a candidate and its questions: the method with code, options and weights, and the data.
+
+    The seed is left out: a candidate cannot pass by trying seeds.
+    """
+    described = json.dumps(run.description, sort_keys=True, ensure_ascii=False)
+    return content_hash([described, run.dataset_fingerprint, run.setting, str(run.questions)])
+
+
+def set_anchors(store: Store, name: str, runs: Iterable[RunRow]) -> list[RunRow]:
+    """Pin runs as the anchors of a baseline, one on each benchmark; a run that is the anchor already stays it.
+
+    Args:
+        store: Where to write.
+        name: What the user calls the baseline.
+        runs: The runs.
+
+    Returns:
+        The runs that were not the anchor before.
+
+    Raises:
+        UserError: A run is a control, or not finished.
+    """
+    chosen = list({run.run: run for run in runs}.values())
+    for run in chosen:
+        if run.kind == "control" or run.status != FINISHED:
+            why = "a control" if run.kind == "control" else run.status
+            raise UserError(
+                f"{run.path} is {why} and cannot be an anchor",
+                code="anchor-not-finished",
+                where="--set-anchor",
+                try_this="ragmeter run --resume, or name a finished run of a method",
+            )
+    with store.database.writing() as connection:
+        fresh = [run for run in chosen if (held := _anchor(connection, name, run)) is None or held.run != run.run]
+        for run in fresh:
+            connection.execute(
+                "INSERT INTO anchors VALUES (?, ?, ?, ?, ?, ?)", [name, run.dataset_fingerprint, run.setting, run.seed, run.run, now()]
+            )
+    return fresh
+
+
+def anchor_of(store: Store, name: str, run: RunRow) -> Anchor | None:
+    """Return the anchor of a baseline on the benchmark of a run."""
+    with store.database.reading() as connection:
+        return _anchor(connection, name, run)
+
+
+def has_anchor(store: Store, name: str) -> bool:
+    """Return whether a baseline has an anchor on any benchmark."""
+    return bool(store.database.rows("SELECT 1 FROM anchors WHERE name = ? LIMIT 1", [name], lenient=True))
+
+
+def _anchor(connection: DuckDBPyConnection, name: str, run: RunRow) -> Anchor | None:
+    row = connection.execute(
+        """SELECT name, run, set_at FROM anchors WHERE name = ? AND dataset_fingerprint = ? AND setting = ? AND seed = ?
+           ORDER BY set_at DESC, rowid DESC LIMIT 1""",
+        [name, run.dataset_fingerprint, run.setting, run.seed],
+    ).fetchone()
+    return None if row is None else Anchor(*row)
+
+
+def remembered(
+    connection: DuckDBPyConnection, baseline: RunRow, candidate: RunRow, margins: dict[str, float], anchor: str | None
+) -> dict[str, Memory]:
+    """Return what is stored about a decision, by metric.
+
+    Args:
+        connection: To the store; within a transaction that writes, nothing can come in between.
+        baseline, candidate: The runs.
+        margins: The tolerated loss by metric.
+        anchor: The anchor's run.
+    """
+    rows = connection.execute(
+        """SELECT metric, baseline, candidate, margin, outcome, anchor, identity FROM gates
+           WHERE identity = ? OR anchor = ? ORDER BY decided_at, rowid""",
+        [identity(candidate), anchor],
+    ).fetchall()
+    earlier = dict(
+        connection.execute(
+            """SELECT metric, count(*) FROM gates JOIN runs ON runs.run = gates.candidate
+               WHERE dataset_fingerprint = ? AND setting = ? GROUP BY 1""",
+            [candidate.dataset_fingerprint, candidate.setting],
+        ).fetchall()
+    )
+    results = {}
+    for metric, margin in margins.items():
+        mine = [row[1:5] for row in rows if row[0] == metric and row[6] == identity(candidate)]
+        about = [row[2] for row in rows if row[0] == metric and anchor is not None and row[5] == anchor]
+        number = _place(about, candidate.run) if anchor is not None else 0
+        attempt = _attempt(mine, baseline.run, candidate.run, margin)
+        # Runs may have been deleted, which their decisions survive.
+        results[metric] = Memory(attempt, number, max(len(mine), earlier.get(metric, 0)))
+    return results
+
+
+def _attempt(rows: Sequence[tuple[str, str, float, str]], baseline: str, candidate: str, margin: float) -> int:
+    """Return which attempt a decision is; a baseline that was asked afresh makes a new one too."""
+    seen = [(run, token_of(against)) for against, run, _, _ in rows]
+    for position, (against, _, tolerated, outcome) in enumerate(rows):
+        if outcome == "pass" and fingerprint_of(against) == fingerprint_of(baseline) and tolerated <= margin:
+            return _place(seen[:position], seen[position])
+    return _place(seen, (candidate, token_of(baseline)))
+
+
+def _place(seen: Sequence[object], one: object) -> int:
+    """Return the place of a key among those seen, each counted once, from 1."""
+    distinct = list(dict.fromkeys(seen))
+    return distinct.index(one) + 1 if one in distinct else len(distinct) + 1

@@ -1,0 +1,97 @@
+"""Which questions of a benchmark the training of a checkpoint read, by the record in the store (`benchmarks.read_questions`)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from duckdb import DuckDBPyConnection
+
+from benchmarks.core.fingerprint import READ_QUESTIONS
+from benchmarks.read_questions import ReadQuestions
+from results.store import queries
+from results.store.store import Store
+
+SHARE = 0.05
+"""From this share of questions on, a run is contaminated as a whole and not compared."""
+
+
+@dataclass(frozen=True, slots=True)
+class Touched:
+    """Evaluated questions that trainings of a run's parts read.
+
+    Attributes:
+        questions: Their ids.
+        by: The checkpoints whose trainings read some.
+        sampled: Which part of the hashes these records keep; empty if all.
+    """
+
+    questions: frozenset[str] = frozenset()
+    by: tuple[str, ...] = ()
+    sampled: tuple[str, ...] = ()
+
+    def __or__(self, other: Touched) -> Touched:
+        every = (dict.fromkeys(mine + theirs) for mine, theirs in ((self.by, other.by), (self.sampled, other.sampled)))
+        return Touched(self.questions | other.questions, *map(tuple, every))
+
+    def in_words(self, of: int) -> str:
+        """Return how many questions of a benchmark were read, and by which trainings."""
+        sampled = f" (at least: the record keeps {', '.join(self.sampled)})" if self.sampled else ""
+        return f"{len(self.questions):,} of {of:,} questions were read when {' and '.join(self.by)} was trained{sampled}"
+
+
+@dataclass(frozen=True, eq=False)
+class Record:
+    """What the training of a checkpoint read; compared with a benchmark's questions once per benchmark.
+
+    Attributes:
+        store: Holds it.
+        sha256: The checkpoint's.
+    """
+
+    store: Store
+    sha256: str
+    _known: dict[str, Touched] = field(default_factory=dict, repr=False)
+
+    def touched(self, dataset: str, who: str) -> Touched:
+        """Return the questions of a benchmark that the training read.
+
+        Args:
+            dataset: The benchmark's fingerprint.
+            who: What the checkpoint is called.
+        """
+        if dataset not in self._known:
+            ((content,),) = self.store.database.rows("SELECT hashes FROM read_questions WHERE sha256 = ?", [self.sha256])
+            read = ReadQuestions.from_bytes(content, f"checkpoint {self.sha256}")
+            rows = queries.questions(self.store, dataset)
+            hits = read.touched([row.text for row in rows], [row.golds for row in rows])
+            ids = frozenset(row.question for row, hit in zip(rows, hits.tolist(), strict=True) if hit)
+            self._known[dataset] = Touched(ids, (who,), tuple(filter(None, [read.rate]))) if ids else Touched()
+        return self._known[dataset]
+
+
+def records(store: Store) -> dict[str, Record]:
+    """Return the records that a store holds, by the hash of their checkpoint."""
+    rows = store.database.rows("SELECT sha256 FROM read_questions", lenient=True)
+    return {sha256: Record(store, sha256) for (sha256,) in rows}
+
+
+def put_record(connection: DuckDBPyConnection, sha256: str, folder: Path) -> None:
+    """Take over the record in a checkpoint's folder, in place of an earlier one; without one, an earlier one stays.
+
+    Raises:
+        UserError: It is damaged.
+    """
+    path = folder / READ_QUESTIONS
+    if path.is_file():
+        content = path.read_bytes()
+        if not len(ReadQuestions.from_bytes(content, str(path)).questions):
+            return  # an empty record says nothing: what was read stays unknown
+        connection.execute("DELETE FROM read_questions WHERE sha256 = ?", [sha256])
+        connection.execute("INSERT INTO read_questions VALUES (?, ?)", [sha256, content])
+
+
+def is_contaminated(touched: Collection[str], questions: int) -> bool:
+    """Return whether so many questions were read that a run is not compared."""
+    return bool(touched) and len(touched) >= SHARE * questions

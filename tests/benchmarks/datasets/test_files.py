@@ -1,0 +1,329 @@
+"""People's own files: every layout loads to the same questions, and each fault names file, line, field and what to do."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from benchmarks.registry import CAVEATS, MAPPING, Benchmark, load
+from benchmarks.schema import SPANS
+from tests.support.errors import raises
+from tests.support.hub_server import HubServer, Repository
+
+LEAVE = "# Leave\n\nEverybody has 28 days of leave a year.\n\n## Parents\n\nParents have “twelve weeks” of paid leave.\n"
+OFFICE = "The office opens at eight and closes at six.\n"
+ROWS = [
+    {"id": "a", "question": "How many days of leave?", "answer": "28 days", "source": "leave.md"},
+    {"id": "b", "question": "When does the office open; on Mondays?", "answer": "eight", "source": "office"},
+    {"id": "c", "question": "How long is “parental” leave?", "answer": "twelve weeks", "source": "LEAVE"},
+]
+
+
+@pytest.fixture
+def docs(tmp_path: Path) -> Path:
+    folder = tmp_path / "docs"
+    (folder / "sub").mkdir(parents=True)
+    (folder / "leave.md").write_text(LEAVE, "utf-8")
+    (folder / "sub" / "office.txt").write_text(OFFICE, "utf-8")
+    return folder
+
+
+def write(path: Path, content: str | bytes) -> Path:
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
+    return path
+
+
+def as_csv(rows: list[Mapping[str, Any]], **options: Any) -> str:
+    sink = io.StringIO()
+    writer = csv.DictWriter(sink, list(rows[0]), **options)
+    writer.writeheader()
+    writer.writerows(rows)
+    return sink.getvalue()
+
+
+def parquet(rows: list[Any]) -> bytes:
+    sink = io.BytesIO()
+    pq.write_table(pa.Table.from_pylist(rows), sink)
+    return sink.getvalue()
+
+
+def read(path: Path, **options: Any) -> Benchmark:
+    return load("files", {"path": str(path), **options})
+
+
+def gold(benchmark: Benchmark) -> dict[str, list[str]]:
+    return {q.id: [p.document_id or p.text for p in benchmark.corpus.get(q.evidence)] for q in benchmark.questions}
+
+
+LAYOUTS: dict[str, Callable[[], bytes]] = {
+    "rows.jsonl": lambda: "".join(json.dumps(row) + "\n" for row in ROWS).encode(),
+    "rows.jsonl.gz": lambda: gzip.compress("\n".join(json.dumps(row) for row in ROWS).encode()),
+    "rows.json": lambda: json.dumps(ROWS, indent=2).encode(),
+    "nested.json": lambda: json.dumps({"version": 1, "data": ROWS}, indent=1).encode(),
+    "rows.csv": lambda: as_csv(ROWS).encode(),
+    "bom.csv": lambda: as_csv(ROWS).encode("utf-8-sig"),
+    "excel.csv": lambda: as_csv(ROWS, dialect="excel", delimiter=";").encode("cp1252"),
+    "unicode.txt": lambda: as_csv(ROWS, dialect="excel-tab").encode("utf-16"),
+    "sep.csv": lambda: ("sep=;\r\n" + as_csv(ROWS, delimiter=";", quoting=csv.QUOTE_ALL)).encode(),
+    "rows.tsv": lambda: as_csv(ROWS, delimiter="\t").encode(),
+    "rows.parquet": lambda: parquet(ROWS),
+}
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_every_layout_gives_the_same_questions(name: str, tmp_path: Path, docs: Path) -> None:
+    benchmark = read(write(tmp_path / name, LAYOUTS[name]()), documents=str(docs))
+    assert [(q.id, q.text, q.answers) for q in benchmark.questions] == [(r["id"], r["question"], (r["answer"],)) for r in ROWS]
+    assert gold(benchmark) == {"a": ["leave.md"], "b": ["sub/office.txt"], "c": ["leave.md"]}
+    assert "question: question" in benchmark.extra[MAPPING]
+
+
+def test_datasets_on_disk_load_as_saved(tmp_path: Path, docs: Path) -> None:
+    datasets = pytest.importorskip("datasets")
+    rows = datasets.Dataset.from_list(ROWS)
+    rows.save_to_disk(tmp_path / "one")
+    datasets.DatasetDict({"validation": rows.select([2, 0])}).save_to_disk(tmp_path / "several")
+    assert [q.id for q in read(tmp_path / "one", documents=str(docs)).questions] == ["a", "b", "c"]
+    assert [q.id for q in load("files:dev", {"path": str(tmp_path / "several"), "documents": str(docs)}).questions] == ["c", "a"]
+    with raises("unknown-split"):
+        read(tmp_path / "several")
+
+
+def test_a_repository_of_the_hub_is_read_by_configuration_and_split(tmp_path: Path) -> None:
+    files = {"en/validation-00000-of-00001.parquet": parquet(ROWS), "de/validation-00000-of-00001.parquet": parquet(ROWS[:1])}
+    with HubServer({"owner/name": Repository(files)}).as_hub(tmp_path):
+        benchmark = load("files:dev", {"hub": "owner/name", "config": "en", "revision": "main"})
+    assert len(benchmark.questions) == 3
+    assert benchmark.extra["source"]["hub"] == "owner/name"
+
+
+def test_nested_fields_are_mapped_and_supporting_passages_are_gold(tmp_path: Path) -> None:
+    row = {
+        "query": "Who?",
+        "gold": "Ann",
+        "aliases": ["A.", "Anna"],
+        "contexts": [
+            {"text": "Ann did.", "title": "Ann", "is_supporting": True},
+            {"text": "Bo did not.", "title": "Bo", "is_supporting": False},
+        ],
+        "meta": {"topic": "people"},
+    }
+    path = write(tmp_path / "q.jsonl", json.dumps(row))
+    fields = {"question": "query", "answers": ["gold", "aliases"], "metadata": "meta.topic"}
+    (question,) = read(path, fields=fields).questions
+    assert question.answers == ("Ann", "A.", "Anna")
+    assert [len(question.candidates or ()), len(question.evidence)] == [2, 1]
+    assert question.metadata["meta.topic"] == "people"
+    assert question == read(path, fields={"metadata": ["meta.topic"]}).questions[0]
+
+
+def test_gold_names_ids_titles_and_places_of_passages(tmp_path: Path) -> None:
+    rows = [
+        {"question": "1?", "docs": [{"id": "x", "text": "one"}, {"id": "y", "text": "two"}], "gold_ids": ["y"]},
+        {"question": "2?", "docs": [{"id": "x", "text": "one"}], "gold_ids": "x"},
+    ]
+    assert list(gold(read(write(tmp_path / "ids.json", json.dumps(rows)))).values()) == [["two"], ["one"]]
+    by_place = [{"question": "1?", "contexts": ["one", "two"], "evidence": [1]}]
+    assert list(gold(read(write(tmp_path / "places.json", json.dumps(by_place)))).values()) == [["two"]]
+
+
+def test_spans_hold_for_every_size_of_passages(tmp_path: Path, docs: Path) -> None:
+    start = LEAVE.index("Parents have")
+    rows = [
+        {"question": "1?", "spans": [{"document": "leave", "start": start, "end": start + 26}]},
+        {"question": "2?", "spans": [{"document": "leave", "text": 'Parents have "twelve weeks"'}]},
+    ]
+    path = write(tmp_path / "q.json", json.dumps(rows))
+    for size, passages in ((3, 2), (100, 1)):
+        benchmark = read(path, documents=str(docs), chunk_size=size)
+        assert [len(question.evidence) for question in benchmark.questions] == [passages, passages]
+        lengths = [sum(end - start for start, end in parts.values()) for ((_, parts),) in (q.metadata[SPANS] for q in benchmark.questions)]
+        assert lengths == [length for q in benchmark.questions for length, _ in q.metadata[SPANS]]
+
+
+def test_quotes_in_a_table_name_the_passage_that_holds_them(tmp_path: Path, docs: Path) -> None:
+    rows = [
+        {"question": "1?", "document": "leave.md", "quote": 'parents  have "twelve weeks"'},
+        {"question": "2?", "document": "", "quote": "at eight"},
+    ]
+    benchmark = read(write(tmp_path / "q.csv", as_csv(rows)), documents=str(docs), chunker="headings")
+    first, second = (benchmark.corpus.get(q.evidence) for q in benchmark.questions)
+    assert [p.title for p in first] == ["Leave > Parents"]
+    assert [p.document_id for p in second] == ["sub/office.txt"]
+
+
+def test_numeric_answers_of_tables_and_json_are_equal(tmp_path: Path) -> None:
+    rows = [{"question": "How many?", "answer": 1.0}, {"question": "Which?", "answer": 2.5}]
+    of_json = read(write(tmp_path / "q.json", json.dumps(rows)))
+    of_csv = read(write(tmp_path / "q.csv", as_csv(rows)))
+    of_parquet = read(write(tmp_path / "q.parquet", parquet(rows)))
+    assert of_json.questions == of_csv.questions == of_parquet.questions
+    assert [question.golds for question in of_json.questions] == [("1.0", "1"), ("2.5",)]
+    whole = read(write(tmp_path / "w.json", json.dumps([{"question": "How many?", "answer": 1}])))
+    assert whole.questions[0].golds == ("1",)
+
+
+def test_ids_that_pandas_wrote_as_floats_still_match(tmp_path: Path) -> None:
+    documents = write(tmp_path / "d.csv", "id,text\n1,one\n2,two\n")
+    questions = write(tmp_path / "q.csv", "question,doc_id\nWhich?,2.0\nWhat?,1.0\n")
+    assert [p for (p,) in gold(read(questions, documents=str(documents))).values()] == ["2", "1"]
+
+
+def test_the_mapping_and_the_chunks_are_part_of_the_fingerprint(tmp_path: Path, docs: Path) -> None:
+    path = write(tmp_path / "q.csv", as_csv([{**row, "gold": row["answer"]} for row in ROWS]))
+    guess = read(path, documents=str(docs))
+    assert guess.fingerprint == read(path, documents=str(docs), fields={"question": "question"}).fingerprint
+    others = [{"fields": {"answers": "gold"}}, {"chunker": "whole"}, {"chunk_size": 200}]
+    prints = [read(path, documents=str(docs), **options).fingerprint for options in others]
+    assert len({guess.fingerprint, *prints}) == 4
+
+
+BAD: dict[str, tuple[str | bytes, str, str]] = {
+    "missing": (
+        "".join(f'{{"question": "{n}?", "answer": "x"}}\n' for n in range(4116)) + '{"question": "?"}\n',
+        "bad-record",
+        "line 4117",
+    ),
+    "ragged": ('question,answer\nWho?,Ann\n"When, and where?",now\nWho, and why?,Bo\n', "bad-record", "line 4"),
+    "quote": ('question,answer\nWho?,Ann\n"When?,now\nWhy?,so\n', "bad-record", "line 3"),
+    "mixed": ("question,answer\nWo?,Köln\n".encode() + "Wer?,Müller\n".encode("cp1252"), "bad-record", "line 3"),
+    "twice": ("id,question,answer\na,Who?,Ann\na,When?,now\n", "duplicate-question", "line 3"),
+    "no question": ("question,answer\n  ,Ann\n", "bad-record", "line 2"),
+    "true": ('{"question": "Is it?", "answer": true}\n', "bad-record", "line 1"),
+    "numpy": ("question,answers\nWho?,\"['Ann' 'Bo']\"\n", "bad-record", "line 2"),
+    "page": ("<!DOCTYPE html><html><title>Log in</title></html>", "file", ""),
+    "columns": ('{"question": {"0": "a?", "1": "b?"}, "answer": {"0": "a", "1": "b"}}', "columns-not-records", ""),
+    "header": ("question,answer,answer\na,b,c\n", "bad-header", "line 1"),
+    "no header": ("Who?,Ann\nWhen?,now\n", "unknown-fields", ""),
+    "empty": ("", "empty-file", ""),
+    "binary": (b"question\x00,answer\x00\n" + bytes(range(20)) * 10, "file-not-utf8", ""),
+    "huge": (f'question,answer\n"{"x" * 1_000_001}",y\n', "bad-record", "line 2"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_a_fault_names_its_place(name: str, tmp_path: Path) -> None:
+    content, code, where = BAD[name]
+    path = write(tmp_path / ("q.jsonl" if str(content[:1]) in ("{", "b'{'") else "q.csv"), content)
+    with raises(code, where) as caught:
+        read(path)
+    assert str(path) in (caught.value.where or "")
+    assert caught.value.try_this
+
+
+@pytest.mark.parametrize("name", ["missing", "ragged", "mixed", "numpy", "huge"])
+def test_skip_bad_counts_what_it_leaves_out_and_every_table_states_it(name: str, tmp_path: Path) -> None:
+    content = BAD[name][0]
+    raw = content.encode() if isinstance(content, str) else content
+    good = b'{"question": "?", "answer": "y"}\n' if raw.startswith(b"{") else b"Why?,because\n"
+    benchmark = read(write(tmp_path / ("q.jsonl" if raw.startswith(b"{") else "q.csv"), raw + good), skip_bad=True)
+    assert len(benchmark.skipped) == 1
+    assert BAD[name][2] in benchmark.skipped[0].where
+    assert len(benchmark.extra[CAVEATS]) == 1
+
+
+def test_empty_answers_are_counted_and_all_of_them_is_said(tmp_path: Path) -> None:
+    benchmark = read(write(tmp_path / "q.csv", "question,answer\nWho?,Ann\nWhen?,\n"))
+    assert benchmark.extra["counts"]["questions_without_answers"] == 1
+    assert [question.answers for question in benchmark.questions] == [("Ann",), ()]
+
+
+def test_two_documents_with_one_id_are_refused_or_skipped(tmp_path: Path) -> None:
+    documents = write(tmp_path / "d.jsonl", '{"id": 1, "text": "one"}\n{"id": 1, "text": "uno"}\n{"id": 1, "text": "one"}\n')
+    questions = write(tmp_path / "q.csv", "question,doc_id\nWhich?,1\n")
+    with raises("duplicate-document", "line 2"):
+        read(questions, documents=str(documents))
+    benchmark = read(questions, documents=str(documents), skip_bad=True)
+    assert (len(benchmark.corpus), len(benchmark.skipped)) == (1, 1)
+
+
+def test_gold_that_matches_nothing_is_refused_and_a_part_of_it_reported(tmp_path: Path, docs: Path) -> None:
+    with raises("gold-matches-nothing", "q.csv"):
+        read(write(tmp_path / "q.csv", "question,source\nWho?,handbook.pdf\n"), documents=str(docs))
+    benchmark = read(write(tmp_path / "p.csv", "question,source\nWho?,handbook.pdf\nWhen?,office\n"), documents=str(docs))
+    assert "1 of 2" in benchmark.extra[CAVEATS][0]
+    assert [name in benchmark.corpus for question in benchmark.questions for name in question.evidence] == [False, True]
+
+
+def test_a_name_that_fits_two_documents_is_refused(tmp_path: Path, docs: Path) -> None:
+    write(docs / "office.md", "The other office.")
+    path = write(tmp_path / "q.csv", "question,source\nWho?,office\nWhen?,leave\n")
+    with raises("bad-record", "line 2"):
+        read(path, documents=str(docs))
+    benchmark = read(path, documents=str(docs), skip_bad=True)
+    assert (len(benchmark.questions), len(benchmark.skipped)) == (1, 1)
+    assert read(write(tmp_path / "q.csv", "question,source\nWho?,office.md\n"), documents=str(docs)).questions
+
+
+def test_documents_with_several_passages_are_gold_as_documents(tmp_path: Path, docs: Path) -> None:
+    benchmark = read(write(tmp_path / "q.csv", "question,source\nWho?,leave\n"), documents=str(docs), chunker="headings")
+    assert len(benchmark.questions[0].evidence) == 2
+    assert "recall@5(level=documents)" in benchmark.card.metrics
+    assert benchmark.extra[CAVEATS]
+
+
+def test_evidence_needs_documents_if_it_is_named_and_is_left_out_if_guessed(tmp_path: Path) -> None:
+    path = write(tmp_path / "q.csv", "question,answer,source\nWho?,Ann,mail\n")
+    assert read(path).questions[0].evidence == ()
+    with raises("no-documents"):
+        read(path, fields={"evidence": "source"})
+
+
+def test_roles_and_fields_that_do_not_exist_are_named(tmp_path: Path) -> None:
+    path = write(tmp_path / "q.csv", "question,answer\nWho?,Ann\n")
+    with raises("unknown-role"):
+        read(path, fields={"answer": "answer"})
+    with raises("unknown-field"):
+        read(path, fields={"answers": "anser"})
+
+
+def test_gold_texts_without_documents_are_what_is_searched(tmp_path: Path) -> None:
+    text = "user_input,reference_contexts,reference\n1?,\"['one one', 'two']\",x\n2?,\"['two']\",y\n"
+    benchmark = read(write(tmp_path / "testset.csv", text))
+    assert [passage.text for passage in benchmark.corpus] == ["one one", "two"]
+    assert list(gold(benchmark).values()) == [["one one", "two"], ["two"]]
+    assert benchmark.questions[0].candidates is None
+
+
+def test_passages_in_sentences_and_the_answers_of_squad_are_guessed(tmp_path: Path) -> None:
+    row = {
+        "question": "Who?",
+        "answers": {"text": ["Ann"], "answer_start": [0]},
+        "context": {"title": ["A", "B"], "sentences": [["Ann.", " Is."], ["Bo."]]},
+    }
+    benchmark = read(write(tmp_path / "q.jsonl", json.dumps(row)))
+    assert benchmark.questions[0].answers == ("Ann",)
+    assert [(passage.title, passage.text) for passage in benchmark.corpus] == [("A", "Ann. Is."), ("B", "Bo.")]
+
+
+def test_a_table_with_one_column_may_hold_commas(tmp_path: Path) -> None:
+    assert [q.text for q in read(write(tmp_path / "q.csv", "question\nWho, and when?\nWhy?\n")).questions] == ["Who, and when?", "Why?"]
+
+
+def test_documents_are_named_with_folders_above_or_without(tmp_path: Path, docs: Path) -> None:
+    rows = "question,source\n1?,docs/leave.md\n2?,C:\\files\\docs\\sub\\office.txt\n3?,./LEAVE.MD\n"
+    assert list(gold(read(write(tmp_path / "q.csv", rows), documents=str(docs))).values()) == [
+        ["leave.md"],
+        ["sub/office.txt"],
+        ["leave.md"],
+    ]
+    single = read(write(tmp_path / "one.csv", "question,source\n1?,leave\n"), documents=str(docs / "leave.md"))
+    assert list(gold(single).values()) == [["leave.md"]]
+
+
+def test_what_is_no_table_is_named(tmp_path: Path) -> None:
+    with raises("spreadsheet"):
+        read(write(tmp_path / "q.xlsx", b"PK\x03\x04"))
+    with raises("no-answers"):
+        read(write(tmp_path / "q.csv", "question,answer\nWho?,\nWhen?,\n"))
+    with raises("not-saved-dataset"):
+        read(tmp_path)

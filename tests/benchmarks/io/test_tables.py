@@ -1,0 +1,86 @@
+"""Tables as spreadsheets and programs write them: delimiters, quotes, line breaks in cells, and lines that cannot be read."""
+
+from __future__ import annotations
+
+import csv
+import io
+from pathlib import Path
+
+import pytest
+
+from benchmarks.io.encodings import encoding_of, read_text
+from benchmarks.io.tables import open_table
+from tests.support.errors import raises
+
+
+def table(tmp_path: Path, text: str | bytes, name: str = "t.csv") -> Path:
+    path = tmp_path / name
+    path.write_bytes(text.encode() if isinstance(text, str) else text)
+    return path
+
+
+@pytest.mark.parametrize("delimiter", [",", ";", "\t", "|"])
+def test_what_the_csv_module_writes_is_read_back(delimiter: str, tmp_path: Path) -> None:
+    rows = [{"a b": 'say "x"', "c": "one\ntwo", "d": delimiter}, {"a b": "", "c": "1,5;2|3", "d": "ü"}]
+    sink = io.StringIO()
+    writer = csv.DictWriter(sink, list(rows[0]), delimiter=delimiter)
+    writer.writeheader()
+    writer.writerows(rows)
+    items = list(open_table(table(tmp_path, sink.getvalue())).items())
+    assert [item.value for item in items] == rows
+    assert [item.line for item in items] == [2, 4]
+
+
+def test_decimal_commas_do_not_make_a_comma_the_delimiter(tmp_path: Path) -> None:
+    opened = open_table(table(tmp_path, "name;price\na, b;1,5\nc;2,5\n"))
+    assert (opened.delimiter, [item.value for item in opened.items()]) == (
+        ";",
+        [{"name": "a, b", "price": "1,5"}, {"name": "c", "price": "2,5"}],
+    )
+
+
+def test_a_column_of_texts_with_commas_is_one_column_if_the_header_has_none(tmp_path: Path) -> None:
+    assert [item.value for item in open_table(table(tmp_path, "question\nWho?\nWhen?\n")).items()] == [
+        {"question": "Who?"},
+        {"question": "When?"},
+    ]
+
+
+def test_empty_columns_at_the_end_and_blank_lines_are_passed_over(tmp_path: Path) -> None:
+    items = list(open_table(table(tmp_path, "a,b,,\n1,2,,\n\n3,4\n")).items())
+    assert [item.value for item in items] == [{"a": "1", "b": "2"}, {"a": "3", "b": "4"}]
+
+
+def test_reading_goes_on_behind_a_line_that_cannot_be_read(tmp_path: Path) -> None:
+    items = list(open_table(table(tmp_path, 'a,b\n1\n"x"y,2\n1,2,3\n4,5\n')).items())
+    assert [(item.line, item.problem is None) for item in items] == [(2, False), (3, False), (4, False), (5, True)]
+
+
+def test_a_field_of_megabytes_is_read(tmp_path: Path) -> None:
+    (item,) = open_table(table(tmp_path, f'a,b\n"{"x" * 3_000_000}",1\n')).items()
+    assert len(item.value["a"]) == 3_000_000
+
+
+def test_encodings_are_recognized_by_content(tmp_path: Path) -> None:
+    text = "Preis: 3 €, Köln\n"
+    for encoding, name in (
+        ("utf-8", "utf-8"),
+        ("utf-8-sig", "utf-8-sig"),
+        ("utf-16", "utf-16"),
+        ("utf-32", "utf-32"),
+        ("cp1252", "cp1252"),
+    ):
+        read, encoded = read_text(table(tmp_path, text.encode(encoding)))
+        assert (read, encoded.name, bool(encoded.notice)) == (text, name, not name.startswith("utf-8"))
+
+
+def test_lines_in_two_encodings_are_named(tmp_path: Path) -> None:
+    path = table(tmp_path, "Köln\n".encode() + b"plain\n" + "Müller\n".encode("cp1252"))
+    assert encoding_of(path).mixed == (3,)
+    with raises("mixed-encodings", "line 3"):
+        read_text(path)
+
+
+def test_a_byte_of_no_known_encoding_is_named(tmp_path: Path) -> None:
+    with raises("unknown-encoding", "line 2"):
+        encoding_of(table(tmp_path, b"a\nb\x81\n"))

@@ -1,0 +1,113 @@
+"""Folders of documents that real programs wrote; those that hold no text, or are not what their names say."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from benchmarks.own.documents import Document, read_folder
+from benchmarks.sources import BadRecord
+from tests.support.errors import raises
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("RAGMETER_CACHE", str(tmp_path / "cache"))
+    (tmp_path / "docs").mkdir()
+    return tmp_path / "docs"
+
+
+def read(folder: Path) -> dict[str, Document | BadRecord]:
+    return {Path(item.where or "").name if isinstance(item, BadRecord) else item.name: item for item in read_folder(folder, Counter())}
+
+
+def texts(folder: Path) -> dict[str, str]:
+    return {name: " ".join(item.text.split()) for name, item in read(folder).items() if isinstance(item, Document)}
+
+
+def test_texts_are_read_in_their_encodings_with_a_notice(folder: Path) -> None:
+    (folder / "a.txt").write_bytes("Café 3 €".encode("cp1252"))
+    (folder / "b.md").write_bytes("# Über\r\n\r\nuns".encode("utf-16"))
+    (folder / "c.txt").write_bytes(b"")
+    (folder / "d.txt").write_bytes("é\n".encode() + "é\n".encode("cp1252"))
+    (folder / ".hidden.txt").write_text("no")
+    (folder / "picture.png").write_bytes(b"\x89PNG")
+    ignored: Counter[str] = Counter()
+    items = list(read_folder(folder, ignored))
+    good = [item for item in items if isinstance(item, Document)]
+    assert [(item.name, item.title, item.text, bool(item.notice)) for item in good] == [
+        ("a.txt", "a", "Café 3 €", True),
+        ("b.md", "Über", "# Über\n\nuns", True),
+    ]
+    assert [item.code for item in items if isinstance(item, BadRecord)] == ["bad-document", "mixed-encodings"]
+    assert ignored == {".png": 1}
+
+
+def test_a_folder_without_documents_is_refused(folder: Path) -> None:
+    (folder / "a.png").write_bytes(b"x")
+    with raises("no-documents", ".png"):
+        list(read_folder(folder, Counter()))
+
+
+def test_converting_needs_its_package(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from benchmarks.own import documents
+
+    monkeypatch.setitem(__import__("sys").modules, "markitdown", None)
+    documents._converter.cache_clear()
+    (folder / "a.html").write_text("<p>text</p>")
+    with raises("missing-package"):
+        read(folder)
+    documents._converter.cache_clear()
+
+
+def test_web_pages_are_converted_in_the_encoding_that_they_state(folder: Path) -> None:
+    pytest.importorskip("markitdown")
+    page = '<html><head><meta charset="iso-8859-1"><script>x()</script></head><body><h1>Café</h1><p>Open at 8.</p></body></html>'
+    (folder / "a.html").write_bytes(page.encode("latin-1"))
+    (folder / "b.htm").write_bytes("<p>Grüße</p>".encode("cp1252"))
+    assert texts(folder) == {"a.html": "# Café Open at 8.", "b.htm": "Grüße"}
+
+
+def test_word_files_are_converted_with_their_headings_once(folder: Path, tmp_path: Path) -> None:
+    pytest.importorskip("markitdown")
+    docx = pytest.importorskip("docx")
+    document = docx.Document()
+    document.add_heading("Leave", 1)
+    document.add_paragraph("28 days.")
+    document.save(folder / "a.docx")
+    assert texts(folder) == {"a.docx": "# Leave 28 days."}
+    (kept,) = (tmp_path / "cache" / "documents").rglob("*.md")
+    kept.write_text("kept")
+    assert texts(folder) == {"a.docx": "kept"}
+
+
+def test_pdfs_without_text_and_files_of_another_kind_are_named(folder: Path) -> None:
+    pytest.importorskip("markitdown")
+    fpdf = pytest.importorskip("fpdf")
+
+    def pdf(name: str, text: str | None, password: str | None = None) -> None:
+        made = fpdf.FPDF()
+        if password:
+            made.set_encryption(owner_password="o", user_password=password)
+        made.add_page()
+        made.set_font("helvetica", size=12)
+        if text is None:
+            made.rect(10, 10, 50, 50)
+        else:
+            made.cell(text=text)
+        made.output(str(folder / name))
+
+    pdf("good.pdf", "The office opens at eight.")
+    pdf("scan.pdf", None)
+    pdf("locked.pdf", "secret", "p")
+    (folder / "broken.pdf").write_bytes(b"%PDF-1.4\nhello")
+    (folder / "login.pdf").write_bytes(b"<!DOCTYPE html><html></html>")
+    (folder / "broken.docx").write_bytes(b"PK\x03\x04junk")
+    items = read(folder)
+    assert texts(folder) == {"good.pdf": "The office opens at eight."}
+    assert {name for name, item in items.items() if isinstance(item, BadRecord) and item.code == "bad-document"} == set(items) - {
+        "good.pdf"
+    }
+    assert "ocrmypdf" in str(items["scan.pdf"])

@@ -1,0 +1,78 @@
+"""Gold evidence by name, span and quote."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from benchmarks.own.chunks import Chunker
+from benchmarks.own.library import Library
+from tests.support.errors import raises
+
+TEXT = "# Leave\n\nParents have “twelve **weeks**” of paid leave – in two parts.\n\n> It's theirs.\n"
+
+
+def library(size: int = 4, **documents: str) -> Library:
+    result = Library(Chunker("words", size))
+    for name, text in {"a/leave.md": TEXT, "b/leave.md": "Another text about leave.", **documents}.items():
+        result.add(name, "Title", text, name)
+    return result
+
+
+def test_a_quote_may_differ_in_white_space_signs_emphasis_and_case() -> None:
+    for quote in (
+        "parents have",
+        'Parents  have "twelve weeks" of',
+        "leave - in two",
+        "parts. It’s theirs",
+        "wels have",
+        "arents have “twel",
+    ):
+        span = library().quoted(quote)
+        assert (span is None) == (quote == "wels have"), quote
+
+
+@given(st.integers(0, len(TEXT) - 1), st.integers(1, 40), st.integers(1, 9))
+def test_every_part_of_a_document_is_found_in_passages_of_every_size(start: int, length: int, size: int) -> None:
+    quote = TEXT[start : start + length]
+    span = library(size).quoted(quote)
+    if quote.strip():
+        assert span is not None
+        covered = sorted(span.parts.values())
+        assert (covered[0][0], max(end for _, end in covered)) == (0, span.length)
+        assert set(span.evidence) <= set(span.parts)
+
+
+def test_a_passage_that_holds_all_of_a_span_is_the_evidence() -> None:
+    shelf = Library(Chunker("words", 4, 2))
+    shelf.add("d", "", "one two three four five six", "d")
+    document = shelf.document("d")
+    assert document is not None
+    span = shelf.span(document, 8, 18)  # three four
+    assert len(span.parts) == len(span.evidence) == 2
+    assert len(shelf.span(document, 0, 18).evidence) == 1
+
+
+def test_names_fit_with_more_or_fewer_folders_and_are_refused_if_two_fit() -> None:
+    shelf = library(**{"c/Fees.MD": "Fees and more."})
+    assert [shelf.named(name) != () for name in ("c/Fees.MD", "fees", "x/y/c/fees.md", "C\\FEES.md", "fee")] == [True] * 4 + [False]
+    assert shelf.named("a/leave.md") != shelf.named("b/leave.md")
+    with raises("ambiguous-document"):
+        shelf.named("leave")
+
+
+def test_the_same_document_twice_counts_once_and_another_of_its_name_is_refused() -> None:
+    shelf = library()
+    shelf.add("a/leave.md", "Title", TEXT, "again")
+    assert shelf.repeated == 1
+    with raises("duplicate-document", "a/leave.md and line 7"):
+        shelf.add("a/leave.md", "Title", "other", "line 7")
+    assert shelf.add_passage("", "text", "p", "line 1") == shelf.add_passage("", "text", "p", "line 2")
+    with raises("duplicate-document", "line 1 and line 3"):
+        shelf.add_passage("", "other", "p", "line 3")
+
+
+def test_a_document_that_repeats_itself_keeps_both_passages() -> None:
+    shelf = Library(Chunker("words", 2))
+    shelf.add("d", "", "a b a b", "d")
+    assert len(shelf.corpus()) == 2

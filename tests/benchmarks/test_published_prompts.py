@@ -1,0 +1,135 @@
+"""Prompts of the registry: fetched from a server on loopback, read from sources without running them, and only unchanged."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+
+import pytest
+
+from benchmarks import published_prompts
+from benchmarks.published_prompts import Published, digest, download, path_of, registry, texts_of
+from tests.support.errors import raises
+
+SOURCE = """
+import nothing_that_is_installed
+raise SystemExit("a source is never executed")
+
+class Reranker:
+    sep: str = "\\n"
+    both = {"prefix": "a" "b", "suffix": "c"}
+
+    def __init__(self, prompt=None):
+        self.prompt = "one {query}\\n"
+        if prompt:
+            self.prompt = prompt
+
+    def written(self, query, text):
+        return "Query: " + f"{query} {{kept}} {text}\\n"
+"""
+CONFIG = 'user = """\nGiven {query}:\n"""\n'
+TEXTS = {
+    "sep": "\n",
+    "prefix": "ab",
+    "prompt": "one {query}\n",
+    "written": "Query: {query} {{kept}} {text}\n",
+    "listed": "x: 1\n",
+    "user": "Given {query}:\n",
+}
+
+
+class Quiet(SimpleHTTPRequestHandler):
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+
+@pytest.fixture
+def entry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Published]:
+    folder = tmp_path / "served" / "owner" / "name" / "c0ffee"
+    (folder / "src").mkdir(parents=True)
+    (folder / "src" / "code.py").write_text(SOURCE)
+    (folder / "p.yaml").write_text("listed: |\n  x: 1\n")
+    (folder / "p.toml").write_text(CONFIG)
+    code = {"file": "src/code.py"}
+    made = Published.model_validate(
+        {
+            "repository": "owner/name",
+            "commit": "c0ffee",
+            "license": "MIT",
+            "local": "own/prompt.json",
+            "sha256": digest(TEXTS),
+            "texts": {
+                "sep": {**code, "python": "Reranker.sep"},
+                "prefix": {**code, "python": "Reranker.both.prefix"},
+                "prompt": {**code, "python": "Reranker.__init__.self.prompt"},
+                "written": {**code, "python": "Reranker.written.return"},
+                "listed": {"file": "p.yaml", "yaml": "listed"},
+                "user": {"file": "p.toml", "toml": "user"},
+            },
+        }
+    )
+    monkeypatch.setattr(published_prompts, "registry", lambda: {"own": made})
+    monkeypatch.setenv("RAGMETER_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("RAGMETER_DATA", str(tmp_path / "data"))
+    for name in ("RAGMETER_OFFLINE", "HF_HUB_OFFLINE"):
+        monkeypatch.delenv(name, raising=False)
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(tmp_path / "served"))) as server:
+        Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+        monkeypatch.setenv("RAGMETER_GITHUB", f"http://127.0.0.1:{server.server_port}")
+        yield made
+        server.shutdown()
+
+
+def test_a_prompt_is_fetched_once_verified_and_found_in_the_data_folder_first(
+    entry: Published, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with raises("published-prompt-missing"):
+        texts_of("own", fetch=False)
+    monkeypatch.setenv("RAGMETER_OFFLINE", "1")
+    with raises("published-prompt-missing"):
+        texts_of("own")
+    monkeypatch.delenv("RAGMETER_OFFLINE")
+    assert texts_of("own") == TEXTS
+    (item,) = download("prompts/own")
+    assert item["license"] == "MIT"
+    assert Path(item["path"]) == path_of("own")
+    monkeypatch.setenv("RAGMETER_GITHUB", "http://127.0.0.1:9")
+    assert texts_of("own") == TEXTS
+    local = tmp_path / "data" / "prompts" / entry.local
+    local.parent.mkdir(parents=True)
+    local.write_text(json.dumps({**TEXTS, "further": "key"}))
+    assert path_of("own") == local
+    assert texts_of("own") == TEXTS
+    local.write_text(json.dumps({**TEXTS, "sep": "; "}))
+    with raises("missing-prompt", where=str(local)):
+        texts_of("own")
+
+
+def test_what_is_not_served_or_not_as_recorded_is_refused_and_not_kept(entry: Published, tmp_path: Path) -> None:
+    folder = tmp_path / "served" / "owner" / "name" / "c0ffee"
+    (folder / "src" / "code.py").write_text(SOURCE.replace("one {query}", "two {query}"))
+    with raises("missing-prompt"):
+        texts_of("own")
+    (folder / "src" / "code.py").write_text(SOURCE.replace("self.prompt", "self.text"))
+    with raises("published-prompt-place"):
+        texts_of("own")
+    (folder / "src" / "code.py").unlink()
+    with raises("published-prompt-missing"):
+        texts_of("own")
+    assert not path_of("own").exists()
+    with raises("unknown-prompt"):
+        download("prompts/none")
+    assert download("worlds/multihop:test") == []
+
+
+def test_every_prompt_of_the_registry_is_the_one_on_this_machine(data_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not (data_folder / "prompts").is_dir():
+        pytest.skip(f"published prompts not found at {data_folder}/prompts")
+    monkeypatch.setenv("RAGMETER_DATA", str(data_folder))
+    for name, item in registry().items():
+        assert path_of(name) == data_folder / "prompts" / item.local
+        assert digest(texts_of(name, fetch=False)) == item.sha256

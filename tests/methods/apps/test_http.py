@@ -1,0 +1,323 @@
+"""An application behind HTTP: requests, replies, streams, and everything that can go wrong, on real loopback servers."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+from pydantic import ValidationError
+
+from benchmarks.core.errors import Broke
+from benchmarks.corpus import Corpus
+from benchmarks.schema import Query, Turn
+from methods.api import FAILED, WAIT, Prediction, Services
+from methods.pipeline import Composition
+from methods.record import Search, Shown, Statement
+from methods.registry import Component
+from tests.support.app import Asked, Reply, app
+from tests.support.errors import raises
+
+Answer = Callable[[Asked], Reply | Any]
+HTML = (200, b"<!DOCTYPE html><html><title>Sign in</title></html>", {"content-type": "text/html"})
+GOOD = {"answer": "Lyon"}
+
+
+def ask(reply: Answer, *queries: Query | str, **config: Any) -> tuple[list[Prediction], list[Asked]]:
+    with app(reply) as (url, requests):
+        options = {"url": url, "backoff_s": 0.001, **config}
+        method = Composition(Component.of("http", options)).build(Services())
+        method.index(Corpus.of([]))
+        made = [query if isinstance(query, Query) else Query(f"q{number}", query) for number, query in enumerate(queries or ("Where?",))]
+        return sorted(method.answer(made), key=lambda prediction: prediction.question_id), requests
+
+
+def one(reply: Answer, **config: Any) -> Prediction:
+    (prediction,), _ = ask(reply, **config)
+    return prediction
+
+
+def test_question_is_sent_and_places_of_the_reply_are_read() -> None:
+    reply = {
+        "data": {"answer": " Lyon ", "sure": 0.5},
+        "docs": [{"text": "Lyon is big.", "id": 7, "link": "http://a", "score": 0.25}, {"text": "b", "id": None, "link": "", "score": 1}],
+        "sentences": [{"text": "Lyon.", "refs": [0, "7"]}],
+        "steps": [{"q": "city", "hits": ["7", 8]}],
+        "usage": {"in": 10, "out": 3},
+        "usd": "0.002",
+    }
+    (prediction,), requests = ask(
+        lambda request: reply,
+        answer="data.answer",
+        contexts={"text": "docs[].text", "id": "docs[].id?", "url": "docs[].link", "score": "docs[].score"},
+        statements={"text": "sentences[].text", "cites": "sentences[].refs"},
+        searches={"query": "steps[].q", "found": "steps[].hits"},
+        confidence="data.sure",
+        usage={"prompt_tokens": "usage.in", "completion_tokens": "usage.out"},
+        cost="usd",
+    )
+    assert requests[0].json == {"question": "Where?"}
+    assert prediction.answer == "Lyon"
+    assert prediction.contexts == (Shown("Lyon is big.", "7", "http://a", 0.25), Shown("b", score=1.0))
+    assert prediction.statements == (Statement("Lyon.", (0, "7")),)
+    assert prediction.searches == (Search("city", ("7", "8")),)
+    assert (prediction.confidence, prediction.usage.cost_usd) == (0.5, 0.002)
+    assert (prediction.usage.prompt_tokens, prediction.usage.completion_tokens) == (10, 3)
+
+
+@pytest.mark.parametrize(
+    ("contexts", "reply", "shown"),
+    [
+        ("docs[].text", {"docs": [{"text": "a"}]}, (Shown("a"),)),
+        ("docs", {"docs": ["a", "b"]}, (Shown("a"), Shown("b"))),
+        ("docs[]", {"docs": [{"page_content": "a", "metadata": {"source": "u"}}]}, (Shown("a", url="u"),)),
+        ("context", {"context": "a"}, (Shown("a"),)),
+        ("docs[].text", {"docs": []}, ()),
+        ("docs[].text?", {}, None),
+        ("docs[].text?", {"docs": None}, None),
+        ("docs[].text?", {"docs": []}, ()),
+    ],
+)
+def test_contexts_in_common_layouts(contexts: str, reply: dict[str, Any], shown: tuple[Shown, ...] | None) -> None:
+    assert one(lambda request: GOOD | reply, contexts=contexts).contexts == shown
+
+
+def test_templates_fill_in_questions_turns_and_variables(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("APP_KEY", "secret-value-1234")
+    query = Query("q7", 'He said "Où?" & left', turns=(Turn("user", "Hi"), Turn("assistant", "Hello")))
+    body = {"messages": "{{messages}}", "history": "{{turns}}", "text": "Q {{ question }} ({{id}})", "n": 3}
+    (prediction,), requests = ask(
+        lambda request: {"answer": "your key is secret-value-1234"}, query, body=body, headers={"Authorization": "Bearer ${APP_KEY}"}
+    )
+    assert requests[0].headers["authorization"] == "Bearer secret-value-1234"
+    sent = requests[0].json
+    history = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"}]
+    assert sent["history"] == history
+    assert sent["messages"] == [*history, {"role": "user", "content": query.text}]
+    assert (sent["text"], sent["n"]) == (f"Q {query.text} (q7)", 3)
+    assert prediction.answer == "your key is ***"
+
+
+def test_get_and_forms_quote_the_question() -> None:
+    question = "a&b = ü?"
+    url_query = lambda request: parse_qs(urlsplit(request.path).query)  # noqa: E731
+    with app(lambda request: {"answer": url_query(request)["q"][0]}) as (url, _):
+        method = Composition(Component.of("http", {"url": f"{url}?q={{{{question}}}}", "method": "GET"})).build(Services())
+        assert [prediction.answer for prediction in method.answer([Query("q", question)])] == [question]
+    form = {"content-type": "application/x-www-form-urlencoded"}
+    _, requests = ask(lambda request: GOOD, question, headers=form, body={"q": "{{question}}"})
+    assert parse_qs(requests[0].body.decode()) == {"q": [question]}
+
+
+def test_plain_text_is_the_whole_reply() -> None:
+    assert one(lambda request: (200, "Zürich".encode(), {"content-type": "text/plain"}), answer="$").answer == "Zürich"
+
+
+def sse(*events: Any) -> Reply:
+    lines = "".join(f"event: message\ndata: {event if isinstance(event, str) else json.dumps(event)}\n\n" for event in events)
+    return 200, f": ping\n\n{lines}".encode(), {"content-type": "text/event-stream"}
+
+
+def piece(text: str) -> dict[str, Any]:
+    return {"choices": [{"delta": {"content": text}}]}
+
+
+def test_streams_are_joined() -> None:
+    delta = {"answer": "choices[0].delta.content", "stream": "sse", "contexts": "docs[].text", "body": {"messages": "{{messages}}"}}
+    prediction = one(lambda request: sse({"docs": [{"text": "a"}], **piece("Ly")}, piece("on"), {"usage": {}}, "[DONE]"), **delta)
+    assert (prediction.answer, prediction.contexts) == ("Lyon", (Shown("a"),))
+    lines = b'{"answer": "Ly"}\n{"answer": "Lyon"}\n'
+    assert one(lambda request: (200, lines, {}), stream="lines", pieces=False).answer == "Lyon"
+    failed = one(lambda request: sse({"choices": []}), **delta)
+    assert "finds nothing in any of 1 events" in failed.notes[FAILED]
+    assert "overloaded" in one(lambda request: sse(piece("Ly"), {"error": "overloaded"}), attempts=1, **delta).notes[FAILED]
+
+
+CHAT = {
+    "message": {
+        "content": "Lyon [doc1]",
+        "context": {"citations": [{"content": "a", "filepath": "a.md", "url": None}], "intent": '["city"]'},
+    }
+}
+
+
+@pytest.mark.parametrize(
+    ("preset", "reply", "shown", "cites"),
+    [
+        (
+            "chat",
+            {
+                "choices": [{"message": {"content": "Lyon", "annotations": [{"url_citation": {"url": "http://a"}}]}}],
+                "usage": {"prompt_tokens": 5},
+            },
+            None,
+            ("http://a",),
+        ),
+        ("chat", {"choices": [{"message": {"content": "Lyon"}}]}, None, None),
+        (
+            "perplexity",
+            {
+                "choices": [{"message": {"content": "Lyon"}}],
+                "citations": ["http://a"],
+                "search_results": [{"snippet": "a", "url": "http://a"}, {"url": "http://b"}],
+            },
+            (Shown("a", url="http://a"),),
+            ("http://a",),
+        ),
+        ("azure", {"choices": [CHAT]}, (Shown("a", "a.md"),), None),
+    ],
+)
+def test_chat_endpoints_with_citations(preset: str, reply: Any, shown: Any, cites: Any) -> None:
+    (prediction,), requests = ask(lambda request: reply, preset=preset, body={"model": "m"})
+    assert requests[0].json == {"messages": [{"role": "user", "content": "Where?"}], "model": "m"}
+    assert prediction.answer.startswith("Lyon")
+    assert prediction.contexts == shown
+    assert prediction.statements == (() if cites is None else (Statement("Lyon", cites),))
+
+
+BAD: dict[str, tuple[Any, dict[str, Any], str]] = {
+    "missing answer": ({"text": "Lyon"}, {}, "the reply is an object with the keys text"),
+    "error in place of an answer": ({"error": {"message": "no index"}}, {}, "no index"),
+    "answer of another type": ({"answer": ["Lyon"]}, {}, "must be a text, not a list of 1"),
+    "empty answer": ({"answer": "  "}, {}, "is empty"),
+    "missing contexts": (GOOD, {"contexts": "docs[].text"}, "'docs[].text' finds nothing"),
+    "contexts of another type": (GOOD | {"docs": [3]}, {"contexts": "docs"}, "must be a text, not a number"),
+    "one context without text": (GOOD | {"docs": [{"text": "a"}, {}]}, {"contexts": "docs[].text"}, "an empty object"),
+    "usage of another type": (GOOD | {"n": "many"}, {"usage": {"prompt_tokens": "n"}}, "must be a number"),
+    "broken JSON": ((200, b'{"answer": "Ly', {}), {"attempts": 2}, "broken JSON"),
+    "bytes": ((200, b"\xff\xfe\x00", {"content-type": "image/png"}), {}, "neither JSON nor a text"),
+    "huge reply": ({"answer": "x" * 30_000}, {"largest_mib": 0.01}, "longer than 0.01 MiB"),
+    "validation error": ((422, {"detail": [{"loc": ["body", "query"]}]}, {}), {}, "HTTP 422"),
+    "server error": ((500, b"Traceback", {}), {"attempts": 2}, "HTTP 500: Traceback"),
+    "long pause": ((429, b"", {"retry-after": "9000"}), {}, "longest_wait_s"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_reply_is_a_failed_question_that_names_the_place(name: str) -> None:
+    reply, config, stated = BAD[name]
+    prediction = one(lambda request: reply, **config)
+    assert prediction.answer == ""
+    assert stated in prediction.notes[FAILED]
+
+
+def test_replies_that_miss_a_place_fail_alone() -> None:
+    replies = {"q0": GOOD, "q1": {"text": "Lyon"}, "q2": HTML, "q3": GOOD}
+    predictions, _ = ask(lambda request: replies[request.json["id"]], *"abcd", body={"id": "{{id}}", "q": "{{question}}"}, concurrency=1)
+    assert [bool(prediction.notes.get(FAILED)) for prediction in predictions] == [False, True, True, False]
+
+
+@pytest.mark.parametrize(
+    ("reply", "questions"),
+    [
+        ((401, {"error": "no key"}, {}), 1),
+        (HTML, 3),
+        ((302, b"", {"location": "https://login.example.com/?next=ask"}), 3),
+        ((404, b"", {}), 3),
+    ],
+)
+def test_app_that_refuses_everything_ends_the_task(reply: Reply, questions: int) -> None:
+    with raises("app-does-not-answer") as caught:
+        ask(lambda request: reply, *["Where?"] * 5, concurrency=1)
+    assert isinstance(caught.value, Broke)
+    with raises("app-does-not-answer"):
+        ask(lambda request: reply, *["Where?"] * questions, concurrency=1)
+
+
+def test_nothing_that_listens_ends_the_task() -> None:
+    with app(lambda request: GOOD) as (url, _):
+        pass
+    method = Composition(Component.of("http", {"url": url, "backoff_s": 0.0, "attempts": 2})).build(Services())
+    with raises("app-does-not-answer"):
+        list(method.answer([Query("q", "Where?")]))
+
+
+def test_faults_that_pass_are_tried_again() -> None:
+    replies = iter([(503, b"", {}), (429, b"", {"retry-after": "0.01"}), (200, GOOD, {})])
+    (prediction,), requests = ask(lambda request: next(replies), usd_per_call=0.5)
+    assert (prediction.answer, len(requests), prediction.usage.cost_usd) == ("Lyon", 3, 1.5)
+
+
+def test_slow_reply_times_out_as_a_whole() -> None:
+    def slow(request: Asked) -> Any:
+        time.sleep(0.2)
+        return GOOD
+
+    assert "timed out after 0.05 s" in one(slow, timeout_s=0.05, attempts=1).notes[FAILED]
+
+
+def test_requests_in_flight_are_bounded_and_waiting_is_no_time_of_the_question() -> None:
+    lock, running, most = threading.Lock(), 0, 0
+
+    def reply(request: Asked) -> Any:
+        nonlocal running, most
+        with lock:
+            running += 1
+            most = max(most, running)
+        time.sleep(0.02)
+        with lock:
+            running -= 1
+        return GOOD
+
+    predictions, _ = ask(reply, *["Where?"] * 8, concurrency=2)
+    assert most == 2
+    assert all(prediction.usage.own_s < 0.5 for prediction in predictions)
+    assert WAIT in predictions[0].usage.seconds
+
+
+def test_dollar_limit_stops_requests() -> None:
+    predictions, requests = ask(
+        lambda request: GOOD | {"usd": 0.4}, *["Where?"] * 4, cost="usd", run_usd=1.0, usd_per_call=0.4, concurrency=1
+    )
+    assert len(requests) == 2
+    assert [prediction.notes.get(FAILED, "")[:13] for prediction in predictions] == ["", "", "limit reached", "limit reached"]
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"url": "ftp://a/ask"},
+        {"url": "http://me:secret@a/ask"},
+        {"url": "http://a/ask?api_key=abc"},
+        {"headers": {"Authorization": "Bearer abc"}},
+        {"headers": {"X\n": "a"}},
+        {"body": {"api_key": "abc", "q": "{{question}}"}},
+        {"body": {"q": "{{query}}"}},
+        {"body": {"q": "fixed"}},
+        {"answer": "a..b"},
+        {"contexts": {"text": ""}},
+        {"attempts": 0},
+    ],
+)
+def test_options_that_cannot_work_or_hold_secrets_are_refused(config: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError) as caught:
+        Component.of("http", {"url": "http://a/ask", **config})
+    assert "abc" not in str(caught.value)
+
+
+def test_address_may_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    component = Component.of("http", {"url": "${APP_URL}/ask?x=1", "answer": "answer"})
+    assert component.config.model_dump()["url"] == "${APP_URL}/ask?x=1"
+    monkeypatch.setenv("APP_URL", "localhost:8000")
+    with raises("bad-app-url"):
+        component.preflight()
+    with app(lambda request: {"answer": request.path}) as (url, _):
+        monkeypatch.setenv("APP_URL", url.removesuffix("/ask"))
+        assert [prediction.answer for prediction in Composition(component).build(Services()).answer([Query("q", "?")])] == ["/ask?x=1"]
+
+
+def test_variable_that_is_not_set_and_turns_without_a_place_are_refused() -> None:
+    with raises("missing-variable"):
+        Component.of("http", {"url": "http://a/ask", "headers": {"Authorization": "Bearer ${NO_SUCH_KEY}"}}).preflight()
+    with raises("no-place-for-turns"):
+        ask(lambda request: GOOD, Query("q", "And?", turns=(Turn("user", "Hi"),)))
+
+
+def test_secrets_and_speed_are_no_part_of_the_identity() -> None:
+    plain = Component.of("http", {"url": "http://a/ask"})
+    other = Component.of("http", {"url": "http://a/ask", "headers": {"X-Key": "${A}"}, "concurrency": 9, "run_usd": 1})
+    assert plain.fingerprint == other.fingerprint != Component.of("http", {"url": "http://a/ask", "answer": "text"}).fingerprint

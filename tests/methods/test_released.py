@@ -1,0 +1,413 @@
+"""Released systems from raw text: token ids, vectors, scores and texts equal those of the authors' own code.
+
+What the authors' code made of the same texts is data of its own (`golden/` in the folder of real samples), which is skipped
+visibly if it is missing.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from benchmarks.published_prompts import registry
+from benchmarks.schema import Passage
+from methods.api import Services
+from methods.baselines.compress.convert import convert
+from methods.baselines.compress.model import SoftModel
+from methods.baselines.end_to_end.search_r1 import TEMPLATES
+from methods.baselines.end_to_end.self_rag import augmented, instruction
+from methods.baselines.rerank.log_odds import LogOddsReranker
+from methods.baselines.rerank.prompts import PROMPTS, Writer
+from methods.baselines.rerank.rankllama import RankLlama, RankLlamaConfig
+from methods.baselines.rerank.replies import LABELS
+from methods.clara.convert import convert as convert_clara
+from methods.clara.model import Clara
+from methods.models.causal import CausalModel
+from methods.models.likelihood import TextEncoder
+from methods.models.llm import started
+from methods.prompts import Messages
+from methods.registry import Component
+from methods.training.released import released
+
+torch = pytest.importorskip("torch")
+safetensors = pytest.importorskip("safetensors.torch")
+load_file, save_file = safetensors.load_file, safetensors.save_file
+
+
+@pytest.fixture(scope="module")
+def golden(data_folder: Path) -> Path:
+    """The folder of what the authors' code made."""
+    folder = data_folder / "golden"
+    if not folder.is_dir():
+        pytest.skip(f"outputs of the authors' code not found at {folder}")
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def _prompts(monkeypatch: pytest.MonkeyPatch, data_folder: Path) -> None:
+    monkeypatch.setenv("RAGMETER_DATA", str(data_folder))
+
+
+IDS, NUMBERS = "ids", "numbers"
+RESULTS: dict[str, dict[str, tuple[int, int]]] = {}
+"""Cases that are equal, and all cases, by system and kind."""
+PAGE, MARK = Path(__file__).parents[2] / "docs" / "released.md", "<!-- table of tests/methods/test_released.py -->"
+WITH_FIXTURES = {
+    **dict.fromkeys(("qwen3_reranker", "mxbai_reranker", "rank1", "rankzephyr", "reasonrank", "rank_r1", "rank_r1_v02", "setwise"), ""),
+    "search_r1": "",
+    "self_rag": "as built in",
+    "rankllama": "none: the layout of its model card",
+    "autocompressor": "none: plain text",
+    **dict.fromkeys(("pisco", "cocom", "cocom-light", "xrag", "clara"), "not used yet: the reader asks with ours"),
+}
+"""Systems with fixtures, and what the page says in place of a published prompt."""
+OTHERS = {
+    "LLMLingua-2": "none | MIT | – | no: words, thresholds and frame tokens are ours |",
+    "RetRobust, IC-RALM, RAG-DDR, ChatQA, HyDE": "not used yet: ours | – | not compared | not compared |",
+    "BGE-M3, Qwen3-Embedding, RECOMP, DPA-RAG": "as built in | – | not compared | not compared |",
+    "OSCAR, PCC, MemoRAG's memory model, Jina v3, Stella, HippoRAG v1": "ours, or as built in | – | no fixture | no fixture |",
+}
+"""Further systems, and their line of the table."""
+
+
+def record(system: str, kind: str, equal: int, of: int) -> None:
+    """Keep how many cases of a system are equal."""
+    before = RESULTS.setdefault(system, {}).get(kind, (0, 0))
+    RESULTS[system][kind] = (before[0] + equal, before[1] + of)
+
+
+def read(path: Path) -> Any:
+    return json.loads(path.read_text("utf-8"))
+
+
+def build(identifier: str, **config: Any) -> Any:
+    return Component.of(identifier, config).build(Services(device="cpu"))
+
+
+def sigmoid(odds: float) -> float:
+    return 1 / (1 + math.exp(-odds))
+
+
+def tokenizer_of(folder: Path) -> Any:
+    from transformers import AutoTokenizer
+
+    return AutoTokenizer.from_pretrained(folder)
+
+
+def encoder(identifier: str, tokenizer: Any, **config: Any) -> Any:
+    """Make a log-odds reranker that encodes with one of the real tokenizers and has no weights."""
+    component = Component.of(identifier, {"model": "none", **config})
+    made = component.entry.factory.__new__(component.entry.factory)
+    model = SimpleNamespace(config=SimpleNamespace(max_position_embeddings=32768))
+    LogOddsReranker.__init__(made, component.config, Services(device="cpu"), (tokenizer, model))
+    return made
+
+
+LOG_ODDS = {
+    "qwen3_reranker": ("qwen3_reranker", "qwen3-reranker"),
+    "mxbai_reranker": ("mxbai_v2", "mxbai-rerank-v2"),
+    "rank1": ("rank1", "rank1"),
+}
+
+
+@pytest.mark.parametrize("identifier", LOG_ODDS)
+def test_log_odds_rerankers_read_the_published_ids(golden: Path, identifier: str) -> None:
+    data = read(golden / "ids" / f"{LOG_ODDS[identifier][0]}.json")
+    tokenizer = tokenizer_of(golden / "ids" / "tokenizers" / data["tokenizer"])
+    unknown = []
+    for case in data["cases"]:
+        options = {key: case[key] for key in ("instruction", "max_length") if case.get(key) is not None}
+        (ids,) = encoder(identifier, tokenizer, **options).encoded(case["query"], [case["passage"]])
+        if None in tokenizer.convert_ids_to_tokens(case["ids"]):
+            unknown.append(case["query"])  # the fixture's tokenizer is cut, and lacks a token of this case
+            continue
+        assert ids == case["ids"]
+    assert len(unknown) == (4 if identifier == "mxbai_reranker" else 0)
+    record(identifier, IDS, len(data["cases"]) - len(unknown), len(data["cases"]))
+
+
+@pytest.mark.parametrize("identifier", LOG_ODDS)
+def test_log_odds_rerankers_score_as_published(golden: Path, identifier: str) -> None:
+    folder = golden / "released" / LOG_ODDS[identifier][1]
+    data, logits = read(folder / "expected.json"), load_file(folder / "expected.safetensors") if identifier == "rank1" else {}
+    made: dict[str | None, Any] = {}
+    for number, case in enumerate(data["cases"]):
+        instruction = case.get("instruction")
+        if instruction not in made:
+            options = ({"instruction": instruction} if instruction else {}) | ({"max_new_tokens": 8} if identifier == "rank1" else {})
+            made[instruction] = build(identifier, model=str(folder / "checkpoint"), dtype="float32", **options)
+        (row,) = made[instruction].encoded(case["query"], [case["passage"]])
+        assert row == case["ids"]
+        if "score" in case:
+            odds = made[instruction].scored([tuple(row)])[tuple(row)]
+            assert (odds if identifier == "mxbai_reranker" else sigmoid(odds)) == pytest.approx(case["score"], abs=1e-5)
+        if "greedy_ids" in case:
+            (written,) = made[instruction]._writer.generate([row])
+            assert list(written.tokens[: len(case["greedy_ids"])]) == case["greedy_ids"]
+            assert_close(last_logits(made[instruction].model, row), logits[f"logits_{number}"])
+    record(identifier, NUMBERS, len(data["cases"]), len(data["cases"]))
+
+
+def passages_of(golden: Path, ids: list[str]) -> list[Passage]:
+    """Return passages of the fixtures by their ids."""
+    known = {item["id"]: Passage(item["id"], item["title"], item["text"]) for item in read(golden / "ids" / "inputs.json")["passages"]}
+    return [known[identifier] for identifier in ids]
+
+
+def last_logits(model: Any, ids: Sequence[int]) -> Any:
+    """Return the logits of a model behind some ids."""
+    with torch.inference_mode():
+        return model(torch.tensor([list(ids)])).logits[0, -1].float()
+
+
+def assert_close(ours: Any, expected: Any, tolerance: float = 1e-4) -> None:
+    """Check that a tensor is the published one; the difference is relative to its norm."""
+    assert ours.shape == expected.shape
+    assert float((ours - expected).norm() / expected.norm()) < tolerance
+
+
+class Unlimited:
+    """A counter for prompts that always fit."""
+
+    name = fingerprint = "none"
+
+    def count(self, messages: object) -> int:
+        return 0
+
+
+def encoded(tokenizer: Any, messages: Messages) -> list[int]:
+    """Return the ids of a conversation by the code with which weights of this machine read it."""
+    model = CausalModel.__new__(CausalModel)
+    model.tokenizer, model.text_encoder = tokenizer, TextEncoder(tokenizer)
+    turns, start = started(messages)
+    return model.encode(model.render_chat(turns)) + (model.text_encoder.target(start) if start else [])
+
+
+LISTWISE = ("rankzephyr", "rank_zephyr"), ("reasonrank", "reasonrank")
+
+
+@pytest.mark.parametrize(("name", "file"), LISTWISE)
+def test_listwise_rerankers_read_the_published_ids(golden: Path, name: str, file: str) -> None:
+    data = read(golden / "ids" / f"{file}.json")
+    tokenizer = tokenizer_of(golden / "ids" / "tokenizers" / data["tokenizer"])
+    tokenizer.chat_template = data["chat_template"]
+    for case in data["cases"]:
+        write = Writer(PROMPTS[name].load(), Unlimited(), plain_references=True, passage_words=case["passage_words"])
+        shown = [write.shown(passage) for passage in passages_of(golden, case["passages"])]
+        messages = write(case["query"], shown, [str(number) for number in range(1, len(shown) + 1)])
+        assert messages == case["messages"]
+        assert encoded(tokenizer, messages) == case["ids"]
+    record(name, IDS, len(data["cases"]), len(data["cases"]))
+
+
+@pytest.mark.parametrize(("name", "file"), [("rank_r1", "rank_r1"), ("rank_r1_v02", "rank_r1_v02")])
+def test_rank_r1_reads_the_published_ids(golden: Path, name: str, file: str) -> None:
+    data = read(golden / "ids" / f"{file}.json")
+    tokenizer = tokenizer_of(golden / "ids" / "tokenizers" / data["tokenizer"])
+    for case in data["cases"]:
+        write = Writer(PROMPTS[name].load(), Unlimited(), plain_references=True)
+        texts = [passage.text for passage in passages_of(golden, case["passages"])]
+        messages = write(case["query"], texts, [str(number) for number in range(1, len(texts) + 1)])
+        assert messages == case["messages"]
+        assert encoded(tokenizer, messages) == case["ids"]
+    record(name, IDS, len(data["cases"]), len(data["cases"]))
+
+
+def test_rankzephyr_computes_the_published_logits(golden: Path) -> None:
+    folder = golden / "released" / "rank-zephyr"
+    logits = load_file(folder / "expected.safetensors")
+    llm = {"local": str(folder / "checkpoint"), "dtype": "float32", "max_tokens": 8}
+    for number, case in enumerate(read(folder / "expected.json")["cases"]):
+        made = build("rankzephyr", llm=llm, passage_words=case["passage_words"])
+        shown = [made.writer.shown(passage) for passage in passages_of(golden, case["passages"])]
+        messages = made.writer(case["query"], shown, [str(place) for place in range(1, len(shown) + 1)])
+        weights = made.model._backend.weights
+        ids = weights.parts(messages).ids
+        assert list(ids) == case["ids"]
+        (written,) = weights.with_room(len(case["greedy_ids"])).generate([ids])
+        assert list(written.tokens) == case["greedy_ids"]
+        assert_close(last_logits(weights.model.model, ids), logits[f"logits_{number}"])
+    record("rankzephyr", NUMBERS, len(logits), len(logits))
+
+
+def test_rankllama_reads_the_ids_of_its_card(golden: Path) -> None:
+    data = read(golden / "ids" / "rankllama.json")
+    tokenizer = tokenizer_of(golden / "ids" / "tokenizers" / data["tokenizer"])
+    made = RankLlama.__new__(RankLlama)
+    made.config, made.tokenizer, made._layout = RankLlamaConfig(), tokenizer, None
+    for case in data["cases"]:
+        shown = made.shown(Passage("", case["title"], case["text"]))
+        assert made.encoded(case["query"], [shown]) == [case["ids"]]
+    record("rankllama", IDS, len(data["cases"]), len(data["cases"]))
+
+
+def test_rankllama_scores_as_its_card(golden: Path) -> None:
+    folder = golden / "released" / "rankllama"
+    made = build("rankllama", base=str(folder / "base"), adapter=str(folder / "checkpoint"), dtype="float32")
+    cases = read(folder / "expected.json")["cases"]
+    for case in cases:
+        (row,) = made.encoded(case["query"], [made.shown(Passage("", case["title"], case["text"]))])
+        assert row == case["ids"]
+        assert made.scored([tuple(row)])[tuple(row)] == pytest.approx(case["score"], abs=1e-5)
+    record("rankllama", NUMBERS, len(cases), len(cases))
+
+
+def test_search_r1_reads_the_published_ids(golden: Path) -> None:
+    data = read(golden / "ids" / "search_r1.json")
+    tokenizer = tokenizer_of(golden / "ids" / "tokenizers" / data["tokenizer"])
+    template = tokenizer.chat_template
+    for case in data["cases"]:
+        tokenizer.chat_template = template if case["chat"] else None
+        text = case["question"].strip()
+        messages = TEMPLATES["search_r1"].load().messages(question=text if text.endswith("?") else f"{text}?")
+        assert encoded(tokenizer, messages) == case["ids"]
+    record("search_r1", IDS, len(data["cases"]), len(data["cases"]))
+    (turn,) = TEMPLATES["search_r1_turn"].load().messages(reply="a <search>b</search>", passages="Doc 1(Title: c) d\n")
+    assert turn["content"] == "\n\na <search>b</search><information>Doc 1(Title: c) d\n</information>\n\n"
+
+
+COMPRESSORS = {
+    "autocompressor/legacy-true": {},
+    "autocompressor/legacy-false": {},
+    "pisco/legacy-true": {},
+    "pisco/legacy-false": {},
+    "cocom": {"max_length": 64},
+    "cocom-light": {},
+    "xrag/legacy-true": {"retriever": "retriever"},
+    "xrag/legacy-false": {"retriever": "retriever"},
+}
+"""Folders of checkpoints, with options of their conversion."""
+
+
+@pytest.mark.parametrize("name", COMPRESSORS)
+def test_compressors_make_the_published_vectors(golden: Path, name: str, tmp_path: Path) -> None:
+    folder = golden / "released" / name
+    data, tensors = read(folder / "expected.json"), load_file(folder / "expected.safetensors")
+    options = {key: str(folder / value) if value == "retriever" else value for key, value in COMPRESSORS[name].items()}
+    if name == "cocom-light":
+        options["encoder"] = str(folder / "bert")
+    shutil.copytree(folder / "checkpoint", tmp_path / "checkpoint")
+    if not list((tmp_path / "checkpoint").glob("*.safetensors")):
+        save_file({"stray": torch.zeros(1)}, str(tmp_path / "checkpoint" / "extra.safetensors"))  # is not read
+    below = (tmp_path / "checkpoint") if name.startswith("xrag") else folder / "base"
+    convert(released(str(tmp_path / "checkpoint")), tmp_path / "made", str(below) if below.is_dir() else None, options, "cpu")
+    model = SoftModel.load(tmp_path / "made", "cpu")
+    with torch.inference_mode():
+        memory = model.encode(data["documents"])
+        if name.startswith("autocompressor"):
+            three = [in_segments(model, case["ids"], case["three_segments"]["segment_lengths"]) for case in data["cases"]]
+    if name.startswith("autocompressor"):
+        expected = [tensors[f"one_{number}"] for number in range(len(memory))]
+        for number, vectors in enumerate(three):
+            assert_close(vectors, tensors[f"three_{number}"])
+    elif name == "cocom-light":
+        expected = [tensors["memory_0"][0], tensors["memory_1"][0], *tensors["memory_2"]]
+    elif name.startswith("xrag"):
+        expected = [vector[None] for vector in tensors["projected"]]
+    else:
+        expected = list(tensors["trained" if name == "cocom" else "memory"])
+    assert len(memory) == len(expected)
+    for ours, theirs in zip(memory, expected, strict=True):
+        assert_close(ours, theirs)
+    record(name.partition("/")[0], NUMBERS, len(expected), len(expected))
+
+
+def in_segments(model: SoftModel, ids: Sequence[int], lengths: Sequence[int]) -> Any:
+    """Return the summary vectors of a text that is read in segments of some lengths."""
+    memory, start = model.nothing, 0
+    for length in lengths:
+        row = [memory, *model.system.row(model, ids[start : start + length], "")]
+        (states,) = model.system.vectors(model, [row])
+        memory, start = torch.cat([memory, states]), start + length
+    return memory
+
+
+@pytest.mark.parametrize("stage", ["Base", "Instruct", "E2E", "E2E-legacy-false"])
+def test_clara_makes_the_published_vectors_of_documents_and_questions(golden: Path, stage: str, tmp_path: Path) -> None:
+    folder = golden / "released" / "clara"
+    data, tensors = read(folder / stage / "expected.json"), load_file(folder / stage / "expected.safetensors")
+    base = folder / f"base-legacy-{'false' if stage.endswith('false') else 'true'}"
+    convert_clara(released(str(folder / stage / "checkpoint")), tmp_path / "clara", str(base), {}, "cpu")
+    clara = Clara.load(tmp_path / "clara", "cpu")
+    with torch.inference_mode():
+        assert_close(clara.encode(data["documents"]).memory, tensors["memory"])
+        if "query" in tensors:
+            questions = clara.encode(data["questions"], "reasoner").memory.flatten(1)
+            assert_close(questions, tensors["query"])
+    record("clara", NUMBERS, len(data["documents"]), len(data["documents"]))
+
+
+def test_clara_reads_one_memory_token_in_all_places(golden: Path, tmp_path: Path) -> None:
+    folder, source = golden / "released" / "clara", tmp_path / "source"
+    shutil.copytree(folder / "E2E" / "checkpoint", source)
+    own = read(source / "config.json")
+    (source / "config.json").write_text(json.dumps({**own, "different_mem_tokens": False}))
+    ends = torch.load(source / "decoder_first_last_layers.pth")
+    for key, table in ends.items():  # of four memory tokens one is left, and the marks move up
+        ends[key] = torch.cat([table[:-6], table[-3:]])
+    torch.save(ends, source / "decoder_first_last_layers.pth")
+    convert_clara(released(str(source)), tmp_path / "clara", str(folder / "base-legacy-true"), {}, "cpu")
+    memory = Clara.load(tmp_path / "clara", "cpu").module.rows.memory
+    assert len(memory) == 4
+    assert torch.equal(memory, memory[:1].expand(4, -1))
+
+
+def test_setwise_reads_the_published_ids(golden: Path) -> None:
+    data = read(golden / "ids" / "setwise_vicuna.json")
+    tokenizer = tokenizer_of(golden / "ids" / "tokenizers" / data["tokenizer"])
+    tokenizer.chat_template = data["chat_template"]
+    for case in data["cases"]:
+        write = Writer(PROMPTS["setwise"].load("published"), Unlimited(), start=" Passage:")
+        messages = write(case["query"], [passage.text for passage in passages_of(golden, case["passages"])], LABELS)
+        assert encoded(tokenizer, messages) == case["ids"]
+    record("setwise", IDS, len(data["cases"]), len(data["cases"]))
+
+
+def test_self_rag_reads_the_published_ids(golden: Path) -> None:
+    data = read(golden / "ids" / "self_rag.json")
+    tokenizer = tokenizer_of(golden / "ids" / "tokenizers" / data["tokenizer"])
+    tokenizer.chat_template = None
+    tokenizer.add_tokens(list(data["added_tokens"]), special_tokens=True)
+    for case in data["cases"]:
+        head = instruction(case["query"])
+        assert encoded(tokenizer, [{"role": "user", "content": head}]) == case["prompt_ids"]
+        shown = augmented(head, case["title"], case["text"])
+        assert encoded(tokenizer, [{"role": "user", "content": shown}]) == case["augmented_ids"]
+    record("self_rag", IDS, len(data["cases"]), len(data["cases"]))
+
+
+def test_the_page_of_released_checkpoints_says_what_these_tests_say() -> None:
+    if (names := set(RESULTS)) != set(WITH_FIXTURES):
+        pytest.skip(f"not compared in this run: {', '.join(sorted(set(WITH_FIXTURES) - names))}")
+    heads = "| system | published prompt | license | ids equal | numbers equal |"
+    table = "\n".join(
+        [heads, "| --- | --- | --- | --- | --- |", *map(line, WITH_FIXTURES), *(f"| {name} | {text}" for name, text in OTHERS.items())]
+    )
+    page = PAGE.read_text("utf-8")
+    before, _, rest = page.partition(MARK)
+    _, _, after = rest.partition(MARK)
+    written = f"{before}{MARK}\n{table}\n{MARK}{after}"
+    if os.environ.get("RAGMETER_WRITE_DOCS") == "1":
+        PAGE.write_text(page := written, "utf-8")
+    assert page == written, "write the table again with RAGMETER_WRITE_DOCS=1"
+
+
+def line(name: str) -> str:
+    """Return a system's line of the table."""
+    entry = registry().get(name)
+    source = f"{entry.source}" if entry else WITH_FIXTURES[name]
+    return f"| `{name}` | {source} | {entry.license if entry else '–'} | {said(name, IDS)} | {said(name, NUMBERS)} |"
+
+
+def said(name: str, kind: str) -> str:
+    """Return how many of a system's cases are equal."""
+    equal, of = RESULTS[name].get(kind, (0, 0))
+    return f"{equal} of {of}" if of else "not compared"

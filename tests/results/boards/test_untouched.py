@@ -1,0 +1,134 @@
+"""Boards and comparisons of runs whose training read some of the questions."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from benchmarks.read_questions import ReadQuestions, write_record
+from results.boards.board import Row, boards
+from results.boards.compare import compare, diff
+from results.boards.tables import READ_UNKNOWN, remarks
+from results.store import checkpoints, queries
+from results.store.store import Store
+from tests.results.gate.test_decision import F1, questions, run_of
+from tests.support.stores import checkpoint_that_read, made_with
+
+N = 100
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(tmp_path / "store")
+
+
+def row_of(store: Store, name: str) -> Row:
+    (board,) = boards(store)
+    (row,) = [row for row in board.rows if row.run.method == name]
+    return row
+
+
+def trained(store: Store, folder: Path, read: int, *, parent: bool = False) -> np.ndarray:
+    """Store a run that scores 1 on what it read and 0.5 elsewhere, and an untrained one that scores 0.4."""
+    benchmark = questions(store, N)
+    checkpoint = checkpoint_that_read(store, folder / "first", [question.text.upper() for question in benchmark.questions[:read]])
+    if parent:
+        checkpoint = checkpoint_that_read(store, folder / "second", ["Who founded Korv?"], [checkpoint.sha256])
+    scores = np.where(np.arange(N) < read, 1.0, 0.5)
+    run_of(store, benchmark, "ours", {F1: scores.tolist()}, description=made_with(checkpoint))
+    run_of(store, benchmark, "plain", {F1: [0.4] * N}, description={"method": {"id": "bm25"}})
+    return scores
+
+
+@pytest.mark.parametrize("parent", [False, True])
+def test_row_shows_its_value_without_the_questions_that_were_read(store: Store, tmp_path: Path, parent: bool) -> None:
+    scores = trained(store, tmp_path, 40, parent=parent)
+    row = row_of(store, "ours")
+    assert row.read is not None
+    assert len(row.read.touched.questions) == 40
+    value = row.read.values[F1]
+    assert (value.whole, value.untouched, value.n) == (pytest.approx(scores.mean()), 0.5, 60)
+    # Contaminated: it is neither ranked nor tested.
+    assert "40 of 100 questions" in row.contaminated[0]
+    assert row.cells[F1].apart.startswith("contaminated")
+    assert any("70.0, without them 50.0 (60 questions)" in line for line in remarks(row))
+    (board,) = boards(store)
+    as_json = {entry["method"]: entry for entry in json.loads(json.dumps(board.to_json()))["rows"]}
+    assert as_json["ours"]["questions_read"]["questions"] == 40
+    assert as_json["ours"]["questions_read"]["without"][F1] == {"value": 0.5, "n": 60}
+    assert as_json["plain"]["questions_read"] is None
+    assert not row_of(store, "plain").contaminated
+
+
+def test_few_questions_are_noted_and_the_row_is_compared(store: Store, tmp_path: Path) -> None:
+    trained(store, tmp_path, 4)
+    row = row_of(store, "ours")
+    assert not row.contaminated
+    assert not row.cells[F1].apart
+    assert any("4 of 100 questions" in line for line in remarks(row))
+
+
+def test_row_of_which_every_question_was_read_has_no_value_without_them(store: Store, tmp_path: Path) -> None:
+    trained(store, tmp_path, N)
+    row = row_of(store, "ours")
+    assert row.read is not None
+    assert row.read.to_json()["without"][F1] == {"value": None, "n": 0}
+    assert row.contaminated
+
+
+@pytest.mark.parametrize("described", [{"id": "sark", "config": {"model": "x"}, "weights": "50e606e9af5cbfd4"}, None])
+def test_weights_without_a_record_are_unknown_and_a_record_that_says_nothing_is_not(
+    store: Store, tmp_path: Path, described: dict[str, object] | None
+) -> None:
+    benchmark = questions(store, N)
+    description = (
+        {"method": {"id": "bm25"}, "reader": described} if described else made_with(checkpoint_that_read(store, tmp_path / "c", []))
+    )
+    run_of(store, benchmark, "bare", {F1: [0.4] * N}, description=description)
+    recorded = checkpoint_that_read(store, tmp_path / "r", ["Who founded Korv?"])
+    run_of(store, benchmark, "recorded", {F1: [0.4] * N}, description=made_with(recorded))
+    run_of(
+        store, benchmark, "child", {F1: [0.4] * N}, description=made_with(checkpoint_that_read(store, tmp_path / "k", ["Who?"], ["a" * 64]))
+    )
+    empty = checkpoint_that_read(store, tmp_path / "e", [])
+    write_record(empty.path, ReadQuestions(np.empty(0, np.uint64), np.empty(0, np.uint64)))
+    checkpoints.register(store, empty.path)
+    assert checkpoints.known_checkpoints(store)[empty.sha256].read is None
+    assert READ_UNKNOWN in remarks(row_of(store, "bare"))
+    assert READ_UNKNOWN in remarks(row_of(store, "child"))
+    assert not remarks(row_of(store, "recorded"))
+    (board,) = boards(store)
+    states = {entry["method"]: entry["questions_read"] for entry in board.to_json()["rows"]}
+    assert states == {"bare": "unknown", "recorded": None, "child": "unknown"}
+
+
+def test_comparison_shows_values_and_difference_without_the_questions(store: Store, tmp_path: Path) -> None:
+    trained(store, tmp_path, 40)
+    first, second = (queries.find_run(store, f"{name}-fingerprint") for name in ("ours", "plain"))
+    lines = diff(store, first, second, questions=0).read
+    assert any(line.startswith("first: 40 of 100 questions") and "without them 50.0" in line for line in lines)
+    assert any("other 60 questions" in line and "-10.0" in line for line in lines)
+    assert compare(store, [first, second], F1).read[-1] == lines[-1]
+    assert list(diff(store, first, second, questions=0).to_json()["questions_read"]) == list(lines)
+
+
+def test_record_that_is_added_later_marks_earlier_runs(store: Store, tmp_path: Path) -> None:
+    benchmark = questions(store, N)
+    checkpoint = checkpoint_that_read(store, tmp_path / "c", [])
+    run_of(store, benchmark, "ours", {F1: [0.4] * N}, description=made_with(checkpoint))
+    assert not row_of(store, "ours").contaminated
+    (tmp_path / "other").mkdir()
+    added = checkpoint_that_read(store, tmp_path / "other" / "c", [question.text for question in benchmark.questions])
+    assert added.sha256 == checkpoint.sha256
+    assert row_of(store, "ours").contaminated
+
+
+def test_run_enters_checkpoints_that_bring_a_record(tmp_path: Path) -> None:
+    first, second = Store(tmp_path / "one"), Store(tmp_path / "two")
+    recorded = checkpoint_that_read(first, tmp_path / "r", ["Who?"])
+    bare = checkpoint_that_read(first, tmp_path / "b", [])
+    checkpoints.register_recorded(second, {item.sha256: item.path for item in (recorded, bare)})
+    assert list(checkpoints.known_checkpoints(second)) == [recorded.sha256]

@@ -148,7 +148,7 @@ def executions(at: Source, experiment: str | None) -> list[RunRow]:
 
 
 def index_cost(at: Source, run: str) -> IndexCost | None:
-    """Return what preparing for a run's questions took; None where nothing is known."""
+    """Return the cost of preparing a run's questions; None if it is unknown."""
     return queries.index_costs(store_of(at), [run]).get(run)
 
 
@@ -198,13 +198,13 @@ def scores(at: Source, dataset_fingerprint: str, runs: tuple[str, ...], metric: 
 
 @st.cache_data(show_spinner=False, max_entries=128)
 def answers(at: Source, question: QuestionRow, runs: tuple[str, ...]) -> list[AnswerRow]:
-    """Return what runs said about one question."""
+    """Return the answers of runs to one question."""
     return queries.answers(store_of(at), question, runs, depth=DEPTH)
 
 
 @st.cache_data(show_spinner=False, max_entries=128)
 def verdicts(at: Source, question: str, first: RunRow, runs: tuple[str, ...]) -> list[Verdict]:
-    """Return what judges said about one question of the board that `first` is on."""
+    """Return the judges' verdicts about one question of the board that `first` is on."""
     return judgments.verdicts(store_of(at), question, first.dataset_fingerprint, first.setting, runs)
 
 
@@ -259,7 +259,7 @@ def compared(at: Source, ids: tuple[str, ...], metric: str, _runs: tuple[RunRow,
 
 @st.cache_resource(show_spinner=False, max_entries=128)
 def attributed(at: Source, run: str, metric: str, ceiling: float, _row: RunRow) -> Attribution:
-    """Return what a run's stages lose; shared, not to be changed. `run` is the row's id, the row itself is not hashed."""
+    """Return the losses of a run's stages. Do not change the shared result. `run` is the row's id; the row itself is not hashed."""
     among = _all_runs(at, dataset_fingerprint=_row.dataset_fingerprint)
     return provenance.attribution(store_of(at), _row, metric, ceiling=ceiling, among=among)
 

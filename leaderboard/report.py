@@ -226,7 +226,7 @@ def _head(experiment: str, results: Sequence[Board], now: datetime) -> Node:
 
 
 def _section(store: Store, board: Board, definitions: Definitions, card: Mapping[str, Any]) -> Iterator[Any]:
-    """Yield what is said of a board: trees that a page draws too, and one table that can be sorted."""
+    """Yield the parts of a board: trees that a page draws too, and one sortable table."""
     if not board.metrics:
         return
     focus = families(board.metrics, definitions, card.get("metrics", ()))[MAIN][0]

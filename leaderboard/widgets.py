@@ -59,7 +59,7 @@ def bar(key: str, shares: int | Sequence[float], *, align: Literal["top", "cente
 
 
 def style() -> None:
-    """Add what the page needs once for all of its bars."""
+    """Add the style sheet of a page's bars."""
     st.html(f"<style>{STYLE}</style>")
 
 
@@ -462,7 +462,7 @@ def choose_correction() -> Correction:
 
 
 def filters_of_url(result: Choices) -> Filters:
-    """Return what the URL asks for, as far as it exists here; nothing is drawn."""
+    """Return the URL's filters that exist here; nothing is drawn."""
     return Filters(
         _keys("kinds", result.kinds),
         _keys("readers", result.readers),

@@ -128,7 +128,7 @@ class Evidence:
 
 
 def support_claims(value: Any) -> list[tuple[str, int | None]] | None:
-    """What `notes[SUPPORT]` claims: passages, each with the index of a sentence or None; None where it is malformed."""
+    """Return the claims of `notes[SUPPORT]`: passages, each with the index of a sentence or None; None if malformed."""
     if not isinstance(value, list | tuple):
         return None
     claims: list[tuple[str, int | None]] = []
@@ -369,7 +369,7 @@ class ContextWriter(Protocol):
     """An index whose passages reach the reader otherwise than one by one: put together, or in a layout of their own."""
 
     def contexts(self, queries: Sequence[Query], rankings: Sequence[Ranking]) -> list[Context]:
-        """What the reader is given of each ranking; asked where no compressor is set."""
+        """Return the context that the reader gets from each ranking; used if no compressor is set."""
         ...
 
 
@@ -440,7 +440,7 @@ class Judge(Protocol):
 
     @property
     def fingerprint(self) -> str:
-        """Of all that decides what it says: rules or model, options, prompt."""
+        """Return a hash of everything that determines its replies: rules or model, options, prompt."""
         ...
 
     async def verdicts_one(self, question: Question, answer: str) -> str | None:
@@ -465,7 +465,7 @@ class Reading:
     chat: bool = True
 
     def describe(self) -> dict[str, Any]:
-        """What a fingerprint covers of it; `chat` came later and is left out where it is true, so that runs keep theirs."""
+        """Return its part of a fingerprint; `chat: true`, which was added later, is left out so that runs keep theirs."""
         return {name: value for name, value in asdict(self).items() if (name, value) != ("chat", True)}
 
 

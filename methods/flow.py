@@ -79,7 +79,7 @@ def run(work: Coroutine[Any, Any, T]) -> T:
 
 
 def _worker(device: str) -> queue.SimpleQueue[Callable[[], None]]:
-    """Return what the worker thread of a device has to do."""
+    """Return the queue of a device's worker thread."""
     key = (os.getpid(), device)
     with _lock:
         if key not in _workers:
@@ -127,7 +127,7 @@ class Trace:
 
     @contextmanager
     def during(self, waiting: int = 0, serving: int = 0) -> Iterator[None]:
-        """As `change`, for the length of a block."""
+        """Apply `change` for the length of a block."""
         self.change(waiting, serving)
         try:
             yield
@@ -251,7 +251,7 @@ class Batcher(Generic[In, Out]):
 
 
 async def in_worker(work: Callable[[], T], device: str = "cpu") -> T:
-    """Return what is computed in the worker thread of a device, while other programs go on."""
+    """Run a function in the worker thread of a device while other programs continue, and return its result."""
     batcher: Batcher[Callable[[], T], T] = Batcher(lambda works: [some() for some in works], device=device)
     return await batcher(work)
 
@@ -363,7 +363,7 @@ async def together(*programs: Awaitable[T]) -> list[T]:
 
 
 def in_order(program: Callable[[In], Awaitable[Out]], queries: Iterable[In], in_flight: int) -> Iterator[Out]:
-    """As `stream`, in the order of the queries: a result is held back until those before it are there."""
+    """Yield the results of `stream` in the order of the queries, holding each back until those before it are there."""
 
     async def numbered(item: tuple[int, In]) -> tuple[int, Out]:
         return item[0], await program(item[1])

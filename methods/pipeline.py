@@ -21,6 +21,7 @@ from benchmarks.core.fingerprint import fingerprint
 from benchmarks.core.models import FrozenModel
 from benchmarks.corpus import Corpus
 from benchmarks.schema import Query, Question, without_gold
+from methods.accelerator import peak_memory, reset_peak_memory
 from methods.api import (
     CAUSE,
     CODE,
@@ -50,7 +51,6 @@ from methods.api import (
     raised,
 )
 from methods.flow import IN_FLIGHT, ContractError, form_of, in_flight, is_cancelled, one, stream, trace
-from methods.memory import peak_memory, reset_peak_memory
 from methods.registry import METHODS, Component
 
 PASSAGES = 5
@@ -86,7 +86,7 @@ RetrieverPart = Annotated[
 
 
 def index_folder(retriever: Component, corpus: Corpus, services: Services) -> Path | None:
-    """Return where the index of this retriever over this corpus lives; None where nothing is kept."""
+    """Return the folder of this retriever's index over this corpus; None if indexes are not kept."""
     return services.folder("indexes", f"{retriever.fingerprint}-{corpus.fingerprint}")
 
 
@@ -104,7 +104,7 @@ def indexed(retriever: Retriever, corpus: Corpus, folder: Path | None) -> tuple[
 
 
 def part_notes(part: Any) -> Mapping[str, Any]:
-    """Return what a part says of itself for `Indexed.notes`: its own notes, or those of its encoder."""
+    """Return the notes of a part for `Indexed.notes`: its own, or those of its encoder."""
     every = getattr(part, "notes", None), getattr(getattr(part, "encoder", None), "notes", None)
     return next((notes for notes in every if isinstance(notes, Mapping)), {})
 
@@ -360,7 +360,7 @@ class Pipeline:
 
     @property
     def waits(self) -> bool:
-        """Return whether its last questions wait for an endpoint alone, so that another task may begin."""
+        """Return whether its last questions only wait for an endpoint, so that another task may begin."""
         return bool(getattr(self.reader, "waits", False))
 
     @property
@@ -423,7 +423,7 @@ class Pipeline:
 
 
 def predictions(program: Callable[[Query], Awaitable[Prediction]], queries: Iterable[Query], in_flight: int) -> Iterator[Prediction]:
-    """Yield what programs of one question predict, as they end, with the calls that they made and the time they waited.
+    """Yield the predictions of programs as they end, with the calls that they made and the time they waited.
 
     A question whose program raises has the reason under `notes["failed"]` and `code` under `notes["cause"]`.
 
@@ -457,7 +457,7 @@ def predictions(program: Callable[[Query], Awaitable[Prediction]], queries: Iter
 
 
 def _built_for(part: Any, queries: Sequence[Query]) -> Usage | None:
-    """Return what building took in all, once a part has built what questions need; None where it builds nothing for them."""
+    """Build a part's index for these questions and return the total cost; None if it builds nothing."""
     if not hasattr(part, "build_for"):
         return None
     part.build_for(queries)
@@ -479,7 +479,7 @@ class Whole:
         return replace(indexed, notes={**notes, **indexed.notes}) if indexed is not None and notes else indexed
 
     def build_for(self, queries: Sequence[Query]) -> Usage | None:
-        """As of `Pipeline`."""
+        """Build the index for some questions; see `Pipeline`."""
         return _built_for(self._built, queries)
 
     def answer(self, queries: Iterable[Query]) -> Iterator[Prediction]:

@@ -156,7 +156,7 @@ class Session:
         return short_answer(await self.fitted(messages, len(passages), "read"))
 
     async def plain(self) -> str:
-        """Return what programs end with where they come to nothing: plain retrieval and reading, and the notes say so."""
+        """Answer by plain retrieval and reading if a program reached no answer; the notes record it."""
         self.ended = "plain"
         return await self.read(await self.search(self.text))
 
@@ -170,14 +170,14 @@ class Session:
             self.fallback(UNUSABLE)
 
     def wrote(self, generation: Generation, prompt: str, step: str) -> str:
-        """Return what a model of the program's own wrote, kept as a call of the question."""
+        """Record the text of a program's own model as a call of the question, and return it."""
         cost = generation.prompt_tokens, generation.completion_tokens
         trace().calls.append(Call(self._system.name, step, kept(prompt), kept(generation.text), *cost, generation.seconds))
         self.usage += Usage(*cost, model_calls=1)
         return generation.text
 
     def prediction(self, answer: str) -> Prediction:
-        """Return what came of it."""
+        """Return the prediction with this answer, its evidence, usage and notes."""
         ids = list(self._found)[:DEEPEST]
         note: dict[str, Any] = {"searches": self.searched}
         note |= {"fallbacks": dict(sorted(self.fallbacks.items()))} if self.fallbacks else {}
@@ -317,12 +317,12 @@ def prompt_of(options: Any, template: Shipped) -> str | None:
 
 
 def tagged(reply: str, tag: str) -> str | None:
-    """Return what stands between the first pair of tags, whose letters may be of any case; None where one is missing."""
+    """Return the text between the first pair of tags, ignoring case; None if one is missing."""
     match = between(reply, f"<{tag}>", f"</{tag}>")
     return match[1].strip() if match else None
 
 
 def behind(reply: str, mark: str) -> str | None:
-    """Return what the last line with a mark says behind it, as a bare answer; None where no line has it."""
+    """Return the bare answer after the mark in the last line that has it; None if no line has it."""
     matches = re.findall(rf"{mark}\s*(?::\s*)?(\S.*)", reply, re.IGNORECASE)
     return short_answer(matches[-1].strip()) if matches else None

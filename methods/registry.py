@@ -132,17 +132,17 @@ class MethodEntry:
 
     @property
     def whole(self) -> bool:
-        """Return whether it answers by itself and takes no parts: methods do, and controls whose class has `answer`."""
+        """Return whether it answers without parts, as methods do, and controls whose class has `answer`."""
         return self.kind == "method" or (self.kind == "control" and hasattr(self.factory, "answer"))
 
     @property
     def reads_all(self) -> bool:
-        """Return whether its reader is handed all that it returns unless `k` says otherwise."""
+        """Return whether its reader gets all results unless `k` is set."""
         return bool(getattr(self.factory, "reads_all", False))
 
     @property
     def memory(self) -> str | None:
-        """Return what a compressor delivers in place of passages; None: passages."""
+        """Return the kind of memory that a compressor delivers; None if it delivers passages."""
         return getattr(self.factory, "memory", None) if self.kind == "compressor" else None
 
     @property
@@ -265,13 +265,13 @@ class Component:
 
     @property
     def needs(self) -> Needs | None:
-        """Return what must be there for it; None: it does not say."""
+        """Return its prerequisites; None if it declares none."""
         if self.entry.needs is None:
             return None if self.entry.work is None else Needs()
         return self.entry.needs(self.config)
 
     def work(self, lengths: Lengths) -> Work:
-        """Return what it takes for all questions; unknown where it does not say."""
+        """Return its work for all questions; unknown if it declares none."""
         if self.entry.work is None:
             return unknown(f"what {self.id} takes: it states no work")
         return self.entry.work(self.config, lengths).keyed_by(f"{self.id} {self.config.model_dump_json()} {lengths.data}", self)
@@ -317,7 +317,7 @@ def codes_named(options: Any) -> dict[str, Code]:
 
 
 def code_of_parts(codes: Mapping[str, Code]) -> dict[str, str]:
-    """Return what a description says of the code of plug-ins: `{"code": HASH}`, nothing if no hash counts."""
+    """Return the entry for the code of plug-ins in a description: `{"code": HASH}`, empty if no hash counts."""
     counting = {name: hashed for name, code in sorted(codes.items()) if (hashed := code_id(code)) is not None}
     if not counting:
         return {}

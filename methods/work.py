@@ -105,12 +105,12 @@ class Lengths:
 
     @cached_property
     def question(self) -> float:
-        """Of a question."""
+        """Return the length of a question."""
         return mean([tokens(item.question) for item in self.samples])
 
     @cached_property
     def answer(self) -> float:
-        """Of an answer in the data."""
+        """Return the length of an answer in the data."""
         return mean([tokens(item.answer) for item in self.samples])
 
     @cached_property
@@ -120,7 +120,7 @@ class Lengths:
 
     @cached_property
     def document(self) -> float:
-        """Of all passages that a question may use."""
+        """Return the length of all passages that a question may use."""
         return mean([tokens(passage.full_text) for item in self.samples for passage in item.passages]) * self.candidates
 
     @property
@@ -133,7 +133,7 @@ class Lengths:
         return min(limit for limit in (self.depth, *limits, self.candidates) if limit is not None)
 
     def shown_passages(self, sample: Sample) -> tuple[Text, ...]:
-        """Of a sample the passages that compressor and reader are handed."""
+        """Return for a sample the passages that compressor and reader get."""
         return sample.passages[: self.k]
 
 

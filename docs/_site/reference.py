@@ -29,7 +29,7 @@ from ragmeter.trainings import TrainingSpec
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table; columns in which no row says anything are left out. "" where there are no rows."""
+    """Return a table without its empty columns; "" if there are no rows."""
     body = [[_cell(cell) for cell in row] for row in rows]
     if not body:
         return ""
@@ -39,18 +39,18 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def code(text: str) -> str:
-    """Text as inline code; "" stays ""."""
+    """Return text as inline code; "" stays ""."""
     fence = "``" if "`" in text else "`"
     return f"{fence}{text}{fence}" if text else ""
 
 
 def codes(texts: Iterable[str]) -> str:
-    """Several of them, with commas."""
+    """Return texts as inline code, separated by commas."""
     return ", ".join(map(code, texts))
 
 
 def page(title: str, lead: str, parts: Iterable[str], *, wide: bool = False) -> str:
-    """A page: its title, what it is about, and its parts; a wide one has no table of contents beside it."""
+    """Return a page with title, introduction and parts; a wide one has no table of contents beside it."""
     head = "---\nhide: [toc]\n---\n\n" if wide else ""
     return head + "\n\n".join(filter(None, (f"# {title}", lead, *parts))) + "\n"
 
@@ -85,7 +85,7 @@ class Option:
 
     @property
     def type(self) -> str:
-        """Type and bounds, in words."""
+        """Return type and bounds, in words."""
         bounds = (
             f"{sign} {_number(getattr(mark, name))}"
             for mark in self.field.metadata
@@ -96,13 +96,13 @@ class Option:
 
     @property
     def default(self) -> str:
-        """As an experiment file writes it, or that there is none."""
+        """Return the default as an experiment file writes it, or "required"."""
         supplied = self.supplied
         return "*required*" if supplied is ... else code(value(supplied))
 
     @property
     def supplied(self) -> Any:
-        """The default, `...` where there is none."""
+        """Return the default; `...` if there is none."""
         if self.above is not None:
             return getattr(self.above, self.name.rpartition(".")[2])
         return ... if self.field.is_required() else self.field.get_default(call_default_factory=True)
@@ -207,7 +207,7 @@ def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def _set_by(values: Mapping[str, Any], name: str) -> str:
-    """What a preset says of an option, or of keys within it where the option takes a mapping."""
+    """Return a preset's value of an option, or of the keys within it if the option takes a mapping."""
     if name in values:
         return code(value(values[name]))
     return codes(f"{key[len(name) + 1 :]}: {value(item)}" for key, item in values.items() if key.startswith(f"{name}."))

@@ -215,7 +215,7 @@ def families(metrics: Sequence[str], definitions: Mapping[str, Mapping[str, Any]
 
 
 def scale_of(metric: str, definitions: Mapping[str, Mapping[str, Any]]) -> Scale:
-    """Return how a metric's values are written."""
+    """Return the number format of a metric's values."""
     return PLAIN if definitions.get(metric, {}).get("unit") == "number" else PERCENT
 
 
@@ -234,6 +234,6 @@ def explanation(metric: str, definitions: Mapping[str, Mapping[str, Any]]) -> st
 
 
 def _same(metric: str, wanted: str, *, loosely: bool = False) -> bool:
-    """Return whether an id is the wanted one, whose version (loosely: also parameters) may be left out."""
+    """Return whether an id matches the wanted one, which may omit the version (loosely: also parameters)."""
     short = metric.partition("#")[0]
     return wanted in (metric, short) or (loosely and short.partition("(")[0] == wanted)

@@ -167,7 +167,7 @@ def prose(text: str) -> tuple[Node | str, ...]:
 
 
 def message(title: str, text: str, steps: tuple[str, ...] = ()) -> Node:
-    """Return what a page says when it has nothing to show: what is so, and what to do next, as commands to type."""
+    """Return the text of a page without content: the reason, and the commands to type next."""
     commands = [el("li", el("span", step, cls="command")) for step in steps]
     return el("section", el("h2", title), el("p", text), el("ul", *commands) if commands else None, cls="message")
 
@@ -339,7 +339,7 @@ def facts(rows: Sequence[tuple[str, Node | str]]) -> Node:
 
 
 def standing_sign(band: Band | None) -> Node | None:
-    """Return how a method stands to the best as a sign; None if it is behind it or not ranked."""
+    """Return the sign for a method's relation to the best one; None if it is behind it or not ranked."""
     if band is None or not band.standing.sign:
         return None
     cls = "best" if band.standing is Standing.BEST else "standing"

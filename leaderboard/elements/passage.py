@@ -39,7 +39,7 @@ class PassageText:
 
     @property
     def holds_answer(self) -> bool:
-        """Return whether an answer stands in it."""
+        """Return whether it contains an answer."""
         return bool(self.answers)
 
     def drawn(self, key: str) -> Node:
@@ -91,7 +91,7 @@ class PassageText:
         )
 
     def _pieces(self, start: int, end: int) -> Iterator[Node | str]:
-        """Yield what stands from one character to another, with its marks."""
+        """Yield the text between two character positions with its marks."""
         done = start
         for number, (first, last) in enumerate(self.sentences):
             first, last = max(first, start), min(last, end)
@@ -145,7 +145,7 @@ def marked(text: str, answers: Sequence[Span], start: int, end: int) -> Iterator
 
 
 def key(*, sentences: bool, answers: bool) -> Node | None:
-    """Return what the marks mean; None where nothing can be marked.
+    """Return the legend of the marks; None if nothing can be marked.
 
     Args:
         sentences: Whether the question has supporting sentences.

@@ -127,7 +127,7 @@ class _Line:
         return self.start + share * (self.end - self.start)
 
     def marks(self) -> list[float]:
-        """Return where to put grid lines."""
+        """Return the positions of grid lines."""
         if not self.log:
             return [tick for tick in ticks(self.low, self.high) if self.low <= tick <= self.high + 1e-9]
         powers = range(math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)) + 1)
@@ -147,7 +147,7 @@ def _bounds(points: Iterable[Point]) -> Iterable[float]:
 
 
 def _looks(points: Sequence[Point], known: Mapping[str, Look] | None) -> dict[str, Look]:
-    """Return how each series looks; the second round of seven has the colors again, with other shapes."""
+    """Return color and shape of each series; after seven series the colors repeat with other shapes."""
     names = list(dict.fromkeys(point.series for point in points))
     if known is not None:
         return {name: look for name, look in known.items() if name in names}

@@ -36,12 +36,12 @@ class Axis:
         return el("span", cls="whisker leading" if best else "whisker", numbers=positions)
 
     def position(self, value: float) -> float:
-        """Return where a value stands, from 0 to 1."""
+        """Return the position of a value on the axis, from 0 to 1."""
         return round(min(max((value - self.low) / (self.high - self.low), 0.0), 1.0), _DIGITS)
 
 
 def axis(intervals: Iterable[tuple[float, float]]) -> Axis | None:
-    """Return the axis on which all of a column's intervals have room; None if there is nothing to tell apart.
+    """Return an axis that fits all intervals of a column; None if all values are equal.
 
     Args:
         intervals: Their ends, NaN for none.

@@ -157,7 +157,7 @@ def _latex_cell(text: str) -> str:
 
 
 def notes(shown: Shown, apart: str = "in brackets") -> list[str]:
-    """Return what numbers and marks mean.
+    """Return the notes that explain numbers and marks.
 
     Args:
         shown: The matrix.
@@ -224,7 +224,7 @@ def _values(shown: Shown, row: System, *, incomplete: str | None = None) -> list
 
 
 def facts(shown: Shown, row: System) -> list[str]:
-    """Return what stands under `HEADS`: costs, parameters, and where figures come from."""
+    """Return the cells under `HEADS`: costs, parameters and the source of the figures."""
     tokens, seconds, dollars = (cost_of(shown.board, row, name) for name in _COSTS)
     time = formats.NOTHING if formats.missing(seconds) else formats.duration(seconds)  # type: ignore[arg-type]
     return [
@@ -376,7 +376,7 @@ def _broken(name: str, most: int) -> list[str]:
 
 
 def _at(number: int) -> float:
-    """Return where a column's text ends."""
+    """Return the right end of a column's text."""
     return _NAME + _CELL * (number + 1)
 
 

@@ -196,7 +196,7 @@ def _weights_are(open_weights: bool | None, wanted: str) -> bool:
 
 
 def _trained(row: System, untrained: frozenset[str]) -> bool:
-    """Return whether it was trained on any of the data, or nobody can say that it was trained on none.
+    """Return whether it was trained on any of the data, or its training data is unknown.
 
     Data go by several names: mixed styles hold the questions of their base, a reference without a split all splits.
     """
@@ -217,7 +217,7 @@ class Choices:
 
 
 def choices(rows: Sequence[System]) -> Choices:
-    """Return what the store knows of these systems that differs between them."""
+    """Return the stored properties in which these systems differ."""
     able = [row for row in rows if not row.control]
     training = _list_choices(able, lambda row: row.training)
     return Choices(
@@ -261,7 +261,7 @@ class Printed:
 
     @property
     def source(self) -> str:
-        """Return where it is printed."""
+        """Return the place where it is printed."""
         return next(iter(self.figures.values())).source
 
 
@@ -308,12 +308,12 @@ class Drawn:
 
 
 def sort_columns(board: Matrix) -> list[str]:
-    """Return what a matrix can be sorted by."""
+    """Return the columns that a matrix can be sorted by."""
     return [*FIXED, *(column.key for column in board.columns)]
 
 
 def default_order(board: Matrix) -> Order:
-    """By the mean where rows have one, else by the first column that has values; the best first."""
+    """Return the default order: by the mean if rows have one, else by the first column with values; best first."""
     if any(board.mean(row) is not None for row in board.rows):
         return Order("mean", best_first(board, "mean"))
     first = next((column.key for column in board.columns if any((row.key, column.key) in board.cells for row in board.rows)), "method")
@@ -370,7 +370,7 @@ def cost_of(board: Matrix, row: System, column: str) -> float | None:
 
 
 def drawn(board: Matrix, order: Order, pinned: Collection[str], hidden: Collection[str], words: str, first: int, page: int = PAGE) -> Drawn:
-    """Return what is drawn of a matrix; nothing here changes a number.
+    """Return the visible part of a matrix; no number changes.
 
     Args:
         board: All of it.

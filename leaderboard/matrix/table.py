@@ -66,7 +66,7 @@ class Shown:
     published: Mapping[tuple[str, str], Comparison]
 
     def scale(self, column: Column) -> Scale:
-        """Return how a column's values are written."""
+        """Return the number format of a column's values."""
         metric = column.metric or ""
         return _COST_SCALES.get(metric) or scale_of(metric, self.definitions)
 
@@ -168,7 +168,7 @@ def explained(shown: Shown, column: Column, cell: Cell) -> str:
 
 
 def aside(row: System) -> str:
-    """Return what stands beneath a row's name: its method's id and its reader where they say more."""
+    """Return the line below a row's name: method id and reader, if the name does not contain them."""
     method = row.any_run.method_id
     parts = [] if method in (row.name, f"submitted:{row.name.rpartition('@')[0]}") else [method]
     readers = (reader for reader in row.readers if reader not in row.name and not (row.control and reader == WHOLE))
@@ -228,7 +228,7 @@ def _layout(shown: Shown, rows: Drawn, papers: Sequence[Printed]) -> _Layout:
 
 
 def unstated(board: Matrix, papers: Sequence[Printed] = ()) -> list[str]:
-    """Return what columns would say that are left out because every row says the same.
+    """Return a sentence for each cost column that is left out because no row has a cost.
 
     A submission's costs are stated by its sender: a note that nothing was used appears only where all was measured here.
     """
@@ -273,7 +273,7 @@ def compared_with(board: Matrix) -> str:
 
 
 def legend(shown: Shown) -> Node:
-    """Return what marks and numbers mean."""
+    """Return the legend of marks and numbers."""
     board = shown.board
     lines = [
         "Value ± half its 95 % interval, or [low, high] if its sides differ. Rank, and in brackets the ranks that pairwise "

@@ -38,7 +38,7 @@ class Request:
 
     @property
     def scope(self) -> tuple[Source, str | None, str, str, str]:
-        """As `leaderboard.read` is asked."""
+        """Return the arguments of `leaderboard.read`."""
         return self.at, self.experiment, self.setting, self.family, self.measure
 
 

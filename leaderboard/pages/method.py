@@ -100,7 +100,7 @@ def _show_checkpoints(at: Source, method: str, runs: list[RunRow]) -> None:
 
 
 def _show_history(at: Source, own: list[Checkpoint], used: dict[str, list[RunRow]]) -> None:
-    """Show what each checkpoint was worth where it was run, oldest first; nothing where none was."""
+    """Show the scores of each checkpoint that was run, oldest first."""
     runs = list({run.run: run for each in used.values() for run in each}.values())
     metrics = source.metric_ids(at, tuple(run.run for run in runs)) if runs else []
     if not metrics:

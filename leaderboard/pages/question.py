@@ -82,7 +82,7 @@ def _differing(chosen: Chosen, metric: str, passing: Sequence[int]) -> list[int]
 
 
 def _position(rows: Sequence[QuestionRow], results: Sequence[int]) -> int:
-    """Return where in the filter the question of the URL is; the first where it is not in it."""
+    """Return the index of the URL's question among the filtered ones; 0 if it is not among them."""
     names = [rows[number].question for number in results]
     query = state.read("question", names[0])
     position = names.index(query) if query in names else 0

@@ -43,7 +43,7 @@ def _runs(at: Source, experiment: str | None) -> list[RunRow]:
 
 @st.cache_data(show_spinner="Comparing …", max_entries=32)
 def _diff(at: Source, first: str, second: str, _pair: tuple[RunRow, RunRow]) -> Diff:
-    """Return what differs; `first` and `second` are the fingerprints of the pair, which is not hashed."""
+    """Return the differences; `first` and `second` are the fingerprints of the pair, which is not hashed."""
     return diff(store_of(at), *_pair, questions=APART)
 
 
@@ -79,7 +79,7 @@ def render(at: Source) -> None:
 
 
 def _live(at: Source) -> None:
-    """Show what goes on; looks again by itself, and seldom while nothing does."""
+    """Show runs in progress; polls the store, and less often while nothing runs."""
     show(el("h2", "Running now", cls="section"), "live-title")
     active = bool(running(store_of(at)))
     st.fragment(_look, run_every=EVERY_S if active else IDLE_S)(at.folder, active)
@@ -136,7 +136,7 @@ def _list(at: Source, every: Sequence[RunRow]) -> RunRow | None:
 
 
 def _start(count: int, chosen: int) -> int:
-    """Return where the listed page begins: as the URL says, else where the chosen run is."""
+    """Return the offset of the listed page: the URL's, else that of the chosen run."""
     start = min(state.number("from", chosen), count - 1) // PAGE * PAGE
     state.settle("from", str(start))
     return start

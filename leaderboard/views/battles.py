@@ -39,7 +39,7 @@ def eyes(board: BattleBoard, criterion: str) -> Node:
 
 
 def criteria(board: BattleBoard) -> list[str]:
-    """Return what its answers were compared by, in the judge's order."""
+    """Return the criteria by which answers were compared, in the judge's order."""
     return list(dict.fromkeys(pairing.criterion for pairing in board.pairings))
 
 
@@ -121,7 +121,7 @@ def _name_method(name: str, controls: Collection[str]) -> Node:
 
 
 def _side(name: str, other: str, known: Mapping[tuple[str, str], Pairing]) -> tuple[Pairing, int, int] | None:
-    """Return what two methods' verdicts are, and how many questions the first one won and lost; None if they never met."""
+    """Return the verdicts about two methods, and how many questions the first one won and lost; None if they never met."""
     item = known.get((name, other))
     if item is not None:
         return item, item.rate.wins, item.rate.losses
@@ -160,7 +160,7 @@ def _pairing(name: str, other: str, known: Mapping[tuple[str, str], Pairing]) ->
 
 
 def controls(board: BattleBoard, criterion: str) -> Node | None:
-    """Return where the judge places the controls of a board, and what speaks against it; None where none was judged."""
+    """Return the judge's places of a board's controls and the problems they reveal; None if no control was judged."""
     results = battles.placed(board, criterion)
     others = battles.not_placed(board, criterion)
     if not results and not others:

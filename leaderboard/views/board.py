@@ -49,7 +49,7 @@ _PLAIN = {
 
 
 def sort_columns(board: Board) -> list[str]:
-    """Return what a board can be sorted by."""
+    """Return the columns that a board can be sorted by."""
     return ["rank", "method", *board.metrics, "difference", *(name for name in _PLAIN if name != "indexing" or indexes(board))]
 
 
@@ -163,7 +163,7 @@ def _heads(board: Board, focus: str, order: Order, definitions: Mapping[str, Map
 
 
 def indexes(board: Board) -> bool:
-    """Return whether models were asked while an index was built."""
+    """Return whether building an index made model calls."""
     return any(row.indexing is not None and row.indexing.tokens for row in board.rows)
 
 

@@ -46,7 +46,7 @@ _SPREAD = 30.0
 
 
 def kind(item: UsageCost) -> str:
-    """Return what a run is on the chart."""
+    """Return the kind of a run on the chart."""
     if item.row.control:
         return CONTROL
     if item.row.run.status != "finished":
@@ -106,7 +106,7 @@ def _name_method(item: UsageCost) -> Node:
 
 
 def logarithmic(xs: Sequence[float]) -> bool:
-    """Return whether an axis over these is better drawn logarithmically; never where one is 0."""
+    """Return whether to draw an axis over these values logarithmically; never if one is 0."""
     known = [x for x in xs if not math.isnan(x)]
     return bool(known) and min(known) > 0 and max(known) / min(known) > _SPREAD
 

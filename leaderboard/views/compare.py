@@ -25,7 +25,7 @@ _STAGES = {
 
 
 def names(result: Comparison) -> list[str]:
-    """Return what each run is called; runs of one name are distinguished by their fingerprint."""
+    """Return the name of each run; a fingerprint distinguishes runs of the same name."""
     methods = [run.method for run in result.runs]
     return [f"{run.method} ({run.short})" if methods.count(run.method) > 1 else run.method for run in result.runs]
 
@@ -119,7 +119,7 @@ def draw_differences(result: Comparison, positions: Sequence[int], shown: Scale)
 
 
 def stages(results: Sequence[Attribution], called: Sequence[str], shown: Scale) -> Node | None:
-    """Return what each stage loses, one line a run; None where no run has all that it takes."""
+    """Return the losses of each stage, one line per run; None if no run has all runs that the split needs."""
     known = [(name, item, item.losses) for name, item in zip(called, results, strict=True) if item.losses is not None]
     if not known:
         return None
@@ -147,7 +147,7 @@ def stages(results: Sequence[Attribution], called: Sequence[str], shown: Scale) 
 
 
 def unattributed(results: Sequence[Attribution], called: Sequence[str]) -> Node | None:
-    """Return what is missing for the runs whose losses cannot be split; None where nothing is."""
+    """Return a note about runs whose losses cannot be split; None if all can."""
     lines = []
     for name, item in zip(called, results, strict=True):
         if item.obstacle:
@@ -163,7 +163,7 @@ def unattributed(results: Sequence[Attribution], called: Sequence[str]) -> Node 
 
 
 def outcomes() -> Node:
-    """Return what the colors of the bars mean, which also stand in this order."""
+    """Return the legend of the bars' colors, in the bars' order."""
     kinds = (("method", "left: the first is better"), ("unfinished", "middle: equal"), ("control", "right: the first is worse"))
     parts = (el("span", el("span", "■", cls=f"key-{kind}"), f" {text}", cls="fact") for kind, text in kinds)
     return el("p", *parts, cls="facts note")

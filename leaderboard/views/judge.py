@@ -56,7 +56,7 @@ def card(result: JudgeCard) -> Node:
 
 
 def habits(result: JudgeCard) -> Node | None:
-    """Return how far its verdicts depend on chance, place and length; None where nothing was asked twice."""
+    """Return how much its verdicts depend on chance, place and length; None if no question was judged twice."""
     lines = list(_habits(result))
     if not lines:
         return None
@@ -170,7 +170,7 @@ def corrected(rows: Sequence[Corrected], names: Mapping[str, str]) -> Node | Non
 
 
 def controls(board: Board, definitions: Mapping[str, Mapping[str, Any]], measures: Mapping[str, str]) -> Node | None:
-    """Return how the judge places the controls of a board, and its best method; None where no control was judged.
+    """Return a table of the judge's places of a board's controls and best method; None if no control was judged.
 
     Args:
         board: With the judge's measures as columns.
@@ -237,7 +237,7 @@ _HEADS = (
 
 
 def answered_here(answers: Sequence[AnswerRow], runs: Sequence[RunRow]) -> dict[str, str]:
-    """By run, the key of its reader's stored conversation.
+    """Return the key of the reader's stored conversation, by run.
 
     Of runs made here alone: a submission's notes are its sender's text, and could name any conversation of the store.
     """

@@ -46,7 +46,7 @@ class Stand:
 
     @property
     def board(self) -> str:
-        """Return what was asked, and of whom."""
+        """Return method, dataset and setting as one text."""
         return f"{self.run.method} · {self.run.dataset} · {self.run.setting}"
 
 
@@ -112,7 +112,7 @@ def history(rows: Sequence[Stand], metric: str, definitions: Definitions) -> Nod
 
 
 def points(rows: Sequence[Stand], metric: str, definitions: Definitions) -> list[Point]:
-    """Of the chart: a curve for each board, over the checkpoints' numbers."""
+    """Return the chart's points: a curve for each board, over the checkpoints' numbers."""
     scale = scale_of(metric, definitions)
     matches = []
     for row in rows:
@@ -131,7 +131,7 @@ _ARXIV = re.compile(
 
 
 def card(method: str, known: Mapping[str, Any] | None, *, checkpoints: bool = False) -> Node:
-    """Return what the method says of itself, and what it was trained on; `checkpoints`: whether some are listed below it."""
+    """Return the method's description and training data; `checkpoints`: whether some are listed below it."""
     if known is None:
         return el("section", el("p", "The store has no card of this method.", cls="note"), cls="stack")
     trained = known.get("training_data") or []
@@ -224,7 +224,7 @@ def _run_name(run: RunRow, contaminated: Sequence[str]) -> Node:
 
 
 def costs(rows: Sequence[Result]) -> Node | None:
-    """Return what a question took, on average; None where nothing was measured."""
+    """Return the mean cost of a question; None if nothing was measured."""
     lines = []
     for row in rows:
         cost = row.cost
@@ -334,7 +334,7 @@ def curve_ends(curves: Mapping[str, Sequence[tuple[float, float]]]) -> Node:
 
 
 def decisions(matches: Sequence[Decided], runs: Mapping[str, RunRow], definitions: Definitions) -> Node:
-    """Return what the gate decided, newest first."""
+    """Return the gate's decisions, newest first."""
     lines = []
     for item in matches:
         scale = scale_of(item.metric, definitions)

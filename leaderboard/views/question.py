@@ -146,7 +146,7 @@ def gold_passages(row: QuestionRow, passages: Mapping[str, Passage]) -> Node | N
 
 
 def marks(row: QuestionRow) -> Node | None:
-    """Return what is marked in the evidence, said in words; None where nothing can be."""
+    """Return a description of the marks in the evidence; None if nothing can be marked."""
     return key(sentences=bool(row.supporting_facts), answers=bool(records.sought(row.golds)))
 
 
@@ -284,7 +284,7 @@ def _title(title: str, golds: tuple[str, ...]) -> list[Node | str]:
 
 
 def _beginning(text: PassageText) -> list[Node | str]:
-    """Return what a passage without a title begins with."""
+    """Return the first words of a passage, as its title."""
     return list(marked(text.text, text.answers, 0, min(_BEGINNING, len(text.text))))
 
 

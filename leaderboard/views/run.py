@@ -24,7 +24,7 @@ _ANSWER = 300
 
 
 def settings(results: Sequence[Setting]) -> Node:
-    """Return how the two were made, where that differs."""
+    """Return the settings in which the two runs differ."""
     if not results:
         return el("p", "The two were made alike: same data, settings, versions and machine.", cls="note")
     lines = [Line(item.key, [_side(item.first, item.in_first), _side(item.second, item.in_second)]) for item in results]
@@ -196,7 +196,7 @@ def status(run: RunRow) -> Node | None:
 
 
 def live(runs: Sequence[Running], speeds: Mapping[str, Speed]) -> Node:
-    """Return what goes on: how far each run is, how fast, and how long still."""
+    """Return the runs in progress: questions done, speed and remaining time."""
     heads = [
         Head("Run"),
         Head("Answered", "questions"),
@@ -289,7 +289,7 @@ def _moment(when: datetime) -> Cell:
 
 
 def made(run: RunRow, indexing: IndexCost | None = None) -> Node:
-    """Return what a run is: identity, data, state, and what preparing for its questions took."""
+    """Return the facts of a run: identity, data, state and the cost of preparation."""
     prepared = [] if indexing is None else [("Indexing", f"{indexing.in_words()}; apart from what the questions took")]
     return facts(
         [
@@ -339,7 +339,7 @@ def weights(used: Sequence[Checkpoint]) -> Node | None:
 
 
 def folds(run: RunRow) -> list[Node]:
-    """Return what was stored of how the run was made, part by part, each to be opened; empty parts are left out."""
+    """Return the run's provenance, one fold per part; empty parts are left out."""
     parts = [
         ("Settings of the method, of all its parts", run.description, True),
         ("Data, parts and metrics", run.provenance, False),
@@ -350,7 +350,7 @@ def folds(run: RunRow) -> list[Node]:
 
 
 def sources(runs: Sequence[RunRow]) -> Node:
-    """Return where the numbers of several runs come from, one fold a run; for a report, which has no other page."""
+    """Return the provenance of several runs, one fold per run; for a report, which has no other page."""
     title = el(
         "summary",
         el("span", "Where the numbers come from", cls="name"),

@@ -17,7 +17,7 @@ ALPHA = 0.05
 
 
 def scale_of(factor: float) -> Scale:
-    """Return how values that are multiplied by this factor are written."""
+    """Return the number format of values that are multiplied by this factor."""
     return PERCENT if factor == PERCENT.factor else PLAIN
 
 
@@ -102,7 +102,7 @@ def _marked(item: Difference, p: float, higher_is_better: bool) -> str:
 
 
 def gaps_note(table: GapTable) -> str:
-    """Return what the marks in a table of style gaps mean."""
+    """Return the legend of a table of style gaps."""
     every = [gap for row in table.rows for gap in row.gaps]
     note = "Formal minus style, paired by question. Brackets: 95 % interval."
     if any(gap.result.gap.insufficient_data for gap in every):
@@ -145,7 +145,7 @@ def curve_points(table: CurveTable) -> list[Point]:
 
 
 def curve_titles(table: CurveTable) -> tuple[str, str]:
-    """Return what the axes of a table of curves say."""
+    """Return the titles of the axes of a table of curves."""
     y = f"{formats.metric_name(table.metric)[0]}, {scale_of(table.scale).unit}"
     return ("Formal candidates, %" if table.over == "formal" else "Passages handed to the reader, k"), y
 
@@ -179,7 +179,7 @@ def _value(item: Estimate | None, scale: Scale) -> Cell:
 
 
 def sensitivity_note(bases: Sequence[str], experiment: str) -> Node:
-    """Return how to measure what scores do not show: how far rerankers reorder the same candidates."""
+    """Return the command that measures what scores do not show: how far rerankers reorder the same candidates."""
     command = f"ragmeter results style sensitivity {_base(bases)} --experiment {quote(experiment)}"
     return el(
         "div",

@@ -42,7 +42,7 @@ _NOT_STATED = "not stated"
 
 
 def cards(method: str, runs: Sequence[RunRow]) -> Node:
-    """Return what was sent with a method's runs: one card for all runs that state the same, the newest first.
+    """Return the cards submitted with a method's runs, newest first; equal cards are merged.
 
     Args:
         method: Its id.
@@ -139,7 +139,7 @@ def _finding(item: Mapping[str, Any], on: Sequence[str]) -> Node:
 
 
 def _rest(run: RunRow, several: bool) -> Node | None:
-    """Return what else was sent with a run, folded; None where nothing is left."""
+    """Return a fold with the remaining fields of a submission; None if none remain."""
     card = run.card or {}
     left = {key: value for key, value in card.items() if key not in ("method", "contact", "training_data")}
     left["method"] = {key: value for key, value in _part(run, "method").items() if key not in _METHOD}
@@ -164,7 +164,7 @@ _FINDING_TONES = {"error": "failed", "warning": "reference", "note": ""}
 
 
 def how() -> Node:
-    """Return what to send, and what happens to it."""
+    """Return the instructions: which files to send, and how they are processed."""
     steps = (
         "Predictions are a file of JSON lines, one question each, with a card in YAML; or a bundle, one zip of both.",
         f"At most {UPLOAD_MIB} MiB for predictions or bundle, {LIMITS.card_bytes // 1024} KiB for the card. Scores are "
@@ -181,7 +181,7 @@ def how() -> Node:
 
 
 def verdict(report: Mapping[str, Any]) -> Node:
-    """Return what was checked, and whether it may be stored."""
+    """Return the checks of a submission, and whether it may be stored."""
     kinds = [finding["severity"] for finding in report["findings"]]
     counts = [f"{kinds.count(kind):,} {kind}{'s' * (kinds.count(kind) != 1)}" for kind in _FINDING_TONES]
     facts = (

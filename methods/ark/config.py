@@ -232,7 +232,7 @@ class ArkTrainingConfig(TrainingConfig):
 
     @property
     def scores(self) -> bool:
-        """Return whether chunks are scored: what the data calls evidence needs no scorer."""
+        """Return whether chunks are scored; evidence named by the data needs no scorer."""
         return self.score.choose == "scores"
 
     @model_validator(mode="after")

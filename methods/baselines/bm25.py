@@ -229,7 +229,7 @@ class BM25:
         return BM25Index(self.config, corpus, _open(folder))
 
     def texts(self, corpus: Corpus) -> Iterable[str]:
-        """Return what is indexed of each passage."""
+        """Return the indexed text of each passage."""
         return corpus.full_texts()
 
     def _build(self, corpus: Corpus) -> Any:

@@ -309,7 +309,7 @@ class Tree:
 
 
 def _cost(generation: Generation, prompt: str, step: str) -> Usage:
-    """Return what a generation cost, which is kept as a call of the question."""
+    """Return the cost of a generation and record it as a call of the question."""
     prompt_tokens, completion_tokens = generation.prompt_tokens, generation.completion_tokens
     trace().calls.append(Call(NOTE, step, kept(prompt), kept(generation.text), prompt_tokens, completion_tokens, generation.seconds))
     return Usage(prompt_tokens, completion_tokens, model_calls=1)

@@ -92,7 +92,7 @@ def save(adapters: Adapters, rows: MemoryRows, config: ClaraConfig, folder: Path
 
 
 def read_config(folder: Path) -> tuple[ClaraConfig, tuple[Adapter, ...]]:
-    """Return what the model of a checkpoint is.
+    """Return the model options of a checkpoint.
 
     Returns:
         Its options, and the adapters that it has.

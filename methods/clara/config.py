@@ -390,12 +390,12 @@ class ClaraTrainingConfig(TrainingConfig):
         return tuple(stage for stage in self.stages if stage not in left_out)
 
     def references(self, stage: Stage) -> tuple[str, ...]:
-        """Return what a stage is trained on."""
+        """Return the references of a stage's training data."""
         results: tuple[str, ...] = getattr(self.data, _DATA[stage])
         return results
 
     def stages_of(self, stages: tuple[str, ...]) -> tuple[str, ...]:
-        """Of the training's stages, those that end in a checkpoint; the last one is its result."""
+        """Return the stages that end in a checkpoint; the last one is the training's result."""
         return tuple(stage for stage in stages if stage in self.planned)
 
     def preflight(self) -> None:

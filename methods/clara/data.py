@@ -123,7 +123,7 @@ def instruction_examples(rows: Sequence[InstructionRow], options: InstructionSta
 
 
 def _evidence(row: InstructionRow, documents: int) -> tuple[str, ...]:
-    """Return what a row's answer stands in; empty where it is not known, or not among the documents that are read."""
+    """Return the documents that hold a row's answer; empty if they are unknown or not read."""
     if any(position >= documents for position in row.evidence):
         return ()
     return tuple(row.documents[position] for position in row.evidence)
@@ -366,7 +366,7 @@ def joint_rows_of(benchmark: Benchmark, pool: PoolConfig, services: Services | N
 
 
 def _answer(question: Question, evidence: Sequence[str]) -> str:
-    """Return what is taught: the first answer, or all that are wanted; worded as the evidence has it, where it can be."""
+    """Return the target: the first answer, or all required ones, in the evidence's wording if possible."""
     if question.answer_set:
         return ", ".join(question.wanted)
     stated = (gold for gold in sorted(question.golds, key=len, reverse=True) if any(gold in text for text in evidence))
@@ -417,7 +417,7 @@ Row = ScpRow | InstructionRow | JointRow
 
 
 def training_rows(config: ClaraTrainingConfig, stage: Stage, services: Services) -> tuple[list[Row], list[str]]:
-    """Return what a stage is trained on.
+    """Return the training rows of a stage.
 
     Returns:
         The rows, and a fingerprint for each reference.

@@ -191,7 +191,7 @@ class Generator:
         return embedded.masked_scatter(slots.unsqueeze(-1), vectors.to(embedded.dtype))
 
     def cross_entropy(self, prompts: Sequence[Request], memory: Memory, targets: Sequence[str], reduction: Reduction = "tokens") -> Tensor:
-        """Return how unlikely replies are, in nats (equations 2.1 and 3.2).
+        """Compute the cross-entropy of replies, in nats (equations 2.1 and 3.2).
 
         Args:
             prompts: What is asked.

@@ -137,7 +137,7 @@ class Compressor:
 
 
 def alignment(encoded: Encoded, over: str = "mean") -> Tensor:
-    """Return how far the mean of memory is from that of the document: the squared distance, averaged over documents.
+    """Compute the squared distance between the means of memory and document, averaged over documents.
 
     Args:
         encoded: Documents.
@@ -218,7 +218,7 @@ class Clara:
 
     @property
     def device(self) -> torch.device:
-        """Return where it computes."""
+        """Return the device of the model."""
         return self.module.rows.memory.device
 
     @property
@@ -254,11 +254,11 @@ class Clara:
         return names
 
     def trainable_parameters(self) -> dict[str, nn.Parameter]:
-        """Return what is open for training, by name in `module`."""
+        """Return the trainable parameters by their names in `module`."""
         return {name: item for name, item in self.module.named_parameters() if item.requires_grad}
 
     def recompute_activations(self, on: bool) -> None:
-        """Set whether layers are computed again at backward in place of keeping their activations: slower, less memory.
+        """Set whether backward recomputes layers instead of keeping activations: slower, less memory.
 
         At backward another adapter may be active than in the forward, so each layer is computed again through the
         adapter it was computed through; switched on at the base itself, that would go wrong.
@@ -301,7 +301,7 @@ class Clara:
         reduction: Reduction = "tokens",
         adapter: Adapter | None = "generator",
     ) -> Tensor:
-        """Return how unlikely replies are, in nats: see `Generator.cross_entropy`."""
+        """Compute the cross-entropy of replies, in nats: see `Generator.cross_entropy`."""
         with self.use(adapter):
             return self.generator.cross_entropy(prompts, memory, targets, reduction)
 

@@ -46,7 +46,7 @@ class Objective(Protocol[Row]):
     """What a stage learns."""
 
     def whole(self, batch: Sequence[Row]) -> Any:
-        """Return what the losses of a batch are divided by; handed back with each of its parts."""
+        """Return the divisor of a batch's losses, which each of its parts carries."""
         ...
 
     def size(self, row: Row) -> int:
@@ -135,7 +135,7 @@ class StageTrainer:
 
 
 def supervised_terms(scores: Tensor, positive: Tensor, tau: float) -> Tensor:
-    """Return how far each question is from choosing only positives: minus the log of their share of the softmax.
+    """Compute the retrieval loss of each question: minus the log of the positives' share of the softmax.
 
     Args:
         scores: Cosines, [B, D]; minus infinity where there is no candidate.
@@ -261,7 +261,7 @@ class Compression:
 
 
 def _left(done: float, fades: float | None) -> float:
-    """Return what is left of a weight that falls evenly to nothing in a share of the steps; None: all of it."""
+    """Return the rest of a weight that falls linearly to 0 within a share of the steps; None: all of it."""
     return 1.0 if fades is None else max(0.0, 1.0 - done / fades)
 
 
@@ -450,7 +450,7 @@ class Joint:
         return float(start * (self._tau / start) ** (done / until))
 
     def softness(self, done: float) -> float:
-        """Return how much of the soft weights is in the mixture at some share of the steps: none in the paper."""
+        """Return the weight of the soft choice in the mixture at a share of the steps: 0 in the paper."""
         soft = self._options.soft_steps
         return 1 - done / soft if done < soft else 0.0
 
@@ -470,7 +470,7 @@ class Joint:
         return torch.stack([loss for loss, _ in parts]).sum(), sums
 
     def _of(self, rows: Sequence[JointRow], k: int, whole: JointWhole, done: float) -> tuple[Tensor, dict[str, float]]:
-        """Of rows that are all answered from k documents."""
+        """Return the sums of rows that are all answered from k documents."""
         with nullcontext() if self._process is None else self._process.autocast():
             result = candidates_of(self._clara, rows, self._documents, self._options.selection == "learned")
             chosen = select(result.scores, k, self.tau(done), result.mask, self._clara.config.mask, self.softness(done))

@@ -97,7 +97,7 @@ def query(question: str, documents: Sequence[str], *, text: bool) -> Request:
 
 
 def qa_target(questions: Sequence[str], answers: Sequence[str]) -> str:
-    """Return what is taught of a document's questions and answers: two lines for each pair."""
+    """Return the target text of a document's questions and answers: two lines per pair."""
     return "\n".join(f"Question: {q}\nAnswer: {a}" for q, a in zip(questions, answers, strict=True))
 
 
@@ -246,7 +246,7 @@ class ChatLayout:
         self.ending = self._first_special(tail) or _end(tokenizer)
 
     def _first_special(self, tail: str) -> str:
-        """Return what ends a turn: the first special token behind a reply."""
+        """Return the end of a turn: the first special token after a reply."""
         # Not all special tokens have one of the tokenizer's named parts.
         special = {number for number, token in self._tokenizer.added_tokens_decoder.items() if token.special}
         ids = self._tokenizer(tail, add_special_tokens=False)["input_ids"] if tail else []
@@ -359,7 +359,7 @@ class Prompts:
 
     @property
     def hash(self) -> str:
-        """Of all texts, so that another prompt makes other rows."""
+        """Return a hash of all texts, so that another prompt makes other rows."""
         return content_hash([self._prompts[name].hash for name in sorted(self._prompts)])
 
     def messages(self, name: str, **values: str) -> Messages:

@@ -294,7 +294,7 @@ def stated(fact: Fact, text: str) -> str:
 
 
 def _chained(first: Fact, second: Fact, text: str, draws: Draws) -> Pair | None:
-    """Return what the second fact says of the tail of the first, which the question only describes."""
+    """Return a pair whose question describes the second fact's head by the first fact; None if the facts do not chain."""
     if first.tail is None or first.tail is not second.head or not first.relation.phrases:
         return None
     if second.tail is first.head:
@@ -304,7 +304,7 @@ def _chained(first: Fact, second: Fact, text: str, draws: Draws) -> Pair | None:
 
 
 def _described(first: Fact, second: Fact, text: str, draws: Draws) -> Pair | None:
-    """Return what the second fact says of someone whom the question only describes, by the first fact."""
+    """Return a pair about the second fact, whose question describes the subject by the first fact."""
     ways = [way for way in first.relation.inverse if way.startswith(_INVERSE)]
     if first.head is not second.head or first.tail is None or not ways:
         return None
@@ -412,7 +412,7 @@ def _others(item: Statement, fact: Fact) -> list[str]:
 
 
 def _pattern(way: str, tail: str, relation: Relation) -> re.Pattern[str]:
-    """Return what a template's sentences look like, whatever the subject is called."""
+    """Return a pattern that matches a template's sentences for any subject."""
     parts = re.split(r"(\{[hopt]\})", way)
     made = "".join(re.escape(tail) if part == "{t}" else ".+?" if part[:1] == "{" else re.escape(part) for part in parts)
     return re.compile(made.replace(r"\ a\ " + re.escape(tail), r"\ an?\ " + re.escape(tail)), re.IGNORECASE)

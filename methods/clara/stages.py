@@ -187,7 +187,7 @@ def examples(config: ClaraTrainingConfig, rows: Sequence[Row]) -> list[TrainingE
 def _frozen(
     clara: Clara, rows: Sequence[JointRow], options: SupervisedStage | JointStage, folder: Path, progress: Progress, process: Any
 ) -> Callable[[Sequence[str]], Tensor]:
-    """Return where the memory of candidates comes from: a folder, or the compressor itself."""
+    """Return the source of the candidates' memory: a folder, or the compressor itself."""
     if options.documents == "anew":
         return lambda texts: _anew(clara, texts)
     clara.module.eval()

@@ -236,7 +236,7 @@ class Ids(Sequence[str]):
 
 
 def read_card(folder: Path) -> Identity:
-    """Return what the store in a folder is.
+    """Return the card of the store in a folder.
 
     Raises:
         UserError: The folder holds no finished store, or one of another format.

@@ -252,7 +252,7 @@ class Synthesis:
         self._made_of = [VERSION, options, self.model.config.model_dump(mode="json", exclude={"base_url"}), self.prompts.hash]
 
     def made(self, document: Document, kind: Type) -> Made:
-        """Return what became of a document."""
+        """Return the outcome of a document."""
         kept = self.states.get(_name(document, kind), self._identity(document))
         return Made(kind) if kept is None else _read_made(kept)
 
@@ -323,7 +323,7 @@ def _name(document: Document, kind: Type) -> str:
 
 
 def _shorten_reason(reason: str) -> str:
-    """Return what kind of failure it is, without the figures of one call."""
+    """Return the kind of a failure, without the figures of one call."""
     return reason.partition(":")[0]
 
 
@@ -454,7 +454,7 @@ class Outlook:
 
 
 def outlook(synthesis: Synthesis, documents: Sequence[Document], types: Sequence[Type] = TYPES) -> Outlook:
-    """Return what is still to be asked; a document that was begun counts as if it had not been. Makes no call."""
+    """Return the calls that remain, without making one; a document that was begun counts in full."""
     counter = synthesis.model.counter
     waiting = {kind: [document for document in documents if synthesis.made(document, kind).status == "open"] for kind in types}
     calls = prompt = completion = 0.0

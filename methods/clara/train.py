@@ -35,7 +35,7 @@ def _needs(config: ClaraTrainingConfig) -> Needs | None:
 
 
 def _pool(config: ClaraTrainingConfig) -> list[Component]:
-    """Return what finds documents of a question, where its dataset brings none."""
+    """Return the retriever for questions whose dataset has no candidates."""
     return [] if config.data.pool.source == "record" else [config.data.pool.component]
 
 

@@ -132,12 +132,12 @@ class Documents:
         return self._options.memory_dtype or ("bfloat16" if computes == "bfloat16" else "float16")
 
     def identity(self, corpus: Corpus) -> Identity:
-        """Return what a store of this corpus is."""
+        """Return the identity of this corpus's store."""
         clara = self._loaded.clara
         return Identity(self._loaded.compressor, corpus.fingerprint, len(corpus), clara.memory_tokens, clara.hidden_size, self.dtype)
 
     def folder(self, corpus: Corpus) -> Path | None:
-        """Return where the store of a corpus lies; None where nothing is kept."""
+        """Return the folder of a corpus's store; None if stores are not kept."""
         return self._services.folder(STORES, self.identity(corpus).fingerprint)
 
     def store(self, corpus: Corpus, folder: Path | None = None, progress: Progress | None = None) -> MemoryStore:

@@ -76,12 +76,12 @@ class GprTrainingConfig(TrainingConfig):
 
     @property
     def question_encoder(self) -> EncoderConfig:
-        """Return what the tower of questions begins as."""
+        """Return the options of the encoder from which the question tower starts."""
         return self._encoder(self.base, self.revision)
 
     @property
     def triple_encoder(self) -> EncoderConfig:
-        """Return what the tower of triples begins as."""
+        """Return the options of the encoder from which the triple tower starts."""
         if self.triple_base is None:
             return self.question_encoder
         return self._encoder(self.triple_base, self.triple_revision)

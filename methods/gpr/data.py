@@ -107,7 +107,7 @@ class Material:
         return Rows(questions[drawn.rows], drawn.anchor, drawn.neighbor, drawn.negative)
 
     def texts(self, rows: Rows) -> Texts:
-        """Return what some rows say, each text once."""
+        """Return the distinct texts of some rows."""
         query, question = _once([self.questions.texts[position] for position in rows.question.tolist()])
         columns = np.concatenate([rows.anchor, rows.neighbor, rows.negative])
         distinct, inverse = np.unique(columns, return_inverse=True)

@@ -105,7 +105,7 @@ def split_words(text: str) -> list[str]:
 
 
 def names(text: str, entity: str) -> bool:
-    """Return whether an entity stands in a text, word for word; one without any word, character for character."""
+    """Return whether a text contains an entity, compared by words; an entity without any word is compared by characters."""
     wanted = split_words(entity)
     if not wanted:
         return entity.strip() in text
@@ -131,7 +131,7 @@ def fault(question: str, masked: MaskedTriple) -> str | None:
 
 
 def checked(question: str | None, masked: MaskedTriple, counts: Counter[str], why: str = "") -> str | None:
-    """Return what a generator without a second try returns: the question, if it is one; counted either way.
+    """Return the question of a generator without a second try, if it is usable; count the outcome.
 
     Args:
         question: What was made, None for nothing.
@@ -461,7 +461,7 @@ def _question(statement: str, relation: Relation, side: Side) -> str:
 
 
 def _question_word(relation: Relation) -> str:
-    """Return what asks for the tail of a relation."""
+    """Return the question word for the tail of a relation."""
     return f"how many {relation.unit}" if relation.tail == "number" else f"which {relation.tail}"
 
 
@@ -616,7 +616,7 @@ def questions_of(
 
 
 def _made(generator: Any, missing: Iterator[MaskedTriple]) -> Iterator[str | None]:
-    """Yield what a generator writes, in order."""
+    """Yield a generator's questions in order."""
     if form_of(generator, "generate") == "single":
         return in_order(one(generator, "generate"), missing, in_flight([(generator, "generate")]))
     batches = iter(lambda: list(islice(missing, BATCH)), [])

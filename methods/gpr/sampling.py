@@ -66,7 +66,7 @@ class _Search:
         return next((lost for part in self._narrowed(rows, pool) if (lost := self.fill(*part)) is not None), None)
 
     def _shared(self, these: Places, those: Ints) -> NDArray[np.bool_]:
-        """Return whether two triples have something in common, pair by pair."""
+        """Return for each pair whether the two triples have something in common."""
         result = np.zeros(len(these), bool)
         for mine in (self._heads[these], self._tails[these]):
             result |= (mine == self._heads[those]) | (mine == self._tails[those])
@@ -207,7 +207,7 @@ class TripleIndex:
         return Drawn(*positions, rows, len(queries) - len(rows))
 
     def _sides(self, anchors: Numbers, options: SamplingConfig) -> tuple[_Gapped, _Gapped]:
-        """Return what can be drawn at the head and at the tail of triples.
+        """Return the candidates for the head and for the tail of triples.
 
         What touches the head is a stretch without the triple itself (or all of its head and relation). What touches the
         tail is a stretch without what touches both entities, which was counted at the head; with a coin between the
@@ -304,7 +304,7 @@ def _changes(values: NDArray[np.integer]) -> NDArray[np.bool_]:
 
 
 def _stretches(begins: NDArray[np.bool_]) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-    """Of each entry, where its stretch begins and how long it is; `begins` marks the first of each stretch."""
+    """Return start and length of each entry's stretch; `begins` marks the first of each stretch."""
     starts = np.flatnonzero(begins).astype(np.int32)
     lengths = np.diff(np.append(starts, len(begins))).astype(np.int32)
     return np.repeat(starts, lengths), np.repeat(lengths, lengths)

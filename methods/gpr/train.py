@@ -205,7 +205,7 @@ def cosines_of(towers: Towers, texts: Texts, seed: tuple[int, ...]) -> Cosines:
 
 
 def validator(config: GprTrainingConfig, towers: Towers, material: Material) -> Validate | None:
-    """Return what is asked after each epoch; None where there is nothing to ask.
+    """Return the validation to run after each epoch; None if there is nothing to validate on.
 
     Raises:
         UserError: No question of the validation data has an answer in its graph.
@@ -284,7 +284,7 @@ class _Graphs:
         return {*part["head"].tolist(), *part["tail"].tolist()}
 
     def recalls(self, towers: Towers) -> list[float]:
-        """Of each question, the share of its graph's answers that its best triples name."""
+        """Compute for each question the share of its graph's answers that its best triples name."""
         if not self.questions:
             return []
         needed = np.unique(np.concatenate([rows for _, rows, _ in self.questions]))

@@ -92,7 +92,7 @@ class QueryGenerator(Protocol):
 
     @property
     def fingerprint(self) -> str:
-        """Of all that decides what it writes."""
+        """Return a hash of everything that determines its queries."""
         ...
 
 
@@ -183,7 +183,7 @@ def generator_of(config: QueriesConfig, services: Services) -> QueryGenerator:
 
 
 def given(request: QueryRequest) -> str:
-    """Return what a model is shown of a question: JSON with its text, answer and entities; relations are not passed on."""
+    """Return a question as JSON for the model: its text, answer and entities, without relations."""
     entities = [{"name": node.name, "type": node.type, "descriptions": list(node.descriptions)} for node in request.entities]
     value = {"question": request.question.text, "answer": request.answer, "entities": entities}
     return json.dumps(value, ensure_ascii=False, indent=1)
@@ -207,7 +207,7 @@ def distinct(texts: Iterable[str], most: int) -> tuple[str, ...]:
 
 
 def _facts(request: QueryRequest) -> list[tuple[str, str]]:
-    """Return what is said of entities, in their order, one description of each, then the second …"""
+    """Return the descriptions of entities, in their order: the first of each, then the second …"""
     answer, question = clean_name(request.answer), clean_name(request.question.text)
     avoided = {*request.seeds, answer}
     columns = [[(node.name, text) for text in node.descriptions] for node in request.entities]
@@ -372,7 +372,7 @@ class _Kept(BaseModel):
 
 
 def _kept(path: Path, made_of: str, kind: Any) -> Any:
-    """Return what a file holds, None where there is none or it was made from something else."""
+    """Return the content of a file; None if it is missing or was made from other input."""
     if not path.exists():
         return None
     kept = read_json(path, _Kept, "an artifact of a training")

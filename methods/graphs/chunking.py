@@ -84,7 +84,7 @@ def chunk(text: str, config: ChunkConfig) -> list[Chunk]:
 
 
 def unit_spans(text: str, unit: str, tokenizer: str = MINILM) -> list[Span]:
-    """Return where the units of a text stand, in order.
+    """Return the spans of a text's units, in order.
 
     Raises:
         UserError: The tokenizer cannot be read.

@@ -66,7 +66,7 @@ class Extractor(Protocol):
 
     @property
     def fingerprint(self) -> str:
-        """Of all that decides what it extracts."""
+        """Return a hash of everything that determines its records."""
         ...
 
 
@@ -90,7 +90,7 @@ class ChunkRead:
 
     @classmethod
     def of(cls, records: Sequence[Records], replies: Sequence[Reply]) -> ChunkRead:
-        """Return what replies said, and what they cost."""
+        """Return the records of replies and their cost."""
         counts = Counter({FAILED: sum(reply.failed is not None for reply in replies)})
         for item in records:
             counts.update({f"malformed: {reason}": number for reason, number in item.malformed.items()})
@@ -108,17 +108,17 @@ class ChunkRead:
 
     @property
     def came(self) -> bool:
-        """Return whether anything was said that could be kept."""
+        """Return whether any reply could be kept."""
         return self.lasting or bool(self.entities or self.relations)
 
     @property
     def lasting(self) -> bool:
-        """Return whether reading it again would end alike: no call failed."""
+        """Return whether the result is final, which it is if no call failed."""
         return FAILED not in self.counts
 
     @property
     def usage(self) -> Usage:
-        """Return what it cost."""
+        """Return the cost."""
         return Usage(self.prompt_tokens, self.completion_tokens, model_calls=self.model_calls, cost_usd=self.cost_usd)
 
 

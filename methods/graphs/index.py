@@ -26,7 +26,7 @@ JOURNAL = "extraction.jsonl"
 
 
 def read_chunks(extractor: Any, texts: Sequence[str], folder: Path | None, in_flight: int, where: str = "llm") -> list[ChunkRead]:
-    """Return what a model reads out of each chunk, or read out of it before; one whose call failed is read again next time.
+    """Return the model's reading of each chunk, new or stored; a chunk whose call failed is read again next time.
 
     Args:
         extractor: Has `read_one(text)` and `fingerprint`.
@@ -72,7 +72,7 @@ class GraphIndex:
         self._made: dict[Any, Any] = {}
 
     def once(self, name: Any, make: Callable[[], Any]) -> Any:
-        """Return what a system computes of this index besides, made once under its name."""
+        """Return a system's own computation over this index, made once under its name."""
         if name not in self._made:
             self._made[name] = make()
         return self._made[name]
@@ -114,7 +114,7 @@ class GraphIndex:
 
     @cached_property
     def weights(self) -> NDArray[np.float64]:
-        """Of the edges, shape (edges,)."""
+        """Return the edges' weights, shape (edges,)."""
         return np.array([edge.weight for edge in self.graph.edges], np.float64)
 
     @cached_property
@@ -151,5 +151,5 @@ def chunks_of(texts: Sequence[str]) -> list[Chunk]:
 
 
 def read_locally(extractor: Any, texts: Sequence[str]) -> list[ChunkRead]:
-    """Return what rules read out of chunks, which are taken for one text: an extractor with `records(chunks)`."""
+    """Read chunks by rules as one text, with an extractor that has `records(chunks)`."""
     return [ChunkRead(item.entities, item.relations) for item in extractor.records(chunks_of(texts))]

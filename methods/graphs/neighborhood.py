@@ -68,7 +68,7 @@ class Namer(Protocol):
 
     @property
     def fingerprint(self) -> str:
-        """Of all that decides what it finds."""
+        """Return a hash of everything that determines its results."""
         ...
 
 
@@ -354,7 +354,7 @@ class Neighborhood:
 
     @property
     def skipped(self) -> bool:
-        """Return whether there is nothing to go on with."""
+        """Return whether the question is skipped."""
         return not self.small.entities
 
     def size(self, name: str) -> Subgraph:

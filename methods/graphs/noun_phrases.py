@@ -87,7 +87,7 @@ class NounPhrases:
         return builder.build(document_id)
 
     def records(self, chunks: Sequence[Chunk]) -> list[Records]:
-        """Return what each chunk names and relates, in their order; n-grams are counted over all of them."""
+        """Return the entities and relations of each chunk, in order; n-grams are counted over all chunks."""
         split = [sentences(chunk.text) for chunk in chunks]
         mentioned = list(map(self._by_pipeline if self._pipeline else _by_rule, split))
         grams = _repeated(split) if self._pipeline is None else frozenset[str]()

@@ -176,7 +176,7 @@ def power_iteration(
 
 
 def iterate(walk: Walk, restarts: Floats, *, tolerance: float = 1e-4, dangling: Dangling = "restart") -> Ranks:
-    """As `power_iteration`, over a walk that was made before: whoever asks a graph again and again makes it once."""
+    """Run `power_iteration` over a prepared walk, so that repeated queries to a graph build it once."""
     restarts = _checked(restarts, walk.matrix.shape)
     mass, teleport = restarts.sum(axis=0), 1 - walk.follow
     returned = walk.ends if dangling == "restart" else walk.ends[:0]
@@ -202,7 +202,7 @@ def _checked(restarts: Floats, shape: tuple[int, ...]) -> Floats:
 
 
 def _blocks(questions: int) -> Iterator[slice]:
-    """Of `COLUMNS` questions, the last of up to half as many more: a narrow one costs nearly as much as a wide one."""
+    """Split questions into blocks of `COLUMNS`; the last holds up to half as many more, as a narrow block costs nearly as much."""
     firsts = [*range(0, questions - COLUMNS // 2, COLUMNS)] or [0]
     return map(slice, firsts, [*firsts[1:], questions])
 
@@ -265,7 +265,7 @@ def scores_from_seeds(graph: KnowledgeGraph, seeds: Sequence[Sequence[str]], con
 
 
 def _released(graph: KnowledgeGraph, seeds: Sequence[Sequence[str]]) -> Floats:
-    """Return what ARK's released code calls, its loose stopping rule included."""
+    """Run the PageRank of ARK's released code, with its loose stopping rule."""
     try:
         import networkx
     except ImportError as error:

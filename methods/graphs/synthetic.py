@@ -66,7 +66,7 @@ class WorldsExtractor:
         return builder.build(document_id)
 
     def records(self, chunks: Sequence[Chunk]) -> list[Records]:
-        """Return what each chunk states, in their order."""
+        """Return the facts of each chunk, in order."""
         records, _ = self._records(chunks)
         return [records.get(chunk.index, Records()) for chunk in chunks]
 
@@ -158,7 +158,7 @@ def _read(chunks: Sequence[Chunk], kinds: Mapping[str, Counter[str]]) -> tuple[l
 
 
 def _agreement(reading: tuple[_Pattern, str, str], kinds: Mapping[str, Counter[str]]) -> tuple[int, int, int]:
-    """Return how well a reading fits: plain values first, then what is known of the names, then the more literal."""
+    """Return the sort key of a reading: plain values first, then known names, then the more literal reading."""
     pattern, head, tail = reading
     ends = [(head, pattern.relation.head)] + [(tail, pattern.relation.tail)] * pattern.relation.to_entity
     fits = sum(1 if kind in known else -1 for name, kind in ends if (known := kinds.get(_bare(name))))

@@ -42,7 +42,7 @@ class LinearizeConfig(FrozenModel):
 
 
 def relation_text(relation: str, rel: RelationText = "last", underscores: Underscores = "keep") -> str:
-    """Return what a relation is called; one without dots is its own last part.
+    """Return the name of a relation; one without dots is its own last part.
 
     Args:
         relation: As the graph names it (`location.country.languages_spoken`).
@@ -128,12 +128,12 @@ class PretrainingGraph:
 
     @cached_property
     def unnamed(self) -> NDArray[np.bool_]:
-        """Of each entity, by number, whether it has no name."""
+        """Return for each entity number whether it has no name."""
         return unnamed(self.names)
 
     @cached_property
     def nameable(self) -> NDArray[np.bool_]:
-        """Of each triple whether both its ends have a name, so that a question can be asked about it."""
+        """Return for each triple whether both ends have a name, so that a question can be asked about it."""
         return ~(self.unnamed[self.heads] | self.unnamed[self.tails])
 
 

@@ -168,7 +168,7 @@ def supports(model: Any) -> bool:
 
 
 def windowed(model: Any) -> bool:
-    """Return whether some layer sees a window of columns only, or keeps something else than keys and values."""
+    """Return whether some layer has windowed attention, or caches anything other than keys and values."""
     kinds, window = _layers(model)
     return window or kinds != {"full_attention"} or not supports(model)
 

@@ -95,7 +95,7 @@ def asked(
 
 
 def refuses(status: int | None, reason: str) -> bool:
-    """Return whether an endpoint's complaint is about the way that JSON was asked for."""
+    """Return whether an endpoint's error is about the form in which JSON was requested."""
     return status in (400, 415, 422, 501) and bool(_REFUSED.search(reason))
 
 
@@ -208,12 +208,12 @@ class Reply:
 
     @property
     def usage(self) -> Usage:
-        """Return what it cost."""
+        """Return the cost of the call."""
         return Usage(self.prompt_tokens, self.completion_tokens, model_calls=self.calls, cost_usd=self.cost_usd)
 
     @property
     def served(self) -> str:
-        """Return what served it: `gpt-4.1-mini-2025-04-14, system_fingerprint fp_1`."""
+        """Return the model that served it: `gpt-4.1-mini-2025-04-14, system_fingerprint fp_1`."""
         parts = {"": self.model, "system_fingerprint ": self.system_fingerprint, "version ": self.version}
         return ", ".join(name + value for name, value in parts.items() if value)
 
@@ -383,7 +383,7 @@ class ChatModel:
         return ordered(lambda messages: self.ask(messages, shape=shape, repetition=repetition), conversations, self.in_flight)
 
     def estimate(self, conversations: Sequence[Messages], *, repetition: int = 0) -> Estimate:
-        """Return what asking these would take, without asking; equal conversations count once where there is a cache."""
+        """Estimate the calls and tokens of these conversations, without asking; with a cache, equal ones count once."""
         calls = [self._call(messages, repetition) for messages in conversations]
         pending, cached = calls, 0
         if self._cache is not None:

@@ -191,7 +191,7 @@ def _json(path: Path) -> dict[str, Any]:
 
 
 def truncation(tokenizer: Any, limit: int | None, texts: Sequence[str], prefix: str = "") -> dict[str, Any]:
-    """Count how much of some passages a model does not read.
+    """Count the tokens of passages that a model does not read.
 
     Args:
         tokenizer: Of `transformers`.

@@ -20,7 +20,7 @@ from benchmarks.core.errors import UserError
 from benchmarks.core.models import FrozenModel
 from methods.models.checks import check_output, check_weights, truncation
 from methods.models.delta import load_whole
-from methods.models.kept import KEPT
+from methods.models.loaded import KEPT
 from methods.models.weights import check_models, device_of, loading, locate, remote_code_refused, weights_hash
 
 if TYPE_CHECKING:
@@ -142,7 +142,7 @@ class CrossEncoderModel:
 
     @property
     def device(self) -> str:
-        """Return where the model computes."""
+        """Return the device of the model."""
         return str(self._model.device)
 
     def truncation(self, texts: Sequence[str]) -> dict[str, Any]:
@@ -151,11 +151,11 @@ class CrossEncoderModel:
         return cut | {"limit": self._pairs.length} if cut else {}
 
     def scores(self, query: str, passages: Sequence[str]) -> NDArray[np.float64]:
-        """Return how well each passage fits the query: shape (passages,); otherwise as `many`."""
+        """Return the relevance of each passage to the query: shape (passages,); otherwise as `many`."""
         return self.many([(query, passages)])[0]
 
     def many(self, requests: Sequence[tuple[str, Sequence[str]]]) -> list[NDArray[np.float64]]:
-        """Return how well passages fit queries: for each query shape (its passages,).
+        """Return the relevance of passages to queries: for each query shape (its passages,).
 
         Pairs of all queries go through together, like lengths with each other; what company a pair has changes its
         score by less than 1e-5 in float32.

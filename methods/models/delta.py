@@ -292,7 +292,7 @@ def _names(weights: Path) -> list[str]:
 
 
 def _changes(folder: Path) -> Iterator[tuple[str, Tensor]]:
-    """Yield what is added to each of the base's parameters, by its name there, or put in the place of others."""
+    """Yield the changes to the base's parameters by their names: terms that are added, or values that replace others."""
     factors = _read(folder / ADAPTER)
     for name, first in factors.items():
         ending = next((item for item in _FACTORS if name.endswith(item)), None)

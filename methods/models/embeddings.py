@@ -383,7 +383,7 @@ class ExactSearch:
 
     @cached_property
     def _rounding(self) -> float:
-        """Return how far rounding to bfloat16 moves the vector that it moves most."""
+        """Return the largest distance by which rounding to bfloat16 moves a vector."""
         import torch
 
         moved = (torch.from_numpy(block) for block in self._numpy_blocks())

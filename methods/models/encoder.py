@@ -21,7 +21,7 @@ from benchmarks.core.models import FrozenModel
 from methods.models.checks import check_output, check_weights, missing_preset, truncation
 from methods.models.delta import load_whole
 from methods.models.embeddings import EmbeddingCache
-from methods.models.kept import KEPT
+from methods.models.loaded import KEPT
 from methods.models.weights import MINILM, PRESETS, check_models, device_of, loading, locate, remote_code_refused, weights_hash
 
 # `AutoModel` takes every DPR folder for a question encoder and fills a passage encoder with random weights, so the
@@ -157,7 +157,7 @@ class EncoderConfig(FrozenModel):
         return cls.model_validate({**PRESETS[name], **changes})
 
     def prompt(self, side: Side) -> str | None:
-        """Return what to put before a text, None for the model's own prompt."""
+        """Return the prompt of a text; None for the model's own."""
         prompt = self.query_prompt if side == "query" else self.passage_prompt
         return prompt if prompt is None or self.instruction is None else prompt.replace("{instruction}", self.instruction)
 
@@ -244,7 +244,7 @@ class Encoder:
 
     @property
     def device(self) -> str:
-        """Return where the model computes."""
+        """Return the device of the model."""
         return self._passages.device
 
     @property

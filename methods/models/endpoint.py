@@ -169,7 +169,7 @@ class ChatConfig(BaseModel):
 
     @property
     def url(self) -> str:
-        """Return where calls go."""
+        """Return the URL of calls."""
         return (self.base_url or os.environ.get("OPENAI_BASE_URL") or DEFAULT_URL).rstrip("/")
 
     def key(self) -> str:
@@ -483,7 +483,7 @@ class Endpoint:
         return replace(completion, refusal=self.clean(completion.refusal))
 
     def _fault(self, error: Exception) -> Fault:
-        """Return what an error of the client means."""
+        """Return the fault behind an error of the client."""
         if isinstance(error, TimeoutError | self._openai.APITimeoutError):
             return Fault(f"timed out after {self.config.timeout_s:g} s", "retry", signal="broken")
         if isinstance(error, self._openai.APIConnectionError):
@@ -561,7 +561,7 @@ class Endpoint:
         )
 
     async def _models_hint(self) -> str | None:
-        """Return what the endpoint offers instead, where it tells."""
+        """Return the models that the endpoint offers instead, if it lists them."""
         try:
             async with asyncio.timeout(10):
                 with self._client() as client:

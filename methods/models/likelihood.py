@@ -499,7 +499,7 @@ def label_likelihoods(
 
 
 def label_scores(labels: Sequence[str], raw: Sequence[Likelihood], by: Literal["total", "mean"] = "total") -> LabelScores:
-    """Return what the labels' likelihoods behind one prompt come to; `by` as of `label_likelihoods`."""
+    """Return the labels' likelihoods after one prompt with their softmax; `by` as in `label_likelihoods`."""
     return LabelScores(tuple(labels), tuple(raw), softmax([getattr(likelihood, by) for likelihood in raw]))
 
 

@@ -76,7 +76,7 @@ class UsageByRole:
             return total
 
     def to_json(self) -> dict[str, Any]:
-        """By role."""
+        """Return the costs by role."""
         with self._lock:
             return {role: cost.to_json() for role, cost in sorted(self._roles.items())}
 

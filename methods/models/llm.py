@@ -129,7 +129,7 @@ LLM = Annotated[
 
 
 def defaults(*, temperature: float = 0.0, max_tokens: int = 64, stop: Sequence[str] = ()) -> BeforeValidator:
-    """Return what a system's prompts need where the option does not say: `Annotated[LLM, defaults(max_tokens=256)]`."""
+    """Return a system's defaults for options of its model that are not set: `Annotated[LLM, defaults(max_tokens=256)]`."""
 
     def filled(value: Any) -> Any:
         if not isinstance(value, dict):
@@ -275,12 +275,12 @@ def endpoints(options: Any) -> frozenset[str]:
 
 
 def llm_name(config: LLMConfig) -> str:
-    """By which a model goes in tables."""
+    """Return a model's name in tables."""
     return config.local if isinstance(config, LocalConfig) else config.model
 
 
 def llm_hash(config: LLMConfig) -> str:
-    """Of the weights of a model of this machine; "" for others, whose name is all that is known."""
+    """Return the hash of a local model's weights; "" for other models, of which only the name is known."""
     if not isinstance(config, LocalConfig):
         return ""
     adapter = weights_hash(config.adapter, None) if config.adapter else ""
@@ -560,7 +560,7 @@ class LabelModel:
         )
 
     async def choose(self, messages: Messages, labels: Sequence[str], step: str = "") -> tuple[LabelScores, Usage]:
-        """Return how likely each label is.
+        """Return the likelihood of each label.
 
         Args:
             messages: What is asked; a last message of the assistant is what the reply begins with.

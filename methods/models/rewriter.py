@@ -99,7 +99,7 @@ def styles_of(folder: str | None) -> tuple[str, ...]:
 
 
 def form_of(passage: Passage, *, structured: bool) -> str:
-    """Return how the reply is asked to look: by sentences, where the passage has any."""
+    """Return the requested form of the reply: by sentences, if the passage has any."""
     if not passage.sentences:
         return JSON if structured else PLAIN
     return Template(JSON_LINES if structured else LINES).substitute(lines=len(passage.sentences))
@@ -158,7 +158,7 @@ class Validator(Protocol):
 
     @property
     def id(self) -> str:
-        """Return what it is; part of the rewriter's id."""
+        """Return its name, a part of the rewriter's id."""
         ...
 
 
@@ -248,7 +248,7 @@ class LLMRewriter:
         return in_order(lambda passage: self._rewritten(passage, style, prompt), passages, self.model.in_flight)
 
     def estimate(self, passages: Sequence[Passage], style: str) -> Estimate:
-        """Return what asking once for every passage would take, without the validators; nothing is asked."""
+        """Estimate one call per passage, without the validators; nothing is asked."""
         prompt = load_prompt(style, self.config.prompts)
         return self.model.estimate([self._messages(passage, prompt, ()) for passage in passages if passage.text.strip()])
 

@@ -15,7 +15,7 @@ from typing import Any
 from benchmarks.core.errors import MissingPackage, UserError
 from benchmarks.core.fingerprint import CHECKPOINT_CARD, LENGTH, fingerprint, folder_sha256
 from benchmarks.io.hub import cache_folder, offline, use_cache_if_unreachable
-from methods.models.kept import KEPT
+from methods.models.loaded import KEPT
 from methods.presets import read_presets
 from methods.work import Checkpoint, Needs
 
@@ -121,7 +121,7 @@ def locate(model: str) -> str:
 
 
 def files_of(model: str, revision: str | None, settings: str = "config.json") -> Path | None:
-    """Return where a model's files lie: a folder, or the newest snapshot in the hub's cache; None where there are none.
+    """Return the folder of a model's files, or the newest snapshot in the hub's cache; None if there is neither.
 
     Args:
         model, revision: As `locate` takes it, and the revision of a hub id; of one of several adapters in a repository
@@ -160,7 +160,7 @@ class MissingWeights(UserError):
 
 
 def missing_weights(checkpoint: Checkpoint) -> MissingWeights | None:
-    """Return what is to be done for a model whose files are neither in a folder nor in the hub's cache; None: they are here."""
+    """Return the remedy for a model whose files are neither in a folder nor in the hub's cache; None if they are there."""
     model, revision = checkpoint.model, checkpoint.revision
     if files_of(model, revision, "adapter_config.json" if checkpoint.adapter else "config.json") is not None:
         return None
@@ -411,7 +411,7 @@ def _adapter_folder(adapter: str) -> str:
 
 
 def _adapter_key(name: str) -> str:
-    """As PEFT names an adapter's weights today: older versions left the mark of what is kept whole, or the adapter's name."""
+    """Return the current PEFT name of an adapter's weight; older versions kept the adapter's name or a mark of whole modules."""
     return name.replace(".modules_to_save.", ".").replace(".default.", ".")
 
 

@@ -84,7 +84,7 @@ class ChatReader:
         return self._answer(await self._model.ask(messages), notes, context, messages[-1]["content"])
 
     def estimate(self, queries: Sequence[Query], contexts: Sequence[Context]) -> Estimate:
-        """Return what reading these would take, without asking."""
+        """Estimate the cost of reading these, without asking."""
         return self._model.estimate([self._request(q, c)[0] for q, c in zip(queries, contexts, strict=True)])
 
     def _request(self, query: Query, context: Context) -> tuple[Messages, dict[str, object]]:

@@ -180,7 +180,7 @@ def _one_turn(text: str) -> str:
 
 
 def _unwrapped(text: str) -> str:
-    """Return what a box, an answer tag, a fence or a JSON object holds, if the text has one."""
+    """Return the content of a box, an answer tag, a fence or a JSON object, if the text has one."""
     text = text.strip()
     boxes = list(_BOXED.finditer(text))
     if boxes and (inside := _braced(text[boxes[-1].end() :])) is not None:
@@ -223,7 +223,7 @@ def _braced(text: str) -> str | None:
 
 
 def _unfenced(text: str) -> str:
-    """Return what the fence holds that a text begins with."""
+    """Return the content of the fence with which a text begins."""
     lines = text.split("\n")
     if len(lines) == 1:
         inside = text[3:-3] if text.endswith(text[:3]) else text[3:]

@@ -66,7 +66,7 @@ class Span(NamedTuple):
 
 
 def kind_of(question: str) -> Kind:
-    """Return what kind of answer a question wants, read off its wording."""
+    """Return the kind of answer that a question's wording asks for."""
     if options(question) is not None:
         return "choice"
     if _ASKS_YES_NO.match(question.strip()):

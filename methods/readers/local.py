@@ -89,7 +89,7 @@ class CausalReader:
 
     @property
     def device(self) -> str:
-        """Return where it computes."""
+        """Return the device of the model."""
         return self._model.device
 
     def read(self, queries: Sequence[Query], contexts: Sequence[Context]) -> list[Answer]:
@@ -173,7 +173,7 @@ class CausalReader:
         return self._rendered(question, kept) if self._length(question, kept) <= 0 else None
 
     def _cut(self, question: str, passage: Passage) -> list[Passage]:
-        """As many words of a passage as fit, none of them where not one fits."""
+        """Return the first words of a passage that fit; none if not one fits."""
         words = passage.text.split()
 
         def short(count: int) -> list[Passage]:

@@ -66,7 +66,7 @@ class ReadingOptions(BaseModel):
 
     @property
     def rule(self) -> Extract:
-        """Return how a reply becomes the answer."""
+        """Return the rule that extracts the answer from a reply."""
         return self.extract or ("short" if self.reading == "own" else "none")
 
     @property

@@ -128,7 +128,7 @@ class Dense:
         return self.encoder.passages([text for passage in passages for text in self._texts(passage)], cached=cached)
 
     def _texts(self, passage: Passage) -> list[str]:
-        """Return what is encoded of a passage: each part with the title as its first line."""
+        """Return the texts of a passage to encode: each part with the title as its first line."""
         return [f"{passage.title}\n{part}" if passage.title else part for part in self._parts(passage)]
 
     def _parts(self, passage: Passage) -> list[str]:

@@ -52,7 +52,7 @@ class PointwiseReranker(ABC):
 
     @abstractmethod
     def scores(self, query: Query, ids: Sequence[str], corpus: Corpus) -> NDArray[np.floating]:
-        """Return how well each candidate fits the query: shape (candidates,)."""
+        """Return the relevance of each candidate to the query: shape (candidates,)."""
 
 
 class ModelReranker(PointwiseReranker, ABC):
@@ -63,7 +63,7 @@ class ModelReranker(PointwiseReranker, ABC):
         self.config, self.model, self.device = config, model, model.device
 
     def corpus_notes(self, corpus: Corpus) -> dict[str, Any]:
-        """Return what the model does not read of the passages, for `Indexed.notes`."""
+        """Count the parts of passages that the model does not read, for `Indexed.notes`."""
         cut = self.model.truncation([passage.full_text for passage in _sampled(corpus)])
         return {RERANKER_TRUNCATED: cut} if cut else {}
 

@@ -257,7 +257,7 @@ class SpladeIndex:
         return rankings
 
     def _scores(self, text: str) -> NDArray[np.float64]:
-        """Of every passage: shape (passages,)."""
+        """Return the score of every passage: shape (passages,)."""
         terms, weights = self._encoder.query(text)
         lists = [slice(int(self._starts[term]), int(self._starts[term + 1])) for term in terms]
         rows = np.concatenate([np.empty(0, dtype=np.int32), *(self._rows[own] for own in lists)])

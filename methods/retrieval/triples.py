@@ -50,7 +50,7 @@ def require_checkpoint(model: str, method: str, *, where: str) -> None:
 
 
 def linearize_of(model: str) -> LinearizeConfig:
-    """Return how triples were written when a checkpoint was trained.
+    """Return the linearization of triples with which a checkpoint was trained.
 
     Raises:
         UserError: Its card does not say.

@@ -42,7 +42,7 @@ class Answerer(Protocol):
 
     @property
     def fingerprint(self) -> str:
-        """Of all that decides what it answers."""
+        """Return a hash of everything that determines its answers."""
         ...
 
     async def answers_one(self, request: AnswerRequest) -> str | None:
@@ -157,7 +157,7 @@ class Verifier:
 
     @property
     def fingerprint(self) -> str:
-        """Of what decides, the judge's prompt and options among it."""
+        """Return a hash of everything that determines its decisions, including the judge's prompt and options."""
         return fingerprint(self._exact, None if self._judge is None else self._judge.fingerprint)
 
     async def verdict(self, question: Question, answer: str) -> Verdict:
@@ -195,7 +195,7 @@ def verifier_of(config: LabelsConfig, judge: Judge | None) -> Verifier:
 
 
 def exact_match(question: Question, answer: str, rules: Literal["squad", "strict"] = "squad") -> bool:
-    """Return whether an answer is a gold word for word; where all of a set are wanted, whether it is all of them."""
+    """Return whether an answer equals a gold answer; if all of a set are required, whether it equals the set."""
     if rules == "strict":
         return bool(question.answers) and answer == question.answers[0]
     if question.answer_set and len(question.wanted) > 1:
@@ -204,7 +204,7 @@ def exact_match(question: Question, answer: str, rules: Literal["squad", "strict
 
 
 def _whole_set(question: Question, answer: str) -> bool:
-    """Return whether an answer has the words of every gold, each in one of its wordings, and no other word but `and`."""
+    """Return whether an answer consists of every gold answer, each in one of its wordings, and `and`."""
     words = Counter(tokens(answer))
     wanted: Counter[str] = Counter()
     text = f" {' '.join(tokens(answer))} "

@@ -40,7 +40,7 @@ Candidates = Callable[[Sequence[Question]], Mapping[str, tuple[str, ...]]]
 def candidates_of(
     benchmark: Benchmark, questions: Sequence[Question], config: CandidatesConfig, services: Services, *, keep: bool
 ) -> Candidates:
-    """Return what gives questions their candidates.
+    """Return the source of the questions' candidates.
 
     Args:
         benchmark: The data.

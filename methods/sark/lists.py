@@ -106,7 +106,7 @@ class Orderer(Protocol):
 
     @property
     def fingerprint(self) -> str:
-        """Of all that decides how."""
+        """Return a hash of everything that determines the order."""
         ...
 
 
@@ -156,7 +156,7 @@ class EvidenceOrderer:
 
 
 def worth(question: Question, passage: Passage) -> tuple[int, int, int, int, int]:
-    """Return what a passage holds of what answers a question; compared from the left.
+    """Return how much of a question's answer a passage holds; the tuples are compared from the left.
 
     Returns:
         Whether it is evidence; how many of the question's facts (triples) have both ends in it; how many entities of

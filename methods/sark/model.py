@@ -164,7 +164,7 @@ def last_bias(model: Any) -> Tensor:
 
 
 def _match(encoder: Any, base: str) -> nn.Module:
-    """Return what adds to the score how tokens of the query are met.
+    """Return the module that adds token matches with the query to the score.
 
     Raises:
         UserError: The encoder does not tell tokens of the query from those of the passage.

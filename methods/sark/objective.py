@@ -202,7 +202,7 @@ class Objective:
             )
 
     def logits(self, pairs: Sequence[Features]) -> Tensor:
-        """Return what the head gives for encoded pairs, in float32: shape (pairs, labels).
+        """Return the head's logits for encoded pairs, in float32: shape (pairs, labels).
 
         On a CPU pairs of like length are read in small blocks: it gains nothing from large ones, and pads less.
         """

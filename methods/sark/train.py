@@ -256,7 +256,7 @@ class SarkTrainer:
 
     @property
     def _scale(self) -> float:
-        """Return what half precision multiplied the gradients by."""
+        """Return the loss scale of half precision."""
         scaler = getattr(self.objective.accelerator, "scaler", None)
         return float(scaler.get_scale()) if scaler is not None else 1.0
 

@@ -70,7 +70,7 @@ def _gaps(scores: Sequence[Scores]) -> list[Scores]:
 
 
 def f1(responses: NDArray[np.bool_], true: NDArray[np.bool_]) -> float:
-    """Of the positive class; 0 where nothing is positive on either side."""
+    """Compute F1 of the positive class; 0 if no label and no prediction is positive."""
     hits = float((responses & true).sum())
     positives = float(responses.sum() + true.sum())
     return 2 * hits / positives if positives else 0.0

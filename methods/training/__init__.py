@@ -56,7 +56,7 @@ class TrainingConfig(FrozenModel):
         return None
 
     def stages_of(self, stages: tuple[str, ...]) -> tuple[str, ...]:
-        """Of a training's stages, those that end in a checkpoint with these options; the last one is its result."""
+        """Return the stages that end in a checkpoint with these options; the last one is the training's result."""
         return stages
 
 
@@ -144,7 +144,7 @@ LengthsOf = Callable[[str, Mapping[str, Mapping[str, Any]]], Lengths]
 
 
 def known_data(config: Any, of: LengthsOf) -> list[Lengths]:
-    """Return what is known of the data that options name (`data`, `data_options`), having looked at those for validation, too."""
+    """Return the facts about the data that options name (`data`, `data_options`), after checking the validation data too."""
     for item in config.validation:
         of(item, config.validation_options)
     return [of(item, config.data_options) for item in config.data]

@@ -36,7 +36,7 @@ class LoraOptions(FrozenModel):
     )
 
     def settings(self, **more: Any) -> Any:
-        """As PEFT takes them."""
+        """Return the settings in PEFT's form."""
         from peft import LoraConfig
 
         targets = self.targets if isinstance(self.targets, str) else list(self.targets)

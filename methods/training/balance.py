@@ -68,7 +68,7 @@ class Products:
 
     @property
     def finite(self) -> bool:
-        """Whether no gradient overflowed."""
+        """Return whether no gradient overflowed."""
         return all(map(math.isfinite, (self.passage, self.listwise, self.both, self.gap, self.between)))
 
     @property
@@ -78,7 +78,7 @@ class Products:
 
     @property
     def cosine(self) -> float:
-        """Of the angle between both gradients; 0 where one is 0."""
+        """Return the cosine between both gradients; 0 if one is 0."""
         length = math.sqrt(self.passage) * math.sqrt(self.listwise)
         return max(-1.0, min(1.0, self.both / length)) if length > 0 else 0.0
 

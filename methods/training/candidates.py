@@ -31,7 +31,7 @@ class Search:
         self._index: Index | None = None
 
     def __call__(self, questions: Sequence[Question]) -> dict[str, tuple[str, ...]]:
-        """What is found, by question id, the best ranked first."""
+        """Return the results by question id, best first."""
         if not questions:
             return {}
         index = self._index or self._opened()
@@ -51,7 +51,7 @@ class Search:
 def retrieved(
     benchmark: Benchmark, questions: Sequence[Question], retriever: Component, n: int, services: Services
 ) -> dict[str, tuple[str, ...]]:
-    """What a retriever finds in the whole corpus, by question id."""
+    """Return a retriever's results over the whole corpus, by question id."""
     return Search(benchmark, retriever, n, services)(questions)
 
 

@@ -56,7 +56,7 @@ class Journal:
         return len(self._positions)
 
     def get(self, identifier: str, made_of: str) -> Any | None:
-        """What is kept under an id; None where there is nothing, or it was made of something else."""
+        """Return the result under an id; None if there is none, or it was made from other input."""
         position = self._positions.get(file_id(identifier))
         if position is None:
             return None
@@ -66,7 +66,7 @@ class Journal:
         return row["value"] if row["id"] == identifier and row["made_of"] == made_of else None
 
     def add(self, identifier: str, made_of: str, value: Any) -> None:
-        """Add what was made under an id (JSON), and of what.
+        """Add a result (JSON) under an id, with the hash of its input.
 
         Raises:
             UserError: The file cannot be written.
@@ -97,12 +97,12 @@ class Result(Protocol):
 
     @property
     def came(self) -> bool:
-        """Whether any call was answered."""
+        """Return whether any call was answered."""
         ...
 
     @property
     def lasting(self) -> bool:
-        """Whether it is kept; else it is made again next time."""
+        """Return whether it is kept; otherwise it is made again next time."""
         ...
 
 
@@ -119,7 +119,7 @@ def each_once(
     in_flight: int,
     where: str,
 ) -> list[Out]:
-    """What a program makes of each item, or made of it before.
+    """Return a program's result for each item, computed now or stored before.
 
     Args:
         program: An `async` function of one item.

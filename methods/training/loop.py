@@ -484,7 +484,7 @@ def _lacks(precision: str, why: str) -> UserError:
 
 
 def own(parts: Sequence[T], process: Any) -> Sequence[T]:
-    """Of a step's parts those of this process.
+    """Return this process's share of a step's parts.
 
     Args:
         parts: Of the step, in the same order in every process.

@@ -52,7 +52,7 @@ def embedded(rows: Sequence[Sequence[Piece]], embeddings: nn.Module, side: str =
 def last_states(
     decoder: nn.Module, embeddings: nn.Module, rows: Sequence[Sequence[Piece]], count: int, budget: int, spread: bool = False
 ) -> Tensor:
-    """What a causal model makes of the last places of each row, those of like length together.
+    """Return a causal model's hidden states at the last positions of each row; rows of similar length share a batch.
 
     Args:
         decoder: The part below the output layer.
@@ -172,7 +172,7 @@ def _numbered(row: Sequence[Piece]) -> list[int]:
 
 
 def divergence(student: Tensor, teacher: Tensor, temperature: float = 1.0) -> Tensor:
-    """How far a student's distributions are from a teacher's: T² KL(teacher ‖ student) of each row.
+    """Compute the divergence of a student from a teacher: T² KL(teacher ‖ student) of each row.
 
     Args:
         student, teacher: Logits, [n, V].
@@ -187,7 +187,7 @@ def divergence(student: Tensor, teacher: Tensor, temperature: float = 1.0) -> Te
 
 
 def naming_terms(logits: Tensor, ids: Tensor, mask: Tensor, known: Tensor) -> Tensor:
-    """How well memory vectors name the tokens of their share of a document (ours).
+    """Compute the loss of naming a document share's tokens from its memory vectors (ours).
 
     The document's tokens are parted evenly, in order: of n tokens, the one at place t belongs to memory vector
     floor(t M / n).

@@ -148,7 +148,7 @@ class MemoryRows(nn.Module):
         return vectors.masked_scatter(new.unsqueeze(-1), rows[ids[new] - self._first])
 
     def slots(self, ids: Tensor) -> Tensor:
-        """Where memory tokens stand: bool, of the ids' shape."""
+        """Return the mask of memory tokens: bool, in the ids' shape."""
         return (ids >= self._first) & (ids < self._first + self._count)
 
 

@@ -22,8 +22,8 @@ from benchmarks.core.errors import HOME
 from benchmarks.core.fingerprint import LENGTH
 from benchmarks.registry import Benchmark
 from judges.metric import Metric
+from methods.accelerator import accelerators
 from methods.api import TURNS_UNREAD, UNKNOWN_REVISION
-from methods.memory import accelerators
 from methods.models.llm import chats
 from methods.models.weights import checkpoints_named
 from methods.registry import Component

@@ -74,7 +74,7 @@ def show_board(board: Board, console: Console, *, verbose: bool = False, began: 
 
 
 def _notes(board: Board, heads: dict[str, str], verbose: bool, width: int) -> list[str]:
-    """Return what numbers and marks mean."""
+    """Return the notes that explain numbers and marks."""
     how = (f" (over {board.sampled.kind}s) or [low, high] if its sides differ", ", paired (Holm per column)") if verbose else ("", "")
     legend = [f"value × 100 ± half its 95 % interval{how[0]}"]
     if board.reference:
@@ -92,7 +92,7 @@ def _notes(board: Board, heads: dict[str, str], verbose: bool, width: int) -> li
 
 
 def conclusion(board: Board, *, higher_is_better: bool = True) -> str:
-    """Return what the paired tests of a board say of its first metric, in one sentence.
+    """Summarize the paired tests of a board's first metric in one sentence.
 
     Args:
         board: With its reference.
@@ -180,7 +180,7 @@ def _seconds(cost: Cost | None) -> str:
 
 
 def _cost_columns(board: Board) -> list[tuple[str, list[Text]]]:
-    """Return what an answer took, by the names of the columns; where that is known of no method, there is no column."""
+    """Return the cost of an answer by column name; columns that are unknown for all methods are left out."""
     costs, built_ones = [row.cost for row in board.rows], [row.indexing for row in board.rows]
     every = {
         "s/question": [_seconds(cost) for cost in costs],
@@ -262,7 +262,7 @@ def _eyes(board: BattleBoard, criteria: Sequence[str]) -> list[str]:
 
 
 def _lacking(item: Pairing) -> list[str]:
-    """Return what a reader must know of a pairing beside its numbers: what is not judged, and what cannot be."""
+    """Return notes on a pairing's verdicts: pending, missing, or with nothing to judge by."""
     notes = []
     if item.pending:
         verb = "is" if item.pending == 1 else "are"

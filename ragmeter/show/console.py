@@ -67,7 +67,7 @@ def _escaped(text: str) -> str:
 
 
 def _holds(encoding: str | None, text: str) -> bool:
-    """Return whether an encoding has all characters of a text."""
+    """Return whether an encoding can represent a text."""
     try:
         text.encode(encoding or "utf-8")
     except UnicodeEncodeError:

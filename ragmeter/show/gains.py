@@ -51,7 +51,7 @@ class Against:
 
     @property
     def verdict(self) -> str:
-        """Return what the test says, in the words of the tables."""
+        """Return the test's result in the words of the tables."""
         result = self.cell.difference
         if result is None or result.insufficient_data or math.isnan(result.value):
             return UNTESTED
@@ -103,12 +103,12 @@ class Gain:
 
     @property
     def beats(self) -> bool:
-        """Return whether "beats its base" may be said: significantly ahead, over enough clusters and trainings."""
+        """Return whether it beats its base: significantly ahead, over enough clusters and trainings."""
         return self.significant and not self._short_of
 
     @property
     def _short_of(self) -> str:
-        """Return what is missing for "beats"; empty if nothing is."""
+        """Return the conditions for "beats" that are not met."""
         result = self.base.cell.difference if self.base else None
         if result is None:
             return "its base was not measured"
@@ -119,7 +119,7 @@ class Gain:
 
     @property
     def lost(self) -> bool:
-        """Return whether it is significantly behind its base: what is gained elsewhere is no gain in general."""
+        """Return whether it is significantly behind its base, so that gains elsewhere are not general."""
         return self.base is not None and self.base.verdict == BEHIND
 
     def why_not(self) -> str:
@@ -145,7 +145,7 @@ class Gain:
         return self.base is not None and self.strongest is not None and self.base.name == self.strongest.name
 
     def to_json(self) -> dict[str, Any]:
-        """As a JSON object; values are fractions."""
+        """Return a JSON object; values are fractions."""
         value = self.cell.estimate
         return {
             "approach": self.approach,
@@ -159,7 +159,7 @@ class Gain:
 
 
 def gains(experiment: Experiment, store: Store, heads: Sequence[str], base: str | None = None) -> Iterator[Gain]:
-    """Yield what the approaches of an experiment gained, board by board and metric by metric; seeds of a training together.
+    """Yield the gains of an experiment's approaches by board and metric; the seeds of a training are one gain.
 
     Args:
         experiment: Which was run.
@@ -196,7 +196,7 @@ def _against(board: Board | None, run: str, metric: str) -> Against | None:
 
 
 def _trained(method: MethodPlan) -> bool:
-    """Return whether one of the approaches trained a part of it: here, or for this package."""
+    """Return whether one of the approaches trained a part of it, in this experiment or for this package."""
     ours = SHIPPED.keys() - {POCKET}
     return bool(method.needs) or any(getattr(part.config, "model", None) in ours for part in method.components)
 

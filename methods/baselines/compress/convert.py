@@ -74,7 +74,7 @@ def convert(source: Released, folder: Path, base: str | None, options: Mapping[s
 
 
 def _memory_options(source: Released) -> dict[str, Any]:
-    """Of PISCO and COCOM; an encoder of PISCO's own is not read."""
+    """Return the options of PISCO and COCOM; PISCO's separate encoder is not read."""
     rank = int(source.config.get("lora_r", 16))
     own = source.config.get("compr_model_name")
     if own and source.layout == "pisco":
@@ -98,14 +98,14 @@ def _summary_options(source: Released) -> dict[str, Any]:
 
 
 def _encoder_options(source: Released) -> dict[str, Any]:
-    """Of PCC: Lite is an encoder, Large an adapter on one that has its memory tokens already; the name says the rate."""
+    """Return the options of PCC: Lite is an encoder, Large an adapter on one with memory tokens; the name states the rate."""
     stated = re.search(r"(\d+)x", source.source)
     below = source.option("base_model_name_or_path") if (source.folder / ADAPTER).is_file() else source.source
     return {"encoder": below, "base": PCC_DECODER, **({"rate": int(stated[1])} if stated else {})}
 
 
 def _layers_options(source: Released) -> dict[str, Any]:
-    """Of OSCAR, whose encoder is the base's first layers; others are not read."""
+    """Return the options of OSCAR if its encoder is the base's first layers; other variants are not read."""
     config, below = source.config, source.option("compr_base_model_name")
     if config.get("compr_every_n_layer") or config.get("lora_compressor") or below != source.option("decoder_model_name"):
         what = "its encoder is not the first layers of its base, trained as a whole: others are not read"

@@ -97,7 +97,7 @@ class LLMLingua2:
         return Context(ranking.query_id, tuple(item for item, _ in kept), notes={**notes, "llmlingua2": {"kept": left, "of": of}})
 
     def probabilities(self, texts: Sequence[str]) -> list[NDArray[np.float64]]:
-        """Return how likely each word of some texts is kept: the mean over its tokens; words are what white space divides."""
+        """Return the probability of keeping each word (divided by white space): the mean over its tokens."""
         import torch
 
         parts = [(at, ids, spans) for at, text in enumerate(texts) for ids, spans in self._parts(text)]

@@ -152,7 +152,7 @@ class SoftCompressor:
         return results
 
     def folder(self, corpus: Corpus) -> Path | None:
-        """Return where the index of a corpus lies; None where nothing is kept."""
+        """Return the folder of a corpus's index; None if indexes are not kept."""
         return self._services.folder("memory", fingerprint(LAYOUT, self._model.hash, corpus.fingerprint))
 
     def index(self, corpus: Corpus, folder: Path | None = None, done: Callable[[int], None] = lambda passages: None) -> tuple[Any, Any]:

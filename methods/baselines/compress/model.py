@@ -197,7 +197,7 @@ class SoftModel(nn.Module):
         return memory if self._length is None else functional.normalize(memory, dim=-1) * self._length
 
     def raw(self, texts: Sequence[str], queries: Sequence[str] | None = None) -> list[Tensor]:
-        """Return what the encoder makes of passages: see `System.encode`; equal texts are encoded once."""
+        """Encode passages (see `System.encode`); equal texts are encoded once."""
         keys = list(zip(texts, queries if queries is not None and self.system.queried else [""] * len(texts), strict=True))
         first = list(dict.fromkeys(keys))
         made = self.system.encode(self, [text for text, _ in first], [query for _, query in first]) if first else []
@@ -205,7 +205,7 @@ class SoftModel(nn.Module):
         return [known[key] for key in keys]
 
     def states(self, rows: Sequence[Sequence[Piece]], count: int, adapter: str | None = None, model: Any = None) -> Tensor:
-        """Return what the base (or a causal encoder) makes of the last places of rows: float32 [N, count, h]."""
+        """Return the hidden states of the last positions of rows, by the base or a causal encoder: float32 [N, count, h]."""
         chosen = model or self.base
         embeddings, spread = chosen.get_input_embeddings(), self.config.positions == "spread"
         if not rows:

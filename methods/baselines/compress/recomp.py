@@ -57,14 +57,14 @@ class SentenceCompressor(ABC):
 
     @abstractmethod
     def scores(self, query: Query, passages: Sequence[Passage], parts: Sequence[Sequence[str]]) -> list[Scores]:
-        """Return how well each sentence of each passage fits the question."""
+        """Return the relevance of each sentence of each passage to the question."""
 
     @abstractmethod
     def kept(self, scores: Scores) -> NDArray[np.bool_]:
         """Which of all sentences stay, by their scores."""
 
     def compress(self, queries: Sequence[Query], rankings: Sequence[Ranking], corpus: Corpus, budget: int | None) -> list[Context]:
-        """Return what is kept of each ranking's passages; of more than the budget holds, the best."""
+        """Return the sentences kept from each ranking's passages: the best ones within the budget."""
         return [self._context(query, ranking, corpus.get(ranking.ids), budget) for query, ranking in zip(queries, rankings, strict=True)]
 
     def _context(self, query: Query, ranking: Ranking, passages: Sequence[Passage], budget: int | None) -> Context:

@@ -123,7 +123,7 @@ class System(ABC):
 
     @property
     def ranks(self) -> bool:
-        """Return whether it also says how relevant a passage is to the question: see `scored`."""
+        """Return whether it also scores a passage's relevance to the question: see `scored`."""
         return bool(getattr(self.config, "ranks", False))
 
     def typical_count(self, length: float) -> float:
@@ -132,7 +132,7 @@ class System(ABC):
 
     @abstractmethod
     def parts(self, model: SoftModel) -> dict[str, nn.Module]:
-        """Return what it learns beside adapters and whole models."""
+        """Return the modules that it trains besides adapters and whole models."""
 
     @abstractmethod
     def count(self, model: SoftModel, text: str) -> int:
@@ -156,7 +156,7 @@ class System(ABC):
         )
 
     def block(self, model: SoftModel, memory: Tensor) -> list[Piece]:
-        """Return how a passage's memory stands in a prompt."""
+        """Return the pieces of a prompt that hold a passage's memory."""
         return [memory]
 
     def prompt(self, model: SoftModel, question: str, memory: Sequence[Tensor]) -> list[Piece]:
@@ -180,7 +180,7 @@ class System(ABC):
         return sum(len(model.reply(target)) for _, target in row.asked)
 
     def trained(self, stage: str) -> set[str]:
-        """Return what a stage trains: adapters by name, `language_model`, `encoder`, `parts.NAME`, where there is such a part."""
+        """Return the parts that a stage trains: adapters by name, `language_model`, `encoder`, `parts.NAME`."""
         return {*self.adapters, *self.whole, *(f"parts.{name}" for name in self.learned)}
 
 

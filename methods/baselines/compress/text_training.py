@@ -121,11 +121,11 @@ class TextTraining(OneStageTraining):
 
     @abstractmethod
     def examples(self, rows: Sequence[Labeled]) -> list[Any]:
-        """Return what is learned from."""
+        """Return the training examples."""
 
     @abstractmethod
     def loss(self, rows: Sequence[Any]) -> Tensor:
-        """Of some examples."""
+        """Compute the loss of some examples."""
 
     def save(self, folder: Path) -> None:
         """Write the checkpoint."""

@@ -113,7 +113,7 @@ class SoftTrainingConfig(HeldOutConfig):
 
     @property
     def system(self) -> System:
-        """Return what is trained."""
+        """Return the system that is trained."""
         return self.system_class(self.model.model_copy(update={"base": self.base}) if self.base else self.model)
 
     def stages_of(self, stages: tuple[str, ...]) -> tuple[str, ...]:

@@ -90,7 +90,7 @@ class Writer:
 
 
 def query_of(draft: Sequence[tuple[str, float]], unsure: float, left_out: float) -> str | None:
-    """Return what a draft is searched with: its tokens but the least likely ones; None where the model is sure of all."""
+    """Return the query made from a draft: its tokens without the least likely ones; None if all tokens are likely."""
     if all(share > unsure for _, share in draft):
         return None
     return " ".join("".join(token if share > left_out else " " for token, share in draft).split())
@@ -109,7 +109,7 @@ def query_of(draft: Sequence[tuple[str, float]], unsure: float, left_out: float)
     paper="Jiang et al. 2023, Active Retrieval Augmented Generation (arXiv:2305.06983)",
 )
 async def flare(q: Session) -> str:
-    """Return what the sentences conclude; where they conclude nothing, the last of them."""
+    """Return the answer that the sentences conclude, else their last sentence."""
     writer: Any = q.tool
     passages = await q.search(q.text)
     written: list[str] = []

@@ -39,7 +39,7 @@ class GenGroundConfig(ProgramConfig):
     presets={"paper": {"k": 10, "hops": 5}, "released": {"k": 9, "hops": 7}},
 )
 async def genground(q: Session) -> str:
-    """Return what the model concludes; at the cap, or where a reply cannot be used, the last revised answer."""
+    """Return the model's conclusion. At the cap, or if a reply is unusable, return the last revised answer."""
     steps: list[tuple[str, str]] = []
     for _ in range(q.config.hops):
         reply = await q.ask("genground_deduce", question=q.text, steps=write_steps(steps))

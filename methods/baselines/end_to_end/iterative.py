@@ -72,7 +72,7 @@ _NO_QUERY = re.compile(r"^(?:thus|so|therefore|hence|that is)\b|\d\s*[-+*/=]\s*\
     presets={"paper": {"k": 4, "sentences": 10, "pool": 15}},
 )
 async def ircot(q: Session) -> str:
-    """Return what is read from the pool, which the chain only fills; where the reading fails, what the chain says."""
+    """Return the answer read from the pool that the chain fills; if reading fails, the chain's answer."""
     pool = {passage.id: passage for passage in await q.search(q.text)}
     chain: list[str] = []
     for _ in range(q.config.sentences):

@@ -85,7 +85,7 @@ def _released(model: str, **more: object) -> dict[str, object]:
     },
 )
 async def search_r1(q: Session) -> str:
-    """Return what stands in the tag of the answer; plain reading where there is none in the end."""
+    """Return the text in the answer tag; if there is none, the answer of plain reading."""
     opening, closing = TAGS[q.config.tags].search
     before, after = TAGS[q.config.tags].information
     question = q.text.strip() if q.text.rstrip().endswith("?") else f"{q.text.strip()}?"

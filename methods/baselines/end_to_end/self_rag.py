@@ -145,7 +145,7 @@ class TagModel:
         return 1 / (1 + math.exp(min(700.0, no - yes)))
 
     async def write_text(self, q: Session, prompt: str, step: str) -> Generation:
-        """Return what the model writes, kept as a call of the question."""
+        """Generate text and record it as a call of the question."""
         generation = await self._write(prompt)
         q.wrote(generation, prompt, step)
         return generation

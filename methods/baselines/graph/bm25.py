@@ -125,7 +125,7 @@ class NameWords:
         return cls(words, offsets, **json.loads((folder / "names.json").read_text("utf-8")))
 
     def frequencies(self, triples: Triples, rows: Rows, terms: Sequence[int]) -> tuple[Numbers, Numbers]:
-        """Return how often each term occurs in each triple, shape (terms, rows), and the words of each triple, shape (rows,).
+        """Return the counts of terms in triples, shape (terms, rows), and the triples' lengths in words, shape (rows,).
 
         Args:
             triples: Whose names these are.

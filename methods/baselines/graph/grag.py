@@ -161,7 +161,7 @@ class GragIndex(NamesIndex):
 
     @cached_property
     def _whole(self) -> _Surroundings:
-        """Of the whole corpus: the same for every query that names no graph of its own."""
+        """Return the index of the whole corpus, shared by all queries without a graph of their own."""
         return self._surroundings(np.arange(len(self._corpus)))
 
     def _surroundings(self, rows: Rows) -> _Surroundings:

@@ -248,7 +248,7 @@ def edge_prizes(cosines: Floats, number: int) -> Floats:
 
 
 def edge_cost(prizes: Floats, cost: float) -> float:
-    """Return what an edge costs: no more than lets the best of them pay for itself."""
+    """Return the cost of an edge, capped so that the best edge still pays for itself."""
     return min(cost, float(prizes.max(initial=0.0)) * CHEAPER)
 
 

@@ -185,11 +185,11 @@ class EncodedNames:
         return np.asarray(self.relations[distinct]), positions.reshape(-1)
 
     def node_cosines(self, graph: QuestionGraph, query: Vectors) -> Floats:
-        """Of each node with a question."""
+        """Return the cosine of each node with a question."""
         return cosines(query, self.node_vectors(graph))
 
     def edge_cosines(self, graph: QuestionGraph, query: Vectors) -> Floats:
-        """Of each edge with a question: equal to the last bit for edges of the same relation."""
+        """Return the cosine of each edge with a question, bitwise equal for edges of the same relation."""
         vectors, positions = self.relation_vectors(graph)
         return cosines(query, vectors)[positions]
 

@@ -525,7 +525,7 @@ class SkpRun:
         self._hidden = lru_cache(1)(self._hidden_in)
 
     def _encoder(self) -> Any:
-        """Return what becomes the checkpoint: compared by the first token in training, so at inference."""
+        """Return the encoder that becomes the checkpoint; its vector is the first token's, in training and at inference."""
         import torch
 
         config = self.config

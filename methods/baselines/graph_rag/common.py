@@ -125,7 +125,7 @@ class GraphConfig(SystemConfig):
         return self.extractor == "llm"
 
     def reading_by(self, model: ChatModel) -> Any:
-        """Return what asks the model about each passage."""
+        """Return the extractor that asks the model about each passage."""
         return LLMExtractor(model, self.prompt)
 
     def made_of(self) -> str:
@@ -134,7 +134,7 @@ class GraphConfig(SystemConfig):
 
 
 def local_extractor(config: GraphConfig) -> WorldsExtractor | NounPhrases:
-    """Return what reads chunks without a model."""
+    """Return the extractor that reads chunks by rules, without a model."""
     return WorldsExtractor() if config.extractor == "worlds" else NounPhrases(config.window, config.pipeline)
 
 
@@ -241,7 +241,7 @@ class SystemIndex(ABC):
         return []
 
     async def prepare(self, group: Group) -> tuple[Any, Usage]:
-        """Return what a model says of a group as a whole, whatever is asked, and what that cost."""
+        """Return a model's statements about a whole group, independent of the question, and their cost."""
         return None, Usage()
 
     async def prepared(self, group: Group) -> Any:
@@ -288,7 +288,7 @@ class SystemIndex(ABC):
         return Context(query.id, tuple(passages))
 
     async def compute(self, work: Any) -> Any:
-        """Return what is computed in the worker thread of the encoder's device."""
+        """Run a function in the worker thread of the encoder's device, and return its result."""
         return await in_worker(work, self.encoder.device)
 
     def rows_for(self, query: Query) -> Rows:
@@ -301,7 +301,7 @@ class SystemIndex(ABC):
         return np.arange(len(self.corpus), dtype=np.int64) if self.config.scope == "corpus" else self.rows_for(query)
 
     def group(self, query: Query) -> Group:
-        """Return what is indexed for a question."""
+        """Return the indexed group of a question."""
         return self.group_of(self.rows_indexed(query))
 
     def group_of(self, rows: Rows) -> Group:
@@ -334,7 +334,7 @@ class SystemIndex(ABC):
         return replace(ranking, usage=usage or Usage(), notes={self.note: note, **self.label})
 
     def by_score(self, query: Query, group: Group, scores: NDArray[np.float64], k: int, note: Any, usage: Usage | None = None) -> Ranking:
-        """As `ranking`, all chunks by their scores."""
+        """Return all chunks by their scores, as `ranking` does."""
         return self.ranking(query, group, best_rows(scores, len(scores)).tolist(), k, note, usage)
 
     @property
@@ -344,7 +344,7 @@ class SystemIndex(ABC):
         return {SCRIPTED: llm_name(llm)} if isinstance(llm, ScriptedConfig) else {}
 
     def query_vector(self, text: str) -> NDArray[np.float32]:
-        """Of a question or keywords, shape (dimension,)."""
+        """Encode a question or keywords, shape (dimension,)."""
         return np.asarray(self.encoder.queries([text])[0])
 
     def dense(self, group: Group, vector: NDArray[np.float32]) -> NDArray[np.float64]:
@@ -407,7 +407,7 @@ T = TypeVar("T", bound=type)
 
 
 def register(identifier: str, *, config: type[SystemConfig], **stated: Any) -> Callable[[T], T]:
-    """As `methods.registry.register`, with what all systems state alike: decorates an index, or a whole method."""
+    """Register an index or a whole method with the statements that all systems share; see `methods.registry.register`."""
     offline = issubclass(config, GraphConfig) and not config.needs_llm
 
     def decorate(kind: T) -> T:
@@ -467,7 +467,7 @@ def alternating(*orders: Sequence[int]) -> list[int]:
 
 
 def within(passages: Sequence[Passage], budget: float) -> list[Passage]:
-    """As many of the first passages as a number of tokens (characters / 4) holds."""
+    """Return the first passages that fit into a number of tokens (characters / 4)."""
     kept: list[Passage] = []
     for passage in passages:
         budget -= tokens(passage.full_text)
@@ -478,7 +478,7 @@ def within(passages: Sequence[Passage], budget: float) -> list[Passage]:
 
 
 def said(descriptions: Sequence[str]) -> str:
-    """Return what is said of an entity or relation, as far as `DESCRIBED` goes."""
+    """Return the description of an entity or relation, cut at `DESCRIBED`."""
     return " ".join(descriptions)[: DESCRIBED * CHARACTERS]
 
 

@@ -310,7 +310,7 @@ class GraphRagGlobal:
 
     @property
     def usage(self) -> Usage:
-        """Return what building took."""
+        """Return the cost of building."""
         return Usage() if self._index is None else self._index.usage
 
     def build_for(self, queries: Iterable[Query]) -> None:

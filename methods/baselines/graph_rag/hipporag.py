@@ -172,7 +172,7 @@ class HippoIndex(SystemIndex):
         return group.index.once("walk", make)
 
     async def names_in(self, query: Query) -> tuple[list[str], Usage]:
-        """Return what a question names."""
+        """Return the names in a question."""
         if self.model is None:
             return list(NounPhrases(pipeline=self.config.pipeline).names(query.text)), Usage()
         reply = await self.model.ask(self._names.messages(text=query.text), step="names")
@@ -207,7 +207,7 @@ class HippoIndex(SystemIndex):
         return chi, [facts.phrases[place] for place in rows]
 
     def passage_scores(self, group: Group, ranks: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Of a passage the sum over its facts of the ranks of their phrases, shape (chunks,)."""
+        """Sum the ranks of the phrases of each passage's facts, shape (chunks,)."""
         facts = self.facts(group)
         return np.asarray(facts.fact_chunks.T @ ranks[facts.ends].sum(axis=1))
 

@@ -149,7 +149,7 @@ class AskingReranker(ABC):
         """All positions of the passages, best first."""
 
     async def reply(self, state: State, messages: Messages | None, step: str, *, raw: bool = False) -> Reply | None:
-        """Return what the model says, with `raw` its thought included; None, and counted, if it gives no answer."""
+        """Return the model's reply, with `raw` including its reasoning; count the failure and return None if it gives no answer."""
         assert isinstance(self.model, ChatModel)
         if messages is None:
             state.fallbacks[NO_ROOM] += 1

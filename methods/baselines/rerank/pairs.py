@@ -110,13 +110,13 @@ def ends(mask: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def head_scores(model: Any, ids: Tensor, mask: Tensor, head: Any = None) -> Tensor:
-    """Return what a sequence classifier of one label makes of the last token of each row: shape (rows,)."""
+    """Return the score of a one-label sequence classifier at each row's last token: shape (rows,)."""
     hidden = getattr(model, model.base_model_prefix)(input_ids=ids, attention_mask=mask).last_hidden_state
     return (head or model.score)(hidden[ends(mask)]).squeeze(-1).float()
 
 
 def token_log_odds(model: Any, ids: Tensor, mask: Tensor, yes: int, no: int, context: Any = None) -> Tensor:
-    """Return how much likelier one token is than another behind each row, in nats: shape (rows,)."""
+    """Return the log-odds of one next token against another for each row, in nats: shape (rows,)."""
     at = ends(mask)
     with context or nullcontext(), logits_only_at(model, *at):
         logits = model(input_ids=ids, attention_mask=mask, use_cache=False).logits[0].float()

@@ -92,7 +92,7 @@ class RankLlamaConfig(PairLengths, PairConfig):
         return files_of(self.adapter, None) is not None and card_of(self.adapter) is not None
 
     def _trained(self, option: str) -> Any:
-        """Return what a checkpoint of ours was trained with."""
+        """Return an option's value in the training of a checkpoint; None if ragmeter did not train it."""
         card = card_of(self.adapter) if files_of(self.adapter, None) else None
         return card.get("config", {}).get(option) if card else None
 

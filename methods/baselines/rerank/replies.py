@@ -86,13 +86,13 @@ def plain_digits(reply: str) -> str:
 
 
 def _reasoned(reply: str) -> str:
-    """Return what follows the reasoning of a raw reply; "" if the reasoning has no end."""
+    """Return the text after the reasoning of a raw reply; "" if the reasoning has no end."""
     text = plain_digits(reply)
     _, ended, rest = text.rpartition("</think>")
     return rest if ended else "" if "<think>" in text else text
 
 
 def _between(text: str, tag: str) -> str | None:
-    """Return what stands in the first pair of tags, whose letters may be of any case."""
+    """Return the text between the first pair of tags; case is ignored."""
     match = between(text, f"<{tag}>", f"</{tag}>")
     return match[1] if match else None

@@ -40,7 +40,7 @@ MARKERS = tuple(f"[{number}]" for number in range(1, 33))
 
 
 def marker(number: int) -> str:
-    """Return what stands before the passage of this number, counted from 1."""
+    """Return the marker of the passage with this number, counted from 1."""
     return f"[{number}]"
 
 
@@ -57,7 +57,7 @@ def document(text: str) -> str:
 
 
 def numbered(blocks: Sequence[str]) -> str:
-    """Return what stands for passages behind their numbers; "" for none."""
+    """Return blocks (passages, or their stand-ins) as one numbered text; "" for none."""
     return "".join(f"{marker(number)}{block}{GAP}" for number, block in enumerate(blocks, start=1))
 
 

@@ -84,9 +84,6 @@ def test_bounds_hold_the_value_that_all_verdicts_would_give(rows: list[tuple[flo
     assert result.low - 1e-9 <= sum(value for value, _ in rows) / len(rows) <= result.high + 1e-9
 
 
-# -- Tests at both ends --
-
-
 def p_of(candidate: Sequence[float | None], reference: Sequence[float | None]) -> tuple[float, float, float]:
     sides = [np.array([math.nan if v is None else v for v in side]) for side in (candidate, reference)]
     result = difference(*(Side.of(side, open=np.isnan(side)) for side in sides), metric=Range())

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from methods.memory import accelerators, loaded_torch, peak_memory, reset_peak_memory
+from methods.accelerator import accelerators, loaded_torch, peak_memory, reset_peak_memory
 
 HALF = """
 import builtins

@@ -10,9 +10,9 @@ import pytest
 import torch
 from torch import nn
 
-from methods.models import kept
+from methods.models import loaded
 from methods.models.causal import CausalConfig, CausalModel
-from methods.models.kept import Kept
+from methods.models.loaded import Kept
 from methods.models.weights import load_pretrained
 
 
@@ -23,7 +23,7 @@ def layer(bytes_: int) -> nn.Module:
 @pytest.fixture
 def hundred(monkeypatch: pytest.MonkeyPatch) -> None:
     """Give every device 4,000 bytes, of which idle models may fill 1,000."""
-    monkeypatch.setattr(kept, "memory_of", lambda device: (4000, 4000))
+    monkeypatch.setattr(loaded, "memory_of", lambda device: (4000, 4000))
 
 
 @pytest.mark.usefixtures("hundred")

@@ -52,7 +52,7 @@ def run(
     from ragmeter.runner.loop import stoppable
     from ragmeter.runner.progress import TrainingProgress
     from ragmeter.runner.tasks import require_device
-    from ragmeter.runner.trainings import TrainingJob
+    from ragmeter.runner.training_jobs import TrainingJob
     from ragmeter.trainings import TrainingPlan
 
     if name is None:

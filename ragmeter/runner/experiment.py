@@ -23,7 +23,7 @@ from ragmeter.runner.preflight import preflight, to_train
 from ragmeter.runner.progress import JudgingProgress, RunProgress, TrainingProgress
 from ragmeter.runner.revisions import begin
 from ragmeter.runner.tasks import Task, TaskState, choose, estimate, reach, states, tasks_of
-from ragmeter.runner.trainings import run_trainings
+from ragmeter.runner.training_jobs import run_trainings
 from ragmeter.show.console import err
 from results.boards.changes import since_last
 from results.store import queries

@@ -23,7 +23,7 @@ from benchmarks.schema import Passage, Question, sentence_of
 from judges.metrics.graph_qa import rog_lines
 from judges.metrics.support import triple_part
 from methods.api import ANSWERABLE, FAILED, SUPPORT, TRIPLES
-from results.formats.official import EMPTY_LIST
+from results.formats.official_scores import EMPTY_LIST
 from results.formats.reading import At, Document, Record, field_of, lenient_decoder, note, row_of, whole
 from results.offered import Limits
 from results.submission import NO_ANSWER, Findings, shown

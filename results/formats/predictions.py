@@ -14,7 +14,7 @@ from benchmarks.registry import Benchmark
 from benchmarks.schema import passage_id
 from judges.metric import Metric
 from methods.record import RECORD
-from results.formats import evaluators, official
+from results.formats import evaluators, official_scores
 from results.formats.reading import Make, Questions, each_record, field_of, row_of
 from results.formats.trec import run_rows
 from results.submission import shown
@@ -43,7 +43,7 @@ class Format:
     says: frozenset[str]
     reader: Callable[[Benchmark], RowReader]
     partial: bool = False
-    official: official.Printed | None = None
+    official: official_scores.Printed | None = None
     over_lines: bool = False
     ranked_by_contexts: bool = False
 
@@ -120,17 +120,23 @@ _ANSWER = frozenset(("answer",))
 _MULTIHOP = _ANSWER | {"support", "triples"}
 FORMATS: Mapping[str, Format] = {
     "jsonl": Format("rows of a submission", SAYABLE, lambda _: jsonl_rows),
-    "hotpotqa": Format('{"answer": {id: text}, "sp": {id: [[title, sentence]]}}', _MULTIHOP, evaluators.hotpotqa, True, official.hotpotqa),
-    "2wiki": Format('as hotpotqa, and "evidence": {id: [[head, relation, tail]]}', _MULTIHOP, evaluators.two_wiki, True, official.two_wiki),
+    "hotpotqa": Format(
+        '{"answer": {id: text}, "sp": {id: [[title, sentence]]}}', _MULTIHOP, evaluators.hotpotqa, True, official_scores.hotpotqa
+    ),
+    "2wiki": Format(
+        'as hotpotqa, and "evidence": {id: [[head, relation, tail]]}', _MULTIHOP, evaluators.two_wiki, True, official_scores.two_wiki
+    ),
     "musique": Format(
         "{id, predicted_answer, predicted_support_idxs, predicted_answerable} a line",
         SAYABLE - RANKING - frozenset(RECORD),
         evaluators.musique,
-        official=official.musique,
+        official=official_scores.musique,
     ),
-    "longbench": Format("{pred, answers, all_classes, length} a line", _ANSWER, evaluators.longbench, True, official.longbench, True),
-    "rog": Format("{id, prediction, …} a line, of RoG and GNN-RAG", _ANSWER, evaluators.rog, True, official.rog, True),
-    "squad": Format("{id: text}", _ANSWER, evaluators.squad, True, official.squad),
+    "longbench": Format(
+        "{pred, answers, all_classes, length} a line", _ANSWER, evaluators.longbench, True, official_scores.longbench, True
+    ),
+    "rog": Format("{id, prediction, …} a line, of RoG and GNN-RAG", _ANSWER, evaluators.rog, True, official_scores.rog, True),
+    "squad": Format("{id: text}", _ANSWER, evaluators.squad, True, official_scores.squad),
     "dpr": Format("DPR's retriever results, [{question, answers, ctxs}]: rankings without answers", RANKING, dpr),
     "dpr-reader": Format("DPR's reader results, [{question, predictions}]", _ANSWER, dpr_reader),
     "trec": Format("qid Q0 docid rank score tag: rankings without answers", RANKING, run_rows),

@@ -18,7 +18,7 @@ from benchmarks.core.errors import Broke, UserError, described, in_words, make_f
 from methods.sark.config import LabelsConfig
 from methods.training import Silent
 from ragmeter.cli import doctor, errors
-from ragmeter.runner.trainings import TrainingJob
+from ragmeter.runner.training_jobs import TrainingJob
 from results.store.store import Store
 from tests.support.errors import raises
 

@@ -1,4 +1,4 @@
-"""Official prediction files over the authors' own data, and files that break a rule; `test_official_scripts.py` fuzzes them."""
+"""Official prediction files over the authors' own data, and files that break a rule; `test_official_scores.py` fuzzes them."""
 
 from __future__ import annotations
 

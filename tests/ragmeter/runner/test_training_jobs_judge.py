@@ -15,7 +15,7 @@ from methods.api import Services
 from methods.flow import each
 from methods.sark.config import SarkDataConfig
 from methods.training import Silent, TrainedStage, TrainingConfig, TrainingContext, TrainingEntry
-from ragmeter.runner.trainings import TrainingJob, judge_for
+from ragmeter.runner.training_jobs import TrainingJob, judge_for
 from results.store.store import Store
 from tests.support.errors import raises
 

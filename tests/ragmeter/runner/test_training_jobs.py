@@ -29,7 +29,7 @@ from ragmeter.cli import app
 from ragmeter.runner import side_by_side, trainings
 from ragmeter.runner.loop import Interrupted
 from ragmeter.runner.progress import TrainingProgress
-from ragmeter.runner.trainings import TrainingJob
+from ragmeter.runner.training_jobs import TrainingJob
 from ragmeter.trainings import TrainingPlan, references
 from results.store import checkpoints
 from results.store.store import Store

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from ragmeter.runner.submissions import Checked, Checker, short_card
-from results.formats import official
+from results.formats import official_scores
 from results.formats.predictions import FORMATS
 from results.store.store import Store
 from tests.support.evaluator_files import CASES, Case, write
@@ -25,12 +25,12 @@ from tests.support.evaluators import Refused, Result
 
 RECORDED = json.loads((Path(__file__).parent / "recorded_evaluators.json").read_text())
 TABLES = {
-    "hotpotqa": official.hotpotqa_table,
-    "2wiki": official.two_wiki_table,
-    "musique": official.musique_table,
-    "longbench": official.longbench_table,
-    "rog": official.rog_table,
-    "squad": official.squad_table,
+    "hotpotqa": official_scores.hotpotqa_table,
+    "2wiki": official_scores.two_wiki_table,
+    "musique": official_scores.musique_table,
+    "longbench": official_scores.longbench_table,
+    "rog": official_scores.rog_table,
+    "squad": official_scores.squad_table,
 }
 
 

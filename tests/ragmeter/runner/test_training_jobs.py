@@ -271,7 +271,7 @@ def test_trainings_that_do_not_wait_for_one_another_are_carried_out_side_by_side
     )
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     with TrainingProgress(quiet=True) as progress:
-        trainings.run_trainings(plans, store, "cpu", progress, processes=True)
+        training_jobs.run_trainings(plans, store, "cpu", progress, processes=True)
         (bar,) = progress._live.tasks
     assert bar.completed == 3
     learned = [(plan.folder(store.folder) / "only" / "learned").read_text("utf-8") for plan in plans]
@@ -327,7 +327,7 @@ def test_one_that_fails_is_said_as_it_was_and_ends_those_beside_it(
         f"name: it, config: {{folder: HERE, me: it, beside: [other], ends: {ends}}}",
     )
     with TrainingProgress(quiet=True) as progress, pytest.raises(error) as caught:
-        trainings.run_trainings(plans, store, "cpu", progress, processes=True)
+        training_jobs.run_trainings(plans, store, "cpu", progress, processes=True)
     assert type(caught.value) is error
     assert "it, seed 0" in str(caught.value)
     with pytest.raises(ProcessLookupError):

@@ -26,7 +26,7 @@ from methods.training import Silent, TrainedStage, TrainingConfig, TrainingConte
 from methods.work import Checkpoint, Needs
 from ragmeter import experiment
 from ragmeter.cli import app
-from ragmeter.runner import side_by_side, trainings
+from ragmeter.runner import side_by_side, training_jobs
 from ragmeter.runner.loop import Interrupted
 from ragmeter.runner.progress import TrainingProgress
 from ragmeter.runner.training_jobs import TrainingJob

@@ -273,7 +273,7 @@ class Http:
             return Prediction(query.id, answer, **fields_of(document, config, answer))
         except BadReply as error:
             self._answered = True  # the app replied; the paths may be wrong for this reply alone
-            raise Fault(str(error), "fail") from None
+            raise Fault(f"the reply cannot be used: {error}", "fail") from None
 
     def _hopeless(self, fault: Fault) -> bool:
         """Return whether no other question can be answered either."""
@@ -285,7 +285,11 @@ class Http:
 
     def _error(self, fault: Fault) -> Broke:
         hint = "correct the options: `ragmeter method try http` sends one question and shows what comes back"
-        if way := connection_variables():
+        if not fault.reached:
+            body = self.config.template
+            sent = f" with the fields {', '.join(body)}" if isinstance(body, dict) else ""
+            hint = f"start the app, or correct `url`; the app receives a {self.config.method}{sent} and must accept it; {hint}"
+        if way := connection_variables(self.config.url):
             hint += f"; or a proxy answers in its place (in effect: {way})"
         return Broke(f"the app does not answer: {fault.reason}", code="app-does-not-answer", where=self.config.served, try_this=hint)
 

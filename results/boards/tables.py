@@ -158,7 +158,16 @@ def remarks(row: Row) -> list[str]:
     return lines
 
 
-READ_UNKNOWN = "unknown which questions its weights were trained on (no record)"
+def remarks_of(rows: Sequence[Row]) -> dict[str, list[str]]:
+    """Return the remarks on all rows, each once, with the methods that it is about."""
+    found: dict[str, list[str]] = {}
+    for row in rows:
+        for line in remarks(row):
+            found.setdefault(line, []).append(row.run.method)
+    return found
+
+
+READ_UNKNOWN = "unknown which questions the weights were trained on (no record)"
 
 
 def _headed(row: Row) -> Iterable[tuple[str, Cell]]:
@@ -171,7 +180,9 @@ def _failed(row: Row) -> str:
     if not row.run.failed:
         return ""
     kinds = ", ".join(f"{kind} {count}" for kind, count in row.failures.items())
-    return f", {row.run.failed} failed ({kinds}) and count{'s' if row.run.failed == 1 else ''} as wrong"
+    # A task that stopped for one cause prints it in full as its error.
+    reason = "" if row.run.error or not row.reason else f"; most often: {row.reason}"
+    return f", {row.run.failed} failed ({kinds}{reason}) and count{'s' if row.run.failed == 1 else ''} as wrong"
 
 
 def _seeds(row: Row) -> Iterable[str]:
@@ -320,7 +331,7 @@ def footnotes(board: Board) -> list[str]:
     heads = labels(board.metrics)
     if long := [f"{head} = {metric}" for metric, head in heads.items() if head != metric]:
         notes.append(", ".join(long))
-    return [*notes, *health_text(board.health), *(f"{row.run.method}: {line}" for row in board.rows for line in remarks(row))]
+    return [*notes, *health_text(board.health), *(f"{', '.join(names)}: {line}" for line, names in remarks_of(board.rows).items())]
 
 
 def render(boards: Sequence[Board], form: str) -> str:

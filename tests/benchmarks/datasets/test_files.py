@@ -172,6 +172,14 @@ def test_numeric_answers_of_tables_and_json_are_equal(tmp_path: Path) -> None:
     assert whole.questions[0].golds == ("1",)
 
 
+def test_answers_with_an_unnamed_separator_are_counted_and_reported(tmp_path: Path) -> None:
+    path = write(tmp_path / "q.csv", "question,answer\nWho?,Ada|Ada Marsh\nWhere?,Lyon\n")
+    whole, divided = read(path), read(path, separator="|")
+    assert any(note.startswith("1 answers contain '|'") for note in whole.extra["caveats"])
+    assert divided.questions[0].golds == ("Ada", "Ada Marsh")
+    assert divided.extra["caveats"] == ()
+
+
 def test_ids_that_pandas_wrote_as_floats_still_match(tmp_path: Path) -> None:
     documents = write(tmp_path / "d.csv", "id,text\n1,one\n2,two\n")
     questions = write(tmp_path / "q.csv", "question,doc_id\nWhich?,2.0\nWhat?,1.0\n")
@@ -200,7 +208,7 @@ BAD: dict[str, tuple[str | bytes, str, str]] = {
     "no question": ("question,answer\n  ,Ann\n", "bad-record", "line 2"),
     "true": ('{"question": "Is it?", "answer": true}\n', "bad-record", "line 1"),
     "numpy": ("question,answers\nWho?,\"['Ann' 'Bo']\"\n", "bad-record", "line 2"),
-    "page": ("<!DOCTYPE html><html><title>Log in</title></html>", "file", ""),
+    "page": ("<!DOCTYPE html><html><title>Log in</title></html>", "foreign-file-format", ""),
     "columns": ('{"question": {"0": "a?", "1": "b?"}, "answer": {"0": "a", "1": "b"}}', "columns-not-records", ""),
     "header": ("question,answer,answer\na,b,c\n", "bad-header", "line 1"),
     "no header": ("Who?,Ann\nWhen?,now\n", "unknown-fields", ""),

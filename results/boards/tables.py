@@ -160,11 +160,11 @@ def remarks(row: Row) -> list[str]:
 
 def remarks_of(rows: Sequence[Row]) -> dict[str, list[str]]:
     """Return the remarks on all rows, each once, with the methods that it is about."""
-    found: dict[str, list[str]] = {}
+    methods: dict[str, list[str]] = {}
     for row in rows:
         for line in remarks(row):
-            found.setdefault(line, []).append(row.run.method)
-    return found
+            methods.setdefault(line, []).append(row.run.method)
+    return methods
 
 
 READ_UNKNOWN = "unknown which questions the weights were trained on (no record)"

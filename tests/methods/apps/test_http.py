@@ -232,7 +232,8 @@ def test_nothing_that_listens_ends_the_task_and_shows_what_was_sent(monkeypatch:
     with app(lambda request: GOOD) as (url, _):
         pass
     monkeypatch.setenv("SSL_CERT_FILE", "ca.pem")
-    options = {"url": url, "backoff_s": 0.0, "attempts": 2, "body": {"asked": "{{question}}", "key": "hidden"}}
+    monkeypatch.setenv("APP_KEY", "hidden")
+    options = {"url": url, "backoff_s": 0.0, "attempts": 2, "body": {"asked": "{{question}}", "key": "${APP_KEY}"}}
     method = Composition(Component.of("http", options)).build(Services())
     with raises("app-does-not-answer") as caught:
         list(method.answer([Query("q", "Where?")]))

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
+import certifi
 import pytest
 from pydantic import ValidationError
 
@@ -231,7 +232,7 @@ def test_app_that_refuses_everything_ends_the_task(reply: Reply, questions: int)
 def test_nothing_that_listens_ends_the_task_and_shows_what_was_sent(monkeypatch: pytest.MonkeyPatch) -> None:
     with app(lambda request: GOOD) as (url, _):
         pass
-    monkeypatch.setenv("SSL_CERT_FILE", "ca.pem")
+    monkeypatch.setenv("SSL_CERT_FILE", certifi.where())
     monkeypatch.setenv("APP_KEY", "hidden")
     options = {"url": url, "backoff_s": 0.0, "attempts": 2, "body": {"asked": "{{question}}", "key": "${APP_KEY}"}}
     method = Composition(Component.of("http", options)).build(Services())

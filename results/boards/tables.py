@@ -128,7 +128,9 @@ def remarks(row: Row) -> list[str]:
         alone = ", and values are over these alone" if 0 < run.done < run.questions else ""
         lines.append(f"{run.status}, {run.done - run.failed} of {run.questions} questions answered{_failed(row)}{alone}; not compared")
     elif run.failed:
-        lines.append(f"{run.done - run.failed} of {run.questions} questions answered{_failed(row)}; `ragmeter run --resume --retry-failed`")
+        lines.append(
+            f"{run.done - run.failed} of {run.questions} questions answered{_failed(row)}{_EITHER_WAY}; `ragmeter run --resume --retry-failed`"
+        )
     if row.accepted:
         lines.append(f"{_counted(row.accepted, 'question')} failed because code raised; accepted, counted as wrong")
     if run.error:
@@ -173,6 +175,9 @@ READ_UNKNOWN = "unknown which questions the weights were trained on (no record)"
 def _headed(row: Row) -> Iterable[tuple[str, Cell]]:
     """The cells of a row with their column heads."""
     return zip(labels(list(row.cells)).values(), row.cells.values(), strict=True)
+
+
+_EITHER_WAY = "; the intervals of differences allow for either, wrong or right"
 
 
 def _failed(row: Row) -> str:

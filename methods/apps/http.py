@@ -35,7 +35,7 @@ from methods.flow import event_loop, trace
 from methods.models.endpoint import Fault, connection_variables
 from methods.models.limits import Address, budget_of, limiters
 from methods.registry import MethodConfig, register
-from methods.work import Needs
+from methods.work import Lengths, Needs, Use, Work, unknown
 
 _SECRET = re.compile(r"auth|cookie|key|pass|secret|token|credential|signature", re.IGNORECASE)
 _FORM = "application/x-www-form-urlencoded"
@@ -155,6 +155,13 @@ class HttpConfig(MethodConfig, ReplyPlaces):
             )
 
 
+def _work(config: HttpConfig, lengths: Lengths) -> Work:
+    """A request per question; the app alone knows its tokens, and its dollars unless a request has a price."""
+    requests = Work((Use(config.served, calls=lengths.questions, where="away"),), usd=lengths.questions * config.usd_per_call)
+    open_ones = "tokens" if config.usd_per_call else "tokens and dollars"
+    return requests + unknown(f"{open_ones} of the {config.served}")
+
+
 DOUBT = 3
 """Refusals without an answer after which no further question is asked."""
 
@@ -166,6 +173,7 @@ DOUBT = 3
     config=HttpConfig,
     presets=PRESETS,
     extra="llm",
+    work=_work,
     needs=lambda config: Needs(),
 )
 class Http:

@@ -128,9 +128,8 @@ def remarks(row: Row) -> list[str]:
         alone = ", and values are over these alone" if 0 < run.done < run.questions else ""
         lines.append(f"{run.status}, {run.done - run.failed} of {run.questions} questions answered{_failed(row)}{alone}; not compared")
     elif run.failed:
-        lines.append(
-            f"{run.done - run.failed} of {run.questions} questions answered{_failed(row)}{_EITHER_WAY}; `ragmeter run --resume --retry-failed`"
-        )
+        answered = f"{run.done - run.failed} of {run.questions} questions answered"
+        lines.append(f"{answered}{_failed(row)}{_EITHER_WAY}; `ragmeter run --resume --retry-failed`")
     if row.accepted:
         lines.append(f"{_counted(row.accepted, 'question')} failed because code raised; accepted, counted as wrong")
     if run.error:

@@ -415,6 +415,10 @@ def _benchmark(loading: _Loading, questions: Sequence[Question], rows: Sequence[
     if number := len(loading.unmatched):
         gold = loading.matched + number
         caveats.append(f"{number:,} of {gold:,} pieces of gold evidence ({number / gold:.0%}) match no document: no method can find them")
+    if number := loading.counts.pop("undivided_answers", 0):
+        caveats.append(
+            f"{number:,} answers contain '|' and count as one answer each; if it stands between several answers, set separator: '|'"
+        )
     if loading.of_documents:
         caveats.append(
             "gold evidence names whole documents: ranking metrics count documents by default (level=documents), without it their passages"

@@ -190,6 +190,7 @@ class Reader:
                 blank += 1
                 continue
             answers.append(text)
+            counts["undivided_answers"] += self._separator is None and "|" in text
             if (whole := text.removesuffix(".0")) != text and whole.removeprefix("-").isdecimal():
                 aliases[text] = (whole,)
         counts["blank_answers"] += blank if answers else 0

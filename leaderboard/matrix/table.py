@@ -269,7 +269,7 @@ def compared_with(board: Matrix) -> str:
     if len(missing) == len(board.columns) and missing:
         return f"no differences: {board.reference} cannot be compared ({next(iter(missing.values()))})"
     some = f", but not on {len(missing)} of {len(board.columns)} benchmarks" if missing else ""
-    return f"differences to {board.reference}{some}"
+    return f"differences from {board.reference}{some}"
 
 
 def legend(shown: Shown) -> Node:

@@ -113,7 +113,7 @@ def _summary(board: Board) -> Node:
         f"{len(board.rows) - controls} methods",
         f"{controls} control{'s' * (controls != 1)}" if controls else "",
         f"{running} still running" if running else "",
-        f"differences to {board.reference}" if board.reference is not None else "no reference chosen",
+        f"differences from {board.reference}" if board.reference is not None else "no reference chosen",
     ]
     return line_of_facts(parts)
 

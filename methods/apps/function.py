@@ -31,7 +31,7 @@ from methods.api import FAILED, Indexed, Prediction, Services, Usage, reason
 from methods.apps.reply import TEXTS, BadReply, answer_of, bounded, shown
 from methods.record import RECORD, Malformed, Shown, read_record
 from methods.registry import MethodConfig, register
-from methods.work import Needs, unknown
+from methods.work import Lengths, Needs, Work, unknown
 
 RETURNED = ("answer", *RECORD, "usage")
 """Keys of what a function may return as an object."""
@@ -90,12 +90,17 @@ class FunctionConfig(CallingConfig):
         return code_of(resolve(self.call))
 
 
+def _work(config: FunctionConfig, lengths: Lengths) -> Work:
+    return unknown(f"what {config.call} takes")
+
+
 @register(
     "function",
     kind="method",
     summary="your Python function: question -> answer, or (answer, contexts)",
     config=FunctionConfig,
-    work=lambda config, lengths: unknown(f"what {config.call} does, which is called once per question"),
+    work=_work,
+    needs=lambda config: None,
 )
 def function(config: FunctionConfig, services: Services) -> Function:
     """Make the method of a function that the experiment names."""

@@ -35,7 +35,7 @@ from methods.flow import event_loop, trace
 from methods.models.endpoint import Fault, connection_variables
 from methods.models.limits import Address, budget_of, limiters
 from methods.registry import MethodConfig, register
-from methods.work import Needs, unknown
+from methods.work import Lengths, Needs, Use, Work, unknown
 
 _SECRET = re.compile(r"auth|cookie|key|pass|secret|token|credential|signature", re.IGNORECASE)
 _FORM = "application/x-www-form-urlencoded"
@@ -155,6 +155,13 @@ class HttpConfig(MethodConfig, ReplyPlaces):
             )
 
 
+def _work(config: HttpConfig, lengths: Lengths) -> Work:
+    """A request per question; the app alone knows its tokens, and its dollars unless a request has a price."""
+    requests = Work((Use(config.served, calls=lengths.questions, where="away"),), usd=lengths.questions * config.usd_per_call)
+    open_ones = "tokens" if config.usd_per_call else "tokens and dollars"
+    return requests + unknown(f"{open_ones} of the {config.served}")
+
+
 DOUBT = 3
 """Refusals without an answer after which no further question is asked."""
 
@@ -166,8 +173,8 @@ DOUBT = 3
     config=HttpConfig,
     presets=PRESETS,
     extra="llm",
+    work=_work,
     needs=lambda config: Needs(),
-    work=lambda config, lengths: unknown(f"tokens and cost of the app at {config.url}, which gets one request per question"),
 )
 class Http:
     """An application that is asked one question per request.
@@ -274,7 +281,7 @@ class Http:
             return Prediction(query.id, answer, **fields_of(document, config, answer))
         except BadReply as error:
             self._answered = True  # the app replied; the paths may be wrong for this reply alone
-            raise Fault(str(error), "fail") from None
+            raise Fault(f"the reply cannot be used: {error}", "fail") from None
 
     def _hopeless(self, fault: Fault) -> bool:
         """Return whether no other question can be answered either."""
@@ -286,7 +293,11 @@ class Http:
 
     def _error(self, fault: Fault) -> Broke:
         hint = "correct the options: `ragmeter method try http` sends one question and shows what comes back"
-        if way := connection_variables():
+        if not fault.reached:
+            body = self.config.template
+            sent = f" with the fields {', '.join(body)}" if isinstance(body, dict) else ""
+            hint = f"start the app, or correct `url`; the app receives a {self.config.method}{sent} and must accept it; {hint}"
+        if way := connection_variables(self.config.url):
             hint += f"; or a proxy answers in its place (in effect: {way})"
         return Broke(f"the app does not answer: {fault.reason}", code="app-does-not-answer", where=self.config.served, try_this=hint)
 

@@ -526,7 +526,7 @@ class Endpoint:
         """A permanent fault as an error message for the user."""
         where = f"model {self.config.model!r}"
         if not fault.reached:
-            way = connection_variables()
+            way = connection_variables(self.config.url)
             between = f" (in effect: {way})" if way else ""
             hint = "start the server, or correct `base_url`"
             if "CERTIFICATE" in fault.reason.upper():
@@ -543,7 +543,7 @@ class Endpoint:
             )
         elif fault.misdirected:
             hint = "correct `base_url`; it usually ends in /v1"
-            if way := connection_variables():
+            if way := connection_variables(self.config.url):
                 hint += f"; or a proxy answers in its place (in effect: {way})"
         elif fault.advice == "stop":
             position = f"in {self.config.key_variable}" if self.config.key_variable else "(key_variable is null)"
@@ -578,10 +578,12 @@ class Endpoint:
 _CONNECTION = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "SSL_CERT_FILE", "SSL_CERT_DIR")
 
 
-def connection_variables() -> str:
-    """Return the environment variables that decide how a server is reached, with their values but no passwords; "" for none."""
+def connection_variables(url: str = "https:") -> str:
+    """Return the environment variables that decide how a URL is reached, with their values but no passwords; "" for none."""
     shown = {}
     for name in (*_CONNECTION, *map(str.lower, _CONNECTION)):
+        if name.upper().startswith("SSL_") and url.lower().startswith("http:"):
+            continue
         if value := os.environ.get(name, ""):
             shown[name] = re.sub(r"(^|//)[^/\s]*@", r"\1***@", value)
     return ", ".join(f"{name}={value}" for name, value in shown.items())

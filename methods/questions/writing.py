@@ -36,6 +36,7 @@ TEMPLATES = shipped("methods.questions", *KINDS, "answer", "guess")
 
 KEPT = "kept"
 REASONS: Mapping[str, str] = {
+    "unreadable": "no reply of the model was the JSON asked for",
     "unwritten": "no question could be written about the passages",
     "quotes": "a quote does not stand in the passages",
     "unanswered": "the passages do not answer it",
@@ -182,7 +183,10 @@ class Writer:
         draft = None
         try:
             draft = await ask(item.kind, Draft, passages=item.text)
-            status = "unwritten" if draft is None or not draft.question.strip() else await _checked(draft, item, answered)
+            if draft is None:
+                status = "unreadable"
+            else:
+                status = await _checked(draft, item, answered) if draft.question.strip() else "unwritten"
         except _Lost as lost:
             return Written(item.kind, str(lost), documents=item.documents, calls=tuple(calls), failed=True)
         if draft is None:

@@ -162,8 +162,8 @@ def _report(whole: Sequence[Written], kept: Mapping[str, int], documents: Path, 
             err.print(Text(note, style="dim"), soft_wrap=True)
         for path, number in kept.items():
             out.print(Text(f"{path}: {counted(number, 'question')}"), soft_wrap=True)
-        if kept:
-            out.print(Text(f"look: ragmeter data sample {next(iter(kept))} --set documents={documents}"), soft_wrap=True)
+        if filled := [path for path, number in kept.items() if number]:
+            out.print(Text(f"look: ragmeter data sample {filled[0]} --set documents={documents}"), soft_wrap=True)
 
     common.emit(value | {"notes": list(notes)}, show)
     return 1 if failures or not any(kept.values()) else 0

@@ -23,7 +23,7 @@ from results.boards.tables import (
     labels,
     mark,
     plus_minus,
-    remarks,
+    remarks_of,
     what_marks_hold_for,
 )
 from results.judging.battles import IN_ITS_EYES, BattleBoard, Pairing
@@ -61,11 +61,7 @@ def show_board(board: Board, console: Console, *, verbose: bool = False, began: 
         console.print(Text(f"⚑ {heads.get(metric, metric)} {'; '.join(wrong)}", style="yellow"))
     for line in health_text(board.health):
         console.print(Text(line, style="yellow"))
-    responses: dict[str, list[str]] = {}
-    for row in board.rows:
-        for line in remarks(row):
-            responses.setdefault(line, []).append(row.run.method)
-    for line, names in responses.items():
+    for line, names in remarks_of(board.rows).items():
         who = f"{len(names)} methods" if len(names) > _NAMED else ", ".join(names)
         console.print(Text(f"{who}: {line}", style="yellow"))
     if reused := reuse_line({row.run.method: row.reuse for row in board.rows if row.reuse is not None}, began):

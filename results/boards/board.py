@@ -342,6 +342,7 @@ class Row:
         accepted: How many of them our code failed and the user accepted as wrong.
         read: Questions that its training read, with the values without them; None if nothing is known to have been read.
         read_unknown: Whether some of its weights have no record of the questions that their training read.
+        reason: The most frequent reason why questions failed; "" if none did.
     """
 
     run: RunRow
@@ -355,6 +356,7 @@ class Row:
     accepted: int = 0
     read: ReadBefore | None = None
     read_unknown: bool = False
+    reason: str = ""
 
     @property
     def control(self) -> bool:
@@ -556,6 +558,7 @@ def board(
             failed[run.run].code if run.run in failed and failed[run.run].accepted else 0,
             _read(run, members[run.run], known_training[1], names, {m: columns[run.run, m] for m in shown if (run.run, m) in columns}),
             any(read_unknown(member, known_training[1]) for member in members[run.run]),
+            failed[run.run].foremost if run.run in failed else "",
         )
         for run in runs
     )

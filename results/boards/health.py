@@ -21,6 +21,7 @@ from typing import Any
 
 from benchmarks.core.errors import UserError, counted
 from benchmarks.text import em
+from judges.judge import NOTHING_CLAIMED
 from judges.metric import parse
 from methods.api import ENDPOINTS, RERANKER_TRUNCATED, TRUNCATED, TURNS_UNREAD
 from results.store.failures import OTHER, kind_of
@@ -392,7 +393,8 @@ def verdicts(store: Store, runs: Sequence[RunRow]) -> Iterator[HealthLine]:
     missing: dict[str, Counter[str]] = {}
     for judge, reason, count in judged:
         totals[judge] += count
-        if reason is not None:
+        # An answer that claims nothing has nothing to read: its score says so.
+        if reason is not None and reason not in NOTHING_CLAIMED:
             missing.setdefault(judge, Counter())[kind_of(reason)] += count
     for judge, kinds in sorted(missing.items()):
         total, count = totals[judge], kinds.total()

@@ -128,7 +128,8 @@ def remarks(row: Row) -> list[str]:
         alone = ", and values are over these alone" if 0 < run.done < run.questions else ""
         lines.append(f"{run.status}, {run.done - run.failed} of {run.questions} questions answered{_failed(row)}{alone}; not compared")
     elif run.failed:
-        lines.append(f"{run.done - run.failed} of {run.questions} questions answered{_failed(row)}; `ragmeter run --resume --retry-failed`")
+        answered = f"{run.done - run.failed} of {run.questions} questions answered"
+        lines.append(f"{answered}{_failed(row)}{_EITHER_WAY}; `ragmeter run --resume --retry-failed`")
     if row.accepted:
         lines.append(f"{_counted(row.accepted, 'question')} failed because code raised; accepted, counted as wrong")
     if run.error:
@@ -158,7 +159,16 @@ def remarks(row: Row) -> list[str]:
     return lines
 
 
-READ_UNKNOWN = "unknown which questions its weights were trained on (no record)"
+def remarks_of(rows: Sequence[Row]) -> dict[str, list[str]]:
+    """Return the remarks on all rows, each once, with the methods that it is about."""
+    methods: dict[str, list[str]] = {}
+    for row in rows:
+        for line in remarks(row):
+            methods.setdefault(line, []).append(row.run.method)
+    return methods
+
+
+READ_UNKNOWN = "unknown which questions the weights were trained on (no record)"
 
 
 def _headed(row: Row) -> Iterable[tuple[str, Cell]]:
@@ -166,12 +176,17 @@ def _headed(row: Row) -> Iterable[tuple[str, Cell]]:
     return zip(labels(list(row.cells)).values(), row.cells.values(), strict=True)
 
 
+_EITHER_WAY = "; the intervals of differences allow for either, wrong or right"
+
+
 def _failed(row: Row) -> str:
     """How many questions failed, by kind, and what they count as."""
     if not row.run.failed:
         return ""
     kinds = ", ".join(f"{kind} {count}" for kind, count in row.failures.items())
-    return f", {row.run.failed} failed ({kinds}) and count{'s' if row.run.failed == 1 else ''} as wrong"
+    # A task that stopped for one cause prints it in full as its error.
+    reason = "" if row.run.error or not row.reason else f"; most often: {row.reason}"
+    return f", {row.run.failed} failed ({kinds}{reason}) and count{'s' if row.run.failed == 1 else ''} as wrong"
 
 
 def _seeds(row: Row) -> Iterable[str]:
@@ -320,7 +335,7 @@ def footnotes(board: Board) -> list[str]:
     heads = labels(board.metrics)
     if long := [f"{head} = {metric}" for metric, head in heads.items() if head != metric]:
         notes.append(", ".join(long))
-    return [*notes, *health_text(board.health), *(f"{row.run.method}: {line}" for row in board.rows for line in remarks(row))]
+    return [*notes, *health_text(board.health), *(f"{', '.join(names)}: {line}" for line, names in remarks_of(board.rows).items())]
 
 
 def render(boards: Sequence[Board], form: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 import numpy as np
 
@@ -53,6 +54,7 @@ def holm_levels(p: Floats, level: float = LEVEL) -> Floats:
 
     An interval at this level leaves out 0 exactly if the corrected p-value is at most 1 - level: a rejected hypothesis
     is tested at (1 - level) / (those that still stand at its turn), all others at that of the first which is not rejected.
+    Equal p-values are tested at the strictest level among them, so equal data has equal intervals in any order.
     """
     alpha, tested = 1 - level, ~np.isnan(p)
     levels = np.full(len(p), level)
@@ -64,4 +66,7 @@ def holm_levels(p: Floats, level: float = LEVEL) -> Floats:
             standing -= 1
         else:
             levels[at] = 1 - alpha / standing
+    for before, at in pairwise(order):
+        if p[at] == p[before]:
+            levels[at] = levels[before]
     return levels

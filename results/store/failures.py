@@ -40,8 +40,8 @@ _KINDS: Mapping[str, tuple[str, str]] = {
     "memory": (r"out of memory|OutOfMemory|MemoryError|Cannot allocate memory|bad_alloc", "a smaller batch_size, or a smaller model"),
     "raised": (r"^[A-Za-z_][\w.]*:( |$)", "mend the part that raises; `ragmeter method check` tries it"),
     "endpoint": (
-        r"^HTTP \d|^Error code: \d|timed out|[Cc]onnect|^the reply (is (empty|no chat|not JSON)|holds no choice)"
-        r"|^the endpoint reports an error",
+        r"^HTTP \d|^Error code: \d|timed out|[Cc]onnect"
+        r"|^the reply (is (empty|no chat|not JSON|an HTML page)|holds no choice|cannot be used)|^the endpoint reports an error",
         "see that the endpoint answers",
     ),
     OTHER: ("", "see the reasons: `ragmeter results show RUN QUESTION`"),
@@ -120,6 +120,11 @@ class Failures:
         for reason, count in self.reasons:
             counts[kind_of(reason)] += count
         return dict(counts.most_common())
+
+    @property
+    def foremost(self) -> str:
+        """The most frequent reason, without secrets; "" if nothing failed."""
+        return without_secrets(self.reasons[0][0]) if self.reasons else ""
 
     def too_many(self, max_rate: float) -> bool:
         """Whether a run with these failures says little of its method."""

@@ -59,7 +59,7 @@ def test_a_choice_writes_the_whole_view_into_the_url_and_the_url_reproduces_it(a
     assert page.query["experiment"] == "made-up"
     again = app(filled).open(**page.query)
     assert again.part("board") == page.part("board")
-    assert "differences to hybrid" in words(again.part("summary"))
+    assert "differences from hybrid" in words(again.part("summary"))
 
 
 def test_a_url_that_names_what_does_not_exist_falls_back(app: Start, filled: Path) -> None:
@@ -72,7 +72,7 @@ def test_a_url_that_names_what_does_not_exist_falls_back(app: Start, filled: Pat
 def test_choosing_an_experiment_changes_the_board(app: Start, filled: Path) -> None:
     page = app(filled).open().choose("Experiment", "open corpus")
     assert sorted(methods(page)) == ["bm25", "dense"]
-    assert "differences to dense" in words(page.part("summary"))
+    assert "differences from dense" in words(page.part("summary"))
     assert "no reference chosen" in words(page.choose("Experiment", "*").part("summary"))
 
 

@@ -172,6 +172,14 @@ def test_numeric_answers_of_tables_and_json_are_equal(tmp_path: Path) -> None:
     assert whole.questions[0].golds == ("1",)
 
 
+def test_answers_with_an_unnamed_separator_are_counted_and_reported(tmp_path: Path) -> None:
+    path = write(tmp_path / "q.csv", "question,answer\nWho?,Ada|Ada Marsh\nWhere?,Lyon\n")
+    whole, divided = read(path), read(path, separator="|")
+    assert any(note.startswith("1 answers contain '|'") for note in whole.extra["caveats"])
+    assert divided.questions[0].golds == ("Ada", "Ada Marsh")
+    assert divided.extra["caveats"] == ()
+
+
 def test_ids_that_pandas_wrote_as_floats_still_match(tmp_path: Path) -> None:
     documents = write(tmp_path / "d.csv", "id,text\n1,one\n2,two\n")
     questions = write(tmp_path / "q.csv", "question,doc_id\nWhich?,2.0\nWhat?,1.0\n")

@@ -37,7 +37,7 @@ def test_several_benchmarks_open_as_a_matrix_and_one_as_its_board(app: Start, se
     assert page.has("matrix")
     assert not page.has("board")
     assert "3 benchmarks" in words(page.part("summary"))
-    assert "differences to bm25" in words(page.part("summary"))
+    assert "differences from bm25" in words(page.part("summary"))
     assert page.query == {}
     assert app(filled).open().has("board")
 
@@ -245,7 +245,7 @@ def test_seeds_of_a_training_are_one_row_of_their_experiment_and_apart_among_all
     assert not page.test.exception
     assert "tuned (2 seeds)" in methods(page)
     assert not [name for name in methods(page) if "#" in name]
-    assert "differences to tuned (2 seeds)" in words(page.part("summary"))
+    assert "differences from tuned (2 seeds)" in words(page.part("summary"))
     page = app(tmp_path / "store").open(experiment="*")
     assert not page.test.exception
     assert {"tuned #0", "tuned #1"} <= set(methods(page))

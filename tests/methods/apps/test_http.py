@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
+import certifi
 import pytest
 from pydantic import ValidationError
 
@@ -228,12 +229,19 @@ def test_app_that_refuses_everything_ends_the_task(reply: Reply, questions: int)
         ask(lambda request: reply, *["Where?"] * questions, concurrency=1)
 
 
-def test_nothing_that_listens_ends_the_task() -> None:
+def test_nothing_that_listens_ends_the_task_and_shows_what_was_sent(monkeypatch: pytest.MonkeyPatch) -> None:
     with app(lambda request: GOOD) as (url, _):
         pass
-    method = Composition(Component.of("http", {"url": url, "backoff_s": 0.0, "attempts": 2})).build(Services())
-    with raises("app-does-not-answer"):
+    monkeypatch.setenv("SSL_CERT_FILE", certifi.where())
+    monkeypatch.setenv("APP_KEY", "hidden")
+    options = {"url": url, "backoff_s": 0.0, "attempts": 2, "body": {"asked": "{{question}}", "key": "${APP_KEY}"}}
+    method = Composition(Component.of("http", options)).build(Services())
+    with raises("app-does-not-answer") as caught:
         list(method.answer([Query("q", "Where?")]))
+    remedy = caught.value.try_this or ""
+    assert "POST with the fields asked, key" in remedy
+    assert "hidden" not in remedy
+    assert "SSL_CERT_FILE" not in remedy  # no certificate is read for http:
 
 
 def test_faults_that_pass_are_tried_again() -> None:

@@ -66,7 +66,7 @@ def from_text(answer: str) -> Callable[[str, str], str]:
         ("single", GOOD, lambda *_: ABSENT, "unanswered"),
         ("single", GOOD, lambda *_: "24 euros", "known"),
         ("single", {"question": " ", "answer": "", "quotes": []}, from_text("x"), "unwritten"),
-        ("single", "no JSON", from_text("x"), "unwritten"),
+        ("single", "no JSON", from_text("x"), "unreadable"),
         ("multi", BOTH, lambda passages, _: "at ten" if "24 euros" in passages and "ten" in passages else ABSENT, KEPT),
         ("multi", BOTH, from_text("at ten"), "one_suffices"),
         ("multi", {**BOTH, "quotes": ["24 euros"]}, from_text("at ten"), "quotes"),
@@ -78,7 +78,7 @@ def test_each_filter_removes_what_it_is_for(kind: str, draft: Any, answer: Calla
     written = write(tmp_path, Material(kind, TWO if kind == "multi" else ONE), draft, answer, tries=1)
     assert written.status == status
     assert written.calls[0]["step"] == kind
-    assert written.by == ("m" if status != "unwritten" or isinstance(draft, dict) else "")
+    assert written.by == ("" if status == "unreadable" else "m")
 
 
 def test_a_second_run_asks_nothing_and_other_prompts_ask_again(tmp_path: Path) -> None:

@@ -205,6 +205,14 @@ def test_a_part_that_states_no_work_is_unknown_and_the_total_a_lower_bound(tmp_p
     assert result.totals["all"].bytes > 0
 
 
+def test_an_app_is_asked_once_per_question_at_its_price(tmp_path: Path) -> None:
+    app = "{id: http, config: {url: 'http://localhost:1/ask', usd_per_call: 0.5}}"
+    result = of(f"name: x\nbenchmarks: [{{id: hotpotqa, split: dev, limit: 10}}]\nmethods: [{app}]\n", tmp_path)
+    total = result.totals["tasks"]
+    assert (total.count("calls"), total.usd) == (10, 5.0)
+    assert total.unknown == ("tokens of the app at http://localhost:1/ask",)
+
+
 def test_every_shipped_part_states_its_work_and_needs() -> None:
     entries = [entry for entry in (*METHODS, *TRAININGS) if entry.factory.__module__.startswith("methods.")]
     assert [entry.id for entry in entries if entry.work is None] == []

@@ -376,6 +376,8 @@ def test_a_judge_whose_endpoint_dies_stops_and_goes_on(small: ModuleType, tmp_pa
         ("Connection error. (ConnectError: All connection attempts failed)", "endpoint"),
         ("the reply is no chat completion but text/html (is base_url right? it usually ends in /v1)", "endpoint"),
         ("the reply is empty (finish reason: stop)", "endpoint"),
+        ("the reply is an HTML page, not an answer: '<html>' (is url the app's API? it may be a login page)", "endpoint"),
+        ("the reply cannot be used: 'docs[].text' finds nothing", "endpoint"),
         ("the reply is empty (finish reason: length)", "truncation"),
         ("the prompt has 9,000 tokens, and m has room for 4,096", "truncation"),
         ("Error code: 400 - This model's maximum context length is 10 tokens", "truncation"),

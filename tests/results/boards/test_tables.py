@@ -20,7 +20,19 @@ from benchmarks.registry import Benchmark, DataReference
 from benchmarks.schema import Question
 from methods.api import Prediction
 from results.boards.board import Board, boards
-from results.boards.tables import CSV_COLUMNS, latex_text, markdown_text, plus_minus, render, to_csv, to_latex, to_markdown
+from results.boards.tables import (
+    CSV_COLUMNS,
+    READ_UNKNOWN,
+    footnotes,
+    latex_text,
+    markdown_text,
+    plus_minus,
+    remarks,
+    render,
+    to_csv,
+    to_latex,
+    to_markdown,
+)
 from results.store.store import FINISHED, INTERRUPTED, Run, Store
 from tests.support.toy import CARD
 
@@ -79,6 +91,18 @@ def test_csv_reads_back_as_what_was_written(rows: list[tuple[str, float]]) -> No
     for (text, number), (read, value) in zip(rows, again, strict=True):
         assert read.removeprefix("'") == text.removeprefix("'")
         assert value == "" if number != number else float(value) == number
+
+
+def test_equal_remarks_stand_once_below_a_table_with_their_methods(board: Board) -> None:
+    rows = tuple(replace(row, read_unknown=True) for row in board.rows)
+    lines = [line for line in footnotes(replace(board, rows=rows)) if READ_UNKNOWN in line]
+    assert lines == [f"{', '.join(row.run.method for row in rows)}: {READ_UNKNOWN}"]
+
+
+def test_remark_on_failed_questions_gives_the_most_frequent_reason(board: Board) -> None:
+    row = board.rows[0]
+    failed = replace(row, run=replace(row.run, failed=3), failures={"endpoint": 3}, reason="HTTP 500: oops")
+    assert any("3 failed" in line and "HTTP 500: oops" in line for line in remarks(failed))
 
 
 def test_markdown_marks_badges_and_explains(board: Board) -> None:

@@ -199,7 +199,9 @@ def test_experiment_sets_the_share_that_may_be_missing(store: Store, fill: Any) 
 def test_answer_that_claims_nothing_is_bounded_and_shown(store: Store, fill: Any) -> None:
     run = many(fill, store, "bm25")["bm25"]
     put(store, run, [1.0] * 30 + [NOTHING_CLAIMED[0]] * 10)
-    cell = boards(store, "toy")[0].rows[0].cells[ACCURACY]
+    (shown,) = boards(store, "toy")
+    assert "unread_verdicts" not in {line.code for line in shown.health}
+    cell = shown.rows[0].cells[ACCURACY]
     assert (cell.estimate.value, cell.bounds.if_wrong, cell.incomplete) == (1.0, 0.75, "")
 
 

@@ -15,7 +15,7 @@ from scipy import optimize, stats
 from results.statistics.core import Difference, Estimate
 from results.statistics.difference import Range, Side, compared, generalizes, means, p_at_both_ends, paired
 from results.statistics.difference import all_pairs as square_of
-from results.statistics.holm import benjamini_hochberg, holm
+from results.statistics.holm import benjamini_hochberg, holm, holm_levels
 from results.statistics.intervals import all_pairs, compared_together, difference, differences, estimate, estimates
 from results.statistics.places import Standing, bands
 
@@ -286,6 +286,12 @@ def test_corrections_ignore_what_could_not_be_tested() -> None:
         assert adjusted[0] == pytest.approx(0.02)
         assert math.isnan(adjusted[1])
         assert correct([]) == []
+
+
+def test_equal_p_values_are_tested_at_one_level() -> None:
+    assert holm_levels(np.array([0.02, 0.5, 0.01, 0.01]), 0.95) == pytest.approx([0.975, 0.95, 0.9875, 0.9875])
+    assert holm_levels(np.array([0.02, 0.02]), 0.95) == pytest.approx([0.975, 0.975])
+    assert holm_levels(np.array([0.03, 0.03]), 0.95) == pytest.approx([0.975, 0.975])
 
 
 def test_one_question_says_nothing_of_others() -> None:

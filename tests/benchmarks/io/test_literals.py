@@ -1,6 +1,7 @@
 """Lists written as text: JSON's and Python's are read, NumPy's are refused."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -40,7 +41,7 @@ def test_other_text_is_no_list(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["['Ann' 'Bo']", "array(['Ann', 'Bo'], dtype=object)"])
-def test_loaders_refuse_answers_that_numpy_printed(text: str, tmp_path) -> None:
+def test_loaders_refuse_answers_that_numpy_printed(text: str, tmp_path: Path) -> None:
     path = tmp_path / "data.jsonl"
     for reference, field in (("nq/open:test", "answer"), ("flashrag:test", "golden_answers")):
         path.write_text(json.dumps({"id": "1", "question": "who", field: text}))

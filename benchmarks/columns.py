@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from itertools import chain
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pyarrow as pa
@@ -28,13 +28,15 @@ def strings(texts: Sequence[str | None], *, large: bool = False) -> pa.Array:
         ValueError: More than 2 GiB without `large`.
         UnicodeEncodeError: A text holds half a surrogate pair.
     """
-    present = [text or "" for text in texts]
+    present, validity = cast(Sequence[str], texts), None
+    if None in texts:
+        present, validity = [text or "" for text in texts], _validity(texts)
     joined = "".join(present)
     # Of ASCII, characters are bytes: encoding them at once is five times faster than one text after another.
-    encoded: Sequence[str] | list[bytes] = present if joined.isascii() else [text.encode() for text in present]
+    encoded = present if joined.isascii() else [text.encode() for text in present]
     kind, offsets = (pa.large_string(), np.int64) if large else (pa.string(), np.int32)
     return pa.Array.from_buffers(
-        kind, len(texts), [_validity(texts), _offsets(map(len, encoded), len(texts), offsets), pa.py_buffer(joined.encode())]
+        kind, len(texts), [validity, _offsets(map(len, encoded), len(texts), offsets), pa.py_buffer(joined.encode())]
     )
 
 

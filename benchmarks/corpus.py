@@ -12,6 +12,7 @@ import os
 import tempfile
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import suppress
 from functools import cached_property
 from itertools import accumulate
 from pathlib import Path
@@ -49,6 +50,12 @@ def key(identifier: str) -> int:
 
 def keys_of(identifiers: Collection[str]) -> Keys:
     """The keys of ids, in their order: shape (ids,)."""
+    if set(map(len, identifiers)) == {_CONTENT_ID}:
+        digits = "".join([identifier[1:] for identifier in identifiers])
+        with suppress(ValueError):
+            # fromhex passes over blanks, so a shorter result is not the ids'.
+            if len(packed := bytes.fromhex(digits)) * 2 == len(digits):
+                return np.frombuffer(packed, ">u8").astype(np.uint64)
     return np.fromiter(map(key, identifiers), dtype=np.uint64, count=len(identifiers))
 
 
@@ -298,7 +305,7 @@ class Corpus(Sequence[Passage]):
             return None
         cells, index = self._natives
         position = index.find(native_id)
-        return None if position is None else self._id(cells.row(position)[1])
+        return None if position is None else self._id(cells.cell(position, 1))
 
     def full_texts(self) -> Iterator[str]:
         """Title and text of every passage, in row order (`Passage.full_text`)."""
@@ -342,10 +349,13 @@ class _Cells:
         position = row - self._starts[batch]
         return [column[position].as_py() for column in self._columns[batch]]
 
+    def cell(self, row: int, column: int) -> Any:
+        batch = bisect_right(self._starts, row) - 1
+        return self._columns[batch][column][row - self._starts[batch]].as_py()
+
     def first(self, row: int) -> str:
         """The row's first cell."""
-        batch = bisect_right(self._starts, row) - 1
-        return str(self._columns[batch][0][row - self._starts[batch]].as_py())
+        return str(self.cell(row, 0))
 
 
 class Ids(Sequence[str]):
@@ -386,7 +396,7 @@ class CorpusBuilder:
     def __init__(self) -> None:
         self._seen = KeySet()
         self._keys: list[Keys] | None = []  # None once the passages are in a file: made again if they are asked for
-        self._waiting: dict[int, Passage] = {}
+        self._waiting: dict[str, Passage] = {}
         self._length = 0
         self._tables: list[pa.Table] = []
         self._size = 0
@@ -396,14 +406,14 @@ class CorpusBuilder:
         """Append passages, except those whose id is there already."""
         waiting = self._waiting
         for passage in passages:
-            waiting.setdefault(key(passage.id), passage)
+            waiting.setdefault(passage.id, passage)
             self._length += len(passage.text)
             if self._length > BATCH_CHARACTERS or len(waiting) == BATCH_ROWS:
                 self._flush()
                 waiting = self._waiting
 
     def __contains__(self, identifier: object) -> bool:
-        return isinstance(identifier, str) and (key(identifier) in self._waiting or key(identifier) in self._seen)
+        return isinstance(identifier, str) and (identifier in self._waiting or key(identifier) in self._seen)
 
     def build(self) -> Corpus:
         """The corpus of everything added so far."""
@@ -415,7 +425,7 @@ class CorpusBuilder:
 
     def _flush(self) -> None:
         # The empty table is kept, so that a corpus without passages has its columns.
-        keys = np.fromiter(self._waiting, dtype=np.uint64, count=len(self._waiting))
+        keys = keys_of(self._waiting)
         new = self._seen.add(keys)
         if self._keys is not None:
             self._keys.append(keys[new])
@@ -511,13 +521,19 @@ def read_card(folder: Path) -> dict[str, Any]:
 
 def table_of(passages: Sequence[Passage]) -> pa.Table:
     """Passages as a table with the columns of `SCHEMA`."""
-    columns = [
-        strings([p.id for p in passages]),
-        strings([p.title for p in passages]),
-        strings([p.text for p in passages]),
-        lists([p.sentences for p in passages]),
-        strings([p.document_id for p in passages]),
-    ]
+    ids, titles, texts = ([getattr(p, name) for p in passages] for name in ("id", "title", "text"))
+    return table_of_columns(ids, titles, texts, [p.document_id for p in passages], [p.sentences for p in passages])
+
+
+def table_of_columns(
+    ids: Sequence[str],
+    titles: Sequence[str],
+    texts: Sequence[str],
+    documents: Sequence[str | None],
+    sentences: Sequence[Sequence[str]] | None = None,
+) -> pa.Table:
+    """Columns as a table with those of `SCHEMA`; without `sentences`, no passage has any."""
+    columns = [*map(strings, (ids, titles, texts)), lists(sentences or [()] * len(ids)), strings(documents)]
     return pa.Table.from_arrays(columns, schema=SCHEMA)
 
 

@@ -42,11 +42,11 @@ from benchmarks.corpus import (
     natives_path,
     read_card,
     shard_path,
-    table_of,
+    table_of_columns,
 )
 from benchmarks.dumps import BEIR, Entry, Read, dump_files, layout_of, read
 from benchmarks.io.files import archive_of, size_of
-from benchmarks.schema import Passage, passage_id
+from benchmarks.schema import passage_id
 from benchmarks.sources import BadRecord
 
 SHARD_RECORDS = 16 * BATCH_ROWS
@@ -302,20 +302,24 @@ class _Build:
         with _Writer(paths[0], SCHEMA) as passages, _Writer(paths[1], _WAITING) as natives:
             for batch in (first, *islice(batches, SHARD_RECORDS // BATCH_ROWS - 1)):
                 entries = [item.entry for item in batch if isinstance(item.entry, Entry)]
-                results = list(map(self._passage, entries))
-                keys = keys_of([passage.id for passage in results])
-                new = [results[position] for position in np.flatnonzero(self._seen.add(keys))]
-                passages.write(table_of(new))
+                ids = self._identified(entries)
+                keys = keys_of(ids)
+                new = np.flatnonzero(self._seen.add(keys)).tolist()
+                if len(new) < len(ids):
+                    ids = [ids[position] for position in new]
+                kept = entries if len(new) == len(entries) else [entries[position] for position in new]
+                passages.write(table_of_columns(ids, [e.title for e in kept], [e.text for e in kept], [e.document for e in kept]))
                 natives.write(_waiting(entries, keys))
                 self._advance(batch, entries, len(new))
-                yield [passage.id for passage in new]
+                yield ids
         _write_json(self._work / f"state-{self._shards:05}.json", asdict(self._state))
         self._shards += 1
 
-    def _passage(self, entry: Entry) -> Passage:
-        native, title, text, document = entry
-        own = native if self._layout == BEIR else None
-        return Passage(passage_id(title, text, own), title, text, document_id=document)
+    def _identified(self, entries: list[Entry]) -> list[str]:
+        """The ids of passages; in the layout `beir` their own ids count too."""
+        if self._layout == BEIR:
+            return [passage_id(title, text, native) for native, title, text, _ in entries]
+        return [passage_id(title, text) for _, title, text, _ in entries]
 
     def _batches(self) -> Iterator[list[Read]]:
         """What the dump holds from the state on, in batches that do not reach over files."""

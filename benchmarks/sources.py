@@ -6,8 +6,6 @@ and takes the fields through `Record`, so that every fault is reported with file
 
 from __future__ import annotations
 
-import ast
-import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
@@ -30,6 +28,7 @@ from benchmarks.io.files import (
     require_readable,
 )
 from benchmarks.io.hub import fetch as fetch_from_hub
+from benchmarks.io.literals import LIST, listed
 from benchmarks.io.records import is_parquet, rows, stream_json
 from benchmarks.registry import DATASETS, DataReference, DatasetCard, DatasetConfig, DatasetEntry, SkippedRecord, options_of, resolve
 
@@ -296,20 +295,29 @@ class Record:
         return values
 
     def answers(self, name: str) -> tuple[str, ...]:
-        """Return the answers of a field as listed, repetitions too: a string, a list, or a list as JSON text."""
+        """Return the answers of a field as listed, repetitions too: a string, a list, or a list that a string writes."""
         value = self.fields.get(name)
         if isinstance(value, str):
-            if value.lstrip().startswith("["):
-                value = _listed(value)
-                if isinstance(value, str):
-                    return (value,)
-            else:
-                return (value,)
+            written = self.written_list(name, value)
+            return (value,) if written is None else tuple(self._strings(written, name))
         if isinstance(value, list):
             return tuple(self._strings(value, name))
         if value is None:
             return (self.text(name),)
         raise self.problem(f"field {name!r} is {_word(value)}", name, "a string or a list of strings")
+
+    def written_list(self, name: str, text: str) -> list[Any] | None:
+        """Return the list that the text of a field writes (`literals.listed`), or None if it is no list.
+
+        Raises:
+            BadRecord: NumPy printed the list, so Python would read several texts as one.
+        """
+        if not text.lstrip().startswith(("[", "array(")):
+            return None
+        try:
+            return listed(text)
+        except ValueError as error:
+            raise self.problem(str(error), name, LIST) from None
 
     def expect(self, value: Any, field: str, kind: type[T]) -> T:
         """A value, once it is of the type that a field must have.
@@ -331,18 +339,6 @@ class Record:
         wanted = _WORDS.get(expected, expected.__name__) if isinstance(expected, type) else expected
         suffix = f"; it must be {wanted}" if wanted else ""
         return BadRecord(what + suffix, code="bad-record", where=f"{self.where}, field {field}", try_this=_REPAIR)
-
-
-def _listed(text: str) -> Any:
-    """The list that a text writes in JSON or as Python prints it, else the text."""
-    for read in (json.loads, ast.literal_eval):
-        try:
-            value = read(text.strip())
-        except (ValueError, SyntaxError, RecursionError, MemoryError):
-            continue
-        if isinstance(value, list):
-            return value
-    return text
 
 
 def _reached(value: Any, path: str) -> bool:

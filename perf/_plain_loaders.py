@@ -159,6 +159,28 @@ def graphs(path: Path) -> Made:
     return questions, {}
 
 
+def beir(folder: Path) -> Made:
+    """A folder in BEIR's layout, held in memory: graded questions, and documents that are known by their own ids."""
+    corpus, ids = {}, {}
+    for row in _rows(folder / "corpus.jsonl"):
+        title, text = row["title"], row["text"]
+        passage = Passage(passage_id(title, text, row["_id"]), title, text)
+        corpus[passage.id] = passage
+        ids[row["_id"]] = passage.id
+    judged: dict[str, dict[str, float]] = {}
+    with (folder / "qrels" / "test.tsv").open(encoding="utf-8", newline="") as file:
+        lines = csv.reader(file, delimiter="\t")
+        next(lines)
+        for question, document, grade in lines:
+            judged.setdefault(question, {})[ids[document]] = float(grade)
+    questions = []
+    for row in _rows(folder / "queries.jsonl"):
+        grades = judged[row["_id"]]
+        evidence = tuple(name for name, grade in grades.items() if grade > 0)
+        questions.append(Question(row["_id"], row["text"], (), evidence=evidence, grades=grades))
+    return questions, corpus
+
+
 PLAIN: dict[str, Callable[[Path], Made]] = {
     "hotpotqa": hotpotqa,
     "2wikimultihopqa": two_wiki,

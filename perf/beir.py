@@ -1,7 +1,8 @@
 """A BEIR folder at scale: peak memory and time of loading it, by number of passages.
 
-Each step is a process of its own, whose highest resident memory the kernel reports (VmHWM): a plain loop over the two JSON Lines
-files, the first load (which builds the corpus folder) and every later one. The folder is made up: a hundred words per passage.
+Each step is a process of its own, whose highest resident memory the kernel reports (VmHWM): the shortest program that makes the same
+questions and passages in memory (`perf._plain_loaders`), the first load (which builds the corpus folder) and every later one. The
+folder is made up: a hundred words per passage.
 
 python -m perf.beir [--quick] [--sizes 100000 1000000] [--folder DIR]
 """
@@ -11,23 +12,29 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from statistics import median
 
 import numpy as np
 
+import benchmarks.datasets.beir  # noqa: F401  # so that no step pays for importing it
+from benchmarks.registry import load
+from perf._plain_loaders import beir
 from perf.measuring import peak_megabytes, record
 
 MILLION = 1_000_000
 MEMORY_MB = 1024
 """Target: highest resident memory of loading a million passages."""
 TIMES = 2.0
-"""Target: CPU time of a later load over that of the plain loop."""
+"""Target: CPU time of a load over that of the plain loop; the median of the repetitions."""
 QUESTIONS = 1000
+ROUNDS = 3
 JUDGED = 20
 
 
@@ -46,14 +53,29 @@ def main(argv: Sequence[str] | None = None) -> int:
     for size in [10_000] if options.quick else options.sizes:
         with tempfile.TemporaryDirectory(dir=options.folder) as folder:
             write_folder(Path(folder) / "made", size)
-            results = {name: _step(name, Path(folder)) for name in STEPS}
+            results = _results(Path(folder), 1 if options.quick else ROUNDS)
         for name, values in results.items():
-            print(f"{name} {size:,}: " + ", ".join(f"{value:,.1f} {unit}" for unit, value in values.items()), flush=True)
-        worst = max(values["MB"] for values in results.values())
-        missed += (size <= MILLION and worst > MEMORY_MB) or results["load again"]["s of CPU"] > TIMES * results["plain loop"]["s of CPU"]
+            print(f"{name} {size:,}: " + ", ".join(f"{value:,.2f} {unit}" for unit, value in values.items()), flush=True)
+        loads = [results[name] for name in ("first load", "load again")]
+        missed += any(
+            (size <= MILLION and values["MB"] > MEMORY_MB) or (not options.quick and values["times plain"] > TIMES) for values in loads
+        )
         if not options.quick:
-            record("beir", {f"{size} passages": {"target_MB": MEMORY_MB, **results}})
+            record("beir", {f"{size} passages": {"target_MB": MEMORY_MB, "target_times_plain": TIMES, **results}})
     return int(missed > 0)
+
+
+def _results(folder: Path, rounds: int) -> dict[str, dict[str, float]]:
+    """Run the steps in turns, each time with an empty cache, and take the medians."""
+    taken: dict[str, list[dict[str, float]]] = {name: [] for name in STEPS}
+    for _ in range(rounds):
+        shutil.rmtree(folder / "cache", ignore_errors=True)
+        for name, steps in taken.items():
+            steps.append(_step(name, folder))
+    results = {name: {unit: median(each[unit] for each in steps) for unit in steps[0]} for name, steps in taken.items()}
+    for values in results.values():
+        values["times plain"] = values["s of CPU"] / results["plain loop"]["s of CPU"]
+    return results
 
 
 def _step(name: str, folder: Path) -> dict[str, float]:
@@ -91,15 +113,12 @@ def _measured(name: str, folder: Path) -> dict[str, float]:
 
 
 def _plain(folder: Path) -> None:
-    for name in ("corpus.jsonl", "queries.jsonl"):
-        with (folder / name).open(encoding="utf-8") as file:
-            for line in file:
-                json.loads(line)
+    questions, corpus = beir(folder)
+    for question in questions:
+        [corpus[name] for name in question.grades]
 
 
 def _load(folder: Path) -> None:
-    from benchmarks.registry import load
-
     benchmark = load("beir:test", {"path": str(folder)})
     assert len(benchmark.questions) == QUESTIONS
     # What a run reads: passages by id, those of the judgments among them.

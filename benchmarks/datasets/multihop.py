@@ -221,19 +221,22 @@ def assemble(
     def parse_restored(record: Record) -> Parsed:
         record = restore(record)
         parsed = parse(record)
-        parsed.counts["made_ids"] += MADE_ID in record.fields
+        if MADE_ID in record.fields:
+            parsed.counts["made_ids"] += 1
         return parsed
 
     for parsed in read_records(paths, parse_restored, skip_bad=config.skip_bad, skipped=skipped):
         ids.add(parsed.question.id, parsed.record)
         # Where the records make the corpus, it has every positive that is among a question's own paragraphs.
-        own = {p.id for p in parsed.passages} if config.corpus is None else set()
-        if not own.issuperset(parsed.question.evidence):
+        own = [p.id for p in parsed.passages] if config.corpus is None else ()
+        if any(positive not in own for positive in parsed.question.evidence):
             unsure[len(questions)] = parsed.titles
         if config.corpus is not None and parsed.titles:
             parsed.question = replace(parsed.question, metadata={**parsed.question.metadata, TITLES: parsed.titles})
         questions.append(parsed.question)
-        counts.update(parsed.counts)
+        for name, number in parsed.counts.items():
+            if number:
+                counts[name] += number
         builder.add(parsed.passages)
     corpus = builder.build()
     if config.corpus is not None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from operator import itemgetter
 from sys import intern
 from typing import Any
 
@@ -65,7 +66,7 @@ HUB = {
 }
 PARAGRAPHS = "paragraphs"
 """Key of `Question.metadata`, see `numbered_paragraphs`."""
-_FIELDS = ("title", "paragraph_text", "is_supporting")
+_FIELDS = itemgetter("title", "paragraph_text", "is_supporting")
 _HOPS = re.compile(r"(\d+)hop\d*__")
 
 
@@ -138,7 +139,9 @@ def _parser(reference: DataReference, *, pooled: bool) -> Callable[[Record], Par
         )
         # Titles repeat among MuSiQue's paragraphs as a matter of course, so they are not worth a count, and a
         # positive is known by its content alone: no `titles`.
-        counts = Counter(repeated_passages=len(passages) - len(candidates))
+        counts = Counter[str]()
+        if repeated := len(passages) - len(candidates):
+            counts["repeated_passages"] = repeated
         return Parsed(question, passages, {}, counts, record)
 
     return parse
@@ -149,18 +152,22 @@ def _paragraphs(record: Record, *, gold: bool) -> tuple[list[Passage], list[int]
 
     Copies of the dataset that leave `idx` out number the paragraphs in their order.
     """
-    passages, numbers, supporting = list[Passage](), list[Any](), list[int]()
-    for i, item in enumerate(record.field("paragraphs", list)):
-        title, text, supports = map(item.get, _FIELDS) if type(item) is dict else (None,) * 3
-        if type(title) is not str or type(text) is not str or type(supports) is not bool:
-            part = Record(record.expect(item, f"paragraphs[{i}]", dict), record.path, f"{record.position}, paragraph {i}")
-            title, text = part.text("title"), part.text("paragraph_text")
-            supports = part.field("is_supporting", bool, None if gold else False)
-        numbers.append(item.get("idx"))
-        passages.append(Passage(passage_id(title, text), title, text))
-        if supports:
-            supporting.append(i)
-    return passages, _numbers(record, numbers), supporting
+    items = record.field("paragraphs", list)
+    try:
+        titles, texts, supports = (list(column) for column in zip(*map(_FIELDS, items), strict=True))
+        sound = set(map(type, titles + texts)) == {str} and set(map(type, supports)) == {bool}
+    except (KeyError, TypeError, ValueError):
+        sound = False
+    if not sound:
+        parts = [
+            Record(record.expect(item, f"paragraphs[{i}]", dict), record.path, f"{record.position}, paragraph {i}")
+            for i, item in enumerate(items)
+        ]
+        titles, texts = ([part.text(name) for part in parts] for name in ("title", "paragraph_text"))
+        supports = [part.field("is_supporting", bool, None if gold else False) for part in parts]
+    passages = [Passage(passage_id(title, text), title, text) for title, text in zip(titles, texts, strict=True)]
+    supporting = [i for i, supported in enumerate(supports) if supported]
+    return passages, _numbers(record, [item.get("idx") for item in items]), supporting
 
 
 def _numbers(record: Record, numbers: list[Any]) -> list[int]:

@@ -23,6 +23,7 @@ from benchmarks.corpus_build import open_corpus
 from benchmarks.datasets import QuestionIds, said
 from benchmarks.io import records as tab_separated
 from benchmarks.io.files import open_bytes, refuse_foreign
+from benchmarks.io.literals import LIST, NUMPY, printed_by_numpy
 from benchmarks.io.records import is_parquet
 from benchmarks.registry import Benchmark, DataReference, DatasetCard, DatasetConfig, SkippedRecord, register
 from benchmarks.schema import Passage, PassageIds, Question, passage_id
@@ -152,8 +153,11 @@ def _csv(record: Record, split: str) -> Parsed:
 
 def _literal(record: Record) -> list[str]:
     """The answers of a line: a Python literal, which is parsed and never evaluated."""
+    text = record.text("answers").strip()
+    if printed_by_numpy(text):
+        raise record.problem(NUMPY, "answers", LIST)
     try:
-        value = ast.literal_eval(record.text("answers").strip())
+        value = ast.literal_eval(text)
     except (ValueError, SyntaxError, RecursionError, MemoryError) as error:
         if record.text("question").lstrip().startswith("["):
             raise UserError(

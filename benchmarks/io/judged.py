@@ -54,7 +54,7 @@ _LARGEST = 3.4028234663852886e38
 _LARGEST_GRADE = 1e9
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen: that would take three times as long to make
 class Entry:
     """A judged or ranked document.
 

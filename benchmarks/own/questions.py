@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import ast
-import io
-import json
 import math
-import tokenize
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from itertools import pairwise
 from typing import Any
 
 from benchmarks.own.fields import Fields, Missing, values
@@ -153,24 +148,13 @@ class Reader:
     def _several(self, record: Record, role: str) -> Iterator[Any]:
         """Yield the values of a role one by one: items of lists, of lists written as text, and what the separator divides."""
         for value in self._all(record, role):
-            if isinstance(value, str) and value.lstrip().startswith("["):
-                value = self._listed(record, value, role)
-            elif isinstance(value, str) and self._separator:
-                value = [part.strip() for part in value.split(self._separator)]
+            if isinstance(value, str):
+                written = record.written_list(self._path(role), value)
+                if written is not None:
+                    value = written
+                elif self._separator and not value.lstrip().startswith("["):
+                    value = [part.strip() for part in value.split(self._separator)]
             yield from value if isinstance(value, list) else [value]
-
-    def _listed(self, record: Record, text: str, role: str) -> Any:
-        try:
-            value = json.loads(text)
-        except (ValueError, RecursionError):
-            try:
-                value = ast.literal_eval(text.strip())
-            except (ValueError, SyntaxError, RecursionError, MemoryError):
-                return text
-            if _has_neighbors(text):
-                what = "the list has no commas between its items, as NumPy prints it"
-                raise record.problem(what, self._path(role), 'a list such as ["a", "b"]') from None
-        return value if isinstance(value, list) else text
 
     def _answers(self, record: Record, counts: Counter[str]) -> tuple[tuple[str, ...], dict[str, tuple[str, ...]]]:
         answers: list[str] = []
@@ -258,12 +242,3 @@ class Reader:
         if text is None and (first is None or last is None or not 0 <= first < last):
             raise record.problem(f"a span from {first} to {last} holds nothing", path, "start and end, or the text itself")
         return Stated(document, first, last, text)
-
-
-def _has_neighbors(text: str) -> bool:
-    """Whether two texts in quotes follow each other without a comma, which Python joins."""
-    try:
-        kinds = [token.type for token in tokenize.generate_tokens(io.StringIO(text.strip()).readline) if token.type != tokenize.NL]
-    except (tokenize.TokenError, SyntaxError):
-        return False
-    return any(left == right == tokenize.STRING for left, right in pairwise(kinds))

@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import json
 import math
-from ast import literal_eval
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from typing import Any
 
+from benchmarks.io.literals import LIST, listed
 from benchmarks.registry import Benchmark
 from benchmarks.schema import PAGES
 from methods.api import FAILED
@@ -31,10 +30,11 @@ TEXTS = ("contents", "text", "content", "page_content")
 def _contexts(contexts: Any) -> dict[str, Any]:
     """The contexts of a record as fields of a row: texts, or objects with a text and perhaps an id, a url and a score."""
     if isinstance(contexts, str):
-        with suppress(ValueError, SyntaxError, RecursionError, MemoryError):
-            contexts = literal_eval(contexts)
-    if isinstance(contexts, str):
-        contexts = [contexts] if contexts.strip() else None
+        try:
+            written = listed(contexts)
+        except ValueError as error:
+            raise wrong("contexts", LIST, contexts) from error
+        contexts = written if written is not None else [contexts] if contexts.strip() else None
     if not isinstance(contexts, list):
         return {}
     kept = [{"text": item} if isinstance(item, str) else _passage(item) for item in contexts]

@@ -95,3 +95,10 @@ def test_a_spilled_corpus_leaves_no_file_behind(monkeypatch, tmp_path):
     corpus = Corpus.of(Passage(passage_id("", str(i)), "", str(i)) for i in range(10))
     assert list(tmp_path.iterdir()) == []
     assert corpus[9].text == "9"
+
+
+@given(st.lists(st.text("0123456789abcdefABCDEF _+-gé", min_size=16, max_size=16).map("p".__add__), max_size=5))
+def test_keys_of_ids_at_once_equal_the_key_of_each(held):
+    made = ["p00000000000000ff", "t7d72e9e4d2bbb3a1"]
+    for ids in (held, made, held + made):
+        assert keys_of(ids).tolist() == [key(identifier) for identifier in ids]

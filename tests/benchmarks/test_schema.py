@@ -66,6 +66,7 @@ def test_a_sentence_leads_back_to_its_passage_whatever_its_id(passage, index):
 
 def test_a_lone_surrogate_has_an_id():
     assert len(passage_id("\ud800", "x")) == 17
+    assert passage_id("\ud800", "x") == "p" + content_hash(["\ud800", "x", ""])
 
 
 def test_fingerprints_ignore_key_order_and_nothing_else():

@@ -11,7 +11,8 @@ from benchmarks.corpus import Corpus
 from benchmarks.registry import Benchmark, DataReference
 from benchmarks.schema import Passage, Question, passage_id
 from methods.api import Prediction, Usage
-from results.boards.board import base_name, boards, seeded_name
+from results.boards.board import boards
+from results.boards.names import base_name, seeded_name
 from results.boards.tables import remarks
 from results.statistics.difference import Side
 from results.statistics.intervals import compared_together

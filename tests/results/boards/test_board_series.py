@@ -39,7 +39,7 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> Store:
     store.put_benchmark(benchmark, benchmark.fingerprint)
     for position, (name, values) in enumerate(SCORES.items()):
         data = "toy:dev", benchmark.fingerprint
-        run = Run(f"run{position}", name, base_name(name), "retriever", {}, *data, "distractor", 0, 4, {})
+        run = Run(f"run{position}", name, base_name(name), "retriever", {"checkpoint": name}, *data, "distractor", 0, 4, {})
         store.start(run)
         responses = [Prediction(q.id, "x", (), Usage(prompt_tokens=position)) for q in questions]
         store.append(f"run{position}", responses, {"em#v1": np.array(values)}, [passage])

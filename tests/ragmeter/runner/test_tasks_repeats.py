@@ -3,27 +3,25 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import replace
-from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pytest
 
-from ragmeter import experiment as experiments
+from judges.judge import Judge
 from ragmeter.api import run
+from ragmeter.experiment import JudgePlan
 from ragmeter.runner.judging import judgings
 from results.boards.board import Board, boards
 from results.store import queries
 from results.store.store import Store
 from tests.support.server import ChatRequest, OpenAIServer, Written
 
-QUESTIONS = 6
 TEXT = """\
 name: again
 repeats: {repeats}
 reference: varies
-benchmarks: [{{id: worlds/multihop, split: test, setting: distractor, limit: 6, config: {{worlds: 1}}}}]
+benchmarks: [{{id: worlds/multihop, split: test, setting: distractor, limit: 3, config: {{worlds: 1}}}}]
 methods:
   - {{id: bm25, name: varies, reader: {{id: chat, config: {{llm: {{model: varies, base_url: "{url}", key_variable: null}}}}}}}}
   - {{id: bm25, name: steady, reader: {{id: chat, config: {{llm: {{model: steady, base_url: "{url}", key_variable: null}}}}}}}}
@@ -46,87 +44,96 @@ class Models:
     def __call__(self, request: ChatRequest) -> Written:
         if request.prompt.startswith("Reply with the word ok"):
             return Written("ok")
-        asked = request.model, str(request.messages)
-        self.requests[asked] += 1
-        times = self.requests[asked]
+        key = request.model, str(request.messages)
+        self.requests[key] += 1
+        times = self.requests[key]
         if request.model == "judge":
             return Written(("Match", "Mismatch")[len(self.requests) % 2])
         times = times if request.model == "varies" else 0
         return Written(f"Lyon {times}", 10, 2)
 
-    def per_prompt(self, model: str) -> list[int]:
-        return [times for (name, _), times in self.requests.items() if name == model]
+
+class Repeated(NamedTuple):
+    """A store in which every method has answered three times, and what was asked for it.
+
+    Attributes:
+        store: The store.
+        board: Its board.
+        first: Runs by method when each question had been answered once.
+        requests: How often each model was asked each prompt.
+    """
+
+    store: Store
+    board: Board
+    first: dict[str, str]
+    requests: Counter[tuple[str, str]]
+
+    def per_prompt(self, model: str) -> set[int]:
+        return {times for (name, _), times in self.requests.items() if name == model}
+
+    def runs(self) -> dict[str, str]:
+        return {row.method: row.run for row in queries.runs(self.store, "again")}
 
 
-@pytest.fixture
-def models() -> Models:
-    return Models()
+@pytest.fixture(scope="module")
+def repeated(tmp_path_factory: pytest.TempPathFactory) -> Repeated:
+    folder, models = tmp_path_factory.mktemp("repeats"), Models()
+    store, first = Store(folder / "store"), dict[str, str]()
+    with OpenAIServer("m", models, any_model=True).running() as url:
+        for repeats in (1, 3):
+            (folder / "again.yaml").write_text(TEXT.format(repeats=repeats, url=url))
+            assert not run(folder / "again.yaml", store=store.folder).failed
+            first = first or {row.method: row.run for row in queries.runs(store, "again")}
+    (board,) = boards(store, "again")
+    return Repeated(store, board, first, models.requests)
 
 
-@pytest.fixture
-def url(models: Models) -> Iterator[str]:
-    with OpenAIServer("m", models, any_model=True).running() as address:
-        yield address
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Store:
-    return Store(tmp_path / "store")
-
-
-def answered(store: Store, url: str, repeats: int) -> Board:
-    path = store.folder.parent / "again.yaml"
-    path.write_text(TEXT.format(repeats=repeats, url=url))
-    assert not run(path, store=store.folder).failed
-    (result,) = boards(store, "again")
-    return result
-
-
-def test_questions_are_asked_once_per_repeat_and_only_new_repeats_are_asked(store: Store, url: str, models: Models) -> None:
-    answered(store, url, 1)
-    before = {row.method: row.run for row in queries.runs(store, "again")}
-    board = answered(store, url, 3)
-    assert models.per_prompt("varies") == models.per_prompt("steady") == [3] * QUESTIONS
-    runs = {row.method: row.run for row in queries.runs(store, "again")}
+def test_each_repeat_asks_every_question_once_and_keeps_earlier_runs(repeated: Repeated) -> None:
+    assert repeated.per_prompt("varies") == repeated.per_prompt("steady") == {3}
+    runs = repeated.runs()
     assert list(runs) == ["varies", "varies ~2", "varies ~3", "steady", "steady ~2", "steady ~3", "once"]
-    assert before.items() <= runs.items()
-    assert [row.run.method for row in board.rows] == ["varies (3 repeats)", "steady (3 repeats)", "once"]
-    answers = [{p.answer for p in store.predictions(runs[name])} for name in ("varies", "varies ~2", "varies ~3")]
+    assert repeated.first.items() <= runs.items()
+    answers = [{p.answer for p in repeated.store.predictions(runs[name])} for name in ("varies", "varies ~2", "varies ~3")]
     assert answers == [{"Lyon 1"}, {"Lyon 2"}, {"Lyon 3"}]
-    answered(store, url, 3)
-    assert models.per_prompt("varies") == [3] * QUESTIONS
-    assert sorted(set(models.per_prompt("judge"))) == [1, 3], "equal answers are judged again for each repeat"
 
 
-def test_equal_repeats_are_reported_and_varying_ones_are_not(store: Store, url: str) -> None:
-    lines = [line for line in answered(store, url, 3).health if line.code == "equal_repeats"]
+def test_judge_is_asked_again_for_equal_answers_of_each_repeat(repeated: Repeated) -> None:
+    assert repeated.per_prompt("judge") == {1, 3}
+
+
+def test_repeats_are_one_row_of_the_board(repeated: Repeated) -> None:
+    assert [row.run.method for row in repeated.board.rows] == ["varies (3 repeats)", "steady (3 repeats)", "once"]
+
+
+def test_equal_repeats_are_reported_and_varying_ones_are_not(repeated: Repeated) -> None:
+    lines = [line for line in repeated.board.health if line.code == "equal_repeats"]
     assert [(line.method, line.values) for line in lines] == [("steady", {"repeats": 3})]
 
 
-def test_row_of_repeats_has_the_mean_of_each_question_and_is_not_a_training(store: Store, url: str) -> None:
-    board = answered(store, url, 2)
-    row = board.rows[0]
-    (metric,) = [name for name in board.metrics if name != "em#v1" and "match" in name][:1]
-    runs = [item.run for item in queries.runs(store, "again") if item.method.startswith("varies")]
-    scores = queries.score_columns(store, board.dataset_fingerprint, runs, [metric]).values
-    single = np.stack([scores[name, metric] for name in runs])
-    assert row.cells[metric].estimate.value == pytest.approx(single.mean())
-    assert row.cells[metric].by_repeat == pytest.approx(tuple(single.mean(axis=1)))
-    assert row.cells[metric].by_seed == ()
-    difference = board.rows[1].cells[metric].difference
+def test_row_of_repeats_has_the_mean_of_each_question_and_is_not_a_training(repeated: Repeated) -> None:
+    cells = {row.run.method: row.cells for row in repeated.board.rows}
+    metric = next(name for name in repeated.board.metrics if not name.startswith("em"))
+    runs = [run for name, run in repeated.runs().items() if name.startswith("varies")]
+    scores = queries.score_columns(repeated.store, repeated.board.dataset_fingerprint, runs, [metric])
+    single = np.stack([scores.values[name, metric] for name in runs])
+    cell = cells["varies (3 repeats)"][metric]
+    assert single.std(axis=0).max() > 0
+    assert cell.estimate.value == pytest.approx(single.mean())
+    assert cell.by_repeat == pytest.approx(tuple(single.mean(axis=1)))
+    assert cell.by_seed == ()
+    difference = cells["steady (3 repeats)"][metric].difference
     assert difference is not None
     assert "checkpoint" not in difference.generalizes
 
 
-def test_pair_judges_compare_runs_of_one_repeat(store: Store, url: str, tmp_path: Path) -> None:
-    answered(store, url, 2)
-    path = tmp_path / "pairs.yaml"
-    path.write_text(TEXT.format(repeats=2, url=url).replace("judges: [{id: match", "judges: [{id: rule_pairwise}, {id: match"))
-    plans = experiments.load(str(path)).judges[:1]
-    rows = queries.runs(store, "again")
-    work = judgings(plans, rows, "varies")
-    named = {frozenset(item.method for item in pair.runs) for pair in work}
-    assert named == {frozenset(pair) for pair in (("varies", "steady"), ("varies ~2", "steady ~2"), ("varies", "once"))}
-    single = [replace(item, method="varies ~3") if item.method == "varies ~2" else item for item in rows]
-    named = {frozenset(item.method for item in pair.runs) for pair in judgings(plans, single, "varies")}
-    assert frozenset(("varies", "steady ~2")) in named, "a reference with fewer repeats is compared with its first one"
+def test_pair_judges_compare_runs_of_one_repeat(repeated: Repeated) -> None:
+    plan, rows = JudgePlan(Judge.of("rule_pairwise")), queries.runs(repeated.store, "again")
+    pairs = {frozenset(run.method for run in pair.runs) for pair in judgings([plan], rows, "varies")}
+    same = {frozenset((f"varies{mark}", f"steady{mark}")) for mark in ("", " ~2", " ~3")}
+    assert pairs == same | {frozenset(("varies", "once"))}
+
+
+def test_reference_with_fewer_repeats_is_compared_with_its_first_one(repeated: Repeated) -> None:
+    plan, rows = JudgePlan(Judge.of("rule_pairwise")), queries.runs(repeated.store, "again")
+    pairs = {frozenset(run.method for run in pair.runs) for pair in judgings([plan], rows, "once")}
+    assert pairs == {frozenset(("once", name)) for name in repeated.runs() if name != "once"}

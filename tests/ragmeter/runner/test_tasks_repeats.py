@@ -12,6 +12,7 @@ from judges.judge import Judge
 from ragmeter.api import run
 from ragmeter.experiment import JudgePlan
 from ragmeter.runner.judging import judgings
+from results.boards import compare
 from results.boards.board import Board, boards
 from results.store import queries
 from results.store.store import Store
@@ -137,3 +138,13 @@ def test_reference_with_fewer_repeats_is_compared_with_its_first_one(repeated: R
     plan, rows = JudgePlan(Judge.of("rule_pairwise")), queries.runs(repeated.store, "again")
     pairs = {frozenset(run.method for run in pair.runs) for pair in judgings([plan], rows, "once")}
     assert pairs == {frozenset(("once", name)) for name in repeated.runs() if name != "once"}
+
+
+def test_power_plans_with_all_repeats_of_both_pilots(repeated: Repeated) -> None:
+    rows = {row.method: row for row in queries.runs(repeated.store, "again")}
+    (plan,) = compare.planned(repeated.store, rows["steady"], rows["varies"], ["accuracy"], 0.2)
+    cells = {row.run.method: row.cells for row in repeated.board.rows}
+    difference = cells["steady (3 repeats)"][plan.metric].difference
+    assert difference is not None
+    assert plan.pilot.value == pytest.approx(-difference.value)
+    assert {(item.seeds, item.repeats) for item in plan.others} <= {(None, 1), (None, 3), (None, 10)}

@@ -9,14 +9,24 @@ import numpy as np
 import pytest
 
 from judges.judge import Judge
+from methods.api import Services
 from ragmeter.api import run
 from ragmeter.experiment import JudgePlan
-from ragmeter.runner.judging import judgings
+from ragmeter.runner.judging import execute, judgings
 from results.boards import compare
 from results.boards.board import Board, boards
+from results.judging.battles import battle_boards
 from results.store import queries
 from results.store.store import Store
 from tests.support.server import ChatRequest, OpenAIServer, Written
+
+
+class Silent:
+    """Progress that nobody sees."""
+
+    def begin(self, name: str, total: int, done: int) -> None: ...
+    def advance(self, questions: int) -> None: ...
+
 
 TEXT = """\
 name: again
@@ -148,3 +158,13 @@ def test_power_plans_with_all_repeats_of_both_pilots(repeated: Repeated) -> None
     assert difference is not None
     assert plan.pilot.value == pytest.approx(-difference.value)
     assert {(item.seeds, item.repeats) for item in plan.others} <= {(None, 1), (None, 3), (None, 10)}
+
+
+def test_each_repeat_has_a_board_of_battles(repeated: Repeated) -> None:
+    rows = queries.runs(repeated.store, "again")
+    execute(judgings([JudgePlan(Judge.of("rule_pairwise"))], rows, "varies"), repeated.store, Services(), Silent())
+    fought = [
+        {(item.method, item.opponent) for item in board.pairings if item.criterion == "overall"}
+        for board in battle_boards(repeated.store, rows, "varies")
+    ]
+    assert fought == [{("steady", "varies"), ("once", "varies")}, {("steady ~2", "varies ~2")}, {("steady ~3", "varies ~3")}]

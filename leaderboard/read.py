@@ -310,9 +310,8 @@ def _scored(at: Source, experiment: str | None) -> dict[str, list[str]]:
 @st.cache_resource(show_spinner=False, max_entries=8)
 def _costs(at: Source, experiment: str | None) -> dict[str, queries.Cost]:
     result = queries.costs(store_of(at), _ids(at, experiment))
-    if experiment is not None:
-        for runs in run_groups(at, experiment):
-            result |= folded_costs(result, runs)
+    for runs in run_groups(at, experiment):
+        result |= folded_costs(result, runs, experiment is not None)
     return result
 
 
@@ -329,17 +328,17 @@ def settings(at: Source, experiment: str | None) -> list[str]:
 
 @st.cache_resource(show_spinner=False, max_entries=16)
 def setting_of(at: Source, experiment: str | None, setting: str) -> Setting:
-    """The boards in one of the settings; within an experiment all seeds of a method are one row of it.
+    """The boards in one of the settings; all repeats of a method are one row, within an experiment also all its seeds.
 
-    Over experiments they are not: trainings of other options may bear the same name there.
+    Over experiments seeds are not: trainings of other options may bear the same name there.
     """
     groups = [runs for runs in run_groups(at, experiment) if setting in (ALL_SETTINGS, runs[0].setting)]
     series: dict[str, tuple[str, ...]] = {}
-    if experiment is not None:
-        for runs in groups:
-            every = series_of(runs).items()
-            series |= {first: tuple(run.run for run in members) for first, members in every if len(members) > 1}
-        groups = [folded_runs(runs) for runs in groups]
+    over_seeds = experiment is not None
+    for runs in groups:
+        every = series_of(runs, over_seeds).items()
+        series |= {first: tuple(run.run for run in members) for first, members in every if len(members) > 1}
+    groups = [folded_runs(runs, over_seeds) for runs in groups]
     scored = _scored(at, experiment)
     metrics = dict.fromkeys(item for runs in groups for item in metrics_of(runs, scored))
     running = tuple(run for runs in groups for run in runs if run.status == "running")

@@ -481,6 +481,7 @@ class Services:
         device: "cpu", "cuda", … or None to choose.
         judge: Injected by `ragmeter/` for the pipelines that need one.
         reading: How the benchmark that is asked wants to be read, where it says so; for readers that follow it.
+        repeat: How often the same questions were answered before; models are asked again for each repeat.
     """
 
     seed: int = 0
@@ -490,6 +491,7 @@ class Services:
     cache: Path | None = None
     reading: Reading | None = None
     replies: str = ""
+    repeat: int = 0
 
     def folder(self, *parts: str) -> Path | None:
         """A folder below `artifacts`, None where nothing is kept."""

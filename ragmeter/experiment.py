@@ -36,7 +36,7 @@ from ragmeter.grid import GRID, GRID_DESCRIPTION, expand
 from ragmeter.trainings import TrainingPlan, Trainings, TrainingSpec
 from ragmeter.yaml_source import Source
 from results import store_folder
-from results.boards.board import base_name, seeded_name
+from results.boards.names import base_name, repeated_name, seeded_name
 from results.boards.unread import MAX_UNSCORED
 from results.store.failures import MAX_RATE
 
@@ -97,6 +97,9 @@ def in_setting(setting: Setting, benchmark: Benchmark, services: Services) -> Be
     return settings.apply(setting, benchmark, services.seed, retrieve)
 
 
+MOST_REPEATS = 100
+
+
 class ComponentSpec(FrozenModel):
     """A reader, reranker or compressor; a bare string stands for `{id: …}`."""
 
@@ -133,6 +136,7 @@ class MethodSpec(FrozenModel):
     depth: int | None = Field(None, ge=1, description="length of the ranking that is kept and scored")
     budget: int | None = Field(None, ge=1, description="tokens that the compressor may deliver")
     revision: Revision = Field(None, description=DESCRIPTION)
+    repeats: int | None = Field(None, ge=1, le=MOST_REPEATS, description="as the experiment's `repeats`, for this method alone")
     grid: dict[str, list[Any]] | list[str] | None = Field(default=None, description=GRID_DESCRIPTION)
 
     @field_validator("revision")
@@ -178,6 +182,7 @@ class ExperimentSpec(FrozenModel):
     reference: str | None = Field(None, description="method that differences are taken to; default: the first one")
     primary: PrimarySpec | None = Field(None, description="the metric, and the comparison, that decide; declared before anything is run")
     limit: int | None = Field(None, ge=1, description="only the first questions of every benchmark")
+    repeats: int = Field(1, ge=1, le=MOST_REPEATS, description="how often every method answers each question, and is judged")
     max_failure_rate: float = Field(
         MAX_RATE, ge=0, le=1, description="share of a run's questions that may fail; with more it is incomplete (from 20 questions on)"
     )
@@ -221,6 +226,8 @@ class MethodPlan:
     """What identifies the deployment that it asks; None: not stated."""
     at: tuple[str | int, ...] = ()
     """Its place in the file."""
+    repeat: int = 0
+    """How often it answers the same questions before this."""
 
     @property
     def kind(self) -> str:
@@ -382,7 +389,12 @@ def _resolve(spec: ExperimentSpec, source: Source, path: str | None, profile: st
     for index, file in enumerate(spec.plugins):
         load_file(Path(path).parent / file if path else Path(file), where=source.where(("plugins", index)))
     trainings = Trainings(spec.trainings, source, spec.seed, store)
-    methods = tuple(plan for index, item in enumerate(spec.methods) for plan in _methods(item, index, source, trainings))
+    methods = tuple(
+        replace(plan, name=repeated_name(plan.name, repeat), repeat=repeat)
+        for index, item in enumerate(spec.methods)
+        for plan in _methods(item, index, source, trainings)
+        for repeat in range(item.repeats or spec.repeats)
+    )
     names = [method.name for method in methods]
     for index, name in enumerate(names):
         if name in names[:index]:
@@ -454,7 +466,7 @@ def _methods(spec: MethodSpec, index: int, source: Source, trainings: Trainings)
     """The method; one for each seed of the trainings that it uses, where they have several."""
     at = ("methods", index)
     # A dump of a probe lacks its request headers.
-    options = spec.model_dump(exclude={"revision"})
+    options = spec.model_dump(exclude={"revision", "repeats"})
     seeds = trainings.seeds(options, at)
     for seed in seeds or (0,):
         filled, needs = trainings.filled(options, seed, at)

@@ -14,8 +14,9 @@ from leaderboard.matrix import overall
 from leaderboard.matrix.rows import ALL_SETTINGS, OWN, Printed, columns_of, cost_of, default_order, drawn, labels, papers_of, wanted_of
 from leaderboard.matrix.table import CORRECTED, SOURCES, Shown, better, gaps, not_compared, rank, value, why_apart
 from results.boards import systems as column_figures
-from results.boards.board import folded_costs, folded_runs, groups, is_called, series_of
+from results.boards.board import folded_costs, folded_runs, groups, series_of
 from results.boards.matrix import Cell, Column, matrix, ranked_cells
+from results.boards.names import is_called
 from results.boards.published import Comparison, beside
 from results.boards.systems import COSTS, Figures, System, systems
 from results.boards.tables import BRACKETS, latex_text, markdown_text, source_of, to_csv, to_latex, to_markdown

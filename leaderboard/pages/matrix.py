@@ -17,8 +17,8 @@ from leaderboard.matrix.rows import PAGE, Printed, best_first, default_order, dr
 from leaderboard.matrix.table import Shown, compared_with, draw_matrix, legend, pager, unstated
 from leaderboard.read import Source
 from leaderboard.widgets import NO_REFERENCE, bar, experiment_box, offer, refresh_while_running, show, tell
-from results.boards.board import is_called
 from results.boards.matrix import Correction, Matrix
+from results.boards.names import is_called
 from results.boards.systems import COSTS
 
 # What clicks in the table may change.

@@ -282,6 +282,7 @@ class ChatModel:
         usage_by_role: Shared with other models; None makes one.
         backend: What writes the replies; None: the endpoint that the options name.
         replies: Scope of the replies that are read and kept: a fresh execution's token, or "" for the newest of all.
+        repeat: How often the same was asked before: each repeat has replies of its own.
 
     Attributes:
         usage_by_role: The cost of calls, by role.
@@ -304,6 +305,7 @@ class ChatModel:
         usage_by_role: UsageByRole | None = None,
         backend: Backend | None = None,
         replies: str = "",
+        repeat: int = 0,
     ) -> None:
         try:
             import tenacity
@@ -315,7 +317,7 @@ class ChatModel:
         self.usage_by_role = usage_by_role or UsageByRole()
         self._cache: ResponseCache | None = shared(cache) if cache is not None else None
         self._backend: Backend = backend or Endpoint(config)
-        self._revision, self._replies = config.resolved_revision(), replies
+        self._revision, self._replies, self._repeat = config.resolved_revision(), replies, repeat
         address = config.address if backend is None else None
         self._budget = budget_of(address, config.run_tokens, config.run_usd)
         self.rate_limiter = limiters(address) if address is not None else RateLimiter()
@@ -414,7 +416,7 @@ class ChatModel:
         parameters = {"temperature": self.config.temperature, "max_tokens": self.config.max_tokens}
         further = {"schema": shape.schema} if shape else {}
         every = {**self.config.parameters, **parameters, **further}
-        return Call(self._backend.url, self.config.model, messages, every, repetition, self._revision, self._replies)
+        return Call(self._backend.url, self.config.model, messages, every, repetition, self._revision, self._replies, self._repeat)
 
     def _kept(self, call: Call, entry: Kept, seconds: float, raw: bool) -> Reply:
         """Read a cached reply; one that ends within a thought fails as it did when it came."""

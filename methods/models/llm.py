@@ -303,7 +303,7 @@ def open_llm(config: LLMConfig, services: Services | None = None, *, role: str, 
 
     Args:
         config: The option.
-        services: Of them the cache of replies and which of these count; for a local model device and seed.
+        services: Of them the cache of replies, which of these count, and the repeat; for a local model device and seed.
         role: Under which name calls are counted and kept.
         thinks: Whether a local model thinks before it answers, if its template can switch that; `llm.template` goes before it.
             The limits on tokens are those of short replies, so only protocols that contain the thought let it think.
@@ -313,7 +313,7 @@ def open_llm(config: LLMConfig, services: Services | None = None, *, role: str, 
         MissingPackage: A package that it needs is not installed.
     """
     services = services or Services()
-    addressed: dict[str, Any] = {"role": role, "cache": services.cache, "replies": services.replies}
+    addressed: dict[str, Any] = {"role": role, "cache": services.cache, "replies": services.replies, "repeat": services.repeat}
     if isinstance(config, ChatConfig):
         return ChatModel(config, **addressed)
     backend = LocalBackend(config, services.device, services.seed, thinks) if isinstance(config, LocalConfig) else ScriptBackend(config)

@@ -95,6 +95,7 @@ class Call:
         repetition: 0, 1 … for further replies to the same conversation.
         revision: Of the deployment; "" where it is unknown.
         scope: Token of the fresh execution that asks and reads only its own replies; "": the newest reply of any.
+        repeat: How often the questions were answered before (`Services.repeat`).
     """
 
     endpoint: str
@@ -104,12 +105,13 @@ class Call:
     repetition: int = 0
     revision: str = ""
     scope: str = ""
+    repeat: int = 0
 
     @cached_property
     def request(self) -> str:
         """The call as canonical JSON."""
-        # Left out where empty: calls of caches that know neither keep their keys.
-        further = {name: text for name, text in (("revision", self.revision), ("scope", self.scope)) if text}
+        # Left out where empty: calls of caches that do not know them keep their keys.
+        further = {name: value for name in ("revision", "scope", "repeat") if (value := getattr(self, name))}
         value = {
             "endpoint": self.endpoint,
             "model": self.model,

@@ -279,8 +279,9 @@ def power(
     common: Common,
     metric: options.MetricOption = None,
     probability: Annotated[float, option("Probability of showing it, between 0 and 1.", "--power")] = POWER,
+    over_seeds: options.OverSeedsOption = False,
 ) -> None:
-    """Show how many questions and clusters it takes to show a difference, by the variances of two pilot runs."""
+    """Show how many questions, seeds and repeats it takes to show a difference, by the variances of two pilot runs."""
     from results.boards import compare
     from results.boards.tables import plus_minus
     from results.gate.margins import parse_margin
@@ -290,7 +291,8 @@ def power(
         raise UserError(f"a power of {probability:g} is not a probability", code="bad-power", where="--power", try_this="--power 0.8")
     store = common.store
     runs = [checkpoints.find_run(store, name) for name in (first, second)]
-    plans = compare.planned(store, runs[0], runs[1], metric or (), parse_margin(effect, "--effect"), power=probability)
+    margin = parse_margin(effect, "--effect")
+    plans = compare.planned(store, runs[0], runs[1], metric or (), margin, power=probability, over_seeds=over_seeds)
 
     def show() -> None:
         for plan in plans:
@@ -302,6 +304,11 @@ def power(
             out.print(Text(f"{plan.metric}  ", style="bold") + Text(need))
             here = "no difference" if math.isinf(pilot.detectable) else f"{scale * pilot.detectable:.1f}"
             rest = pilot.insufficient_data or f"as many as here would show {here}"
+            for item in plan.others:
+                counts = [(item.seeds, "seed"), (item.repeats, "repeat")]
+                how = ", ".join(counted(count, noun) for count, noun in counts if count is not None)
+                questions = plan.questions_of(item.clusters)
+                out.print(Text(f"  with {how}: {'no number suffices' if questions is None else counted(questions, 'question')}"))
             out.print(Text(f"  pilot {seen} on {counted(pilot.clusters, plan.kind)}; {rest}", style="dim"))
         rule = f"to show a true difference of {effect} in {100 * probability:g} % of such samples (two-sided, 5 %, before correction)"
         out.print(Text(rule, style="dim"))

@@ -122,7 +122,8 @@ def run_and_show(experiment: Experiment, how: How, common: Common) -> tuple[int,
     from ragmeter.cli.results import comparison_json, show_comparison
     from ragmeter.runner.experiment import run_experiment
     from ragmeter.show.board_text import conclusion, show_battles, show_board
-    from results.boards.board import base_name, boards
+    from results.boards.board import boards
+    from results.boards.names import base_name, first_name
     from results.judging.battles import battle_boards
     from results.store import queries
     from results.store.database import now
@@ -137,7 +138,7 @@ def run_and_show(experiment: Experiment, how: How, common: Common) -> tuple[int,
         value = {"experiment": experiment.name, "boards": [board.to_json() for board in results]}
         value |= {"battles": [battle.to_json() for battle in battles], "published": comparison_json(results)}
     else:
-        seeded = any(base_name(row.method) != row.method for row in runs)
+        seeded = any(base_name(row.method) != first_name(row.method) for row in runs)
         shown = boards(store, experiment.name, over_seeds=True) if seeded else results
         for board in shown:
             show_board(board, out, verbose=common.verbose, began=began)

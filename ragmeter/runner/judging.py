@@ -24,6 +24,7 @@ from ragmeter.runner.recorder import Recorder
 from ragmeter.runner.rewriting import judge_of
 from ragmeter.runner.shield import shielded
 from results.boards.board import groups
+from results.boards.names import repeat_of, repeated_name
 from results.boards.unread import Missing, max_unscored, missing_values, why_incomplete
 from results.judging import judgments
 from results.judging.judgments import Battle, Match
@@ -82,9 +83,19 @@ def judgings(plans: Sequence[JudgePlan], runs: Sequence[RunRow], reference: str 
             results += [Judging(plan.judge, (run,)) for run in distinct.values()]
             continue
         for group in groups(runs):
-            for a, b in _pairs(group, None if plan.everyone else reference):
+            for a, b in _pairs_of_repeats(group, None if plan.everyone else reference):
                 results.append(Judging(plan.judge, (a, b) if a.run < b.run else (b, a)))
     return results
+
+
+def _pairs_of_repeats(group: Sequence[RunRow], reference: str | None) -> Iterator[tuple[RunRow, RunRow]]:
+    """Pair the runs of each repeat; if the reference has fewer repeats than others, with its first one."""
+    for repeat in dict.fromkeys(repeat_of(run.method) for run in group):
+        members = [run for run in group if repeat_of(run.method) == repeat]
+        name = reference and repeated_name(reference, repeat)
+        if name not in [run.method for run in members] and (base := [run for run in group if run.method == reference]):
+            members, name = [*base, *members], reference
+        yield from _pairs(members, name)
 
 
 def _pairs(group: Sequence[RunRow], reference: str | None) -> Iterator[tuple[RunRow, RunRow]]:
@@ -110,16 +121,17 @@ def execute(work: Sequence[Judging], store: Store, services: Services, progress:
         Broke: A judge's endpoint cannot be used; what was judged is kept.
         Incomplete: Answer after answer got no reply for one cause; likewise.
     """
-    built: dict[tuple[Judge, str], Any] = {}
+    built: dict[tuple[Judge, str, int], Any] = {}
     progress = shielded(progress)
     with execution():  # judges that ask one model spend from one budget
         for item in work:
             # A judge of a run that asked its models again asks again, too.
             replies = next((run.replies for run in item.runs if run.replies), "")
-            if (item.judge, replies) not in built:
+            key = item.judge, replies, max(repeat_of(run.method) for run in item.runs)
+            if key not in built:
                 judgments.put_judge(store, item.judge)
-                built[item.judge, replies] = item.judge.build(replace(services, replies=replies))
-            _judge(item, built[item.judge, replies], store, progress, retry_unscored)
+                built[key] = item.judge.build(replace(services, replies=replies, repeat=key[2]))
+            _judge(item, built[key], store, progress, retry_unscored)
 
 
 def filled(before: Sequence[JudgeCall], made: Sequence[JudgeCall]) -> list[JudgeCall]:

@@ -26,7 +26,7 @@ from methods.registry import Component
 from ragmeter.experiment import Experiment, JudgePlan, MethodPlan
 from ragmeter.show.console import err
 from ragmeter.yaml_source import Source
-from results.boards.board import base_name
+from results.boards.names import base_name, first_name
 from results.store import queries
 from results.store.store import Store
 
@@ -85,18 +85,18 @@ def resolve_judges(plans: Sequence[JudgePlan], store: Store, *, talk: bool = Tru
 
 
 def with_revisions(experiment: Experiment, revisions: Mapping[str, str], where: str = "--revision") -> Experiment:
-    """State revisions of rows; all seeds of a trained method are one row.
+    """State revisions of rows; all seeds of a trained method are one row, and so are all repeats.
 
     Raises:
         UserError: There is no such row, or a text is no revision.
     """
-    names = {plan.name for plan in experiment.methods} | {base_name(plan.name) for plan in experiment.methods}
+    names = {name for plan in experiment.methods for name in (plan.name, first_name(plan.name), base_name(plan.name))}
     texts = {row: stated(text, where) for row, text in revisions.items()}
     for row in texts.keys() - names:
         raise unknown_name("row", row, {base_name(name) for name in names}, where=where)
 
     def of(plan: MethodPlan) -> MethodPlan:
-        text = texts.get(plan.name) or texts.get(base_name(plan.name))
+        text = next((texts[name] for name in (plan.name, first_name(plan.name), base_name(plan.name)) if name in texts), None)
         return replace(plan, revision=text) if text else plan
 
     return replace(experiment, methods=tuple(map(of, experiment.methods)))

@@ -20,6 +20,7 @@ from benchmarks import settings
 from benchmarks.clusters import Sampled
 from benchmarks.core.errors import UserError
 from benchmarks.core.fingerprint import fingerprint
+from benchmarks.core.random import Draws
 from benchmarks.registry import Benchmark
 from judges.llm.ask import has_gold
 from judges.metric import Metric, QuestionGraphs, require_language
@@ -76,10 +77,12 @@ class Task:
 
     @cached_property
     def fingerprint(self) -> str:
-        """Return what all executions of this task share: data, setting, candidates, method and seed."""
+        """Return what all executions of this task share: data, setting, candidates, method, seed and repeat."""
         retriever = candidate_retriever(self.loaded.plan.setting)
         candidates = retriever.describe() if retriever else None
-        return fingerprint(self.loaded.fingerprint, str(self.loaded.plan.setting), candidates, self.description, self.seed)
+        shared = (self.loaded.fingerprint, str(self.loaded.plan.setting), candidates, self.description, self.seed)
+        # The first repeat is the run that there is without repeats.
+        return fingerprint(*shared, *([f"repeat {self.method.repeat}"] if self.method.repeat else []))
 
     @cached_property
     def description(self) -> dict[str, Any]:
@@ -137,7 +140,9 @@ class Task:
 
     def build(self, services: Services) -> Method:
         """Make the method."""
-        return self.method.composition.build(replace(services, seed=self.seed, reading=self.reading, replies=self.replies))
+        repeat = self.method.repeat
+        seed = Draws("repeat", self.seed, repeat).below(2**32) if repeat else self.seed
+        return self.method.composition.build(replace(services, seed=seed, reading=self.reading, replies=self.replies, repeat=repeat))
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,8 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from methods.models.weights import POCKET, SHIPPED
-from results.boards.board import Board, Cell, base_name, boards, is_called
+from results.boards.board import Board, Cell, boards
+from results.boards.names import base_name, is_called
 from results.boards.tables import labels, mark, plus_minus
 from results.statistics.difference import CLAIM_CLUSTERS, NEW_TRAININGS
 from results.statistics.tested import FEWEST_CLUSTERS

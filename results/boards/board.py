@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -19,12 +19,14 @@ from benchmarks.clusters import Sampled
 from benchmarks.core.errors import UserError, unknown_name
 from judges.metric import parse
 from results.boards.health import HealthLine, health
+from results.boards.names import base_name, first_name, folded_name
 from results.boards.primary import Primary, primary_of
-from results.boards.sides import sides
+from results.boards.sides import sides, trainings_of
 from results.boards.systems import IMPLAUSIBLE, Wanted, contaminated_by, figures, implausible, why_not_ranked
 from results.boards.unread import Bounds, bounds_of_rows, range_of_metric, without_incomplete
 from results.boards.untouched import ReadBefore, read_before
 from results.statistics.core import Clusters, Difference, Estimate
+from results.statistics.difference import Side
 from results.statistics.intervals import compared_together, estimates
 from results.statistics.places import Band, bands
 from results.store import checkpoints, provenance, queries
@@ -182,54 +184,35 @@ def checked(controls: Collection[str]) -> str:
     return f"Not flagged: {', and '.join(checks)}."
 
 
-# Each question counts with the mean of its scores over the seeds, so differences stay paired by question. Differences
-# contain how far the seeds lie apart, which is stated beside (`Cell.by_seed`).
+# Each question counts with the mean of its scores over repeats and seeds, so differences stay paired by question.
+# Differences contain how far the seeds lie apart, which is stated beside (`Cell.by_seed`).
 
 
-_SEEDED = re.compile(r"(.+) #(\d+)")
-_FOLDED = re.compile(r"(.+) \(\d+ seeds\)")
+def series_of(runs: Sequence[RunRow], over_seeds: bool = True) -> dict[str, list[RunRow]]:
+    """Group the runs of each method by the id of the first one, which stands for them.
 
-
-def seeded_name(method: str, seed: int) -> str:
-    """What the run of one seed is called."""
-    return f"{method} #{seed}"
-
-
-def base_name(name: str) -> str:
-    """The method's name without its seed."""
-    result = _SEEDED.fullmatch(name)
-    return result[1] if result else name
-
-
-def folded_name(name: str, seeds: int) -> str:
-    """What several seeds of a method are called together."""
-    return f"{name} ({seeds} seeds)" if seeds > 1 else name
-
-
-def is_called(name: str, method: str) -> bool:
-    """Whether a row's name is that of a method, or of all seeds of it, of which the method may be one."""
-    result = _FOLDED.fullmatch(name)
-    return name == method or (result is not None and result[1] == base_name(method))
-
-
-def series_of(runs: Sequence[RunRow]) -> dict[str, list[RunRow]]:
-    """Runs by the id of the one that stands for them: of the same method, in the order given."""
-    results: dict[str, list[RunRow]] = {}
+    Args:
+        runs: In the order of the rows.
+        over_seeds: Whether all training seeds of a method are one row. Repeats of one experiment always are.
+    """
+    results: dict[Hashable, list[RunRow]] = {}
     for run in runs:
-        results.setdefault(base_name(run.method), []).append(run)
+        key = base_name(run.method) if over_seeds else (run.experiment, first_name(run.method))
+        results.setdefault(key, []).append(run)
     return {members[0].run: members for members in results.values()}
 
 
-def folded_runs(runs: Sequence[RunRow]) -> list[RunRow]:
-    """One run for each series: finished if all are, with the failures of all."""
+def folded_runs(runs: Sequence[RunRow], over_seeds: bool = True) -> list[RunRow]:
+    """One run for each series (`series_of`): finished if all are, with the failures of all."""
     rows = []
-    for members in series_of(runs).values():
+    for members in series_of(runs, over_seeds).values():
         first = members[0]
         if len(members) > 1:
             unfinished = next((run for run in members if run.status != "finished"), first)
+            seeds = len({first_name(run.method) for run in members})
             first = replace(
                 first,
-                method=folded_name(base_name(first.method), len(members)),
+                method=folded_name((base_name if over_seeds else first_name)(first.method), seeds, len(members)),
                 status=unfinished.status,
                 done=min(run.done for run in members),
                 failed=sum(run.failed for run in members),
@@ -240,25 +223,27 @@ def folded_runs(runs: Sequence[RunRow]) -> list[RunRow]:
 
 
 def folded_columns(
-    columns: Columns, runs: Sequence[RunRow], metrics: Sequence[str]
+    columns: Columns, runs: Sequence[RunRow], metrics: Sequence[str], over_seeds: bool = True
 ) -> tuple[Columns, dict[tuple[str, str], NDArray[np.float64]]]:
-    """Scores averaged over the seeds of each series.
+    """Scores averaged over the repeats of each training, then over the trainings of each series (`series_of`).
 
     A question without a score in one of them has none.
 
     Returns:
-        The columns of the runs that stand for their series, and under the same keys each seed's mean, in the order of
-        the runs, over the questions that all have; only of series of several runs that were all scored.
+        The columns of the runs that stand for their series, and under the same keys each training's mean, in the order
+        of the runs, over the questions that all have; of a series of one training each repeat's mean. Only of series of
+        several runs that were all scored.
     """
     result = Columns(columns.questions, columns.sampled, {}, {}, {})
     apart = {}
-    for first, members in series_of(runs).items():
+    for first, members in series_of(runs, over_seeds).items():
+        trainings = trainings_of(members)
         for metric in metrics:
             keys = [(run.run, metric) for run in members]
             if not all(key in columns.values for key in keys):
                 continue
-            scores = np.stack([columns.values[key] for key in keys])
-            mean = scores.mean(axis=0)
+            side = Side(np.stack([columns.values[key] for key in keys]), trainings)
+            scores, mean = side.by_training() if side.seeds > 1 else side.scores, side.mean
             result.values[first, metric] = mean
             result.unscorable[first, metric] = max(columns.unscorable[key] for key in keys)
             lacking = [columns.unread[key] for key in keys if key in columns.unread]
@@ -271,10 +256,10 @@ def folded_columns(
     return result, apart
 
 
-def folded_costs(costs: Mapping[str, Cost], runs: Sequence[RunRow]) -> dict[str, Cost]:
+def folded_costs(costs: Mapping[str, Cost], runs: Sequence[RunRow], over_seeds: bool = True) -> dict[str, Cost]:
     """Mean cost of a series."""
     results = {}
-    for first, members in series_of(runs).items():
+    for first, members in series_of(runs, over_seeds).items():
         known = [costs[run.run] for run in members if run.run in costs]
         if known:
             results[first] = Cost(*(float(np.mean([getattr(item, name) for item in known])) for name in Cost.__slots__))
@@ -299,6 +284,7 @@ class Cell:
         bounds: What the value could be if it had given them one; None if no judge gave it. With too many missing, the value is NaN.
         scale: What the value is multiplied by where it is shown.
         by_seed: Where the row stands for several training seeds, the value of each.
+        by_repeat: Where it stands for several repeats of one method, the value of each.
         apart: Why it must not be compared with others; empty where it may. It is then neither ranked nor tested.
         zero_elsewhere: Whether the script whose rules the metric follows counts unscorable questions as zero.
     """
@@ -310,6 +296,7 @@ class Cell:
     bounds: Bounds | None = None
     scale: float = 100.0
     by_seed: tuple[float, ...] = ()
+    by_repeat: tuple[float, ...] = ()
     apart: str = ""
     zero_elsewhere: bool = False
 
@@ -494,13 +481,15 @@ def board(
     base = _base(runs, reference)
     apart: Mapping[tuple[str, str], Any] = {}
     members = {run.run: [run] for run in runs}
-    if over_seeds:
-        scores, apart = folded_columns(scores, runs, shown)
-        costs, members = folded_costs(costs, runs), series_of(runs)
+    series = series_of(runs, over_seeds)
+    folded = over_seeds or len(series) < len(runs)
+    if folded:
+        scores, apart = folded_columns(scores, runs, shown, over_seeds)
+        costs, members = folded_costs(costs, runs, over_seeds), series
         broken = {run: [what for row in rows for what in broken.get(row.run, ())] for run, rows in members.items()}
         reused = {run: merged(reused[row.run] for row in rows) for run, rows in members.items()}
         base = next((run for run, rows in members.items() if base in [row.run for row in rows]), None)
-        runs = folded_runs(runs)
+        runs = folded_runs(runs, over_seeds)
         ids = [run.run for run in runs]
     reference = next((run.method for run in runs if run.run == base), None)
     names, columns, clusters = scores.questions, scores.values, scores.sampled.labels
@@ -514,12 +503,15 @@ def board(
         for (run_id, metric), value in zip(keys, results, strict=True):
             # Questions without a row (not answered yet, or not scored on this metric) are not unscorable.
             open_to = bounds.get((run_id, metric))
+            values = tuple(map(float, apart.get((run_id, metric), ())))
+            seeds = len(set(trainings_of(members[run_id])))
             cells[run_id][metric] = Cell(
                 replace(without_incomplete(value, open_to), unscorable=scores.unscorable[run_id, metric]),
                 unscored=scores.unscored[run_id, metric],
                 bounds=open_to,
                 scale=queries.scale_of(metric, known),
-                by_seed=tuple(map(float, apart.get((run_id, metric), ()))),
+                by_seed=values if seeds > 1 else (),
+                by_repeat=values if seeds == 1 else (),
                 zero_elsewhere=_zero_elsewhere(metric),
             )
     known_training = learned or _learned(store)
@@ -543,7 +535,7 @@ def board(
         together = compared_together(candidates, references, clusters=clusters, metric=of, judged=judged)
         for run_id, paired, p in zip(column, together.differences, together.p, strict=True):
             cells[run_id][metric] = replace(cells[run_id][metric], difference=paired, p_holm=p)
-    indexing = {} if over_seeds else queries.index_costs(store, ids)
+    indexing = {} if folded else queries.index_costs(store, ids)
     failed = failures(store, [run.run for run in runs if run.failed])
     rows = tuple(
         Row(
@@ -679,6 +671,8 @@ def _row_json(row: Row) -> dict[str, Any]:
             entry["value_over_all"] = _number(cell.over_all)
         if cell.by_seed:
             entry["by_seed"] = [_number(item) for item in cell.by_seed]
+        if cell.by_repeat:
+            entry["by_repeat"] = [_number(item) for item in cell.by_repeat]
         if cell.apart and not row.control:
             entry["not_comparable"] = cell.apart
         if cell.unscored:

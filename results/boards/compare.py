@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from benchmarks.clusters import Sampled
 from benchmarks.core.errors import UserError
+from results.boards.board import series_of
 from results.boards.contamination import read_lines
 from results.boards.sides import sides
 from results.boards.tables import plain
@@ -25,13 +26,14 @@ from results.statistics.core import Clusters, Difference, Estimate
 from results.statistics.difference import AtBothEnds, Range, Side, compared
 from results.statistics.gate import clusters_needed
 from results.statistics.intervals import compared_together, described, differences_of, estimate, estimates, family
+from results.statistics.planning import Needed, needed
 from results.statistics.tested import POWER
 from results.store import queries
 from results.store.checkpoints import known_checkpoints
 from results.store.doubts import doubts
 from results.store.drift import drift
 from results.store.queries import AnswerRow, QuestionRow, RunRow
-from results.store.store import Store
+from results.store.store import FINISHED, Store
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,9 +272,10 @@ class Planned:
         power: With this probability.
         kind: What is sampled.
         pilot: The difference of the two pilot runs.
-        clusters, questions: Clusters that it takes, and questions in as many clusters like the pilot's; None where the pilot's
+        clusters: Clusters that it takes, with seeds and repeats as the pilots have; None if no number suffices or the pilots'
             spread is not known.
         scale: What values are multiplied by where they are shown.
+        others: What it takes with other numbers of seeds and repeats; empty if the pilots have one of each.
     """
 
     metric: str
@@ -281,32 +284,46 @@ class Planned:
     kind: str
     pilot: Difference
     clusters: int | None
-    questions: int | None
     scale: float = 100.0
+    others: tuple[Needed, ...] = ()
+
+    def questions_of(self, clusters: int | None) -> int | None:
+        """Return the questions in so many clusters like the pilot's."""
+        return None if clusters is None else math.ceil(clusters * self.pilot.n / self.pilot.clusters)
+
+    @property
+    def questions(self) -> int | None:
+        """Return the questions in as many clusters as it takes."""
+        return self.questions_of(self.clusters)
 
     def to_json(self) -> dict[str, Any]:
         """As a JSON object."""
         return {name: getattr(self, name) for name in ("metric", "effect", "power", "kind", "clusters", "questions")} | {
-            "pilot": plain(asdict(self.pilot))
+            "pilot": plain(asdict(self.pilot)),
+            "others": [asdict(item) | {"questions": self.questions_of(item.clusters)} for item in self.others],
         }
 
 
-def planned(store: Store, first: RunRow, second: RunRow, metrics: Sequence[str], effect: float, *, power: float = POWER) -> list[Planned]:
+def planned(
+    store: Store, first: RunRow, second: RunRow, metrics: Sequence[str], effect: float, *, power: float = POWER, over_seeds: bool = False
+) -> list[Planned]:
     """How many clusters it takes to show a difference between two methods, from a pilot run of each.
 
     Args:
         store: Where to read.
-        first, second: The pilots, on the same questions.
+        first, second: The pilots, on the same questions; with them count the other repeats of each in its experiment.
         metrics: Ids, or their beginnings; none: what both were scored on.
         effect: The true difference to show, a fraction.
         power: With this probability.
+        over_seeds: Whether the other trainings of each method in its experiment count, too.
 
     Raises:
         UserError: The runs are about different data, or not both scored on a metric.
     """
     if (reason := why_unpaired(first, second)) is not None:
         raise UserError(reason, code="bad-power-plan", where=f"{first.path}, {second.path}", try_this="two runs of one benchmark")
-    runs = [first.run, second.run]
+    members = {run.run: _series(store, run, over_seeds) for run in (first, second)}
+    runs = [run.run for rows in members.values() for run in rows]
     shown = queries.named_metrics(store, runs, metrics) if metrics else queries.metric_ids(store, runs)
     columns = queries.score_columns(store, first.dataset_fingerprint, runs, shown)
     both = [metric for metric in shown if all((run, metric) in columns.values for run in runs)]
@@ -318,24 +335,31 @@ def planned(store: Store, first: RunRow, second: RunRow, metrics: Sequence[str],
             try_this="ragmeter judge score",
         )
     known = queries.definitions(store)
-    of = sides(store, columns, {run.run: [run] for run in (first, second)}, both, known, known_checkpoints(store))
+    of = sides(store, columns, members, both, known, known_checkpoints(store))
     results = []
     for metric in both:
-        tested = compared(
-            [of[second.run, metric]],
-            [of[first.run, metric]],
-            clusters=columns.sampled.labels,
-            metric=range_of_metric(known.get(metric, {})),
-        )
+        pair = of[second.run, metric], of[first.run, metric]
+        tested = compared([pair[0]], [pair[1]], clusters=columns.sampled.labels, metric=range_of_metric(known.get(metric, {})))
         (pilot,) = differences_of(tested)
         one = tested.plain if isinstance(tested, AtBothEnds) else tested
         # A spread of nothing, or of too little, says nothing of what others would show.
         able = not pilot.insufficient_data and not math.isnan(pilot.detectable) and pilot.clusters >= 2
         clusters = clusters_needed(one, effect, power=power) if able else None
-        questions = None if clusters is None else math.ceil(clusters * pilot.n / pilot.clusters)
         scale = queries.scale_of(metric, known)
-        results.append(Planned(metric, effect, power, columns.sampled.kind, pilot, clusters, questions, scale))
+        others = tuple(needed(one, pair, effect, power=power)) if able else ()
+        results.append(Planned(metric, effect, power, columns.sampled.kind, pilot, clusters, scale, others))
     return results
+
+
+def _series(store: Store, run: RunRow, over_seeds: bool) -> list[RunRow]:
+    """Return the finished runs that a row of a table joins with this one: its repeats, and the other seeds if wanted."""
+    alike = [
+        other
+        for other in queries.runs(store, run.experiment, dataset_fingerprint=run.dataset_fingerprint)
+        if (other.setting, other.seed) == (run.setting, run.seed) and other.status == FINISHED
+    ]
+    every = series_of(alike, over_seeds).values() if run.experiment != queries.NO_EXPERIMENT else ()
+    return next((members for members in every if run.run in [other.run for other in members]), [run])
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,7 @@ from benchmarks.text import em
 from judges.judge import NOTHING_CLAIMED
 from judges.metric import parse
 from methods.api import ENDPOINTS, RERANKER_TRUNCATED, TRUNCATED, TURNS_UNREAD
+from results.boards.names import first_name, repeat_of
 from results.store.failures import OTHER, kind_of
 from results.store.queries import RunRow
 from results.store.redaction import without_secrets
@@ -256,6 +257,28 @@ def answers(store: Store, runs: Sequence[RunRow]) -> Iterator[HealthLine]:
             yield HealthLine("identical_answers", run, text, {"answers": count, "answer": _short(answer)}, row.method)
 
 
+def repeats(store: Store, runs: Sequence[RunRow]) -> Iterator[HealthLine]:
+    """Report methods whose repeats gave the same answers and passages, so they do not show how answers vary."""
+    series: dict[tuple[str, str], dict[int, RunRow]] = {}
+    for run in runs:
+        series.setdefault((run.experiment, first_name(run.method)), {})[repeat_of(run.method)] = run
+    able = [run for members in series.values() if len(members) > 1 for run in members.values()]
+    if not able:
+        return
+    ids = _ids(able)
+    answered = _rows(
+        store, "SELECT run, count(*), bit_xor(hash(question, answer, failed)) FROM predictions WHERE run IN ({runs}) GROUP BY run", ids
+    )
+    passages = _rows(store, "SELECT run, bit_xor(hash(question, rank, id)) FROM evidence WHERE run IN ({runs}) GROUP BY run", ids)
+    retrieved = dict(passages)
+    contents = {run: (*answer, retrieved.get(run)) for run, *answer in answered}
+    for (_, name), members in series.items():
+        known = [contents[run.run] for run in members.values() if run.run in contents]
+        if len(known) > 1 and len(set(known)) == 1:
+            text = f"all {len(known)} repeats are equal: raise the model's `temperature`, or set `repeats: 1` for this method"
+            yield HealthLine("equal_repeats", next(iter(members.values())).run, text, {"repeats": len(known)}, name)
+
+
 def _short(text: str, most: int = 60) -> str:
     line = without_secrets(" ".join(text.split()))
     return line if len(line) <= most else f"{line[:most]}…"
@@ -467,6 +490,7 @@ CHECKS: list[Check] = [
     contexts,
     turns,
     answers,
+    repeats,
     written,
     form,
     encoders,

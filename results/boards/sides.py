@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,6 +12,7 @@ import numpy as np
 from duckdb import DuckDBPyConnection
 from numpy.typing import NDArray
 
+from results.boards.names import base_name, first_name
 from results.boards.unread import range_of_metric
 from results.statistics.core import Floats
 from results.statistics.difference import Side
@@ -18,8 +20,6 @@ from results.store.annotations import with_present, worth
 from results.store.checkpoints import Checkpoints, trained_here
 from results.store.queries import Columns, RunRow
 from results.store.store import Store
-
-_SEEDED = re.compile(r".+ #\d+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,16 +29,18 @@ class Answers:
     Attributes:
         failed: By run, ids of the questions that failed; of runs whose failures a user accepted as wrong, none.
         labels: By run and measure of a judge, what people say of the answers, by question.
+        made_of: By run, the method's description. Trainings with other seeds differ in it, repeats do not.
     """
 
     failed: Mapping[str, frozenset[str]] = field(default_factory=dict)
     labels: Mapping[tuple[str, str], Mapping[str, float]] = field(default_factory=dict)
+    made_of: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def read(cls, store: Store, runs: Sequence[str]) -> Answers:
         """Read what the store holds about these runs."""
         with store.database.reading() as connection:
-            return cls(_failed(connection, runs), _labels(connection, runs))
+            return cls(_failed(connection, runs), _labels(connection, runs), _made_of(connection, runs))
 
     def side(
         self,
@@ -49,19 +51,21 @@ class Answers:
         metric: str,
         definition: Mapping[str, Any],
         *,
-        trained: bool,
+        trained: bool = False,
     ) -> Side:
         """Return one row of a board as a side of a difference.
 
         Args:
-            members: The runs that the row stands for, one for each training.
+            members: The runs that the row stands for: trainings, and repeats of each.
             scores: Of each, shape (questions,).
             unread: Of each, whose verdicts are missing; None if there are none.
             questions: Ids.
             metric: The metric's id.
             definition: What the store knows of it.
-            trained: Whether each run is a training of its own.
+            trained: Whether a part of the method was trained here; several trainings always are.
         """
+        trainings = tuple(self.made_of.get(run, "") for run in members)
+        trained = trained or len(set(trainings)) > 1
         rows = np.stack(list(scores))
         open_ = np.stack([np.zeros(len(questions), np.bool_) if mask is None else mask for mask in unread])
         if range_of_metric(definition).bounded:
@@ -74,7 +78,7 @@ class Answers:
             held = [self.labels.get((run, name), {}) for run in members]
             if any(held):
                 labels = np.array([[each.get(question, np.nan) for question in questions] for each in held])
-        return Side(rows, tuple(members) if trained else None, open_ if open_.any() else None, labels)
+        return Side(rows, trainings if trained else None, open_ if open_.any() else None, labels)
 
 
 def sides(
@@ -98,7 +102,7 @@ def sides(
     answers = Answers.read(store, [run.run for rows in members.values() for run in rows])
     results = {}
     for row, runs in members.items():
-        trained = len(runs) > 1 or is_trained(runs[0], checkpoints)
+        trained = is_trained(runs[0], checkpoints)
         for metric in metrics:
             keys = [(run.run, metric) for run in runs]
             if all(key in columns.values for key in keys):
@@ -111,7 +115,12 @@ def sides(
 
 def is_trained(run: RunRow, known: Checkpoints) -> bool:
     """Return whether a part of a run was trained here: it is one seed of a training, or made of a registered checkpoint."""
-    return _SEEDED.fullmatch(run.method) is not None or trained_here(run, known)
+    return first_name(run.method) != base_name(run.method) or trained_here(run, known)
+
+
+def trainings_of(members: Sequence[RunRow]) -> tuple[str, ...]:
+    """Return which training each run is of; runs of one training are its repeats."""
+    return tuple(json.dumps(run.description, sort_keys=True) for run in members)
 
 
 def _failed(connection: DuckDBPyConnection, runs: Sequence[str]) -> dict[str, frozenset[str]]:
@@ -121,6 +130,12 @@ def _failed(connection: DuckDBPyConnection, runs: Sequence[str]) -> dict[str, fr
         [list(runs)],
     ).fetchall()
     return {run: frozenset(ids) for run, ids in rows}
+
+
+def _made_of(connection: DuckDBPyConnection, runs: Sequence[str]) -> dict[str, str]:
+    return dict(
+        connection.execute("SELECT run, CAST(description AS VARCHAR) FROM runs WHERE list_contains(?, run)", [list(runs)]).fetchall()
+    )
 
 
 def _labels(connection: DuckDBPyConnection, runs: Sequence[str]) -> dict[tuple[str, str], dict[str, float]]:

@@ -20,7 +20,8 @@ from numpy.typing import NDArray
 from benchmarks.core.errors import UserError
 from benchmarks.core.fingerprint import content_hash, fingerprint
 from benchmarks.styles.mix import STYLED, Survival, survival
-from results.boards.board import folded_columns, folded_runs, is_called
+from results.boards.board import folded_columns, folded_runs
+from results.boards.names import is_called
 from results.boards.tables import plain
 from results.statistics.core import Difference, Estimate
 from results.statistics.intervals import difference, differences_together, estimates
@@ -188,9 +189,8 @@ def _grouped(store: Store, runs: Sequence[RunRow], over: Over, metrics: Sequence
         for side in styled:
             columns = queries.score_columns(store, side.fingerprint, [run.run for run in side.runs], metrics)
             rows: Sequence[RunRow] = side.runs
-            if over_seeds:
-                columns, _ = folded_columns(columns, rows, metrics)
-                rows = folded_runs(rows)
+            columns, _ = folded_columns(columns, rows, metrics, over_seeds)
+            rows = folded_runs(rows, over_seeds)
             for title in _mixes(side, styled) if over == "formal" else [_titled(side, side.styled.name)]:
                 point = _by_share if over == "formal" else _by_depth
                 results.setdefault(title, []).extend(filter(None, (point(run, side, columns) for run in rows)))
@@ -419,9 +419,8 @@ class _Scored:
         for side in (formal, *others):
             columns = queries.score_columns(store, side.fingerprint, [run.run for run in side.runs], metrics)
             rows: Sequence[RunRow] = side.runs
-            if over_seeds:
-                columns, _ = folded_columns(columns, rows, metrics)
-                rows = folded_runs(rows)
+            columns, _ = folded_columns(columns, rows, metrics, over_seeds)
+            rows = folded_runs(rows, over_seeds)
             self._runs[side.fingerprint], self._columns[side.fingerprint] = rows, columns
         self._ids = self._columns[formal.fingerprint].questions
         self._clusters = self._columns[formal.fingerprint].sampled.labels

@@ -223,7 +223,7 @@ def _figures(
     sides, whole, unread, start = [], [], [], 0
     for names in members:
         at = slice(start, start + len(names))
-        sides.append(answers.side(names, values[at], lacking[at], questions, column.metric, definition, trained=len(names) > 1))
+        sides.append(answers.side(names, values[at], lacking[at], questions, column.metric, definition))
         whole.append(there[at].all(axis=0))
         unread.append(whole[-1] & lacking[at].any(axis=0))
         start = at.stop

@@ -190,9 +190,12 @@ def _failed(row: Row) -> str:
 
 
 def _seeds(row: Row) -> Iterable[str]:
-    """How far the seeds of a row lie apart."""
-    apart = [f"{head} {' '.join(f'{item * cell.scale:.1f}' for item in cell.by_seed)}" for head, cell in _headed(row) if cell.by_seed]
-    return [f"by seed: {', '.join(apart)}"] if apart else []
+    """Yield how far the seeds of a row, or its repeats, lie apart."""
+    for what in ("seed", "repeat"):
+        values = [(head, getattr(cell, f"by_{what}"), cell.scale) for head, cell in _headed(row)]
+        apart = [f"{head} {' '.join(f'{item * scale:.1f}' for item in items)}" for head, items, scale in values if items]
+        if apart:
+            yield f"by {what}: {', '.join(apart)}"
 
 
 def _unscored(row: Row) -> Iterable[str]:

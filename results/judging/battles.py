@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from judges.judge import AS_GIVEN, NONE, TIE
 from results.boards.board import BEST, NO_ANSWER, WORTHLESS, groups
+from results.boards.names import first_name, repeat_of
 from results.boards.tables import plain
 from results.boards.unread import Missing, max_unscored, why_incomplete
 from results.judging import judgments
@@ -177,7 +178,7 @@ def battle_boards(
     length: bool = False,
     judge: str | None = None,
 ) -> list[BattleBoard]:
-    """Boards of every pair judge that compared any of these runs.
+    """Boards of every pair judge that compared any of these runs; one for each repeat, since repeats are not compared.
 
     Args:
         store: Where to read.
@@ -192,11 +193,18 @@ def battle_boards(
     cards = judgments.judges(store)
     fought = judgments.matches(store, judge)
     results = []
-    for group in groups(runs):
+    for group in (part for alike in groups(runs) for part in _by_repeat(alike)):
         names = {run.run: run.method for run in group}
         for fromkey in dict.fromkeys(by for by, match in fought if {match.one, match.other} <= names.keys()):
             results.append(_board(store, group, names, fromkey, cards[fromkey], reference, ties, length))
     return results
+
+
+def _by_repeat(group: Sequence[RunRow]) -> Iterator[list[RunRow]]:
+    """Yield the runs of each repeat, with the first runs of methods that were not repeated so often."""
+    for repeat in dict.fromkeys(repeat_of(run.method) for run in group):
+        there = {first_name(run.method) for run in group if repeat_of(run.method) == repeat}
+        yield [run for run in group if repeat_of(run.method) == (repeat if first_name(run.method) in there else 0)]
 
 
 def _board(
@@ -221,7 +229,7 @@ def _board(
         if {battle.one, battle.other} <= names.keys()
     ]
     order = {run.run: number for number, run in enumerate(group)}
-    base = next((run.run for run in group if run.method == reference), None)
+    base = next((run.run for run in group if first_name(run.method) == reference), None)
     pairings: list[Pairing] = []
     strengths = {}
     rectified: set[str] = set()

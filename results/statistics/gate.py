@@ -36,7 +36,7 @@ _MOST = 10_000_000
 """Clusters beyond which nobody asks."""
 
 
-def clusters_needed(pilot: Tested, effect: float, *, power: float = POWER, level: float = LEVEL) -> int | None:
+def clusters_needed(pilot: Tested, effect: float, *, power: float = POWER, level: float = LEVEL, ratio: float = 1.0) -> int | None:
     """Return how many clusters show a true difference of `effect`, if they are like those of a pilot.
 
     Args:
@@ -44,6 +44,7 @@ def clusters_needed(pilot: Tested, effect: float, *, power: float = POWER, level
         effect: The true difference to show; its sign does not matter.
         power: With this probability.
         level: Coverage of the interval that must leave out 0.
+        ratio: Variance of such clusters relative to the pilot's, for example if questions are answered more often.
 
     Returns:
         None if no number of clusters does, since the trainings alone vary too much.
@@ -60,10 +61,10 @@ def clusters_needed(pilot: Tested, effect: float, *, power: float = POWER, level
         raise ValueError(f"power and level lie between 0 and 1, got {power} and {level}")
 
     def shown(count: int) -> bool:
-        seen = float(pilot.scaled(count / clusters).detectable(power, level)[0])
+        seen = float(pilot.scaled(count / clusters / ratio).detectable(power, level)[0])
         return math.isnan(seen) or seen <= abs(effect)
 
-    return _smallest(shown, 2)
+    return _smallest(shown, math.ceil(2 * max(ratio, 1.0)))
 
 
 def _smallest(holds: Callable[[int], bool], least: int) -> int | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,8 @@ from benchmarks.corpus import Corpus
 from benchmarks.registry import Benchmark, DataReference
 from benchmarks.schema import Passage, Question, passage_id
 from methods.api import Prediction, Usage
-from results.boards.board import base_name, boards, seeded_name
+from results.boards.board import boards
+from results.boards.names import base_name, first_name, is_called, repeat_of, repeated_name, seeded_name
 from results.boards.tables import remarks
 from results.statistics.difference import Side
 from results.statistics.intervals import compared_together
@@ -38,7 +40,7 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> Store:
     store.put_benchmark(benchmark, benchmark.fingerprint)
     for position, (name, values) in enumerate(SCORES.items()):
         data = "toy:dev", benchmark.fingerprint
-        run = Run(f"run{position}", name, base_name(name), "retriever", {}, *data, "distractor", 0, 4, {})
+        run = Run(f"run{position}", name, base_name(name), "retriever", {"checkpoint": name}, *data, "distractor", 0, 4, {})
         store.start(run)
         responses = [Prediction(q.id, "x", (), Usage(prompt_tokens=position)) for q in questions]
         store.append(f"run{position}", responses, {"em#v1": np.array(values)}, [passage])
@@ -98,3 +100,41 @@ def test_apart_every_seed_is_a_row(filled: Store) -> None:
 def test_only_a_number_after_the_mark_is_a_seed(name: str) -> None:
     assert base_name(name) == name
     assert base_name(seeded_name(name, 12)) == name
+
+
+def test_repeats_are_one_row_and_seeds_with_repeats_count_each_training_once(store: Store, fill: Any) -> None:
+    names = ("tuned #0", "tuned #0 ~2", "tuned #1", "base", "base ~2")
+    runs = fill(store, {name: ["a"] * 4 for name in names}, ["a"] * 4)
+    values = dict(zip(names, (1.0, 0.0, 0.25, 0.5, 1.0), strict=True))
+    with store.database.writing() as connection:
+        for name, row in runs.items():
+            made_of = json.dumps({"checkpoint": first_name(name)})
+            connection.execute("UPDATE runs SET description = ? WHERE run = ?", [made_of, row.run])
+            connection.execute("UPDATE scores SET value = ? WHERE run = ?", [values[name], row.run])
+    (apart,) = boards(store, "toy", metrics=["em"])
+    assert [row.run.method for row in apart.rows] == ["tuned #0 (2 repeats)", "tuned #1", "base (2 repeats)"]
+    (together,) = boards(store, "toy", metrics=["em"], over_seeds=True, reference="base")
+    tuned, base = (row.cells[together.metrics[0]] for row in together.rows)
+    assert [row.run.method for row in together.rows] == ["tuned (2 seeds, 3 answers)", "base (2 repeats)"]
+    assert tuned.estimate.value == pytest.approx((0.5 + 0.25) / 2), "the mean over trainings of the mean over repeats"
+    assert (tuned.by_seed, tuned.by_repeat) == (pytest.approx((0.5, 0.25)), ())
+    assert (base.by_seed, base.by_repeat) == ((), pytest.approx((0.5, 1.0)))
+    assert tuned.difference is not None
+    assert tuned.difference.value == pytest.approx(0.375 - 0.75)
+    assert [line for line in remarks(together.rows[1]) if "by repeat" in line]
+
+
+@pytest.mark.parametrize(
+    ("name", "base", "first", "repeat"),
+    [("ARK", "ARK", "ARK", 0), ("ARK ~3", "ARK", "ARK", 2), ("ARK #1 ~2", "ARK", "ARK #1", 1), ("a ~x", "a ~x", "a ~x", 0)],
+)
+def test_name_of_a_run_has_seed_and_repeat(name: str, base: str, first: str, repeat: int) -> None:
+    assert (base_name(name), first_name(name), repeat_of(name)) == (base, first, repeat)
+    assert repeated_name(first, repeat) == name
+
+
+@pytest.mark.parametrize("row", ["ARK", "ARK (3 seeds)", "ARK (3 seeds, 9 answers)", "ARK #1 (2 repeats)"])
+def test_row_is_called_by_the_names_of_its_runs(row: str) -> None:
+    assert is_called(row, "ARK" if row == "ARK" else "ARK #1")
+    assert row == "ARK" or is_called(row, "ARK #1 ~2")
+    assert not is_called(row, "GPR #1")

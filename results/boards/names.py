@@ -1,0 +1,65 @@
+"""What runs of one method are called: by the seed of their training, and by how often the questions were answered before.
+
+`ARK #1 ~2` is the second answer of the training with seed 1. The first answer has no number, so that a run keeps its
+name (and its answers) if more repeats are wanted.
+"""
+
+from __future__ import annotations
+
+import re
+
+_PARTS = re.compile(r"(?P<base>.+?)(?P<seed> #\d+)?(?: ~(?P<repeat>\d+))?")
+_FOLDED = re.compile(r"(.+) \(\d+ (?:seeds|seeds, \d+ answers|repeats)\)")
+
+
+def seeded_name(method: str, seed: int) -> str:
+    """Return the name of the run of one training seed."""
+    return f"{method} #{seed}"
+
+
+def repeated_name(method: str, repeat: int) -> str:
+    """Return the name of one of a method's repeats, counted from 0."""
+    return f"{method} ~{repeat + 1}" if repeat else method
+
+
+def base_name(name: str) -> str:
+    """Return a method's name without seed and repeat."""
+    return _parts(name)["base"]
+
+
+def first_name(name: str) -> str:
+    """Return a run's name without its repeat: that of the first one."""
+    parts = _parts(name)
+    return parts["base"] + (parts["seed"] or "")
+
+
+def repeat_of(name: str) -> int:
+    """Return which repeat a run is by its name, counted from 0."""
+    return int(_parts(name)["repeat"] or 1) - 1
+
+
+def folded_name(name: str, seeds: int, runs: int) -> str:
+    """Return what several runs of a method are called together.
+
+    Args:
+        name: What all of their names begin with.
+        seeds: How many trainings they are of.
+        runs: How many they are.
+    """
+    if runs == 1:
+        return name
+    if seeds == 1:
+        return f"{name} ({runs} repeats)"
+    return f"{name} ({seeds} seeds)" if seeds == runs else f"{name} ({seeds} seeds, {runs} answers)"
+
+
+def is_called(name: str, method: str) -> bool:
+    """Return whether a row's name is that of a method, or of several runs of which the method may be one."""
+    result = _FOLDED.fullmatch(name)
+    return name == method or (result is not None and result[1] in (base_name(method), first_name(method)))
+
+
+def _parts(name: str) -> re.Match[str]:
+    result = _PARTS.fullmatch(name)
+    assert result is not None  # a name has at least one character
+    return result

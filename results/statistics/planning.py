@@ -1,0 +1,94 @@
+"""How large an experiment must be: questions, repeated answers and trainings that show a difference, from a pilot.
+
+A pilot's variance over questions has a part that comes from its answers, which vary from one repeat to the next, and a
+part that more repeats leave as it is. With r repeats of a question in each of s trainings, answers whose variance is w
+add w / (s r) to the variance of that question. The spread of trainings falls with their number, and so does what is
+lost by knowing that spread from few of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from results.statistics.core import LEVEL
+from results.statistics.difference import Side
+from results.statistics.gate import clusters_needed
+from results.statistics.tested import POWER, Seeds, Tested
+
+REPEATS = (1, 3, 10)
+SEEDS = (3, 5, 10)
+"""What is planned for, besides as many as the pilot has."""
+
+
+@dataclass(frozen=True, slots=True)
+class Needed:
+    """What shows a difference together.
+
+    Attributes:
+        seeds: Trainings of each side that was trained several times; None: no side was.
+        repeats: Answers of each side that answered several times; None: no side did.
+        clusters: Clusters like the pilot's; None: no number of them suffices, since trainings vary too much.
+    """
+
+    seeds: int | None
+    repeats: int | None
+    clusters: int | None
+
+
+def needed(pilot: Tested, sides: tuple[Side, Side], effect: float, *, power: float = POWER, level: float = LEVEL) -> Iterator[Needed]:
+    """Yield the clusters that show a true difference with other numbers of trainings and repeats than the pilot's.
+
+    Nothing if neither side has several: the pilot then does not show how much they vary.
+
+    Args:
+        pilot: The difference of the two sides, a single pair.
+        sides: Candidate and reference.
+        effect, power, level: As in `clusters_needed`.
+    """
+    trained = [side.seeds for side in sides if side.seeds > 1]
+    repeated = [_repeats(side) for side in sides if _repeats(side) > 1]
+    if not trained and not repeated:
+        return
+    for seeds in sorted({*SEEDS, *trained}) if trained else (None,):
+        for repeats in sorted({*REPEATS, *repeated}) if repeated else (None,):
+            other = pilot if seeds is None else replace(pilot, seeds=_spread(pilot.seeds, sides, seeds))
+            ratio = 1.0 if repeats is None else _ratio(pilot, sides, repeats)
+            yield Needed(seeds, repeats, clusters_needed(other, effect, power=power, level=level, ratio=ratio))
+
+
+def answer_variance(side: Side) -> float:
+    """Return how much a side's answers to one question vary, the mean over questions; NaN with one answer each."""
+    names = side.trainings or ("",) * len(side.scores)
+    groups = [side.scores[[other == name for other in names]] for name in dict.fromkeys(names)]
+    each = [group.var(axis=0, ddof=1) for group in groups if len(group) > 1]
+    kept = np.concatenate(each) if each else np.empty(0)
+    kept = kept[~np.isnan(kept)]
+    return float(kept.mean()) if len(kept) else np.nan
+
+
+def _repeats(side: Side) -> int:
+    """Return how often a side answered each question in each training; the least if trainings differ."""
+    names = side.trainings or ("",) * len(side.scores)
+    return min(names.count(name) for name in set(names))
+
+
+def _ratio(pilot: Tested, sides: tuple[Side, Side], repeats: int) -> float:
+    """Return the variance from questions with other repeats, relative to the pilot's."""
+    before = after = 0.0
+    for side in sides:
+        if (count := _repeats(side)) > 1:
+            noise = answer_variance(side) / max(side.seeds, 1) / float(pilot.n[0])
+            before, after = before + noise / count, after + noise / repeats
+    whole = float(pilot.variance[0])
+    return (max(whole - before, 0.0) + after) / whole if whole else 1.0
+
+
+def _spread(pilot: Seeds, sides: tuple[Side, Side], seeds: int) -> Seeds:
+    """Return the trainings' part of the variance with other numbers of them, of the sides that have several."""
+    factor = np.array([side.seeds / seeds if side.seeds > 1 else 1.0 for side in sides])[:, None]
+    several = np.array([side.seeds > 1 for side in sides])[:, None]
+    # What the questions contain already is taken off: rather too little of it than too much.
+    return Seeds(pilot.spread * factor, np.where(several, seeds - 1.0, pilot.freedom), pilot.shared * factor.min())

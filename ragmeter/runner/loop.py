@@ -271,7 +271,6 @@ def _execute(
     answered, overhead = 0, 0.0
     try:
         store.put_benchmark(task.loaded.benchmark, task.loaded.fingerprint, task.loaded.cluster)
-        store.put_cluster(run.run, run.cluster)
         if not state.complete:
             store.start(run)
             register_recorded(store, checkpoints_of(task.method.components))

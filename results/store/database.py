@@ -53,7 +53,7 @@ class DiskFull(Broke):
             what,
             code="disk-full",
             where=str(path),
-            try_this="free some space or raise the limit, then run the command again (a run: `ragmeter run --resume`); what was finished is kept",
+            try_this="free some space or raise the limit, then repeat the command (`ragmeter run --resume` for a run); what was finished is kept",
         )
 
 

@@ -232,7 +232,7 @@ def test_a_failed_transaction_leaves_nothing_behind(store: Store) -> None:
     [
         (duckdb.IOException("Could not write file: No space left on device"), "store.duckdb"),
         (duckdb.TransactionException('Failed to commit: Could not write file "/x/store.duckdb.wal": \nFile too large'), "store.duckdb.wal"),
-        (duckdb.IOException('{"exception_message":"Could not write file \\\\"/x/runs.parquet\\\\": File too large"}'), "runs.parquet"),
+        (duckdb.IOException('{"exception_message":"Could not write file \\"/x/runs.parquet\\": File too large"}'), "runs.parquet"),
         (OSError(errno.EDQUOT, os.strerror(errno.EDQUOT), "/x/part.parquet"), "part.parquet"),
     ],
 )

@@ -53,7 +53,8 @@ class DiskFull(Broke):
             what,
             code="disk-full",
             where=str(path),
-            try_this="free some space or raise the limit, then repeat the command (`ragmeter run --resume` for a run); what was finished is kept",
+            try_this="free some space or raise the limit, then repeat the command (`ragmeter run --resume` for a run); "
+            "what was finished is kept",
         )
 
 

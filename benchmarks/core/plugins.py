@@ -109,11 +109,7 @@ class Registry(Generic[E]):
         Raises:
             UserError: Nobody registered it; the message names the nearest id, and plug-ins that could not be loaded.
         """
-        if identifier not in self._entries:
-            self._import_one(identifier)
-        if identifier not in self._entries:
-            self._discover()
-        if identifier not in self._entries:
+        if identifier not in self:
             error = unknown_name(self.noun, identifier, self._entries, where=where)
             if self.broken:
                 names = "; ".join(f"{name} ({why})" for name, why in sorted(self.broken.items()))
@@ -122,7 +118,10 @@ class Registry(Generic[E]):
         return self._entries[identifier]
 
     def __contains__(self, identifier: object) -> bool:
-        self._discover()
+        if identifier not in self._entries and isinstance(identifier, str):
+            self._import_one(identifier)
+        if identifier not in self._entries:
+            self._discover()
         return identifier in self._entries
 
     def __iter__(self) -> Iterator[E]:

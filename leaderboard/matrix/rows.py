@@ -110,7 +110,14 @@ def columns_of(
 def wanted_of(columns: Sequence[Column], series: Mapping[str, tuple[str, ...]] | None = None) -> tuple[Wanted, ...]:
     """Return what to read for them; `series`: by run, the runs of all seeds that it stands for."""
     return tuple(
-        Wanted(column.key, column.first.dataset_fingerprint, tuple(run.run for run in column.runs), column.metric, series or {})
+        Wanted(
+            column.key,
+            column.first.dataset_fingerprint,
+            tuple(run.run for run in column.runs),
+            column.metric,
+            series or {},
+            frozenset(run.experiment for run in column.runs),
+        )
         for column in columns
         if column.metric is not None
     )

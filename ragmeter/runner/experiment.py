@@ -182,6 +182,7 @@ def _enter(experiment: Experiment, tasks: list[Task], store: Store, how: How) ->
         how.limit,
         [task.method.name for task in tasks],
         [_columns(task, experiment) for task in tasks],
+        [task.run.cluster for task in tasks],
     )
     components = {c.id: c.entry.card() for method in experiment.methods for c in method.components}
     store.put_cards(components.values(), {str(m): m for task in tasks for m in task.loaded.metrics}.values())

@@ -21,7 +21,6 @@ from methods.models.limits import execution
 from methods.presets import laid_over
 from ragmeter.experiment import JudgePlan
 from ragmeter.runner.recorder import Recorder
-from ragmeter.runner.rewriting import judge_of
 from ragmeter.runner.shield import shielded
 from results.boards.board import groups
 from results.boards.names import repeat_of, repeated_name
@@ -249,6 +248,8 @@ def _incomplete(store: Store, judging: Judging) -> str:
 
 def with_policy(card: Mapping[str, Any], settings: Mapping[str, Any]) -> Judge:
     """A stored judge with other options, none of which decides what the model is asked."""
+    from ragmeter.runner.rewriting import judge_of
+
     old = judge_of(card["judge"], card["config"])
     judge = judge_of(card["judge"], laid_over(card["config"], settings))
     before, now, also = old.config.deciding(), judge.config.deciding(), judge.identity["also"]

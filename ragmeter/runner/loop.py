@@ -10,7 +10,7 @@ import importlib
 import shlex
 import threading
 import time
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Protocol
@@ -18,7 +18,7 @@ from typing import Protocol
 from benchmarks.core.errors import Broke, Incomplete, UserError, counted, message_of
 from benchmarks.registry import Benchmark
 from benchmarks.schema import Query, Question
-from judges.metric import Metric, QuestionGraphs
+from judges.metric import Metric, QuestionGraphs, Scores
 from judges.metric import parse as parse_metric
 from judges.score import score
 from methods.api import FAILED, Control, Indexed, Prediction, Services, raised
@@ -271,7 +271,6 @@ def _execute(
     answered, overhead = 0, 0.0
     try:
         store.put_benchmark(task.loaded.benchmark, task.loaded.fingerprint, task.loaded.cluster)
-        store.put_cluster(run.run, run.cluster)
         if not state.complete:
             store.start(run)
             register_recorded(store, checkpoints_of(task.method.components))
@@ -369,9 +368,12 @@ def _answer(
     def write(finished: Sequence[tuple[Question, Prediction]]) -> None:
         questions, predictions = map(list, zip(*finished, strict=True))
         predictions = list(map(matcher.place, questions, predictions))
-        # Answers are kept whatever a metric does: `_score_missing` tries again and reports it.
-        scores = score(questions, predictions, metrics, reading(benchmark.corpus, predictions), graphs, faults={})
-        store.append(run, predictions, scores, named(benchmark.corpus, predictions))
+        # Answers are kept whatever a metric does, and if it is interrupted: `_score_missing` scores what is missing.
+        scores: Mapping[str, Scores] = {}
+        try:
+            scores = score(questions, predictions, metrics, reading(benchmark.corpus, predictions), graphs, faults={})
+        finally:
+            store.append(run, predictions, scores, named(benchmark.corpus, predictions))
 
     with Recorder(write) as recorder:
         predictions = iter(method.answer(queries()))

@@ -40,9 +40,11 @@ class Recorder(Generic[T]):
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._stop.set()
-        self._thread.join()
-        # What was finished before an error or an interruption is kept all the same.
-        self._flush()
+        try:
+            self._thread.join()
+        finally:
+            # What was finished before an error or an interruption is kept all the same.
+            self._flush()
         if self._error is not None and error is None:
             raise self._error
 

@@ -473,7 +473,7 @@ def board(
     if metrics is None and all(run.metrics is not None for run in runs):
         metrics = list(dict.fromkeys(metric for run in runs for metric in run.metrics or ()))
     shown = list(metrics) if metrics is not None else queries.metric_ids(store, ids)
-    scores = single = queries.score_columns(store, first.dataset_fingerprint, ids, shown)
+    scores = single = queries.score_columns(store, first.dataset_fingerprint, ids, shown, {run.experiment for run in runs})
     costs = queries.costs(store, ids)
     unusual = health(store, runs)
     broken = violations(store, ids)
@@ -736,6 +736,7 @@ def positions(store: Store, board: Board, metric: str, *, higher_is_better: bool
     )
     if not able:
         return {}
-    result = figures(store, [Wanted(_KEY, board.dataset_fingerprint, able, metric)])[_KEY]
+    experiments = frozenset(row.run.experiment for row in board.rows)
+    result = figures(store, [Wanted(_KEY, board.dataset_fingerprint, able, metric, experiments=experiments)])[_KEY]
     at = np.array([result.runs[run] for run in able], dtype=np.int64)
     return dict(zip(able, bands(result.pairs, positions=at, higher_is_better=higher_is_better, p=result.p), strict=True))

@@ -129,7 +129,7 @@ def compare(store: Store, runs: Sequence[RunRow], metric: str) -> Comparison:
             try_this="compare runs of one board",
         )
     fingerprint = runs[0].dataset_fingerprint
-    result = queries.score_columns(store, fingerprint, [run.run for run in runs], [metric])
+    result = queries.score_columns(store, fingerprint, [run.run for run in runs], [metric], {run.experiment for run in runs})
     nothing = np.full(len(result.questions), np.nan)
     values = np.stack([result.values.get((run.run, metric), nothing) for run in runs])
     clusters = result.sampled.labels
@@ -325,7 +325,7 @@ def planned(
     members = {run.run: _series(store, run, over_seeds) for run in (first, second)}
     runs = [run.run for rows in members.values() for run in rows]
     shown = queries.named_metrics(store, runs, metrics) if metrics else queries.metric_ids(store, runs)
-    columns = queries.score_columns(store, first.dataset_fingerprint, runs, shown)
+    columns = queries.score_columns(store, first.dataset_fingerprint, runs, shown, {first.experiment, second.experiment})
     both = [metric for metric in shown if all((run, metric) in columns.values for run in runs)]
     if not both:
         raise UserError(
@@ -548,7 +548,7 @@ def _numbers(
     columns: list[dict[str, Any]] = []
     clusters, names = None, []
     for run in (first, second):
-        result = queries.score_columns(store, run.dataset_fingerprint, [run.run], metrics)
+        result = queries.score_columns(store, run.dataset_fingerprint, [run.run], metrics, {run.experiment})
         names, clusters = result.questions, result.sampled.labels
         own = [metric for metric in metrics if (run.run, metric) in result.values]
         ranges = [range_of_metric(definitions.get(metric, {})) for metric in own]
@@ -565,7 +565,8 @@ def _numbers(
     corrected: dict[str, float] = {}
     if both:
         # What runs say differently of what was sampled is known only of both together.
-        result = queries.score_columns(store, first.dataset_fingerprint, [first.run, second.run], both)
+        ids, shared = [first.run, second.run], {first.experiment, second.experiment}
+        result = queries.score_columns(store, first.dataset_fingerprint, ids, both, shared)
         of_runs = sides(store, result, {run.run: [run] for run in (first, second)}, both, definitions, known_checkpoints(store))
         tests, rows = [], []
         for metric in both:

@@ -51,7 +51,8 @@ def _differences(store: Store, pair: tuple[RunRow, RunRow], metrics: Sequence[st
     if not touched.questions:
         return []
     first, second = (run.run for run in pair)
-    columns, definitions = queries.score_columns(store, pair[0].dataset_fingerprint, [first, second], metrics), queries.definitions(store)
+    experiments, definitions = {run.experiment for run in pair}, queries.definitions(store)
+    columns = queries.score_columns(store, pair[0].dataset_fingerprint, [first, second], metrics, experiments)
     both = sides(store, columns, {run.run: [run] for run in pair}, metrics, definitions, known)
     hit = hits(touched, columns.questions)
     texts = []

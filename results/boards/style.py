@@ -187,7 +187,8 @@ def _grouped(store: Store, runs: Sequence[RunRow], over: Over, metrics: Sequence
     results: dict[str, list[_Point]] = {}
     for styled in sides(runs).values():
         for side in styled:
-            columns = queries.score_columns(store, side.fingerprint, [run.run for run in side.runs], metrics)
+            experiments = {run.experiment for run in side.runs}
+            columns = queries.score_columns(store, side.fingerprint, [run.run for run in side.runs], metrics, experiments)
             rows: Sequence[RunRow] = side.runs
             columns, _ = folded_columns(columns, rows, metrics, over_seeds)
             rows = folded_runs(rows, over_seeds)
@@ -417,7 +418,8 @@ class _Scored:
         self._runs: dict[str, Sequence[RunRow]] = {}
         self._columns: dict[str, Columns] = {}
         for side in (formal, *others):
-            columns = queries.score_columns(store, side.fingerprint, [run.run for run in side.runs], metrics)
+            experiments = {run.experiment for run in side.runs}
+            columns = queries.score_columns(store, side.fingerprint, [run.run for run in side.runs], metrics, experiments)
             rows: Sequence[RunRow] = side.runs
             columns, _ = folded_columns(columns, rows, metrics, over_seeds)
             rows = folded_runs(rows, over_seeds)

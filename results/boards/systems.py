@@ -71,6 +71,7 @@ class Wanted:
         metric: Id, or one of `COSTS`.
         series: By run, the runs of all training seeds that it stands for; a question counts with their mean, and has
             none where one of them has none. A run that is not named stands for itself.
+        experiments: Whose statements of what was sampled count; empty: those of all that show the runs.
     """
 
     key: str
@@ -78,15 +79,16 @@ class Wanted:
     runs: tuple[str, ...]
     metric: str
     series: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    experiments: frozenset[str] = frozenset()
 
     def members(self, run: str) -> tuple[str, ...]:
         """The runs that a run stands for."""
         return self.series.get(run, (run,))
 
     @property
-    def content(self) -> tuple[str, str, tuple[tuple[str, ...], ...]]:
+    def content(self) -> tuple[str, str, frozenset[str], tuple[tuple[str, ...], ...]]:
         """What its figures depend on: columns of other tables that are equal in it have the same."""
-        return self.dataset_fingerprint, self.metric, tuple(self.members(run) for run in self.runs)
+        return self.dataset_fingerprint, self.metric, self.experiments, tuple(self.members(run) for run in self.runs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,10 +153,11 @@ def figures(store: Store, wanted: Sequence[Wanted]) -> dict[str, Figures]:
             [[column.dataset_fingerprint for column in wanted]],
         ).fetchall()
         ids_of = dict(requests)
-        stated: dict[str, list[str]] = {}
+        stated: dict[frozenset[str], dict[str, list[str]]] = {}
         for column in wanted:
-            stated.setdefault(column.dataset_fingerprint, []).extend(member for run in column.runs for member in column.members(run))
-        clusters = sampled_by_data(connection, stated)
+            same = stated.setdefault(column.experiments, {}).setdefault(column.dataset_fingerprint, [])
+            same.extend(member for run in column.runs for member in column.members(run))
+        clusters = {experiments: sampled_by_data(connection, runs, experiments) for experiments, runs in stated.items()}
         costly = [column for column in wanted if column.metric in _SPENT]
         members = [member for column in costly for run in column.runs for member in column.members(run)]
         connection.register("wanted", _wanted_table(wanted, unstated(connection, members) if members else {}))
@@ -174,7 +177,7 @@ def figures(store: Store, wanted: Sequence[Wanted]) -> dict[str, Figures]:
     for position, column in enumerate(wanted):
         part = {name: values[ends[position] : ends[position + 1]] for name, values in rows.items()}
         data = column.dataset_fingerprint
-        result = _figures(column, clusters[data], ids_of.get(data, []), part, known.get(column.metric, {}), answers)
+        result = _figures(column, clusters[column.experiments][data], ids_of.get(data, []), part, known.get(column.metric, {}), answers)
         if result.unscored.any():
             missing = {
                 run: together([gaps[m, column.metric] for m in column.members(run) if (m, column.metric) in gaps]) for run in column.runs

@@ -232,11 +232,14 @@ def _columns(connection: duckdb.DuckDBPyConnection, source: str) -> set[str]:
 
 
 def _rename_columns(connection: duckdb.DuckDBPyConnection, source: dict[str, str]) -> None:
-    """Read the columns of an older schema under their new names."""
+    """Read the columns of an older schema under their new names; what was sampled was stated of a run, not by its experiments."""
     for table, renamed in _RENAMED_COLUMNS.items():
         if table in source and (old := renamed.keys() & _columns(connection, source[table])):
             names = ", ".join(f"{name} AS {renamed[name]}" for name in sorted(old))
             source[table] = f"(SELECT * RENAME ({names}) FROM {source[table]})"
+    shown, runs = "experiment_runs", source["runs"]
+    if shown in source and "cluster" not in _columns(connection, source[shown]) and "cluster" in _columns(connection, runs):
+        source[shown] = f"(SELECT m.*, r.cluster FROM {source[shown]} m LEFT JOIN {runs} r USING (run))"
 
 
 def _quoted(path: Path) -> str:

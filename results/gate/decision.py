@@ -252,7 +252,7 @@ def ask(
     with store.database.reading() as connection:
         known = remembered(connection, baseline, candidate, tolerated, None if anchor is None else anchor.run)
     runs = list({run.run: run for run in (baseline, candidate, anchor or baseline)}.values())
-    columns = queries.score_columns(store, baseline.dataset_fingerprint, [run.run for run in runs], ids)
+    columns = queries.score_columns(store, baseline.dataset_fingerprint, [run.run for run in runs], ids, {run.experiment for run in runs})
     answered = {run.run: _answered(store, run, columns.questions) for run in runs}
     trained = known_checkpoints(store)
     every = sides(store, columns, {run.run: [run] for run in runs}, ids, definitions, trained)

@@ -8,6 +8,7 @@ import xml.etree.ElementTree as ET
 from collections.abc import Sequence
 
 from benchmarks.core.errors import counted
+from benchmarks.core.unseen import printable
 from results.boards.tables import markdown_text, to_markdown
 from results.gate.decision import Gate, Verdict
 from results.gate.many import ManyGates
@@ -92,7 +93,7 @@ def junit_of(decided: Gate | ManyGates) -> str:
     """
 
     def xml(text: str) -> str:
-        return _NOT_XML.sub("\ufffd", text)
+        return printable(_NOT_XML.sub("\ufffd", text))
 
     def counts(verdicts: Sequence[Verdict]) -> dict[str, str]:
         kinds = [_KINDS.get(verdict.outcome) for verdict in verdicts]

@@ -221,8 +221,10 @@ def _board(
     requests = queries.questions(store, first.dataset_fingerprint)
     position = {row.question: number for number, row in enumerate(requests)}
     with store.database.reading() as connection:
-        most = max_unscored(connection, {run.experiment for run in group})
-        clusters = queries.sampled_by_data(connection, {first.dataset_fingerprint: list(names)})[first.dataset_fingerprint].labels
+        experiments = {run.experiment for run in group}
+        most = max_unscored(connection, experiments)
+        data = first.dataset_fingerprint
+        clusters = queries.sampled_by_data(connection, {data: list(names)}, experiments)[data].labels
     rows = [
         battle
         for battle in judgments.battles(store, first.dataset_fingerprint, first.setting, judge)

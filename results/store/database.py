@@ -9,9 +9,11 @@ as soon as another process waits. Who waits holds the lock `store.queue` until i
 from __future__ import annotations
 
 import atexit
+import errno
 import importlib.resources
 import os
 import random
+import re
 import sys
 import threading
 import time
@@ -44,14 +46,15 @@ _FAREWELL_S = 5.0
 
 
 class DiskFull(Broke):
-    """The store's disk is full; what was written before is kept."""
+    """A file of the store cannot grow; what was written before is kept."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, what: str = "the disk is full") -> None:
         super().__init__(
-            "the disk is full",
+            what,
             code="disk-full",
             where=str(path),
-            try_this="free some space, then `ragmeter run --resume`; every question finished before is kept",
+            try_this="free some space or raise the limit, then repeat the command (`ragmeter run --resume` for a run); "
+            "what was finished is kept",
         )
 
 
@@ -611,11 +614,20 @@ def _damaged(text: str) -> bool:
     return cut or "Corrupt database file" in text or "Failure while replaying WAL" in text
 
 
+_FULL = {
+    errno.ENOSPC: "the disk is full",
+    errno.EDQUOT: "the disk quota is used up",
+    errno.EFBIG: "the file has reached the limit on the size of files (`ulimit -f`)",
+}
+
+
 def _explained(error: Exception, path: Path) -> Exception:
     """A user's error for what a user can mend; anything else as it is."""
     text = str(error)
-    if "No space left" in text or getattr(error, "errno", None) == 28:
-        return DiskFull(path)
+    for number, what in _FULL.items():
+        if os.strerror(number) in text or getattr(error, "errno", None) == number:
+            named = re.search(r'file \\?"([^"\\]+)', text)
+            return DiskFull(Path(named[1]) if named else Path(getattr(error, "filename", None) or path), what)
     if "not a valid DuckDB database" in text or "magic bytes" in text:
         return UserError(
             "this file is not a DuckDB database",

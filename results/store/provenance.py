@@ -71,7 +71,7 @@ def attribution(store: Store, run: RunRow, metric: str, *, ceiling: float = 1.0,
         full = _first(every, wanted["gold_only"], plain)
         if full is not None:
             chosen["gold_uncompressed"] = full.run
-    columns = queries.score_columns(store, run.dataset_fingerprint, [run.run, *chosen.values()], [metric])
+    columns = queries.score_columns(store, run.dataset_fingerprint, [run.run, *chosen.values()], [metric], {run.experiment})
     nothing = np.full(len(columns.questions), np.nan)
     scores = {name: columns.values.get((item, metric), nothing) for name, item in {"normal": run.run, **chosen}.items()}
     common = int((~np.isnan(np.stack(list(scores.values()))).any(axis=0)).sum())
@@ -307,7 +307,7 @@ def results_of(store: Store, runs: Sequence[RunRow], metrics: Sequence[str]) -> 
     for run in runs:
         by_data.setdefault(run.dataset_fingerprint, []).append(run.run)
     with store.database.reading():
-        read = list(queries.score_columns_by_data(store, by_data, metrics).values())
+        read = list(queries.score_columns_by_data(store, by_data, metrics, {run.experiment for run in runs}).values())
         costs, stages, peaks = queries.costs(store, ids), stage_seconds(store, ids), _peaks(store, ids)
     values: dict[str, dict[str, Estimate]] = {run: {} for run in ids}
     for result in read:

@@ -9,7 +9,7 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import lru_cache
@@ -504,8 +504,10 @@ class Columns:
     unread: dict[tuple[str, str], NDArray[np.bool_]] = field(default_factory=dict)
 
 
-def sampled_by_data(connection: DuckDBPyConnection, runs_by_data: Mapping[str, Sequence[str]]) -> dict[str, Sampled]:
-    """What was sampled on several datasets, by the dataset's fingerprint, as the runs on each say.
+def sampled_by_data(
+    connection: DuckDBPyConnection, runs_by_data: Mapping[str, Sequence[str]], experiments: Collection[str] = ()
+) -> dict[str, Sampled]:
+    """Return what was sampled on several datasets, by the dataset's fingerprint, as the experiments say of the runs on each.
 
     Where they say different things, questions that share any of the clusters are one cluster: with whichever of them was
     sampled, nothing independent is missing then.
@@ -513,13 +515,17 @@ def sampled_by_data(connection: DuckDBPyConnection, runs_by_data: Mapping[str, S
     Args:
         connection: To a store.
         runs_by_data: Fingerprints of runs by that of their dataset.
+        experiments: Whose statements count; empty: those of all experiments that show the runs.
     """
     kinds: dict[str, list[str]] = {}
     every = [run for same in runs_by_data.values() for run in same]
     for data, kind in connection.execute(
-        f"""SELECT DISTINCT dataset_fingerprint, coalesce(r.cluster, d.cluster, '{QUESTION}') FROM runs r
-            LEFT JOIN datasets d ON d.fingerprint = r.dataset_fingerprint WHERE list_contains(?, run) ORDER BY ALL""",
-        [every],
+        f"""SELECT DISTINCT dataset_fingerprint,
+                   coalesce(CASE WHEN m.experiment IS NULL THEN r.cluster ELSE m.cluster END, d.cluster, '{QUESTION}')
+            FROM runs r LEFT JOIN datasets d ON d.fingerprint = r.dataset_fingerprint
+            LEFT JOIN experiment_runs m ON m.run = r.run AND (len($2) = 0 OR list_contains($2, m.experiment))
+            WHERE list_contains($1, r.run) ORDER BY ALL""",
+        [every, list(experiments)],
     ).fetchall():
         kinds.setdefault(data, []).append(kind)
     labels = {
@@ -540,15 +546,20 @@ def sampled_by_data(connection: DuckDBPyConnection, runs_by_data: Mapping[str, S
     return results
 
 
-def score_columns(store: Store, dataset_fingerprint: str, run_ids: Sequence[str], metrics: Sequence[str] | None = None) -> Columns:
-    """Per-question scores of runs on one dataset; of all metrics, or of the given ones."""
-    return score_columns_by_data(store, {dataset_fingerprint: run_ids}, metrics)[dataset_fingerprint]
+def score_columns(
+    store: Store, dataset_fingerprint: str, run_ids: Sequence[str], metrics: Sequence[str] | None = None, experiments: Collection[str] = ()
+) -> Columns:
+    """Per-question scores of runs on one dataset; of all metrics, or of the given ones; `experiments`: as `sampled_by_data`."""
+    return score_columns_by_data(store, {dataset_fingerprint: run_ids}, metrics, experiments)[dataset_fingerprint]
 
 
 def score_columns_by_data(
-    store: Store, runs_by_data: Mapping[str, Sequence[str]], metrics: Sequence[str] | None = None
+    store: Store, runs_by_data: Mapping[str, Sequence[str]], metrics: Sequence[str] | None = None, experiments: Collection[str] = ()
 ) -> dict[str, Columns]:
-    """Per-question scores of runs on several datasets, by the dataset's fingerprint; one reading for all of them."""
+    """Per-question scores of runs on several datasets, by the dataset's fingerprint; one reading for all of them.
+
+    `experiments`: as `sampled_by_data`.
+    """
     queries = [(data, run) for data, same in runs_by_data.items() for run in dict.fromkeys(same)]
     with store.database.reading() as connection:
         questions = connection.execute(
@@ -556,7 +567,7 @@ def score_columns_by_data(
                FROM questions WHERE list_contains(?, dataset_fingerprint) GROUP BY 1""",
             [list(runs_by_data)],
         ).fetchall()
-        clusters = sampled_by_data(connection, runs_by_data)
+        clusters = sampled_by_data(connection, runs_by_data, experiments)
         table = connection.sql(
             """SELECT w.data, s.run, s.metric,
                       list(struct_pack(place := q.position::BIGINT, score := coalesce(s.value, 'nan'),

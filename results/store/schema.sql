@@ -12,7 +12,8 @@ CREATE TABLE experiments (
 CREATE TABLE experiment_runs (
     experiment VARCHAR NOT NULL, position INTEGER NOT NULL, run VARCHAR NOT NULL,
     method VARCHAR,                     -- the name in this experiment; runs may be shared
-    metrics VARCHAR[]                   -- the experiment's columns; NULL: all that were scored
+    metrics VARCHAR[],                  -- the experiment's columns; NULL: all that were scored
+    cluster VARCHAR                     -- what the experiment says was sampled; NULL: what its dataset says
 );
 -- Columns that people add to an experiment's boards, beside those that its file names; `experiment_runs` is rewritten
 -- whenever the file is run, this is not.
@@ -38,7 +39,7 @@ CREATE TABLE runs (
     split VARCHAR,                      -- of the base
     style JSON NOT NULL,                -- the styles of its passages: {"shares": {style: share}, "drawn": by and how}
     same_questions VARCHAR[] NOT NULL,  -- name[/subset]:split of everything that holds these questions
-    cluster VARCHAR,                    -- what was sampled, if an experiment states it; NULL: what its dataset says
+    cluster VARCHAR,                    -- what its first experiment says was sampled, for when no experiment shows it
     replies VARCHAR DEFAULT '',         -- which cached replies it may use: '' all, TOKEN only those made for this command
     accepted_at TIMESTAMP               -- when a user accepted its failed questions as wrong answers; NULL: never
 );

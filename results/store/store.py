@@ -272,6 +272,7 @@ class Store:
         limit: int | None = None,
         names: Sequence[str] | None = None,
         metrics: Sequence[Sequence[str]] | None = None,
+        clusters: Sequence[str | None] | None = None,
     ) -> None:
         """Remember an experiment's file and which runs it consists of, in table order.
 
@@ -280,6 +281,7 @@ class Store:
             runs: Their fingerprints.
             names: What the experiment calls each run's method.
             metrics: The metric ids that the experiment shows of each run; None shows all that were scored.
+            clusters: What the experiment says was sampled, of each run; None is what its benchmark says.
         """
         with self.database.writing() as connection:
             connection.execute("DELETE FROM experiments WHERE name = ?", [name])
@@ -294,6 +296,7 @@ class Store:
                 "run": list(runs),
                 "method": shown,
                 "metrics": list(metrics) if metrics is not None else [None] * len(runs),
+                "cluster": list(clusters) if clusters is not None else [None] * len(runs),
             }
             insert(connection, "experiment_runs", members)
 
@@ -345,11 +348,6 @@ class Store:
             )
             positives = dict.fromkeys(e for q in questions for e in q.evidence if e in benchmark.corpus)
             insert_passages(connection, benchmark.corpus.get(positives))
-
-    def put_cluster(self, run: str, cluster: str | None) -> None:
-        """Say what was sampled, of a run of which something else may have been said before."""
-        with self.database.writing() as connection:
-            connection.execute("UPDATE runs SET cluster = ? WHERE run = ? AND cluster IS DISTINCT FROM ?", [cluster, run, cluster])
 
     def put_cards(self, methods: Iterable[Mapping[str, Any]], metrics: Iterable[Metric]) -> None:
         """Keep method cards and metric definitions, the newest of each."""

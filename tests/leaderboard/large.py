@@ -24,7 +24,7 @@ INSERT INTO runs BY NAME SELECT run, method, method_id, 'method' AS kind,
     $questions AS questions, 'finished' AS status, TIMESTAMP '2026-01-01' + INTERVAL (m) DAY AS started_at,
     TIMESTAMP '2026-01-01' + INTERVAL (m) DAY AS updated_at, '{}' AS provenance, 'run' AS origin,
     name AS base, 'test' AS split, '{"shares": {}, "drawn": ""}' AS style, [name] AS same_questions FROM made_runs;
-INSERT INTO experiment_runs SELECT $experiment, row_number() OVER (ORDER BY d, m) - 1, run, method, NULL FROM made_runs;
+INSERT INTO experiment_runs SELECT $experiment, row_number() OVER (ORDER BY d, m) - 1, run, method, NULL, NULL FROM made_runs;
 INSERT INTO scores (run, question, metric, value, unscored) SELECT run,
     'd' || d || 'q' || q, $metric, CASE WHEN 0.5 + 0.3 * (m / $methods - 0.5)
     + 0.4 * (hash(d, q) % 1000 / 1000 - 0.5) + 0.5 * (hash(d, q, m) % 1000 / 1000 - 0.5) > 0.5 THEN 1.0

@@ -110,6 +110,7 @@ def test_nothing_in_its_data_can_begin_a_tag(html: str, synthetic: ModuleType) -
     data = json.loads(block)
     methods = [row["method"] for board in data["board"]["boards"] for row in board["rows"]]
     assert synthetic.HOSTILE_NAME in methods
+    assert "unicode-bidi: isolate" in html, "characters that turn text must not reach beyond their element"
 
 
 @pytest.mark.slow

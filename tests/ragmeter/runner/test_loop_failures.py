@@ -22,12 +22,13 @@ from methods.api import FAILED, Answer, Context, Prediction, Services
 from methods.models.limits import LIMIT
 from methods.registry import METHODS, MethodConfig, register
 from ragmeter.api import run as run_experiment
+from ragmeter.runner.loop import Interrupted
 from ragmeter.runner.progress import RunProgress
 from results.boards.board import boards
 from results.judging import judgments
 from results.store import queries
 from results.store.failures import IN_A_ROW, Failures, Streak, cause_of, failures, kind_of
-from results.store.store import FAILED_RUN, FINISHED, INCOMPLETE, Store
+from results.store.store import FAILED_RUN, FINISHED, INCOMPLETE, INTERRUPTED, Store
 from tests.support.errors import raises
 from tests.support.server import ChatRequest, OpenAIServer, Refused, Written
 
@@ -298,6 +299,28 @@ def test_answers_are_kept_and_not_scored_by_a_metric_that_raises(tmp_path: Path,
         (run,) = queries.runs(store)
         assert (run.status, run.done, store.scored(run.run)) == (INCOMPLETE, 8, {"em(rules=squad)#v1": 8})
     returned.append(right)
+    run_experiment(file, store=store.folder)
+    (run,) = queries.runs(store)
+    assert (run.status, sorted(store.scored(run.run).values())) == (FINISHED, [8, 8])
+
+
+def test_interruption_of_a_metric_keeps_the_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(METRICS, "_entries", dict(METRICS._entries))
+    signals = [KeyboardInterrupt()]
+
+    @metric("test_metric", source="a test", group="answer", needs=("answer",))
+    def measure(batch: Batch) -> Any:
+        """Return 1 for each answer, after an interruption."""
+        if signals:
+            raise signals.pop()
+        return [1.0] * len(batch)
+
+    file, store = tmp_path / "metric.yaml", Store(tmp_path / "store")
+    file.write_text(FILE.replace("LIMIT", "8").replace("test_raising", "empty_answer").replace("[em]", "[em, test_metric]"))
+    with pytest.raises(Interrupted):
+        run_experiment(file, store=store.folder)
+    (run,) = queries.runs(store)
+    assert (run.status, run.done, store.scored(run.run)) == (INTERRUPTED, 8, {})
     run_experiment(file, store=store.folder)
     (run,) = queries.runs(store)
     assert (run.status, sorted(store.scored(run.run).values())) == (FINISHED, [8, 8])

@@ -289,23 +289,27 @@ def test_two_runs_of_one_name_on_one_benchmark_are_two_systems(store: Store) -> 
     assert len({row.key for row in results}) == 2
 
 
-def test_shared_documents_are_one_cluster(store: Store) -> None:
-    shown = columns(store)[:1]
-    before = read(store, shown)[shown[0].key]
+def test_shared_run_has_the_clusters_that_each_experiment_states(store: Store) -> None:
+    (shown,) = columns(store)[:1]
+    names, data = [run.run for run in shown.runs], shown.first.dataset_fingerprint
     with store.database.writing() as connection:
         connection.execute(
             """INSERT INTO clusters SELECT dataset_fingerprint, 'document', question, 'd' || position // 6 FROM questions
                WHERE dataset_fingerprint = ?""",
-            [shown[0].first.dataset_fingerprint],
+            [data],
         )
-        connection.execute("UPDATE runs SET cluster = 'document'")
+    store.put_experiment("other", "", None, None, None, names, clusters=["document"] * len(names))
+    wanted = [Wanted(name, data, tuple(names), str(shown.metric), experiments=frozenset({name})) for name in ("other", "several")]
     try:
-        result = read(store, shown)[shown[0].key]
+        read_by = column_figures.figures(store, wanted)
+        kind = queries.score_columns(store, data, names).sampled.kind
     finally:
         with store.database.writing() as connection:
-            connection.execute("UPDATE runs SET cluster = NULL")
+            connection.execute("DELETE FROM experiments WHERE name = 'other'")
+            connection.execute("DELETE FROM experiment_runs WHERE experiment = 'other'")
             connection.execute("DELETE FROM clusters")
-    assert (result.sampled.kind, before.sampled.kind) == ("document", "question")
+    result, before = read_by["other"], read_by["several"]
+    assert (result.sampled.kind, before.sampled.kind, kind) == ("document", "question", "document or question")
     assert set(result.means.clusters) == {5, 10}  # the run in progress has half of them
     assert result.means.value == pytest.approx(before.means.value)
 

@@ -94,6 +94,7 @@ def test_export_of_schema_9_imports_its_clusters(tmp_path: Path) -> None:
     fill(store, "r1", [0])
     with store.database.writing() as connection:
         connection.execute("UPDATE runs SET cluster = 'topic'")
+        connection.execute("INSERT INTO experiment_runs VALUES ('e', 0, 'r1', NULL, NULL, 'topic')")
         connection.execute("INSERT INTO datasets VALUES ('d1', 'toy:dev', '{}', 1, 0, '{}', 'document', [])")
         connection.execute("INSERT INTO clusters VALUES ('d1', 'document', 'q0', 'x')")
     exchange.export(store, old)
@@ -105,8 +106,10 @@ def test_export_of_schema_9_imports_its_clusters(tmp_path: Path) -> None:
         rows_then = duckdb.sql(f"SELECT * RENAME (cluster AS unit) FROM '{old / now}.parquet'").to_arrow_table()
         (old / f"{now}.parquet").unlink()
         pq.write_table(rows_then, old / f"{then}.parquet")
+    members = old / "experiment_runs.parquet"
+    pq.write_table(pq.read_table(members).drop_columns("cluster"), members)
     exchange.merge(copy, old)
-    for table in ("runs", "datasets", "clusters"):
+    for table in ("runs", "experiment_runs", "datasets", "clusters"):
         assert rows(copy, table) == rows(store, table)
 
 

@@ -371,8 +371,8 @@ def test_questions_of_one_document_count_as_one(store: Store) -> None:
 @pytest.mark.slow
 def test_runs_that_state_different_clusters_are_compared_over_both_and_named(store: Store) -> None:
     benchmark = questions(store, 600, documents=60)
-    runs = [run_of(store, benchmark, name, {F1: coin(seed, 600, 0.6)}) for seed, name in enumerate(("one", "two"))]
-    store.put_cluster(runs[1].run, "question")
+    stated = {"one": None, "two": "question"}
+    runs = [run_of(store, benchmark, name, {F1: coin(seed, 600, 0.6)}, cluster=stated[name]) for seed, name in enumerate(stated)]
     assert ask(store, runs[1], runs[1], metrics=["f1"], margin=0.01).sampled.count(600) == 600
     both = ask(store, *runs, metrics=["f1"], margin=0.01)
     assert (both.sampled.kind, both.sampled.count(600)) == ("document or question", 60)

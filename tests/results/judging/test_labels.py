@@ -19,7 +19,7 @@ from results.judging.judgments import ONE, OTHER
 from results.judging.labels import BOTH_COLUMNS, COLUMNS, Imported, Label, export_both, export_items, import_labels, labels
 from results.statistics.judges import krippendorff_alpha
 from results.store.annotations import digest, with_present
-from results.store.store import Store, storable
+from results.store.store import Run, Store, storable
 from tests.support.errors import raises
 from tests.support.stores import change_answer, reopen
 
@@ -288,6 +288,9 @@ def test_people_have_not_worked_in_vain_when_a_run_is_forgotten(store: Store, ru
     assert labels(store) == []
     assert labeling.standing(store, [mine]) == (0, 60)
     assert labeling.standing(store, [other]) == (0, 30)
+    row = runs["secret-method"]
+    known = (row.method, row.method_id, row.kind, row.description, row.dataset, row.dataset_fingerprint, row.setting)
+    store.start(Run(mine, *known, row.seed, row.questions, {}))
     store.append(mine, [Prediction(f"q{n}", "new" if n == 3 else f"mine {n}") for n in range(30)], {})
     assert set(labels(store)) == {label for label in before if label.question != "q3"}
     change_answer(store, mine, "q3", "mine 3")

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import json
 import multiprocessing
 import os
@@ -226,17 +227,28 @@ def test_a_failed_transaction_leaves_nothing_behind(store: Store) -> None:
     assert count(store, "scores") == 0
 
 
-def test_a_full_disk_says_so_and_keeps_what_was_written(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("error", "file"),
+    [
+        (duckdb.IOException("Could not write file: No space left on device"), "store.duckdb"),
+        (duckdb.TransactionException('Failed to commit: Could not write file "/x/store.duckdb.wal": \nFile too large'), "store.duckdb.wal"),
+        (duckdb.IOException('{"exception_message":"Could not write file \\"/x/runs.parquet\\": File too large"}'), "runs.parquet"),
+        (OSError(errno.EDQUOT, os.strerror(errno.EDQUOT), "/x/part.parquet"), "part.parquet"),
+    ],
+)
+def test_full_disk_names_the_file_and_keeps_what_was_written(
+    store: Store, monkeypatch: pytest.MonkeyPatch, error: Exception, file: str
+) -> None:
     store.start(RUN)
     store.append(RUN.run, [prediction(1)], {})
 
     def no_space(*_: object) -> None:
-        raise duckdb.IOException("Could not write file: No space left on device")
+        raise error
 
     monkeypatch.setattr("results.store.store.insert", no_space)
     with pytest.raises(DiskFull) as caught:
         store.append(RUN.run, [prediction(2)], {})
-    assert "ragmeter run --resume" in str(caught.value.try_this)
+    assert Path(str(caught.value.where)).name == file
     monkeypatch.undo()
     assert store.finished_questions(RUN.run) == {"q1"}
 

@@ -155,7 +155,8 @@ def test_an_experiment_file_with_a_wrong_judge_names_the_line(
 
 
 @pytest.mark.slow
-def test_rules_judge_offline_are_listed_and_are_called_rules_everywhere(ragmeter: Command) -> None:
+def test_rules_judge_offline_are_listed_and_are_called_rules_everywhere(ragmeter: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
     done = ragmeter("judge", "run", "rule_match", "-q")
     assert done.code == 0, done.err
     assert "accuracy (rule)" in done.out

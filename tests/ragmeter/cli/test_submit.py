@@ -285,7 +285,7 @@ def test_a_maintainers_run_verifies_a_submission(submitted: Path, ragmeter: Ragm
     for wrong in ("5%", "-1pp", "nan", "200pp"):
         done = ragmeter("submit", "verify", "bm25@1", f"--tolerance={wrong}")
         assert done.returncode == 2
-        assert "no tolerance" in done.stderr
+        assert "--tolerance" in done.stderr
     assert ragmeter("submit", "verify", "ours/bm25").returncode == 2
 
 

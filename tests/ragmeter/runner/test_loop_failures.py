@@ -364,7 +364,7 @@ def test_the_share_of_failed_questions_decides(
     assert (run.status, run.failed, run.done) == (INCOMPLETE if code else FINISHED, round(share * limit), limit)
     assert ("is odd" in done.err) == bool(code)
     assert failures(Store(tmp_path / "s"), [run.run])[run.run].kinds == {"endpoint": run.failed}
-    assert f"{run.failed} failed (endpoint {run.failed})" in " ".join(done.out.split())
+    assert f"{run.failed} failed (endpoint {run.failed}" in " ".join(done.out.split())
     # The same command again asks nothing, and comes to the same end.
     assert call("run", str(file), "--store", str(tmp_path / "s")).code == code
 

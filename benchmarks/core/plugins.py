@@ -34,7 +34,7 @@ _ALSO = {
 
 
 def config_class(factory: Callable[..., Any], base: type[Options]) -> type[Options]:
-    """Return the class that a factory's parameter `config` is annotated with; `base` if that is no subclass of it.
+    """Return the class that a factory's parameter `config` is annotated with, or `base` if it is not a subclass of `base`.
 
     Raises:
         UserError: The annotation names nothing in the factory's module.
@@ -162,11 +162,13 @@ def load_file(path: Path, *, where: str | None = None) -> ModuleType:
         where: What names it, for messages.
 
     Raises:
-        UserError: There is no such file, its name is taken, or it cannot be imported; the message gives the cause and its line.
+        UserError: The file does not exist, its name is taken, or it cannot be imported; the message gives the cause and its line.
     """
     file, name = path.resolve(), path.stem
     if not file.is_file():
-        raise UserError(f"there is no plug-in file {path}", code="missing-file", where=where or str(path), try_this="name a .py file")
+        raise UserError(
+            f"the plug-in file {path} does not exist", code="missing-file", where=where or str(path), try_this="name a .py file"
+        )
     known = sys.modules.get(name)
     if known is not None and getattr(known, "__file__", None) == str(file):
         return known

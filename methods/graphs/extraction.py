@@ -199,7 +199,7 @@ class OpenIE:
 
     @property
     def fingerprint(self) -> str:
-        return fingerprint("openie", self._model.config.model_dump(mode="json"), self._names.hash, self._triples.hash)
+        return fingerprint("openie, triples as written", self._model.config.model_dump(mode="json"), self._names.hash, self._triples.hash)
 
     @property
     def in_flight(self) -> int:
@@ -229,7 +229,7 @@ def triple_records(reply: str, malformed: Counter[str] | None = None) -> Records
         if not all(ends) or ends[0] == ends[1]:
             lost["triple without two ends"] += 1
         else:
-            relations.append(RelationRecord(*ends, clean(" ".join(triple)), DEFAULT_STRENGTH))
+            relations.append(RelationRecord(*ends, clean(" ".join(triple)), DEFAULT_STRENGTH, triple=tuple(triple)))
     return Records((), tuple(relations), lost, Counter({"triples": 1}) if read.repaired else Counter())
 
 

@@ -61,6 +61,8 @@ class RelationRecord(NamedTuple):
     description: str
     strength: float
     keywords: str = ""
+    triple: tuple[str, str, str] | None = None
+    """Subject, predicate and object as a model wrote them; None for relations that are no triples."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -355,7 +357,7 @@ class GraphBuilder:
             self._types[name][kind] += 1
             self._descriptions[name].add(description)
             self._chunks[name].add(chunk)
-        for source, target, description, strength, keywords in records.relations:
+        for source, target, description, strength, keywords, _ in records.relations:
             self._relations[_ends(source, target)].append((strength, description, chunk, keywords))
         self._counts.update({f"malformed: {reason}": number for reason, number in records.malformed.items()})
         self._counts.update({f"repaired: {reason}": number for reason, number in records.repaired.items()})

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
+from copy import copy
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, Protocol, Self
@@ -294,8 +295,10 @@ class Encoder:
         rows = {key: row for row, key in enumerate(first)}
         return vectors if len(first) == len(keys) else vectors[[rows[key] for key in keys]]
 
-    def queries(self, texts: Sequence[str]) -> Vectors:
+    def queries(self, texts: Sequence[str], instruction: str | None = None) -> Vectors:
         """Encode queries one by one, so that a vector depends on its text alone, to the last bit.
+
+        An `instruction` replaces `{instruction}` in the prompt of queries; a prompt without that place ignores it.
 
         A run that was cut off and resumed must find the same rankings, whichever queries were left. That has a price:
         MiniLM takes some three times as long as in batches of 32.
@@ -304,7 +307,10 @@ class Encoder:
         rows = {text: row for row, text in enumerate(unique)}
         if not unique:
             return np.empty((0, self.dimension), dtype=np.float32)
-        vectors = [self._vectors(self._queries, [text], None, 1) for text in unique]
+        tower = self._queries
+        if instruction is not None and isinstance(tower, SentenceTower) and "{instruction}" in (self.config.query_prompt or ""):
+            tower = tower.prompted(self.config.model_copy(update={"instruction": instruction}).prompt("query"))
+        vectors = [self._vectors(tower, [text], None, 1) for text in unique]
         return np.concatenate(vectors)[[rows[text] for text in texts]]
 
     def _vectors(self, tower: Tower, texts: Sequence[str], titles: Sequence[str] | None, batch_size: int) -> Vectors:
@@ -392,6 +398,12 @@ class SentenceTower:
         self._check_task(name)
         if config.end_token is not None:
             self._check_end(config.end_token, name)
+
+    def prompted(self, prompt: str | None) -> SentenceTower:
+        """Return the same model with another prompt."""
+        other = copy(self)
+        other._prompt = prompt
+        return other
 
     def keep_lengths(self) -> None:
         """Leave out modules that scale vectors to length 1."""

@@ -5,16 +5,20 @@ it); a passage scores what its facts' phrases do. Version 2 has passages as node
 facts that are most like the question and that a model has kept, and a little at every passage by its dense score.
 
 Sources: Gutiérrez et al. 2024 (arXiv:2405.14831) and 2025 (arXiv:2502.14802); the released code, branch `legacy` and
-`main`. Ours: phrases that are equal in capitals are one; links of likeness need three letters or digits, and reach at most
-100 others; without a model for the names of a question they are found by rule, and nothing is filtered.
+`main` (c617143f). In version 2 a name keeps only ASCII letters, digits and spaces in lower case, a link of likeness replaces
+the weight of a fact in its direction, and facts and likenesses of both directions add up, so an edge of facts weighs twice an
+edge of a passage. Ours: a name without an ASCII letter or digit stays as it is; in version 1 phrases that are equal in
+capitals are one; without a model the names of a question are found by rule, and no fact is filtered.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from typing import Any
 
 import numpy as np
@@ -38,9 +42,10 @@ from methods.work import Lengths, Work, ask
 PASSAGE_WEIGHT = 0.05
 """Weight of a passage's dense score, scaled to [0, 1], in the restart."""
 TELEPORT = 0.5
-EPS = 1e-6
+EPS = 1e-8
 LINKS = 100
-"""Phrases that likeness joins one with, at most."""
+"""Phrases that likeness joins one with, at most; version 2 stops after one more, as the released loop does."""
+_OTHER = re.compile(r"[^a-z0-9 ]")
 INSTRUCTIONS = 250
 """Tokens of a prompt about a question."""
 
@@ -64,6 +69,14 @@ class Hippo2Config(HippoConfig):
 
     facts: int = Field(5, ge=1, description="facts most like the question that are looked at")
     entities: int = Field(5, ge=1, description="phrases of these facts at which the walk restarts, at most")
+    fact_instruction: str = Field(
+        "Given a question, retrieve relevant triplet facts that matches this question.",
+        description="takes the place of {instruction} in the encoder's query_prompt when facts are searched",
+    )
+    passage_instruction: str = Field(
+        "Given a question, retrieve relevant documents that best answer the question.",
+        description="takes the place of {instruction} in the encoder's query_prompt when passages are searched",
+    )
     filter: bool = Field(True, description="have the model drop facts that do not help; without a model none is dropped")
 
 
@@ -73,7 +86,8 @@ class Facts:
 
     Attributes:
         phrases: Names, distinct.
-        texts: Of the facts, distinct.
+        texts: Of the facts, as a model and a reader see them.
+        printed: Of the facts, as they are encoded.
         ends: Phrases of each fact, shape (facts, 2).
         stated: How often each fact is stated, shape (facts,).
         fact_chunks, phrase_chunks: Which chunks state or hold each, sparse 0 and 1.
@@ -81,19 +95,28 @@ class Facts:
 
     phrases: list[str]
     texts: list[str]
+    printed: list[str]
     ends: NDArray[np.int64]
     stated: NDArray[np.float64]
     fact_chunks: Any
     phrase_chunks: Any
 
     @classmethod
-    def of(cls, reads: Sequence[ChunkRead]) -> Facts:
-        """The relations of chunks as facts."""
+    def of(cls, reads: Sequence[ChunkRead], version: int = 1) -> Facts:
+        """Collect the relations of chunks as facts, distinct by their ends and printed text."""
         chunks: dict[tuple[str, str, str], list[int]] = {}
+        texts: dict[tuple[str, str, str], str] = {}
         for number, read in enumerate(reads):
             for relation in read.relations:
                 text = relation.description or f"{relation.source} {relation.target}"
-                chunks.setdefault((relation.source, relation.target, text), []).append(number)
+                ends, printed = (relation.source, relation.target), text
+                if version == 2:
+                    subject, *predicate, target = map(plain_name, relation.triple or ends)
+                    ends = subject, target
+                    printed = str((subject, *predicate, target)) if predicate else text
+                if ends[0] != ends[1]:
+                    chunks.setdefault((*ends, printed), []).append(number)
+                    texts.setdefault((*ends, printed), text)
         phrases = sorted({name for source, target, _ in chunks for name in (source, target)})
         rows = {name: place for place, name in enumerate(phrases)}
         ends = np.array([(rows[source], rows[target]) for source, target, _ in chunks], np.int64).reshape(-1, 2)
@@ -103,7 +126,7 @@ class Facts:
         phrase_chunks = (phrase_facts.T @ fact_chunks).tocsr()
         phrase_chunks.data[:] = 1.0
         stated = np.array([len(numbers) for numbers in chunks.values()], np.float64)
-        return cls(phrases, [text for _, _, text in chunks], ends, stated, fact_chunks, phrase_chunks)
+        return cls(phrases, list(texts.values()), [printed for _, _, printed in chunks], ends, stated, fact_chunks, phrase_chunks)
 
 
 def incidence_of(rows: NDArray[Any], columns: NDArray[Any], shape: tuple[int, int]) -> Any:
@@ -115,20 +138,64 @@ def incidence_of(rows: NDArray[Any], columns: NDArray[Any], shape: tuple[int, in
     return matrix
 
 
-def adjacency(facts: Facts, alike: Sequence[tuple[int, int, float]], passages: bool) -> Any:
-    """The weighted graph of phrases, and of passages where they are nodes: CSR, symmetric.
+def plain_name(name: str) -> str:
+    """Reduce a name to ASCII letters, digits and spaces in lower case, as HippoRAG 2 does; keep a name that has none."""
+    lower = name.lower()
+    return _OTHER.sub(" ", lower).strip() or lower
 
-    An edge of facts weighs as often as they are stated, one of likeness its cosine, one between a passage and its phrase 1.
+
+def phrases_and_passages(facts: Facts, links: Mapping[tuple[int, int], float]) -> Any:
+    """Build the weighted graph of version 2: CSR, symmetric, shape (phrases + passages, phrases + passages).
+
+    Args:
+        facts: A fact weighs 1 in both directions for each passage that states it; a phrase of a passage weighs 1.
+        links: Cosine by (from, to), one direction each; it replaces the weight of facts in that direction.
     """
     from scipy.sparse import block_array, coo_array
+
+    size = len(facts.phrases)
+    given: Counter[tuple[int, int]] = Counter()
+    for (one, other), stated in zip(facts.ends.tolist(), facts.stated.tolist(), strict=True):
+        given[one, other] += stated
+        given[other, one] += stated
+    weights = {**given, **links}
+    rows, columns = np.array(list(weights), np.int64).reshape(-1, 2).T
+    directed = coo_array((np.fromiter(weights.values(), np.float64, len(weights)), (rows, columns)), shape=(size, size)).tocsr()
+    return block_array([[directed + directed.T, facts.phrase_chunks], [facts.phrase_chunks.T, None]]).tocsr()
+
+
+def links(phrases: Sequence[str], vectors: NDArray[np.float32], threshold: float) -> dict[tuple[int, int], float]:
+    """Find the links of likeness of version 2: of each phrase with over two letters or digits, its nearest phrases.
+
+    Args:
+        phrases: Names.
+        vectors: Shape (phrases, dimension).
+        threshold: Smallest cosine of a link.
+
+    Returns:
+        Cosine by (from, to); at most `LINKS` + 1 from each phrase.
+    """
+    nearby: dict[int, list[tuple[float, int]]] = {}
+    for one, other, cosine in similar_pairs(vectors, threshold, inclusive=True) if len(phrases) else ():
+        nearby.setdefault(one, []).append((-cosine, other))
+        nearby.setdefault(other, []).append((-cosine, one))
+    able = (place for place in sorted(nearby) if sum(map(str.isalnum, phrases[place])) > 2)
+    return {(one, other): -minus for one in able for minus, other in sorted(nearby[one])[: LINKS + 1]}
+
+
+def adjacency(facts: Facts, alike: Sequence[tuple[int, int, float]]) -> Any:
+    """Build the weighted graph of version 1: CSR, symmetric, shape (phrases, phrases).
+
+    An edge of facts weighs as often as they are stated, one of likeness its cosine.
+    """
+    from scipy.sparse import coo_array
 
     size = len(facts.phrases)
     pairs = np.array([pair[:2] for pair in alike], np.int64).reshape(-1, 2)
     ends = np.concatenate([facts.ends, pairs])
     data = np.concatenate([facts.stated, [pair[2] for pair in alike]])
     rows, columns = np.concatenate([ends, ends[:, ::-1]]).T
-    matrix = coo_array((np.tile(data, 2), (rows, columns)), shape=(size, size)).tocsr()
-    return block_array([[matrix, facts.phrase_chunks], [facts.phrase_chunks.T, None]]).tocsr() if passages else matrix
+    return coo_array((np.tile(data, 2), (rows, columns)), shape=(size, size)).tocsr()
 
 
 def _work(config: Any, lengths: Lengths) -> Work:
@@ -154,7 +221,7 @@ class HippoIndex(SystemIndex):
 
     def facts(self, group: Group) -> Facts:
         """Of a group."""
-        return group.index.once("facts", lambda: Facts.of(group.index.reads))
+        return group.index.once("facts", lambda: Facts.of(group.index.reads, self.version))
 
     def phrases(self, index: GraphIndex, facts: Facts) -> NDArray[np.float32]:
         """Vectors of the phrases."""
@@ -165,11 +232,13 @@ class HippoIndex(SystemIndex):
 
         def make() -> Walk:
             facts = self.facts(group)
-            alike = likenesses(facts.phrases, self.phrases(group.index, facts), self.config.threshold)
-            graph = adjacency(facts, alike, self.version == 2)
-            return walk_over(graph, 1 - self.config.teleport, weighted=True, dtype=np.float64)
+            return walk_over(self.edges(facts, self.phrases(group.index, facts)), 1 - self.config.teleport, weighted=True, dtype=np.float64)
 
         return group.index.once("walk", make)
+
+    def edges(self, facts: Facts, vectors: NDArray[np.float32]) -> Any:
+        """Build the graph of the walk from the vectors of the phrases, sparse."""
+        return adjacency(facts, likenesses(facts.phrases, vectors, self.config.threshold))
 
     async def names_in(self, query: Query) -> tuple[list[str], Usage]:
         """Return the names in a question."""
@@ -253,11 +322,15 @@ class _Found:
     config=Hippo2Config,
     paper="Gutiérrez et al. 2025, From RAG to Memory (arXiv:2502.14802)",
     work=_work,
+    version=2,
 )
 class Hippo2Index(HippoIndex):
     """As `HippoIndex`, with passages among the nodes."""
 
     version = 2
+
+    def edges(self, facts: Facts, vectors: NDArray[np.float32]) -> Any:
+        return phrases_and_passages(facts, links(facts.phrases, vectors, self.config.threshold))
 
     async def retrieve_one(self, query: Query, k: int) -> Ranking:
         """Passages by their own rank; where no fact is left, by dense score."""
@@ -270,25 +343,28 @@ class Hippo2Index(HippoIndex):
     def _found(self, query: Query) -> _Found:
         group = self.group(query)
         facts = self.facts(group)
-        vector = self.query_vector(query.text)
-        vectors = group.index.once("facts' vectors", lambda: group.index.vectors(facts.texts))
-        scores = minmax((vectors @ vector).astype(np.float64)) if len(facts.texts) else np.empty(0)
-        return _Found(group, best_rows(scores, self.config.facts).tolist(), scores, self.dense(group, vector))
+        vectors = group.index.once("facts' vectors", lambda: group.index.vectors(facts.printed))
+        to_facts, to_passages = (
+            np.asarray(self.encoder.queries([query.text], instruction)[0])
+            for instruction in (self.config.fact_instruction, self.config.passage_instruction)
+        )
+        scores = minmax((vectors @ to_facts).astype(np.float64)) if len(facts.printed) else np.empty(0)
+        return _Found(group, best_rows(scores, self.config.facts).tolist(), scores, self.dense(group, to_passages))
 
     async def _filtered(self, query: Query, nearby: _Found) -> tuple[list[int], Usage]:
-        """The facts that the model keeps, matched back by their text; all of them where its reply cannot be used."""
+        """Find the facts that the model keeps, each as the fact most like it; none if its reply cannot be read, as released."""
         texts = [self.facts(nearby.group).texts[fact] for fact in nearby.facts]
         messages = prompt_of("facts").messages(question=query.text, facts=json.dumps(texts, ensure_ascii=False, indent=1))
         assert self.model is not None
         reply = await self.model.ask(messages, shape=_Kept, step="facts")
         read = parse_json(reply.text, _Kept)
         if read.value is None:
-            nearby.note["fallback"] = reply.failed or "facts that are no JSON: all are kept"
-            return nearby.facts, reply.usage
-        kept = [match for text in read.value.facts if (match := closest(text, texts)) is not None]
-        if lost := len(read.value.facts) - len(kept):
-            nearby.note["facts that match none"] = lost
-        return [nearby.facts[place] for place in sorted(set(kept))], reply.usage
+            nearby.note["fallback"] = reply.failed or "facts that are no JSON: none is kept"
+            return [], reply.usage
+        if invented := sum(text not in texts for text in read.value.facts):
+            nearby.note["facts that the model changed"] = invented
+        kept = {texts.index(get_close_matches(text, texts, 1, 0.0)[0]) for text in read.value.facts}
+        return [nearby.facts[place] for place in sorted(kept)], reply.usage
 
     def _walked(self, query: Query, nearby: _Found, kept: Sequence[int], k: int, usage: Usage) -> Ranking:
         facts = self.facts(nearby.group)
@@ -317,10 +393,3 @@ class Hippo2Index(HippoIndex):
         chi[len(facts.phrases) :] = PASSAGE_WEIGHT * minmax(nearby.dense)
         return chi, [facts.phrases[place] for place in linked]
 
-
-def closest(text: str, texts: Sequence[str]) -> int | None:
-    """The text that a model meant, given back in nearly the same words; None where it meant none of them."""
-    from rapidfuzz import fuzz, process
-
-    match = process.extractOne(text.casefold(), [item.casefold() for item in texts], scorer=fuzz.ratio, score_cutoff=80)
-    return None if match is None else int(match[2])

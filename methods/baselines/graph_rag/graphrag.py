@@ -5,7 +5,7 @@ Reports are written by the model when an index is built, for the communities of 
 so that a large community can be described by what is said of its parts. Local search needs them in the native context alone.
 
 Source: Edge et al. 2024 (arXiv:2404.16130) and microsoft/graphrag 3.1: 10 entities of the 20 nearest, 12,000 tokens,
-15 % reports, 35 % entities and relations. Ours: descriptions are not summarized; tokens are characters / 4; the native
+15 % reports (of levels 0 to 2), 35 % entities and relations. Ours: descriptions are not summarized; tokens are characters / 4; the native
 context's sources are the passages that the pipeline hands on (`k`); an answer is short.
 """
 
@@ -42,6 +42,7 @@ from methods.baselines.graph_rag.common import (
 from methods.flow import together
 from methods.graphs.communities import Community, communities
 from methods.graphs.extraction import PROMPTS, LLMExtractor
+from methods.graphs.index import GraphIndex
 from methods.models.chat import ChatModel
 from methods.models.chat import parse as parse_json
 from methods.pipeline import index_folder
@@ -94,7 +95,8 @@ class LocalConfig(GraphRagConfig):
     """Options of local search."""
 
     entities: int = Field(10, ge=1, description="entities most like the question")
-    relations: int = Field(10, ge=0, description="relations for each of them in the native context")
+    relations: int = Field(10, ge=0, description="relations to other entities in the native context, times the entities")
+    level: int | None = Field(2, ge=0, description="reports about communities up to this level; null: all levels")
     tokens: int = Field(12_000, ge=1, description="of the native context, whose shares follow")
 
 
@@ -103,7 +105,7 @@ class GlobalConfig(GraphRagConfig):
 
     needs_llm = True
 
-    level: int | None = Field(None, ge=0, description="communities up to this level; null: all")
+    level: int | None = Field(2, ge=0, description="reports about communities up to this level; null: all levels")
     answer: Literal["short", "paragraphs"] = Field("short", description="paragraphs: the released default, which ruins token F1")
     context: Literal["native"] = Field("native", description="always: answers come from reports")
 
@@ -161,7 +163,7 @@ def _building(config: GraphRagConfig, lengths: Lengths) -> Work:
 
 @register(
     "graphrag",
-    version=2,
+    version=3,
     summary="GraphRAG's local search: entities near the question, their passages, relations and reports of communities",
     config=LocalConfig,
     paper="Edge et al. 2024, From Local to Global (arXiv:2404.16130)",
@@ -217,7 +219,7 @@ class GraphRagIndex(SystemIndex):
         if self.writer is None or not nearby:
             return context
         reported = await self.prepared(await self.compute(lambda: self.group(query)))
-        reports = within(report_passages(reported, nearby), self.config.tokens * REPORTS_SHARE)
+        reports = within(report_passages(reported, nearby, self.config.level), self.config.tokens * REPORTS_SHARE)
         return replace(context, passages=(*reports, *context.passages))
 
     def _ranked(self, query: Query, k: int) -> Ranking:
@@ -227,33 +229,57 @@ class GraphRagIndex(SystemIndex):
             scores = self.dense(group, vector)
             return self.by_score(query, group, scores, k, {"fallback": "dense"})
         nearby = nearest(index.entities, vector, self.config.entities).tolist()
-        chosen = np.flatnonzero(np.isin(index.ends, nearby).any(axis=1))
-        stated = np.asarray(index.edge_chunks[chosen].sum(axis=0)) if len(chosen) else np.zeros(len(index.texts))
         chunks: dict[int, tuple[int, float]] = {}
         for place, node in enumerate(nearby):
+            stated = np.asarray(index.edge_chunks[np.flatnonzero((index.ends == node).any(axis=1))].sum(axis=0))
             for chunk in index.graph.nodes[node].chunks:
                 chunks.setdefault(chunk, (place, -float(stated[chunk])))
         order = sorted(chunks, key=lambda chunk: (*chunks[chunk], chunk))
         return self.ranking(query, group, order, k, {"entities": nearby})
 
     def native(self, group: Group, query: Query, ranking: Ranking) -> list[Passage]:
-        """The entities and their relations, within their share of the tokens."""
+        """List the entities and the relations of the first of them that fit into their share of the tokens together."""
         nearby = ranking.notes.get(self.note, {}).get("entities", [])
         if not nearby:
             return []
-        index, config = group.index, self.config
-        edges: list[int] = []
-        for node in nearby:
-            own = np.flatnonzero((index.ends == node).any(axis=1))
-            edges += own[np.argsort(-index.weights[own], kind="stable")][: config.relations].tolist()
-        graph = [*entity_passages(group, nearby), *relation_passages(group, list(dict.fromkeys(edges)))]
-        return within(graph, config.tokens * GRAPH_SHARE)
+        budget = self.config.tokens * GRAPH_SHARE
+        entities = within(entity_passages(group, nearby), budget)
+        relations: list[Passage] = []
+        for number in range(1, len(nearby) + 1):
+            more = relation_passages(group, relations_of(group.index, nearby[:number], self.config.relations))
+            if len(within([*entities, *more], budget)) < len(entities) + len(more):
+                break
+            relations = more
+        return [*entities, *relations]
 
 
-def report_passages(reported: Reported, nearby: Sequence[int]) -> list[Passage]:
-    """Reports about communities of some entities: those with most of them first, then by rating."""
+def relations_of(index: GraphIndex, nodes: Sequence[int], each: int) -> list[int]:
+    """Order the relations of entities as the released local search does.
+
+    Args:
+        index: The index.
+        nodes: The entities, best first.
+        each: Relations to other entities that are kept, for each of `nodes`.
+
+    Returns:
+        Relations between `nodes`, by the sum of the degrees of their ends; then those to other entities, by how many
+        of `nodes` the other entity has a relation with and then by degrees, at most `each` × `len(nodes)`.
+    """
+    held = np.isin(index.ends, nodes)
+    ranks = index.degrees[index.ends].sum(axis=1)
+    within_nodes, outward = np.flatnonzero(held.all(axis=1)), np.flatnonzero(held.sum(axis=1) == 1)
+    others = np.where(held[outward, 0], index.ends[outward, 1], index.ends[outward, 0])
+    shared = np.bincount(others, minlength=len(index.graph.nodes))[others]
+    first = within_nodes[np.argsort(-ranks[within_nodes], kind="stable")]
+    then = outward[np.lexsort((-ranks[outward], -shared))]
+    return [*first.tolist(), *then[: each * len(nodes)].tolist()]
+
+
+def report_passages(reported: Reported, nearby: Sequence[int], level: int | None = None) -> list[Passage]:
+    """List the reports up to a level about communities of some entities: those with most of them first, then by rating."""
     reports = reported.reports or {}
-    matched = {c.id: len(set(c.entities) & set(nearby)) for c in reported.communities if c.id in reports}
+    shown = [c for c in reported.communities if c.id in reports and (level is None or c.level <= level)]
+    matched = {c.id: len(set(c.entities) & set(nearby)) for c in shown}
     chosen = sorted((c for c, number in matched.items() if number), key=lambda c: (-matched[c], -reports[c].rating, c))
     return [Passage(f"report {c}", reports[c].title, reports[c].text) for c in chosen]
 
@@ -277,7 +303,7 @@ def _global_work(config: GlobalConfig, lengths: Lengths) -> Work:
 
 @register(
     "graphrag_global",
-    version=3,
+    version=4,
     summary="GraphRAG's global search: points out of every community's report, and an answer from the best of them",
     config=GlobalConfig,
     paper="Edge et al. 2024, From Local to Global (arXiv:2404.16130)",

@@ -4,9 +4,10 @@ Modes: `local` (low-level keywords → entities → passages that name them, and
 → relations → their entities and passages), `hybrid` (both, in turn), `mix` (and the passages most like the question),
 `naive` (these alone).
 
-Source: Guo et al. 2024 (arXiv:2410.05779) and its code of early 2025: top 60, cosine above 0.2, 4,000 tokens each of
-entities and relations. Ours: passages of several orders alternate; the native context's sources are the passages that
-the pipeline hands on (`k`). Without a model the question itself is both kinds of keywords, which is also the fallback.
+Source: Guo et al. 2024 (arXiv:2410.05779) and version 1.1.7 of its code: top 60, cosine above 0.2, 4,000 tokens each of
+entities and relations; a passage that several entities or relations share has the place of the last of them (the code of
+2024: the first); hybrid puts what relations found before what entities found. Ours: the passages most like the question alternate
+with the others (mix); the native context's sources are the passages that the pipeline hands on (`k`). Without a model the question itself is both kinds of keywords, which is also the fallback.
 """
 
 from __future__ import annotations
@@ -79,7 +80,7 @@ def _work(config: LightConfig, lengths: Lengths) -> Work:
 
 @register(
     "lightrag",
-    version=2,
+    version=3,
     summary="LightRAG: keywords of the question find entities and relations of a graph, and these its passages",
     config=LightConfig,
     paper="Guo et al. 2024, LightRAG (arXiv:2410.05779)",
@@ -122,8 +123,8 @@ class LightIndex(SystemIndex):
             relations = related
         if mode in GLOBAL:
             related, ends, chunks = self.overall(group, self.query_vector(high))
-            orders.append(chunks)
-            entities, relations = alternating(entities, ends), alternating(relations, related)
+            orders = [list(dict.fromkeys([*chunks, *(orders[0] if orders else ())]))]
+            entities, relations = list(dict.fromkeys([*ends, *entities])), list(dict.fromkeys([*related, *relations]))
         if mode in ("mix", "naive") or not any(orders):
             scores = self.dense(group, self.query_vector(query.text))
             orders.append(best_rows(scores, len(scores)).tolist())
@@ -147,8 +148,8 @@ class LightIndex(SystemIndex):
             neighbors = adjacent.indices[adjacent.indptr[node] : adjacent.indptr[node + 1]]
             shared = index.node_chunks[neighbors].sum(axis=0) if len(neighbors) else np.zeros(len(index.texts))
             for chunk in index.graph.nodes[node].chunks:
-                chunks.setdefault(chunk, (place, -float(shared[chunk])))
-        return nearby.tolist(), self.by_degree(group, incident), sorted(chunks, key=lambda chunk: (*chunks[chunk], chunk))
+                chunks[chunk] = place, -float(shared[chunk])
+        return nearby.tolist(), self.by_degree(group, incident), sorted(chunks, key=chunks.__getitem__)
 
     def overall(self, group: Group, vector: NDArray[np.float32]) -> tuple[list[int], list[int], list[int]]:
         """Relations like the keywords, by degree; the entities that they join; the passages that state them."""
@@ -158,7 +159,8 @@ class LightIndex(SystemIndex):
         nearby = nearest(index.relations, vector, self.config.top_k, above=self.config.threshold)
         ordered = self.by_degree(group, nearby)
         ends = list(dict.fromkeys(index.ends[ordered].ravel().tolist()))
-        return ordered, ends, list(dict.fromkeys(chunk for edge in ordered for chunk in index.graph.edges[edge].chunks))
+        places = {chunk: place for place, edge in enumerate(ordered) for chunk in index.graph.edges[edge].chunks}
+        return ordered, ends, sorted(places, key=places.__getitem__)
 
     def by_degree(self, group: Group, edges: NDArray[np.int64]) -> list[int]:
         """Relations by the degrees of their ends together, then by weight."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from asyncio import run
 from collections import Counter
@@ -15,8 +16,15 @@ import pytest
 from benchmarks.corpus import Corpus
 from benchmarks.schema import Passage, Query
 from methods.api import Usage
+from methods.baselines.graph_rag import lightrag
+from methods.baselines.graph_rag.common import Group
+from methods.baselines.graph_rag.graphrag import Report, Reported, relations_of, report_passages
 from methods.baselines.graph_rag.hipporag import EPS, Facts, Hippo2Config, Hippo2Index
+from methods.baselines.graph_rag.lightrag import LightConfig, LightIndex
+from methods.graphs.communities import Community
 from methods.graphs.extraction import ChunkRead, triple_records
+from methods.graphs.index import GraphIndex
+from methods.graphs.knowledge_graph import EntityRecord, RelationRecord
 from methods.graphs.pagerank import iterate
 from methods.models.chat import ChatConfig, Reply
 
@@ -108,3 +116,108 @@ def test_hipporag2_ranks_as_released(graphs: Path, kept: str) -> None:
             chi, _ = made.restarts(facts, nearby.facts[: {"all": 5, "first_two": 2}[kept]], nearby)
             ranks = iterate(made.walk(nearby.group), chi[:, None], tolerance=EPS).scores[len(facts.phrases) :, 0]
             assert [ranks[number] for number in case["ranking"]] == pytest.approx(case["scores"], abs=1e-6)
+
+
+class Nothing:
+    """Encoder of searches whose results are given."""
+
+    device = "cpu"
+
+    def passages(self, texts: Sequence[str]) -> np.ndarray:
+        return np.zeros((len(texts), 2), np.float32)
+
+    queries = passages
+
+
+def group_of(entities: dict[str, tuple[str, list[str]]], relations: list[dict[str, Any]], chunks: dict[str, str], held: str) -> Group:
+    """A group over a given graph: its entities (description, chunks), relations and chunks."""
+    reads = []
+    for chunk in chunks:
+        own = tuple(EntityRecord(name, "thing", text) for name, (text, some) in entities.items() if chunk in some)
+        stated = tuple(
+            RelationRecord(item["source"], item["target"], item["description"], item["weight"] / len(item[held]))
+            for item in relations
+            if chunk in item[held]
+        )
+        reads.append(ChunkRead(own, stated))
+    return Group(np.arange(len(chunks)), GraphIndex(list(chunks.values()), reads, Nothing()))
+
+
+def table(context: str, name: str, separator: str) -> list[list[str]]:
+    """Rows of a table in a recorded context, without its head."""
+    lines = context.split(f"-----{name}-----\n")[1].split("\n-----")[0].split("    -----")[0].replace(",\t", ",").splitlines()
+    return list(csv.reader([line for line in lines if line.strip(" `csv")][1:], delimiter=separator))
+
+
+def test_graphrag_shows_relations_and_reports_in_the_released_order(graphs: Path) -> None:
+    given, expected = (read(graphs / "graphrag" / f"{name}.json") for name in ("input", "expected"))
+    entities = {item["title"]: (item["description"], item["text_unit_ids"]) for item in given["entities"]}
+    group = group_of(entities, given["relationships"], given["text_units"], "text_unit_ids")
+    positions = group.index.graph.positions
+    ranks = {frozenset((item["source"], item["target"])): item["rank"] for item in given["relationships"]}
+    listed = tuple(
+        Community(item["community"], item["level"], item["parent"], tuple(positions[name] for name in item["entities"]))
+        for item in given["communities"]
+    )
+    reports = {
+        item["community"]: Report(title=f"Community {item['community']}", summary=".", rating=item["report_rank"])
+        for item in given["communities"]
+    }
+    for case in expected["local"]:
+        if case["max_context_tokens"] < 8000:
+            continue
+        nodes = [positions[name] for name in case["selected"]]
+        edges = [group.index.graph.edges[place] for place in relations_of(group.index, nodes, case["top_k_relationships"])]
+        shown = table(case["context"], "Relationships", "|")
+        # Of relations between selected entities, the links are those of an earlier step.
+        chosen = set(case["selected"])
+        links = {frozenset(row[1:3]): 0 if chosen.issuperset(row[1:3]) else int(row[5]) for row in shown}
+        theirs = {ends: (number, ranks[ends]) for ends, number in links.items()}
+        ours = [frozenset((edge.source, edge.target)) for edge in edges]
+        assert set(ours) == set(theirs)
+        # Relations with equal links and ranks may stand in either order.
+        assert [theirs[ends] for ends in ours] == list(theirs.values())
+        found = [report.title for report in report_passages(Reported(listed, reports), nodes, 2)]
+        assert found == [row["title"] for row in case["records"]["reports"]]
+
+
+@pytest.mark.parametrize("mode", ["local", "global", "hybrid"])
+def test_lightrag_1_1_7_orders_entities_relations_and_passages_as_released(
+    graphs: Path, mode: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given, expected = (read(graphs / "lightrag" / f"{name}.json") for name in ("input", "expected"))
+    entities = {name: (item["description"], item["chunks"]) for name, item in given["entities"].items()}
+    group = group_of(entities, given["relations"], given["chunks"], "chunks")
+    graph = group.index.graph
+    edges = {frozenset((edge.source, edge.target)): place for place, edge in enumerate(graph.edges)}
+    keys = {frozenset((item["source"], item["target"])): (item["degree"], item["weight"]) for item in given["relations"]}
+    corpus = Corpus.of([Passage(name, "", text) for name, text in given["chunks"].items()])
+    made = LightIndex(LightConfig(extractor="noun_phrases", mode=mode), corpus, Nothing(), group.index.reads, Usage(), lambda *_: None, None)
+    monkeypatch.setattr(made, "group", lambda query: group)
+    ordered = 0
+    for case in expected["cases"]:
+        if case["mode"] != mode or case["token_limits"] < 4000:
+            continue
+        found = {
+            "entities": [graph.positions[name] for name in case["entities_found"]],
+            "relations": [edges[frozenset(ends)] for ends in case["relations_found"]],
+        }
+        searched = iter([found[kind] for kind in {"local": ["entities"], "global": ["relations"]}.get(mode, ["entities", "relations"])])
+        monkeypatch.setattr(lightrag, "nearest", lambda *_, searched=searched, **__: np.array(next(searched)))
+        ranking = made._ranked(Query("q", "?"), "low", "high", 10, {}, Usage())
+        note = ranking.notes["lightrag"]
+        shown = [row[1] for row in table(case["context"], "Entities", ",")]
+        assert sorted(graph.nodes[node].name for node in note["entities"]) == sorted(shown)
+        theirs = list(dict.fromkeys(frozenset(row[1:3]) for row in table(case["context"], "Relationships", ",")))
+        ours = [frozenset((graph.edges[place].source, graph.edges[place].target)) for place in note["relations"]]
+        assert set(ours) == set(theirs)
+        # Relations with equal degrees and weights may stand in either order.
+        assert [keys[ends] for ends in ours] == [keys[ends] for ends in theirs]
+        texts = [row[1] for row in table(case["context"], "Sources", ",")]
+        passages = [given["chunks"][identifier] for identifier in ranking.ids]
+        if mode != "local" and len({keys[frozenset(ends)] for ends in case["relations_found"]}) < len(case["relations_found"]):
+            assert set(passages) == set(texts)
+        else:
+            assert passages == list(dict.fromkeys(texts))
+            ordered += 1
+    assert ordered >= 4

@@ -5,8 +5,8 @@ Modes: `local` (low-level keywords → entities → passages that name them, and
 `naive` (these alone).
 
 Source: Guo et al. 2024 (arXiv:2410.05779) and version 1.1.7 of its code: top 60, cosine above 0.2, 4,000 tokens each of
-entities and relations; a passage that several entities or relations share has the place of the last of them (the code of
-2024: the first); hybrid puts what relations found before what entities found. Ours: the passages most like the question alternate
+entities and relations; a passage that several entities share has the place of the last of them (the code of 2024: the
+first); hybrid puts what relations found before what entities found. Ours: the passages most like the question alternate
 with the others (mix); the native context's sources are the passages that the pipeline hands on (`k`). Without a model the question itself is both kinds of keywords, which is also the fallback.
 """
 
@@ -159,8 +159,7 @@ class LightIndex(SystemIndex):
         nearby = nearest(index.relations, vector, self.config.top_k, above=self.config.threshold)
         ordered = self.by_degree(group, nearby)
         ends = list(dict.fromkeys(index.ends[ordered].ravel().tolist()))
-        places = {chunk: place for place, edge in enumerate(ordered) for chunk in index.graph.edges[edge].chunks}
-        return ordered, ends, sorted(places, key=places.__getitem__)
+        return ordered, ends, list(dict.fromkeys(chunk for edge in ordered for chunk in index.graph.edges[edge].chunks))
 
     def by_degree(self, group: Group, edges: NDArray[np.int64]) -> list[int]:
         """Relations by the degrees of their ends together, then by weight."""

@@ -23,6 +23,7 @@ FLOWS = {
     "methods/retrieval/test_first_stages.py": "SPLADE and ColBERT side by side",
     "methods/test_every_method.py": "all registered methods",
     "methods/training/test_read_questions.py": "the questions that loaders of all trainings record",
+    "methods/baselines/test_graph_released.py": "graph systems beside the outputs of their authors' code",
     "methods/test_released.py": "released systems beside the outputs of their authors' code",
     "ragmeter/cli/test_every_command.py": "all commands",
     "ragmeter/cli/test_malformed_files.py": "broken data files and predictions, by two commands",

@@ -154,11 +154,11 @@ def phrases_and_passages(facts: Facts, links: Mapping[tuple[int, int], float]) -
     from scipy.sparse import block_array, coo_array
 
     size = len(facts.phrases)
-    given: Counter[tuple[int, int]] = Counter()
+    counts: Counter[tuple[int, int]] = Counter()
     for (one, other), stated in zip(facts.ends.tolist(), facts.stated.tolist(), strict=True):
-        given[one, other] += stated
-        given[other, one] += stated
-    weights = {**given, **links}
+        counts[one, other] += stated
+        counts[other, one] += stated
+    weights = {**counts, **links}
     rows, columns = np.array(list(weights), np.int64).reshape(-1, 2).T
     directed = coo_array((np.fromiter(weights.values(), np.float64, len(weights)), (rows, columns)), shape=(size, size)).tocsr()
     return block_array([[directed + directed.T, facts.phrase_chunks], [facts.phrase_chunks.T, None]]).tocsr()
@@ -392,4 +392,3 @@ class Hippo2Index(HippoIndex):
         chi[linked] = [weights[place] for place in linked]
         chi[len(facts.phrases) :] = PASSAGE_WEIGHT * minmax(nearby.dense)
         return chi, [facts.phrases[place] for place in linked]
-

@@ -150,18 +150,18 @@ def table(context: str, name: str, separator: str) -> list[list[str]]:
 
 
 def test_graphrag_shows_relations_and_reports_in_the_released_order(graphs: Path) -> None:
-    given, expected = (read(graphs / "graphrag" / f"{name}.json") for name in ("input", "expected"))
-    entities = {item["title"]: (item["description"], item["text_unit_ids"]) for item in given["entities"]}
-    group = group_of(entities, given["relationships"], given["text_units"], "text_unit_ids")
+    graph_input, expected = (read(graphs / "graphrag" / f"{name}.json") for name in ("input", "expected"))
+    entities = {item["title"]: (item["description"], item["text_unit_ids"]) for item in graph_input["entities"]}
+    group = group_of(entities, graph_input["relationships"], graph_input["text_units"], "text_unit_ids")
     positions = group.index.graph.positions
-    ranks = {frozenset((item["source"], item["target"])): item["rank"] for item in given["relationships"]}
+    ranks = {frozenset((item["source"], item["target"])): item["rank"] for item in graph_input["relationships"]}
     listed = tuple(
         Community(item["community"], item["level"], item["parent"], tuple(positions[name] for name in item["entities"]))
-        for item in given["communities"]
+        for item in graph_input["communities"]
     )
     reports = {
         item["community"]: Report(title=f"Community {item['community']}", summary=".", rating=item["report_rank"])
-        for item in given["communities"]
+        for item in graph_input["communities"]
     }
     for case in expected["local"]:
         if case["max_context_tokens"] < 8000:
@@ -177,34 +177,38 @@ def test_graphrag_shows_relations_and_reports_in_the_released_order(graphs: Path
         assert set(ours) == set(theirs)
         # Relations with equal links and ranks may stand in either order.
         assert [theirs[ends] for ends in ours] == list(theirs.values())
-        found = [report.title for report in report_passages(Reported(listed, reports), nodes, 2)]
-        assert found == [row["title"] for row in case["records"]["reports"]]
+        titles = [report.title for report in report_passages(Reported(listed, reports), nodes, 2)]
+        assert titles == [row["title"] for row in case["records"]["reports"]]
 
 
 @pytest.mark.parametrize("mode", ["local", "global", "hybrid"])
 def test_lightrag_1_1_7_orders_entities_relations_and_passages_as_released(
     graphs: Path, mode: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    given, expected = (read(graphs / "lightrag" / f"{name}.json") for name in ("input", "expected"))
-    entities = {name: (item["description"], item["chunks"]) for name, item in given["entities"].items()}
-    group = group_of(entities, given["relations"], given["chunks"], "chunks")
+    graph_input, expected = (read(graphs / "lightrag" / f"{name}.json") for name in ("input", "expected"))
+    entities = {name: (item["description"], item["chunks"]) for name, item in graph_input["entities"].items()}
+    group = group_of(entities, graph_input["relations"], graph_input["chunks"], "chunks")
     graph = group.index.graph
     edges = {frozenset((edge.source, edge.target)): place for place, edge in enumerate(graph.edges)}
-    keys = {frozenset((item["source"], item["target"])): (item["degree"], item["weight"]) for item in given["relations"]}
+    keys = {frozenset((item["source"], item["target"])): (item["degree"], item["weight"]) for item in graph_input["relations"]}
     # An index lists the chunks of a relation in the order in which it reads them.
-    unsorted = {frozenset((item["source"], item["target"])) for item in given["relations"] if item["chunks"] != sorted(item["chunks"])}
-    corpus = Corpus.of([Passage(name, "", text) for name, text in given["chunks"].items()])
-    made = LightIndex(LightConfig(extractor="noun_phrases", mode=mode), corpus, Nothing(), group.index.reads, Usage(), lambda *_: None, None)
+    unsorted = {
+        frozenset((item["source"], item["target"])) for item in graph_input["relations"] if item["chunks"] != sorted(item["chunks"])
+    }
+    corpus = Corpus.of([Passage(name, "", text) for name, text in graph_input["chunks"].items()])
+    made = LightIndex(
+        LightConfig(extractor="noun_phrases", mode=mode), corpus, Nothing(), group.index.reads, Usage(), lambda *_: None, None
+    )
     monkeypatch.setattr(made, "group", lambda query: group)
     ordered = 0
     for case in expected["cases"]:
         if case["mode"] != mode or case["token_limits"] < 4000 or case["context"] is None:
             continue
-        found = {
+        matches = {
             "entities": [graph.positions[name] for name in case["entities_found"]],
             "relations": [edges[frozenset(ends)] for ends in case["relations_found"]],
         }
-        searched = iter([found[kind] for kind in {"local": ["entities"], "global": ["relations"]}.get(mode, ["entities", "relations"])])
+        searched = iter([matches[kind] for kind in {"local": ["entities"], "global": ["relations"]}.get(mode, ["entities", "relations"])])
         monkeypatch.setattr(lightrag, "nearest", lambda *_, searched=searched, **__: np.array(next(searched), int))
         ranking = made._ranked(Query("q", "?"), "low", "high", 10, {}, Usage())
         note = ranking.notes["lightrag"]
@@ -216,7 +220,7 @@ def test_lightrag_1_1_7_orders_entities_relations_and_passages_as_released(
         # Relations with equal degrees and weights may stand in either order.
         assert [keys[ends] for ends in ours] == [keys[ends] for ends in theirs]
         texts = [row[1] for row in table(case["context"], "Sources", ",")]
-        passages = [given["chunks"][identifier] for identifier in ranking.ids]
+        passages = [graph_input["chunks"][identifier] for identifier in ranking.ids]
         found_relations = set(map(frozenset, case["relations_found"]))
         if mode != "local" and (len({keys[ends] for ends in found_relations}) < len(found_relations) or found_relations & unsorted):
             assert set(passages) == set(texts)

@@ -56,14 +56,15 @@ class IrcotConfig(ProgramConfig):
     pool: int = Field(15, ge=1, description="passages that are shown at most")
 
 
-_NO_QUERY = re.compile(r"^(?:thus|so|therefore|hence|that is)\b|\d\s*[-+*/=]\s*\d", re.IGNORECASE)
-"""Sentences that conclude or calculate, which nothing is found with."""
+_NUMBER = r"\d[\d,]*(?:\.\d+)?"
+_NO_QUERY = re.compile(rf"^(?:thus|so|therefore|hence|that is)\b|{_NUMBER} [-+] {_NUMBER} = {_NUMBER}", re.IGNORECASE)
+"""Sentences that conclude or calculate ("4 + 5 = 9"), which make no good query; ranges and fractions are no calculations."""
 
 
 @register_program(
     "ircot",
     summary="a chain of reasoning whose every sentence is searched with; then plain reading of all that was found",
-    version=2,
+    version=3,
     config=IrcotConfig,
     prompts=("ircot",),
     calls=lambda config: config.sentences + 1,

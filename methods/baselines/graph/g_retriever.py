@@ -59,7 +59,7 @@ class GRetrieverIndex(NamesIndex):
     "g_retriever",
     kind="retriever",
     summary="G-Retriever's retrieval: a prize-collecting Steiner tree in the question's graph",
-    version=2,
+    version=3,
     config=GRetrieverConfig,
     paper="He et al. 2024, G-Retriever (arXiv:2402.07630)",
     presets={"minilm": {"model": "minilm"}, "released": {"model": ROBERTA}},

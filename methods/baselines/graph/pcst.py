@@ -230,9 +230,9 @@ def node_prizes(cosines: Floats, number: int) -> Floats:
 
 
 def edge_prizes(cosines: Floats, number: int) -> Floats:
-    """The edges with the highest distinct cosines share prizes: the value of rank k gets (e − k) over its edges.
+    """Divide prizes among the edges with the highest distinct cosines: rank k (from 0) gets (e − k) / (edges of that rank).
 
-    It gets no more than 0.99 of what the rank above it got, and the first no more than 0.99 · e.
+    A rank gets no more than 0.99 of what the rank above it got.
 
     Args:
         cosines: Of each edge with the question.
@@ -243,7 +243,8 @@ def edge_prizes(cosines: Floats, number: int) -> Floats:
     worth = np.zeros(len(values))
     previous = float(number)
     for rank in range(number):
-        previous = worth[rank] = min((number - rank) / ties[rank], previous * DECAY)
+        worth[rank] = min((number - rank) / ties[rank], previous)
+        previous = worth[rank] * DECAY
     return worth[ranks.reshape(-1)]
 
 

@@ -123,11 +123,11 @@ def test_only_the_nodes_closest_to_the_question_get_prizes() -> None:
 
 
 def test_edges_of_one_similarity_share_a_prize_that_falls_with_its_rank() -> None:
-    # Ranks by hand: .9 twice → min(3/2, 2.97) = 1.5; .5 once → min(2, 1.485) = 1.485; .1 thrice → min(1/3, …).
+    # Ranks by hand: .9 twice → 3/2 = 1.5; .5 once → min(2, 1.485) = 1.485; .1 thrice → min(1/3, …).
     result = edge_prizes(np.array([0.5, 0.9, 0.1, 0.9, 0.1, 0.1, -0.3]), 3)
     assert result == pytest.approx([1.485, 1.5, 1 / 3, 1.5, 1 / 3, 1 / 3, 0])
-    # Fewer values than prizes: the best of two starts from 2, cut to 0.99 of it.
-    assert edge_prizes(np.array([0.2, 0.4]), 5) == pytest.approx([1, 1.98])
+    # Fewer values than prizes: the best of two gets 2.
+    assert edge_prizes(np.array([0.2, 0.4]), 5) == pytest.approx([1, 2])
     assert edge_prizes(np.array([0.2, 0.4]), 0).tolist() == [0, 0]
 
 

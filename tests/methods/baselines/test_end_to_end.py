@@ -183,6 +183,15 @@ def test_ircot_keeps_one_sentence_which_is_the_next_query_unless_it_concludes() 
     assert "[16]" not in done.asked[-1]
 
 
+@pytest.mark.parametrize(
+    ("sentence", "searched"),
+    [("2 + 1,900 = 1,902 years.", False), ("It ran 1914-1918.", True), ("Half is 1/2 of it.", True), ("It scored 3 - 1.", True)],
+)
+def test_ircot_searches_with_ranges_and_fractions_but_not_with_calculations(sentence: str, searched: bool) -> None:
+    done = solo("ircot", sentence, "So the answer is: Robert.", "Dan", finds=lambda text: [1])
+    assert done.searched[1:] == [sentence if searched else "Who did it"]
+
+
 def test_iter_retgen_searches_with_what_it_wrote_and_reads_only_what_that_finds() -> None:
     replies = ["Ann. So the answer is: Robert.", "So the answer is: Celia."]
     done = solo("iter_retgen", *replies, finds=lambda text: [1] if text == "Who did it" else [2])

@@ -66,11 +66,11 @@ WITH_FIXTURES = {
     "self_rag": "as built in",
     "rankllama": "none: the layout of its model card",
     "autocompressor": "none: plain text",
+    "llmlingua2": "none",
     **dict.fromkeys(("pisco", "cocom", "cocom-light", "xrag", "clara"), "not used yet: the reader asks with ours"),
 }
 """Systems with fixtures, and what the page says in place of a published prompt."""
 OTHERS = {
-    "LLMLingua-2": "none | MIT | – | no: words, thresholds and frame tokens are ours |",
     "RetRobust, IC-RALM, RAG-DDR, ChatQA, HyDE": "not used yet: ours | – | not compared | not compared |",
     "BGE-M3, Qwen3-Embedding, RECOMP, DPA-RAG": "as built in | – | not compared | not compared |",
     "OSCAR, PCC, MemoRAG's memory model, Jina v3, Stella, HippoRAG v1": "ours, or as built in | – | no fixture | no fixture |",
@@ -358,6 +358,30 @@ def test_clara_reads_one_memory_token_in_all_places(golden: Path, tmp_path: Path
     memory = Clara.load(tmp_path / "clara", "cpu").module.rows.memory
     assert len(memory) == 4
     assert torch.equal(memory, memory[:1].expand(4, -1))
+
+
+CLASSIFIERS = "bert-base-multilingual-cased", "xlm-roberta-large"
+
+
+@pytest.mark.parametrize("name", CLASSIFIERS)
+def test_llmlingua2_keeps_the_published_words(golden: Path, name: str) -> None:
+    folder = golden / "released" / "llmlingua2" / f"llmlingua-2-{name}-meetingbank"
+    data, options = read(folder / "expected.json"), {"model": str(folder / "checkpoint")}
+    results = [result for case in data["cases"] for result in case["chunk_results"] if "words" in result]
+    counts = {word: count for result in results for word, count in zip(result["words"], result["gpt_tokens"], strict=True)}
+    forced = data["force_tokens"]
+    for case in (*data["cases"], forced):
+        made = build("llmlingua2", **options, keep=case.get("force_tokens", ()))
+        made.__dict__["_counts"] = lambda texts: [counts[text] for text in texts]  # OpenAI's tokens, which are not on this machine
+        text = data["documents"][case["document"]]
+        if case is not forced:
+            assert made.chunks(text) == case["chunks"]
+        for words, expected in zip(made.words(made.chunks(text)), case.get("chunk_results", ()), strict=False):
+            if "words" in expected:
+                assert [word.text for word in words] == expected["words"]
+                assert [word.likely for word in words] == pytest.approx(expected["word_probabilities"], abs=1e-5)
+        assert made.compressed([text], case["rate"]) == [case["compressed"]]
+    record("llmlingua2", NUMBERS, len(data["cases"]) + 1, len(data["cases"]) + 1)
 
 
 def test_setwise_reads_the_published_ids(golden: Path) -> None:

@@ -29,7 +29,7 @@ from benchmarks.core.errors import UserError
 from benchmarks.core.fingerprint import content_hash
 from methods.clara.config import ClaraConfig
 from methods.clara.rows import Pair
-from methods.models.causal import chat_text
+from methods.models.causal import QUIET, chat_text
 from methods.models.formats import OwnFormat, own_format
 from methods.prompts import Messages, shipped
 
@@ -113,8 +113,6 @@ def messages(request: Request, background: str) -> tuple[str, str]:
     return prompt.worded(request.wording).pair(background=background, question=request.question)
 
 
-QUIET = {"enable_thinking": False}
-"""Templates of models that think aloud leave that out; others do not know the word."""
 _PROBE = "zebra"
 """A reply by which it is seen what a chat template puts around replies."""
 

@@ -35,6 +35,7 @@ from methods.models.likelihood import TextEncoder
 from methods.models.llm import started
 from methods.prompts import Messages
 from methods.registry import Component
+from methods.training.pieces import embedded
 from methods.training.released import released
 
 torch = pytest.importorskip("torch")
@@ -318,6 +319,60 @@ def test_compressors_make_the_published_vectors(golden: Path, name: str, tmp_pat
     for ours, theirs in zip(memory, expected, strict=True):
         assert_close(ours, theirs)
     record(name.partition("/")[0], NUMBERS, len(expected), len(expected))
+
+
+def converted(golden: Path, name: str, folder: Path) -> Path:
+    """Convert a published compressor, as a user does."""
+    source = golden / "released" / name
+    options = {key: str(source / value) if value == "retriever" else value for key, value in COMPRESSORS[name].items()}
+    options |= {"encoder": str(source / "bert")} if name == "cocom-light" else {}
+    below = source / "base" if (source / "base").is_dir() else source / "checkpoint"
+    convert(released(str(source / "checkpoint")), folder, str(below), options, "cpu")
+    return folder
+
+
+@pytest.mark.parametrize("name", COMPRESSORS)
+def test_readers_of_compressors_ask_as_published(golden: Path, name: str, tmp_path: Path) -> None:
+    system, folder = name.partition("/")[0], golden / "released" / name
+    data, tensors = read(folder / "expected.json"), load_file(folder / "expected.safetensors")
+    reader = build("memory_reader", model=str(converted(golden, name, tmp_path / "made")))
+    model = reader._model
+    for number, case in enumerate(data["cases"]):
+        if system == "autocompressor":
+            memory, expected, logits = [tensors[f"one_{number}"]], case["question_ids"], tensors[f"one_logits_{number}"]
+        else:
+            memory = list(tensors[f"memory_{number}"]) if system.startswith("cocom") else memory_of(system, tensors, case["documents"])
+            expected, logits = case["decoder_ids" if system.startswith("cocom") else "ids"], tensors[f"logits_{number}"]
+        pieces = reader._asked(case["question"], memory)
+        tokens = data.get("mem_token_ids") or [data.get("xrag_token_id") or data.get("token_ids", {}).get("<MEM>")]
+        separator = data.get("sep_token_id") or data.get("token_ids", {}).get("<SEP>")
+        assert ids_of(pieces, tokens, separator, system == "autocompressor") == expected
+        with torch.inference_mode(), model.through(model.system.reads):
+            vectors, _ = embedded([pieces], model.base.get_input_embeddings())
+            ours = model.base(inputs_embeds=vectors).logits[0, -1].float()
+        assert_close(ours, logits[: len(ours)])  # their vocabulary has the tokens of memory, too
+    record(system, IDS, len(data["cases"]), len(data["cases"]))
+
+
+def memory_of(system: str, tensors: Any, documents: Sequence[int]) -> list[Any]:
+    """Return the published memory of some documents."""
+    return [tensors["projected"][at][None] if system == "xrag" else tensors["memory"][at] for at in documents]
+
+
+def ids_of(pieces: Sequence[Any], memory: Sequence[int], separator: int | None, behind: bool) -> list[int]:
+    """Return the ids of a prompt as the authors' tokenizer has them, with their tokens in the place of vectors, which stand before some."""
+    ids: list[int] = []
+    vectors = False
+    for piece in pieces:
+        if isinstance(piece, list):
+            ids += piece
+        elif not behind:
+            mark = vectors and len(piece) == 1 and separator is not None
+            ids += [separator] if mark else [memory[at % len(memory)] for at in range(len(piece))]  # type: ignore[list-item]
+            vectors = not mark
+            continue
+        vectors = False
+    return ids
 
 
 def in_segments(model: SoftModel, ids: Sequence[int], lengths: Sequence[int]) -> Any:

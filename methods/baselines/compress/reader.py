@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
 
-from pydantic import Field
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
 
 from benchmarks.core.errors import UserError
+from benchmarks.core.fingerprint import fingerprint
 from benchmarks.schema import Query
 from methods.api import FAILED, Answer, Context, Services, Usage
+from methods.baselines.compress.asking import prompt_hash, prompt_of
 from methods.baselines.compress.memory import SoftMemory, SoftOptions, known_system, loaded, soft_needs, unknown_system
-from methods.baselines.compress.soft import SYSTEMS
+from methods.baselines.compress.soft import SYSTEMS, require_checkpoint
 from methods.models.causal import CausalConfig
 from methods.models.pocket import asking
 from methods.registry import register
@@ -20,14 +23,38 @@ from methods.work import Lengths, Work, ask, encode, mean, tokens
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from methods.training.pieces import Piece
+
 TOO_LONG = "the question with the memory of its passages is longer than the longest prompt"
 
 
 class MemoryReaderConfig(SoftOptions):
     """Options of the reader."""
 
+    prompt: str | None = Field(
+        None,
+        description="null: `published` for converted checkpoints whose authors published a prompt, else `ours`; or a template file, in "
+        "which $passages stands for the memories",
+    )
     max_new_tokens: int = Field(64, ge=1, description="longest answer; in CLaRa's tables of compression 128")
     batch_size: int = Field(16, ge=1, description="prompts at once")
+
+    @model_serializer(mode="wrap")
+    def _without_default(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave out the option `prompt`, which came later, if it is null: so other rows keep their identity."""
+        return {name: value for name, value in dump(self).items() if name != "prompt" or value is not None}
+
+    def preflight(self) -> None:
+        """Check the checkpoint and the prompt; fetch a published one."""
+        super().preflight()
+        prompt_of(*require_checkpoint(self.model, where="option model"), self.prompt)
+
+    def checkpoint_hash(self) -> str:
+        """Return a hash of the weights and of a prompt that is not ours."""
+        weights, hashed = super().checkpoint_hash(), ""
+        with suppress(UserError):  # a checkpoint that is still to be trained
+            hashed = prompt_hash(*require_checkpoint(self.model, where="option model"), self.prompt)
+        return fingerprint(weights, hashed) if hashed else weights
 
 
 def _work(config: MemoryReaderConfig, lengths: Lengths) -> Work:
@@ -61,6 +88,8 @@ class MemoryReader:
         self.batch_size = 2 * config.batch_size
         self._model = loaded(config, services.device)
         self.device = str(self._model.device)
+        own = require_checkpoint(config.model, where="option model")
+        self._prompts = {some: prompt_of(*own, config.prompt, some) for some in (True, False)}
 
     def read(self, queries: Sequence[Query], contexts: Sequence[Context]) -> list[Answer]:
         """One answer per query; one that does not fit has its reason under `notes["failed"]`.
@@ -70,7 +99,7 @@ class MemoryReader:
         """
         memory = [self._memory(query.text, context) for query, context in zip(queries, contexts, strict=True)]
         model, longest = self._model, self.config.max_new_tokens
-        prompts = [model.system.prompt(model, query.text, own) for query, own in zip(queries, memory, strict=True)]
+        prompts = [self._asked(query.text, own) for query, own in zip(queries, memory, strict=True)]
         fits = [model.fits(prompt, longest) for prompt in prompts]
         chosen = [prompt for prompt, fit in zip(prompts, fits, strict=True) if fit]
         written = iter(model.generate(chosen, longest, self.config.batch_size, model.system.reads) if chosen else [])
@@ -80,8 +109,21 @@ class MemoryReader:
                 answers.append(Answer("", notes={FAILED: TOO_LONG}))
                 continue
             reply, count = next(written), sum(map(len, own))
-            answers.append(Answer(reply.text, Usage(reply.prompt_tokens - count, reply.completion_tokens, count, 1)))
+            answers.append(Answer(self._until_stop(reply.text), Usage(reply.prompt_tokens - count, reply.completion_tokens, count, 1)))
         return answers
+
+    def _asked(self, question: str, memory: Sequence[Tensor]) -> list[Piece]:
+        """The prompt that asks a question about passages in memory."""
+        model, prompt = self._model, self._prompts[bool(memory)]
+        if prompt is None:
+            return model.system.prompt(model, question, memory)
+        return model.asked(prompt, question, [model.system.block(model, item) for item in memory])
+
+    def _until_stop(self, text: str) -> str:
+        prompt = self._prompts[True]
+        for stop in prompt.options.stop if prompt else ():
+            text = text.partition(stop)[0]
+        return text
 
     def _memory(self, question: str, context: Context) -> list[Tensor]:
         """Memory of a context's passages: [m, h] each."""

@@ -64,7 +64,8 @@ class SoftConfig(FrozenModel):
         "segments",
         description="segments: a long passage in several parts; published: passages as the authors' code reads them (pisco, cocom: one "
         "part, cut at max_length, its first token as behind the token that begins a text; light: padded with [PAD]; autocompressor: no "
-        "token that begins a text; xrag: vectors are never scaled). Converted checkpoints have it",
+        "token that begins a text; xrag: vectors are never scaled), and asked about as published (`prompt` of memory_reader). Converted "
+        "checkpoints have it",
     )
 
     @model_serializer(mode="wrap")

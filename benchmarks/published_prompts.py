@@ -309,13 +309,16 @@ def _constant(tree: ast.AST, path: list[str]) -> Text:
 def _named(scope: ast.AST, name: str) -> ast.AST:
     """Return the last thing of a name in a scope that is a scope, a dictionary or a text: directly in it, or else deeper.
 
-    `NAME:N` is the one of that number, counted from 0.
+    `NAME:N` is the one of that number in the order of the source, counted from 0.
     """
     name, _, number = name.partition(":")
+    if number:
+        ordered = sorted(ast.walk(scope), key=lambda node: (getattr(node, "lineno", 0), getattr(node, "col_offset", 0)))
+        return [value for node in ordered for value in _values(node, name)][int(number)]
     for nodes in (ast.iter_child_nodes(scope), ast.walk(scope)):
         values = [value for node in nodes for value in _values(node, name)]
         if values:
-            return values[int(number or -1)]
+            return values[-1]
     raise LookupError(name)
 
 

@@ -117,9 +117,9 @@ def keep_prompts(source: Released, folder: Path, *names: str) -> None:
         folder: The converted checkpoint.
         names: Of the registry of published prompts.
     """
-    found = {name: texts for name in names if (texts := texts_in(name, source.folder)) is not None}
-    if found:
-        write_json(folder / PROMPTS, {name: {"file": path.name, "texts": dict(texts)} for name, (texts, path) in found.items()})
+    present = {name: texts for name in names if (texts := texts_in(name, source.folder)) is not None}
+    if present:
+        write_json(folder / PROMPTS, {name: {"file": path.name, "texts": dict(texts)} for name, (texts, path) in present.items()})
 
 
 def kept_texts(folder: Path, name: str) -> Mapping[str, Text] | None:

@@ -11,6 +11,7 @@ import math
 import os
 import shutil
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -37,6 +38,7 @@ from methods.prompts import Messages
 from methods.registry import Component
 from methods.training.pieces import embedded
 from methods.training.released import released
+from tests.support.errors import raises
 
 torch = pytest.importorskip("torch")
 safetensors = pytest.importorskip("safetensors.torch")
@@ -398,6 +400,73 @@ def test_clara_makes_the_published_vectors_of_documents_and_questions(golden: Pa
             questions = clara.encode(data["questions"], "reasoner").memory.flatten(1)
             assert_close(questions, tensors["query"])
     record("clara", NUMBERS, len(data["documents"]), len(data["documents"]))
+
+
+@pytest.mark.parametrize("stage", ["Base", "Instruct", "E2E", "E2E-legacy-false"])
+def test_claras_reader_asks_as_published(golden: Path, stage: str, tmp_path: Path) -> None:
+    folder = golden / "released" / "clara"
+    data, tensors = read(folder / stage / "expected.json"), load_file(folder / stage / "expected.safetensors")
+    base = folder / f"base-legacy-{'false' if stage.endswith('false') else 'true'}"
+    convert_clara(released(str(folder / stage / "checkpoint")), tmp_path / "clara", str(base), {}, "cpu")
+    readers = {task: build("clara_reader", model=str(tmp_path / "clara"), task=task) for task in ("answer", "paraphrase")}
+    for number, case in enumerate(data["prompts"]):
+        reader = readers[case["kind"]]
+        clara = reader._clara
+        request = replace(reader._prompt(case.get("question", ""), len(case["documents"])), wording=case.get("wording", 0))
+        ids = clara.generator.prompt_ids(request)  # ours has no token that asks for the text, so the separator's number differs
+        assert [data["sep_token_id"] if number == clara.tokens.between else number for number in ids] == case["ids"]
+        with torch.inference_mode(), clara.use("generator"):
+            batch = clara.generator.assemble([request], [tensors["memory"][case["documents"]]])
+            ours = clara.base(inputs_embeds=batch.embedded).logits[0, -1].float()
+        assert_close(ours, tensors[f"logits_{number}"][: len(ours)])
+    record("clara", IDS, len(data["prompts"]), len(data["prompts"]))
+
+
+MODEL_FILE = """
+raise SystemExit
+class CLaRa:
+    def _blend_standard_prompt(self, docs, query):
+        prompt_system = "Be brief."
+        prompt_user = f"Read {docs} for: {query}"
+"""
+
+
+def test_a_prompt_of_the_checkpoint_itself_wins_and_ours_and_a_file_can_be_chosen(golden: Path, tmp_path: Path) -> None:
+    folder = golden / "released" / "clara"
+    shutil.copytree(folder / "Base" / "checkpoint", tmp_path / "source")
+    convert_clara(released(str(tmp_path / "source")), tmp_path / "plain", str(folder / "base-legacy-true"), {}, "cpu")
+    (tmp_path / "source" / "modeling_clara.py").write_text(MODEL_FILE)
+    convert_clara(released(str(tmp_path / "source")), tmp_path / "clara", str(folder / "base-legacy-true"), {}, "cpu")
+    (tmp_path / "own.txt").write_text("Own words: $background $question")
+    wanted = {None: "Be brief.\n\nRead", "ours": "Find what matters", str(tmp_path / "own.txt"): "Own words: "}
+    hashes = set()
+    for prompt, text in wanted.items():
+        options = {"model": str(tmp_path / "clara"), **({"prompt": prompt} if prompt else {})}
+        reader = build("clara_reader", **options)
+        ids = reader._clara.generator.prompt_ids(reader._prompt("who", 1))
+        assert text in reader._clara.tokenizer.decode(ids)
+        hashes.add(Component.of("clara_reader", options).config.checkpoint_hash())
+    hashes.add(Component.of("clara_reader", {"model": str(tmp_path / "plain")}).config.checkpoint_hash())
+    assert len(hashes) == 4
+
+
+def test_published_prompts_that_are_missing_stop_before_the_first_question(
+    golden: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = str(converted(golden, "pisco/legacy-true", tmp_path / "made"))
+    for name in ("RAGMETER_DATA", "RAGMETER_CACHE"):
+        monkeypatch.setenv(name, str(tmp_path / name))
+    monkeypatch.setenv("RAGMETER_OFFLINE", "1")
+    with raises("published-prompt-missing"):
+        Component.of("memory_reader", {"model": made}).preflight()
+    Component.of("memory_reader", {"model": made, "prompt": "ours"}).preflight()
+    (tmp_path / "own.txt").write_text("system\nBe brief.\n---\nuser\nRead $passages and say: $question")
+    reader = build("memory_reader", model=made, prompt=str(tmp_path / "own.txt"))
+    for memory in ([], [torch.zeros(4, 32)] * 2):
+        pieces = reader._asked("who", memory)
+        text = reader._model.tokenizer.decode([number for piece in pieces if isinstance(piece, list) for number in piece])
+        assert "Be brief." in text
+        assert len(pieces) == 1 + 4 * bool(memory) + bool(memory)
 
 
 def test_clara_reads_one_memory_token_in_all_places(golden: Path, tmp_path: Path) -> None:

@@ -233,7 +233,11 @@ def _read(path: Path, entry: Published) -> Mapping[str, Text]:
         content = {message.get("role"): message.get("content") for message in content if isinstance(message, dict)}
     if not isinstance(content, dict):
         return {}
-    return content if ALL in entry.texts else {key: _under(content, place.local or key) for key, place in entry.texts.items()}
+    return (
+        content
+        if ALL in entry.texts
+        else {key: _under(content, place.local if place.local and key not in content else key) for key, place in entry.texts.items()}
+    )
 
 
 def _under(content: Any, keys: str) -> Text:

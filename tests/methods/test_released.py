@@ -34,6 +34,7 @@ from methods.clara.model import Clara
 from methods.models.causal import CausalModel
 from methods.models.likelihood import TextEncoder
 from methods.models.llm import started
+from methods.models.weights import llama_tokenizer
 from methods.prompts import Messages
 from methods.registry import Component
 from methods.training.pieces import embedded
@@ -68,11 +69,11 @@ WITH_FIXTURES = {
     "search_r1": "",
     "self_rag": "as built in",
     "rankllama": "none: the layout of its model card",
-    "autocompressor": "none: plain text",
     "llmlingua2": "none",
-    **dict.fromkeys(("pisco", "cocom", "cocom-light", "xrag", "clara"), "not used yet: the reader asks with ours"),
+    **dict.fromkeys(("autocompressor", "pisco", "cocom", "xrag"), ""),
+    **{"cocom-light": "cocom", "clara": "clara_answer"},
 }
-"""Systems with fixtures, and what the page says in place of a published prompt."""
+"""Systems with fixtures, and the prompt's name where it is another, or what the page says in place of a published prompt."""
 OTHERS = {
     "RetRobust, IC-RALM, RAG-DDR, ChatQA, HyDE": "not used yet: ours | – | not compared | not compared |",
     "BGE-M3, Qwen3-Embedding, RECOMP, DPA-RAG": "as built in | – | not compared | not compared |",
@@ -300,6 +301,8 @@ def test_compressors_make_the_published_vectors(golden: Path, name: str, tmp_pat
     shutil.copytree(folder / "checkpoint", tmp_path / "checkpoint")
     if not list((tmp_path / "checkpoint").glob("*.safetensors")):
         save_file({"stray": torch.zeros(1)}, str(tmp_path / "checkpoint" / "extra.safetensors"))  # is not read
+    if name == "cocom":
+        in_shards(tmp_path / "checkpoint" / "pytorch_model.bin")
     below = (tmp_path / "checkpoint") if name.startswith("xrag") else folder / "base"
     convert(released(str(tmp_path / "checkpoint")), tmp_path / "made", str(below) if below.is_dir() else None, options, "cpu")
     model = SoftModel.load(tmp_path / "made", "cpu")
@@ -321,6 +324,25 @@ def test_compressors_make_the_published_vectors(golden: Path, name: str, tmp_pat
     for ours, theirs in zip(memory, expected, strict=True):
         assert_close(ours, theirs)
     record(name.partition("/")[0], NUMBERS, len(expected), len(expected))
+
+
+def in_shards(file: Path) -> None:
+    """Write a file of weights as two."""
+    weights = torch.load(file)
+    for number in range(2):
+        some = list(weights)[number::2]
+        torch.save({name: weights[name] for name in some}, file.with_name(f"pytorch_model-0000{number + 1}-of-00002.bin"))
+    file.unlink()
+
+
+@pytest.mark.parametrize("name", ["clara/base-legacy-true", "clara/base-legacy-false", "autocompressor/legacy-false/checkpoint"])
+def test_a_sentencepiece_file_alone_tokenizes_as_published(golden: Path, name: str, tmp_path: Path) -> None:
+    shutil.copytree(golden / "released" / name, tmp_path / "made")
+    expected = tokenizer_of(tmp_path / "made")
+    (tmp_path / "made" / "tokenizer.json").unlink()
+    alone = llama_tokenizer(tokenizer_of(tmp_path / "made"))
+    for text in ("The old", "<s>The old </s>é", "  two  x\n", ""):
+        assert alone(text)["input_ids"] == expected(text)["input_ids"]
 
 
 def converted(golden: Path, name: str, folder: Path) -> Path:
@@ -550,7 +572,7 @@ def test_the_page_of_released_checkpoints_says_what_these_tests_say() -> None:
 
 def line(name: str) -> str:
     """Return a system's line of the table."""
-    entry = registry().get(name)
+    entry = registry().get(WITH_FIXTURES[name] or name)
     source = f"{entry.source}" if entry else WITH_FIXTURES[name]
     return f"| `{name}` | {source} | {entry.license if entry else '–'} | {said(name, IDS)} | {said(name, NUMBERS)} |"
 

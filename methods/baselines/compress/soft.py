@@ -19,7 +19,7 @@ from pydantic import Field, SerializerFunctionWrapHandler, ValidationError, mode
 
 from benchmarks.core.errors import UserError, unknown_name
 from benchmarks.core.models import FrozenModel
-from methods.models.weights import locate, weights_hash
+from methods.models.weights import has_hash, locate
 from methods.training import TRAININGS
 from methods.training.stages import read_json
 
@@ -274,7 +274,7 @@ def require_checkpoint(model: str, system: str | None = None, *, where: str) -> 
             try_this=f"compressor: {made.name}",
         )
     for name, (source, revision) in made.models.items():
-        if hashes.get(name) is not None and weights_hash(source, revision) != hashes[name]:
+        if hashes.get(name) is not None and not has_hash(source, revision, hashes[name]):
             raise UserError(
                 f"the {name.replace('_', ' ')} {source!r} is not the one that this checkpoint was trained on",
                 code="part-base-mismatch",

@@ -53,6 +53,7 @@ class Options(FrozenModel):
         description="special tokens before the text: those that the tokenizer adds, unless the text has them; always: even if it has them",
     )
     joined: str = Field("\n\n", description="what joins system and user message where a chat template takes no system message")
+    replaced: tuple[tuple[str, str], ...] = Field((), description="pairs of texts: the second stands for the first in a filled message")
     memories: str = Field("", description="what stands between the memories of passages, for readers of memory")
     whitespace: Literal["strip", "keep"] = Field(
         "strip",
@@ -167,7 +168,12 @@ class Prompt:
                         turns.append((part.role, []))
                     turns[-1][1].append((part.between + part.text if number else part.text, {**values, **own}))
         filled = ((role, self._joined(pieces)) for role, pieces in turns if any(text.strip() for text, _ in pieces))
-        return [{"role": role, "content": content} for role, content in filled]
+        return [{"role": role, "content": self._replaced(content)} for role, content in filled]
+
+    def _replaced(self, text: str) -> str:
+        for old, new in self.options.replaced:
+            text = text.replace(old, new)
+        return text
 
     def _joined(self, pieces: Sequence[tuple[str, Mapping[str, object]]]) -> str:
         texts, mark = [text for text, _ in pieces], ""
@@ -253,13 +259,13 @@ def plain_ids(tokenizer: Any, text: str) -> list[int]:
 
 
 def ids_behind_bos(tokenizer: Any, text: str) -> list[int]:
-    """Return the token ids of a text as it is tokenized behind the token that begins one; special tokens in it are text.
+    """Return the token ids of a text as it is tokenized behind the token that begins one; special tokens in it are those.
 
     Some tokenizers write a text's first word otherwise there than alone.
     """
     begin = tokenizer.bos_token
-    if not begin or any(token in text for token in tokenizer.all_special_tokens):
-        return plain_ids(tokenizer, text)
+    if not begin:
+        return encoded(tokenizer, [text])[0]
     return list(tokenizer(f"{begin}{text}", add_special_tokens=False)["input_ids"])[1:]
 
 

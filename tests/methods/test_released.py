@@ -71,7 +71,8 @@ WITH_FIXTURES = {
     "rankllama": "none: the layout of its model card",
     "llmlingua2": "none",
     **dict.fromkeys(("autocompressor", "pisco", "cocom", "xrag"), ""),
-    **{"cocom-light": "cocom", "clara": "clara_answer"},
+    "cocom-light": "cocom",
+    "clara": "clara_answer",
 }
 """Systems with fixtures, and the prompt's name where it is another, or what the page says in place of a published prompt."""
 OTHERS = {

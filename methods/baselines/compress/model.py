@@ -273,6 +273,8 @@ class SoftModel(nn.Module):
         whole = self.system.whole
         for name in whole:
             model, words = (self.base, self.plain_tokenizer) if name == LANGUAGE_MODEL else (self.encoder, self.encoder_tokenizer)
+            if hasattr(words, "legacy"):  # transformers does not write it
+                words.init_kwargs["legacy"] = words.legacy
             model.save_pretrained(folder / name)
             words.save_pretrained(folder / name)
         hashes = {name: None if name in whole else weights_hash(*item) for name, item in self.system.models.items()}

@@ -78,7 +78,7 @@ class Pisco(SegmentSystem):
         if not self.config.published:
             return super().segments(model, text)
         # As published the row is cut, its end token included, and an empty text has a row.
-        return [ids_behind_bos(model.tokenizer, text)[: self.config.max_length + 1]]
+        return [ids_behind_bos(model.plain_tokenizer, text)[: self.config.max_length + 1]]
 
     def row(self, model: SoftModel, ids: Sequence[int], query: str) -> list[Piece]:
         memory = model.part("memory")

@@ -78,7 +78,8 @@ WITH_FIXTURES = {
 OTHERS = {
     "RetRobust, IC-RALM, RAG-DDR, ChatQA, HyDE": "not used yet: ours | – | not compared | not compared |",
     "BGE-M3, Qwen3-Embedding, RECOMP, DPA-RAG": "as built in | – | not compared | not compared |",
-    "OSCAR, PCC, MemoRAG's memory model, Jina v3, Stella, HippoRAG v1": "ours, or as built in | – | no fixture | no fixture |",
+    "`oscar`": f"{registry()['oscar'].source} | {registry()['oscar'].license} | no fixture | no fixture |",
+    "PCC, MemoRAG's memory model, Jina v3, Stella, HippoRAG v1": "ours, or as built in | – | no fixture | no fixture |",
 }
 """Further systems, and their line of the table."""
 

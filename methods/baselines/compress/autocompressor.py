@@ -72,11 +72,9 @@ class AutoCompressor(SegmentSystem):
         return {"summary": rows}
 
     def segments(self, model: SoftModel, text: str) -> list[list[int]]:
-        return (
-            cut(encoded(model.plain_tokenizer, [text])[0], self.config.max_length)
-            if self.config.published
-            else super().segments(model, text)
-        )
+        if not self.config.published:
+            return super().segments(model, text)
+        return cut(encoded(model.plain_tokenizer, [text])[0], self.config.max_length)
 
     def row(self, model: SoftModel, ids: Sequence[int], query: str) -> list[Piece]:
         return [[] if self.config.published else model.begin, ids, model.part("summary")]

@@ -147,7 +147,7 @@ def texts_in(name: str, folder: Path) -> tuple[Mapping[str, Text], Path] | None:
 
     The file is read, never executed. Its texts may be others than those of the registry: they are of this checkpoint.
     """
-    holder = registry()[name].model_file
+    holder = entry.model_file if (entry := registry().get(name)) else None
     for path in sorted(folder.glob(holder.pattern)) if holder is not None else []:
         try:
             tree = ast.parse(path.read_text("utf-8"))

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -11,12 +10,11 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
+from pydantic import Field
 
 from benchmarks.core.errors import UserError
 from benchmarks.core.fingerprint import fingerprint
 from benchmarks.corpus import Corpus
-from benchmarks.published_prompts import Text
 from benchmarks.schema import Query
 from methods.api import FAILED, TRUNCATED, Answer, Context, Index, Ranking, Services, Usage
 from methods.clara.checkpoint import CONFIG, model_of, needs, read_config, require_checkpoint, texts_only
@@ -27,11 +25,11 @@ from methods.clara.use import VERSION, CheckpointOptions, DocumentOptions, Docum
 from methods.models.causal import CausalConfig
 from methods.models.weights import locate, weights_hash
 from methods.pipeline import DEPTH, Pipeline
-from methods.prompts import OURS, PUBLISHED, Prompt, Shipped
+from methods.prompts import Shipped
 from methods.readers.prompts import longest_prefix
 from methods.registry import MethodConfig, register
 from methods.retrieval.ranking import PointwiseConfig, PointwiseReranker, Rows, Scope, best_rows
-from methods.training.released import kept_texts
+from methods.training.asking import AskedOptions
 from methods.work import CHARACTERS, HALF, Checkpoint, Lengths, Once, Sample, Work, ask, encode, mean, tokens, unknown, vectors
 
 if TYPE_CHECKING:
@@ -184,55 +182,15 @@ class WritingOptions(MethodConfig):
     batch_size: int = Field(16, ge=1, description="prompts at once")
 
 
-class AskedOptions(WritingOptions, CheckpointOptions):
-    """In which words a checkpoint is asked."""
+class ReadingOptions(AskedOptions, WritingOptions, CheckpointOptions):
+    """How a checkpoint is asked, and how it answers."""
 
-    prompt: str | None = Field(
-        None,
-        description="null: `published` for checkpoints that CLaRa's authors published, else `ours`; or a template file with $background "
-        "and $question",
-    )
-
-    @model_serializer(mode="wrap")
-    def _without_default(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave out the option `prompt`, which came later, if it is null: so other rows keep their identity."""
-        return {name: value for name, value in dump(self).items() if name != "prompt" or value is not None}
-
-    def asks(self) -> tuple[Shipped, str, Mapping[str, Text] | None]:
-        """Return the template, which prompt is chosen, and the texts that the checkpoint came with.
-
-        Raises:
-            UserError: The model is no checkpoint of CLaRa.
-        """
+    def checkpoint(self) -> tuple[Path, Shipped, bool]:
         folder = require_checkpoint(self.model, where="clara, option model")
-        template = READING[getattr(self, "task", "answer")]
-        option = self.prompt or (PUBLISHED if read_config(folder)[0].joined else OURS)
-        return template, option, kept_texts(folder, template.published) if option == PUBLISHED else None
-
-    def template(self) -> Prompt | None:
-        """Return the prompt, None for ours.
-
-        Raises:
-            UserError: It cannot be had, or is no such template, or the model is no checkpoint of CLaRa.
-        """
-        template, option, own = self.asks()
-        return None if option == OURS else template.load(option, own=own)
-
-    def preflight(self) -> None:
-        """Check the checkpoint and the prompt; fetch a published one."""
-        super().preflight()
-        self.template()
-
-    def checkpoint_hash(self) -> str:
-        """Return a hash of the weights and of a prompt that is not ours."""
-        weights, hashed = super().checkpoint_hash(), ""
-        with suppress(UserError):  # a checkpoint that is still to be trained
-            template, option, own = self.asks()
-            hashed = "" if option == OURS else template.hash(option, own=own)
-        return fingerprint(weights, hashed) if hashed else weights
+        return folder, READING[getattr(self, "task", "answer")], read_config(folder)[0].joined
 
 
-class ClaraReaderConfig(AskedOptions):
+class ClaraReaderConfig(ReadingOptions):
     """Options of the reader from memory."""
 
     task: Literal["answer", "paraphrase"] = Field(
@@ -569,7 +527,7 @@ class ClaraReranker(PointwiseReranker):
         return cosines(question, self._documents.of(corpus, ids))
 
 
-class ClaraMethodConfig(ClaraRetrieverConfig, AskedOptions):
+class ClaraMethodConfig(ReadingOptions, ClaraRetrieverConfig):
     """Options of the whole."""
 
     k: int | None = Field(None, ge=1, description="documents answered from; null: as the checkpoint was trained, 5")

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING
 
-from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
+from pydantic import Field
 
 from benchmarks.core.errors import UserError
-from benchmarks.core.fingerprint import fingerprint
+from benchmarks.published_prompts import registry
 from benchmarks.schema import Query
 from methods.api import FAILED, Answer, Context, Services, Usage
-from methods.baselines.compress.asking import prompt_hash, prompt_of
 from methods.baselines.compress.memory import SoftMemory, SoftOptions, known_system, loaded, soft_needs, unknown_system
 from methods.baselines.compress.soft import SYSTEMS, require_checkpoint
 from methods.models.causal import CausalConfig
 from methods.models.pocket import asking
+from methods.prompts import Shipped
 from methods.registry import register
+from methods.training.asking import AskedOptions
 from methods.work import Lengths, Work, ask, encode, mean, tokens
 
 if TYPE_CHECKING:
@@ -28,33 +29,27 @@ if TYPE_CHECKING:
 TOO_LONG = "the question with the memory of its passages is longer than the longest prompt"
 
 
-class MemoryReaderConfig(SoftOptions):
+PROMPTS = {
+    name: Shipped(
+        "methods.readers",
+        "passages",
+        published=name if name in registry() else "",
+        follows=frozenset({"bos", "joined", "memories", "stop"}),
+    )
+    for name in SYSTEMS
+}
+"""Of each system: its published prompt, and what a template in its place may hold."""
+
+
+class MemoryReaderConfig(AskedOptions, SoftOptions):
     """Options of the reader."""
 
-    prompt: str | None = Field(
-        None,
-        description="null: `published` for converted checkpoints whose authors published a prompt, else `ours`; or a template file, in "
-        "which $passages stands for the memories",
-    )
     max_new_tokens: int = Field(64, ge=1, description="longest answer; in CLaRa's tables of compression 128")
     batch_size: int = Field(16, ge=1, description="prompts at once")
 
-    @model_serializer(mode="wrap")
-    def _without_default(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave out the option `prompt`, which came later, if it is null: so other rows keep their identity."""
-        return {name: value for name, value in dump(self).items() if name != "prompt" or value is not None}
-
-    def preflight(self) -> None:
-        """Check the checkpoint and the prompt; fetch a published one."""
-        super().preflight()
-        prompt_of(*require_checkpoint(self.model, where="option model"), self.prompt)
-
-    def checkpoint_hash(self) -> str:
-        """Return a hash of the weights and of a prompt that is not ours."""
-        weights, hashed = super().checkpoint_hash(), ""
-        with suppress(UserError):  # a checkpoint that is still to be trained
-            hashed = prompt_hash(*require_checkpoint(self.model, where="option model"), self.prompt)
-        return fingerprint(weights, hashed) if hashed else weights
+    def checkpoint(self) -> tuple[Path, Shipped, bool]:
+        folder, system = require_checkpoint(self.model, where="option model")
+        return folder, PROMPTS[system.name], system.config.published
 
 
 def _work(config: MemoryReaderConfig, lengths: Lengths) -> Work:
@@ -88,8 +83,7 @@ class MemoryReader:
         self.batch_size = 2 * config.batch_size
         self._model = loaded(config, services.device)
         self.device = str(self._model.device)
-        own = require_checkpoint(config.model, where="option model")
-        self._prompts = {some: prompt_of(*own, config.prompt, some) for some in (True, False)}
+        self._prompts = {some: config.template({"passages"} if some else ()) for some in (True, False)}
 
     def read(self, queries: Sequence[Query], contexts: Sequence[Context]) -> list[Answer]:
         """One answer per query; one that does not fit has its reason under `notes["failed"]`.

@@ -15,10 +15,10 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, TypeVar
 
-from pydantic import Field, SerializerFunctionWrapHandler, ValidationError, model_serializer
+from pydantic import Field, ValidationError
 
 from benchmarks.core.errors import UserError, unknown_name
-from benchmarks.core.models import FrozenModel
+from benchmarks.core.models import LaterOptions
 from methods.models.weights import has_hash, locate
 from methods.training import TRAININGS
 from methods.training.stages import read_json
@@ -40,8 +40,10 @@ DType = Literal["float32", "bfloat16", "float16", "auto"]
 MISTRAL = "mistralai/Mistral-7B-Instruct-v0.2"
 
 
-class SoftConfig(FrozenModel):
+class SoftConfig(LaterOptions):
     """Options of a model that reads vectors: what all systems share."""
+
+    later: ClassVar[tuple[str, ...]] = ("encoding",)
 
     base: str = Field(MISTRAL, description="causal language model that answers: a folder, hub id or `pocket`, the model that ships")
     revision: str | None = Field(None, description="revision of a hub id")
@@ -67,12 +69,6 @@ class SoftConfig(FrozenModel):
         "token that begins a text; xrag: vectors are never scaled), and asked about as published (`prompt` of memory_reader). Converted "
         "checkpoints have it",
     )
-
-    @model_serializer(mode="wrap")
-    def _without_defaults(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave out the option `encoding`, which came later, if it is the default: so trained checkpoints keep their identity."""
-        values: dict[str, Any] = dump(self)
-        return {name: value for name, value in values.items() if name != "encoding" or value != "segments"}
 
     @property
     def published(self) -> bool:

@@ -31,7 +31,7 @@ from methods.baselines.rerank.rankllama import RankLlama, RankLlamaConfig
 from methods.baselines.rerank.replies import LABELS
 from methods.clara.convert import convert as convert_clara
 from methods.clara.model import Clara
-from methods.models.causal import CausalModel
+from methods.models.causal import CausalModel, Generation
 from methods.models.likelihood import TextEncoder
 from methods.models.llm import started
 from methods.models.weights import llama_tokenizer
@@ -376,7 +376,15 @@ def test_readers_of_compressors_ask_as_published(golden: Path, name: str, tmp_pa
         with torch.inference_mode(), model.through(model.system.reads):
             vectors, _ = embedded([pieces], model.base.get_input_embeddings())
             ours = model.base(inputs_embeds=vectors).logits[0, -1].float()
+            (written,) = model.generate([pieces], 8, 1, model.system.reads)
         assert_close(ours, logits[: len(ours)])  # their vocabulary has the tokens of memory, too
+        assert list(written.tokens) == (case["one_segment"] if system == "autocompressor" else case)["greedy_ids"]
+    if system == "xrag":  # its authors stop at a line break, after 100 tokens
+        assert reader._longest == 100
+        assert (
+            reader._until_stop(Generation("", 0, 0, 0, tokens=tuple(model.tokenizer("one\ntwo", add_special_tokens=False)["input_ids"])))
+            == "one"
+        )
     record(system, IDS, len(data["cases"]), len(data["cases"]))
 
 
@@ -442,7 +450,9 @@ def test_claras_reader_asks_as_published(golden: Path, stage: str, tmp_path: Pat
         with torch.inference_mode(), clara.use("generator"):
             batch = clara.generator.assemble([request], [tensors["memory"][case["documents"]]])
             ours = clara.base(inputs_embeds=batch.embedded).logits[0, -1].float()
+            (written,) = clara.generate([request], [tensors["memory"][case["documents"]]], 8)
         assert_close(ours, tensors[f"logits_{number}"][: len(ours)])
+        assert list(written.tokens) == case["greedy_ids"]
     record("clara", IDS, len(data["prompts"]), len(data["prompts"]))
 
 

@@ -14,7 +14,7 @@ from benchmarks.schema import Query
 from methods.api import FAILED, Answer, Context, Services, Usage
 from methods.baselines.compress.memory import SoftMemory, SoftOptions, known_system, loaded, soft_needs, unknown_system
 from methods.baselines.compress.soft import SYSTEMS, require_checkpoint
-from methods.models.causal import CausalConfig
+from methods.models.causal import CausalConfig, Generation
 from methods.models.pocket import asking
 from methods.prompts import Shipped
 from methods.registry import register
@@ -44,7 +44,11 @@ PROMPTS = {
 class MemoryReaderConfig(AskedOptions, SoftOptions):
     """Options of the reader."""
 
-    max_new_tokens: int = Field(64, ge=1, description="longest answer; in CLaRa's tables of compression 128")
+    max_new_tokens: int = Field(
+        64,
+        ge=1,
+        description="longest answer, if the prompt does not state it (xRAG's published: 100); in CLaRa's tables of compression 128",
+    )
     batch_size: int = Field(16, ge=1, description="prompts at once")
 
     def checkpoint(self) -> tuple[Path, Shipped, bool]:
@@ -84,6 +88,12 @@ class MemoryReader:
         self._model = loaded(config, services.device)
         self.device = str(self._model.device)
         self._prompts = {some: config.template({"passages"} if some else ()) for some in (True, False)}
+        for some, prompt in self._prompts.items():
+            if prompt is not None:  # whether the base takes it
+                self._model.asked(prompt, "?", [[self._model.nothing]] * some)
+        own = self._prompts[True]
+        stated = "max_new_tokens" in config.model_fields_set or own is None or own.options.max_tokens is None
+        self._longest = config.max_new_tokens if stated or own is None else own.options.max_tokens
 
     def read(self, queries: Sequence[Query], contexts: Sequence[Context]) -> list[Answer]:
         """One answer per query; one that does not fit has its reason under `notes["failed"]`.
@@ -92,7 +102,7 @@ class MemoryReader:
             UserError: The memory is of another checkpoint.
         """
         memory = [self._memory(query.text, context) for query, context in zip(queries, contexts, strict=True)]
-        model, longest = self._model, self.config.max_new_tokens
+        model, longest = self._model, self._longest
         prompts = [self._asked(query.text, own) for query, own in zip(queries, memory, strict=True)]
         fits = [model.fits(prompt, longest) for prompt in prompts]
         chosen = [prompt for prompt, fit in zip(prompts, fits, strict=True) if fit]
@@ -103,7 +113,7 @@ class MemoryReader:
                 answers.append(Answer("", notes={FAILED: TOO_LONG}))
                 continue
             reply, count = next(written), sum(map(len, own))
-            answers.append(Answer(self._until_stop(reply.text), Usage(reply.prompt_tokens - count, reply.completion_tokens, count, 1)))
+            answers.append(Answer(self._until_stop(reply), Usage(reply.prompt_tokens - count, reply.completion_tokens, count, 1)))
         return answers
 
     def _asked(self, question: str, memory: Sequence[Tensor]) -> list[Piece]:
@@ -113,11 +123,14 @@ class MemoryReader:
             return model.system.prompt(model, question, memory)
         return model.asked(prompt, question, [model.system.block(model, item) for item in memory])
 
-    def _until_stop(self, text: str) -> str:
+    def _until_stop(self, reply: Generation) -> str:
         prompt = self._prompts[True]
-        for stop in prompt.options.stop if prompt else ():
+        if prompt is None or not prompt.options.stop:
+            return reply.text
+        text = str(self._model.tokenizer.decode(reply.tokens, skip_special_tokens=True))
+        for stop in prompt.options.stop:
             text = text.partition(stop)[0]
-        return text
+        return text.strip()
 
     def _memory(self, question: str, context: Context) -> list[Tensor]:
         """Memory of a context's passages: [m, h] each."""

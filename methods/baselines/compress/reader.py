@@ -91,9 +91,8 @@ class MemoryReader:
         for some, prompt in self._prompts.items():
             if prompt is not None:  # whether the base takes it
                 self._model.asked(prompt, "?", [[self._model.nothing]] * some)
-        own = self._prompts[True]
-        stated = "max_new_tokens" in config.model_fields_set or own is None or own.options.max_tokens is None
-        self._longest = config.max_new_tokens if stated or own is None else own.options.max_tokens
+        own = self._prompts[True].options.max_tokens if self._prompts[True] else None
+        self._longest = config.max_new_tokens if "max_new_tokens" in config.model_fields_set or own is None else own
 
     def read(self, queries: Sequence[Query], contexts: Sequence[Context]) -> list[Answer]:
         """One answer per query; one that does not fit has its reason under `notes["failed"]`.

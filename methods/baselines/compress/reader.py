@@ -91,7 +91,7 @@ class MemoryReader:
         for some, prompt in self._prompts.items():
             if prompt is not None:  # whether the base takes it
                 self._model.asked(prompt, "?", [[self._model.nothing]] * some)
-        own = self._prompts[True].options.max_tokens if self._prompts[True] else None
+        own = prompt.options.max_tokens if (prompt := self._prompts[True]) else None
         self._longest = config.max_new_tokens if "max_new_tokens" in config.model_fields_set or own is None else own
 
     def read(self, queries: Sequence[Query], contexts: Sequence[Context]) -> list[Answer]:

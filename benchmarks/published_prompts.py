@@ -152,7 +152,7 @@ def texts_in(name: str, folder: Path) -> tuple[Mapping[str, Text], Path] | None:
         try:
             tree = ast.parse(path.read_text("utf-8"))
             return {key: _constant(tree, place.split(".")) for key, place in holder.texts.items()}, path  # type: ignore[union-attr]
-        except (OSError, ValueError, SyntaxError, LookupError):
+        except (OSError, ValueError, SyntaxError, LookupError, RecursionError):
             continue
     return None
 
@@ -233,11 +233,9 @@ def _read(path: Path, entry: Published) -> Mapping[str, Text]:
         content = {message.get("role"): message.get("content") for message in content if isinstance(message, dict)}
     if not isinstance(content, dict):
         return {}
-    return (
-        content
-        if ALL in entry.texts
-        else {key: _under(content, place.local if place.local and key not in content else key) for key, place in entry.texts.items()}
-    )
+    if ALL in entry.texts:
+        return content
+    return {key: _under(content, place.local if place.local and key not in content else key) for key, place in entry.texts.items()}
 
 
 def _under(content: Any, keys: str) -> Text:

@@ -566,7 +566,7 @@ def published_hash(name: str, shown: Collection[str] = (), own: Mapping[str, Tex
     """Return the hash of a published prompt, which its entry of the registry and a checkpoint's own texts determine."""
     entry = registry()[name]
     fields = entry.model_dump(include={"sha256", "options", "parts", "documents", "names", "values"})
-    fields |= {"stripped": entry.stripped} if entry.stripped else {}
+    fields |= {name: value for name in ("layout", "stripped") if (value := getattr(entry, name))}
     fields |= {"sha256": digest(own)} if own else {}
     return content_hash([repr(fields), *sorted(shown)])
 

@@ -35,9 +35,7 @@ from methods.prompts import BY_DEFAULT, Messages, Prompt, shipped
 
 Kind = Literal["qa_pairs", "paraphrase", "answer"]
 PROMPTS = shipped("methods.clara", *(f"generator/{name}" for name in ("qa_pairs", "paraphrase", "answer", "closed_book")))
-READING = {
-    kind: replace(PROMPTS[kind], published=f"clara_{kind}", follows=frozenset({"bos", "joined"})) for kind in ("answer", "paraphrase")
-}
+READING = {kind: replace(PROMPTS[kind], published=f"clara_{kind}", follows=frozenset({"joined"})) for kind in ("answer", "paraphrase")}
 """Templates of the reader in use, with the published prompts that may stand in their place."""
 PARAPHRASES = PROMPTS["paraphrase"].load().wordings
 """Wordings of the instruction to paraphrase."""

@@ -34,7 +34,7 @@ PROMPTS = {
         "methods.readers",
         "passages",
         published=name if name in registry() else "",
-        follows=frozenset({"bos", "joined", "memories", "stop"}),
+        follows=frozenset({"bos", "joined", "memories", "stop", "max_tokens"}),
     )
     for name in SYSTEMS
 }

@@ -170,7 +170,7 @@ def download(reference: str) -> list[dict[str, str]]:
         return []
     if name and name not in registry():
         raise UserError(f"no published prompt is called {name!r}", code="unknown-prompt", where=reference, try_this=", ".join(registry()))
-    names = [name] if name else [each for each, entry in registry().items() if entry.texts]
+    names = [name] if name else list(registry())
     for each in names:
         texts_of(each)
     return [
@@ -189,6 +189,8 @@ def download(reference: str) -> list[dict[str, str]]:
 def path_of(name: str) -> Path:
     """Return the file that a prompt is read from; if it is not on this machine, the file that fetching it writes."""
     entry = registry()[name]
+    if not entry.texts:
+        return Path(__file__).with_suffix(".yaml")
     here = _in_data_folder(entry)
     return here if here is not None and here.is_file() else _cached(name, entry)
 

@@ -379,6 +379,9 @@ def test_readers_of_compressors_ask_as_published(golden: Path, name: str, tmp_pa
             (written,) = model.generate([pieces], 8, 1, model.system.reads)
         assert_close(ours, logits[: len(ours)])  # their vocabulary has the tokens of memory, too
         assert list(written.tokens) == (case["one_segment"] if system == "autocompressor" else case)["greedy_ids"]
+    if system == "autocompressor":
+        text, source = "a</s>The <s>x", tokenizer_of(folder / "checkpoint")  # special tokens in a text, and what follows them
+        assert model.system.segments(model, text) == [source(text, add_special_tokens=False)["input_ids"]]
     if system == "xrag":  # its authors stop at a line break, after 100 tokens
         assert reader._longest == 100
         assert (

@@ -18,8 +18,9 @@ from typing import Any
 
 import pytest
 
+from benchmarks.corpus import Corpus
 from benchmarks.published_prompts import registry
-from benchmarks.schema import Passage
+from benchmarks.schema import Passage, Query
 from methods.api import Services
 from methods.baselines.compress.convert import convert
 from methods.baselines.compress.model import SoftModel
@@ -457,6 +458,26 @@ def test_claras_reader_asks_as_published(golden: Path, stage: str, tmp_path: Pat
         assert_close(ours, tensors[f"logits_{number}"][: len(ours)])
         assert list(written.tokens) == case["greedy_ids"]
     record("clara", IDS, len(data["prompts"]), len(data["prompts"]))
+
+
+@pytest.mark.parametrize("stage", ["E2E", "E2E-legacy-false"])
+def test_clara_finds_and_answers_as_published(golden: Path, stage: str, tmp_path: Path) -> None:
+    folder = golden / "released" / "clara"
+    data = read(folder / stage / "expected.json")
+    base = folder / f"base-legacy-{'false' if stage.endswith('false') else 'true'}"
+    convert_clara(released(str(folder / stage / "checkpoint")), tmp_path / "clara", str(base), {}, "cpu")
+    wanted = data["generate_from_questions"]
+    whole = build("clara", model=str(tmp_path / "clara"), k=wanted["top_k"])
+    corpus = Corpus.of([Passage(str(number), "", text) for number, text in enumerate(data["documents"])])
+    index = whole.retriever.index(corpus)
+    for case in wanted["cases"]:
+        query = Query("", case["question"])
+        (ranking,) = index.retrieve([query], wanted["top_k"])
+        assert [int(identifier) for identifier in ranking.ids] == case["selected"]
+        (context,) = whole.compressor.compress([query], [ranking], corpus, None)
+        (written,) = whole.reader._clara.generate([whole.reader._prompt(query.text, len(ranking.ids))], [context.memory.vectors], 8)
+        assert list(written.tokens) == case["greedy_ids"]
+    record("clara", NUMBERS, len(wanted["cases"]), len(wanted["cases"]))
 
 
 MODEL_FILE = """

@@ -18,7 +18,8 @@ import urllib.request
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any
+from string import Formatter
+from typing import Any, TypeAlias
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field
@@ -39,10 +40,11 @@ _STRICT = ConfigDict(frozen=True, extra="forbid")
 
 
 class Place(BaseModel):
-    """Where a text stands: a file of the repository, and the key or the constant in it."""
+    """Where a text stands: a file of the repository, and the key or the constant in it; `local`: its keys in the local file."""
 
     model_config = _STRICT
     file: str
+    local: str | None = None
     yaml: str | None = None
     toml: str | None = None
     json_key: str | None = Field(None, alias="json")
@@ -58,6 +60,18 @@ class Documents(BaseModel):
     between: str = ""
 
 
+class ModelFile(BaseModel):
+    """The file of a checkpoint that holds its prompt as constants: a pattern of its name, and the texts where they stand in it."""
+
+    model_config = _STRICT
+    pattern: str
+    texts: Mapping[str, str]
+
+
+Text: TypeAlias = str | list[str]
+"""A text, or several wordings of it."""
+
+
 class Published(BaseModel):
     """An entry of the registry; its fields are explained there."""
 
@@ -69,11 +83,14 @@ class Published(BaseModel):
     local: str
     sha256: str
     texts: Mapping[str, Place]
+    layout: Mapping[str, str] = {}
+    model_file: ModelFile | None = None
     options: Mapping[str, Any] = {}
     parts: tuple[Mapping[str, str], ...] = ()
     documents: Documents | None = None
     names: Mapping[str, str] = {}
     values: Mapping[str, str] = {}
+    stripped: tuple[str, ...] = ()
 
     def is_of(self, model: str) -> bool:
         """Tell whether the name of a model is that of one of the checkpoints, whatever stands before it."""
@@ -84,7 +101,7 @@ class Published(BaseModel):
     def source(self) -> str:
         """Repository, commit and files."""
         files = dict.fromkeys(place.file for place in self.texts.values())
-        return f"{self.repository} at {self.commit[:8]}, {', '.join(files)}"
+        return ", ".join([f"{self.repository} at {self.commit[:8]}", *files])
 
 
 @cache
@@ -94,7 +111,7 @@ def registry() -> Mapping[str, Published]:
     return {name: Published.model_validate(entry) for name, entry in entries.items()}
 
 
-def texts_of(name: str, fetch: bool = True) -> Mapping[str, str]:
+def texts_of(name: str, fetch: bool = True) -> Mapping[str, Text]:
     """Return the texts of a published prompt by name, verified.
 
     Args:
@@ -105,6 +122,8 @@ def texts_of(name: str, fetch: bool = True) -> Mapping[str, str]:
         UserError: They cannot be had, or are not the published ones.
     """
     entry = registry()[name]
+    if not entry.texts:
+        return entry.layout
     path = path_of(name)
     if path.is_file():
         return _verified(_read(path, entry), entry, str(path))
@@ -113,7 +132,7 @@ def texts_of(name: str, fetch: bool = True) -> Mapping[str, str]:
     if hub.offline():
         raise _missing(name, entry, "it is not on this machine, and the network is forbidden")
     files = {file: _get(name, entry, file) for file in {place.file for place in entry.texts.values()}}
-    texts: dict[str, str] = {}
+    texts: dict[str, Text] = {}
     for key, place in entry.texts.items():
         content = _extracted(files[place.file], place, entry)
         texts.update(content if isinstance(content, dict) else {key: content})
@@ -121,6 +140,21 @@ def texts_of(name: str, fetch: bool = True) -> Mapping[str, str]:
     path.parent.mkdir(parents=True, exist_ok=True)
     whole_text(path, json.dumps(texts, ensure_ascii=False, indent=1))
     return texts
+
+
+def texts_in(name: str, folder: Path) -> tuple[Mapping[str, Text], Path] | None:
+    """Return the texts of a prompt that the program in a checkpoint's folder holds, and that file; None if none holds them.
+
+    The file is read, never executed. Its texts may be others than those of the registry: they are of this checkpoint.
+    """
+    holder = entry.model_file if (entry := registry().get(name)) else None
+    for path in sorted(folder.glob(holder.pattern)) if holder is not None else []:
+        try:
+            tree = ast.parse(path.read_text("utf-8"))
+            return {key: _constant(tree, place.split(".")) for key, place in holder.texts.items()}, path  # type: ignore[union-attr]
+        except (OSError, ValueError, SyntaxError, LookupError, RecursionError):
+            continue
+    return None
 
 
 def download(reference: str) -> list[dict[str, str]]:
@@ -155,11 +189,13 @@ def download(reference: str) -> list[dict[str, str]]:
 def path_of(name: str) -> Path:
     """Return the file that a prompt is read from; if it is not on this machine, the file that fetching it writes."""
     entry = registry()[name]
+    if not entry.texts:
+        return Path(__file__).with_suffix(".yaml")
     here = _in_data_folder(entry)
     return here if here is not None and here.is_file() else _cached(name, entry)
 
 
-def digest(texts: Mapping[str, str]) -> str:
+def digest(texts: Mapping[str, Text]) -> str:
     """Return the SHA-256 of texts as JSON with sorted keys and without spaces."""
     return hashlib.sha256(json.dumps(texts, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()).hexdigest()
 
@@ -171,7 +207,8 @@ def as_template(prompt: str, **names: str) -> str:
         prompt: With `{placeholder}`; doubled braces stand for one.
         names: By the name of a placeholder, its new name.
     """
-    return prompt.replace("$", "$$").format(**{old: f"${{{new}}}" for old, new in names.items()})
+    parts = Formatter().parse(prompt.replace("$", "$$"))
+    return "".join(text if name is None else f"{text}${{{names.get(name, name)}}}" for text, name, _, _ in parts)
 
 
 def _in_data_folder(entry: Published) -> Path | None:
@@ -183,7 +220,7 @@ def _cached(name: str, entry: Published) -> Path:
     return cache_home() / FOLDER / f"{name}-{entry.sha256[:12]}.json"
 
 
-def _read(path: Path, entry: Published) -> Mapping[str, str]:
+def _read(path: Path, entry: Published) -> Mapping[str, Text]:
     try:
         text = path.read_bytes().decode()
         content = {next(iter(entry.texts)): text} if path.suffix == ".txt" else json.loads(text)
@@ -194,12 +231,22 @@ def _read(path: Path, entry: Published) -> Mapping[str, str]:
             where=str(path),
             try_this="fetch it again, or remove it",
         ) from None
+    if isinstance(content, list):  # messages
+        content = {message.get("role"): message.get("content") for message in content if isinstance(message, dict)}
     if not isinstance(content, dict):
         return {}
-    return content if ALL in entry.texts else {key: content.get(key, "") for key in entry.texts}
+    if ALL in entry.texts:
+        return content
+    return {key: _under(content, place.local if place.local and key not in content else key) for key, place in entry.texts.items()}
 
 
-def _verified(texts: Mapping[str, str], entry: Published, where: str) -> Mapping[str, str]:
+def _under(content: Any, keys: str) -> Text:
+    for key in keys.split("."):
+        content = content.get(key, "") if isinstance(content, dict) else ""
+    return content if isinstance(content, str | list) else ""
+
+
+def _verified(texts: Mapping[str, Text], entry: Published, where: str) -> Mapping[str, Text]:
     if (actual := digest(texts)) != entry.sha256:
         what = f"these prompts are not the published ones: their hash is {actual[:12]}…, recorded is {entry.sha256[:12]}…"
         raise UserError(what, code="missing-prompt", where=where, try_this="fetch the file again, or remove it; or set prompt: ours")
@@ -227,7 +274,7 @@ def _get(name: str, entry: Published, file: str) -> str:
         raise _missing(name, entry, f"{url} cannot be read: {error}") from None
 
 
-def _extracted(content: str, place: Place, entry: Published) -> str | dict[str, str]:
+def _extracted(content: str, place: Place, entry: Published) -> Text | dict[str, str]:
     try:
         if place.python is not None:
             return _constant(ast.parse(content), place.python.split("."))
@@ -243,16 +290,16 @@ def _extracted(content: str, place: Place, entry: Published) -> str | dict[str, 
     except (ValueError, LookupError, TypeError, SyntaxError, yaml.YAMLError) as error:
         where = f"{entry.repository}, {place.file}"
         raise UserError(f"the prompt is not where the registry says: {error!r}", code="published-prompt-place", where=where) from None
-    return value if isinstance(value, dict) else str(value)
+    return value if isinstance(value, dict | list) else str(value)
 
 
-def _constant(tree: ast.AST, path: list[str]) -> str:
-    """Return the text of a constant in a program's source, an f-string with its names in braces."""
+def _constant(tree: ast.AST, path: list[str]) -> Text:
+    """Return the text of a constant in a program's source, an f-string with its names in braces; a list's texts."""
     scope: Any = tree
     while path:
         name, *path = path
         if isinstance(scope, ast.Dict):
-            scope = next(value for key, value in zip(scope.keys, scope.values, strict=True) if ast.literal_eval(key or key) == name)  # type: ignore[arg-type]
+            scope = next(value for key, value in zip(scope.keys, scope.values, strict=True) if str(ast.literal_eval(key or key)) == name)  # type: ignore[arg-type]
             continue
         if isinstance(scope, ast.BinOp):
             scope = getattr(scope, name)
@@ -260,11 +307,18 @@ def _constant(tree: ast.AST, path: list[str]) -> str:
         if name == "self":
             name, *path = f"self.{path[0]}", *path[1:]
         scope = _named(scope, name)
-    return _text(scope)
+    return [_text(item) for item in scope.elts] if isinstance(scope, ast.List) else _text(scope)
 
 
 def _named(scope: ast.AST, name: str) -> ast.AST:
-    """Return the last thing of a name in a scope that is a scope, a dictionary or a text: directly in it, or else deeper."""
+    """Return the last thing of a name in a scope that is a scope, a dictionary or a text: directly in it, or else deeper.
+
+    `NAME:N` is the one of that number in the order of the source, counted from 0.
+    """
+    name, _, number = name.partition(":")
+    if number:
+        ordered = sorted(ast.walk(scope), key=lambda node: (getattr(node, "lineno", 0), getattr(node, "col_offset", 0)))
+        return [value for node in ordered for value in _values(node, name)][int(number)]
     for nodes in (ast.iter_child_nodes(scope), ast.walk(scope)):
         values = [value for node in nodes for value in _values(node, name)]
         if values:
@@ -282,10 +336,13 @@ def _values(node: ast.AST, name: str) -> list[ast.AST]:
             named = ast.unparse(node.target) == name
         case ast.Return(value=ast.AST() as value):
             named = name == "return"
+            value = value.value if isinstance(value, ast.Subscript) else value
         case _:
             return []
+    if isinstance(value, ast.ListComp):
+        value = value.elt
     try:
-        return [value] if named and (isinstance(value, ast.Dict) or _text(value)) else []
+        return [value] if named and (isinstance(value, ast.Dict | ast.List) or _text(value)) else []
     except LookupError:
         return []
 
@@ -300,8 +357,15 @@ def _text(node: Any) -> str:
                 for part in node.values
             )
         case ast.BinOp(op=ast.Add()):
-            sides = (f"{{{side.id}}}" if isinstance(side, ast.Name) else _text(side) for side in (node.left, node.right))
-            return "".join(sides)
+            return "".join(map(_side, (node.left, node.right)))
         case ast.Call(func=ast.Attribute(attr="format")):
             return _text(node.func.value)  # type: ignore[attr-defined]
     raise LookupError(f"no text: {ast.unparse(node)[:60]}")
+
+
+def _side(node: ast.AST) -> str:
+    """Return one side of a sum: its text, or the expression in braces."""
+    try:
+        return _text(node)
+    except LookupError:
+        return "{" + ast.unparse(node) + "}"

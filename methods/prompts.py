@@ -33,7 +33,7 @@ from pydantic import Field, ValidationError
 from benchmarks.core.errors import UserError
 from benchmarks.core.fingerprint import content_hash
 from benchmarks.core.models import FrozenModel
-from benchmarks.published_prompts import Published, as_template, registry, texts_of
+from benchmarks.published_prompts import Published, Text, as_template, digest, registry, texts_of
 
 Messages = list[dict[str, str]]
 Role = Literal["system", "user", "assistant", "text"]
@@ -48,9 +48,13 @@ _FORMAT = "begin each part with a line system, user, assistant or text"
 class Options(FrozenModel):
     """How a prompt is rendered and continued, as far as the template decides it."""
 
-    bos: Literal["tokenizer", "none"] = Field(
-        "tokenizer", description="special tokens before the text: those that the tokenizer adds, unless the text has them, or none"
+    bos: Literal["tokenizer", "always", "none"] = Field(
+        "tokenizer",
+        description="special tokens before the text: those that the tokenizer adds, unless the text has them; always: even if it has them",
     )
+    joined: str = Field("\n\n", description="what joins system and user message where a chat template takes no system message")
+    replaced: tuple[tuple[str, str], ...] = Field((), description="pairs of texts: the second stands for the first in a filled message")
+    memories: str = Field("", description="what stands between the memories of passages, for readers of memory")
     whitespace: Literal["strip", "keep"] = Field(
         "strip",
         description="strip: a message's template loses white space at its ends, and its parts are joined by a line break; "
@@ -164,7 +168,12 @@ class Prompt:
                         turns.append((part.role, []))
                     turns[-1][1].append((part.between + part.text if number else part.text, {**values, **own}))
         filled = ((role, self._joined(pieces)) for role, pieces in turns if any(text.strip() for text, _ in pieces))
-        return [{"role": role, "content": content} for role, content in filled]
+        return [{"role": role, "content": self._replaced(content)} for role, content in filled]
+
+    def _replaced(self, text: str) -> str:
+        for old, new in self.options.replaced:
+            text = text.replace(old, new)
+        return text
 
     def _joined(self, pieces: Sequence[tuple[str, Mapping[str, object]]]) -> str:
         texts, mark = [text for text, _ in pieces], ""
@@ -178,10 +187,13 @@ class Prompt:
         contents = {message["role"]: message["content"] for message in self.messages(**values)}
         return contents.get("system", ""), contents.get("user", "")
 
+    def _begin(self, tokenizer: Any) -> list[int]:
+        return [] if self.options.bos == "none" else beginning(tokenizer)
+
     def frame_ids(self, tokenizer: Any) -> list[int]:
         """Return the token ids that stand in every prompt of `text` parts, whatever is put in."""
         fixed = [ids for part in self.parts if not part.placeholders for ids in encoded(tokenizer, [part.text])]
-        return _join(beginning(tokenizer) if self.options.bos == "tokenizer" else [], fixed)
+        return _join(self._begin(tokenizer), fixed, self.options.bos == "always")
 
     def token_ids(
         self,
@@ -202,7 +214,7 @@ class Prompt:
             cut: The placeholder whose text may be cut.
             most: Most tokens of the parts that hold a placeholder, by its name.
         """
-        begin = beginning(tokenizer) if self.options.bos == "tokenizer" else []
+        begin, always = self._begin(tokenizer), self.options.bos == "always"
         columns = [
             encoded(tokenizer, [part.fill(row) for row in rows]) if part.placeholders else encoded(tokenizer, [part.text]) * len(rows)
             for part in self.parts
@@ -211,13 +223,13 @@ class Prompt:
         results = []
         for row, pieces in zip(rows, zip(*columns, strict=True), strict=True):
             kept = [ids[:limit] for ids, limit in zip(pieces, limits, strict=True)]
-            excess = 0 if room is None else len(_join(begin, kept)) - room
+            excess = 0 if room is None else len(_join(begin, kept, always)) - room
             if excess > 0:
                 kept = [
                     _shortened(tokenizer, part, row, ids, excess, cut) if cut in part.placeholders else ids
                     for part, ids in zip(self.parts, kept, strict=True)
                 ]
-            results.append(_join(begin, kept))
+            results.append(_join(begin, kept, always))
         return results
 
 
@@ -247,19 +259,19 @@ def plain_ids(tokenizer: Any, text: str) -> list[int]:
 
 
 def ids_behind_bos(tokenizer: Any, text: str) -> list[int]:
-    """Return the token ids of a text as it is tokenized behind the token that begins one; special tokens in it are text.
+    """Return the token ids of a text as it is tokenized behind the token that begins one; special tokens in it are those.
 
     Some tokenizers write a text's first word otherwise there than alone.
     """
     begin = tokenizer.bos_token
-    if not begin or any(token in text for token in tokenizer.all_special_tokens):
-        return plain_ids(tokenizer, text)
+    if not begin:
+        return encoded(tokenizer, [text])[0]
     return list(tokenizer(f"{begin}{text}", add_special_tokens=False)["input_ids"])[1:]
 
 
-def whole_ids(tokenizer: Any, text: str) -> list[int]:
-    """Return the token ids of a whole prompt: the special tokens that begin a text come first, unless it has them already."""
-    return _join(beginning(tokenizer), encoded(tokenizer, [text]))
+def whole_ids(tokenizer: Any, texts: Sequence[str], bos: str = "tokenizer") -> list[int]:
+    """Return the token ids of a prompt whose texts are tokenized apart, behind the special tokens that begin one (`Options.bos`)."""
+    return _join([] if bos == "none" else beginning(tokenizer), encoded(tokenizer, texts), bos == "always")
 
 
 def beginning(tokenizer: Any) -> list[int]:
@@ -268,9 +280,9 @@ def beginning(tokenizer: Any) -> list[int]:
     return whole[: next((at for at in range(len(whole)) if whole[at : at + len(plain)] == plain), 0)]
 
 
-def _join(begin: Sequence[int], pieces: Iterable[Sequence[int]]) -> list[int]:
+def _join(begin: Sequence[int], pieces: Iterable[Sequence[int]], always: bool = False) -> list[int]:
     ids = [number for piece in pieces for number in piece]
-    return ids if ids[: len(begin)] == list(begin) else [*begin, *ids]
+    return ids if ids[: len(begin)] == list(begin) and not always else [*begin, *ids]
 
 
 def parse(text: str, where: str) -> Prompt:
@@ -380,28 +392,29 @@ class Shipped:
     published: str = ""
     released: bool = False
 
-    def load(self, path: str | Path | None = None, shown: Collection[str] = ()) -> Prompt:
+    def load(self, path: str | Path | None = None, shown: Collection[str] = (), own: Mapping[str, Text] | None = None) -> Prompt:
         """Return the template that ships, the published one, or a user's own file.
 
         Args:
             path: `ours`, `published` or a file; None: the published one if released checkpoints were trained with it, else ours.
             shown: Placeholders with a value of their own that a published prompt shows only then.
+            own: Texts that a checkpoint has itself, in the place of the published ones.
 
         Raises:
             UserError: The file cannot be read, is no template, has other placeholders, or parts or options that have no
                 effect here; or the published prompt cannot be had.
         """
         if self.is_published(path):
-            return published(self.published, shown)
+            return published(self.published, shown, own=own)
         return _shipped(self.home, self.name) if path is None or path == OURS else self.check(read(path), str(path))
 
     def is_published(self, path: str | Path | None) -> bool:
         """Tell whether `load` returns the published prompt."""
         return bool(self.published) and (path == PUBLISHED or (path is None and self.released))
 
-    def hash(self, path: str | Path | None = None, shown: Collection[str] = ()) -> str:
+    def hash(self, path: str | Path | None = None, shown: Collection[str] = (), own: Mapping[str, Text] | None = None) -> str:
         """Return the hash of what `load` returns, without fetching anything."""
-        return published_hash(self.published, shown) if self.is_published(path) else self.load(path).hash
+        return published_hash(self.published, shown, own) if self.is_published(path) else self.load(path).hash
 
     def check(self, prompt: Prompt, where: str) -> Prompt:
         """Return a prompt that can take the place of the one that ships.
@@ -520,32 +533,42 @@ def read(path: str | Path) -> Prompt:
     return parse(text, str(path))
 
 
-def published(name: str, shown: Collection[str] = (), fetch: bool = True) -> Prompt:
+def published(name: str, shown: Collection[str] = (), fetch: bool = True, own: Mapping[str, Text] | None = None) -> Prompt:
     """Return the prompt of released checkpoints as their authors published it (`benchmarks/published_prompts.yaml`).
 
     Args:
         name: Of the registry.
         shown: Placeholders with a value of their own. The prompt shows some of them only then, and has a value for others.
         fetch: Whether to fetch it if it is not on this machine.
+        own: Texts that a checkpoint has itself, in the place of the published ones.
 
     Raises:
         UserError: It cannot be had, or is not the published one.
     """
     entry = registry()[name]
-    texts = texts_of(name, fetch)
+    every = texts_of(name, fetch) if own is None else own
+    every = {key: text.strip() if isinstance(text, str) and key in entry.stripped else text for key, text in every.items()}
+    texts = {key: text for key, text in every.items() if isinstance(text, str)}
+    wordings = {key: text for key, text in every.items() if not isinstance(text, str)}
     parts: list[PromptPart] = []
     for part in entry.parts:
         if part.get("without") in shown or ("with" in part and part["with"] not in shown):
             continue
         ((role, form),) = ((key, value) for key, value in part.items() if key not in ("with", "without"))
-        parts += _published_parts(entry, role, Template(form).substitute(texts), texts, shown)
-    return Prompt(published_hash(name, shown), tuple(parts), Options.model_validate(entry.options))
+        several = next((key for key in wordings if f"${key}" in form), None)
+        forms = [form] if several is None else [form.replace(f"${several}", text.replace("$", "$$")) for text in wordings[several]]
+        made = [_published_parts(entry, role, Template(each).substitute(texts), texts, shown) for each in forms]
+        parts += made[0] if several is None else [replace(made[0][0], others=tuple(part.text for (part,) in made[1:]))]
+    return Prompt(published_hash(name, shown, own), tuple(parts), Options.model_validate(entry.options))
 
 
-def published_hash(name: str, shown: Collection[str] = ()) -> str:
-    """Return the hash of a published prompt, which its entry of the registry determines."""
-    entry = registry()[name].model_dump(include={"sha256", "options", "parts", "documents", "names", "values"})
-    return content_hash([repr(entry), *sorted(shown)])
+def published_hash(name: str, shown: Collection[str] = (), own: Mapping[str, Text] | None = None) -> str:
+    """Return the hash of a published prompt, which its entry of the registry and a checkpoint's own texts determine."""
+    entry = registry()[name]
+    fields = entry.model_dump(include={"sha256", "options", "parts", "documents", "names", "values"})
+    fields |= {name: value for name in ("layout", "stripped") if (value := getattr(entry, name))}
+    fields |= {"sha256": digest(own)} if own else {}
+    return content_hash([repr(fields), *sorted(shown)])
 
 
 def _published_parts(entry: Published, role: str, text: str, texts: Mapping[str, str], shown: Collection[str]) -> list[PromptPart]:

@@ -354,7 +354,7 @@ def reading(subset: str, prompt: Literal["published", "ours"] | None = "ours") -
     text = result.prompt
     if prompt != "ours":
         known = texts_of("longbench") if prompt == "published" or path_of("longbench").is_file() else {}
-        theirs = known.get(subset.removesuffix(_EVEN), "")
+        theirs = str(known.get(subset.removesuffix(_EVEN), ""))
         # Five prompts hold the question in their own words; readers take a template only if it names the question.
         if "{input}" in theirs:
             text = as_template(theirs, context="passages", input="question")

@@ -18,7 +18,7 @@ from pydantic import ValidationError
 
 from benchmarks.core.errors import UserError
 from methods.clara.config import ADAPTERS, TEXT, Adapter, ClaraConfig, ClaraTrainingConfig
-from methods.models.weights import CLARA_POCKET, locate, weights_hash
+from methods.models.weights import CLARA_POCKET, has_hash, locate, weights_hash
 from methods.training.adapters import Adapters
 from methods.training.stages import read_json, write_json
 from methods.work import Checkpoint, Lengths, Needs
@@ -123,7 +123,7 @@ def read_config(folder: Path) -> tuple[ClaraConfig, tuple[Adapter, ...]]:
         raise UserError(
             f"the checkpoint is damaged: {error}", code="checkpoint-damaged", where=str(path), try_this="its original files"
         ) from error
-    if weights_hash(config.base, config.revision) != base_hash:
+    if not has_hash(config.base, config.revision, base_hash):
         raise UserError(
             f"the base {config.base!r} is not the one that this checkpoint was trained on",
             code="checkpoint-base-mismatch",

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
-from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
+from pydantic import Field, model_validator
 
+from benchmarks.core.models import LaterOptions
 from benchmarks.registry import resolve
 from methods.models.weights import locate
 from methods.presets import read_presets
@@ -28,8 +29,10 @@ CANDIDATES = 20
 """D: documents that joint training chooses among."""
 
 
-class ClaraConfig(TrainingOptions):
+class ClaraConfig(LaterOptions, TrainingOptions):
     """Options of a CLaRa model."""
+
+    later: ClassVar[tuple[str, ...]] = ("joined",)
 
     base: str = Field(
         "mistralai/Mistral-7B-Instruct-v0.2", description="causal language model: a folder or hub id, or `pocket`, the model that ships"
@@ -75,12 +78,6 @@ class ClaraConfig(TrainingOptions):
         description="whether a text is tokenized behind the token that begins one, where some tokenizers write its first word otherwise "
         "(released; converted checkpoints have it)",
     )
-
-    @model_serializer(mode="wrap")
-    def _without_defaults(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave out the option `joined`, which came later, if it is the default: so trained checkpoints keep their identity."""
-        values: dict[str, Any] = dump(self)
-        return {name: value for name, value in values.items() if name != "joined" or value}
 
     @model_validator(mode="after")
     def _compresses(self) -> Self:

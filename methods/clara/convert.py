@@ -11,8 +11,9 @@ import torch
 from benchmarks.core.errors import UserError
 from methods.clara.config import ADAPTERS, Adapter, ClaraConfig
 from methods.clara.model import Clara
+from methods.clara.prompts import READING
 from methods.training.released import ADAPTERS as PUBLISHED
-from methods.training.released import ENDS, Released, adapter_names, new_rows, pickled
+from methods.training.released import ENDS, Released, adapter_names, keep_prompts, new_rows, pickled
 
 _THEIRS: tuple[tuple[str, Adapter], ...] = (
     ("encoder_adapter", "compressor"),
@@ -60,4 +61,5 @@ def convert(source: Released, folder: Path, base: str | None, options: Mapping[s
         clara.module.rows.memory.copy_(rows[:count].expand(clara.memory_tokens, -1) if count == 1 else rows[:count])
         clara.module.rows.marks.copy_(rows[count + 1 :])
     clara.save(folder)
+    keep_prompts(source, folder, *(template.published for template in READING.values()))
     return config

@@ -32,7 +32,7 @@ from methods.models.causal import Generation
 from methods.models.likelihood import UNBOUNDED, TextEncoder, by_length, logits_only_at, padded
 from methods.training.packing import IMPLEMENTATIONS, batch_of, row_of
 from methods.training.pieces import decode_greedily
-from methods.training.soft_prompts import PREFIX, MemoryRows, Tokens
+from methods.training.soft_prompts import MemoryRows, Tokens, harmless
 
 Memory: TypeAlias = Sequence[Tensor] | Tensor | None
 """Per prompt its documents' memory [k_i · M, h] or [k_i, M, h]; one tensor [B, k, M, h]; None: no prompt has any."""
@@ -99,8 +99,8 @@ class Generator:
         Raises:
             UserError: The base's chat template does not keep what it is given.
         """
-        texts = tuple(_plain(self._cut(text)) for text in prompt.texts)
-        plain = replace(prompt, question=_plain(prompt.question), texts=texts)
+        texts = tuple(harmless(self._cut(text)) for text in prompt.texts)
+        plain = replace(prompt, question=harmless(prompt.question), texts=texts)
         text = self._layout.prompt(plain, self._tokens.memory, self._between)
         ids = list(self._tokenizer(text, add_special_tokens=self._layout.special)["input_ids"])
         first, count = self._tokens.first, self._tokens.count
@@ -293,11 +293,6 @@ class Generator:
             batch = self._assemble(prompts, queries, [[] for _ in queries], memory, "left")
         limits = list(map(len, queries)), [self._ending], self._pad, max_new_tokens, started
         return decode_greedily(self._model, self._tokenizer, batch.embedded, batch.mask, *limits)
-
-
-def _plain(text: str) -> str:
-    """A text of others in which no name of a new token is read as the token."""
-    return text.replace(PREFIX, f"< {PREFIX[1:]}")
 
 
 EPSILON = 1e-8

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,24 +14,29 @@ from pydantic import Field
 
 from benchmarks.core.errors import UserError
 from benchmarks.core.fingerprint import fingerprint
+from benchmarks.core.models import LaterOptions
 from benchmarks.corpus import Corpus
 from benchmarks.schema import Query
 from methods.api import FAILED, TRUNCATED, Answer, Context, Index, Ranking, Services, Usage
 from methods.clara.checkpoint import CONFIG, model_of, needs, read_config, require_checkpoint, texts_only
 from methods.clara.config import Adapter, ClaraConfig
-from methods.clara.prompts import Request, answer, answer_from_text, messages, paraphrase
+from methods.clara.prompts import READING, ChatLayout, Request, answer, answer_from_text, messages, paraphrase
 from methods.clara.store import Scores, cosines
 from methods.clara.use import VERSION, CheckpointOptions, DocumentOptions, Documents, DType, Loaded, loaded
 from methods.models.causal import CausalConfig
 from methods.models.weights import locate, weights_hash
 from methods.pipeline import DEPTH, Pipeline
+from methods.prompts import OURS, Prompt, Shipped
 from methods.readers.prompts import longest_prefix
 from methods.registry import MethodConfig, register
 from methods.retrieval.ranking import PointwiseConfig, PointwiseReranker, Rows, Scope, best_rows
+from methods.training.asking import AskedOptions
 from methods.work import CHARACTERS, HALF, Checkpoint, Lengths, Once, Sample, Work, ask, encode, mean, tokens, unknown, vectors
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+    from methods.clara.model import Clara
 
 PAPER = "He et al. 2025, CLaRa: Bridging Retrieval and Generation with Continuous Latent Reasoning (arXiv 2511.18659)"
 _register = partial(register, paper=PAPER, needs=needs)
@@ -180,7 +185,28 @@ class WritingOptions(MethodConfig):
     batch_size: int = Field(16, ge=1, description="prompts at once")
 
 
-class ClaraReaderConfig(WritingOptions, CheckpointOptions):
+def checked(template: Prompt | None, clara: Clara) -> Prompt | None:
+    """Return a template in the place of ours, which a base must have a chat template for.
+
+    Raises:
+        UserError: It has none, or knows one format of prompts.
+    """
+    if template is not None and not isinstance(clara.layout, ChatLayout):
+        raise UserError(
+            "this base has no chat template for a prompt", code="missing-chat-template", where="option prompt", try_this="prompt: ours"
+        )
+    return template
+
+
+class ReadingOptions(AskedOptions, WritingOptions, CheckpointOptions):
+    """How a checkpoint is asked, and how it answers."""
+
+    def checkpoint(self) -> tuple[Path, Shipped, bool]:
+        folder = require_checkpoint(self.model, where="clara, option model")
+        return folder, READING[getattr(self, "task", "answer")], read_config(folder)[0].joined
+
+
+class ClaraReaderConfig(ReadingOptions):
     """Options of the reader from memory."""
 
     task: Literal["answer", "paraphrase"] = Field(
@@ -210,6 +236,7 @@ class ClaraReader:
         self._loaded = loaded(config, services.device)
         self._clara = self._loaded.clara
         self.device = str(self._clara.device)
+        self._template = checked(config.template(), self._clara)
 
     def read(self, queries: Sequence[Query], contexts: Sequence[Context]) -> list[Answer]:
         """One answer per query; one that does not fit has its reason under `notes["failed"]`.
@@ -236,8 +263,8 @@ class ClaraReader:
 
     def _prompt(self, question: str, documents: int) -> Request | None:
         if self.config.task == "answer":
-            return answer(question, documents)
-        return paraphrase(documents=documents) if documents else None
+            return replace(answer(question, documents), prompt=self._template)
+        return replace(paraphrase(documents=documents), prompt=self._template) if documents else None
 
     def _memory(self, context: Context) -> Tensor:
         """Memory of a context's documents: [k, M, h]."""
@@ -258,8 +285,10 @@ class ClaraReader:
             return self._clara.encode([passage.full_text for passage in context.passages]).memory
 
 
-class ClaraTextConfig(WritingOptions):
+class ClaraTextConfig(LaterOptions, WritingOptions):
     """Options of the reader from text."""
+
+    later: ClassVar[tuple[str, ...]] = ("prompt",)
 
     model: str = Field(
         description="a base: folder, hub id or `pocket`; or a checkpoint of CLaRa, whose base is taken; with `reads: text` "
@@ -269,10 +298,19 @@ class ClaraTextConfig(WritingOptions):
     dtype: DType | None = Field(None, description="of the weights; null: float32 on CPU, the base's own elsewhere")
     max_length: int = Field(256, ge=1, description="longest document in tokens, the rest is cut; a checkpoint's own wins")
 
+    prompt: str | None = Field(
+        None, description="null or `ours`; `published`: of CLaRa's authors; or a template file with $background and $question"
+    )
+
     def preflight(self) -> None:
-        """Check that the model is there."""
+        """Check that the model and the prompt are there."""
         if self.is_checkpoint:
             read_config(Path(locate(self.model)))
+        self.template()
+
+    def template(self) -> Prompt | None:
+        """Return the prompt, None for ours."""
+        return None if self.prompt in (None, OURS) else READING["answer"].load(self.prompt)
 
     @property
     def is_checkpoint(self) -> bool:
@@ -297,7 +335,8 @@ class ClaraTextConfig(WritingOptions):
 def _text_weights(config: ClaraTextConfig) -> str:
     base = config.base
     weights = weights_hash(config.model) if config.is_tuned else weights_hash(base.base, base.revision)
-    return fingerprint(VERSION, weights, base.max_length, base.template, base.max_prompt)
+    prompt = [] if config.prompt in (None, OURS) else [READING["answer"].hash(config.prompt)]
+    return fingerprint(VERSION, weights, base.max_length, base.template, base.max_prompt, *prompt)
 
 
 @_register(
@@ -327,6 +366,10 @@ class ClaraText:
         else:
             self._clara = Clara.open(config.base, ("generator",), services.device)
         self.device = str(self._clara.device)
+        self._template = checked(config.template(), self._clara)
+
+    def _request(self, question: str, texts: Sequence[str]) -> Request:
+        return replace(answer_from_text(question, texts), prompt=self._template)
 
     def read(self, queries: Sequence[Query], contexts: Sequence[Context]) -> list[Answer]:
         """One answer per query, from as many of its passages, best first, as fit."""
@@ -344,13 +387,13 @@ class ClaraText:
         room = self._clara.generator.room - self.config.max_new_tokens
 
         def fits(count: int) -> bool:
-            return self._clara.generator.length(answer_from_text(question, texts[:count])) <= room
+            return self._clara.generator.length(self._request(question, texts[:count])) <= room
 
         kept = len(texts) if fits(len(texts)) else longest_prefix(len(texts), fits)
         if not kept and not fits(0):
             return None, {}
         notes = {TRUNCATED: {"unit": "passages", "kept": kept, "of": len(texts)}} if kept < len(texts) else {}
-        return answer_from_text(question, texts[:kept]), notes
+        return self._request(question, texts[:kept]), notes
 
 
 def answered(generation: Any, memory_tokens: int, notes: dict[str, Any] | None = None) -> Answer:
@@ -512,7 +555,7 @@ class ClaraReranker(PointwiseReranker):
         return cosines(question, self._documents.of(corpus, ids))
 
 
-class ClaraMethodConfig(ClaraRetrieverConfig, WritingOptions):
+class ClaraMethodConfig(ReadingOptions, ClaraRetrieverConfig):
     """Options of the whole."""
 
     k: int | None = Field(None, ge=1, description="documents answered from; null: as the checkpoint was trained, 5")

@@ -28,7 +28,7 @@ from methods.models.likelihood import CPU_TOKENS, GPU_TOKENS, by_length, padded
 from methods.prompts import ids_behind_bos, plain_ids
 from methods.training.adapters import Adapters
 from methods.training.pieces import spread_positions
-from methods.training.soft_prompts import MemoryRows, Tokens, add_tokens, decoder_of, load_base
+from methods.training.soft_prompts import MemoryRows, Tokens, add_tokens, decoder_of, harmless, load_base
 
 # A text is `begin bos text eos` and then the memory tokens; of a long one the end is cut, its eos with it. Attention is
 # causal, so what stands behind the memory is never seen: rows are padded at the end, and no mask is needed.
@@ -84,12 +84,13 @@ class Compressor:
         self._room = max_length + len(self._before) + len(self._after)
 
     def ids(self, texts: Sequence[str]) -> list[list[int]]:
-        """Token ids of texts, without the memory tokens; what looks like a special token in a text is text."""
+        """Token ids of texts, without the memory tokens; special tokens in a text are text, or else those of the base (`joined`)."""
         if not texts:
             return []
         written = [self._layout.document(text) for text in texts]
-        ids_of = ids_behind_bos if self._joined else plain_ids
-        results = [ids_of(self._tokenizer, text) for text in written]
+        results = [
+            ids_behind_bos(self._tokenizer, harmless(text)) if self._joined else plain_ids(self._tokenizer, text) for text in written
+        ]
         return [[*self._before, *ids, *self._after][: self._room] for ids in results]
 
     def encode(self, texts: Sequence[str], token_budget: int) -> Encoded:

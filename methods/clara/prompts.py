@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal, Protocol, Self
 
 from pydantic import AfterValidator, BaseModel, model_validator
@@ -29,12 +29,14 @@ from benchmarks.core.errors import UserError
 from benchmarks.core.fingerprint import content_hash
 from methods.clara.config import ClaraConfig
 from methods.clara.rows import Pair
-from methods.models.causal import chat_text
+from methods.models.causal import QUIET, chat_text
 from methods.models.formats import OwnFormat, own_format
-from methods.prompts import Messages, shipped
+from methods.prompts import BY_DEFAULT, Messages, Prompt, shipped
 
 Kind = Literal["qa_pairs", "paraphrase", "answer"]
 PROMPTS = shipped("methods.clara", *(f"generator/{name}" for name in ("qa_pairs", "paraphrase", "answer", "closed_book")))
+READING = {kind: replace(PROMPTS[kind], published=f"clara_{kind}", follows=frozenset({"joined"})) for kind in ("answer", "paraphrase")}
+"""Templates of the reader in use, with the published prompts that may stand in their place."""
 PARAPHRASES = PROMPTS["paraphrase"].load().wordings
 """Wordings of the instruction to paraphrase."""
 
@@ -49,6 +51,7 @@ class Request:
         question: The question, where an answer is asked for.
         texts: Documents as text in place of memory; `documents` is then 0.
         wording: Number of the wording, from 0, where a paraphrase is asked for.
+        prompt: The template, in the place of ours.
     """
 
     kind: Kind
@@ -56,6 +59,7 @@ class Request:
     question: str = ""
     texts: tuple[str, ...] = ()
     wording: int = 0
+    prompt: Prompt | None = None
 
     def __post_init__(self) -> None:
         if self.documents < 0 or (self.texts and self.documents):
@@ -109,12 +113,10 @@ def messages(request: Request, background: str) -> tuple[str, str]:
         background: What stands in the documents' place.
     """
     bare = request.kind == "answer" and not background
-    prompt = PROMPTS["closed_book" if bare else request.kind].load()
-    return prompt.worded(request.wording).pair(background=background, question=request.question)
+    prompt = request.prompt or PROMPTS["closed_book" if bare else request.kind].load()
+    return prompt.worded(min(request.wording, prompt.wordings - 1)).pair(background=background, question=request.question)
 
 
-QUIET = {"enable_thinking": False}
-"""Templates of models that think aloud leave that out; others do not know the word."""
 _PROBE = "zebra"
 """A reply by which it is seen what a chat template puts around replies."""
 
@@ -259,7 +261,8 @@ class ChatLayout:
 
     def prompt(self, query: Request, memory: str, between: str) -> str:
         system, user = messages(query, _background(query, memory, between))
-        return chat_text(self._tokenizer, [{"role": "system", "content": system}, {"role": "user", "content": user}], QUIET)
+        turns = [{"role": "system", "content": system}, {"role": "user", "content": user}]
+        return chat_text(self._tokenizer, turns, QUIET, (query.prompt.options if query.prompt else BY_DEFAULT).joined)
 
     def reply(self, text: str) -> str:
         return f"{self._lead}{text}"

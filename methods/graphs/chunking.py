@@ -94,7 +94,7 @@ def unit_spans(text: str, unit: str, tokenizer: str = MINILM) -> list[Span]:
         return [match.span() for match in _WORD.finditer(text)]
     if unit == "sentence":
         return _sentence_spans(text)
-    return [span for span in _tokenizer(tokenizer)(text) if span[1] > span[0]]
+    return [span for span in spans_of(tokenizer)(text) if span[1] > span[0]]
 
 
 def _sentence_spans(text: str) -> list[Span]:
@@ -113,7 +113,8 @@ def _divided(text: str, start: int, end: int) -> list[Span]:
 
 
 @lru_cache(maxsize=4)
-def _tokenizer(name: str) -> Callable[[str], Sequence[Span]]:
+def spans_of(name: str) -> Callable[[str], Sequence[Span]]:
+    """Return what gives the spans of a text's tokens, by a tokenizer's name (`ChunkConfig.tokenizer`)."""
     if name.startswith(TIKTOKEN):
         return _tiktoken(name.removeprefix(TIKTOKEN))
     path = Path(locate(name))

@@ -450,11 +450,15 @@ def template_variables(tokenizer: Any, wanted: Mapping[str, Any], where: str | N
     return known
 
 
-def chat_text(tokenizer: Any, messages: Messages, variables: Mapping[str, Any] | None = None) -> str:
+QUIET = {"enable_thinking": False}
+"""Templates of models that think aloud leave that out; others do not know the word."""
+
+
+def chat_text(tokenizer: Any, messages: Messages, variables: Mapping[str, Any] | None = None, joined: str = "\n\n") -> str:
     """Return the text of a conversation that a model is to continue.
 
     A first message from the system goes to the head of the first user message where the template refuses or
-    drops it; an empty one is left out. Without a chat template the messages stand one after the other.
+    drops it, with `joined` between them; an empty one is left out. Without a chat template the messages stand one after the other.
     """
     system = messages[0]["content"] if messages and messages[0]["role"] == "system" else ""
     turns = [dict(message) for message in messages if message["role"] != "system"]
@@ -474,7 +478,7 @@ def chat_text(tokenizer: Any, messages: Messages, variables: Mapping[str, Any] |
         # Templates refuse what they do not know by raising Jinja's error (Gemma, Mistral: no system role).
         if type(error).__name__ not in {"TemplateError", "UndefinedError"}:
             raise
-    turns[0] = {**turns[0], "content": f"{system}\n\n{turns[0]['content']}"}
+    turns[0] = {**turns[0], "content": f"{system}{joined}{turns[0]['content']}"}
     return template(turns)
 
 

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarks.core.errors import UserError
 from benchmarks.core.fingerprint import CHECKPOINT_CARD, file_sha256, folder_sha256
-from methods.models.weights import locate, weights_hash
+from methods.models.weights import has_hash, locate, weights_hash
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -274,7 +274,7 @@ def _checked(folder: Path) -> str:
             raise UserError(
                 "this file was cut short or changed since it was written", code="file-changed", where=str(folder / name), try_this=_AGAIN
             )
-    if weights_hash(base) != base_hash:
+    if not has_hash(base, None, base_hash):
         raise UserError(
             f"the base {base!r} is not the one that this checkpoint is a difference to",
             code="difference-base-mismatch",

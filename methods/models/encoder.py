@@ -23,7 +23,17 @@ from methods.models.checks import check_output, check_weights, missing_preset, t
 from methods.models.delta import load_whole
 from methods.models.embeddings import EmbeddingCache
 from methods.models.loaded import KEPT
-from methods.models.weights import MINILM, PRESETS, check_models, device_of, loading, locate, remote_code_refused, weights_hash
+from methods.models.weights import (
+    MINILM,
+    PRESETS,
+    check_models,
+    device_of,
+    llama_tokenizer,
+    loading,
+    locate,
+    remote_code_refused,
+    weights_hash,
+)
 
 # `AutoModel` takes every DPR folder for a question encoder and fills a passage encoder with random weights, so the
 # classes are named here.
@@ -356,6 +366,9 @@ def sentence_transformer(config: EncoderConfig, model: str, revision: str | None
         options: dict[str, Any] = {"revision": revision, "device": device, "trust_remote_code": config.trust_remote_code}
         options |= {"model_kwargs": {"dtype": getattr(torch, config.dtype)}, "config_kwargs": dict(config.model_options) or None}
         encoder = load_whole(locate(model), lambda folder: SentenceTransformer(folder, **options))
+        words = getattr(encoder[0], "processor", None)
+        if (read := llama_tokenizer(words)) is not words:
+            encoder[0].processor = read
     check_weights(encoder, model, "encoder")
     # Layers beside the transformer (a projection) are loaded in float32.
     encoder.to(getattr(torch, config.dtype)).eval()

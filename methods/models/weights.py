@@ -93,6 +93,8 @@ SHIPPED: Mapping[str, str] = {
 
 WEIGHTS = ("*.safetensors", "*.bin", "*.json", "*.txt", "*.model")
 """Files that decide what a model computes: weights, configuration, vocabulary."""
+TEMPLATES = ("*.jinja",)
+"""Files that decide what it is shown: chat templates outside the configuration."""
 
 
 def locate(model: str) -> str:
@@ -202,11 +204,15 @@ def _logged_in() -> bool:
     return get_token() is not None
 
 
-def weights_hash(model: str, revision: str | None = None) -> str:
+def weights_hash(model: str, revision: str | None = None, *, templates: bool = True) -> str:
     """A hash that changes when the model's files change: what a fingerprint needs of them.
 
     A folder is hashed by content, `minilm` by its package's files, a hub id by its name and revision. The hash of a
     checkpoint that ragmeter trained is the one in its `ragmeter.json`, so that runs are found by their checkpoint.
+
+    Args:
+        model, revision: As `locate` takes it, and the revision of a hub id.
+        templates: Whether files with a chat template count; those of models that ship, which never change, do not.
     """
     result = locate(model)
     folder = Path(result)
@@ -214,8 +220,9 @@ def weights_hash(model: str, revision: str | None = None) -> str:
         return fingerprint("hub", result, revision or "main")
     if (folder / CHECKPOINT_CARD).is_file():
         return folder_sha256(folder)
+    patterns = (*WEIGHTS, *TEMPLATES) if templates and model not in SHIPPED else WEIGHTS
     files = sorted(
-        {path for pattern in WEIGHTS for path in folder.rglob(pattern) if path.is_file()},
+        {path for pattern in patterns for path in folder.rglob(pattern) if path.is_file()},
         key=lambda path: path.relative_to(folder).as_posix(),
     )
     hashed = []
@@ -223,6 +230,11 @@ def weights_hash(model: str, revision: str | None = None) -> str:
         stat = path.stat()
         hashed.append((path.relative_to(folder).as_posix(), _file_hash(str(path), stat.st_size, stat.st_mtime_ns)))
     return fingerprint("folder", hashed)
+
+
+def has_hash(model: str, revision: str | None, recorded: str) -> bool:
+    """Tell whether a model's files have the hash that was recorded, perhaps when chat templates did not count."""
+    return recorded in (weights_hash(model, revision), weights_hash(model, revision, templates=False))
 
 
 def beginning_hash(model: str) -> str:
@@ -314,7 +326,7 @@ def load_pretrained(
 
         source = {"pretrained_model_name_or_path": locate(model)} | ({"revision": revision} if revision else {})
         wanted = dtype or ("float32" if device == "cpu" else "auto")
-        tokens = transformers.AutoTokenizer.from_pretrained(**source, **tokenizer)
+        tokens = llama_tokenizer(transformers.AutoTokenizer.from_pretrained(**source, **tokenizer), **tokenizer)
         typed = wanted if wanted == "auto" else getattr(torch, wanted)
         if kind == "AutoModelForCausalLM":
             _require_language_model(noun, model, transformers.AutoConfig.from_pretrained(**source).architectures or [])
@@ -326,6 +338,22 @@ def load_pretrained(
             return tokens, load()
         key = kind, weights_hash(model, revision), str(typed), device, fingerprint(dict(model_options or {}))
         return tokens, KEPT.get(key, device, load)
+
+
+def llama_tokenizer(tokens: Any, **options: Any) -> Any:
+    """Return a tokenizer as it is, but one of a Llama-like `tokenizer.model` without `tokenizer.json` as the class that it names.
+
+    `AutoTokenizer` reads such a file beside a model of another family (Mistral) without the space that begins a word.
+    """
+    file = Path(str(getattr(tokens, "vocab_file", None) or ""))
+    if file.name != "tokenizer.model" or file.with_name("tokenizer.json").exists():
+        return tokens
+    from transformers import LlamaTokenizer
+
+    named = json.loads(file.with_name("tokenizer_config.json").read_text("utf-8")).get("tokenizer_class", "")
+    if not named.startswith("LlamaTokenizer") or isinstance(tokens, LlamaTokenizer):
+        return tokens
+    return LlamaTokenizer.from_pretrained(str(file.parent), **options)
 
 
 def _require_language_model(noun: str, model: str, architectures: Sequence[str]) -> None:

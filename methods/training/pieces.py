@@ -283,4 +283,4 @@ def _generation(tokenizer: Any, prompt_tokens: int, ids: list[int], ends: Sequen
     end = next((position for position, token in enumerate(ids) if token in ends), None)
     kept = ids if end is None else ids[:end]
     text = tokenizer.decode(kept, skip_special_tokens=True).strip()
-    return Generation(text, prompt_tokens, len(kept) + (end is not None), seconds, end is not None)
+    return Generation(text, prompt_tokens, len(kept) + (end is not None), seconds, end is not None, tuple(kept))

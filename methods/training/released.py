@@ -15,7 +15,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.core.errors import UserError
+from benchmarks.published_prompts import Text, texts_in
 from methods.models.weights import loading, locate
+from methods.training.stages import read_json, write_json
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -25,7 +27,7 @@ ADAPTER = "adapter_config.json"
 """Of a checkpoint that is an adapter as PEFT writes it; it stands in the place of `config.json`."""
 TRIMMED = "mistral_trimmed"
 """What OSCAR calls an encoder of a base's first layers, whatever base that is."""
-_WANTED = ("*.json", "*.pth", "*.bin", "*.safetensors", "*.model", "*.txt", "*.jinja")
+_WANTED = ("*.json", "model*.py", "*.pth", "*.bin", "*.safetensors", "*.model", "*.txt", "*.jinja")
 _EMBEDDING, _HEAD = "embed_tokens.weight", "lm_head.weight"
 
 
@@ -101,6 +103,31 @@ class Released:
             with loading("checkpoint", self.source), safe_open(str(path), "pt") as file:
                 results.update({name: file.get_tensor(name) for name in file.keys() if wanted(name)})  # noqa: SIM118
         return results
+
+
+PROMPTS = "prompts.json"
+"""Of a converted checkpoint: the texts of prompts that the program in the published folder holds."""
+
+
+def keep_prompts(source: Released, folder: Path, *names: str) -> None:
+    """Write the texts of prompts that a published checkpoint comes with into the folder of the converted one.
+
+    Args:
+        source: What was published.
+        folder: The converted checkpoint.
+        names: Of the registry of published prompts.
+    """
+    present = {name: texts for name in names if (texts := texts_in(name, source.folder)) is not None}
+    if present:
+        write_json(folder / PROMPTS, {name: {"file": path.name, "texts": dict(texts)} for name, (texts, path) in present.items()})
+
+
+def kept_texts(folder: Path, name: str) -> Mapping[str, Text] | None:
+    """Return the texts of a prompt that a converted checkpoint came with, None if it came without."""
+    if not (folder / PROMPTS).is_file():
+        return None
+    texts = read_json(folder / PROMPTS).get(name, {}).get("texts")
+    return texts or None
 
 
 def released(source: str, revision: str | None = None, subfolder: str | None = None) -> Released:

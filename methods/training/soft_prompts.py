@@ -20,6 +20,11 @@ BEGIN, BETWEEN = f"{PREFIX}document|>", f"{PREFIX}separator|>"
 """What a document begins with, and what follows each memory in a prompt."""
 
 
+def harmless(text: str) -> str:
+    """Return a text of others in which no name of a new token is read as the token."""
+    return text.replace(PREFIX, f"< {PREFIX[1:]}")
+
+
 @dataclass(frozen=True, slots=True)
 class Tokens:
     """The new tokens.

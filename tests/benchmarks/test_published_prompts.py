@@ -12,7 +12,7 @@ from threading import Thread
 import pytest
 
 from benchmarks import published_prompts
-from benchmarks.published_prompts import Published, digest, download, path_of, registry, texts_of
+from benchmarks.published_prompts import Published, digest, download, path_of, registry, texts_in, texts_of
 from tests.support.errors import raises
 
 SOURCE = """
@@ -28,13 +28,32 @@ class Reranker:
         if prompt:
             self.prompt = prompt
 
+    def start(self, kind, shown):
+        if kind == "a":
+            return {True: "with", False: "without"}[shown]
+        return {True: "x", False: "y"}[shown]
+
+    def asked(self, queries):
+        wordings = ["one", "two {0}"]
+        made = [self.words.start + "[" + query + "]" for query in queries]
+
     def written(self, query, text):
         return "Query: " + f"{query} {{kept}} {text}\\n"
+"""
+PISCO = """
+raise SystemExit
+class COCOM:
+    def blend(self, question):
+        prompt_system = "Be brief."
+        prompt_user = f"Read {docs}: {question}"
 """
 CONFIG = 'user = """\nGiven {query}:\n"""\n'
 TEXTS = {
     "sep": "\n",
     "prefix": "ab",
+    "start": "without",
+    "wordings": ["one", "two {0}"],
+    "made": "{self.words.start}[{query}]",
     "prompt": "one {query}\n",
     "written": "Query: {query} {{kept}} {text}\n",
     "listed": "x: 1\n",
@@ -66,6 +85,9 @@ def entry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Published
                 "sep": {**code, "python": "Reranker.sep"},
                 "prefix": {**code, "python": "Reranker.both.prefix"},
                 "prompt": {**code, "python": "Reranker.__init__.self.prompt"},
+                "start": {**code, "python": "Reranker.start.return:0.False", "local": "of.start"},
+                "wordings": {**code, "python": "Reranker.asked.wordings"},
+                "made": {**code, "python": "Reranker.asked.made"},
                 "written": {**code, "python": "Reranker.written.return"},
                 "listed": {"file": "p.yaml", "yaml": "listed"},
                 "user": {"file": "p.toml", "toml": "user"},
@@ -101,7 +123,7 @@ def test_a_prompt_is_fetched_once_verified_and_found_in_the_data_folder_first(
     assert texts_of("own") == TEXTS
     local = tmp_path / "data" / "prompts" / entry.local
     local.parent.mkdir(parents=True)
-    local.write_text(json.dumps({**TEXTS, "further": "key"}))
+    local.write_text(json.dumps({**TEXTS, "further": "key", "of": {"start": TEXTS["start"]}}))
     assert path_of("own") == local
     assert texts_of("own") == TEXTS
     local.write_text(json.dumps({**TEXTS, "sep": "; "}))
@@ -126,10 +148,22 @@ def test_what_is_not_served_or_not_as_recorded_is_refused_and_not_kept(entry: Pu
     assert download("worlds/multihop:test") == []
 
 
+def test_texts_in_the_program_of_a_checkpoint_are_read_without_running_it(tmp_path: Path) -> None:
+    assert texts_in("cocom", tmp_path) is None
+    for name, text in (("modeling_bad.py", "def ("), ("modelling_other.py", "a = 1"), ("modelling_pisco.py", PISCO)):
+        (tmp_path / name).write_text(text)
+    texts, path = texts_in("pisco", tmp_path) or ({}, Path())
+    assert path.name == "modelling_pisco.py"
+    assert texts == {"system": "Be brief.", "user": "Read {docs}: {question}"}
+
+
 def test_every_prompt_of_the_registry_is_the_one_on_this_machine(data_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if not (data_folder / "prompts").is_dir():
         pytest.skip(f"published prompts not found at {data_folder}/prompts")
     monkeypatch.setenv("RAGMETER_DATA", str(data_folder))
     for name, item in registry().items():
+        if not item.texts:
+            assert texts_of(name, fetch=False) == item.layout
+            continue
         assert path_of(name) == data_folder / "prompts" / item.local
         assert digest(texts_of(name, fetch=False)) == item.sha256

@@ -11,14 +11,16 @@ import math
 import os
 import shutil
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from benchmarks.corpus import Corpus
 from benchmarks.published_prompts import registry
-from benchmarks.schema import Passage
+from benchmarks.schema import Passage, Query
 from methods.api import Services
 from methods.baselines.compress.convert import convert
 from methods.baselines.compress.model import SoftModel
@@ -30,12 +32,15 @@ from methods.baselines.rerank.rankllama import RankLlama, RankLlamaConfig
 from methods.baselines.rerank.replies import LABELS
 from methods.clara.convert import convert as convert_clara
 from methods.clara.model import Clara
-from methods.models.causal import CausalModel
+from methods.models.causal import CausalModel, Generation
 from methods.models.likelihood import TextEncoder
 from methods.models.llm import started
+from methods.models.weights import llama_tokenizer
 from methods.prompts import Messages
 from methods.registry import Component
+from methods.training.pieces import embedded
 from methods.training.released import released
+from tests.support.errors import raises
 
 torch = pytest.importorskip("torch")
 safetensors = pytest.importorskip("safetensors.torch")
@@ -65,15 +70,17 @@ WITH_FIXTURES = {
     "search_r1": "",
     "self_rag": "as built in",
     "rankllama": "none: the layout of its model card",
-    "autocompressor": "none: plain text",
-    **dict.fromkeys(("pisco", "cocom", "cocom-light", "xrag", "clara"), "not used yet: the reader asks with ours"),
+    "llmlingua2": "none",
+    **dict.fromkeys(("autocompressor", "pisco", "cocom", "xrag"), ""),
+    "cocom-light": "cocom",
+    "clara": "clara_answer",
 }
-"""Systems with fixtures, and what the page says in place of a published prompt."""
+"""Systems with fixtures, and the prompt's name where it is another, or what the page says in place of a published prompt."""
 OTHERS = {
-    "LLMLingua-2": "none | MIT | – | no: words, thresholds and frame tokens are ours |",
     "RetRobust, IC-RALM, RAG-DDR, ChatQA, HyDE": "not used yet: ours | – | not compared | not compared |",
     "BGE-M3, Qwen3-Embedding, RECOMP, DPA-RAG": "as built in | – | not compared | not compared |",
-    "OSCAR, PCC, MemoRAG's memory model, Jina v3, Stella, HippoRAG v1": "ours, or as built in | – | no fixture | no fixture |",
+    "`oscar`": f"{registry()['oscar'].source} | {registry()['oscar'].license} | no fixture | no fixture |",
+    "PCC, MemoRAG's memory model, Jina v3, Stella, HippoRAG v1": "ours, or as built in | – | no fixture | no fixture |",
 }
 """Further systems, and their line of the table."""
 
@@ -297,6 +304,8 @@ def test_compressors_make_the_published_vectors(golden: Path, name: str, tmp_pat
     shutil.copytree(folder / "checkpoint", tmp_path / "checkpoint")
     if not list((tmp_path / "checkpoint").glob("*.safetensors")):
         save_file({"stray": torch.zeros(1)}, str(tmp_path / "checkpoint" / "extra.safetensors"))  # is not read
+    if name == "cocom":
+        in_shards(tmp_path / "checkpoint" / "pytorch_model.bin")
     below = (tmp_path / "checkpoint") if name.startswith("xrag") else folder / "base"
     convert(released(str(tmp_path / "checkpoint")), tmp_path / "made", str(below) if below.is_dir() else None, options, "cpu")
     model = SoftModel.load(tmp_path / "made", "cpu")
@@ -318,6 +327,90 @@ def test_compressors_make_the_published_vectors(golden: Path, name: str, tmp_pat
     for ours, theirs in zip(memory, expected, strict=True):
         assert_close(ours, theirs)
     record(name.partition("/")[0], NUMBERS, len(expected), len(expected))
+
+
+def in_shards(file: Path) -> None:
+    """Write a file of weights as two."""
+    weights = torch.load(file)
+    for number in range(2):
+        some = list(weights)[number::2]
+        torch.save({name: weights[name] for name in some}, file.with_name(f"pytorch_model-0000{number + 1}-of-00002.bin"))
+    file.unlink()
+
+
+@pytest.mark.parametrize("name", ["clara/base-legacy-true", "clara/base-legacy-false", "autocompressor/legacy-false/checkpoint"])
+def test_a_sentencepiece_file_alone_tokenizes_as_published(golden: Path, name: str, tmp_path: Path) -> None:
+    shutil.copytree(golden / "released" / name, tmp_path / "made")
+    expected = tokenizer_of(tmp_path / "made")
+    (tmp_path / "made" / "tokenizer.json").unlink()
+    alone = llama_tokenizer(tokenizer_of(tmp_path / "made"))
+    for text in ("The old", "<s>The old </s>é", "  two  x\n", ""):
+        assert alone(text)["input_ids"] == expected(text)["input_ids"]
+
+
+def converted(golden: Path, name: str, folder: Path) -> Path:
+    """Convert a published compressor, as a user does."""
+    source = golden / "released" / name
+    options = {key: str(source / value) if value == "retriever" else value for key, value in COMPRESSORS[name].items()}
+    options |= {"encoder": str(source / "bert")} if name == "cocom-light" else {}
+    below = source / "base" if (source / "base").is_dir() else source / "checkpoint"
+    convert(released(str(source / "checkpoint")), folder, str(below), options, "cpu")
+    return folder
+
+
+@pytest.mark.parametrize("name", COMPRESSORS)
+def test_readers_of_compressors_ask_as_published(golden: Path, name: str, tmp_path: Path) -> None:
+    system, folder = name.partition("/")[0], golden / "released" / name
+    data, tensors = read(folder / "expected.json"), load_file(folder / "expected.safetensors")
+    reader = build("memory_reader", model=str(converted(golden, name, tmp_path / "made")))
+    model = reader._model
+    for number, case in enumerate(data["cases"]):
+        if system == "autocompressor":
+            memory, expected, logits = [tensors[f"one_{number}"]], case["question_ids"], tensors[f"one_logits_{number}"]
+        else:
+            memory = list(tensors[f"memory_{number}"]) if system.startswith("cocom") else memory_of(system, tensors, case["documents"])
+            expected, logits = case["decoder_ids" if system.startswith("cocom") else "ids"], tensors[f"logits_{number}"]
+        pieces = reader._asked(case["question"], memory)
+        tokens = data.get("mem_token_ids") or [data.get("xrag_token_id") or data.get("token_ids", {}).get("<MEM>")]
+        separator = data.get("sep_token_id") or data.get("token_ids", {}).get("<SEP>")
+        assert ids_of(pieces, tokens, separator, system == "autocompressor") == expected
+        with torch.inference_mode(), model.through(model.system.reads):
+            vectors, _ = embedded([pieces], model.base.get_input_embeddings())
+            ours = model.base(inputs_embeds=vectors).logits[0, -1].float()
+            (written,) = model.generate([pieces], 8, 1, model.system.reads)
+        assert_close(ours, logits[: len(ours)])  # their vocabulary has the tokens of memory, too
+        assert list(written.tokens) == (case["one_segment"] if system == "autocompressor" else case)["greedy_ids"]
+    if system == "autocompressor":
+        text, source = "a</s>The <s>x", tokenizer_of(folder / "checkpoint")  # special tokens in a text, and what follows them
+        assert model.system.segments(model, text) == [source(text, add_special_tokens=False)["input_ids"]]
+    if system == "xrag":  # its authors stop at a line break, after 100 tokens
+        assert reader._longest == 100
+        assert (
+            reader._until_stop(Generation("", 0, 0, 0, tokens=tuple(model.tokenizer("one\ntwo", add_special_tokens=False)["input_ids"])))
+            == "one"
+        )
+    record(system, IDS, len(data["cases"]), len(data["cases"]))
+
+
+def memory_of(system: str, tensors: Any, documents: Sequence[int]) -> list[Any]:
+    """Return the published memory of some documents."""
+    return [tensors["projected"][at][None] if system == "xrag" else tensors["memory"][at] for at in documents]
+
+
+def ids_of(pieces: Sequence[Any], memory: Sequence[int], separator: int | None, behind: bool) -> list[int]:
+    """Return the ids of a prompt as the authors' tokenizer has them, with their tokens in the place of vectors, which stand before some."""
+    ids: list[int] = []
+    vectors = False
+    for piece in pieces:
+        if isinstance(piece, list):
+            ids += piece
+        elif not behind:
+            mark = vectors and len(piece) == 1 and separator is not None
+            ids += [separator] if mark else [memory[at % len(memory)] for at in range(len(piece))]  # type: ignore[list-item]
+            vectors = not mark
+            continue
+        vectors = False
+    return ids
 
 
 def in_segments(model: SoftModel, ids: Sequence[int], lengths: Sequence[int]) -> Any:
@@ -345,6 +438,95 @@ def test_clara_makes_the_published_vectors_of_documents_and_questions(golden: Pa
     record("clara", NUMBERS, len(data["documents"]), len(data["documents"]))
 
 
+@pytest.mark.parametrize("stage", ["Base", "Instruct", "E2E", "E2E-legacy-false"])
+def test_claras_reader_asks_as_published(golden: Path, stage: str, tmp_path: Path) -> None:
+    folder = golden / "released" / "clara"
+    data, tensors = read(folder / stage / "expected.json"), load_file(folder / stage / "expected.safetensors")
+    base = folder / f"base-legacy-{'false' if stage.endswith('false') else 'true'}"
+    convert_clara(released(str(folder / stage / "checkpoint")), tmp_path / "clara", str(base), {}, "cpu")
+    readers = {task: build("clara_reader", model=str(tmp_path / "clara"), task=task) for task in ("answer", "paraphrase")}
+    for number, case in enumerate(data["prompts"]):
+        reader = readers[case["kind"]]
+        clara = reader._clara
+        request = replace(reader._prompt(case.get("question", ""), len(case["documents"])), wording=case.get("wording", 0))
+        ids = clara.generator.prompt_ids(request)  # ours has no token that asks for the text, so the separator's number differs
+        assert [data["sep_token_id"] if number == clara.tokens.between else number for number in ids] == case["ids"]
+        with torch.inference_mode(), clara.use("generator"):
+            batch = clara.generator.assemble([request], [tensors["memory"][case["documents"]]])
+            ours = clara.base(inputs_embeds=batch.embedded).logits[0, -1].float()
+            (written,) = clara.generate([request], [tensors["memory"][case["documents"]]], 8)
+        assert_close(ours, tensors[f"logits_{number}"][: len(ours)])
+        assert list(written.tokens) == case["greedy_ids"]
+    record("clara", IDS, len(data["prompts"]), len(data["prompts"]))
+
+
+@pytest.mark.parametrize("stage", ["E2E", "E2E-legacy-false"])
+def test_clara_finds_and_answers_as_published(golden: Path, stage: str, tmp_path: Path) -> None:
+    folder = golden / "released" / "clara"
+    data = read(folder / stage / "expected.json")
+    base = folder / f"base-legacy-{'false' if stage.endswith('false') else 'true'}"
+    convert_clara(released(str(folder / stage / "checkpoint")), tmp_path / "clara", str(base), {}, "cpu")
+    wanted = data["generate_from_questions"]
+    whole = build("clara", model=str(tmp_path / "clara"), k=wanted["top_k"])
+    corpus = Corpus.of([Passage(str(number), "", text) for number, text in enumerate(data["documents"])])
+    index = whole.retriever.index(corpus)
+    for case in wanted["cases"]:
+        query = Query("", case["question"])
+        (ranking,) = index.retrieve([query], wanted["top_k"])
+        assert [int(identifier) for identifier in ranking.ids] == case["selected"]
+        (context,) = whole.compressor.compress([query], [ranking], corpus, None)
+        (written,) = whole.reader._clara.generate([whole.reader._prompt(query.text, len(ranking.ids))], [context.memory.vectors], 8)
+        assert list(written.tokens) == case["greedy_ids"]
+    record("clara", NUMBERS, len(wanted["cases"]), len(wanted["cases"]))
+
+
+MODEL_FILE = """
+raise SystemExit
+class CLaRa:
+    def _blend_standard_prompt(self, docs, query):
+        prompt_system = "Be brief."
+        prompt_user = f"Read {docs} for: {query}"
+"""
+
+
+def test_a_prompt_of_the_checkpoint_itself_wins_and_ours_and_a_file_can_be_chosen(golden: Path, tmp_path: Path) -> None:
+    folder = golden / "released" / "clara"
+    shutil.copytree(folder / "Base" / "checkpoint", tmp_path / "source")
+    convert_clara(released(str(tmp_path / "source")), tmp_path / "plain", str(folder / "base-legacy-true"), {}, "cpu")
+    (tmp_path / "source" / "modeling_clara.py").write_text(MODEL_FILE)
+    convert_clara(released(str(tmp_path / "source")), tmp_path / "clara", str(folder / "base-legacy-true"), {}, "cpu")
+    (tmp_path / "own.txt").write_text("Own words: $background $question")
+    wanted = {None: "Be brief.\n\nRead", "ours": "Find what matters", str(tmp_path / "own.txt"): "Own words: "}
+    hashes = set()
+    for prompt, text in wanted.items():
+        options = {"model": str(tmp_path / "clara"), **({"prompt": prompt} if prompt else {})}
+        reader = build("clara_reader", **options)
+        ids = reader._clara.generator.prompt_ids(reader._prompt("who", 1))
+        assert text in reader._clara.tokenizer.decode(ids)
+        hashes.add(Component.of("clara_reader", options).config.checkpoint_hash())
+    hashes.add(Component.of("clara_reader", {"model": str(tmp_path / "plain")}).config.checkpoint_hash())
+    assert len(hashes) == 4
+
+
+def test_published_prompts_that_are_missing_stop_before_the_first_question(
+    golden: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = str(converted(golden, "pisco/legacy-true", tmp_path / "made"))
+    for name in ("RAGMETER_DATA", "RAGMETER_CACHE"):
+        monkeypatch.setenv(name, str(tmp_path / name))
+    monkeypatch.setenv("RAGMETER_OFFLINE", "1")
+    with raises("published-prompt-missing"):
+        Component.of("memory_reader", {"model": made}).preflight()
+    Component.of("memory_reader", {"model": made, "prompt": "ours"}).preflight()
+    (tmp_path / "own.txt").write_text("system\nBe brief.\n---\nuser\nRead $passages and say: $question")
+    reader = build("memory_reader", model=made, prompt=str(tmp_path / "own.txt"))
+    for memory in ([], [torch.zeros(4, 32)] * 2):
+        pieces = reader._asked("who", memory)
+        text = reader._model.tokenizer.decode([number for piece in pieces if isinstance(piece, list) for number in piece])
+        assert "Be brief." in text
+        assert len(pieces) == 1 + 4 * bool(memory) + bool(memory)
+
+
 def test_clara_reads_one_memory_token_in_all_places(golden: Path, tmp_path: Path) -> None:
     folder, source = golden / "released" / "clara", tmp_path / "source"
     shutil.copytree(folder / "E2E" / "checkpoint", source)
@@ -358,6 +540,30 @@ def test_clara_reads_one_memory_token_in_all_places(golden: Path, tmp_path: Path
     memory = Clara.load(tmp_path / "clara", "cpu").module.rows.memory
     assert len(memory) == 4
     assert torch.equal(memory, memory[:1].expand(4, -1))
+
+
+CLASSIFIERS = "bert-base-multilingual-cased", "xlm-roberta-large"
+
+
+@pytest.mark.parametrize("name", CLASSIFIERS)
+def test_llmlingua2_keeps_the_published_words(golden: Path, name: str) -> None:
+    folder = golden / "released" / "llmlingua2" / f"llmlingua-2-{name}-meetingbank"
+    data, options = read(folder / "expected.json"), {"model": str(folder / "checkpoint")}
+    results = [result for case in data["cases"] for result in case["chunk_results"] if "words" in result]
+    counts = {word: count for result in results for word, count in zip(result["words"], result["gpt_tokens"], strict=True)}
+    forced = data["force_tokens"]
+    for case in (*data["cases"], forced):
+        made = build("llmlingua2", **options, keep=case.get("force_tokens", ()))
+        made.__dict__["_counts"] = lambda texts: [counts[text] for text in texts]  # OpenAI's tokens, which are not on this machine
+        text = data["documents"][case["document"]]
+        if case is not forced:
+            assert made.chunks(text) == case["chunks"]
+        for words, expected in zip(made.words(made.chunks(text)), case.get("chunk_results", ()), strict=False):
+            if "words" in expected:
+                assert [word.text for word in words] == expected["words"]
+                assert [word.likely for word in words] == pytest.approx(expected["word_probabilities"], abs=1e-5)
+        assert made.compressed([text], case["rate"]) == [case["compressed"]]
+    record("llmlingua2", NUMBERS, len(data["cases"]) + 1, len(data["cases"]) + 1)
 
 
 def test_setwise_reads_the_published_ids(golden: Path) -> None:
@@ -402,7 +608,7 @@ def test_the_page_of_released_checkpoints_says_what_these_tests_say() -> None:
 
 def line(name: str) -> str:
     """Return a system's line of the table."""
-    entry = registry().get(name)
+    entry = registry().get(WITH_FIXTURES[name] or name)
     source = f"{entry.source}" if entry else WITH_FIXTURES[name]
     return f"| `{name}` | {source} | {entry.license if entry else '–'} | {said(name, IDS)} | {said(name, NUMBERS)} |"
 

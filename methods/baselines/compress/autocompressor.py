@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
-from methods.baselines.compress.soft import LANGUAGE_MODEL, SegmentSystem, SoftConfig
+from methods.baselines.compress.soft import LANGUAGE_MODEL, SegmentSystem, SoftConfig, cut
 from methods.baselines.compress.training import PRESETS, register_system
 from methods.models.pocket import asking
+from methods.prompts import encoded
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -69,6 +70,11 @@ class AutoCompressor(SegmentSystem):
         # As published: all begin as the token that ends a text.
         rows.weight.data[:] = model.base.get_input_embeddings().weight.detach()[model.end].float()
         return {"summary": rows}
+
+    def segments(self, model: SoftModel, text: str) -> list[list[int]]:
+        if not self.config.published:
+            return super().segments(model, text)
+        return cut(encoded(model.plain_tokenizer, [text])[0], self.config.max_length)
 
     def row(self, model: SoftModel, ids: Sequence[int], query: str) -> list[Piece]:
         return [[] if self.config.published else model.begin, ids, model.part("summary")]

@@ -68,8 +68,7 @@ class Cocom(Pisco):
             return super().segments(model, text)
         # In the encoder's own tokens, its special ones around each part.
         words = model.encoder_tokenizer
-        ids = plain_ids(words, text) if text.strip() else []
-        parts = cut(ids, self.config.max_length - 2)
+        parts = cut(plain_ids(words, text) if text.strip() else [], self.config.max_length - 2) or ([[]] if self.config.published else [])
         return [[words.cls_token_id, *part, words.sep_token_id] for part in (parts[:1] if self.config.published else parts)]
 
     def count(self, model: SoftModel, text: str) -> int:
@@ -108,7 +107,7 @@ class Cocom(Pisco):
         return model.joined(parts, vectors)
 
     def block(self, model: SoftModel, memory: Tensor) -> list[Piece]:
-        return [memory] if self.config.encoder else super().block(model, memory)
+        return [memory] if self.config.encoder and not self.config.published else super().block(model, memory)
 
     def restoring(self, model: SoftModel, memory: Tensor, draw: int) -> list[Piece]:
         return [model.bos, model.mark(RESTORE), *self.block(model, memory)]

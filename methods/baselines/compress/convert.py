@@ -15,7 +15,7 @@ from benchmarks.core.errors import first_error, in_words
 from methods.baselines.compress.soft import ENCODER, LANGUAGE_MODEL, System, system_of
 from methods.models.weights import adapted, load_pretrained
 from methods.training.adapters import MARK as LORA
-from methods.training.released import ADAPTER, ADAPTERS, CONVERTER, ENDS, Released, adapter_names, new_rows, pickled, renamed
+from methods.training.released import ADAPTER, ADAPTERS, CONVERTER, ENDS, Released, adapter_names, keep_prompts, new_rows, pickled, renamed
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -26,8 +26,8 @@ PCC_DECODER = "BroAlanTaps/PCC-Decoder-Llama3-8B-Instruct"
 """The published decoder of PCC: Llama 3 with the rows of its three new tokens."""
 ENCODER_LENGTH = 512
 """Tokens that COCOM's light encoder, a BERT, reads."""
-AS_PUBLISHED = ("autocompressor", "cocom", "pisco", "xrag")
-"""Layouts whose passages are read as the authors' code reads them."""
+AS_PUBLISHED = ("autocompressor", "cocom", "oscar", "pisco", "xrag")
+"""Layouts that are asked as published, and but for OSCAR read passages as the authors' code does."""
 _TOKENIZER = ("tokenizer*", "special_tokens*", "vocab*", "merges.txt", "added_tokens.json", "chat_template*", "generation_config.json")
 
 
@@ -66,6 +66,7 @@ def convert(source: Released, folder: Path, base: str | None, options: Mapping[s
         model = SoftModel(system, device, draft)
         model.take(tensors_of(source, model), source.source)
         model.save(draft)
+        keep_prompts(source, draft, layout)
         (draft / "README.md").write_text(_readme(source, system), "utf-8")
         draft.rename(folder)
     finally:

@@ -1,18 +1,24 @@
 """LLMLingua-2: of each passage the words that a token classifier would keep, whatever is asked.
 
-    p(word) = mean over its tokens of softmax(logits)[keep];   the likeliest words stay, in their order, at most rate · tokens
+    p(word) = mean over its tokens of softmax(logits)[keep];   words above a percentile of a chunk's tokens stay, in their order
 
-Source: Pan et al. 2024, LLMLingua-2: Data Distillation for Efficient and Faithful Task-Agnostic Prompt Compression (ACL Findings).
+As released: words begin where the tokenizer begins one, and with XLM-R at every punctuation mark, too; a percentile is over the tokens
+of OpenAI's tokenizer; a chunk stands between `[CLS]` and `[SEP]`, which are `<unk>` to XLM-R; texts of chunks follow each other directly.
+
+Source: Pan et al. 2024, LLMLingua-2: Data Distillation for Efficient and Faithful Task-Agnostic Prompt Compression (ACL Findings);
+microsoft/LLMLingua at e0e9d99b.
 """
 
 from __future__ import annotations
 
-import math
 import re
-from collections.abc import Sequence
+import string
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field
 
 from benchmarks.core.errors import UserError
@@ -20,14 +26,20 @@ from benchmarks.corpus import Corpus
 from benchmarks.schema import Passage, Query
 from methods.api import TRUNCATED, Context, Ranking, Services
 from methods.baselines.compress.recomp import ModelOptions
+from methods.graphs.chunking import TIKTOKEN, spans_of
 from methods.models.endpoint import TokenCounter
-from methods.models.likelihood import UNBOUNDED, TextEncoder, batches
+from methods.models.likelihood import UNBOUNDED, batches
 from methods.models.weights import device_of, load_pretrained
+from methods.readers.prompts import longest_prefix
 from methods.registry import register
 from methods.work import Lengths, Work, encode
 
-_WORD = re.compile(r"\S+")
-_ENDS = (".", "!", "?", "\n")
+_RELEASED = "llmlingua-2-"
+_COUNTED_IN = f"{TIKTOKEN}cl100k_base"
+_DIGIT, _PARTS = re.compile(r"\d"), re.compile(r"\s*\S+")
+_FRAME = ("[CLS]", "[SEP]")
+"""Frame tokens of the released code, for every tokenizer."""
+_CHUNK_ENDS = frozenset(".\n")
 KEEP = 1
 """The class of what is kept."""
 
@@ -36,19 +48,54 @@ class LLMLingua2Config(ModelOptions):
     """Options of LLMLingua-2."""
 
     model: str = Field("microsoft/llmlingua-2-xlm-roberta-large-meetingbank", description="a classifier of tokens with two classes")
+    tokenizer: str | None = Field(
+        None,
+        description=f"what counts tokens: folder of a model, {_COUNTED_IN} or another of tiktoken's; null: {_COUNTED_IN} for models that "
+        "are called llmlingua-2-…, as released, else characters / 4",
+    )
     rate: float = Field(0.25, gt=0, le=1, description="share of a passage's tokens that stays; CLaRa's tables 0.25")
-    keep: tuple[str, ...] = Field((), description="words that always stay")
-    chunk: int = Field(510, ge=8, description="tokens read at once; a longer passage is cut behind a sentence")
+    keep: tuple[str, ...] = Field((), max_length=100, description="tokens that always stay (force_tokens)")
+    digits: bool = Field(False, description="whether all words with digits stay (force_reserve_digit)")
+    drop_consecutive: bool = Field(False, description="whether one of `keep` stays once where nothing stays between two of it")
+    chunk: int = Field(510, ge=8, description="tokens read at once; a longer passage is cut behind a period")
     batch_size: int = Field(16, ge=1, description="parts of a question's passages read at once")
+
+    @property
+    def counted_in(self) -> str | None:
+        """The tokenizer that counts; None: characters / 4."""
+        return self.tokenizer or (_COUNTED_IN if _RELEASED in self.model.lower() else None)
+
+    def preflight(self) -> None:
+        """Check that the model and the tokenizer are there."""
+        super().preflight()
+        _counting(self.counted_in)
+
+
+def _counting(tokenizer: str | None) -> Callable[[Sequence[str]], list[int]]:
+    """Return what counts the tokens of texts."""
+    if tokenizer is None or not tokenizer.startswith(TIKTOKEN):
+        return TokenCounter(tokenizer).counts
+    spans = spans_of(tokenizer)
+    return lambda texts: [len(spans(text)) for text in texts]
 
 
 def _work(config: LLMLingua2Config, lengths: Lengths) -> Work:
     return encode(config, lengths.questions * lengths.handed, lengths.passage)
 
 
+@dataclass(frozen=True, slots=True)
+class Word:
+    """A word of a chunk: its text as the tokenizer writes it, how likely it is kept, and its tokens as they are counted."""
+
+    text: str
+    likely: Any
+    tokens: int
+
+
 @register(
     "llmlingua2",
     kind="compressor",
+    version=2,
     summary="the words of each passage that a token classifier keeps, a quarter of its tokens",
     paper="Pan et al. 2024, LLMLingua-2 (arXiv:2403.12968)",
     presets={"small": {"model": "microsoft/llmlingua-2-bert-base-multilingual-cased-meetingbank"}},
@@ -59,21 +106,53 @@ class LLMLingua2:
     """Compressor by a token classifier.
 
     Raises:
-        UserError: The model cannot be loaded, has not two classes, or a tokenizer without offsets.
+        UserError: The model cannot be loaded, has not two classes, or a tokenizer that does not mark where words begin.
     """
 
     def __init__(self, config: LLMLingua2Config, services: Services) -> None:
         self.config, self.device = config, device_of(services.device)
         kind = "AutoModelForTokenClassification"
-        self._tokenizer, self._model = load_pretrained("token classifier", kind, config.model, config.revision, config.dtype, self.device)
-        if self._model.config.num_labels != 2 or not self._tokenizer.is_fast:
+        self._tokenizer, self._model = load_pretrained(
+            "token classifier", kind, config.model, config.revision, config.dtype, self.device, own=bool(config.keep)
+        )
+        words = self._tokenizer
+        if self._model.config.num_labels != 2 or not words.is_fast:
             raise UserError(
                 f"{config.model!r} does not tell two classes of tokens",
                 code="not-two-classes",
                 where="option model",
                 try_this="a model of LLMLingua-2",
             )
-        self._words, self._counter = TextEncoder(self._tokenizer, continues=False), TokenCounter(config.tokenizer)
+        model = words.backend_tokenizer.model
+        self._continuing = "##" if type(model).__name__ == "WordPiece" else ""
+        if not self._continuing and "▁" not in "".join(words.tokenize("a b")):
+            raise UserError(
+                f"the tokenizer of {config.model!r} marks neither where words begin (▁) nor where they go on (##)",
+                code="tokenizer-without-words",
+                where="option model",
+                try_this="a model of LLMLingua-2, over BERT or XLM-R",
+            )
+        self._special = set(words.all_special_tokens)
+        self._stand_ins = self._added(config.keep)
+
+    @cached_property
+    def _counts(self) -> Callable[[Sequence[str]], list[int]]:
+        return _counting(self.config.counted_in)
+
+    def _added(self, keep: Sequence[str]) -> dict[str, str]:
+        """Give the model tokens that stand for kept texts which are not one token, and return them by text."""
+        words = self._tokenizer
+        stand_ins = {text: f"[NEW{number}]" for number, text in enumerate(keep) if len(words.tokenize(text)) != 1}
+        if stand_ins:
+            import torch
+
+            words.add_tokens(list(stand_ins.values()), special_tokens=True)
+            with torch.no_grad():
+                mean = self._model.get_input_embeddings().weight.mean(0)
+                before = len(self._model.get_input_embeddings().weight)
+                self._model.resize_token_embeddings(max(before, len(words)), mean_resizing=False)
+                self._model.get_input_embeddings().weight[words.convert_tokens_to_ids(list(stand_ins.values()))] = mean
+        return stand_ins
 
     def compress(self, queries: Sequence[Query], rankings: Sequence[Ranking], corpus: Corpus, budget: int | None) -> list[Context]:
         """Each ranking's passages in fewer words; one of which nothing stays is left out."""
@@ -81,69 +160,118 @@ class LLMLingua2:
 
     def _context(self, ranking: Ranking, passages: Sequence[Passage], budget: int | None) -> Context:
         texts = [passage.full_text for passage in passages]
-        words = [_WORD.findall(text) for text in texts]
-        counts = [np.array(self._counter.counts(own), dtype=np.int64) for own in words]
-        of = int(sum(own.sum() for own in counts))
+        of = sum(self._counts(texts))
         bound = budget is not None and budget < self.config.rate * of
         rate = budget / of if bound and budget is not None else self.config.rate
-        kept = []
-        for passage, own, number, likely in zip(passages, words, counts, self.probabilities(texts), strict=True):
-            limit = math.floor(rate * number.sum()) if bound else math.ceil(rate * number.sum())
-            chosen = likeliest(likely, number, limit, [word in self.config.keep for word in own])
-            text = " ".join(word for word, stays in zip(own, chosen, strict=True) if stays)
-            kept += [(Passage(passage.id, "", text), int(number[chosen].sum()))] if text else []
-        left = sum(number for _, number in kept)
+        kept, left = [], 0
+        for passage, text in zip(passages, self.compressed(texts, rate), strict=True):
+            (count,) = self._counts([text])
+            if budget is not None and left + count > budget:
+                text, count = self._within(text, budget - left)
+            if text.strip():
+                kept.append(Passage(passage.id, "", text))
+                left += count
         notes = {TRUNCATED: {"unit": "tokens", "kept": left, "of": of}} if bound else {}
-        return Context(ranking.query_id, tuple(item for item, _ in kept), notes={**notes, "llmlingua2": {"kept": left, "of": of}})
+        return Context(ranking.query_id, tuple(kept), notes={**notes, "llmlingua2": {"kept": left, "of": of}})
 
-    def probabilities(self, texts: Sequence[str]) -> list[NDArray[np.float64]]:
-        """Return the probability of keeping each word (divided by white space): the mean over its tokens."""
+    def _within(self, text: str, room: int) -> tuple[str, int]:
+        """Return the first words of a text that a budget holds, and their tokens: a percentile alone does not keep to it."""
+        parts = _PARTS.findall(text)
+        most = longest_prefix(len(parts), lambda number: self._counts(["".join(parts[:number])])[0] <= room)
+        return (shown := "".join(parts[:most])), self._counts([shown])[0]
+
+    def compressed(self, texts: Sequence[str], rate: float) -> list[str]:
+        """Return texts in the words that stay."""
+        chunks = [self.chunks(text) for text in texts]
+        if rate >= 1:
+            return [self._written("".join(own)) for own in chunks]
+        made = iter(self.words([chunk for own in chunks for chunk in own]))
+        return ["".join(self._kept(next(made), 1 - rate) for _ in own) for own in chunks]
+
+    def _written(self, text: str) -> str:
+        for kept, stand_in in self._stand_ins.items():
+            text = text.replace(stand_in, kept)
+        return text
+
+    def chunks(self, text: str) -> list[str]:
+        """Return the parts of a text that are read at once, each up to the last period that fits."""
+        for kept, stand_in in self._stand_ins.items():
+            text = text.replace(kept, stand_in)
+        tokens, chunks, start, most = self._tokenizer.tokenize(text, verbose=False), [], 0, self.config.chunk
+        ends = _CHUNK_ENDS | {self._stand_ins[end] for end in _CHUNK_ENDS & self._stand_ins.keys()}
+        while start < len(tokens):
+            end = start + most
+            if end < len(tokens):
+                end = next((at for at in range(end, start, -1) if tokens[at] in ends), end)
+            chunks.append(self._tokenizer.convert_tokens_to_string(tokens[start : end + 1]))
+            start = end + 1
+        return chunks
+
+    def words(self, chunks: Sequence[str]) -> list[list[Word]]:
+        """Return the words of chunks, each with the mean over its tokens of the probability that they are kept."""
         import torch
 
-        parts = [(at, ids, spans) for at, text in enumerate(texts) for ids, spans in self._parts(text)]
-        first, fill = len(self._words.before), self._tokenizer.pad_token_id or 0
-        rows = [[*self._words.before, *ids, *self._words.after] for _, ids, _ in parts]
-        tokens: list[list[tuple[int, float]]] = [[] for _ in texts]
-        for batch, ids, mask in batches(rows, UNBOUNDED, self.device, fill, self.config.batch_size):
+        rows = [[_FRAME[0], *self._tokenizer.tokenize(chunk), _FRAME[1]][: self.config.chunk + 2] for chunk in chunks]
+        ids = [self._tokenizer.convert_tokens_to_ids(row) for row in rows]
+        results: list[list[Word]] = [[] for _ in rows]
+        fill = self._tokenizer.pad_token_id or 0
+        for batch, inputs, mask in batches(ids, UNBOUNDED, self.device, fill, self.config.batch_size):
             with torch.inference_mode():
-                likely = self._model(input_ids=ids, attention_mask=mask).logits.float().softmax(-1)[..., KEEP].cpu().double()
+                likely = self._model(input_ids=inputs, attention_mask=mask).logits.float().softmax(-1)[..., KEEP].cpu().numpy()
             for row, at in enumerate(batch):
-                owner, _, spans = parts[at]
-                tokens[owner] += [(start, float(likely[row, first + n])) for n, (start, _) in enumerate(spans)]
-        results = []
-        for text, own in zip(texts, tokens, strict=True):
-            ends = [match.end() for match in _WORD.finditer(text)]
-            # White space that a token begins with belongs to the word behind it.
-            words = np.searchsorted(ends, [start for start, _ in own], side="right")
-            inside, values = words < len(ends), np.array([value for _, value in own])
-            sums, numbers = (np.bincount(words[inside], weights, len(ends)) for weights in (values[inside], None))
-            results.append(sums / np.maximum(numbers, 1))
+                tokens = self._tokenizer.convert_ids_to_tokens(ids[at])
+                results[at] = self._merged(tokens, likely[row, : len(tokens)])
         return results
 
-    def _parts(self, text: str) -> list[tuple[list[int], list[tuple[int, int]]]]:
-        """Token ids and their characters, cut behind the last sentence that ends within a chunk."""
-        encoded = self._tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
-        ids, spans, parts = list(encoded["input_ids"]), list(encoded["offset_mapping"]), []
-        while ids:
-            end = min(len(ids), self.config.chunk)
-            if end < len(ids):
-                end = next((at for at in range(end, 0, -1) if text[: spans[at - 1][1]].endswith(_ENDS)), end)
-            parts.append((ids[:end], spans[:end]))
-            ids, spans = ids[end:], spans[end:]
-        return parts
+    def _merged(self, tokens: Sequence[str], likely: Sequence[Any]) -> list[Word]:
+        """Return the words that tokens make; special tokens and those that the tokenizer does not know belong to none."""
+        texts: list[str] = []
+        values: list[list[Any]] = []
+        stand_ins = self._stand_ins.values()
+        for token, value in zip(tokens, likely, strict=True):
+            if token in self._special:
+                continue
+            pure = token.lstrip("##" if self._continuing else "▁")
+            always = pure in self.config.keep or pure in stand_ins
+            begins = self._begins(token, always) or not texts
+            text = self._written(token) if begins else pure
+            certain = (always and begins) or (self.config.digits and _DIGIT.search(token))
+            if begins:
+                texts.append(text)
+                values.append([])
+            else:
+                texts[-1] += text
+            values[-1].append(1.0 if certain else value)
+        counts = self._counts(texts) if texts else []
+        return [Word(text, sum(own) / len(own), count) for text, own, count in zip(texts, values, counts, strict=True)]
 
+    def _begins(self, token: str, always: bool) -> bool:
+        if self._continuing:
+            return always or not token.startswith("##")
+        return token.startswith("▁") or token in string.punctuation or token in self.config.keep or token in self._stand_ins.values()
 
-def likeliest(likely: NDArray[np.float64], counts: NDArray[np.int64], limit: int, always: Sequence[bool]) -> NDArray[np.bool_]:
-    """Which words stay: the likeliest, of equal ones the first, until the next would go beyond the limit.
-
-    Args:
-        likely: Of each word.
-        counts: Its tokens.
-        limit: Tokens that may stay.
-        always: Words that stay whatever they take, before all others.
-    """
-    order = np.lexsort((np.arange(len(likely)), -likely, ~np.array(always, dtype=bool)))
-    total = np.cumsum(counts[order])
-    stays = np.zeros(len(likely), dtype=bool)
-    stays[order[(total <= limit) | np.array(always, dtype=bool)[order]]] = True
-    return stays
+    def _kept(self, words: Sequence[Word], dropped: float) -> str:
+        """Return the words of a chunk above the percentile of its tokens, as text."""
+        if not words:
+            return ""
+        keep = self.config.keep
+        likely = [word.likely for word in words]
+        if self.config.drop_consecutive:
+            threshold, between, before = np.percentile(likely, int(100 * dropped)), False, None
+            for at, word in enumerate(words):
+                if word.text not in keep:
+                    between |= bool(likely[at] > threshold)
+                    continue
+                if between:
+                    between = False
+                elif word.text == before:
+                    likely[at] = 0.0
+                before = word.text
+        tokens = [value for value, word in zip(likely, words, strict=True) for _ in range(word.tokens)]
+        threshold = np.percentile(tokens, int(100 * dropped + 1)) if tokens else 1.0
+        stay: list[str] = []
+        for word, value in zip(words, likely, strict=True):
+            again = self.config.drop_consecutive and word.text in keep and stay[-1:] == [word.text]
+            if (value > threshold or value == threshold == 1.0) and not again:
+                stay.append(word.text)
+        return str(self._tokenizer.convert_tokens_to_string(stay)) if stay else ""

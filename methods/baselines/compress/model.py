@@ -18,11 +18,11 @@ from benchmarks.core.errors import UserError
 from benchmarks.core.fingerprint import fingerprint
 from benchmarks.schema import Passage
 from methods.baselines.compress.soft import CARD, ENCODER, LANGUAGE_MODEL, LAYOUT, WEIGHTS, System, require_checkpoint
-from methods.models.causal import Generation, chat_text
+from methods.models.causal import QUIET, Generation, chat_text
 from methods.models.formats import own_format
 from methods.models.likelihood import CPU_TOKENS, GPU_TOKENS, TextEncoder
 from methods.models.weights import check_remote_code, device_of, load_pretrained, remote_code_refused, weights_hash
-from methods.prompts import plain_ids
+from methods.prompts import Prompt, plain_ids, whole_ids
 from methods.readers.prompts import PROMPTS, numbered
 from methods.training.adapters import MARK as LORA
 from methods.training.adapters import Adapters
@@ -159,9 +159,34 @@ class SoftModel(nn.Module):
             return f"{system}\n\n{user}\n\nReply:"
         return chat_text(self.tokenizer, [{"role": "system", "content": system}, {"role": "user", "content": user}])
 
+    def asked(self, prompt: Prompt, question: str, blocks: Sequence[Sequence[Piece]]) -> list[Piece]:
+        """The prompt that asks a question in a template's words, with a block of pieces for each passage in the place of `$passages`.
+
+        Raises:
+            UserError: The base knows one format only, or its chat template changes what it is given.
+        """
+        if self._own:
+            raise UserError(
+                "the base knows one format of prompts", code="prompt-of-one-format", where="option prompt", try_this="prompt: ours"
+            )
+        options = prompt.options
+        values = {"passages": options.memories.join([PLACE] * len(blocks)), "question": _harmless(question)}
+        values["bos"] = self.tokenizer.bos_token or ""
+        if prompt.parts[0].role == "text":
+            texts = [part.fill(values) for part in prompt.parts]
+        elif self.config.template == "plain":
+            texts = ["\n\n".join([*(message["content"] for message in prompt.messages(**values)), "Reply:"])]
+        else:
+            texts = [chat_text(self.tokenizer, prompt.messages(**values), QUIET, options.joined)]
+        return self._with_blocks(whole_ids(self.tokenizer, texts, options.bos), blocks)
+
     def filled(self, text: str, blocks: Sequence[Sequence[Piece]]) -> list[Piece]:
         """The pieces of a text, with a block in each `PLACE`."""
-        (ids,), place = self._words.prompts([text]), self.tokenizer.convert_tokens_to_ids(PLACE)
+        (ids,) = self._words.prompts([text])
+        return self._with_blocks(ids, blocks)
+
+    def _with_blocks(self, ids: Sequence[int], blocks: Sequence[Sequence[Piece]]) -> list[Piece]:
+        place = self.tokenizer.convert_tokens_to_ids(PLACE)
         positions = [at for at, identifier in enumerate(ids) if identifier == place]
         if len(positions) != len(blocks):
             raise UserError(
@@ -172,7 +197,7 @@ class SoftModel(nn.Module):
             )
         pieces: list[Piece] = []
         for start, end, block in zip([0, *(at + 1 for at in positions)], [*positions, len(ids)], [*blocks, []], strict=True):
-            pieces += [ids[start:end], *block]
+            pieces += [list(ids[start:end]), *block]
         return [piece for piece in pieces if len(piece)]
 
     def reply(self, text: str) -> list[int]:
@@ -248,6 +273,8 @@ class SoftModel(nn.Module):
         whole = self.system.whole
         for name in whole:
             model, words = (self.base, self.plain_tokenizer) if name == LANGUAGE_MODEL else (self.encoder, self.encoder_tokenizer)
+            if hasattr(words, "legacy"):  # transformers does not write it
+                words.init_kwargs["legacy"] = words.legacy
             model.save_pretrained(folder / name)
             words.save_pretrained(folder / name)
         hashes = {name: None if name in whole else weights_hash(*item) for name, item in self.system.models.items()}

@@ -77,8 +77,8 @@ class Pisco(SegmentSystem):
     def segments(self, model: SoftModel, text: str) -> list[list[int]]:
         if not self.config.published:
             return super().segments(model, text)
-        # As published the row is cut, its end token included.
-        return [ids_behind_bos(model.tokenizer, text)[: self.config.max_length + 1]] if text.strip() else []
+        # As published the row is cut, its end token included, and an empty text has a row.
+        return [ids_behind_bos(model.plain_tokenizer, text)[: self.config.max_length + 1]]
 
     def row(self, model: SoftModel, ids: Sequence[int], query: str) -> list[Piece]:
         memory = model.part("memory")
@@ -92,4 +92,5 @@ class Pisco(SegmentSystem):
     def block(self, model: SoftModel, memory: Tensor) -> list[Piece]:
         if not self.config.separator:
             return [memory]
-        return [piece for part in memory.split(self.config.memory_tokens) for piece in (part, model.mark(SEPARATE))]
+        parts = [memory] if self.config.published else memory.split(self.config.memory_tokens)
+        return [piece for part in parts for piece in (part, model.mark(SEPARATE))]

@@ -3,31 +3,57 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pydantic import Field
 
 from benchmarks.core.errors import UserError
+from benchmarks.published_prompts import registry
 from benchmarks.schema import Query
 from methods.api import FAILED, Answer, Context, Services, Usage
 from methods.baselines.compress.memory import SoftMemory, SoftOptions, known_system, loaded, soft_needs, unknown_system
-from methods.baselines.compress.soft import SYSTEMS
-from methods.models.causal import CausalConfig
+from methods.baselines.compress.soft import SYSTEMS, require_checkpoint
+from methods.models.causal import CausalConfig, Generation
 from methods.models.pocket import asking
+from methods.prompts import Shipped
 from methods.registry import register
+from methods.training.asking import AskedOptions
 from methods.work import Lengths, Work, ask, encode, mean, tokens
 
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from methods.training.pieces import Piece
+
 TOO_LONG = "the question with the memory of its passages is longer than the longest prompt"
 
 
-class MemoryReaderConfig(SoftOptions):
+PROMPTS = {
+    name: Shipped(
+        "methods.readers",
+        "passages",
+        published=name if name in registry() else "",
+        follows=frozenset({"bos", "joined", "memories", "stop", "max_tokens"}),
+    )
+    for name in SYSTEMS
+}
+"""Of each system: its published prompt, and what a template in its place may hold."""
+
+
+class MemoryReaderConfig(AskedOptions, SoftOptions):
     """Options of the reader."""
 
-    max_new_tokens: int = Field(64, ge=1, description="longest answer; in CLaRa's tables of compression 128")
+    max_new_tokens: int = Field(
+        64,
+        ge=1,
+        description="longest answer, if the prompt does not state it (xRAG's published: 100); in CLaRa's tables of compression 128",
+    )
     batch_size: int = Field(16, ge=1, description="prompts at once")
+
+    def checkpoint(self) -> tuple[Path, Shipped, bool]:
+        folder, system = require_checkpoint(self.model, where="option model")
+        return folder, PROMPTS[system.name], system.config.published
 
 
 def _work(config: MemoryReaderConfig, lengths: Lengths) -> Work:
@@ -61,6 +87,12 @@ class MemoryReader:
         self.batch_size = 2 * config.batch_size
         self._model = loaded(config, services.device)
         self.device = str(self._model.device)
+        self._prompts = {some: config.template({"passages"} if some else ()) for some in (True, False)}
+        for some, prompt in self._prompts.items():
+            if prompt is not None:  # whether the base takes it
+                self._model.asked(prompt, "?", [[self._model.nothing]] * some)
+        own = prompt.options.max_tokens if (prompt := self._prompts[True]) else None
+        self._longest = config.max_new_tokens if "max_new_tokens" in config.model_fields_set or own is None else own
 
     def read(self, queries: Sequence[Query], contexts: Sequence[Context]) -> list[Answer]:
         """One answer per query; one that does not fit has its reason under `notes["failed"]`.
@@ -69,8 +101,8 @@ class MemoryReader:
             UserError: The memory is of another checkpoint.
         """
         memory = [self._memory(query.text, context) for query, context in zip(queries, contexts, strict=True)]
-        model, longest = self._model, self.config.max_new_tokens
-        prompts = [model.system.prompt(model, query.text, own) for query, own in zip(queries, memory, strict=True)]
+        model, longest = self._model, self._longest
+        prompts = [self._asked(query.text, own) for query, own in zip(queries, memory, strict=True)]
         fits = [model.fits(prompt, longest) for prompt in prompts]
         chosen = [prompt for prompt, fit in zip(prompts, fits, strict=True) if fit]
         written = iter(model.generate(chosen, longest, self.config.batch_size, model.system.reads) if chosen else [])
@@ -80,8 +112,24 @@ class MemoryReader:
                 answers.append(Answer("", notes={FAILED: TOO_LONG}))
                 continue
             reply, count = next(written), sum(map(len, own))
-            answers.append(Answer(reply.text, Usage(reply.prompt_tokens - count, reply.completion_tokens, count, 1)))
+            answers.append(Answer(self._until_stop(reply), Usage(reply.prompt_tokens - count, reply.completion_tokens, count, 1)))
         return answers
+
+    def _asked(self, question: str, memory: Sequence[Tensor]) -> list[Piece]:
+        """The prompt that asks a question about passages in memory."""
+        model, prompt = self._model, self._prompts[bool(memory)]
+        if prompt is None:
+            return model.system.prompt(model, question, memory)
+        return model.asked(prompt, question, [model.system.block(model, item) for item in memory])
+
+    def _until_stop(self, reply: Generation) -> str:
+        prompt = self._prompts[True]
+        if prompt is None or not prompt.options.stop:
+            return reply.text
+        text = str(self._model.tokenizer.decode(reply.tokens, skip_special_tokens=True))
+        for stop in prompt.options.stop:
+            text = text.partition(stop)[0]
+        return text.strip()
 
     def _memory(self, question: str, context: Context) -> list[Tensor]:
         """Memory of a context's passages: [m, h] each."""

@@ -15,11 +15,11 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, TypeVar
 
-from pydantic import Field, SerializerFunctionWrapHandler, ValidationError, model_serializer
+from pydantic import Field, ValidationError
 
 from benchmarks.core.errors import UserError, unknown_name
-from benchmarks.core.models import FrozenModel
-from methods.models.weights import locate, weights_hash
+from benchmarks.core.models import LaterOptions
+from methods.models.weights import has_hash, locate
 from methods.training import TRAININGS
 from methods.training.stages import read_json
 
@@ -40,8 +40,10 @@ DType = Literal["float32", "bfloat16", "float16", "auto"]
 MISTRAL = "mistralai/Mistral-7B-Instruct-v0.2"
 
 
-class SoftConfig(FrozenModel):
+class SoftConfig(LaterOptions):
     """Options of a model that reads vectors: what all systems share."""
+
+    later: ClassVar[tuple[str, ...]] = ("encoding",)
 
     base: str = Field(MISTRAL, description="causal language model that answers: a folder, hub id or `pocket`, the model that ships")
     revision: str | None = Field(None, description="revision of a hub id")
@@ -64,14 +66,9 @@ class SoftConfig(FrozenModel):
         "segments",
         description="segments: a long passage in several parts; published: passages as the authors' code reads them (pisco, cocom: one "
         "part, cut at max_length, its first token as behind the token that begins a text; light: padded with [PAD]; autocompressor: no "
-        "token that begins a text; xrag: vectors are never scaled). Converted checkpoints have it",
+        "token that begins a text; xrag: vectors are never scaled), and asked about as published (`prompt` of memory_reader). Converted "
+        "checkpoints have it",
     )
-
-    @model_serializer(mode="wrap")
-    def _without_defaults(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave out the option `encoding`, which came later, if it is the default: so trained checkpoints keep their identity."""
-        values: dict[str, Any] = dump(self)
-        return {name: value for name, value in values.items() if name != "encoding" or value != "segments"}
 
     @property
     def published(self) -> bool:
@@ -273,7 +270,7 @@ def require_checkpoint(model: str, system: str | None = None, *, where: str) -> 
             try_this=f"compressor: {made.name}",
         )
     for name, (source, revision) in made.models.items():
-        if hashes.get(name) is not None and weights_hash(source, revision) != hashes[name]:
+        if hashes.get(name) is not None and not has_hash(source, revision, hashes[name]):
             raise UserError(
                 f"the {name.replace('_', ' ')} {source!r} is not the one that this checkpoint was trained on",
                 code="part-base-mismatch",

@@ -80,12 +80,15 @@ class Xrag(System):
         return {"projector": Projector(self._encoder.dimension, model.width)}
 
     def count(self, model: SoftModel, text: str) -> int:
-        return int(bool(text.strip()))
+        return int(self._reads(text))
+
+    def _reads(self, text: str) -> bool:
+        return bool(text.strip()) or self.config.published
 
     def encode(self, model: SoftModel, texts: Sequence[str], queries: Sequence[str]) -> list[Tensor]:
         import torch
 
-        full = [text for text in texts if text.strip()]
+        full = [text for text in texts if self._reads(text)]
         if missing := [text for text in full if text not in self._known]:
             # Alone, so that a vector depends on its text to the last bit.
             self._known |= {text: self._encoder.passages([text])[0] for text in missing}

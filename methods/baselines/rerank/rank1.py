@@ -117,7 +117,7 @@ class Rank1(LogOddsReranker):
     def _ended(self, row: tuple[int, ...], thought: str) -> tuple[int, ...]:
         """Return a prompt and a reasoning that is ended by hand, as one text."""
         prompt = str(self.tokenizer.decode(row))
-        return tuple(whole_ids(self.tokenizer, f"{prompt}\n{whole_sentences(thought)}\n{END}"))
+        return tuple(whole_ids(self.tokenizer, [f"{prompt}\n{whole_sentences(thought)}\n{END}"]))
 
 
 def whole_sentences(text: str) -> str:

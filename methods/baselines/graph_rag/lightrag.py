@@ -6,8 +6,9 @@ Modes: `local` (low-level keywords → entities → passages that name them, and
 
 Source: Guo et al. 2024 (arXiv:2410.05779) and version 1.1.7 of its code: top 60, cosine above 0.2, 4,000 tokens each of
 entities and relations; a passage that several entities share has the place of the last of them (the code of 2024: the
-first); hybrid puts what relations found before what entities found. Ours: the passages most like the question alternate
-with the others (mix); the native context's sources are the passages that the pipeline hands on (`k`). Without a model the question itself is both kinds of keywords, which is also the fallback.
+first); hybrid puts what relations found before what entities found. Ours: in mix, the passages most like the question
+alternate with the others; the native context's sources are the passages that the pipeline hands on (`k`). Without a model
+the question itself is both kinds of keywords, which is also the fallback.
 """
 
 from __future__ import annotations

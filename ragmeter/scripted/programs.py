@@ -7,6 +7,7 @@ It goes on from what it said before: one wrong answer makes the rest wrong.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -21,7 +22,7 @@ from ragmeter.scripted.prompt_patterns import UNKNOWN, Request, Shown, Truth, an
 
 PROMPTS = shipped(
     "methods.baselines.end_to_end",
-    *("genground_deduce", "genground_ground", "self_ask", "self_rag_need", "self_rag_segment", "iter_retgen", "ircot"),
+    *("genground_deduce", "genground_ground", "genground_cite", "genground_revise", "self_ask", "self_rag_need", "self_rag_segment", "iter_retgen", "ircot"),
     *("search_r1", "r1_searcher"),
 )
 KNOWN = 0.4
@@ -103,6 +104,21 @@ def ground(truth: Truth, shown: Shown) -> str:
     passages = numbered_passages(shown["passages"])
     proven = said_of(truth, shown["question"], passages)
     return f"<ref>{passages[0]}</ref>\n<revise>{proven}</revise>" if proven else "<ref>Empty</ref>\n<revise>Empty</revise>"
+
+
+@answers(PROMPTS["genground_cite"])
+def cite(truth: Truth, shown: Shown) -> str:
+    """GenGround's citation, as released."""
+    passages = numbered_passages(shown["passages"])
+    proof = next((passage for passage in passages if said_of(truth, shown["question"], [passage])), "Empty")
+    return f"<ref>{proof}</ref>"
+
+
+@answers(PROMPTS["genground_revise"])
+def revise(truth: Truth, shown: Shown) -> str:
+    """GenGround's revision, as released."""
+    proven = said_of(truth, shown["question"], numbered_passages(shown["passages"]))
+    return json.dumps({"answer": proven or shown["answer"], "citation": shown["passages"][:40]}, ensure_ascii=False)
 
 
 @answers(PROMPTS["self_ask"])

@@ -1,16 +1,21 @@
 """GenGround: a sub-question and an answer from memory, then the answer grounded in what is found; and again.
 
-Source: Shi et al. 2024, Generate-then-Ground (arXiv:2406.14891): ten documents, batches of three. The authors' code takes
-nine documents and up to seven hops.
+Source: Shi et al. 2024, Generate-then-Ground (arXiv:2406.14891): ten documents, batches of three; the first batch with
+evidence revises the answer. The authors' code (mangopy/Generate-then-Ground at 661b02bf) takes nine documents and up to
+seven hops; it reads all batches, carries each cited passage on behind the others, and revises once with what is left. Ours: a revision that cannot be read
+is not asked for again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, Literal, Self
 
-from pydantic import Field
+from pydantic import BaseModel, Field, model_validator
 
+from benchmarks.schema import Passage
+from benchmarks.text import f1
+from methods.models.chat import parse
 from methods.models.llm import LLM, defaults
 from methods.program import NO_END, NOTHING_FOUND, ProgramConfig, Session, register_program, tagged
 
@@ -25,18 +30,34 @@ class GenGroundConfig(ProgramConfig):
     k: int = Field(10, ge=1, le=100, description="passages found for a sub-question (released: 9)")
     batch: int = Field(3, ge=1, description="passages shown at a time")
     hops: int = Field(5, ge=1, description="sub-questions at most (released: 7)")
+    grounding: Literal["first_evidence", "all_batches"] = Field(
+        "first_evidence", description="which batches revise an answer: the first with evidence (paper), or all (released)"
+    )
+
+    @model_validator(mode="after")
+    def _ends(self) -> Self:
+        if self.grounding == "all_batches" and self.batch < 2:
+            raise ValueError("grounding: all_batches needs a batch of at least 2, since a cited passage joins the next batch")
+        return self
+
+    @property
+    def readings(self) -> int:
+        """Count the calls that ground an answer, at most."""
+        if self.grounding == "first_evidence":
+            return -(-self.k // self.batch)
+        return -(-max(0, self.k - self.batch) // (self.batch - 1)) + 1
 
 
 @register_program(
     "genground",
     summary="sub-question by sub-question: an answer from memory, revised by cited evidence",
-    version=2,
+    version=3,
     config=GenGroundConfig,
-    prompts=("genground_deduce", "genground_ground"),
-    calls=lambda config: config.hops * (1 + -(-config.k // config.batch)) + 1,
+    prompts=("genground_deduce", "genground_ground", "genground_cite", "genground_revise"),
+    calls=lambda config: config.hops * (1 + config.readings) + 1,
     searches=lambda config: config.hops + 1,
     paper="Shi et al. 2024, Generate-then-Ground (arXiv:2406.14891)",
-    presets={"paper": {"k": 10, "hops": 5}, "released": {"k": 9, "hops": 7}},
+    presets={"paper": {"k": 10, "hops": 5}, "released": {"k": 9, "hops": 7, "grounding": "all_batches"}},
 )
 async def genground(q: Session) -> str:
     """Return the model's conclusion. At the cap, or if a reply is unusable, return the last revised answer."""
@@ -60,10 +81,12 @@ async def genground(q: Session) -> str:
 
 
 async def grounded(q: Session, question: str, answer: str) -> str:
-    """The answer as the first batch with evidence has it; without evidence as it was."""
+    """Return the answer as passages have it; without evidence as it was."""
     passages = await q.search(question)
     if not passages:
         q.fallback(NOTHING_FOUND)
+    if q.config.grounding == "all_batches":
+        return await corrected(q, question, answer, await evidence(q, question, passages))
     for start in range(0, len(passages), q.config.batch):
         batch = passages[start : start + q.config.batch]
         reply = await q.ask("genground_ground", batch, question=question, answer=answer)
@@ -72,6 +95,35 @@ async def grounded(q: Session, question: str, answer: str) -> str:
             q.unusable(reply)
         elif cited and cited.lower() != EMPTY:
             return revised
+    return answer
+
+
+async def evidence(q: Session, question: str, passages: Sequence[Passage]) -> list[Passage]:
+    """Return the last batch, after the others: of each, the passage most like what the model cites joins the end."""
+    queue, size = list(passages), q.config.batch
+    while len(queue) > size:
+        batch, queue = queue[:size], queue[size:]
+        reply = await q.ask("genground_cite", batch, question=question)
+        cited = tagged(reply, "ref")
+        if cited is None:
+            q.unusable(reply)
+        elif cited and cited.lower() != EMPTY:
+            queue.append(max(batch, key=lambda passage: f1(cited, [passage.text])))
+    return queue
+
+
+class _Revision(BaseModel):
+    answer: str = Field(min_length=1)
+
+
+async def corrected(q: Session, question: str, answer: str, passages: Sequence[Passage]) -> str:
+    """Return the answer corrected by passages; as it was without passages or a reply that can be read."""
+    if not passages:
+        return answer
+    reply = await q.ask("genground_revise", passages, question=question, answer=answer)
+    if revision := parse(reply, _Revision).value:
+        return revision.answer
+    q.unusable(reply)
     return answer
 
 

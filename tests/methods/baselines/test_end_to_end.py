@@ -183,6 +183,17 @@ def test_ircot_keeps_one_sentence_which_is_the_next_query_unless_it_concludes() 
     assert "[16]" not in done.asked[-1]
 
 
+def test_genground_as_released_reads_every_batch_and_revises_once_with_what_it_cited() -> None:
+    deduced, end = "<question>Who?</question><answer>Ann</answer>", "<finish>Bob</finish>"
+    empty, cited = "<ref>Empty</ref>", f"<ref>{CORPUS.get(['p4'])[0].text}</ref>"
+    done = solo("genground", deduced, empty, cited, '{"answer": "Bob"}', end, finds=lambda text: range(8), preset="released", k=8)
+    # Batches p0–p2 (nothing), p3–p5 (p4), then p6, p7 and p4.
+    assert [[number for number in range(8) if f"Title {number}" in asked] for asked in done.asked[1:4]] == [[0, 1, 2], [3, 4, 5], [4, 6, 7]]
+    assert "Answer 1: Bob" in done.asked[4]
+    unreadable = solo("genground", deduced, "no JSON", end, finds=lambda text: range(3), preset="released")
+    assert "Answer 1: Ann" in unreadable.asked[2]
+
+
 @pytest.mark.parametrize(
     ("sentence", "searched"),
     [("2 + 1,900 = 1,902 years.", False), ("It ran 1914-1918.", True), ("Half is 1/2 of it.", True), ("It scored 3 - 1.", True)],

@@ -229,7 +229,7 @@ def triple_records(reply: str, malformed: Counter[str] | None = None) -> Records
         if not all(ends) or ends[0] == ends[1]:
             lost["triple without two ends"] += 1
         else:
-            relations.append(RelationRecord(*ends, clean(" ".join(triple)), DEFAULT_STRENGTH, triple=tuple(triple)))
+            relations.append(RelationRecord(*ends, clean(" ".join(triple)), DEFAULT_STRENGTH, triple=(triple[0], triple[1], triple[2])))
     return Records((), tuple(relations), lost, Counter({"triples": 1}) if read.repaired else Counter())
 
 

@@ -119,7 +119,7 @@ def parse(reply: str) -> Records:
 def render(entities: Iterable[EntityRecord], relations: Iterable[RelationRecord]) -> str:
     """Records in the grammar."""
     rows: list[tuple[str, ...]] = [("entity", *record) for record in entities]
-    rows += [("relationship", *record[:3], *filter(None, record[4:]), f"{record.strength:g}") for record in relations]
+    rows += [("relationship", *record[:3], *filter(None, (record.keywords,)), f"{record.strength:g}") for record in relations]
     lines = [f'("{tag}"{FIELD}{FIELD.join(fields)})' for tag, *fields in rows]
     return f"{RECORD}\n".join([*lines, END])
 

@@ -54,9 +54,9 @@ class DprTriplesConfig(TripleSearchConfig):
 class DprEncoder(Encoder):
     """DPR's encoders, given texts as its authors prepared them."""
 
-    def queries(self, texts: Sequence[str]) -> Vectors:
+    def queries(self, texts: Sequence[str], instruction: str | None = None) -> Vectors:
         """Encode questions, their curly apostrophes made straight."""
-        return super().queries([text.replace("’", "'") for text in texts])
+        return super().queries([text.replace("’", "'") for text in texts], instruction)
 
     def passages(self, texts: Sequence[str], titles: Sequence[str] | None = None, *, cached: bool = True) -> Vectors:
         """Encode texts without line breaks and without the quotation marks around them."""

@@ -109,14 +109,13 @@ class Facts:
         for number, read in enumerate(reads):
             for relation in read.relations:
                 text = relation.description or f"{relation.source} {relation.target}"
-                ends, printed = (relation.source, relation.target), text
+                fact = relation.source, relation.target, text
                 if version == 2:
-                    subject, *predicate, target = map(plain_name, relation.triple or ends)
-                    ends = subject, target
-                    printed = str((subject, *predicate, target)) if predicate else text
-                if ends[0] != ends[1]:
-                    chunks.setdefault((*ends, printed), []).append(number)
-                    texts.setdefault((*ends, printed), text)
+                    subject, *predicate, target = map(plain_name, relation.triple or fact[:2])
+                    fact = subject, target, str((subject, *predicate, target)) if predicate else text
+                if fact[0] != fact[1]:
+                    chunks.setdefault(fact, []).append(number)
+                    texts.setdefault(fact, text)
         phrases = sorted({name for source, target, _ in chunks for name in (source, target)})
         rows = {name: place for place, name in enumerate(phrases)}
         ends = np.array([(rows[source], rows[target]) for source, target, _ in chunks], np.int64).reshape(-1, 2)

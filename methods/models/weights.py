@@ -218,11 +218,7 @@ def weights_hash(model: str, revision: str | None = None) -> str:
         {path for pattern in WEIGHTS for path in folder.rglob(pattern) if path.is_file()},
         key=lambda path: path.relative_to(folder).as_posix(),
     )
-    hashed = []
-    for path in files:
-        stat = path.stat()
-        hashed.append((path.relative_to(folder).as_posix(), _file_hash(str(path), stat.st_size, stat.st_mtime_ns)))
-    return fingerprint("folder", hashed)
+    return fingerprint("folder", [(path.relative_to(folder).as_posix(), file_hash(path)) for path in files])
 
 
 def beginning_hash(model: str) -> str:
@@ -236,6 +232,12 @@ def beginning_hash(model: str) -> str:
     files = [folder / name for name in ("chat_template.jinja", "tokenizer_config.json")]
     template = "".join(path.read_text("utf-8", "replace") for path in files if path.is_file())
     return "-b" if "message" in template and not re.search(r"\{\{-?\s*bos_token", template) else ""
+
+
+def file_hash(path: Path) -> str:
+    """Return the hash of a file's content."""
+    stat = path.stat()
+    return _file_hash(str(path), stat.st_size, stat.st_mtime_ns)
 
 
 @lru_cache(maxsize=4096)

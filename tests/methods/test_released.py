@@ -6,6 +6,7 @@ visibly if it is missing.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import math
 import os
@@ -23,7 +24,7 @@ from methods.api import Services
 from methods.baselines.compress.convert import convert
 from methods.baselines.compress.model import SoftModel
 from methods.baselines.end_to_end.search_r1 import TEMPLATES
-from methods.baselines.end_to_end.self_rag import augmented, instruction
+from methods.baselines.end_to_end.self_rag import SelfRagConfig, TagModel, augmented, instruction
 from methods.baselines.rerank.log_odds import LogOddsReranker
 from methods.baselines.rerank.prompts import PROMPTS, Writer
 from methods.baselines.rerank.rankllama import RankLlama, RankLlamaConfig
@@ -67,6 +68,8 @@ WITH_FIXTURES = {
     "search_r1": "",
     "self_rag": "as built in",
     "rankllama": "none: the layout of its model card",
+    **dict.fromkeys(("bge_m3", "recomp_extractive", "dpa_rag"), "none"),
+    "qwen3-embedding": "as built in",
     "autocompressor": "none: plain text",
     **dict.fromkeys(("pisco", "cocom", "cocom-light", "xrag", "clara"), "not used yet: the reader asks with ours"),
 }
@@ -74,7 +77,6 @@ WITH_FIXTURES = {
 OTHERS = {
     "LLMLingua-2": "none | MIT | – | no: words, thresholds and frame tokens are ours |",
     "RetRobust, IC-RALM, RAG-DDR, ChatQA, HyDE": "not used yet: ours | – | not compared | not compared |",
-    "BGE-M3, Qwen3-Embedding, RECOMP, DPA-RAG": "as built in | – | not compared | not compared |",
     "OSCAR, PCC, MemoRAG's memory model, Jina v3, Stella, HippoRAG v1": "ours, or as built in | – | no fixture | no fixture |",
 }
 """Further systems, and their line of the table."""
@@ -449,6 +451,25 @@ def test_self_rag_reads_the_published_ids(golden: Path) -> None:
         shown = augmented(head, case["title"], case["text"])
         assert encoded(tokenizer, [{"role": "user", "content": shown}]) == case["augmented_ids"]
     record("self_rag", IDS, len(data["cases"]), len(data["cases"]))
+
+
+def test_self_rag_scores_and_decides_as_published(golden: Path) -> None:
+    folder = golden / "released" / "self-rag"
+    data = read(folder / "expected.json")
+    weights = {"relevance": data["weights"]["w_rel"], "support": data["weights"]["w_sup"], "usefulness": data["weights"]["w_use"]}
+    options = {"model": str(folder / "checkpoint"), "max_new_tokens": data["max_new_tokens"], "share": "log_probabilities", **weights}
+    config = SelfRagConfig.model_validate({**options, "dtype": "float32", "retriever": "bm25"})
+    model = TagModel(config, Services(device="cpu"))
+    session: Any = SimpleNamespace(wrote=lambda *_: "", fallback=lambda _: None)
+    for case in data["cases"]:
+        head = instruction(case["query"])
+        share = asyncio.run(model.share_of_retrieval(session, head))
+        assert (share > data["threshold"]) is case["adaptive_retrieves"]
+        passages = passages_of(golden, case["passages"])
+        segments = [asyncio.run(model.segment(session, head, passage)) for passage in passages]
+        expected = [case["always"][f"retrieval_{number}"]["score"] for number in range(len(passages))]
+        assert [segment.score(config) for segment in segments] == pytest.approx(expected, abs=1e-5)
+    record("self_rag", NUMBERS, len(data["cases"]), len(data["cases"]))
 
 
 def test_the_page_of_released_checkpoints_says_what_these_tests_say() -> None:

@@ -20,7 +20,7 @@ from benchmarks.core.errors import UserError
 from benchmarks.core.fingerprint import fingerprint
 from methods.api import Services
 from methods.models.cross_encoder import CrossEncoderModel
-from methods.models.weights import file_hash, load_pretrained, loading, weights_hash
+from methods.models.weights import file_hash, load_pretrained, weights_hash
 from methods.registry import register
 from methods.retrieval.cross_encoder import CrossEncoderReranker, CrossEncoderRerankerConfig, pairs_work
 from methods.retrieval.ranking import ModelReranker
@@ -93,11 +93,10 @@ class JoinedModel(CrossEncoderModel):
         path = _file(str(self.config.weights))
         source = ("encoder", "AutoModel", self.config.model, self.config.revision, self.config.dtype, device)
         tokenizer, encoder = load_pretrained(*source, own=True)
-        with loading("reranker", str(path)):
-            try:
-                state: Mapping[str, Any] = torch.load(path, map_location=device, weights_only=True)
-            except (pickle.UnpicklingError, RuntimeError, EOFError) as error:
-                raise _unfit(path, str(error).splitlines()[0]) from None
+        try:
+            state: Mapping[str, Any] = torch.load(path, map_location=device, weights_only=True)
+        except (pickle.UnpicklingError, OSError, RuntimeError, EOFError) as error:
+            raise _unfit(path, (str(error).splitlines() or [type(error).__name__])[0]) from None
         own = {name.removeprefix(ENCODER): weight for name, weight in state.items() if name.startswith(ENCODER)}
         head = {name.removeprefix(HEAD): weight for name, weight in state.items() if name.startswith(HEAD)}
         missing, shapes = sorted({"weight", "bias"} - head.keys()), {}

@@ -18,6 +18,7 @@ import urllib.request
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
+from string import Formatter
 from typing import Any
 
 import yaml
@@ -47,6 +48,7 @@ class Place(BaseModel):
     toml: str | None = None
     json_key: str | None = Field(None, alias="json")
     python: str | None = None
+    names: Mapping[str, str] = {}
 
 
 class Documents(BaseModel):
@@ -168,10 +170,17 @@ def as_template(prompt: str, **names: str) -> str:
     """Return a prompt for `str.format` as a `string.Template`, its placeholders under other names.
 
     Args:
-        prompt: With `{placeholder}`; doubled braces stand for one.
-        names: By the name of a placeholder, its new name.
+        prompt: With `{placeholder}`, or `{}`, which is named by its position (0, 1 …); doubled braces stand for one.
+        names: By the name of a placeholder, its new name; others keep theirs.
     """
-    return prompt.replace("$", "$$").format(**{old: f"${{{new}}}" for old, new in names.items()})
+    pieces, position = list[str](), 0
+    for text, name, _, _ in Formatter().parse(prompt):
+        pieces.append(text.replace("$", "$$"))
+        if name is not None:
+            position += not name
+            name = name or str(position - 1)
+            pieces.append(f"${{{names.get(name, name)}}}")
+    return "".join(pieces)
 
 
 def _in_data_folder(entry: Published) -> Path | None:
@@ -187,7 +196,9 @@ def _read(path: Path, entry: Published) -> Mapping[str, str]:
     try:
         text = path.read_bytes().decode()
         content = {next(iter(entry.texts)): text} if path.suffix == ".txt" else json.loads(text)
-    except (OSError, ValueError) as error:
+        if isinstance(content, list):  # of messages
+            content = {key: message["content"] for key, message in zip(entry.texts, content, strict=True)}
+    except (OSError, ValueError, TypeError, KeyError) as error:
         raise UserError(
             f"this file of prompts cannot be read: {error}",
             code="prompts-not-json",
@@ -230,7 +241,10 @@ def _get(name: str, entry: Published, file: str) -> str:
 def _extracted(content: str, place: Place, entry: Published) -> str | dict[str, str]:
     try:
         if place.python is not None:
-            return _constant(ast.parse(content), place.python.split("."))
+            text = _constant(ast.parse(content), place.python.split("."))
+            for name, new in place.names.items():
+                text = text.replace(f"{{{name}}}", f"{{{new}}}")
+            return text
         if place.yaml is not None:
             value: Any = yaml.safe_load(content)[place.yaml]
         elif place.toml is not None:
@@ -254,6 +268,9 @@ def _constant(tree: ast.AST, path: list[str]) -> str:
         if isinstance(scope, ast.Dict):
             scope = next(value for key, value in zip(scope.keys, scope.values, strict=True) if ast.literal_eval(key or key) == name)  # type: ignore[arg-type]
             continue
+        if isinstance(scope, ast.List):
+            scope = scope.elts[int(name)]
+            continue
         if isinstance(scope, ast.BinOp):
             scope = getattr(scope, name)
             continue
@@ -264,7 +281,14 @@ def _constant(tree: ast.AST, path: list[str]) -> str:
 
 
 def _named(scope: ast.AST, name: str) -> ast.AST:
-    """Return the last thing of a name in a scope that is a scope, a dictionary or a text: directly in it, or else deeper."""
+    """Return the last thing of a name in a scope that is a scope, a dictionary, a list or a text: directly in it, or else deeper.
+
+    With `#n` behind the name it is the n-th in the source, at any depth.
+    """
+    name, _, number = name.partition("#")
+    if number:
+        nodes = sorted((node for node in ast.walk(scope) if hasattr(node, "lineno")), key=lambda node: (node.lineno, node.col_offset))
+        return [value for node in nodes for value in _values(node, name)][int(number)]
     for nodes in (ast.iter_child_nodes(scope), ast.walk(scope)):
         values = [value for node in nodes for value in _values(node, name)]
         if values:
@@ -280,12 +304,14 @@ def _values(node: ast.AST, name: str) -> list[ast.AST]:
             named, value = name in map(ast.unparse, node.targets), node.value
         case ast.AnnAssign(value=ast.AST() as value):
             named = ast.unparse(node.target) == name
+        case ast.Expr(value=ast.Call(func=function, args=[ast.Dict() as value])):
+            named = name == f"{ast.unparse(function).partition('.')[0]}()"
         case ast.Return(value=ast.AST() as value):
             named = name == "return"
         case _:
             return []
     try:
-        return [value] if named and (isinstance(value, ast.Dict) or _text(value)) else []
+        return [value] if named and (isinstance(value, ast.Dict | ast.List) or _text(value)) else []
     except LookupError:
         return []
 

@@ -16,17 +16,15 @@ from methods.api import Services
 from methods.models.causal import CausalConfig, CausalModel
 from methods.models.endpoint import Messages
 from methods.models.weights import weights_hash
+from methods.prompts import Shipped
 from methods.readers.chat import ChatReader, ChatReaderConfig, prompts_made_of
 from methods.readers.local import CausalReader
 from methods.readers.prompts import prompt_tokens, reading_work
 from methods.registry import ModelMethodConfig, register
 from methods.work import Lengths, Work, ask
 
-SYSTEM = (
-    "System: This is a chat between a user and an artificial intelligence assistant. The assistant gives helpful, detailed, "
-    "and polite answers to the user's questions based on the context. The assistant should also indicate when the answer "
-    "cannot be found in the context."
-)
+CHATQA = Shipped("methods.readers", "chatqa", optional=frozenset({"instruction"}))
+"""The format of ChatQA's model card; `$passages` has an empty line behind each passage."""
 INSTRUCTIONS = {
     "short": "Answer the following question with a short span. The answer needs to be just in a few words.",
     "full": "Please give a full and complete answer for the question.",
@@ -41,22 +39,30 @@ class ChatQaConfig(CausalConfig, ModelMethodConfig):
     model: str = Field("nvidia/Llama3-ChatQA-1.5-8B", description="a checkpoint of ChatQA")
     max_new_tokens: int = Field(64, ge=1, description="longest answer")
     instruction: str = Field("short", pattern="^(short|full)$", description="which of its instructions stands before the question")
+    prompt: str | None = Field(
+        None, description="a template file of your own; null: the format of its model card", exclude_if=lambda value: value is None
+    )
+
+    def preflight(self) -> None:
+        """Check the model's folder and the template."""
+        super().preflight()
+        CHATQA.load(self.prompt)
 
 
-def chatqa_prompt(question: str, passages: Sequence[Passage], instruction: str = "short") -> str:
+def chatqa_prompt(question: str, passages: Sequence[Passage], instruction: str = "short", prompt: str | None = None) -> str:
     """The text that ChatQA continues, without the token that begins it."""
     shown = [f"title: {item.title}, source: {item.text}" if item.title else item.text for item in passages]
-    turn = f"User: {INSTRUCTIONS[instruction]} {question}\n\nAssistant:"
-    return "\n\n".join([SYSTEM, *shown, turn])
+    values = {"passages": "".join(f"{text}\n\n" for text in shown), "instruction": INSTRUCTIONS[instruction], "question": question}
+    return CHATQA.load(prompt).pair(**values)[1]
 
 
 def _chatqa_hash(config: ChatQaConfig) -> str:
-    example = chatqa_prompt("question", [Passage("", "title", "text")], config.instruction)
+    example = chatqa_prompt("question", [Passage("", "title", "text")], config.instruction, config.prompt)
     return fingerprint(weights_hash(config.model, config.revision), example)
 
 
 def _chatqa_work(config: ChatQaConfig, lengths: Lengths) -> Work:
-    prompt = prompt_tokens(lambda q, passages: [chatqa_prompt(q, passages, config.instruction)], lengths, config, config.max_prompt_tokens)
+    prompt = prompt_tokens(lambda q, passages: [chatqa_prompt(q, passages, config.instruction, config.prompt)], lengths, config, config.max_prompt_tokens)
     return ask(config, lengths.questions, prompt)
 
 
@@ -91,11 +97,11 @@ class ChatQa(CausalReader):
         self._begin = begin if begin and self._model.encode("a")[:1] != [tokenizer.bos_token_id] else ""
         if tokenizer.convert_tokens_to_ids(END_OF_TURN) not in (None, tokenizer.unk_token_id):
             self._model.end_at(END_OF_TURN)
-        self._instruction = config.instruction
+        self._instruction, self._own = config.instruction, config.prompt
         self.batch_size = 2 * config.batch_size
 
     def _rendered(self, question: str, passages: Sequence[Passage]) -> str:
-        return self._begin + chatqa_prompt(question, passages, self._instruction)
+        return self._begin + chatqa_prompt(question, passages, self._instruction, self._own)
 
 
 class InContextConfig(ChatReaderConfig):

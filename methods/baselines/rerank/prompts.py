@@ -18,7 +18,7 @@ from methods.readers.prompts import longest_prefix
 PROMPTS = shipped(
     __package__,
     *("rankgpt", "rankzephyr", "reasonrank", "dro", "setwise", "rank_r1", "rank_r1_direct", "ddr_refiner"),
-    released=("rankzephyr", "reasonrank", "rank_r1", "rank_r1_direct"),
+    released=("rankzephyr", "reasonrank", "rank_r1", "rank_r1_direct", "ddr_refiner"),
     optional=("count", "label"),
     each=("label", "passage"),
     follows=("passages",),
@@ -54,13 +54,14 @@ class Writer:
 
     @property
     def _titled(self) -> bool:
-        return self.prompt.options.passages == "titled"
+        return self.prompt.options.passages in ("titled", "labeled")
 
     def shown(self, passage: Passage) -> str:
         """Return title and text of a passage in one."""
         if not self._titled:
             return passage.full_text
-        return plain_characters((f"Title: {passage.title} Content: {passage.text}" if passage.title else passage.text).strip())
+        text = (f"Title: {passage.title} Content: {passage.text}" if passage.title else passage.text).strip()
+        return text if self.prompt.options.passages == "labeled" else plain_characters(text)
 
     def __call__(self, query: str, passages: Sequence[str], labels: Sequence[str]) -> Messages | None:
         """Return the conversation; None if it does not fit even without the passages' words.
@@ -125,7 +126,7 @@ class Writer:
         return self._references(" ".join(text.split()[:words]))
 
     def _references(self, text: str) -> str:
-        plain = self.plain_references and self.prompt.options.passages != "kept"
+        plain = self.plain_references and self.prompt.options.passages in ("flat", "titled")
         return _REFERENCE.sub(r"(\1)", text) if plain else text
 
     def _first(self, text: str, tokens: int | None) -> str:

@@ -23,8 +23,12 @@ from benchmarks.schema import Passage, Query
 from methods.api import Services
 from methods.baselines.compress.convert import convert
 from methods.baselines.compress.model import SoftModel
+from methods.baselines.compress.recomp import SUMMARY
+from methods.baselines.end_to_end import self_ask
 from methods.baselines.end_to_end.search_r1 import TEMPLATES
+from methods.baselines.end_to_end.self_ask import released_step, released_text
 from methods.baselines.end_to_end.self_rag import SelfRagConfig, TagModel, augmented, instruction
+from methods.baselines.hyde import PROMPT as HYDE
 from methods.baselines.rerank.log_odds import LogOddsReranker
 from methods.baselines.rerank.prompts import PROMPTS, Writer
 from methods.baselines.rerank.rankllama import RankLlama, RankLlamaConfig
@@ -36,7 +40,8 @@ from methods.models.encoder import Encoder, EncoderConfig
 from methods.models.late_interaction import M3Config, M3Encoder
 from methods.models.likelihood import TextEncoder
 from methods.models.llm import started
-from methods.prompts import Messages
+from methods.prompts import Messages, shipped
+from methods.readers.end_to_end import InContextRalmConfig, RalmPrompt, chatqa_prompt
 from methods.registry import Component
 from methods.training.released import released
 
@@ -65,7 +70,11 @@ RESULTS: dict[str, dict[str, tuple[int, int]]] = {}
 PAGE, MARK = Path(__file__).parents[2] / "docs" / "released.md", "<!-- table of tests/methods/test_released.py -->"
 WITH_FIXTURES = {
     **dict.fromkeys(("qwen3_reranker", "mxbai_reranker", "rank1", "rankzephyr", "reasonrank", "rank_r1", "rank_r1_v02", "setwise"), ""),
-    "search_r1": "",
+    **dict.fromkeys(("search_r1", "rankgpt", "ddr_refiner", "hyde"), ""),
+    "in_context_ralm": "ic_ralm",
+    "retrobust": "none: the layout of its training",
+    "recomp_abstractive": "as built in",
+    "chatqa": "none: the format of its model card",
     "self_rag": "as built in",
     "rankllama": "none: the layout of its model card",
     **dict.fromkeys(("bge_m3", "recomp_extractive", "dpa_rag"), "none"),
@@ -76,7 +85,6 @@ WITH_FIXTURES = {
 """Systems with fixtures, and what the page says in place of a published prompt."""
 OTHERS = {
     "LLMLingua-2": "none | MIT | – | no: words, thresholds and frame tokens are ours |",
-    "RetRobust, IC-RALM, RAG-DDR, ChatQA, HyDE": "not used yet: ours | – | not compared | not compared |",
     "OSCAR, PCC, MemoRAG's memory model, Jina v3, Stella, HippoRAG v1": "ours, or as built in | – | no fixture | no fixture |",
 }
 """Further systems, and their line of the table."""
@@ -440,6 +448,62 @@ def test_setwise_reads_the_published_ids(golden: Path) -> None:
     record("setwise", IDS, len(data["cases"]), len(data["cases"]))
 
 
+def test_rankgpt_sends_the_published_messages(golden: Path) -> None:
+    data = read(golden / "ids" / "rankgpt_messages.json")
+    passages = passages_of(golden, [item["id"] for item in read(golden / "ids" / "inputs.json")["passages"]])
+    write = Writer(PROMPTS["rankgpt"].load("published"), Unlimited(), plain_references=True, passage_words=300)
+    for case in data["cases"]:
+        labels = [str(number) for number in range(1, len(passages) + 1)]
+        assert write(case["query"], [write.shown(passage) for passage in passages], labels) == case["messages"]
+    record("rankgpt", IDS, len(data["cases"]), len(data["cases"]))
+
+
+def test_in_context_ralm_reads_the_published_ids(golden: Path) -> None:
+    data = read(golden / "ids" / "ic_ralm.json")
+    tokenizer = tokenizer_of(golden / "ids" / "tokenizers" / data["tokenizer"])
+    tokenizer.chat_template = None
+    write = RalmPrompt(InContextRalmConfig(model="none"))
+    passages = [Passage(item["id"], item["title"], item["text"]) for item in read(golden / "ids" / "inputs.json")["passages"]]
+    for case in data["cases"]:
+        text = write(case["question"], passages[: case["passages"]])
+        assert text == case["text"]
+        assert encoded(tokenizer, [{"role": "user", "content": text}]) == case["ids"]
+    record("in_context_ralm", IDS, len(data["cases"]), len(data["cases"]))
+
+
+def test_texts_without_ids_are_the_published_ones(golden: Path) -> None:
+    cases = read(golden / "ids" / "plain_texts.json")["cases"]
+    refiner, passage = Writer(PROMPTS["ddr_refiner"].load(), Unlimited(), plain_references=True), "passage"
+    for case in cases:
+        made = {
+            "ddr_refiner": refiner(case["query"], [case[passage]], ["1"]),
+            "hyde": HYDE.load("published").messages(question=case["query"]),
+            "recomp": SUMMARY.load().messages(question=case["query"], passages=case[passage]),
+            "chatqa": [{"content": chatqa_prompt(case["query"], [Passage("", "", case[passage])], "full")}],
+        }
+        for name, messages in made.items():
+            assert [message["content"] for message in messages or []] == [case[name]], name
+    for name in ("ddr_refiner", "hyde", "recomp_abstractive", "chatqa"):
+        record(name, IDS, len(cases), len(cases))
+
+
+def test_retrobust_reads_the_published_ids(golden: Path) -> None:
+    data = read(golden / "ids" / "retrobust.json")
+    tokenizer = tokenizer_of(golden / "ids" / "tokenizers" / data["tokenizer"])
+    tokenizer.chat_template = None
+    prompt = shipped(Path(self_ask.__file__).parent, "retrobust")["retrobust"].load()
+    for case in data["cases"]:
+        written, follow_ups = "", case["dataset"] != "nq"
+        found = [*passages_of(golden, case["contexts"]), *([Passage("spare", "Spare", "spare.")] * len(case["calls"]))]
+        for number, (call, reply) in enumerate(zip(case["calls"], case["replies"], strict=True)):
+            messages = released_text(prompt, case["question"], found[: number + 1], follow_ups, written)
+            assert messages == [{"role": "user", "content": call["prompt"]}]
+            assert encoded(tokenizer, messages) == call["ids"]
+            written += released_step(reply, not number, follow_ups)
+    calls = sum(len(case["calls"]) for case in data["cases"])
+    record("retrobust", IDS, calls, calls)
+
+
 def test_self_rag_reads_the_published_ids(golden: Path) -> None:
     data = read(golden / "ids" / "self_rag.json")
     tokenizer = tokenizer_of(golden / "ids" / "tokenizers" / data["tokenizer"])
@@ -490,8 +554,8 @@ def test_the_page_of_released_checkpoints_says_what_these_tests_say() -> None:
 
 def line(name: str) -> str:
     """Return a system's line of the table."""
-    entry = registry().get(name)
-    source = f"{entry.source}" if entry else WITH_FIXTURES[name]
+    entry = registry().get(WITH_FIXTURES[name] or name)
+    source = entry.source if entry else WITH_FIXTURES[name]
     return f"| `{name}` | {source} | {entry.license if entry else '–'} | {said(name, IDS)} | {said(name, NUMBERS)} |"
 
 

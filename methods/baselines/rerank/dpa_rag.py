@@ -36,7 +36,8 @@ class DpaRagConfig(CrossEncoderRerankerConfig):
         "BAAI/bge-reranker-large", description="a folder or hub id of a classifier of two labels, or of one; or the encoder below `weights`"
     )
     weights: str | None = Field(
-        None, description="file of the authors' training (epoch_…_model_weights.bin), on the encoder `model`; null: `model` is the classifier"
+        None,
+        description="file of the authors' training (epoch_…_model_weights.bin), on the encoder `model`; null: `model` is the classifier",
     )
 
     def preflight(self) -> None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -64,9 +65,11 @@ class Transcript:
     contexts: Sequence[Sequence[Passage]]
 
 
-def released_text(prompt: Prompt, question: str, contexts: Sequence[Passage], follow_ups: bool, written: str) -> Messages:
-    """Return the text that the released checkpoints of RetRobust continue."""
-    lines = "".join(f"\nContext{number}: {item.title}: {item.text}" for number, item in enumerate(contexts, 1))
+def released_text(
+    prompt: Prompt, question: str, contexts: Sequence[Passage], follow_ups: bool, written: str, most: int | None = None
+) -> Messages:
+    """Return the text that the released checkpoints of RetRobust continue, with the first `most` contexts."""
+    lines = "".join(f"\nContext{number}: {item.title}: {item.text}" for number, item in enumerate(contexts[:most], 1))
     return prompt.messages(contexts=lines, question=question, follow_ups="Yes." if follow_ups else "No.", written=written)
 
 
@@ -83,12 +86,8 @@ async def released_transcript(q: Session, first: Sequence[Passage], *, searches:
     """Continue the text of the released layout until the final answer; arguments as of `self_asked`."""
     found, written, contexts = list(first), "", [first]
     for step in range(q.config.hops + 1):
-        reply = await q.fitted(
-            lambda some, done=written: released_text(q.prompts["retrobust"], q.text, found[:some], q.config.follow_ups, done),  # type: ignore[misc]
-            len(found),
-            "retrobust",
-            raw=True,
-        )
+        text = partial(released_text, q.prompts["retrobust"], q.text, found, q.config.follow_ups, written)
+        reply = await q.fitted(text, len(found), "retrobust", raw=True)
         reply = released_step(reply, not step, q.config.follow_ups)
         written += reply
         steps = [(follow.strip(), short_answer(answer)) for follow, answer in _STEP.findall(written)]

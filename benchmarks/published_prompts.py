@@ -287,8 +287,8 @@ def _named(scope: ast.AST, name: str) -> ast.AST:
     """
     name, _, number = name.partition("#")
     if number:
-        nodes = sorted((node for node in ast.walk(scope) if hasattr(node, "lineno")), key=lambda node: (node.lineno, node.col_offset))
-        return [value for node in nodes for value in _values(node, name)][int(number)]
+        everything = [value for node in ast.walk(scope) for value in _values(node, name)]
+        return sorted(everything, key=lambda value: (getattr(value, "lineno", 0), getattr(value, "col_offset", 0)))[int(number)]
     for nodes in (ast.iter_child_nodes(scope), ast.walk(scope)):
         values = [value for node in nodes for value in _values(node, name)]
         if values:

@@ -30,6 +30,18 @@ class Reranker:
 
     def written(self, query, text):
         return "Query: " + f"{query} {{kept}} {text}\\n"
+
+def conversation(query, passages):
+    if not passages:
+        text = f"none {query}"
+    else:
+        text = f"some {query}"
+    messages = []
+    for rank, content in passages:
+        messages.append({"role": "user", "content": f"[{rank}] {content}"})
+        messages.append({"role": "assistant", "content": "seen"})
+    messages.append({"role": "user", "content": last(query)})
+    return [{"content": "first"}, {"content": f"second {query}"}]
 """
 CONFIG = 'user = """\nGiven {query}:\n"""\n'
 TEXTS = {
@@ -37,6 +49,9 @@ TEXTS = {
     "prefix": "ab",
     "prompt": "one {query}\n",
     "written": "Query: {query} {{kept}} {text}\n",
+    "none": "none {question}",
+    "each": "[{rank}] {passage}",
+    "second": "second {query}",
     "listed": "x: 1\n",
     "user": "Given {query}:\n",
 }
@@ -67,6 +82,9 @@ def entry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Published
                 "prefix": {**code, "python": "Reranker.both.prefix"},
                 "prompt": {**code, "python": "Reranker.__init__.self.prompt"},
                 "written": {**code, "python": "Reranker.written.return"},
+                "none": {**code, "python": "conversation.text#0", "names": {"query": "question"}},
+                "each": {**code, "python": "conversation.messages()#0.content", "names": {"content": "passage"}},
+                "second": {**code, "python": "conversation.return.1.content"},
                 "listed": {"file": "p.yaml", "yaml": "listed"},
                 "user": {"file": "p.toml", "toml": "user"},
             },

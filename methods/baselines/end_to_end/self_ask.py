@@ -168,11 +168,10 @@ class Entailment:
     def __init__(self, model: NliModel) -> None:
         self._judge: Batcher[tuple[str, str], float] = Batcher(lambda pairs: self._judged(model, pairs), device=model.device)
 
-    async def least(self, claims: Sequence[tuple[Sequence[Passage], str, str]]) -> float:
-        """That of the least entailed among claims: passages, a question and its answer; 1 for none."""
-        pairs = [
-            ("\n".join(passage.full_text for passage in some), f"{question} The answer is: {answer}") for some, question, answer in claims
-        ]
+    async def least(self, contexts: Sequence[Passage], claims: Sequence[tuple[str, str]]) -> float:
+        """That of the least entailed among claims, each a question and its answer, by all contexts together; 1 for none."""
+        premise = "\n".join(passage.full_text for passage in contexts)
+        pairs = [(premise, f"{question} The answer is: {answer}") for question, answer in claims]
         return min(await together(*map(self._judge, pairs)), default=1.0)
 
     @staticmethod
@@ -218,8 +217,8 @@ async def retrobust(q: Session) -> str:
     transcript = await ask(q, first)
     if transcript.answer and q.tool is not None:
         everything = list({passage.id: passage for some in transcript.contexts for passage in some}.values())
-        claims = [(everything, *step) for step in transcript.steps]
-        if await q.tool.least([(everything, q.text, transcript.answer), *claims]) <= q.config.threshold:
+        claims = [(q.text, transcript.answer), *transcript.steps]
+        if await q.tool.least(everything, claims) <= q.config.threshold:
             q.ended = "without retrieval"
             alone = await ask(q, [], searches=False)
             return alone.answer or transcript.answer

@@ -203,14 +203,14 @@ def test_self_ask_shows_the_newest_passages_and_retrobust_all() -> None:
 
 
 def test_the_back_off_distrusts_what_is_entailed_half_or_less() -> None:
-    shares = {"one? Ann": (0.2, 0.2), "Who did it Celia": (0.3, 0.1)}
+    shares = {"one? The answer is: Ann": (0.2, 0.2), "Who did it The answer is: Celia": (0.3, 0.1)}
 
     def infer(premises: Sequence[str], hypotheses: Sequence[str]) -> Inference:
         judged = np.array([shares[claim] for claim in hypotheses])
         return Inference(judged[:, 0], 1 - judged.sum(1), judged[:, 1])
 
     judge = Entailment(SimpleNamespace(device="cpu", infer=infer))  # type: ignore[arg-type]
-    assert run(judge.least([([], "one?", "Ann"), ([], "Who did it", "Celia")])) == 0.5
+    assert run(judge.least([], [("one?", "Ann"), ("Who did it", "Celia")])) == 0.5
     replies = ["Follow up: one?", "Intermediate answer: Ann\nSo the final answer is: Celia.", "So the final answer is: Daniel."]
     for threshold, answer in ((0.5, "Daniel"), (0.49, "Celia")):
         made = solo("retrobust", *replies, threshold=threshold).system

@@ -10,7 +10,12 @@ import pytest
 
 import methods
 from benchmarks.published_prompts import registry
+from methods.baselines.end_to_end.search_r1 import TEMPLATES
+from methods.baselines.hyde import PROMPT as HYDE
+from methods.baselines.rerank.log_odds import PROMPTS as LOG_ODDS
+from methods.baselines.rerank.prompts import PROMPTS as RERANKERS
 from methods.prompts import Options, Shipped, parse, read
+from methods.readers.end_to_end import RALM
 from methods.registry import METHODS
 from tests.support.errors import raises
 
@@ -199,6 +204,14 @@ RELEASED_ONLY = {
 }
 
 
+DEFAULTS = {
+    **{shipped.published: shipped for shipped in (*RERANKERS.values(), *LOG_ODDS.values(), *TEMPLATES.values(), *RALM.values())},
+    "hyde": HYDE,
+    "ic_ralm_one": RALM["ic_ralm"],
+}
+"""Templates by the name of the published prompt that may stand in their place."""
+
+
 def prompt_lines(page: str) -> list[str]:
     """Return the lines of a page's table, one per system and published prompt."""
     entries = [entry for entry in METHODS if entry.factory.__module__.startswith(PAGES[page]) or entry.id in ELSEWHERE.get(page, ())]
@@ -207,11 +220,12 @@ def prompt_lines(page: str) -> list[str]:
         own = NAMED.get(entry.id, entry.id)
         known = [name for name in registry() if name == own or name.startswith(f"{own}_")]
         for name in known:
-            lines.append(f"| `{entry.id}` | {registry()[name].source} | {registry()[name].license} |")
+            condition = "" if DEFAULTS[name].released else "with `prompt: published`: "
+            lines.append(f"| `{entry.id}` | {condition}{registry()[name].source} | {registry()[name].license} |")
         options = {"prompt", "prompts", "llm"} & set(entry.config.model_fields)
         if (text := RELEASED_ONLY.get(entry.id)) or (options and not known):
             lines.append(f"| `{entry.id}` | {text or 'ours'} | – |")
-    return lines
+    return list(dict.fromkeys(lines))
 
 
 @pytest.mark.parametrize("page", PAGES)

@@ -64,7 +64,7 @@ def _prompts(monkeypatch: pytest.MonkeyPatch, data_folder: Path) -> None:
     monkeypatch.setenv("RAGMETER_DATA", str(data_folder))
 
 
-IDS, NUMBERS = "ids", "numbers"
+IDS, TEXTS, NUMBERS = "ids", "texts", "numbers"
 RESULTS: dict[str, dict[str, tuple[int, int]]] = {}
 """Cases that are equal, and all cases, by system and kind."""
 PAGE, MARK = Path(__file__).parents[2] / "docs" / "released.md", "<!-- table of tests/methods/test_released.py -->"
@@ -455,7 +455,7 @@ def test_rankgpt_sends_the_published_messages(golden: Path) -> None:
     for case in data["cases"]:
         labels = [str(number) for number in range(1, len(passages) + 1)]
         assert write(case["query"], [write.shown(passage) for passage in passages], labels) == case["messages"]
-    record("rankgpt", IDS, len(data["cases"]), len(data["cases"]))
+    record("rankgpt", TEXTS, len(data["cases"]), len(data["cases"]))
 
 
 def test_in_context_ralm_reads_the_published_ids(golden: Path) -> None:
@@ -484,7 +484,7 @@ def test_texts_without_ids_are_the_published_ones(golden: Path) -> None:
         for name, messages in made.items():
             assert [message["content"] for message in messages or []] == [case[name]], name
     for name in ("ddr_refiner", "hyde", "recomp_abstractive", "chatqa"):
-        record(name, IDS, len(cases), len(cases))
+        record(name, TEXTS, len(cases), len(cases))
 
 
 def test_retrobust_reads_the_published_ids(golden: Path) -> None:
@@ -560,6 +560,8 @@ def line(name: str) -> str:
 
 
 def said(name: str, kind: str) -> str:
-    """Return how many of a system's cases are equal."""
+    """Return how many of a system's cases are equal; texts if the fixture holds no ids."""
+    if kind == IDS and TEXTS in RESULTS[name]:
+        kind = TEXTS
     equal, of = RESULTS[name].get(kind, (0, 0))
-    return f"{equal} of {of}" if of else "not compared"
+    return f"{equal} of {of}{' texts' if kind == TEXTS else ''}" if of else "not compared"

@@ -21,7 +21,7 @@ from benchmarks.core.models import FrozenModel
 from methods.models.checks import check_output, check_weights, truncation
 from methods.models.delta import load_whole
 from methods.models.loaded import KEPT
-from methods.models.weights import check_models, device_of, loading, locate, remote_code_refused, weights_hash
+from methods.models.weights import check_models, device_of, loading, locate, remote_code_refused, require_kind, weights_hash
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -136,6 +136,7 @@ class CrossEncoderModel:
 
             from methods.models.token_match import load_cross_encoder
 
+            require_kind("cross-encoder", config.model, config.revision, "cross-encoder")
             dtype = getattr(torch, config.dtype)
             options: dict[str, Any] = {"revision": config.revision, "trust_remote_code": config.trust_remote_code}
             options |= {"device": device, "model_kwargs": {"dtype": dtype}}

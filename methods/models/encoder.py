@@ -22,7 +22,17 @@ from methods.models.checks import check_output, check_weights, missing_preset, t
 from methods.models.delta import load_whole
 from methods.models.embeddings import EmbeddingCache
 from methods.models.loaded import KEPT
-from methods.models.weights import MINILM, PRESETS, check_models, device_of, loading, locate, remote_code_refused, weights_hash
+from methods.models.weights import (
+    MINILM,
+    PRESETS,
+    check_models,
+    device_of,
+    loading,
+    locate,
+    remote_code_refused,
+    require_kind,
+    weights_hash,
+)
 
 # `AutoModel` takes every DPR folder for a question encoder and fills a passage encoder with random weights, so the
 # classes are named here.
@@ -347,6 +357,7 @@ def sentence_transformer(config: EncoderConfig, model: str, revision: str | None
         from sentence_transformers import SentenceTransformer
         from sentence_transformers.sentence_transformer.modules import Pooling
 
+        require_kind("encoder", model, revision, "encoder")
         options: dict[str, Any] = {"revision": revision, "device": device, "trust_remote_code": config.trust_remote_code}
         options |= {"model_kwargs": {"dtype": getattr(torch, config.dtype)}, "config_kwargs": dict(config.model_options) or None}
         encoder = load_whole(locate(model), lambda folder: SentenceTransformer(folder, **options))

@@ -494,9 +494,9 @@ def test_retrobust_reads_the_published_ids(golden: Path) -> None:
     prompt = shipped(Path(self_ask.__file__).parent, "retrobust")["retrobust"].load()
     for case in data["cases"]:
         written, follow_ups = "", case["dataset"] != "nq"
-        found = [*passages_of(golden, case["contexts"]), *([Passage("spare", "Spare", "spare.")] * len(case["calls"]))]
+        contexts = [*passages_of(golden, case["contexts"]), *([Passage("spare", "Spare", "spare.")] * len(case["calls"]))]
         for number, (call, reply) in enumerate(zip(case["calls"], case["replies"], strict=True)):
-            messages = released_text(prompt, case["question"], found[: number + 1], follow_ups, written)
+            messages = released_text(prompt, case["question"], contexts[: number + 1], follow_ups, written)
             assert messages == [{"role": "user", "content": call["prompt"]}]
             assert encoded(tokenizer, messages) == call["ids"]
             written += released_step(reply, not number, follow_ups)

@@ -84,10 +84,10 @@ def released_step(reply: str, first: bool, follow_ups: bool) -> str:
 
 async def released_transcript(q: Session, first: Sequence[Passage], *, searches: bool = True) -> Transcript:
     """Continue the text of the released layout until the final answer; arguments as of `self_asked`."""
-    found, written, contexts = list(first), "", [first]
+    shown, written, contexts = list(first), "", [first]
     for step in range(q.config.hops + 1):
-        text = partial(released_text, q.prompts["retrobust"], q.text, found, q.config.follow_ups, written)
-        reply = await q.fitted(text, len(found), "retrobust", raw=True)
+        text = partial(released_text, q.prompts["retrobust"], q.text, shown, q.config.follow_ups, written)
+        reply = await q.fitted(text, len(shown), "retrobust", raw=True)
         reply = released_step(reply, not step, q.config.follow_ups)
         written += reply
         steps = [(follow.strip(), short_answer(answer)) for follow, answer in _STEP.findall(written)]
@@ -100,7 +100,7 @@ async def released_transcript(q: Session, first: Sequence[Passage], *, searches:
         if searches and not passages:
             q.fallback(NOTHING_FOUND)
         contexts.append(passages)
-        found = list({passage.id: passage for passage in [*found, *passages]}.values())
+        shown = list({passage.id: passage for passage in [*shown, *passages]}.values())
     q.fallback(NO_END)
     return Transcript(None, (), contexts)
 

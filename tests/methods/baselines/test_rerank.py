@@ -377,6 +377,20 @@ def test_a_folder_of_another_kind_of_model_is_refused(tiny: Path, tmp_path: Path
         Component.of(identifier, {"model": str(folder)}).build(Services(device="cpu"))
 
 
+def test_weights_of_dpa_rag_that_do_not_fit_the_encoder_are_refused(tiny: Path, tmp_path: Path) -> None:
+    import torch
+
+    for content in ({"classifier.weight": torch.zeros(2, 3), "classifier.bias": torch.zeros(2)}, {"bge.x": torch.zeros(1)}, {}):
+        torch.save(content, tmp_path / "weights.bin")
+        with raises("unfit-weights", where="weights.bin"):
+            reranker("dpa_rag", model=str(tiny / "qwen3"), weights=str(tmp_path / "weights.bin"))
+    (tmp_path / "weights.bin").write_bytes(b"no weights")
+    with raises("unfit-weights", where="weights.bin"):
+        reranker("dpa_rag", model=str(tiny / "qwen3"), weights=str(tmp_path / "weights.bin"))
+    with raises("missing-file", where="absent.bin"):
+        Component.of("dpa_rag", {"model": str(tiny / "qwen3"), "weights": str(tmp_path / "absent.bin")}).preflight()
+
+
 def test_an_embedding_model_is_no_reranker_whatever_its_architecture(tiny: Path, tmp_path: Path) -> None:
     folder = tmp_path / "embedding"
     shutil.copytree(tiny / "qwen3", folder)

@@ -49,6 +49,7 @@ class Place(BaseModel):
     toml: str | None = None
     json_key: str | None = Field(None, alias="json")
     python: str | None = None
+    names: Mapping[str, str] = {}
 
 
 class Documents(BaseModel):
@@ -204,11 +205,17 @@ def as_template(prompt: str, **names: str) -> str:
     """Return a prompt for `str.format` as a `string.Template`, its placeholders under other names.
 
     Args:
-        prompt: With `{placeholder}`; doubled braces stand for one.
-        names: By the name of a placeholder, its new name.
+        prompt: With `{placeholder}`, or `{}`, which is named by its position (0, 1 …); doubled braces stand for one.
+        names: By the name of a placeholder, its new name; others keep theirs.
     """
-    parts = Formatter().parse(prompt.replace("$", "$$"))
-    return "".join(text if name is None else f"{text}${{{names.get(name, name)}}}" for text, name, _, _ in parts)
+    pieces, position = list[str](), 0
+    for text, name, _, _ in Formatter().parse(prompt):
+        pieces.append(text.replace("$", "$$"))
+        if name is not None:
+            position += not name
+            name = name or str(position - 1)
+            pieces.append(f"${{{names.get(name, name)}}}")
+    return "".join(pieces)
 
 
 def _in_data_folder(entry: Published) -> Path | None:
@@ -224,7 +231,9 @@ def _read(path: Path, entry: Published) -> Mapping[str, Text]:
     try:
         text = path.read_bytes().decode()
         content = {next(iter(entry.texts)): text} if path.suffix == ".txt" else json.loads(text)
-    except (OSError, ValueError) as error:
+        if isinstance(content, list):  # of messages
+            content = {key: message["content"] for key, message in zip(entry.texts, content, strict=True)}
+    except (OSError, ValueError, TypeError, KeyError) as error:
         raise UserError(
             f"this file of prompts cannot be read: {error}",
             code="prompts-not-json",
@@ -277,7 +286,10 @@ def _get(name: str, entry: Published, file: str) -> str:
 def _extracted(content: str, place: Place, entry: Published) -> Text | dict[str, str]:
     try:
         if place.python is not None:
-            return _constant(ast.parse(content), place.python.split("."))
+            text = _constant(ast.parse(content), place.python.split("."))
+            for name, new in place.names.items():
+                text = text.replace(f"{{{name}}}", f"{{{new}}}")
+            return text
         if place.yaml is not None:
             value: Any = yaml.safe_load(content)[place.yaml]
         elif place.toml is not None:
@@ -301,6 +313,9 @@ def _constant(tree: ast.AST, path: list[str]) -> Text:
         if isinstance(scope, ast.Dict):
             scope = next(value for key, value in zip(scope.keys, scope.values, strict=True) if str(ast.literal_eval(key or key)) == name)  # type: ignore[arg-type]
             continue
+        if isinstance(scope, ast.List):
+            scope = scope.elts[int(name)]
+            continue
         if isinstance(scope, ast.BinOp):
             scope = getattr(scope, name)
             continue
@@ -311,14 +326,14 @@ def _constant(tree: ast.AST, path: list[str]) -> Text:
 
 
 def _named(scope: ast.AST, name: str) -> ast.AST:
-    """Return the last thing of a name in a scope that is a scope, a dictionary or a text: directly in it, or else deeper.
+    """Return the last thing of a name in a scope that is a scope, a dictionary, a list or a text: directly in it, or else deeper.
 
-    `NAME:N` is the one of that number in the order of the source, counted from 0.
+    With `#n` behind the name it is the n-th in the source, at any depth.
     """
-    name, _, number = name.partition(":")
+    name, _, number = name.partition("#")
     if number:
-        ordered = sorted(ast.walk(scope), key=lambda node: (getattr(node, "lineno", 0), getattr(node, "col_offset", 0)))
-        return [value for node in ordered for value in _values(node, name)][int(number)]
+        everything = [value for node in ast.walk(scope) for value in _values(node, name)]
+        return sorted(everything, key=lambda value: (getattr(value, "lineno", 0), getattr(value, "col_offset", 0)))[int(number)]
     for nodes in (ast.iter_child_nodes(scope), ast.walk(scope)):
         values = [value for node in nodes for value in _values(node, name)]
         if values:
@@ -334,6 +349,8 @@ def _values(node: ast.AST, name: str) -> list[ast.AST]:
             named, value = name in map(ast.unparse, node.targets), node.value
         case ast.AnnAssign(value=ast.AST() as value):
             named = ast.unparse(node.target) == name
+        case ast.Expr(value=ast.Call(func=function, args=[ast.Dict() as value])):
+            named = name == f"{ast.unparse(function).partition('.')[0]}()"
         case ast.Return(value=ast.AST() as value):
             named = name == "return"
             value = value.value if isinstance(value, ast.Subscript) else value

@@ -24,7 +24,7 @@ from functools import cache
 from importlib.resources import files
 from itertools import groupby
 from pathlib import Path
-from string import Formatter, Template
+from string import Template
 from typing import Any, Literal, get_args
 
 import yaml
@@ -60,10 +60,11 @@ class Options(FrozenModel):
         description="strip: a message's template loses white space at its ends, and its parts are joined by a line break; "
         "keep: every character counts, and nothing is put between parts. Parts `text` are always kept",
     )
-    passages: Literal["flat", "kept", "titled"] = Field(
+    passages: Literal["flat", "kept", "titled", "labeled"] = Field(
         "flat",
         description="how rerankers show passages. flat: title and text on one line, and references like [3] as the system's own "
-        "prompt has them; kept: as they are, and so is the query; titled: on one line, `Title: … Content: …`, with plain characters",
+        "prompt has them; kept: as they are, and so is the query; titled: on one line, `Title: … Content: …`, with plain characters; "
+        "labeled: the same with the characters and references that they have",
     )
     stop: tuple[str, ...] = Field((), description="texts at which a reply ends")
     max_tokens: int | None = Field(None, ge=1, description="longest reply in tokens")
@@ -577,9 +578,7 @@ def _published_parts(entry: Published, role: str, text: str, texts: Mapping[str,
         text = text.replace(f"{{{name}}}", value)
 
     def part(text: str, each: bool = False, between: str = "") -> PromptPart:
-        names = {name for _, name, _, _ in Formatter().parse(text) if name}
-        template = as_template(text, **{name: entry.names.get(name, name) for name in names})
-        return PromptPart(role.split()[0], template, each, between=between)
+        return PromptPart(role.split()[0], as_template(text, **entry.names), each, between=between)
 
     if entry.documents is None or (mark := f"{{{entry.documents.placeholder}}}") not in text:
         return [part(text, EACH in role.split())]

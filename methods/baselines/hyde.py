@@ -27,13 +27,13 @@ from methods.models.chat import ChatModel
 from methods.models.encoder import Encoder, Vectors
 from methods.models.llm import LLM, defaults, llm_hash, open_llm
 from methods.pipeline import index_folder
-from methods.prompts import Shipped
+from methods.prompts import OURS, Shipped
 from methods.registry import AskingMethodConfig, Component, register
 from methods.retrieval.dense import DenseIndex
 from methods.work import Lengths, Needs, Work, all_needs, ask, encode, longest_reply, needs_of
 
-PROMPT = Shipped("methods.baselines", "hyde").load()
-"""The request for a passage; of the shape of the original's for web search."""
+PROMPT = Shipped("methods.baselines", "hyde", published="hyde")
+"""The request for a passage; published is the original's for web search."""
 END = "\n\n\n"
 """Where a passage ends, whatever else a model goes on to say."""
 NOTE = "hyde"
@@ -52,6 +52,9 @@ class HydeConfig(AskingMethodConfig):
         "ARK: preset qwen3-embedding-0.6b",
     )
     samples: int = Field(8, ge=0, description="passages written for a question (the original: 8); 0: plain retrieval")
+    prompt: str | None = Field(
+        None, description="`published`, `ours` or a template file; null: ours", exclude_if=lambda value: value is None
+    )
     instruction: bool = Field(True, description="encode the question as a query, its prompt included; false: as the passages are")
 
     @field_validator("dense")
@@ -69,6 +72,7 @@ class HydeConfig(AskingMethodConfig):
         """Check that the model can be asked, and the encoder."""
         super().preflight()
         self.retriever.preflight()
+        PROMPT.load(self.prompt)
 
 
 INSTRUCTIONS = 60
@@ -82,6 +86,11 @@ def _work(config: HydeConfig, lengths: Lengths) -> Work:
     return config.retriever.work(lengths) + written + encode(config.retriever.config, number, longest_reply(config.llm))
 
 
+def _words(config: HydeConfig) -> str:
+    """Return the prompt of ours as fingerprints always had it, or the hash of another."""
+    return PROMPT.load().user if config.prompt in (None, OURS) else PROMPT.hash(config.prompt)
+
+
 def _needs(config: HydeConfig) -> Needs | None:
     return all_needs((config.retriever.needs, needs_of(config.llm)))
 
@@ -91,7 +100,7 @@ def _needs(config: HydeConfig) -> Needs | None:
     kind="retriever",
     summary="dense retrieval with the mean of the question and passages that a chat model writes to answer it",
     paper="Gao et al. 2022, Precise Zero-Shot Dense Retrieval without Relevance Labels (arXiv:2212.10496)",
-    checkpoint_hash=lambda config: fingerprint(config.retriever.fingerprint, PROMPT.user, END, llm_hash(config.llm)),
+    checkpoint_hash=lambda config: fingerprint(config.retriever.fingerprint, _words(config), END, llm_hash(config.llm)),
     work=_work,
     needs=_needs,
 )
@@ -130,6 +139,7 @@ class HydeIndex:
         self._index = index
         self._encoder = encoder
         self._writer = writer
+        self._prompt = PROMPT.load(config.prompt)
         self._search = Batcher(self._rank)
         self.in_flight = writer.in_flight
 
@@ -139,7 +149,7 @@ class HydeIndex:
         Raises:
             Broke: No further call could succeed (key, model, endpoint).
         """
-        request = PROMPT.messages(question=query.text)
+        request = self._prompt.messages(question=query.text)
         replies = await together(*(self._writer.ask(request, repetition=number) for number in range(self.config.samples)))
         texts = [cut(reply.text) for reply in replies if cut(reply.text)]
         ranking = await self._search((query, texts, k))

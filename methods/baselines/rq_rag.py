@@ -30,9 +30,7 @@ from methods.prompts import Prompt, Shipped
 from methods.registry import AskingMethodConfig, ModelMethodConfig, register
 from methods.work import WORDS_PER_TOKEN, Lengths, Needs, Work, all_needs, ask, needs_of
 
-PROMPTS: Mapping[str, Prompt] = {
-    kind: Shipped("methods.baselines", f"rq_rag_{kind}").load() for kind in ("rewrite", "decompose", "disambiguate")
-}
+PROMPTS: Mapping[str, Shipped] = {kind: Shipped("methods.baselines", f"rq_rag_{kind}") for kind in ("rewrite", "decompose", "disambiguate")}
 """What is asked of a chat model in place of RQ-RAG's own, by the kind of query that it yields. Each query is searched with,
 and the rankings are fused by reciprocal rank; a reply that yields none is replaced by the question itself."""
 NOTE = "rq_rag"
@@ -54,15 +52,29 @@ class PromptedConfig(AskingMethodConfig):
     )
     per_query: int = Field(3, ge=1, description="passages retrieved for each query; RQ-RAG: 3")
     k: float = Field(60, gt=0, description="damps the weight of first ranks in the fusion")
+    prompts: str | None = Field(
+        None,
+        description="a folder with templates of your own, by the names of those that ship; what it lacks is taken from these",
+        exclude_if=lambda value: value is None,
+    )
+
+    def templates(self) -> dict[str, Prompt]:
+        """Return the templates by kind.
+
+        Raises:
+            UserError: One of the user's own cannot be used.
+        """
+        return {kind: template.load_from(self.prompts) for kind, template in PROMPTS.items()}
 
     def preflight(self) -> None:
-        """Check that the model can be asked, and the retriever."""
+        """Check that the model can be asked, the retriever and the templates."""
         super().preflight()
+        self.templates()
         self.retriever.component.preflight()
 
 
 def _made_of(config: PromptedConfig) -> str:
-    prompts = [(name, prompt.system, prompt.user) for name, prompt in PROMPTS.items()]
+    prompts = [(name, prompt.system, prompt.user) for name, prompt in config.templates().items()]
     return fingerprint(config.retriever.component.fingerprint, prompts, llm_hash(config.llm))
 
 
@@ -114,6 +126,7 @@ class PromptedIndex:
         self._corpus = corpus
         self._retrieve = one(index, "retrieve")
         self._model = model
+        self._prompts = config.templates()
         self.in_flight = model.in_flight
 
     async def retrieve_one(self, query: Query, k: int) -> Ranking:
@@ -122,7 +135,7 @@ class PromptedIndex:
         Raises:
             Broke: No further call could succeed (key, model, endpoint).
         """
-        requests = (self._model.ask(prompt.messages(question=query.text), step=kind) for kind, prompt in PROMPTS.items())
+        requests = (self._model.ask(prompt.messages(question=query.text), step=kind) for kind, prompt in self._prompts.items())
         replies = await together(*requests)
         rewritten = [text for reply in replies for text in queries_of(reply.text) or [query.text]]
         # Wordings that differ by case or punctuation alone would find the same, and count twice in the fusion.

@@ -21,7 +21,7 @@ from benchmarks.core.models import FrozenModel
 from methods.models.checks import check_output, check_weights, truncation
 from methods.models.delta import load_whole
 from methods.models.loaded import KEPT
-from methods.models.weights import check_models, device_of, loading, locate, remote_code_refused, weights_hash
+from methods.models.weights import check_models, device_of, loading, locate, remote_code_refused, require_kind, weights_hash
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -114,23 +114,7 @@ class CrossEncoderModel:
     def __init__(self, config: CrossEncoderConfig, device: str | None = None, labels: Sequence[int] = (1,)) -> None:
         self.config = config
         check_models(config)
-        with remote_code_refused(config.model), loading("cross-encoder", config.model):
-            import torch
-
-            from methods.models.token_match import load_cross_encoder
-
-            where, dtype = device_of(device), getattr(torch, config.dtype)
-            options: dict[str, Any] = {"revision": config.revision, "trust_remote_code": config.trust_remote_code}
-            options |= {"device": where, "model_kwargs": {"dtype": dtype}}
-
-            def load() -> Any:
-                model = load_whole(locate(config.model), lambda folder: load_cross_encoder(folder, **options))
-                check_weights(model, config.model, "cross-encoder")
-                # Layers beside the transformer (a head of its own) are loaded in float32.
-                return model.to(dtype).eval()
-
-            key = "cross-encoder", weights_hash(config.model, config.revision), where, config.dtype, config.trust_remote_code
-            self._model: Any = KEPT.get(key, where, load)
+        self._model: Any = self.load(device_of(device))
         length = min(config.max_length, int(self._model.max_seq_length or config.max_length))
         self._pairs = PairTokens(self._model.tokenizer, length, config.query_share)
         if self._model.num_labels not in labels:
@@ -139,6 +123,32 @@ class CrossEncoderModel:
                 code="wrong-score-count",
                 try_this="name a cross-encoder that was trained for ranking",
             )
+
+    def load(self, device: str) -> Any:
+        """Return the cross-encoder, which calls with equal weights share.
+
+        Raises:
+            UserError: It cannot be loaded, or brings code that is not trusted.
+        """
+        config = self.config
+        with remote_code_refused(config.model), loading("cross-encoder", config.model):
+            import torch
+
+            from methods.models.token_match import load_cross_encoder
+
+            require_kind("cross-encoder", config.model, config.revision, "cross-encoder")
+            dtype = getattr(torch, config.dtype)
+            options: dict[str, Any] = {"revision": config.revision, "trust_remote_code": config.trust_remote_code}
+            options |= {"device": device, "model_kwargs": {"dtype": dtype}}
+
+            def load() -> Any:
+                model = load_whole(locate(config.model), lambda folder: load_cross_encoder(folder, **options))
+                check_weights(model, config.model, "cross-encoder")
+                # Layers beside the transformer (a head of its own) are loaded in float32.
+                return model.to(dtype).eval()
+
+            key = "cross-encoder", weights_hash(config.model, config.revision), device, config.dtype, config.trust_remote_code
+            return KEPT.get(key, device, load)
 
     @property
     def device(self) -> str:

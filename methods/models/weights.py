@@ -6,11 +6,11 @@ import hashlib
 import json
 import re
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from benchmarks.core.errors import MissingPackage, UserError
 from benchmarks.core.fingerprint import CHECKPOINT_CARD, LENGTH, fingerprint, folder_sha256
@@ -225,11 +225,7 @@ def weights_hash(model: str, revision: str | None = None, *, templates: bool = T
         {path for pattern in patterns for path in folder.rglob(pattern) if path.is_file()},
         key=lambda path: path.relative_to(folder).as_posix(),
     )
-    hashed = []
-    for path in files:
-        stat = path.stat()
-        hashed.append((path.relative_to(folder).as_posix(), _file_hash(str(path), stat.st_size, stat.st_mtime_ns)))
-    return fingerprint("folder", hashed)
+    return fingerprint("folder", [(path.relative_to(folder).as_posix(), file_hash(path)) for path in files])
 
 
 def has_hash(model: str, revision: str | None, recorded: str) -> bool:
@@ -248,6 +244,12 @@ def beginning_hash(model: str) -> str:
     files = [folder / name for name in ("chat_template.jinja", "tokenizer_config.json")]
     template = "".join(path.read_text("utf-8", "replace") for path in files if path.is_file())
     return "-b" if "message" in template and not re.search(r"\{\{-?\s*bos_token", template) else ""
+
+
+def file_hash(path: Path) -> str:
+    """Return the hash of a file's content."""
+    stat = path.stat()
+    return _file_hash(str(path), stat.st_size, stat.st_mtime_ns)
 
 
 @lru_cache(maxsize=4096)
@@ -329,7 +331,7 @@ def load_pretrained(
         tokens = llama_tokenizer(transformers.AutoTokenizer.from_pretrained(**source, **tokenizer), **tokenizer)
         typed = wanted if wanted == "auto" else getattr(torch, wanted)
         if kind == "AutoModelForCausalLM":
-            _require_language_model(noun, model, transformers.AutoConfig.from_pretrained(**source).architectures or [])
+            require_kind(noun, model, revision, "language model")
 
         def load() -> Any:
             return getattr(transformers, kind).from_pretrained(**source, dtype=typed, **(model_options or {})).to(device).eval()
@@ -356,14 +358,47 @@ def llama_tokenizer(tokens: Any, **options: Any) -> Any:
     return LlamaTokenizer.from_pretrained(str(file.parent), **options)
 
 
-def _require_language_model(noun: str, model: str, architectures: Sequence[str]) -> None:
-    """Refuse a classifier, whose missing language head would be drawn at random."""
-    if classifier := next((name for name in architectures if "Classification" in name), None):
+Kind = Literal["language model", "cross-encoder", "encoder"]
+_OTHER_KINDS: Mapping[Kind, re.Pattern[str]] = {
+    "language model": re.compile(r"Classification|MaskedLM|QuestionAnswering|(?<!LMHead)Model$"),
+    "cross-encoder": re.compile(r"CausalLM|MaskedLM|LMHead|ConditionalGeneration|QuestionAnswering|Model$"),
+    "encoder": re.compile(r"Classification|QuestionAnswering"),
+}
+"""Architectures whose folders lack what a kind of model needs: it would be drawn at random, or was trained for something else."""
+_REMEDIES: Mapping[Kind, str] = {
+    "language model": "the original checkpoint, which continues text",
+    "cross-encoder": "a checkpoint that was trained to score pairs",
+    "encoder": "a checkpoint that was trained to encode texts; a cross-encoder is the reranker cross_encoder",
+}
+
+
+def require_kind(noun: str, model: str, revision: str | None, kind: Kind) -> None:
+    """Refuse a checkpoint of another kind by its `architectures` and modules.
+
+    Args:
+        noun: What errors call it.
+        model, revision: As `locate` takes it, and the revision of a hub id.
+        kind: What it must be.
+
+    Raises:
+        UserError: It is of another kind.
+    """
+    from transformers.utils import cached_file
+
+    source = {"path_or_repo_id": locate(model), "revision": revision, "_raise_exceptions_for_missing_entries": False}
+    files = {name: cached_file(filename=name, **source) for name in ("config.json", "modules.json")}
+    settings = json.loads(Path(files["config.json"]).read_text("utf-8")) if files["config.json"] else {}
+    modules = json.loads(Path(files["modules.json"]).read_text("utf-8")) if files["modules.json"] else []
+    if modules and kind != "language model":  # they say how the model is read
+        return
+    pools = any(str(module.get("type", "")).endswith("Pooling") for module in modules)
+    other = next((name for name in settings.get("architectures") or [] if _OTHER_KINDS[kind].search(name)), None)
+    if pools or other is not None:
         raise UserError(
-            f"the {noun} {model!r} is a {classifier}, not a language model",
-            code="not-language-model",
+            f"the {noun} {model!r} cannot be used as {kind}: its folder says {'embedding model' if pools else other}",
+            code=f"not-{kind.replace(' ', '-')}",
             where=f"model {model!r}",
-            try_this="the original checkpoint, which says yes or no in words",
+            try_this=_REMEDIES[kind],
         )
 
 

@@ -1,4 +1,4 @@
-"""Readers of systems that CLaRa is compared with: ChatQA in its own format, and In-context RAG with demonstrations."""
+"""Readers of systems that CLaRa is compared with: ChatQA in its own format, In-context RAG with demonstrations and as published."""
 
 from __future__ import annotations
 
@@ -16,17 +16,15 @@ from methods.api import Services
 from methods.models.causal import CausalConfig, CausalModel
 from methods.models.endpoint import Messages
 from methods.models.weights import weights_hash
+from methods.prompts import Shipped, published, published_hash, shipped
 from methods.readers.chat import ChatReader, ChatReaderConfig, prompts_made_of
 from methods.readers.local import CausalReader
 from methods.readers.prompts import prompt_tokens, reading_work
 from methods.registry import ModelMethodConfig, register
 from methods.work import Lengths, Work, ask
 
-SYSTEM = (
-    "System: This is a chat between a user and an artificial intelligence assistant. The assistant gives helpful, detailed, "
-    "and polite answers to the user's questions based on the context. The assistant should also indicate when the answer "
-    "cannot be found in the context."
-)
+CHATQA = Shipped("methods.readers", "chatqa", optional=frozenset({"instruction"}))
+"""The format of ChatQA's model card; `$passages` has an empty line behind each passage."""
 INSTRUCTIONS = {
     "short": "Answer the following question with a short span. The answer needs to be just in a few words.",
     "full": "Please give a full and complete answer for the question.",
@@ -41,22 +39,32 @@ class ChatQaConfig(CausalConfig, ModelMethodConfig):
     model: str = Field("nvidia/Llama3-ChatQA-1.5-8B", description="a checkpoint of ChatQA")
     max_new_tokens: int = Field(64, ge=1, description="longest answer")
     instruction: str = Field("short", pattern="^(short|full)$", description="which of its instructions stands before the question")
+    prompt: str | None = Field(
+        None, description="a template file of your own; null: the format of its model card", exclude_if=lambda value: value is None
+    )
+
+    def preflight(self) -> None:
+        """Check the model's folder and the template."""
+        super().preflight()
+        CHATQA.load(self.prompt)
 
 
-def chatqa_prompt(question: str, passages: Sequence[Passage], instruction: str = "short") -> str:
+def chatqa_prompt(question: str, passages: Sequence[Passage], instruction: str = "short", prompt: str | None = None) -> str:
     """The text that ChatQA continues, without the token that begins it."""
     shown = [f"title: {item.title}, source: {item.text}" if item.title else item.text for item in passages]
-    turn = f"User: {INSTRUCTIONS[instruction]} {question}\n\nAssistant:"
-    return "\n\n".join([SYSTEM, *shown, turn])
+    values = {"passages": "".join(f"{text}\n\n" for text in shown), "instruction": INSTRUCTIONS[instruction], "question": question}
+    return CHATQA.load(prompt).pair(**values)[1]
 
 
 def _chatqa_hash(config: ChatQaConfig) -> str:
-    example = chatqa_prompt("question", [Passage("", "title", "text")], config.instruction)
+    example = chatqa_prompt("question", [Passage("", "title", "text")], config.instruction, config.prompt)
     return fingerprint(weights_hash(config.model, config.revision), example)
 
 
 def _chatqa_work(config: ChatQaConfig, lengths: Lengths) -> Work:
-    prompt = prompt_tokens(lambda q, passages: [chatqa_prompt(q, passages, config.instruction)], lengths, config, config.max_prompt_tokens)
+    prompt = prompt_tokens(
+        lambda q, passages: [chatqa_prompt(q, passages, config.instruction, config.prompt)], lengths, config, config.max_prompt_tokens
+    )
     return ask(config, lengths.questions, prompt)
 
 
@@ -91,11 +99,11 @@ class ChatQa(CausalReader):
         self._begin = begin if begin and self._model.encode("a")[:1] != [tokenizer.bos_token_id] else ""
         if tokenizer.convert_tokens_to_ids(END_OF_TURN) not in (None, tokenizer.unk_token_id):
             self._model.end_at(END_OF_TURN)
-        self._instruction = config.instruction
+        self._instruction, self._own = config.instruction, config.prompt
         self.batch_size = 2 * config.batch_size
 
     def _rendered(self, question: str, passages: Sequence[Passage]) -> str:
-        return self._begin + chatqa_prompt(question, passages, self._instruction)
+        return self._begin + chatqa_prompt(question, passages, self._instruction, self._own)
 
 
 class InContextConfig(ChatReaderConfig):
@@ -149,3 +157,92 @@ class InContext(ChatReader):
         system, user = self._instructions.filled(question, evidence)
         messages = [*self._turns, {"role": "user", "content": user}]
         return [{"role": "system", "content": system}, *messages] if system else messages
+
+
+RALM = shipped("methods.readers", "ic_ralm", "ic_ralm_closed_book", released=("ic_ralm", "ic_ralm_closed_book"))
+ONE = "ic_ralm_one"
+"""The published prompt of a single passage."""
+
+
+class InContextRalmConfig(CausalConfig, ModelMethodConfig):
+    """Options of In-context RALM."""
+
+    model: str = Field("huggyllama/llama-7b", description="a causal language model, whose chat template is not used")
+    max_new_tokens: int = Field(10, ge=1, description="longest answer")
+    prompt: str | None = Field(None, description="`published`, `ours` or a template file, of questions with passages; null: published")
+    closed_book_prompt: str | None = Field(None, description="the same of questions without passages")
+
+    @property
+    def is_published(self) -> bool:
+        """Whether the prompt with passages is the published one."""
+        return RALM["ic_ralm"].is_published(self.prompt)
+
+    def checkpoint_hash(self) -> str:
+        """Return a hash of the weights and prompts."""
+        own = RALM["ic_ralm"].hash(self.prompt), RALM["ic_ralm_closed_book"].hash(self.closed_book_prompt)
+        return fingerprint(super().checkpoint_hash(), *own, published_hash(ONE) if self.is_published else "")
+
+    def preflight(self) -> None:
+        """Check the model's folder and the templates; fetch published ones."""
+        super().preflight()
+        RalmPrompt(self)
+
+
+class RalmPrompt:
+    """Writes the text that the model continues.
+
+    Args:
+        config: Options.
+
+    Raises:
+        UserError: A template cannot be used, or a published one cannot be had.
+    """
+
+    def __init__(self, config: InContextRalmConfig) -> None:
+        self._several = RALM["ic_ralm"].load(config.prompt)
+        self._one = published(ONE) if config.is_published else None
+        self._none = RALM["ic_ralm_closed_book"].load(config.closed_book_prompt)
+
+    def __call__(self, question: str, passages: Sequence[Passage]) -> str:
+        """Return the text; the question ends with a question mark and begins with a small letter."""
+        question = question if question.endswith("?") else f"{question}?"
+        question = question[:1].lower() + question[1:]
+        if not passages:
+            return self._none.pair(question=question)[1]
+        if self._one is not None and len(passages) == 1:
+            return self._one.pair(question=question, title=passages[0].title, text=passages[0].text)[1]
+        shown = "\n\n".join(f"{passage.title}\n\n{passage.text}" for passage in passages)
+        return self._several.pair(question=question, passages=shown)[1]
+
+
+def _ralm_work(config: InContextRalmConfig, lengths: Lengths) -> Work:
+    ours = RalmPrompt(config.model_copy(update={"prompt": "ours", "closed_book_prompt": "ours"}))
+    return ask(config, lengths.questions, prompt_tokens(lambda q, some: [ours(q, some)], lengths, config, config.max_prompt_tokens))
+
+
+@register(
+    "in_context_ralm",
+    kind="reader",
+    summary="a language model that continues passages and a question, without demonstrations or a chat format, as published",
+    paper="Ram et al. 2023, In-Context Retrieval-Augmented Language Models (arXiv:2302.00083)",
+    work=_ralm_work,
+)
+class InContextRalm(CausalReader):
+    """Reader that lets a model continue; the answer ends with the line. Passages that do not fit are left out, the last first.
+
+    Args:
+        config: Options.
+        services: Provides the device.
+    """
+
+    _stop = ("\n",)
+    _rule = "none"
+
+    def __init__(self, config: InContextRalmConfig, services: Services) -> None:
+        self._model = CausalModel(config, services.device)
+        self._model.tokenizer.chat_template = None
+        self._write = RalmPrompt(config)
+        self.batch_size = 2 * config.batch_size
+
+    def _rendered(self, question: str, passages: Sequence[Passage]) -> str:
+        return self._write(question, passages)

@@ -16,6 +16,7 @@ from methods.models.reply import Completion, read
 from methods.models.seq2seq import Seq2SeqConfig, Seq2SeqModel
 from methods.models.thoughts import opening_of
 from methods.models.weights import POCKET, beginning_hash, weights_hash
+from methods.readers.extract import Extract
 from methods.readers.prompts import Instructions, ReadingOptions, answered, fit_middle, longest_prefix, prompt_tokens, reading_work
 from methods.registry import ModelMethodConfig, register
 from methods.work import Lengths, Work, ask
@@ -70,6 +71,7 @@ class CausalReader:
     _sampling: Sampling | None = None
     _model: CausalModel | Seq2SeqModel
     _stop: tuple[str, ...] = ()
+    _rule: Extract = "short"
     _variables: Mapping[str, Any] = {}
 
     def __init__(self, config: CausalReaderConfig, services: Services) -> None:
@@ -131,7 +133,7 @@ class CausalReader:
         if self._instructions is not None:
             result = self._instructions.answer(text, context.passages, prompt)
         else:
-            result = answered(text, "short", (), prompt)
+            result = answered(text, self._rule, (), prompt)
         return Answer(result.text, usage, {**notes, **result.notes}, (call,), raw if raw.strip() != result.text else "")
 
     def _fitted(self, question: str, passages: Sequence[Passage]) -> tuple[str, dict[str, object]] | None:

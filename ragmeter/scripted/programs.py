@@ -22,7 +22,8 @@ from ragmeter.scripted.prompt_patterns import UNKNOWN, Request, Shown, Truth, an
 
 PROMPTS = shipped(
     "methods.baselines.end_to_end",
-    *("genground_deduce", "genground_ground", "genground_cite", "genground_revise", "self_ask", "self_rag_need", "self_rag_segment", "iter_retgen", "ircot"),
+    *("genground_deduce", "genground_ground", "genground_cite", "genground_revise"),
+    *("self_ask", "self_rag_need", "self_rag_segment", "iter_retgen", "ircot"),
     *("search_r1", "r1_searcher"),
 )
 KNOWN = 0.4

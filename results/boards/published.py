@@ -510,7 +510,8 @@ def conditions_of_ours(dataset: str, setting: str, description: Mapping[str, Any
     }
     if description is not None:
         parts = [description["method"], *description.get("rerankers", ()), description.get("compressor"), description.get("reader")]
-        prompts = {(part.get("config") or {}).get("prompt") for part in parts if part} - {None, "published"}
+        options = [part.get("config") or {} for part in parts if part]
+        prompts = {config.get(name) for config in options for name in ("prompt", "closed_book_prompt", "prompts")} - {None, "published"}
         results["prompt"] = ", ".join(sorted(map(str, prompts))) or None
         if base.name == "corpus" and base.retriever is None:
             results["retriever"] = _shown(description["method"])

@@ -39,6 +39,18 @@ class Reranker:
 
     def written(self, query, text):
         return "Query: " + f"{query} {{kept}} {text}\\n"
+
+def conversation(query, passages):
+    if not passages:
+        text = f"none {query}"
+    else:
+        text = f"some {query}"
+    messages = []
+    for rank, content in passages:
+        messages.append({"role": "user", "content": f"[{rank}] {content}"})
+        messages.append({"role": "assistant", "content": "seen"})
+    messages.append({"role": "user", "content": last(query)})
+    return [{"content": "first"}, {"content": f"second {query}"}]
 """
 PISCO = """
 raise SystemExit
@@ -56,6 +68,9 @@ TEXTS = {
     "made": "{self.words.start}[{query}]",
     "prompt": "one {query}\n",
     "written": "Query: {query} {{kept}} {text}\n",
+    "none": "none {question}",
+    "each": "[{rank}] {passage}",
+    "second": "second {query}",
     "listed": "x: 1\n",
     "user": "Given {query}:\n",
 }
@@ -85,10 +100,13 @@ def entry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Published
                 "sep": {**code, "python": "Reranker.sep"},
                 "prefix": {**code, "python": "Reranker.both.prefix"},
                 "prompt": {**code, "python": "Reranker.__init__.self.prompt"},
-                "start": {**code, "python": "Reranker.start.return:0.False", "local": "of.start"},
+                "start": {**code, "python": "Reranker.start.return#0.False", "local": "of.start"},
                 "wordings": {**code, "python": "Reranker.asked.wordings"},
                 "made": {**code, "python": "Reranker.asked.made"},
                 "written": {**code, "python": "Reranker.written.return"},
+                "none": {**code, "python": "conversation.text#0", "names": {"query": "question"}},
+                "each": {**code, "python": "conversation.messages()#0.content", "names": {"content": "passage"}},
+                "second": {**code, "python": "conversation.return.1.content"},
                 "listed": {"file": "p.yaml", "yaml": "listed"},
                 "user": {"file": "p.toml", "toml": "user"},
             },

@@ -79,3 +79,22 @@ def test_a_class_of_options_that_the_module_does_not_know_must_be_stated() -> No
         register("local_test", kind="retriever", summary="")(made)
     register("local_test", kind="retriever", summary="", config=LocalConfig)(made)
     assert METHODS.get("local_test").config is LocalConfig
+
+
+OWN_FORMAT = {
+    "pocket": "the shipped model knows the format of its training alone",
+    "self_rag": "the text around its tags is what it was trained on",
+    "clara_reader": "memory tokens",
+    "clara_text": "memory tokens",
+    "memory_reader": "memory tokens",
+    "extractive": "no model",
+    "retrieval_only": "no model",
+}
+"""Systems without an option for their prompt, and why."""
+
+
+def test_every_system_that_asks_a_model_has_an_option_for_its_prompt() -> None:
+    asking = {entry.id: entry for entry in METHODS if entry.kind == "reader" or "llm" in entry.config.model_fields}
+    options = ("prompt", "prompts", "forward_prompt")
+    without = {name for name, entry in asking.items() if not set(options) & set(entry.config.model_fields)}
+    assert without <= set(OWN_FORMAT)

@@ -22,10 +22,13 @@ from methods.api import TRUNCATED, Context, Ranking, Services, Usage
 from methods.models.encoder import Encoder, EncoderConfig
 from methods.models.endpoint import TokenCounter
 from methods.models.seq2seq import Seq2SeqConfig, Seq2SeqModel
+from methods.prompts import Shipped
 from methods.readers.prompts import longest_prefix
 from methods.registry import MethodConfig, ModelMethodConfig, register
 from methods.work import Lengths, Work, ask, encode
 
+SUMMARY = Shipped("methods.baselines.compress", "recomp_summary")
+"""The input of the summarizers, with the published words."""
 PAPER = "Xu et al. 2024, RECOMP: Improving Retrieval-Augmented LMs with Compression and Selective Augmentation (arXiv:2310.04408)"
 Scores = NDArray[np.float64]
 
@@ -140,6 +143,18 @@ class RecompAbstractiveConfig(Seq2SeqConfig, ModelMethodConfig):
     model: str = Field("fangyuan/nq_abstractive_compressor", description="a folder or hub id of an encoder-decoder model")
     max_prompt_tokens: int | None = Field(1024, ge=16, description="longest input; of longer passages the end is cut")
     max_new_tokens: int = Field(512, ge=1, description="longest summary")
+    prompt: str | None = Field(
+        None, description="a template file of your own; null: the published input", exclude_if=lambda value: value is None
+    )
+
+    def checkpoint_hash(self) -> str:
+        """Return a hash of the weights, and of a template of the user's own."""
+        return super().checkpoint_hash() + (f"-{SUMMARY.hash(self.prompt)}" if self.prompt else "")
+
+    def preflight(self) -> None:
+        """Check the model's folder and the template."""
+        super().preflight()
+        SUMMARY.load(self.prompt)
 
 
 def _summary_work(config: RecompAbstractiveConfig, lengths: Lengths) -> Work:
@@ -160,7 +175,7 @@ class RecompAbstractive:
     """The abstractive compressor; an empty summary leaves the reader with the question alone."""
 
     def __init__(self, config: RecompAbstractiveConfig, services: Services) -> None:
-        self._model = Seq2SeqModel(config, services.device)
+        self._model, self._template = Seq2SeqModel(config, services.device), SUMMARY.load(config.prompt)
         self.device = self._model.device
 
     def compress(self, queries: Sequence[Query], rankings: Sequence[Ranking], corpus: Corpus, budget: int | None) -> list[Context]:
@@ -177,7 +192,7 @@ class RecompAbstractive:
         words = " ".join(passage.full_text for passage in passages).split()
 
         def prompt(count: int) -> str:
-            return f"Question: {question}\n Document: {' '.join(words[:count])}\n Summary: "
+            return self._template.pair(question=question, passages=" ".join(words[:count]))[1]
 
         def fits(count: int) -> bool:
             return len(self._model.encode(prompt(count))) <= self._model.room

@@ -2,8 +2,8 @@
 
 Source: Shi et al. 2024, Generate-then-Ground (arXiv:2406.14891): ten documents, batches of three; the first batch with
 evidence revises the answer. The authors' code (mangopy/Generate-then-Ground at 661b02bf) takes nine documents and up to
-seven hops; it reads all batches, carries each cited passage on behind the others, and revises once with what is left. Ours: a revision that cannot be read
-is not asked for again.
+seven hops; it reads all batches, carries each cited passage on behind the others, and revises once with what is left. Ours: a
+revision that cannot be read is not asked for again.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Self-Ask and RetRobust: follow-up questions in one transcript, each answered from what is found for it.
 
 RetRobust reads all contexts found so far and was trained not to be misled by them; untrained models are guarded by an NLI
-model: where the contexts do not entail an answer, that of the same transcript without retrieval counts.
+model: if the contexts do not entail an answer, that of the same transcript without retrieval counts. Released checkpoints
+continue a text in the layout of their training (`layout: released`): contexts, the oldest first, question and transcript.
 
 Source: Press et al. 2023, Measuring and Narrowing the Compositionality Gap (arXiv:2210.03350); Yoran et al. 2024, Making
 Retrieval-Augmented Language Models Robust to Irrelevant Context (arXiv:2310.01558).
@@ -12,7 +13,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated
+from functools import partial
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -22,11 +24,13 @@ from methods.flow import Batcher, together
 from methods.models.llm import LLM, defaults
 from methods.models.nli import NliConfig, NliModel
 from methods.program import NO_END, NOTHING_FOUND, ProgramConfig, Session, behind, register_program
+from methods.prompts import Messages, Prompt
 from methods.readers.extract import short_answer
 
 FOLLOW_UP = re.compile(r"^[^\S\n]*Follow[- ]?up\s*:\s*(\S.*)", re.IGNORECASE | re.MULTILINE)
 INTERMEDIATE = re.compile(r"^[^\S\n]*Intermediate answer\s*:\s*(\S.*)", re.IGNORECASE | re.MULTILINE)
 FINAL = "final answer is"
+_STEP = re.compile(r"^Follow[- ]?up\s*:\s*(.+)\nIntermediate answer\s*:\s*(.+)", re.IGNORECASE | re.MULTILINE)
 
 
 class SelfAskConfig(ProgramConfig):
@@ -41,6 +45,15 @@ class RetRobustConfig(SelfAskConfig):
 
     nli: NliConfig | None = Field(None, description="the model of the back-off; null: contexts are trusted")
     threshold: float = Field(0.5, ge=0, le=1, description="an answer that is entailed no more than this is not trusted")
+    layout: Literal["chat", "released"] = Field(
+        "chat",
+        description="chat: a request in words of ours; released: the text that the released checkpoints continue, for models without a "
+        "chat template",
+        exclude_if=lambda value: value == "chat",
+    )
+    follow_ups: bool = Field(
+        True, description="layout released: whether follow-up questions are needed (for NQ: false)", exclude_if=lambda value: value is True
+    )
 
 
 @dataclass(frozen=True)
@@ -50,6 +63,46 @@ class Transcript:
     answer: str | None
     steps: Sequence[tuple[str, str]]
     contexts: Sequence[Sequence[Passage]]
+
+
+def released_text(
+    prompt: Prompt, question: str, contexts: Sequence[Passage], follow_ups: bool, written: str, most: int | None = None
+) -> Messages:
+    """Return the text that the released checkpoints of RetRobust continue, with the first `most` contexts."""
+    lines = "".join(f"\nContext{number}: {item.title}: {item.text}" for number, item in enumerate(contexts[:most], 1))
+    return prompt.messages(contexts=lines, question=question, follow_ups="Yes." if follow_ups else "No.", written=written)
+
+
+def released_step(reply: str, first: bool, follow_ups: bool) -> str:
+    """Return a reply up to where the released code stops it."""
+    reply = reply.partition("#")[0]
+    if follow_ups:
+        ends = [match.start() for match in re.finditer("Intermediate answer", reply)]
+        reply = reply[: ends[0]] if first and ends else reply[: ends[1]] if len(ends) > 1 else reply
+    return reply.removesuffix("\n")
+
+
+async def released_transcript(q: Session, first: Sequence[Passage], *, searches: bool = True) -> Transcript:
+    """Continue the text of the released layout until the final answer; arguments as of `self_asked`."""
+    shown, written, contexts = list(first), "", [first]
+    for step in range(q.config.hops + 1):
+        text = partial(released_text, q.prompts["retrobust"], q.text, shown, q.config.follow_ups, written)
+        reply = await q.fitted(text, len(shown), "retrobust", raw=True)
+        reply = released_step(reply, not step, q.config.follow_ups)
+        written += reply
+        steps = [(follow.strip(), short_answer(answer)) for follow, answer in _STEP.findall(written)]
+        follow = FOLLOW_UP.findall(reply)
+        if behind(reply, FINAL) or not follow:
+            if not (final := behind(reply, FINAL)):
+                q.unusable(reply)
+            return Transcript(final, steps, contexts)
+        passages = await q.search(follow[-1].strip()) if searches else []
+        if searches and not passages:
+            q.fallback(NOTHING_FOUND)
+        contexts.append(passages)
+        shown = list({passage.id: passage for passage in [*shown, *passages]}.values())
+    q.fallback(NO_END)
+    return Transcript(None, (), contexts)
 
 
 async def self_asked(q: Session, first: Sequence[Passage], *, searches: bool = True, keeps: bool = True) -> Transcript:
@@ -115,9 +168,10 @@ class Entailment:
     def __init__(self, model: NliModel) -> None:
         self._judge: Batcher[tuple[str, str], float] = Batcher(lambda pairs: self._judged(model, pairs), device=model.device)
 
-    async def least(self, claims: Sequence[tuple[Sequence[Passage], str, str]]) -> float:
-        """That of the least entailed among claims: passages, a question and its answer; 1 for none."""
-        pairs = [("\n".join(passage.full_text for passage in some), f"{question} {answer}") for some, question, answer in claims]
+    async def least(self, contexts: Sequence[Passage], claims: Sequence[tuple[str, str]]) -> float:
+        """That of the least entailed among claims, each a question and its answer, by all contexts together; 1 for none."""
+        premise = "\n".join(passage.full_text for passage in contexts)
+        pairs = [(premise, f"{question} The answer is: {answer}") for question, answer in claims]
         return min(await together(*map(self._judge, pairs)), default=1.0)
 
     @staticmethod
@@ -129,9 +183,9 @@ class Entailment:
 @register_program(
     "retrobust",
     summary="follow-up questions with a context each; an NLI model decides whether the contexts are to be trusted",
-    version=2,
+    version=3,
     config=RetRobustConfig,
-    prompts=("self_ask",),
+    prompts=("self_ask", "retrobust"),
     calls=lambda config: 2 * (config.hops + 1) + 1,
     searches=lambda config: config.hops + 2,
     tool=lambda config, services: opened(config, services),
@@ -142,7 +196,15 @@ class Entailment:
         **{
             f"released-{data}": {
                 "k": 1,
-                "llm": {"local": "meta-llama/Llama-2-13b-hf", "adapter": f"Ori/llama-2-13b-peft-{data}-retrobust", "dtype": "bfloat16"},
+                "layout": "released",
+                "follow_ups": data != "nq",
+                "llm": {
+                    "local": "meta-llama/Llama-2-13b-hf",
+                    "adapter": f"Ori/llama-2-13b-peft-{data}-retrobust",
+                    "dtype": "bfloat16",
+                    "max_tokens": 512,
+                    "stop": ["#"],
+                },
             }
             for data in ("nq", "2wikihop", "strategyqa")
         },
@@ -150,14 +212,15 @@ class Entailment:
 )
 async def retrobust(q: Session) -> str:
     """The final answer, of the transcript without retrieval where the one with retrieval is not entailed by its contexts."""
+    ask = released_transcript if q.config.layout == "released" else self_asked
     first = await q.search(q.text)
-    transcript = await self_asked(q, first)
+    transcript = await ask(q, first)
     if transcript.answer and q.tool is not None:
         everything = list({passage.id: passage for some in transcript.contexts for passage in some}.values())
-        claims = [(some, *step) for some, step in zip(transcript.contexts[1:], transcript.steps, strict=False)]
-        if await q.tool.least([(everything, q.text, transcript.answer), *claims]) <= q.config.threshold:
+        claims = [(q.text, transcript.answer), *transcript.steps]
+        if await q.tool.least(everything, claims) <= q.config.threshold:
             q.ended = "without retrieval"
-            alone = await self_asked(q, [], searches=False)
+            alone = await ask(q, [], searches=False)
             return alone.answer or transcript.answer
     return transcript.answer or await q.plain()
 

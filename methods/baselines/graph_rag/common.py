@@ -71,6 +71,12 @@ class SystemConfig(MethodConfig):
         "passages", description="what a reader is given: the ranked passages, or the system's own"
     )
 
+    prompts: str | None = Field(
+        None,
+        description="a folder with templates of your own, by the names of those that ship; what it lacks is taken from these",
+        exclude_if=lambda value: value is None,
+    )
+
     @model_validator(mode="after")
     def _has_a_model(self) -> Any:
         if self.llm is None and self.reads_with_llm:
@@ -80,8 +86,9 @@ class SystemConfig(MethodConfig):
         return self
 
     def preflight(self) -> None:
-        """Check the model and the encoder."""
+        """Check the model, the encoder and the templates."""
         check_models(self.encoder)
+        self.templates()
         if self.llm is not None:
             check_llm(self.llm)
 
@@ -100,14 +107,22 @@ class SystemConfig(MethodConfig):
         """Tokens of the longest text that the model writes about what is indexed as one, whatever is asked; 0: it writes none."""
         return 0
 
-    def prompts(self) -> list[Prompt]:
+    def templates(self) -> list[Prompt]:
         """All that the model may be asked by."""
         return []
+
+    def template(self, name: str) -> Prompt:
+        """Return a template of this folder, or the user's own.
+
+        Raises:
+            UserError: The user's own cannot be used.
+        """
+        return PROMPTS[name].load_from(self.prompts)
 
     def made_of(self) -> str:
         """A hash of the weights and prompts that these options name."""
         weights = self.encoder.checkpoint_hash(), llm_hash(self.llm) if self.llm is not None else ""
-        return fingerprint(*weights, [prompt.hash for prompt in self.prompts()])
+        return fingerprint(*weights, [prompt.hash for prompt in self.templates()])
 
 
 class GraphConfig(SystemConfig):
@@ -136,11 +151,6 @@ class GraphConfig(SystemConfig):
 def local_extractor(config: GraphConfig) -> WorldsExtractor | NounPhrases:
     """Return the extractor that reads chunks by rules, without a model."""
     return WorldsExtractor() if config.extractor == "worlds" else NounPhrases(config.window, config.pipeline)
-
-
-def prompt_of(name: str) -> Prompt:
-    """Return a template of this folder."""
-    return PROMPTS[name].load()
 
 
 class AskedOnce:

@@ -33,7 +33,6 @@ from methods.baselines.graph_rag.common import (
     entity_passages,
     indexed_passages,
     nearest,
-    prompt_of,
     reading_work,
     register,
     relation_passages,
@@ -86,8 +85,8 @@ class GraphRagConfig(GraphConfig):
         """Records, gleaned."""
         return LLMExtractor(model, self.prompt, gleanings=self.gleanings)
 
-    def prompts(self) -> list[Prompt]:
-        own = [prompt_of(name) for name in ("report", "map", "reduce")]
+    def templates(self) -> list[Prompt]:
+        own = [self.template(name) for name in ("report", "map", "reduce")]
         return [PROMPTS["extraction"].load(self.prompt), PROMPTS["gleaning"].load(), *own]
 
 
@@ -179,13 +178,11 @@ class GraphRagIndex(SystemIndex):
         hierarchy = communities(group.index.graph, max_size=self.config.max_community, seed=self.config.seed)
         reports: dict[int, Report] = {}
         counts: Counter[str] = Counter()
-        usage = Usage()
+        usage, prompt = Usage(), self.config.template("report")
         for level in sorted({community.level for community in hierarchy}, reverse=True):
             here = [community for community in hierarchy if community.level == level]
             contents = [self.show_community(group, community, hierarchy, reports) for community in here]
-            calls = (
-                self.writer(prompt_of("report"), "report", text, Report, lambda reply: report_in(reply) is not None) for text in contents
-            )
+            calls = (self.writer(prompt, "report", text, Report, lambda reply: report_in(reply) is not None) for text in contents)
             replies = await together(*calls)
             for community, (text, cost, why) in zip(here, replies, strict=True):
                 usage += cost
@@ -368,7 +365,7 @@ class GraphRagGlobal:
             return Prediction(query.id, "", evidence, usage, {"graphrag_global": {**note, "fallback": "no point"}, **index.label})
         form = {"short": "a short phrase: a name, a number, yes or no; no sentence", "paragraphs": "several paragraphs"}[self.config.answer]
         text = "\n".join(f"- {passage.text}" for passage in kept)
-        reply = await self._model.ask(prompt_of("reduce").messages(question=query.text, points=text, form=form), step="reduce")
+        reply = await self._model.ask(self.config.template("reduce").messages(question=query.text, points=text, form=form), step="reduce")
         failed = {FAILED: reply.failed} if reply.failed is not None else {}
         answer = short_answer(reply.text) if self.config.answer == "short" else reply.text
         return Prediction(query.id, answer, evidence, usage + reply.usage, {"graphrag_global": note, **index.label, **failed})
@@ -391,7 +388,7 @@ class GraphRagGlobal:
 
     async def _mapped(self, query: Query, batch: Sequence[tuple[int, Report]]) -> tuple[list[_Point], Usage, str]:
         text = "\n\n".join(f"[{number}] {report.title}\n{report.text}" for number, report in batch)
-        reply = await self._model.ask(prompt_of("map").messages(question=query.text, reports=text), shape=_Points, step="map")
+        reply = await self._model.ask(self.config.template("map").messages(question=query.text, reports=text), shape=_Points, step="map")
         read = parse_json(reply.text, _Points)
         return (read.value.points if read.value else []), reply.usage, reply.failed or read.failed or ""
 

@@ -27,7 +27,7 @@ from pydantic import BaseModel, Field
 
 from benchmarks.schema import Passage, Query
 from methods.api import Ranking, Usage
-from methods.baselines.graph_rag.common import SHORT, GraphConfig, Group, SystemIndex, minmax, prompt_of, reading_work, register
+from methods.baselines.graph_rag.common import SHORT, GraphConfig, Group, SystemIndex, minmax, reading_work, register
 from methods.graphs.extraction import PROMPTS, OpenIE, strings_in
 from methods.graphs.index import ChunkRead, GraphIndex, incidence
 from methods.graphs.knowledge_graph import clean_name, similar_pairs
@@ -60,8 +60,8 @@ class HippoConfig(GraphConfig):
         """Names, then triples."""
         return OpenIE(model, self.prompt)
 
-    def prompts(self) -> list[Prompt]:
-        return [PROMPTS["names"].load(), PROMPTS["triples"].load(self.prompt), prompt_of("facts")]
+    def templates(self) -> list[Prompt]:
+        return [PROMPTS["names"].load(), PROMPTS["triples"].load(self.prompt), self.template("facts")]
 
 
 class Hippo2Config(HippoConfig):
@@ -353,7 +353,7 @@ class Hippo2Index(HippoIndex):
     async def _filtered(self, query: Query, nearby: _Found) -> tuple[list[int], Usage]:
         """Find the facts that the model keeps, each as the fact most like it; none if its reply cannot be read, as released."""
         texts = [self.facts(nearby.group).texts[fact] for fact in nearby.facts]
-        messages = prompt_of("facts").messages(question=query.text, facts=json.dumps(texts, ensure_ascii=False, indent=1))
+        messages = self.config.template("facts").messages(question=query.text, facts=json.dumps(texts, ensure_ascii=False, indent=1))
         assert self.model is not None
         reply = await self.model.ask(messages, shape=_Kept, step="facts")
         read = parse_json(reply.text, _Kept)

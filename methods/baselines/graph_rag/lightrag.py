@@ -29,7 +29,6 @@ from methods.baselines.graph_rag.common import (
     alternating,
     entity_passages,
     nearest,
-    prompt_of,
     reading_work,
     register,
     relation_passages,
@@ -63,8 +62,8 @@ class LightConfig(GraphConfig):
         """Records with keywords, gleaned."""
         return LLMExtractor(model, self.prompt, keywords=True, gleanings=self.gleanings)
 
-    def prompts(self) -> list[Prompt]:
-        return [PROMPTS["extraction_keywords"].load(self.prompt), PROMPTS["gleaning"].load(), prompt_of("keywords")]
+    def templates(self) -> list[Prompt]:
+        return [PROMPTS["extraction_keywords"].load(self.prompt), PROMPTS["gleaning"].load(), self.template("keywords")]
 
 
 class Keywords(BaseModel):
@@ -96,7 +95,7 @@ class LightIndex(SystemIndex):
             return query.text, query.text, {}, Usage()
         usage, why = Usage(), ""
         for repetition in range(2):
-            messages = prompt_of("keywords").messages(question=query.text)
+            messages = self.config.template("keywords").messages(question=query.text)
             reply = await self.model.ask(messages, shape=Keywords, repetition=repetition, step="keywords")
             usage += reply.usage
             read = parse_json(reply.text, Keywords)

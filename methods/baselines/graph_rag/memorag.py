@@ -19,7 +19,7 @@ from pydantic import Field
 
 from benchmarks.schema import Passage, Query
 from methods.api import Context, Ranking, Usage
-from methods.baselines.graph_rag.common import SHORT, Group, SystemConfig, SystemIndex, indexed_passages, prompt_of, reading_work, register
+from methods.baselines.graph_rag.common import SHORT, Group, SystemConfig, SystemIndex, indexed_passages, reading_work, register
 from methods.flow import together
 from methods.graphs.chunking import ChunkConfig, chunk
 from methods.prompts import Prompt
@@ -50,8 +50,8 @@ class MemoConfig(SystemConfig):
     def written_tokens(self) -> int:
         return GIST if self.memory == "lite" else 0
 
-    def prompts(self) -> list[Prompt]:
-        return [prompt_of(name) for name in (*ASKED, "gist")]
+    def templates(self) -> list[Prompt]:
+        return [self.template(name) for name in (*ASKED, "gist")]
 
 
 def _work(config: MemoConfig, lengths: Lengths) -> Work:
@@ -83,7 +83,7 @@ class MemoIndex(SystemIndex):
         if self.writer is not None:
             size = max(1, round(PIECE_TOKENS * WORDS_PER_TOKEN))
             pieces = chunk(text, ChunkConfig(unit="word", size=size, overlap=0, tokenizer="minilm"))
-            written = await together(*(self.writer(prompt_of("gist"), "gist", piece.text) for piece in pieces))
+            written = await together(*(self.writer(self.config.template("gist"), "gist", piece.text) for piece in pieces))
             text = "\n\n".join(gist for gist, _, _ in written if gist)
             usage = sum((cost for _, cost, _ in written), usage)
         most = self.config.memory_tokens * 4
@@ -94,7 +94,7 @@ class MemoIndex(SystemIndex):
         group = await self.compute(lambda: self.group(query))
         memory = await self.prepared(group)
         wanted = [name for name in ASKED if name != "draft" or self.config.draft]
-        messages = [prompt_of(name).messages(memory=memory, question=query.text) for name in wanted]
+        messages = [self.config.template(name).messages(memory=memory, question=query.text) for name in wanted]
         assert self.model is not None
         replies = await together(*(self.model.ask(one, step=name) for one, name in zip(messages, wanted, strict=True)))
         usage = sum((reply.usage for reply in replies), Usage())

@@ -24,7 +24,7 @@ from pydantic import Field
 from benchmarks.core.errors import MissingPackage
 from benchmarks.schema import Passage, Query
 from methods.api import Context, Ranking, Usage
-from methods.baselines.graph_rag.common import Group, SystemConfig, SystemIndex, indexed_passages, prompt_of, reading_work, register, within
+from methods.baselines.graph_rag.common import Group, SystemConfig, SystemIndex, indexed_passages, reading_work, register, within
 from methods.flow import together
 from methods.prompts import Prompt
 from methods.retrieval.ranking import best_rows
@@ -63,8 +63,8 @@ class RaptorConfig(SystemConfig):
     def written_tokens(self) -> int:
         return SUMMARY_TOKENS
 
-    def prompts(self) -> list[Prompt]:
-        return [prompt_of("summary")]
+    def templates(self) -> list[Prompt]:
+        return [self.template("summary")]
 
 
 @dataclass
@@ -177,7 +177,7 @@ class RaptorIndex(SystemIndex):
             sizes = [tokens(text) for text in texts]
             grouped = await self.compute(lambda: clusters(vectors, sizes, CLUSTER_TOKENS, self.config.reduction))  # noqa: B023
             joined = ["\n\n".join(texts[n] for n in rows) for rows in grouped]
-            written = await together(*(self.writer(prompt_of("summary"), "summary", text) for text in joined))
+            written = await together(*(self.writer(self.config.template("summary"), "summary", text) for text in joined))
             above = []
             for rows, (text, cost, _) in zip(grouped, written, strict=True):
                 usage += cost

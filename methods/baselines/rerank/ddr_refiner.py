@@ -50,6 +50,7 @@ def _work(config: DdrRefinerConfig, lengths: Lengths) -> Work:
     "ddr_refiner",
     kind="reranker",
     summary="keeps the passages that a language model says YES to; DDR's adapters, or any model by prompt",
+    version=2,
     paper="Li et al. 2025, RAG-DDR (arXiv:2410.13509)",
     presets={"paper": {"keep": 5, "passage_tokens": 1024}, "released": {"llm": RELEASED}},
     checkpoint_hash=made_of,

@@ -1,23 +1,55 @@
 """DPA-RAG's reranker: a classifier of question and passage that was taught which passages help the reader.
 
 Two labels, of which the second says that a passage is aligned with what the reader prefers; the score is how much likelier it
-is, in nats. No checkpoint is published: `model` is one of one's own, or an ordinary cross-encoder of one label, untrained.
+is, in nats. No checkpoint is published: `model` is a classifier of your own, an ordinary cross-encoder of one label, untrained, or
+the encoder below `weights`, the file that the authors' training writes (a linear layer on the first token's state).
 
 Source: Dong et al. 2025, DPA-RAG (arXiv:2406.18676).
 """
 
 from __future__ import annotations
 
+import pickle
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
 from pydantic import Field
 
+from benchmarks.core.errors import UserError
+from benchmarks.core.fingerprint import fingerprint
+from methods.api import Services
+from methods.models.cross_encoder import CrossEncoderModel
+from methods.models.weights import file_hash, load_pretrained, weights_hash
 from methods.registry import register
 from methods.retrieval.cross_encoder import CrossEncoderReranker, CrossEncoderRerankerConfig, pairs_work
+from methods.retrieval.ranking import ModelReranker
+
+ENCODER, HEAD = "bge.", "classifier."
+"""What the names of weights begin with in the authors' file."""
 
 
 class DpaRagConfig(CrossEncoderRerankerConfig):
     """Options of the reranker."""
 
-    model: str = Field("BAAI/bge-reranker-large", description="a folder or hub id of a classifier of two labels, or of one")
+    model: str = Field(
+        "BAAI/bge-reranker-large", description="a folder or hub id of a classifier of two labels, or of one; or the encoder below `weights`"
+    )
+    weights: str | None = Field(
+        None,
+        description="file of the authors' training (epoch_…_model_weights.bin), on the encoder `model`; null: `model` is the classifier",
+    )
+
+    def preflight(self) -> None:
+        """Check the model's folder and the file of weights."""
+        super().preflight()
+        if self.weights is not None and not _file(self.weights).is_file():
+            raise UserError("the file of weights does not exist", code="missing-file", where=f"dpa_rag, option weights: {self.weights}")
+
+
+def _made_of(config: DpaRagConfig) -> str:
+    base = weights_hash(config.model, config.revision)
+    return base if config.weights is None else fingerprint(base, file_hash(_file(config.weights)))
 
 
 @register(
@@ -26,6 +58,7 @@ class DpaRagConfig(CrossEncoderRerankerConfig):
     summary="DPA-RAG's reranker: how much likelier it is that a passage helps the reader than that it does not",
     config=DpaRagConfig,
     paper="Dong et al. 2025, DPA-RAG (arXiv:2406.18676)",
+    checkpoint_hash=_made_of,
     work=pairs_work,
 )
 class DpaRag(CrossEncoderReranker):
@@ -37,3 +70,71 @@ class DpaRag(CrossEncoderReranker):
     """
 
     labels = (1, 2)
+
+    def __init__(self, config: DpaRagConfig, services: Services) -> None:
+        if config.weights is None:
+            super().__init__(config, services)
+        else:
+            ModelReranker.__init__(self, config, JoinedModel(config, services.device, self.labels))
+
+
+class JoinedModel(CrossEncoderModel):
+    """An encoder with a linear layer on its first state, both from the file of the authors' training."""
+
+    config: DpaRagConfig
+
+    def load(self, device: str) -> Any:
+        """Return the module.
+
+        Raises:
+            UserError: The file is damaged, or its weights do not fit the encoder.
+        """
+        import torch
+
+        path = _file(str(self.config.weights))
+        source = ("encoder", "AutoModel", self.config.model, self.config.revision, self.config.dtype, device)
+        tokenizer, encoder = load_pretrained(*source, own=True)
+        try:
+            state: Mapping[str, Any] = torch.load(path, map_location=device, weights_only=True)
+        except (pickle.UnpicklingError, OSError, RuntimeError, EOFError) as error:
+            raise _unfit(path, (str(error).splitlines() or [type(error).__name__])[0]) from None
+        own = {name.removeprefix(ENCODER): weight for name, weight in state.items() if name.startswith(ENCODER)}
+        head = {name.removeprefix(HEAD): weight for name, weight in state.items() if name.startswith(HEAD)}
+        missing, shapes = sorted({"weight", "bias"} - head.keys()), {}
+        if not missing:
+            kept = {name: weight for name, weight in encoder.state_dict().items() if not name.startswith("pooler.")}
+            missing = sorted(kept.keys() - own.keys())
+            shapes = {name: own[name].shape for name in kept.keys() & own.keys() if own[name].shape != kept[name].shape}
+        if missing or shapes:
+            raise _unfit(path, f"{missing[0]} is missing" if missing else f"{min(shapes)} is {tuple(shapes[min(shapes)])}")
+        encoder.load_state_dict(own, strict=False)
+        linear = torch.nn.Linear(head["weight"].shape[1], head["weight"].shape[0], device=device)
+        linear.load_state_dict(head)
+        return Joined(tokenizer, encoder, linear.to(encoder.dtype).eval(), device)
+
+
+class Joined:
+    """What a cross-encoder of sentence-transformers offers, computed by encoder and linear layer."""
+
+    def __init__(self, tokenizer: Any, encoder: Any, linear: Any, device: str) -> None:
+        self.tokenizer, self.device = tokenizer, device
+        self.num_labels = linear.out_features
+        positions = encoder.config.max_position_embeddings - (encoder.config.pad_token_id or 0) - 1
+        self.max_seq_length = min(positions, tokenizer.model_max_length)
+        self._encoder, self._linear = encoder, linear
+
+    def __call__(self, features: Mapping[str, Any]) -> Mapping[str, Any]:
+        return {"scores": self._linear(self._encoder(**features).last_hidden_state[:, 0])}
+
+
+def _file(weights: str) -> Path:
+    return Path(weights).expanduser()
+
+
+def _unfit(path: Path, why: str) -> UserError:
+    return UserError(
+        f"the file does not hold DPA-RAG's reranker on this encoder: {why}",
+        code="unfit-weights",
+        where=str(path),
+        try_this="name the encoder that it was trained on as `model`",
+    )

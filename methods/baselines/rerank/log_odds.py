@@ -38,6 +38,8 @@ class LogOddsConfig(PairConfig):
     template: ClassVar[str]
     yes: ClassVar[str]
     no: ClassVar[str]
+    families: ClassVar[tuple[str, ...]]
+    """Values of `model_type` of the released checkpoints."""
 
     model: str = Field(description="a folder or hub id")
     revision: str | None = Field(None, description="revision of a hub id")
@@ -68,6 +70,7 @@ class Qwen3Config(LogOddsConfig):
 
     template = "qwen3_reranker"
     yes, no = "yes", "no"
+    families = ("qwen3",)
     model: str = Field("Qwen/Qwen3-Reranker-0.6B", description="a folder or hub id")
 
 
@@ -76,6 +79,7 @@ class MxbaiConfig(LogOddsConfig):
 
     template = "mxbai_reranker"
     yes, no = "1", "0"
+    families = ("qwen2",)
     model: str = Field("mixedbread-ai/mxbai-rerank-base-v2", description="a folder or hub id")
 
 
@@ -112,6 +116,14 @@ class LogOddsReranker(PairReranker):
     def __init__(self, config: LogOddsConfig, services: Services, loaded: tuple[Any, Any] | None = None) -> None:
         device, source = device_of(services.device), (config.model, config.revision, config.dtype)
         super().__init__(config, *(loaded or load_pretrained("reranker", "AutoModelForCausalLM", *source, device)), device)
+        family = getattr(self.model.config, "model_type", None)
+        if config.is_published and family is not None and family not in config.families:
+            raise UserError(
+                f"{config.model!r} is a {family} model; checkpoints of {config.template} are {' or '.join(config.families)}",
+                code="another-model-family",
+                where=f"{config.template}, option model",
+                try_this="a checkpoint of this system, or prompt: ours for another model",
+            )
         self._prompt = prompt_of(config)
         self._frame = len(self._prompt.frame_ids(self.tokenizer))
         self._yes, self._no = (self._token(token) for token in (config.yes, config.no))

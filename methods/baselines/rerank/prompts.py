@@ -5,13 +5,11 @@ Templates (`methods/prompts.py`) have `$query`, `$count`, and in the parts that 
 
 from __future__ import annotations
 
-import html
 import re
-import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from benchmarks.core.errors import UserError
+from benchmarks.core.errors import MissingPackage, UserError
 from benchmarks.schema import Passage
 from methods.models.endpoint import Counter
 from methods.prompts import Messages, Prompt, shipped
@@ -20,7 +18,7 @@ from methods.readers.prompts import longest_prefix
 PROMPTS = shipped(
     __package__,
     *("rankgpt", "rankzephyr", "reasonrank", "dro", "setwise", "rank_r1", "rank_r1_direct", "ddr_refiner"),
-    released=("rankzephyr", "reasonrank", "rank_r1", "rank_r1_direct"),
+    released=("rankzephyr", "reasonrank", "rank_r1", "rank_r1_direct", "ddr_refiner"),
     optional=("count", "label"),
     each=("label", "passage"),
     follows=("passages",),
@@ -56,13 +54,14 @@ class Writer:
 
     @property
     def _titled(self) -> bool:
-        return self.prompt.options.passages == "titled"
+        return self.prompt.options.passages in ("titled", "labeled")
 
     def shown(self, passage: Passage) -> str:
         """Return title and text of a passage in one."""
         if not self._titled:
             return passage.full_text
-        return plain_characters((f"Title: {passage.title} Content: {passage.text}" if passage.title else passage.text).strip())
+        text = (f"Title: {passage.title} Content: {passage.text}" if passage.title else passage.text).strip()
+        return text if self.prompt.options.passages == "labeled" else plain_characters(text)
 
     def __call__(self, query: str, passages: Sequence[str], labels: Sequence[str]) -> Messages | None:
         """Return the conversation; None if it does not fit even without the passages' words.
@@ -127,7 +126,7 @@ class Writer:
         return self._references(" ".join(text.split()[:words]))
 
     def _references(self, text: str) -> str:
-        plain = self.plain_references and self.prompt.options.passages != "kept"
+        plain = self.plain_references and self.prompt.options.passages in ("flat", "titled")
         return _REFERENCE.sub(r"(\1)", text) if plain else text
 
     def _first(self, text: str, tokens: int | None) -> str:
@@ -137,25 +136,14 @@ class Writer:
         return text if len(spans) <= tokens else text[: spans[tokens - 1][1]]
 
 
-_CHARACTERS = str.maketrans(
-    {
-        **dict.fromkeys("\u02bc\u2018\u2019\u201a\u201b", "'"),
-        **dict.fromkeys("\u201c\u201d\u201e\u201f", '"'),
-        **dict.fromkeys([*range(0x09), 0x0B, *range(0x0E, 0x20), 0x7F, *range(0x206A, 0x2070), 0xFEFF, *range(0xFFF9, 0xFFFD)]),
-        "\r": "\n",
-        "\u2028": "\n",
-        "\u2029": "\n",
-        "\u0085": "\n",
-        "\u3000": " ",
-    }
-    | {chr(code): unicodedata.normalize("NFKC", chr(code)) for code in (*range(0xFB00, 0xFB07), *range(0xFF01, 0xFFEF))}
-)
-
-
 def plain_characters(text: str) -> str:
-    """Return a text with straight quotes, no ligatures, no wide letters, no control characters and no HTML entities, composed.
+    """Return a text as rank_llm prepares passages: repaired and made plain by `ftfy`.
 
-    These are the steps of `ftfy.fix_text`, with which rank_llm prepares passages, except that wrongly decoded text is not repaired.
+    Raises:
+        MissingPackage: ftfy is not installed.
     """
-    text = text if "<" in text else html.unescape(text)
-    return unicodedata.normalize("NFC", text.replace("\r\n", "\n").translate(_CHARACTERS))
+    try:
+        from ftfy import fix_text
+    except ImportError as error:
+        raise MissingPackage("ftfy", "models", "the published preparation of passages") from error
+    return str(fix_text(text))

@@ -34,6 +34,7 @@ class Rank1Config(LogOddsConfig):
 
     template = NAME
     yes, no = " true", " false"
+    families = ("qwen2", "llama", "mistral", "mistral3")
     instruction: str | None = Field(
         None, description=f"a text with {QUERY_MARK} in the place of the query, as the authors have one per data set; null: the query"
     )

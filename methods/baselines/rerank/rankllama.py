@@ -78,7 +78,8 @@ class RankLlamaConfig(PairLengths, PairConfig):
         """The base; of a checkpoint that is still to be trained, which will say, the checkpoint."""
         files = files_of(self.adapter, None, "adapter_config.json")
         to_come = self.adapter.startswith(("/", ".", "~")) and files_of(self.adapter, None) is None
-        named = json.loads((files / "adapter_config.json").read_text("utf-8")).get("base_model_name_or_path") if files else None
+        settings = files / "adapter_config.json" if files else None
+        named = json.loads(settings.read_text("utf-8")).get("base_model_name_or_path") if settings and settings.is_file() else None
         return str(self.base or self._trained("base") or (self.adapter if to_come else named or BASE))
 
     @property

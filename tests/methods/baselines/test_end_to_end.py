@@ -222,15 +222,36 @@ def test_self_ask_shows_the_newest_passages_and_retrobust_all() -> None:
         assert ("Title 1" in done.asked[2]) is earlier
 
 
+def test_released_retrobust_continues_one_text_with_the_oldest_context_first() -> None:
+    replies = [
+        "\nFollow up: one?\nIntermediate answer: never read",
+        "\nIntermediate answer: Ann\nFollow up: two?\nIntermediate answer: not yet",
+        "\nIntermediate answer: Bob\nSo the final answer is: Celia\n\n#\nSo the final answer is: Daniel",
+    ]
+    done = solo("retrobust", *replies, finds=lambda text: [{"one?": 1, "two?": 2}.get(text, 0)], layout="released", k=1)
+    assert done.answer == "Celia"
+    assert done.searched == ["Who did it", "one?", "two?"]
+    head, _, tail = done.asked[2].partition("\nQuestion: Who did it\nAre follow up questions needed here: Yes.")
+    assert [line.partition(": ")[2].partition(":")[0] for line in head.splitlines()[1:]] == ["Title 0", "Title 1", "Title 2"]
+    assert tail == "\nFollow up: one?\nIntermediate answer: Ann\nFollow up: two?"
+
+
+def test_released_retrobust_for_nq_concludes_without_follow_ups() -> None:
+    done = solo("retrobust", "\nSo the final answer is: Celia", layout="released", follow_ups=False, k=1)
+    assert done.answer == "Celia"
+    assert done.asked[0].endswith("Are follow up questions needed here: No.")
+    assert len(done.asked) == 1
+
+
 def test_the_back_off_distrusts_what_is_entailed_half_or_less() -> None:
-    shares = {"one? Ann": (0.2, 0.2), "Who did it Celia": (0.3, 0.1)}
+    shares = {"one? The answer is: Ann": (0.2, 0.2), "Who did it The answer is: Celia": (0.3, 0.1)}
 
     def infer(premises: Sequence[str], hypotheses: Sequence[str]) -> Inference:
         judged = np.array([shares[claim] for claim in hypotheses])
         return Inference(judged[:, 0], 1 - judged.sum(1), judged[:, 1])
 
     judge = Entailment(SimpleNamespace(device="cpu", infer=infer))  # type: ignore[arg-type]
-    assert run(judge.least([([], "one?", "Ann"), ([], "Who did it", "Celia")])) == 0.5
+    assert run(judge.least([], [("one?", "Ann"), ("Who did it", "Celia")])) == 0.5
     replies = ["Follow up: one?", "Intermediate answer: Ann\nSo the final answer is: Celia.", "So the final answer is: Daniel."]
     for threshold, answer in ((0.5, "Daniel"), (0.49, "Celia")):
         made = solo("retrobust", *replies, threshold=threshold).system
@@ -308,6 +329,17 @@ def test_chatqa_is_asked_as_on_its_card(tiny_llama: str) -> None:
     reader = Component.of("chatqa", {"model": tiny_llama, "max_new_tokens": 4}).build(Services(device="cpu"))
     (answer,) = reader.read([Query("q", "Who?")], [Context("q", tuple(passages))])
     assert answer.calls[0].prompt == f"<s>{expected}"  # its tokenizer begins nothing by itself
+
+
+def test_in_context_ralm_continues_a_text_up_to_the_end_of_a_line(tiny_llama: str, tmp_path: Path) -> None:
+    (tmp_path / "own.txt").write_text("options\nwhitespace: keep\n---\nuser\n$passages | $question\n")
+    config = {"model": tiny_llama, "max_new_tokens": 4, "prompt": str(tmp_path / "own.txt"), "closed_book_prompt": "ours"}
+    component = Component.of("in_context_ralm", config)
+    reader = component.build(Services(device="cpu"))
+    (answer,) = reader.read([Query("q", "Who is it")], [Context("q", (Passage("p", "A", "b  c"), Passage("q", "", "d")))])
+    assert answer.calls[0].prompt == "A\n\nb  c\n\n\n\nd | who is it?\n"
+    assert "\n" not in answer.text
+    assert component.fingerprint != Component.of("in_context_ralm", {**config, "prompt": "ours"}).fingerprint
 
 
 def test_demonstrations_come_from_training_data_alone(benchmark: Benchmark) -> None:

@@ -352,6 +352,53 @@ def test_a_classifier_is_no_reranker_by_words(tiny: Path, tmp_path: Path) -> Non
         reranker("qwen3_reranker", model=str(folder), prompt="ours")
 
 
+def test_a_checkpoint_of_another_system_is_refused_with_the_published_prompt(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("methods.baselines.rerank.log_odds.prompt_of", lambda config: pytest.fail("its prompt is not needed"))
+    with raises("another-model-family", where="mxbai_reranker"):
+        reranker("mxbai_reranker", model=str(tiny / "qwen3"))
+
+
+@pytest.mark.parametrize(
+    ("identifier", "architecture", "code"),
+    [
+        ("cross_encoder", "BertModel", "not-cross-encoder"),
+        ("cross_encoder", "Qwen3ForCausalLM", "not-cross-encoder"),
+        ("dpa_rag", "XLMRobertaForMaskedLM", "not-cross-encoder"),
+        ("qwen3_reranker", "Qwen3Model", "not-language-model"),
+        ("dense", "XLMRobertaForSequenceClassification", "not-encoder"),
+    ],
+)
+def test_a_folder_of_another_kind_of_model_is_refused(tiny: Path, tmp_path: Path, identifier: str, architecture: str, code: str) -> None:
+    folder = tmp_path / "other"
+    shutil.copytree(tiny / "qwen3", folder)
+    settings = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**settings, "architectures": [architecture]}))
+    with raises(code, where="other"):
+        Component.of(identifier, {"model": str(folder)}).build(Services(device="cpu"))
+
+
+def test_weights_of_dpa_rag_that_do_not_fit_the_encoder_are_refused(tiny: Path, tmp_path: Path) -> None:
+    import torch
+
+    for content in ({"classifier.weight": torch.zeros(2, 3), "classifier.bias": torch.zeros(2)}, {"bge.x": torch.zeros(1)}, {}):
+        torch.save(content, tmp_path / "weights.bin")
+        with raises("unfit-weights", where="weights.bin"):
+            reranker("dpa_rag", model=str(tiny / "qwen3"), weights=str(tmp_path / "weights.bin"))
+    (tmp_path / "weights.bin").write_bytes(b"no weights")
+    with raises("unfit-weights", where="weights.bin"):
+        reranker("dpa_rag", model=str(tiny / "qwen3"), weights=str(tmp_path / "weights.bin"))
+    with raises("missing-file", where="absent.bin"):
+        Component.of("dpa_rag", {"model": str(tiny / "qwen3"), "weights": str(tmp_path / "absent.bin")}).preflight()
+
+
+def test_an_embedding_model_is_no_reranker_whatever_its_architecture(tiny: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "embedding"
+    shutil.copytree(tiny / "qwen3", folder)
+    (folder / "modules.json").write_text(json.dumps([{"idx": 1, "path": "1_Pooling", "type": "sentence_transformers.models.Pooling"}]))
+    with raises("not-language-model", where="embedding"):
+        reranker("qwen3_reranker", model=str(folder), prompt="ours")
+
+
 @pytest.mark.parametrize(("identifier", "yes", "no"), [("qwen3_reranker", "yes", "no"), ("mxbai_reranker", "1", "0")])
 def test_log_odds_are_those_behind_the_whole_prompt_with_any_padding(tiny: Path, identifier: str, yes: str, no: str) -> None:
     import torch

@@ -222,7 +222,7 @@ def test_the_native_answer_is_the_leafs(ground: Any, offline_options: dict[str, 
 def prompted(replies: dict[str, str], tmp_path: Path | None = None, **config: Any) -> tuple[Ranking, list[ChatRequest]]:
     """One ranking over CORPUS by BM25, with what the endpoint says to each of the three prompts."""
     requests: list[ChatRequest] = []
-    kinds = {prompt.user.split(".")[0]: kind for kind, prompt in PROMPTS.items()}
+    kinds = {prompt.load().user.split(".")[0]: kind for kind, prompt in PROMPTS.items()}
 
     def answer(request: ChatRequest) -> Written:
         requests.append(request)
@@ -268,4 +268,4 @@ def test_lines_are_queries_without_bullets_quotes_and_talk() -> None:
 
 def test_every_prompt_holds_the_question_once() -> None:
     for prompt in PROMPTS.values():
-        assert prompt.pair(question="What is $5?")[1].count("What is $5?") == 1
+        assert prompt.load().pair(question="What is $5?")[1].count("What is $5?") == 1

@@ -112,6 +112,7 @@ def test_a_prompt_in_place_of_the_published_one_is_another_setting() -> None:
 
     assert status(prompt="ours") == ("other setting", ["ours"])
     assert status(prompt="own.txt")[1] == ["own.txt"]
+    assert status(prompts="folder")[1] == ["folder"]
     assert status() == status(prompt="published") == ("undecided", [])
 
 

@@ -141,7 +141,7 @@ def _export_tables(
     *,
     questions: bool,
 ) -> None:
-    """Write tables, or the questions' scores, in a format of `results.formats.table_files`."""
+    """Write tables or the questions' scores in a format of `results.formats.table_files`."""
     from results.boards.tables import CSV_COLUMNS, tidy, to_csv
     from results.formats import table_files
     from results.store import queries

@@ -356,7 +356,8 @@ def board_notes(board: Board, *, differences: bool = True) -> list[str]:
 
 def notes_of(board: Board, row: Row, cell: Cell) -> list[str]:
     """Return what a reader must know of one value: its row's badge and remarks, and why it is not compared or has no mark."""
-    why = [cell.apart and not row.control and f"not comparable: {cell.apart}", cell.incomplete, cell.estimate.insufficient_data]
+    apart = f"not comparable: {cell.apart}" if cell.apart and not row.control else ""
+    why = [apart, cell.incomplete, cell.estimate.insufficient_data]
     why += [cell.difference.insufficient_data] if cell.difference is not None else []
     return list(dict.fromkeys(filter(None, [badge(board, row).strip(" ()"), *remarks(row), *why])))
 

@@ -56,7 +56,8 @@ def question_scores(store: Store, experiment: str | None, metrics: Sequence[str]
         ids = [run.run for run in runs]
         shown = queries.metric_ids(store, ids) if metrics is None else queries.named_metrics(store, ids, list(metrics))
         columns = queries.score_columns(store, runs[0].dataset_fingerprint, ids, shown, {run.experiment for run in runs})
-        clusters = dict(zip(columns.questions, columns.sampled.labels, strict=True))
+        labels_of = columns.sampled.labels if columns.sampled.labels is not None else columns.questions
+        clusters = dict(zip(columns.questions, labels_of, strict=True))
         for run in runs:
             own = [metric for metric in shown if run.metrics is None or metrics is not None or metric in run.metrics]
             failed = {item.question_id: str(item.notes[FAILED]) for item in store.predictions(run.run) if FAILED in item.notes}
@@ -69,23 +70,8 @@ def question_scores(store: Store, experiment: str | None, metrics: Sequence[str]
             for metric, question, value, unscored, repeat in rows:
                 state = "scored" if value is not None else "unscored" if unscored else "unscorable"
                 unit = "number" if queries.scale_of(metric, known) == 1 else "fraction"
-                lines.append(
-                    [
-                        *first,
-                        source_of(run, metric),
-                        run.status,
-                        run.run,
-                        metric,
-                        unit,
-                        question,
-                        str(clusters.get(question, "")),
-                        repeat,
-                        value,
-                        state,
-                        unscored,
-                        failed.get(question),
-                    ]  # fmt: skip
-                )
+                about = [source_of(run, metric), run.status, run.run, metric, unit, question, str(clusters.get(question, ""))]
+                lines.append([*first, *about, repeat, value, state, unscored, failed.get(question)])
     return lines
 
 
@@ -111,7 +97,8 @@ def write_parquet(path: Path, columns: Sequence[str], lines: Sequence[Sequence[A
 
 def wide_csv(boards: Sequence[Board]) -> str:
     """Return one row per method, with columns for each benchmark and metric: value, low, high, n, mark."""
-    heads, lines = ["method"], [[name] for name in _methods(boards)]
+    heads = ["method"]
+    lines: list[list[Any]] = [[name] for name in _methods(boards)]
     notes: dict[str, list[str]] = {line[0]: [] for line in lines}
     for board in boards:
         rows = {row.run.method: row for row in board.rows}
@@ -158,7 +145,9 @@ def wide_latex(boards: Sequence[Board], definitions: Mapping[str, Mapping[str, A
         for board, top in zip(boards, best, strict=True):
             row = next((row for row in board.rows if row.run.method == method), None)
             cells += [_latex(row, row.cells.get(metric) if row else None, top[metric]) for metric in board.metrics]
-        body.append(" & ".join(cells) + r" \\")
+        # A line that begins with a bracket or an asterisk would be an argument of the line break before it.
+        protected = "{}" if cells[0].startswith(("[", "*")) else ""
+        body.append(protected + " & ".join(cells) + r" \\")
     label = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-") or "results"
     lines = [
         r"% \usepackage{booktabs}",

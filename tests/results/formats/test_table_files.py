@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from pyarrow import parquet
 
-from ragmeter.runner.experiment import run
+from ragmeter.api import run
 from results.boards.board import Board, boards
 from results.boards.tables import CSV_COLUMNS, board_notes, latex_text, tidy
 from results.formats.table_files import QUESTION_COLUMNS, question_scores, wide_csv, wide_latex, write_parquet

@@ -1,4 +1,4 @@
-"""Dense retrieval and reranking with models behind an endpoint (`methods.models.hosted`).
+"""Dense retrieval and reranking with models behind an endpoint (`methods.retrieval.hosted_model`).
 
 Vectors of passages and questions are kept under the model's identity, so that each text is paid for once.
 """
@@ -6,7 +6,7 @@ Vectors of passages and questions are kept under the model's identity, so that e
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,13 +19,13 @@ from benchmarks.core.files import whole
 from benchmarks.core.fingerprint import fingerprint
 from benchmarks.corpus import Corpus
 from benchmarks.schema import Query
-from methods.api import FAILED, Index, Ranking, Services, Usage, reason
+from methods.api import FAILED, Ranking, Services, Usage, reason
 from methods.flow import Batcher, in_worker
 from methods.models.embeddings import EmbeddingCache, ExactSearch, read_array, write_vectors
 from methods.models.endpoint import Fault
-from methods.models.hosted import HostedConfig, HostedModel, Side, Vectors
 from methods.registry import register
 from methods.retrieval.dense import CHUNK, DenseIndex
+from methods.retrieval.hosted_model import HostedConfig, HostedModel, Side, Vectors
 from methods.retrieval.ranking import PointwiseConfig, built_once, reordered
 from methods.work import Lengths, Needs, Work, index, vectors
 
@@ -59,7 +59,7 @@ def _dense_work(config: HostedDenseConfig, lengths: Lengths) -> Work:
     return index(built) + config.work(lengths.questions, lengths.question, lengths.questions)
 
 
-_PRESETS = {
+_PRESETS: Mapping[str, Mapping[str, Any]] = {
     "openai-3-small": {"model": "text-embedding-3-small", "usd_per_million_tokens": 0.02},
     "openai-3-large": {"model": "text-embedding-3-large", "usd_per_million_tokens": 0.13},
     "cohere-v4": {"model": "embed-v4.0", "dialect": "cohere"},
@@ -90,7 +90,7 @@ class HostedDense:
         self._identity = config.checkpoint_hash()
         self._folder = services.folder("embeddings")
 
-    def index(self, corpus: Corpus, folder: Path | None = None) -> Index:
+    def index(self, corpus: Corpus, folder: Path | None = None) -> HostedIndex:
         """Embed the corpus, or map the vectors in `folder`; a build that was cut off continues."""
         usage = Usage()
 

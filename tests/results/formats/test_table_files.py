@@ -19,7 +19,7 @@ from results.store import queries
 from results.store.store import Store
 
 EXPERIMENT = """
-name: two & more_benchmarks
+name: two
 reference: random
 benchmarks:
   - {id: "worlds/multihop:test", limit: 40}

@@ -127,8 +127,8 @@ class HostedConfig(MethodConfig):
         return self.batch_size or _DEFAULTS[self.dialect][2]
 
     @property
-    def where(self) -> str:
-        """What answers, in messages."""
+    def served(self) -> str:
+        """What answers, as provenance and messages name it."""
         return f"{self.model} at {self.base_url}"
 
     def key(self) -> str:
@@ -279,7 +279,8 @@ class HostedModel:
     async def _split(self, batch: list[str], body: Any, parse: Any) -> tuple[Any, Usage]:
         """Ask for a batch; if it is too large for the endpoint, for its halves."""
         try:
-            return await self._tried(*body(batch), len(batch), sum(map(len, batch)), parse)
+            path, fields = body(batch)
+            return await self._tried(path, fields, len(batch), sum(map(len, batch)), parse)
         except Fault as fault:
             if fault.status != 413 or len(batch) == 1:
                 raise
@@ -329,7 +330,7 @@ class HostedModel:
         hint = "correct base_url, dialect, model or key_variable"
         if way := connection_variables(self.config.base_url):
             hint += f"; or a proxy answers in its place (in effect: {way})"
-        return Broke(f"the endpoint cannot be used: {reason}", code="hosted-model-fails", where=self.config.where, try_this=hint)
+        return Broke(f"the endpoint cannot be used: {reason}", code="hosted-model-fails", where=self.config.served, try_this=hint)
 
     def embed_now(self, texts: Sequence[str], side: Side, dimensions: int | None, encoding: str = "float") -> tuple[Vectors, Usage]:
         """Embed texts from ordinary code.
@@ -419,4 +420,4 @@ def _tokens(reply: Any) -> int:
     stated = [
         part.get(name) for part in (usage, units) if isinstance(part, Mapping) for name in ("total_tokens", "prompt_tokens", "input_tokens")
     ]
-    return next((int(number) for number in stated if type(number) in (int, float) and number >= 0), 0)
+    return next((int(number) for number in stated if isinstance(number, int | float) and number >= 0), 0)

@@ -31,6 +31,8 @@ TABLES = ("csv", "markdown", "latex")
 WIDE = ("csv-wide", "latex-wide")
 """Formats with all benchmarks side by side in one table."""
 PARQUET = "parquet"
+TRACKERS = ("wandb", "mlflow")
+"""Experiment trackers that results are logged to."""
 POWER = 0.8
 """Probability of showing a difference that is there, unless a command names another."""
 

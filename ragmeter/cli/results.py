@@ -19,7 +19,7 @@ from benchmarks.core.errors import UserError, counted, unknown_name, unwritable
 from ragmeter.cli import completion, options, results_style
 from ragmeter.cli.options import App, Common, argument, option
 from ragmeter.show.console import SafeConsole, err, listing, offering_score, out, print_table, printable
-from results.offered import PARQUET, POWER, TABLES, WIDE
+from results.offered import PARQUET, POWER, TABLES, TRACKERS, WIDE
 
 if TYPE_CHECKING:
     from results.boards.board import Board
@@ -436,6 +436,28 @@ def report(
         lines.append(_write(board, page.as_json(page.board_document(store, name, now), indent=1) + "\n"))
     value = {"experiment": name, "files": [str(output), *([str(board)] if board else [])]}
     common.emit(value, lambda: out.print(Text("\n".join(lines))))
+
+
+@app.command()
+def log(
+    common: Common,
+    experiment: options.StoredExperiment = None,
+    to: Annotated[str, option("wandb or mlflow.", "--to", completes=completion.offer_words(*TRACKERS))] = "mlflow",
+    project: Annotated[str | None, option("Project or MLflow experiment (default: the experiment).")] = None,
+    metric: options.MetricOption = None,
+) -> None:
+    """Log an experiment's results to Weights & Biases or MLflow: one run per method and benchmark."""
+    from ragmeter import tracking
+    from results.boards.board import boards
+    from results.store import queries
+
+    if to not in TRACKERS:
+        raise unknown_name("tracker", to, TRACKERS, where="--to")
+    store = common.store
+    name = queries.experiment(store, experiment).name
+    logged = tracking.log(store, boards(store, name, metrics=metric or None), to, project or name)
+    value = {"experiment": name, "to": to, "runs": logged}
+    common.emit(value, lambda: out.print(Text(f"{counted(len(logged), 'run')} logged to {to}, project {project or name}")))
 
 
 @app.command()

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from benchmarks.corpus import MemoryCorpus
-from benchmarks.schema import Passage, Query
+from benchmarks.corpus import Corpus
+from benchmarks.schema import Passage, Query, passage_id
 from methods.api import FAILED, Ranking, Services
 from methods.flow import each
 from methods.registry import Component
@@ -19,7 +19,8 @@ from tests.support.errors import raises
 from tests.support.hosted import KEY, Hosted, hosted, vector
 
 TEXTS = ["alpha beta gamma.", "delta epsilon.", "zeta eta theta.", "iota kappa lambda mu."]
-CORPUS = MemoryCorpus([Passage(f"p{number}", text) for number, text in enumerate(TEXTS)])
+P = [passage_id("", text) for text in TEXTS]
+CORPUS = Corpus.of([Passage(identifier, "", text) for identifier, text in zip(P, TEXTS, strict=True)])
 QUERIES = [Query("q0", "zeta eta"), Query("q1", "kappa lambda mu")]
 DIALECTS = ("openai", "cohere", "jina", "voyage", "tei")
 
@@ -48,7 +49,7 @@ def test_each_dialect_ranks_by_the_vectors_of_its_endpoint(server: Hosted, diale
         vectors = np.array([vector(text) for text in TEXTS])
         vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
         wanted = np.array(vector(query.text)) / np.linalg.norm(vector(query.text))
-        assert ranking.ids[0] == f"p{(vectors @ wanted).argmax()}"
+        assert ranking.ids[0] == P[(vectors @ wanted).argmax()]
         assert ranking.scores[0] == pytest.approx(float((vectors @ wanted).max()), abs=1e-6)
         assert ranking.usage.prompt_tokens == (0 if dialect == "tei" else 7)
 
@@ -62,10 +63,10 @@ def test_base64_and_dimensions_give_the_vectors_of_plain_numbers(server: Hosted)
 @pytest.mark.parametrize("dialect", ["cohere", "jina", "voyage", "tei"])
 def test_each_dialect_reranks_by_the_scores_of_its_endpoint(server: Hosted, dialect: str) -> None:
     reranker = Component.of("hosted_reranker", options(server, dialect, batch_size=2, depth=3)).build(Services())
-    given = [Ranking(query.id, ("p3", "p0", "p2", "p1"), (4.0, 3.0, 2.0, 1.0)) for query in QUERIES]
+    given = [Ranking(query.id, (P[3], P[0], P[2], P[1]), (4.0, 3.0, 2.0, 1.0)) for query in QUERIES]
     first, second = each(reranker, "rerank", QUERIES, given, CORPUS)
-    assert first.ids == ("p2", "p3", "p0", "p1")  # p1 is below depth
-    assert second.ids == ("p3", "p0", "p2", "p1")
+    assert first.ids == (P[2], P[3], P[0], P[1])  # the last one is below depth
+    assert second.ids == (P[3], P[0], P[2], P[1])
     assert list(first.scores) == sorted(first.scores, reverse=True)
 
 

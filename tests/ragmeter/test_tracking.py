@@ -21,7 +21,7 @@ name: tracked
 reference: random
 benchmarks: [{id: "worlds/multihop:test", limit: 40}]
 methods: [{id: bm25, config: {k1: 1.5}}, {id: random}]
-metrics: [recall@5, mrr]
+metrics: [recall@5, mrr@5]
 """
 
 

@@ -25,7 +25,7 @@ benchmarks:
   - {id: "worlds/multihop:test", limit: 40}
   - {id: "worlds/multihop:test", limit: 40, setting: gold_only}
 methods: [{id: bm25, name: "[bm_25] 50%"}, {id: random}]
-metrics: [recall@5, mrr]
+metrics: [recall@5, mrr@5]
 """
 
 

@@ -43,8 +43,8 @@ def problems(board: dict[str, object], names: tuple[str, ...]) -> list[str]:
 READ_BACK = """
 import json, mlflow
 runs = mlflow.search_runs(experiment_names=['integrations'], output_format='list')
-print(json.dumps([[run.data.params['run'], run.data.metrics, [file.path for file in mlflow.artifacts.list_artifacts(run_id=run.info.run_id)]]
-    for run in runs]))
+files = [[file.path for file in mlflow.artifacts.list_artifacts(run_id=run.info.run_id)] for run in runs]
+print(json.dumps([[run.data.params['run'], run.data.metrics, own] for run, own in zip(runs, files)]))
 """
 
 

@@ -119,9 +119,9 @@ def reply(path: str, body: dict[str, Any], most: int) -> Any:
             return sorted(scores, key=lambda item: -item["score"])
         case "/cohere/rerank" | "/jina/rerank" | "/voyage/rerank":
             assert body["model"]
-            found = [{"index": at, "relevance_score": relevance(body["query"], text)} for at, text in enumerate(texts)]
-            found.sort(key=lambda item: -item["relevance_score"])
-            return {"data" if path.startswith("/voyage") else "results": found, "usage": {"total_tokens": 9}}
+            results = [{"index": at, "relevance_score": relevance(body["query"], text)} for at, text in enumerate(texts)]
+            results.sort(key=lambda item: -item["relevance_score"])
+            return {"data" if path.startswith("/voyage") else "results": results, "usage": {"total_tokens": 9}}
     raise KeyError(path)
 
 

@@ -63,8 +63,8 @@ def test_base64_and_dimensions_give_the_vectors_of_plain_numbers(server: Hosted)
 @pytest.mark.parametrize("dialect", ["cohere", "jina", "voyage", "tei"])
 def test_each_dialect_reranks_by_the_scores_of_its_endpoint(server: Hosted, dialect: str) -> None:
     reranker = Component.of("hosted_reranker", options(server, dialect, batch_size=2, depth=3)).build(Services())
-    given = [Ranking(query.id, (P[3], P[0], P[2], P[1]), (4.0, 3.0, 2.0, 1.0)) for query in QUERIES]
-    first, second = each(reranker, "rerank", QUERIES, given, CORPUS)
+    before = [Ranking(query.id, (P[3], P[0], P[2], P[1]), (4.0, 3.0, 2.0, 1.0)) for query in QUERIES]
+    first, second = each(reranker, "rerank", QUERIES, before, CORPUS)
     assert first.ids == (P[2], P[3], P[0], P[1])  # the last one is below depth
     assert second.ids == (P[3], P[0], P[2], P[1])
     assert list(first.scores) == sorted(first.scores, reverse=True)

@@ -94,15 +94,18 @@ class HostedDense:
         """Embed the corpus, or map the vectors in `folder`; a build that was cut off continues."""
         usage = Usage()
 
-        def encode(start: int) -> Vectors:
+        def paid(spent: Usage) -> None:
             nonlocal usage
+            # Written with each request, so that a build that is cut off counts as well.
+            usage = usage + spent if folder is None else _paid(folder / _USAGE, spent)
+
+        def encode(start: int) -> Vectors:
             texts = [passage.full_text for passage in corpus[start : start + CHUNK]]
             kept = self.kept("passage", dimension)
 
             def ask(positions: Sequence[int]) -> Vectors:
-                nonlocal usage
-                made, spent = self.model.embed_now([self.text(texts[at], "passage") for at in positions], "passage", *self._asked)
-                usage += spent
+                made, spent = self.model.embed_now([self.text(texts[at], "passage") for at in positions], "passage", *self._request)
+                paid(spent)
                 return self.scaled(made)
 
             return ask(range(len(texts))) if kept is None else kept.vectors(texts, ask)
@@ -112,17 +115,21 @@ class HostedDense:
             built = read_array(folder / "vectors.npy", mapped=True)
             dimension = built.shape[1]
         else:
-            dimension = self.config.dimensions or self.model.embed_now(["dimension"], "passage", *self._asked)[0].shape[1]
+            dimension = self.config.dimensions or 0
+            if not dimension:
+                probe, spent = self.model.embed_now(["dimension"], "passage", *self._request)
+                dimension = probe.shape[1]
+                paid(spent)
         if folder is None:
             built = np.concatenate([encode(start) for start in starts])
         else:
             built_once(folder, len(corpus), lambda target: write_vectors(target / "vectors.npy", starts, encode, dimension))
             built = read_array(folder / "vectors.npy", mapped=True)
-            usage = _paid(folder / _USAGE, usage)
+            usage = _paid(folder / _USAGE, Usage())
         return HostedIndex(self, corpus, built, usage)
 
     @property
-    def _asked(self) -> tuple[int | None, str]:
+    def _request(self) -> tuple[int | None, str]:
         return self.config.dimensions, self.config.encoding
 
     def kept(self, side: Side, dimension: int) -> EmbeddingCache | None:
@@ -150,7 +157,7 @@ class HostedDense:
             known, results = await in_worker(lambda: kept.get([text]))
             if known[0]:
                 return results, Usage()
-        made, usage = await self.model.embed([self.text(text, "query")], "query", *self._asked)
+        made, usage = await self.model.embed([self.text(text, "query")], "query", *self._request)
         made = self.scaled(made)
         # Of two equal questions in flight the first counts, so that both get one vector.
         return (made if kept is None else await in_worker(lambda: kept.vectors([text], lambda positions: made))), usage
@@ -161,6 +168,7 @@ def _paid(path: Path, usage: Usage) -> Usage:
     with suppress(OSError, ValueError, TypeError):
         usage += Usage(**json.loads(path.read_text("utf-8")))
     text = json.dumps(usage.to_json())
+    path.parent.mkdir(parents=True, exist_ok=True)
     with suppress(OSError):
         whole(path, lambda partial: partial.write_text(text, "utf-8"))
     return usage

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -72,10 +73,10 @@ def test_each_dialect_reranks_by_the_scores_of_its_endpoint(server: Hosted, dial
 
 def test_vectors_are_paid_for_once(server: Hosted, tmp_path: Path) -> None:
     first = retrieve(server, "openai", tmp_path)
-    asked = len(server.requests)
+    before = len(server.requests)
     again = retrieve(server, "openai", tmp_path)
     assert [(item.ids, item.scores) for item in again] == [(item.ids, item.scores) for item in first]
-    assert len(server.requests) == asked
+    assert len(server.requests) == before
     assert [item.usage.prompt_tokens for item in again] == [0, 0]
 
 
@@ -153,6 +154,25 @@ def test_question_that_the_endpoint_refuses_fails_alone(server: Hosted) -> None:
     assert "HTTP 400" in first.notes[FAILED]
     assert FAILED not in second.notes
     assert second.ids
+
+
+def test_cost_of_an_index_is_stored_with_it(server: Hosted, tmp_path: Path) -> None:
+    def usage() -> Any:
+        retriever = Component.of("hosted_dense", options(server, "openai", usd_per_million_tokens=10.0)).build(Services(artifacts=tmp_path))
+        return retriever.index(CORPUS, tmp_path / "index").usage
+
+    first = usage()
+    assert first.prompt_tokens == 7 * (len(TEXTS) + 1)  # one text more to learn the dimension
+    assert first.cost_usd == pytest.approx(first.prompt_tokens / 1e5)
+    assert usage() == first
+
+
+def test_slow_or_absent_endpoint_ends_the_task(server: Hosted) -> None:
+    server.fault = lambda server, path, body: time.sleep(0.1)
+    with raises("hosted-model-fails"):
+        retrieve(server, "openai", timeout_s=0.02, attempts=2)
+    with raises("hosted-model-fails"):
+        retrieve(server, "openai", base_url="http://127.0.0.1:9/v1", attempts=2)
 
 
 def test_wrong_key_ends_the_task_and_is_not_shown(server: Hosted, monkeypatch: pytest.MonkeyPatch) -> None:

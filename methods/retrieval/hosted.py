@@ -121,7 +121,8 @@ class HostedDense:
                 dimension = probe.shape[1]
                 paid(spent)
         if folder is None:
-            built = np.concatenate([encode(start) for start in starts])
+            chunks = [encode(start) for start in starts]
+            built = np.concatenate(chunks) if chunks else np.empty((0, dimension), dtype=np.float32)
         else:
             built_once(folder, len(corpus), lambda target: write_vectors(target / "vectors.npy", starts, encode, dimension))
             built = read_array(folder / "vectors.npy", mapped=True)

@@ -48,7 +48,7 @@ docs: install  ## the documentation as a site, in site/
 perf: install  ## ratios against named alternatives
 	$(BIN)/python -m perf
 
-integrations: install  ## LangChain, LlamaIndex and Haystack as methods, in an environment of their own
+integrations: install  ## LangChain, LlamaIndex, Haystack, W&B and MLflow, in an environment of their own
 	$(BIN)/python -m tools.integrations
 
 soak: install  ## what takes hours: large and long cases, then every property over 500 examples

@@ -287,8 +287,8 @@ def _extracted(content: str, place: Place, entry: Published) -> Text | dict[str,
     try:
         if place.python is not None:
             text = _constant(ast.parse(content), place.python.split("."))
-            for name, new in place.names.items():
-                text = text.replace(f"{{{name}}}", f"{{{new}}}")
+            for name, new in place.names.items() if isinstance(text, str) else ():
+                text = str(text).replace(f"{{{name}}}", f"{{{new}}}")
             return text
         if place.yaml is not None:
             value: Any = yaml.safe_load(content)[place.yaml]

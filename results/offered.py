@@ -28,6 +28,11 @@ PREDICTIONS = (
 """Formats that predictions may come in; `results.formats.outputs` reads them."""
 TABLES = ("csv", "markdown", "latex")
 """Formats that tables are written in, beside text and JSON."""
+WIDE = ("csv-wide", "latex-wide")
+"""Formats with all benchmarks side by side in one table."""
+PARQUET = "parquet"
+TRACKERS = ("wandb", "mlflow")
+"""Experiment trackers that results are logged to."""
 POWER = 0.8
 """Probability of showing a difference that is there, unless a command names another."""
 

@@ -47,12 +47,15 @@ class Client:
         timeout_s: Longest wait for a whole reply.
         longest_bytes: Longest reply.
         longest_wait_s: Longest pause that the app may ask for.
+        advice: What to check, by status.
 
     Attributes:
         reached: Whether anything ever answered.
     """
 
-    def __init__(self, connections: int, timeout_s: float, longest_bytes: int, longest_wait_s: float) -> None:
+    def __init__(
+        self, connections: int, timeout_s: float, longest_bytes: int, longest_wait_s: float, advice: Mapping[int, str] = _ADVICE
+    ) -> None:
         try:
             import httpx
         except ImportError as error:
@@ -60,6 +63,7 @@ class Client:
         self._httpx = httpx
         self._connections, self._timeout_s = connections, timeout_s
         self._longest_bytes, self._longest_wait_s = longest_bytes, longest_wait_s
+        self._advice = advice
         self._client: Any = None
         self._pid = 0
         self.reached = False
@@ -127,7 +131,7 @@ class Client:
         if 300 <= status < 400:
             place = excerpt(headers.get("location", "nowhere"))
             raise Fault(f"HTTP {status}: redirects to {place}, which may be a login page: check url and headers", "fail", status=status)
-        advice = _ADVICE.get(status, "")
+        advice = self._advice.get(status, "")
         reason = f"HTTP {status}" + (f": {text}" if (text := excerpt(body)) else "") + (f" ({advice})" if advice else "")
         if status in (408, 425, 429) or status >= 500:
             signal: Signal = "busy" if status in (429, 503) else "ok"

@@ -19,7 +19,7 @@ from benchmarks.core.errors import UserError, counted, unknown_name, unwritable
 from ragmeter.cli import completion, options, results_style
 from ragmeter.cli.options import App, Common, argument, option
 from ragmeter.show.console import SafeConsole, err, listing, offering_score, out, print_table, printable
-from results.offered import POWER, TABLES
+from results.offered import PARQUET, POWER, TABLES, TRACKERS, WIDE
 
 if TYPE_CHECKING:
     from results.boards.board import Board
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 app = App(default="table", help="Tables; show RUN QUESTION, compare, tag, report, export (TREC).")
 app.add_typer(results_style.app, name="style")
 
-FORMATS = ("text", *TABLES, "json")
+FORMATS = ("text", *TABLES, *WIDE, PARQUET, "json")
 FILE_WIDTH = 160
 """Width of text tables in a file."""
 
@@ -50,11 +50,15 @@ def table(
     experiment: options.StoredExperiment = None,
     metric: options.MetricOption = None,
     every: Annotated[bool, option("Every run in the store, whatever its experiment.", "--all")] = False,
-    form: Annotated[str, option("text, csv, markdown, latex or json.", "--format", completes=completion.offer_words(*FORMATS))] = "text",
+    form: Annotated[
+        str,
+        option("text, csv, markdown, latex, csv-wide, latex-wide, parquet, json.", "--format", completes=completion.offer_words(*FORMATS)),
+    ] = "text",
     output: options.OutputOption = None,
     with_published: Annotated[bool, option("Compare our values with the papers' figures.", "--published")] = False,
     over_seeds: options.OverSeedsOption = False,
     reference: options.ReferenceOption = None,
+    questions: Annotated[bool, option("One row per question and metric (csv, parquet).", "--questions")] = False,
 ) -> None:
     """Print an experiment's tables: value ± 95 % interval, and the paired difference to the reference."""
     from leaderboard.matrix.exports import still_matrix
@@ -70,6 +74,7 @@ def table(
         raise UserError(
             f"--json and --format {form} are two formats", code="two-formats", where="--format", try_this="leave one of them out"
         )
+    _check_format(form, output, published=with_published, questions=questions)
     store = common.store
     # A store may hold submissions alone, which belong to no experiment.
     every = every or (experiment is None and not (store.database.exists and queries.experiments(store)))
@@ -78,6 +83,9 @@ def table(
     if store.database.exists:
         with offering_score():
             results = boards(store, name, metrics=metric or None, over_seeds=over_seeds, reference=reference)
+    if form in (*WIDE, PARQUET) or questions:
+        _export_tables(store, results, form, output, name, metric if questions else None, questions=questions)
+        return
     rows = published.compare_boards(results) if with_published else []
     if common.json or form == "json":
         value: dict[str, Any] = {"experiment": name, "boards": [item.to_json() for item in results]}
@@ -100,6 +108,57 @@ def table(
         from results.boards.tables import render
 
         text = render(results, form)
+    if output is None:
+        sys.stdout.write(printable(text))
+    else:
+        _write(output, text)
+
+
+def _check_format(form: str, output: Path | None, *, published: bool, questions: bool) -> None:
+    """Refuse options that do not fit a format.
+
+    Raises:
+        UserError: They do not.
+    """
+    if published and (questions or form in (*WIDE, PARQUET)):
+        what = "--questions" if questions else f"--format {form}"
+        raise UserError(f"{what} has no published figures", code="format-without-published", where=what, try_this="leave --published out")
+    if questions and form not in ("csv", PARQUET):
+        raise UserError(
+            f"--questions writes csv or parquet, not {form}", code="questions-format", where="--format", try_this="--format csv"
+        )
+    if form == PARQUET and output is None:
+        raise UserError("parquet is a binary format and needs a file", code="parquet-without-file", where="--format", try_this="-o FILE")
+
+
+def _export_tables(
+    store: Store,
+    results: Sequence[Board],
+    form: str,
+    output: Path | None,
+    name: str | None,
+    metrics: Sequence[str] | None,
+    *,
+    questions: bool,
+) -> None:
+    """Write tables or the questions' scores in a format of `results.formats.table_files`."""
+    from results.boards.tables import CSV_COLUMNS, tidy, to_csv
+    from results.formats import table_files
+    from results.store import queries
+
+    columns: Sequence[str] = table_files.QUESTION_COLUMNS if questions else CSV_COLUMNS
+    lines = table_files.question_scores(store, name, metrics) if questions else [line for board in results for line in tidy(board)]
+    if form == PARQUET and output is not None:
+        replaced = " (replaced)" if output.exists() else ""
+        table_files.write_parquet(output, columns, lines)
+        out.print(Text(f"{output}{replaced}: {counted(len(lines), 'row')}"), soft_wrap=True)
+        return
+    if form == "csv":
+        text = to_csv(columns, lines)
+    elif form == "csv-wide":
+        text = table_files.wide_csv(results)
+    else:
+        text = table_files.wide_latex(results, queries.definitions(store), name or "all runs")
     if output is None:
         sys.stdout.write(printable(text))
     else:
@@ -377,6 +436,28 @@ def report(
         lines.append(_write(board, page.as_json(page.board_document(store, name, now), indent=1) + "\n"))
     value = {"experiment": name, "files": [str(output), *([str(board)] if board else [])]}
     common.emit(value, lambda: out.print(Text("\n".join(lines))))
+
+
+@app.command()
+def log(
+    common: Common,
+    experiment: options.StoredExperiment = None,
+    to: Annotated[str, option("wandb or mlflow.", "--to", completes=completion.offer_words(*TRACKERS))] = "mlflow",
+    project: Annotated[str | None, option("Project or MLflow experiment (default: the experiment).")] = None,
+    metric: options.MetricOption = None,
+) -> None:
+    """Log an experiment's results to Weights & Biases or MLflow: one run per method and benchmark."""
+    from ragmeter import tracking
+    from results.boards.board import boards
+    from results.store import queries
+
+    if to not in TRACKERS:
+        raise unknown_name("tracker", to, TRACKERS, where="--to")
+    store = common.store
+    name = queries.experiment(store, experiment).name
+    logged = tracking.log(store, boards(store, name, metrics=metric or None), to, project or name)
+    value = {"experiment": name, "to": to, "runs": logged}
+    common.emit(value, lambda: out.print(Text(f"{counted(len(logged), 'run')} logged to {to}, project {project or name}")))
 
 
 @app.command()

@@ -38,7 +38,7 @@ CSV_COLUMNS = (
     "metric", "unit", "value", "low", "high", "n", "unscorable", "unscored", "low_if_wrong", "high_if_right", "reference", "difference",
     "difference_low", "difference_high", "difference_n", "wins", "ties", "losses", "p", "p_holm", "mark",
     "seconds_per_question", "seconds_p50", "seconds_p95", "tokens_per_question", "memory_tokens_per_question", "cost_usd",
-    "index_seconds", "index_calls", "index_tokens", "index_usd",
+    "index_seconds", "index_calls", "index_tokens", "index_usd", "notes", "table_notes",
 )  # fmt: skip
 """Columns of a board as CSV."""
 
@@ -319,14 +319,20 @@ def badge(board: Board, row: Row) -> str:
     return f" ({', '.join(marks)})" if marks else ""
 
 
-def footnotes(board: Board) -> list[str]:
-    """What the numbers and marks of a board mean."""
+def footnotes(board: Board, *, differences: bool = True) -> list[str]:
+    """Return what the numbers and marks of a board mean.
+
+    Args:
+        board: The board.
+        differences: Whether its table shows differences in parentheses, not only stars.
+    """
     plain = any(cell.scale == 1 for row in board.rows for cell in row.cells.values())
     shown = "value × 100 (plain numbers as they are)" if plain else "value × 100"
     notes = [f"{shown} ± half its 95 % interval, or [low, high] if its sides differ; {board.sampled.in_words(board.questions)}"]
     if board.reference:
         notes.append(
-            f"in parentheses the paired difference from {board.reference}; * p < .05, ** p < .01 (over "
+            f"{'in parentheses' if differences else 'stars above or below: higher or lower by'} the paired difference from "
+            f"{board.reference}; * p < .05, ** p < .01 (over "
             f"{board.sampled.kind}s, Holm's correction over the methods of a column)"
         )
         notes += [*what_marks_hold_for(board), *family_of_marks(board)]
@@ -339,6 +345,21 @@ def footnotes(board: Board) -> list[str]:
     if long := [f"{head} = {metric}" for metric, head in heads.items() if head != metric]:
         notes.append(", ".join(long))
     return [*notes, *health_text(board.health), *(f"{', '.join(names)}: {line}" for line, names in remarks_of(board.rows).items())]
+
+
+def board_notes(board: Board, *, differences: bool = True) -> list[str]:
+    """Return everything that stands below a board: its footnotes, and metrics that rank a control wrongly."""
+    heads = labels(board.metrics)
+    wrong = [f"{heads.get(metric, metric)} {'; '.join(flags)}" for metric, flags in board.flags.items()]
+    return [*footnotes(board, differences=differences), *wrong]
+
+
+def notes_of(board: Board, row: Row, cell: Cell) -> list[str]:
+    """Return what a reader must know of one value: its row's badge and remarks, and why it is not compared or has no mark."""
+    apart = f"not comparable: {cell.apart}" if cell.apart and not row.control else ""
+    why = [apart, cell.incomplete, cell.estimate.insufficient_data]
+    why += [cell.difference.insufficient_data] if cell.difference is not None else []
+    return list(dict.fromkeys(filter(None, [badge(board, row).strip(" ()"), *remarks(row), *why])))
 
 
 def render(boards: Sequence[Board], form: str) -> str:
@@ -376,6 +397,7 @@ def _csv_cell(value: Any) -> Any:
 def tidy(board: Board) -> Iterable[list[Any]]:
     """One line for each run and metric, in the order of `CSV_COLUMNS`; values as stored, None is no value."""
     shared = [board.dataset, board.dataset_fingerprint, board.setting, board.seed, board.questions]
+    below = "\n".join(board_notes(board))
     for row in board.rows:
         run, cost = row.run, row.cost
         spent: list[Any] = (
@@ -398,7 +420,7 @@ def tidy(board: Board) -> Iterable[list[Any]]:
                 *shared, run.method, run.kind, source_of(run, metric), run.status, run.run, metric,
                 "number" if cell.scale == 1 else "fraction", value.value, value.low, value.high,
                 value.n, value.unscorable, cell.unscored, *open_to, board.reference if result else None, *compared, mark(cell),
-                *spent, *once,
+                *spent, *once, "\n".join(notes_of(board, row, cell)), below,
             ]  # fmt: skip
 
 
@@ -536,10 +558,7 @@ def board_html(board: Board) -> str:
     """A board: value × 100 ± half its interval, below it the paired difference to the reference, notes at the end."""
     heads = labels(board.metrics)
     rows = [[row.run.method + badge(board, row), *(_cell(row.cells.get(metric), "\n") for metric in board.metrics)] for row in board.rows]
-    wrong = [f"{heads.get(metric, metric)} {'; '.join(flags)}" for metric, flags in board.flags.items()]
-    return to_html(
-        ["method", *(heads[metric] for metric in board.metrics)], rows, caption=title_of(board), notes=[*footnotes(board), *wrong]
-    )
+    return to_html(["method", *(heads[metric] for metric in board.metrics)], rows, caption=title_of(board), notes=board_notes(board))
 
 
 def _cells(tag: str, texts: Sequence[str]) -> str:

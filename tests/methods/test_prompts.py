@@ -201,6 +201,7 @@ RELEASED_ONLY = {
     "chatqa": "format of its model card",
     "recomp_abstractive": "published words (RECOMP, MIT)",
     "search_r1": "R1-Searcher: ours",
+    "memory_reader": "that of the checkpoint that compressed the passages",
 }
 
 

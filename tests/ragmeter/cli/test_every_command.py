@@ -39,6 +39,7 @@ WALK: tuple[tuple[str, int], ...] = (
     ("results", 0), ("results table small", 0), ("results paper", 0), ("results paper ark", 0), ("results show bm25", 0),
     ("results compare bm25 random", 0), ("results power bm25 random --effect 5pp", 0),
     ("results tag main bm25", 0), ("results tag", 0), ("results report -o b.html", 0),
+    ("results log --to notebook", 2),
     ("results export bm25 -o run.trec", 0), ("results style", 0), ("results style gap", 0), ("results style curve", 2),
     ("results style sensitivity worlds/multihop:test --limit 2", 2), ("leaderboard --port {taken}", 2),
     ("gate --baseline bm25 --candidate bm25 --metric em --margin 1.0pp --allow-same", 101),

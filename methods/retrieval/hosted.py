@@ -1,0 +1,279 @@
+"""Dense retrieval and reranking with models behind an endpoint (`methods.retrieval.hosted_model`).
+
+Vectors of passages and questions are kept under the model's identity, so that each text is paid for once.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, Literal
+
+import numpy as np
+from pydantic import Field, model_validator
+
+from benchmarks.core.files import whole
+from benchmarks.core.fingerprint import fingerprint
+from benchmarks.corpus import Corpus
+from benchmarks.schema import Query
+from methods.api import FAILED, Ranking, Services, Usage, reason
+from methods.flow import Batcher, in_worker
+from methods.models.embeddings import EmbeddingCache, ExactSearch, read_array, write_vectors
+from methods.models.endpoint import Fault
+from methods.registry import register
+from methods.retrieval.dense import CHUNK, DenseIndex
+from methods.retrieval.hosted_model import HostedConfig, HostedModel, Side, Vectors
+from methods.retrieval.ranking import PointwiseConfig, built_once, reordered
+from methods.work import Lengths, Needs, Work, index, vectors
+
+_USAGE = "usage.json"
+
+
+class HostedDenseConfig(HostedConfig):
+    """Options of dense retrieval with a hosted embedding model."""
+
+    dimensions: int | None = Field(None, ge=1, description="length of vectors, for models that offer several; null: the model's own")
+    encoding: Literal["float", "base64"] = Field("float", description="how numbers are sent (dialect openai)", exclude=True)
+    query_prompt: str = Field("", description="put before each question, for models that need it (dialects openai, tei)")
+    passage_prompt: str = Field("", description="put before each passage")
+    normalize: bool = Field(True, description="scale vectors to length 1, so that scores are cosines")
+
+    @model_validator(mode="after")
+    def _fits(self) -> HostedDenseConfig:
+        if self.dialect == "openai" and self.truncate:
+            raise ValueError("dialect openai cannot cut texts: it refuses those that are too long")
+        if self.dialect == "tei" and self.dimensions:
+            raise ValueError("dialect tei has no dimensions: the server decides")
+        if self.encoding == "base64" and self.dialect != "openai":
+            raise ValueError("encoding base64 needs dialect openai")
+        return self
+
+
+def _dense_work(config: HostedDenseConfig, lengths: Lengths) -> Work:
+    built = config.work(lengths.corpus, lengths.passage, -(-lengths.corpus // config.batch)) if lengths.corpus else Work()
+    if config.dimensions:
+        built += vectors(SimpleNamespace(dimension=config.dimensions, model=config.model), lengths, 2 * lengths.corpus)
+    return index(built) + config.work(lengths.questions, lengths.question, lengths.questions)
+
+
+_PRESETS: Mapping[str, Mapping[str, Any]] = {
+    "openai-3-small": {"model": "text-embedding-3-small", "usd_per_million_tokens": 0.02},
+    "openai-3-large": {"model": "text-embedding-3-large", "usd_per_million_tokens": 0.13},
+    "cohere-v4": {"model": "embed-v4.0", "dialect": "cohere"},
+    "jina-v3-hosted": {"model": "jina-embeddings-v3", "dialect": "jina"},
+    "voyage-3.5": {"model": "voyage-3.5", "dialect": "voyage"},
+}
+
+
+@register(
+    "hosted_dense",
+    kind="retriever",
+    summary="dense retrieval with an embedding model behind an endpoint: OpenAI, Cohere, Jina, Voyage or TEI",
+    presets=_PRESETS,
+    work=_dense_work,
+    needs=lambda config: Needs(),
+)
+class HostedDense:
+    """Retriever that compares vectors of a hosted model.
+
+    Args:
+        config: Options.
+        services: Provides a folder where vectors are kept.
+    """
+
+    def __init__(self, config: HostedDenseConfig, services: Services) -> None:
+        self.config = config
+        self.model = HostedModel(config)
+        self._identity = config.checkpoint_hash()
+        self._folder = services.folder("embeddings")
+
+    def index(self, corpus: Corpus, folder: Path | None = None) -> HostedIndex:
+        """Embed the corpus, or map the vectors in `folder`; a build that was cut off continues."""
+        usage = Usage()
+
+        def paid(spent: Usage) -> None:
+            nonlocal usage
+            # Written with each request, so that a build that is cut off counts as well.
+            usage = usage + spent if folder is None else _paid(folder / _USAGE, spent)
+
+        def encode(start: int) -> Vectors:
+            texts = [passage.full_text for passage in corpus[start : start + CHUNK]]
+            kept = self.kept("passage", dimension)
+
+            def ask(positions: Sequence[int]) -> Vectors:
+                made, spent = self.model.embed_now([self.text(texts[at], "passage") for at in positions], "passage", *self._request)
+                paid(spent)
+                return self.scaled(made)
+
+            return ask(range(len(texts))) if kept is None else kept.vectors(texts, ask)
+
+        starts = range(0, len(corpus), CHUNK)
+        if folder is not None and (folder / "vectors.npy").exists():
+            built = read_array(folder / "vectors.npy", mapped=True)
+            dimension = built.shape[1]
+        else:
+            dimension = self.config.dimensions or 0
+            if not dimension:
+                probe, spent = self.model.embed_now(["dimension"], "passage", *self._request)
+                dimension = probe.shape[1]
+                paid(spent)
+        if folder is None:
+            chunks = [encode(start) for start in starts]
+            built = np.concatenate(chunks) if chunks else np.empty((0, dimension), dtype=np.float32)
+        else:
+            built_once(folder, len(corpus), lambda target: write_vectors(target / "vectors.npy", starts, encode, dimension))
+            built = read_array(folder / "vectors.npy", mapped=True)
+            usage = _paid(folder / _USAGE, Usage())
+        return HostedIndex(self, corpus, built, usage)
+
+    @property
+    def _request(self) -> tuple[int | None, str]:
+        return self.config.dimensions, self.config.encoding
+
+    def kept(self, side: Side, dimension: int) -> EmbeddingCache | None:
+        """Return the vectors that are kept of one side."""
+        if self._folder is None:
+            return None
+        own = self.config.model_dump_json(include=set(HostedDenseConfig.model_fields))
+        return EmbeddingCache(self._folder, fingerprint("hosted", self._identity, own, side), dimension)
+
+    def text(self, text: str, side: Side) -> str:
+        """Return a text as it is sent."""
+        return (self.config.query_prompt if side == "query" else self.config.passage_prompt) + text
+
+    def scaled(self, made: Vectors) -> Vectors:
+        """Return vectors of length 1, if the options ask for it."""
+        return made / np.linalg.norm(made, axis=1, keepdims=True) if self.config.normalize else made
+
+    async def question(self, text: str, kept: EmbeddingCache | None) -> tuple[Vectors, Usage]:
+        """Return the vector of a question, shape (1, dimension), and what it cost.
+
+        Raises:
+            Fault: The endpoint gave none.
+        """
+        if kept is not None:
+            known, results = await in_worker(lambda: kept.get([text]))
+            if known[0]:
+                return results, Usage()
+        made, usage = await self.model.embed([self.text(text, "query")], "query", *self._request)
+        made = self.scaled(made)
+        # Of two equal questions in flight the first counts, so that both get one vector.
+        return (made if kept is None else await in_worker(lambda: kept.vectors([text], lambda positions: made))), usage
+
+
+def _paid(path: Path, usage: Usage) -> Usage:
+    """Add to what an index cost before, and return all of it."""
+    with suppress(OSError, ValueError, TypeError):
+        usage += Usage(**json.loads(path.read_text("utf-8")))
+    text = json.dumps(usage.to_json())
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with suppress(OSError):
+        whole(path, lambda partial: partial.write_text(text, "utf-8"))
+    return usage
+
+
+class HostedIndex:
+    """A corpus as vectors of a hosted model.
+
+    Args:
+        owner: Embeds questions.
+        corpus: The passages.
+        built: Their vectors, shape (passages, dimension).
+        usage: What they cost.
+    """
+
+    def __init__(self, owner: HostedDense, corpus: Corpus, built: Vectors, usage: Usage) -> None:
+        self.usage = usage
+        self.in_flight = owner.config.concurrency
+        self._owner = owner
+        self._dimension = built.shape[1]
+        self._kept = owner.kept("query", self._dimension)
+        device: Any = SimpleNamespace(device="cpu")
+        self._index = DenseIndex(device, corpus, built, ExactSearch(built))
+        self._search: Batcher[tuple[Query, Vectors, int], Ranking] = Batcher(self._rank)
+
+    async def retrieve_one(self, query: Query, k: int) -> Ranking:
+        """Embed a question and rank passages by inner product.
+
+        Raises:
+            Broke: No request can succeed.
+        """
+        try:
+            vector, usage = await self._owner.question(query.text, self._kept)
+            if vector.shape[1] != self._dimension:
+                raise Fault(f"the question's vector has {vector.shape[1]} components, those of passages {self._dimension}", "fail")
+        except Fault as fault:
+            return Ranking(query.id, (), (), notes={FAILED: reason(fault.reason)})
+        ranking = await self._search((query, vector, k))
+        return Ranking(query.id, ranking.ids, ranking.scores, usage)
+
+    def _rank(self, items: Sequence[tuple[Query, Vectors, int]]) -> list[Ranking]:
+        longest = max(k for _, _, k in items)
+        rankings = self._index.nearest([query for query, _, _ in items], np.concatenate([vector for _, vector, _ in items]), longest)
+        return [ranking.top(k) for ranking, (_, _, k) in zip(rankings, items, strict=True)]
+
+
+class HostedRerankerConfig(HostedConfig, PointwiseConfig):
+    """Options of a hosted reranker, and how far down it reranks."""
+
+    @model_validator(mode="after")
+    def _fits(self) -> HostedRerankerConfig:
+        if self.dialect == "openai":
+            raise ValueError("dialect openai has no reranking: use cohere, jina, voyage or tei")
+        if self.truncate and self.dialect in ("cohere", "jina"):
+            raise ValueError(f"truncate has no effect on rerankers of dialect {self.dialect}: they cut long passages by themselves")
+        return self
+
+
+def _rerank_work(config: HostedRerankerConfig, lengths: Lengths) -> Work:
+    candidates = lengths.ranked(config.depth)
+    calls = lengths.questions * -(-candidates // config.batch)
+    return config.work(lengths.questions * candidates, lengths.question + lengths.passage, calls)
+
+
+@register(
+    "hosted_reranker",
+    kind="reranker",
+    summary="a reranking model behind an endpoint: Cohere, Jina, Voyage or TEI",
+    presets={
+        "cohere-v3.5": {"model": "rerank-v3.5", "dialect": "cohere", "usd_per_call": 0.002},
+        "jina-v2-hosted": {"model": "jina-reranker-v2-base-multilingual", "dialect": "jina"},
+        "voyage-2.5": {"model": "rerank-2.5", "dialect": "voyage"},
+    },
+    work=_rerank_work,
+    needs=lambda config: Needs(),
+)
+class HostedReranker:
+    """Reranker that asks an endpoint once per question.
+
+    Args:
+        config: Options.
+        services: Unused.
+    """
+
+    def __init__(self, config: HostedRerankerConfig, services: Services) -> None:
+        self.config = config
+        self.model = HostedModel(config)
+        self.in_flight = config.concurrency
+
+    async def rerank_one(self, query: Query, ranking: Ranking, corpus: Corpus) -> Ranking:
+        """Order candidates by the model's score; equal scores keep the order they came in.
+
+        Raises:
+            Broke: No request can succeed.
+        """
+        wanted = [passage.full_text for passage in corpus.get(ranking.ids[: self.config.depth])]
+        if not wanted:
+            return ranking
+        # Each text once, in an order that does not depend on the candidates'.
+        texts = sorted(set(wanted))
+        try:
+            scores, usage = await self.model.score(query.text, texts)
+        except Fault as fault:
+            return Ranking(query.id, ranking.ids, ranking.scores, notes={FAILED: reason(fault.reason)})
+        known = dict(zip(texts, scores.tolist(), strict=True))
+        made = reordered(query, ranking, np.array([known[text] for text in wanted]))
+        return Ranking(query.id, made.ids, made.scores, usage)

@@ -1,0 +1,423 @@
+"""Embedding and reranking models behind an endpoint, in the dialects of OpenAI, Cohere, Jina, Voyage and TEI.
+
+Text embeddings inference (TEI) is Hugging Face's server. Every reply is checked: one vector or score per text, by index where the
+dialect has one, finite, and of the expected length. A reply that fails a check is asked for again, then refused.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import json
+import os
+import random
+import re
+import weakref
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import Any, Literal
+from urllib.parse import urlsplit
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field, field_validator, model_validator
+
+from benchmarks.core.errors import Broke, UserError
+from benchmarks.core.fingerprint import fingerprint
+from methods.api import Usage
+from methods.apps.client import Client
+from methods.flow import event_loop, run, together, trace
+from methods.models import secrets
+from methods.models.endpoint import Fault, connection_variables
+from methods.models.limits import Address, budget_of, limiters
+from methods.models.revision import DESCRIPTION, Probe, Revision, ask
+from methods.registry import MethodConfig
+from methods.work import CHARACTERS, Use, Work, unknown
+
+Side = Literal["query", "passage"]
+Vectors = NDArray[np.float32]
+EMBEDDING, RERANKING = "/embeddings", "/rerank"
+_DEFAULTS: Mapping[str, tuple[str | None, str | None, int]] = {
+    "openai": ("https://api.openai.com/v1", "OPENAI_API_KEY", 256),
+    "cohere": ("https://api.cohere.com/v2", "COHERE_API_KEY", 96),
+    "jina": ("https://api.jina.ai/v1", "JINA_API_KEY", 128),
+    "voyage": ("https://api.voyageai.com/v1", "VOYAGE_API_KEY", 128),
+    "tei": (None, None, 32),
+}
+"""Of each dialect: base URL, variable of the key, and most texts of a request."""
+_TASKS: Mapping[tuple[str, Side], tuple[str, str]] = {
+    ("cohere", "query"): ("input_type", "search_query"),
+    ("cohere", "passage"): ("input_type", "search_document"),
+    ("jina", "query"): ("task", "retrieval.query"),
+    ("jina", "passage"): ("task", "retrieval.passage"),
+    ("voyage", "query"): ("input_type", "query"),
+    ("voyage", "passage"): ("input_type", "document"),
+}
+"""Field and value that tell queries from passages."""
+_BATCH_CHARACTERS = 400_000
+"""Characters of a request at most; OpenAI allows 300,000 tokens."""
+_LARGEST = 256 * 2**20
+_ADVICE = {
+    401: "the endpoint refuses the key: check key_variable",
+    403: "the endpoint refuses access: check key_variable and model",
+    404: "there is nothing at this URL, or no such model: check base_url, dialect and model",
+    405: "the endpoint does not take this request: check base_url and dialect",
+    413: "the request or a text is too long: set batch_size lower, truncate: true or part_words",
+    422: "the endpoint refuses the request: check dialect and model; of texts that are too long, set truncate: true or part_words",
+    400: "the endpoint refuses the request: check model and dimensions; of texts that are too long, set truncate: true or part_words",
+}
+_HOPELESS = (401, 403, 404, 405)
+
+
+class HostedConfig(MethodConfig):
+    """Options of a model behind an endpoint. What changes speed or spending but no result is left out of fingerprints."""
+
+    default_extra = "llm"
+
+    model: str = Field(description="the model's name at the endpoint")
+    dialect: Literal["openai", "cohere", "jina", "voyage", "tei"] = Field("openai", description="the API that the endpoint speaks")
+    base_url: str = Field("", description="address with its version, such as http://localhost:8000/v1; default: the provider's")
+    key_variable: str | None = Field(
+        None, description="environment variable of the key; null: no key; default: the provider's", exclude=True
+    )
+    truncate: bool = Field(False, description="let the endpoint cut texts that are too long; false: it refuses them")
+    parameters: dict[str, Any] = Field(default={}, description="further fields of every request")
+    batch_size: int = Field(0, ge=0, description="most texts of a request; 0: the provider's limit", exclude=True)
+    concurrency: int = Field(8, ge=1, description="most requests in flight", exclude=True)
+    timeout_s: float = Field(120.0, gt=0, description="longest wait for a reply", exclude=True)
+    attempts: int = Field(8, ge=1, description="tries per request, where trying again can help", exclude=True)
+    backoff_s: float = Field(1.0, ge=0, description="longest pause before the second try; doubles with each", exclude=True)
+    longest_wait_s: float = Field(120.0, ge=0, description="longest pause that the endpoint may ask for (Retry-After)", exclude=True)
+    usd_per_million_tokens: float = Field(0.0, ge=0, description="price of tokens", exclude=True)
+    usd_per_call: float = Field(0.0, ge=0, description="price of a request, for providers that bill searches", exclude=True)
+    run_usd: float | None = Field(None, ge=0, description="most dollars in one execution of a task", exclude=True)
+    revision: Revision = Field(None, description=f"{DESCRIPTION}; null: of dialect tei `model_sha` in /info", exclude=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _filled(cls, value: Any) -> Any:
+        if not isinstance(value, dict):
+            return value
+        url, key, _ = _DEFAULTS.get(str(value.get("dialect", "openai")), ("", None, 0))
+        # The provider's key goes to the provider's address only.
+        own = {"key_variable": key} if not value.get("base_url") else {}
+        return {**own, **value, "base_url": str(value.get("base_url") or url or "").rstrip("/")}
+
+    @field_validator("base_url")
+    @classmethod
+    def _plain_url(cls, value: str) -> str:
+        parts = urlsplit(value)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise ValueError("base_url must start with http:// or https://")
+        if parts.username or parts.password or parts.query:
+            raise ValueError("base_url must not carry a key or a query: put the key's variable into key_variable")
+        return value
+
+    @field_validator("key_variable")
+    @classmethod
+    def _is_a_name(cls, value: str | None) -> str | None:
+        if value is not None and not re.fullmatch(r"[A-Z_][A-Z0-9_]*", value):
+            raise ValueError("key_variable is the name of an environment variable in capitals, never the key itself")
+        return value
+
+    @property
+    def batch(self) -> int:
+        """Most texts of a request."""
+        return self.batch_size or _DEFAULTS[self.dialect][2]
+
+    @property
+    def served(self) -> str:
+        """What answers, as provenance and messages name it."""
+        return f"{self.model} at {self.base_url}"
+
+    def key(self) -> str:
+        """Return the key, "" for none.
+
+        Raises:
+            UserError: The variable is not set.
+        """
+        if self.key_variable is None:
+            return ""
+        if not (key := os.environ.get(self.key_variable, "").strip()):
+            raise UserError(
+                f"no key for the model {self.model!r}: the environment variable {self.key_variable} is not set",
+                code="missing-variable",
+                where="key_variable",
+                try_this=f"export {self.key_variable}=…, or key_variable: null for an endpoint that wants no key",
+            )
+        return key
+
+    def headers(self) -> dict[str, str]:
+        """Return the headers of a request."""
+        key = self.key()
+        return {"content-type": "application/json", **({"authorization": f"Bearer {secrets.use(key)}"} if key else {})}
+
+    def preflight(self) -> None:
+        """Check that the key is set."""
+        self.key()
+
+    def checkpoint_hash(self) -> str:
+        """Return a hash of the address, the model and its revision.
+
+        Raises:
+            Broke: The revision cannot be read.
+        """
+        revision = self.revision
+        if revision is None and self.dialect == "tei":
+            revision = Probe.model_validate({"url": f"{self.base_url}/info", "json": "model_sha"})
+        text = _resolved(revision.model_dump_json(), self.base_url, self.key_variable) if isinstance(revision, Probe) else revision or ""
+        return fingerprint("hosted", self.base_url, self.model, text)
+
+    def usd(self, tokens: int, calls: int) -> float:
+        """Dollars by the configured prices."""
+        return tokens * self.usd_per_million_tokens / 1e6 + calls * self.usd_per_call
+
+    def work(self, texts: float, length: float, calls: float) -> Work:
+        """Return what it takes to send texts of a length in tokens."""
+        usd = self.usd(round(texts * length), round(calls))
+        use = Use(self.model, calls=calls, prompt=texts * length, dtype="auto", where="away" if self.key_variable else "served")
+        priced = usd or not self.key_variable
+        return Work((use,), usd=usd) + (Work() if priced else unknown(f"dollars of {self.model}: no price is set"))
+
+
+@lru_cache(maxsize=256)
+def _resolved(probe: str, url: str, key_variable: str | None) -> str:
+    key = os.environ.get(key_variable or "", "").strip()
+    return ask(Probe.model_validate_json(probe), (url,), {"authorization": f"Bearer {key}"} if key else {})
+
+
+class HostedModel:
+    """A client of one model. Its `async` functions run on the event loop.
+
+    Args:
+        config: Options.
+    """
+
+    def __init__(self, config: HostedConfig) -> None:
+        self.config = config
+        self._headers = config.headers()
+        self._client = Client(config.concurrency, config.timeout_s, _LARGEST, config.longest_wait_s, _ADVICE)
+        address = Address.of(config.base_url, config.key(), config.model)
+        self._budget = budget_of(address, None, config.run_usd)
+        self._limiter = limiters(address)
+        weakref.finalize(self, self._limiter.part, self._limiter.join(config.concurrency))
+        weakref.finalize(self, _close, self._client)
+
+    async def embed(self, texts: Sequence[str], side: Side, dimensions: int | None, encoding: str = "float") -> tuple[Vectors, Usage]:
+        """Return the vectors of texts, shape (texts, dimension), and what they cost.
+
+        Providers refuse empty texts; a space is sent in their place.
+
+        Raises:
+            Fault: A request failed for good.
+            Broke: No request can succeed.
+        """
+        config = self.config
+        field, task = _TASKS.get((config.dialect, side), ("", ""))
+
+        def body(batch: Sequence[str]) -> tuple[str, dict[str, Any]]:
+            shared: dict[str, Any] = {"model": config.model, **({field: task} if field else {})}
+            match config.dialect:
+                case "openai":
+                    sized = {"dimensions": dimensions} if dimensions else {}
+                    return EMBEDDING, {**shared, "input": batch, "encoding_format": encoding, **sized}
+                case "jina":
+                    sized = {"dimensions": dimensions} if dimensions else {}
+                    return EMBEDDING, {**shared, "input": batch, "truncate": config.truncate, **sized}
+                case "voyage":
+                    sized = {"output_dimension": dimensions} if dimensions else {}
+                    return EMBEDDING, {**shared, "input": batch, "truncation": config.truncate, **sized}
+                case "cohere":
+                    sized = {"output_dimension": dimensions} if dimensions else {}
+                    cut = "END" if config.truncate else "NONE"
+                    return "/embed", {**shared, "texts": batch, "embedding_types": ["float"], "truncate": cut, **sized}
+            return "/embed", {"inputs": batch, "truncate": config.truncate, "normalize": False}
+
+        results = await together(
+            *(self._split(batch, body, lambda reply, n: _vectors(reply, n, dimensions)) for batch in self._batches(texts))
+        )
+        vectors = [part for part, _ in results]
+        if len({part.shape[1] for part in vectors}) > 1:
+            raise Fault("the endpoint gave vectors of different lengths", "fail")
+        return np.concatenate(vectors), sum((usage for _, usage in results), Usage())
+
+    async def score(self, query: str, texts: Sequence[str]) -> tuple[NDArray[np.float64], Usage]:
+        """Return the relevance of each text to a query, shape (texts,), and what it cost.
+
+        Raises:
+            Fault: A request failed for good.
+            Broke: No request can succeed.
+        """
+        config = self.config
+
+        def body(batch: Sequence[str]) -> tuple[str, dict[str, Any]]:
+            shared = {"model": config.model, "query": query, "documents": batch}
+            match config.dialect:
+                case "cohere":
+                    return RERANKING, shared
+                case "jina":
+                    return RERANKING, {**shared, "return_documents": False}
+                case "voyage":
+                    return RERANKING, {**shared, "truncation": config.truncate}
+            return RERANKING, {"query": query, "texts": batch, "truncate": config.truncate, "raw_scores": True}
+
+        results = await together(*(self._split(batch, body, _scores) for batch in self._batches(texts)))
+        return np.concatenate([part for part, _ in results]), sum((usage for _, usage in results), Usage())
+
+    def _batches(self, texts: Sequence[str]) -> list[list[str]]:
+        batches: list[list[str]] = []
+        size = 0
+        for text in (text or " " for text in texts):
+            if not batches or len(batches[-1]) == self.config.batch or size + len(text) > _BATCH_CHARACTERS:
+                batches.append([])
+                size = 0
+            batches[-1].append(text)
+            size += len(text)
+        return batches
+
+    async def _split(self, batch: list[str], body: Any, parse: Any) -> tuple[Any, Usage]:
+        """Ask for a batch; if it is too large for the endpoint, for its halves."""
+        try:
+            path, fields = body(batch)
+            return await self._tried(path, fields, len(batch), sum(map(len, batch)), parse)
+        except Fault as fault:
+            if fault.status != 413 or len(batch) == 1:
+                raise
+        halves = batch[: len(batch) // 2], batch[len(batch) // 2 :]
+        (one, first), (two, second) = [await self._split(half, body, parse) for half in halves]
+        return np.concatenate([one, two]), first + second
+
+    async def _tried(self, path: str, body: dict[str, Any], count: int, characters: int, parse: Any) -> tuple[Any, Usage]:
+        config = self.config
+        content = json.dumps({**body, **config.parameters}, ensure_ascii=False).encode("utf-8", "replace")
+        reserved = (0, config.usd(characters // CHARACTERS + count, 1))
+        with trace().during(waiting=1):
+            if refused := await self._budget.reserve(*reserved):
+                raise Fault(refused, "fail")
+        spent = 0.0
+        try:
+            for number in range(1, config.attempts + 1):
+                with trace().during(waiting=1):
+                    ticket = await self._limiter.enter(again=number > 1)
+                after = None
+                try:
+                    with trace().during(serving=1):
+                        reply, _ = await self._client.send("POST", config.base_url + path, self._headers, content, None)
+                        result = parse(reply, count)
+                    self._limiter.ended(ticket, "ok")
+                    tokens = _tokens(reply)
+                    spent = config.usd(tokens, 1)
+                    return result, Usage(prompt_tokens=tokens, model_calls=number, cost_usd=spent)
+                except Fault as fault:
+                    self._limiter.ended(ticket, fault.signal, faulty=fault.advice == "retry")
+                    after = fault.after
+                    if fault.status in _HOPELESS or (not fault.reached and number == config.attempts) or fault.misdirected:
+                        raise self.error(fault.reason) from None
+                    if fault.advice != "retry" or number == config.attempts:
+                        raise
+                finally:
+                    self._limiter.leave(after)
+                pause = random.uniform(0, config.backoff_s * 2 ** (number - 1)) if after is None else after
+                with trace().during(waiting=1):
+                    await asyncio.sleep(min(pause, config.longest_wait_s))
+        finally:
+            self._budget.settle(reserved, (0, spent))
+        raise AssertionError("the last try returns or raises")
+
+    def error(self, reason: str) -> Broke:
+        """Return the error that ends a task."""
+        hint = "correct base_url, dialect, model or key_variable"
+        if way := connection_variables(self.config.base_url):
+            hint += f"; or a proxy answers in its place (in effect: {way})"
+        return Broke(f"the endpoint cannot be used: {reason}", code="hosted-model-fails", where=self.config.served, try_this=hint)
+
+    def embed_now(self, texts: Sequence[str], side: Side, dimensions: int | None, encoding: str = "float") -> tuple[Vectors, Usage]:
+        """Embed texts from ordinary code.
+
+        Raises:
+            Broke: A request failed.
+        """
+        try:
+            return run(self.embed(texts, side, dimensions, encoding))
+        except Fault as fault:
+            raise self.error(fault.reason) from None
+
+
+def _close(client: Client) -> None:
+    if client.connected:
+        asyncio.run_coroutine_threadsafe(client.close(), event_loop())
+
+
+def _indexed(reply: Any, names: Sequence[str], count: int, value: str) -> list[Any]:
+    """Return the values of a reply's items in the order of their `index`.
+
+    Raises:
+        Fault: An index is missing, repeated or out of range.
+    """
+    items = reply
+    if isinstance(reply, Mapping):
+        items = next((reply[name] for name in names if isinstance(reply.get(name), list)), None)
+    if not isinstance(items, list) or not all(isinstance(item, Mapping) for item in items):
+        raise Fault(f"the reply has no list of {names[0]}: {json.dumps(reply)[:120]}", "retry")
+    by_index = {item.get("index"): item.get(value) for item in items if type(item.get("index")) is int}
+    if len(items) != count or sorted(by_index) != list(range(count)):
+        raise Fault(f"the reply has {len(items)} results with {len(by_index)} different indices for {count} texts", "retry")
+    return [by_index[position] for position in range(count)]
+
+
+def _vectors(reply: Any, count: int, dimensions: int | None) -> Vectors:
+    """Return the vectors of a reply.
+
+    Raises:
+        Fault: It lacks some, or they are malformed.
+    """
+    if isinstance(reply, Mapping) and "embeddings" in reply:
+        kinds = reply["embeddings"]
+        items = kinds.get("float") if isinstance(kinds, Mapping) else None
+    elif isinstance(reply, list):
+        items = reply
+    else:
+        items = _indexed(reply, ("data",), count, "embedding")
+    if not isinstance(items, list) or len(items) != count:
+        raise Fault(f"the reply has {len(items) if isinstance(items, list) else 'no'} vectors for {count} texts", "retry")
+    try:
+        rows = [np.frombuffer(base64.b64decode(item, validate=True), "<f4") if isinstance(item, str) else item for item in items]
+        vectors = np.array(rows, dtype=np.float32)
+    except (ValueError, TypeError, binascii.Error):
+        raise Fault("the reply has vectors that are not lists of numbers of one length", "retry") from None
+    if vectors.ndim != 2 or not vectors.shape[1]:
+        raise Fault("the reply has vectors that are not lists of numbers of one length", "retry")
+    if dimensions and vectors.shape[1] != dimensions:
+        raise Fault(f"the vectors have {vectors.shape[1]} components, and dimensions is {dimensions}", "fail")
+    if not np.isfinite(vectors).all() or not np.abs(vectors).max(axis=1).all():
+        raise Fault("the reply has vectors with NaN, infinity or zeros only", "retry")
+    return vectors
+
+
+def _scores(reply: Any, count: int) -> NDArray[np.float64]:
+    """Return the scores of a reply.
+
+    Raises:
+        Fault: It lacks some, or they are not finite.
+    """
+    value = "score" if isinstance(reply, list) else "relevance_score"
+    try:
+        scores = np.array(_indexed(reply, ("results", "data"), count, value), dtype=np.float64)
+    except (TypeError, ValueError):
+        raise Fault("the reply has scores that are not numbers", "retry") from None
+    if not np.isfinite(scores).all():
+        raise Fault("the reply has scores that are missing, NaN or infinite", "retry")
+    return scores
+
+
+def _tokens(reply: Any) -> int:
+    """Return the tokens that a reply states, 0 for none."""
+    if not isinstance(reply, Mapping):
+        return 0
+    usage, meta = reply.get("usage"), reply.get("meta")
+    units = meta.get("billed_units") if isinstance(meta, Mapping) else None
+    stated = [
+        part.get(name) for part in (usage, units) if isinstance(part, Mapping) for name in ("total_tokens", "prompt_tokens", "input_tokens")
+    ]
+    return next((int(number) for number in stated if isinstance(number, int | float) and number >= 0), 0)

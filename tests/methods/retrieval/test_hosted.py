@@ -1,0 +1,215 @@
+"""Hosted embedding and reranking models, against a loopback server that speaks each dialect."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from pydantic import ValidationError
+
+from benchmarks.corpus import Corpus
+from benchmarks.schema import Passage, Query, passage_id
+from methods.api import FAILED, Ranking, Services
+from methods.flow import each
+from methods.registry import Component
+from tests.support.errors import raises
+from tests.support.hosted import KEY, Hosted, hosted, vector
+
+TEXTS = ["alpha beta gamma.", "delta epsilon.", "zeta eta theta.", "iota kappa lambda mu."]
+P = [passage_id("", text) for text in TEXTS]
+CORPUS = Corpus.of([Passage(identifier, "", text) for identifier, text in zip(P, TEXTS, strict=True)])
+QUERIES = [Query("q0", "zeta eta"), Query("q1", "kappa lambda mu")]
+DIALECTS = ("openai", "cohere", "jina", "voyage", "tei")
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hosted]:
+    monkeypatch.setenv("HOSTED_KEY", KEY)
+    with hosted() as running:
+        yield running
+
+
+def options(server: Hosted, dialect: str, **further: Any) -> dict[str, Any]:
+    fast = {"backoff_s": 0.001, "attempts": 3}
+    return {"model": "m", "dialect": dialect, "base_url": f"{server.url}/{dialect}", "key_variable": "HOSTED_KEY", **fast, **further}
+
+
+def retrieve(server: Hosted, dialect: str, folder: Path | None = None, **further: Any) -> list[Ranking]:
+    retriever = Component.of("hosted_dense", options(server, dialect, **further)).build(Services(artifacts=folder))
+    return each(retriever.index(CORPUS, folder and folder / "index"), "retrieve", QUERIES, 2)
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_each_dialect_ranks_by_the_vectors_of_its_endpoint(server: Hosted, dialect: str) -> None:
+    rankings = retrieve(server, dialect)
+    for query, ranking in zip(QUERIES, rankings, strict=True):
+        vectors = np.array([vector(text) for text in TEXTS])
+        vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+        wanted = np.array(vector(query.text)) / np.linalg.norm(vector(query.text))
+        assert ranking.ids[0] == P[(vectors @ wanted).argmax()]
+        assert ranking.scores[0] == pytest.approx(float((vectors @ wanted).max()), abs=1e-6)
+        assert ranking.usage.prompt_tokens == (0 if dialect == "tei" else 7)
+
+
+def test_base64_and_dimensions_give_the_vectors_of_plain_numbers(server: Hosted) -> None:
+    plain = retrieve(server, "openai", dimensions=8)
+    assert retrieve(server, "openai", dimensions=8, encoding="base64") == plain
+    assert {body["dimensions"] for _, body in server.requests} == {8}
+
+
+@pytest.mark.parametrize("dialect", ["cohere", "jina", "voyage", "tei"])
+def test_each_dialect_reranks_by_the_scores_of_its_endpoint(server: Hosted, dialect: str) -> None:
+    reranker = Component.of("hosted_reranker", options(server, dialect, batch_size=2, depth=3)).build(Services())
+    before = [Ranking(query.id, (P[3], P[0], P[2], P[1]), (4.0, 3.0, 2.0, 1.0)) for query in QUERIES]
+    first, second = each(reranker, "rerank", QUERIES, before, CORPUS)
+    assert first.ids == (P[2], P[3], P[0], P[1])  # the last one is below depth
+    assert second.ids == (P[3], P[0], P[2], P[1])
+    assert list(first.scores) == sorted(first.scores, reverse=True)
+
+
+def test_vectors_are_paid_for_once(server: Hosted, tmp_path: Path) -> None:
+    first = retrieve(server, "openai", tmp_path)
+    before = len(server.requests)
+    again = retrieve(server, "openai", tmp_path)
+    assert [(item.ids, item.scores) for item in again] == [(item.ids, item.scores) for item in first]
+    assert len(server.requests) == before
+    assert [item.usage.prompt_tokens for item in again] == [0, 0]
+
+
+def test_request_that_is_too_large_is_sent_in_halves(server: Hosted) -> None:
+    whole = retrieve(server, "openai")
+    server.most = 1
+    assert retrieve(server, "openai") == whole
+
+
+def broken(change: Any) -> Any:
+    """The right reply, changed."""
+    from tests.support.hosted import reply
+
+    return lambda server, path, body: (200, change(reply(path, body, 99)), {})
+
+
+def nan(value: Any) -> Any:
+    value["data"][0]["embedding"][0] = float("nan")
+    return value
+
+
+def repeated(value: Any) -> Any:
+    return {**value, "data": [{**item, "index": 0} for item in value["data"]] * 2}
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        broken(lambda value: {**value, "data": value["data"][:-1]}),
+        broken(repeated),
+        broken(nan),
+        broken(lambda value: {**value, "data": [{**item, "embedding": None} for item in value["data"]]}),
+        broken(lambda value: {**value, "data": [{**item, "embedding": [0.0] * 16} for item in value["data"]]}),
+        broken(lambda value: []),
+        lambda server, path, body: (200, b"<!doctype html><title>login</title>", {"content-type": "text/html"}),
+        lambda server, path, body: (500, {}, {}),
+    ],
+    ids=["missing", "repeated", "nan", "null", "zeros", "empty", "html", "500"],
+)
+def test_reply_that_is_wrong_never_becomes_an_index(server: Hosted, fault: Any) -> None:
+    server.fault = fault
+    with raises("hosted-model-fails"):
+        retrieve(server, "openai")
+
+
+def test_vectors_of_another_length_than_asked_for_are_refused(server: Hosted) -> None:
+    server.fault = lambda server, path, body: (
+        200,
+        {"data": [{"index": at, "embedding": [1.0] * 5} for at in range(len(body["input"]))]},
+        {},
+    )
+    with raises("hosted-model-fails"):
+        retrieve(server, "openai", dimensions=8)
+
+
+def test_busy_endpoint_is_asked_again(server: Hosted) -> None:
+    whole = retrieve(server, "openai")
+    refused: list[str] = []
+
+    def busy(server: Hosted, path: str, body: dict[str, Any]) -> tuple[int, Any, dict[str, str]] | None:
+        if body["input"][0] in refused:
+            return None
+        refused.append(body["input"][0])
+        return 429, {}, {"retry-after": "0"}
+
+    server.fault = busy
+    rankings = retrieve(server, "openai")
+    assert [item.ids for item in rankings] == [item.ids for item in whole]
+    assert [item.usage.model_calls for item in rankings] == [2, 2]
+
+
+def test_question_that_the_endpoint_refuses_fails_alone(server: Hosted) -> None:
+    server.fault = lambda server, path, body: (400, {"error": "too long"}, {}) if body["input"] == [QUERIES[0].text] else None
+    first, second = retrieve(server, "openai")
+    assert "HTTP 400" in first.notes[FAILED]
+    assert FAILED not in second.notes
+    assert second.ids
+
+
+def test_cost_of_an_index_is_stored_with_it(server: Hosted, tmp_path: Path) -> None:
+    def usage() -> Any:
+        retriever = Component.of("hosted_dense", options(server, "openai", usd_per_million_tokens=10.0)).build(Services(artifacts=tmp_path))
+        return retriever.index(CORPUS, tmp_path / "index").usage
+
+    first = usage()
+    assert first.prompt_tokens == 7 * (len(TEXTS) + 1)  # one text more to learn the dimension
+    assert first.cost_usd == pytest.approx(first.prompt_tokens / 1e5)
+    assert usage() == first
+
+
+def test_slow_or_absent_endpoint_ends_the_task(server: Hosted) -> None:
+    server.fault = lambda server, path, body: time.sleep(0.1)
+    with raises("hosted-model-fails"):
+        retrieve(server, "openai", timeout_s=0.02, attempts=2)
+    with raises("hosted-model-fails"):
+        retrieve(server, "openai", base_url="http://127.0.0.1:9/v1", attempts=2)
+
+
+def test_wrong_key_ends_the_task_and_is_not_shown(server: Hosted, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOSTED_KEY", "wrong-9876543210-key")
+    with raises("hosted-model-fails") as caught:
+        retrieve(server, "openai")
+    assert "9876543210" not in str(caught.value)
+
+
+def test_key_that_is_not_set_is_refused_before_anything_is_sent(server: Hosted, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("HOSTED_KEY")
+    with raises("missing-variable"):
+        Component.of("hosted_dense", options(server, "openai")).preflight()
+
+
+def test_identity_holds_model_and_revision_but_no_speed(server: Hosted) -> None:
+    def of(**further: Any) -> str:
+        return Component.of("hosted_dense", options(server, "openai", **further)).fingerprint
+
+    assert of() == of(concurrency=2, batch_size=5, usd_per_million_tokens=1.0)
+    assert len({of(), of(model="n"), of(revision="2"), of(dimensions=8), of(query_prompt="query: ")}) == 5
+    tei = Component.of("hosted_dense", options(server, "tei", key_variable=None))
+    assert tei.fingerprint != Component.of("hosted_dense", options(server, "tei", key_variable=None, revision="other")).fingerprint
+
+
+@pytest.mark.parametrize(
+    ("identifier", "wrong"),
+    [
+        ("hosted_dense", {"dialect": "openai", "truncate": True}),
+        ("hosted_dense", {"dialect": "tei", "base_url": "http://x", "dimensions": 8}),
+        ("hosted_dense", {"dialect": "tei"}),
+        ("hosted_dense", {"base_url": "http://user:secret@host/v1"}),
+        ("hosted_dense", {"key_variable": "sk-abcdefghijkl"}),
+        ("hosted_dense", {"dialect": "cohere", "encoding": "base64"}),
+        ("hosted_reranker", {"dialect": "openai"}),
+    ],
+)
+def test_options_that_cannot_work_are_refused(identifier: str, wrong: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError):
+        Component.of(identifier, {"model": "m", **wrong})

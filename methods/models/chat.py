@@ -12,7 +12,7 @@ import re
 import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import islice
@@ -30,6 +30,7 @@ from methods.models.endpoint import Backend, ChatConfig, Endpoint, Estimate, Fau
 from methods.models.limits import LIMIT, CallCost, RateLimiter, UsageByRole, budget_of, limiters
 from methods.models.reply import Completion, Content, read
 from methods.models.reply_cache import Call, Kept, ResponseCache, shared
+from methods.spending import charged, current
 
 # Asked for by JSON schema where the endpoint offers it, else as a JSON object, else in the prompt alone. Read
 # tolerantly (fences, prose around, trailing commas, truncated ends, misspelled field names), but values are never
@@ -176,7 +177,8 @@ class Reply:
         prompt_tokens, completion_tokens: As the endpoint counted; 0 where it does not say.
         calls: Tries made; 1 for a reply from the cache, 0 where a limit kept it from being sent.
         seconds: Wall time, pauses between tries included; waiting for a slot is not.
-        cost_usd: By the configured prices; also for a reply from the cache, which cost that when it was made.
+        cost_usd: As the endpoint reports it, else by the configured prices; also for a reply from the cache, which cost that
+            when it was made.
         model: The model as the endpoint names it.
         system_fingerprint, version: What served it, as the endpoint says; "" where it does not.
         key: Of the call, in the cache and in its exports.
@@ -186,6 +188,8 @@ class Reply:
         raw: The whole reply as the model wrote it, thought included.
         finish_reason: `stop`, `length` …; "" if no reply came.
         refusal: The model's words in the field `refusal`.
+        cached_tokens: Of the prompt tokens those that the endpoint read from its own cache.
+        priced: Whether the cost is known.
     """
 
     text: str
@@ -205,6 +209,8 @@ class Reply:
     raw: str = ""
     finish_reason: str = ""
     refusal: str = ""
+    cached_tokens: int = 0
+    priced: bool = True
 
     @property
     def usage(self) -> Usage:
@@ -324,6 +330,7 @@ class ChatModel:
         weakref.finalize(self, self.rate_limiter.part, self.rate_limiter.join(config.concurrency))
         self.counter = self._backend.counter
         self.room = self._backend.room
+        self._highest_usd = 0.0
         self._way = WAYS.index(config.structured_output)
         self._backoff = tenacity.wait_random_exponential(multiplier=config.backoff_s, max=config.longest_wait_s)
         # Connections belong to the chat loop, which alone may close them.
@@ -359,6 +366,8 @@ class ChatModel:
             done.scripted = reply.model
         if isinstance(self._backend, Endpoint) and reply.model:
             done.endpoints.add((self.config.model, reply.model, reply.system_fingerprint, reply.version))
+        done.cached_tokens += reply.cached_tokens
+        done.unpriced += not reply.priced
         done.calls.append(
             KeptCall(
                 self.role,
@@ -473,8 +482,7 @@ class ChatModel:
                 finally:
                     self._budget.settle(most, used)
         failed = 0 if reply.failed is None else 1
-        cost = CallCost(reply.calls, 0, failed, reply.prompt_tokens, reply.completion_tokens, reply.cost_usd)
-        self.usage_by_role.add(self.role, cost)
+        self.usage_by_role.add(self.role, _cost_of(reply, failed))
         return reply
 
     def _too_large(self, prompt: int, tokens: int, usd: float) -> str | None:
@@ -532,9 +540,15 @@ class ChatModel:
                     ticket = await self.rate_limiter.enter(again=tries.number > 0)
                 after = None
                 try:
-                    tries.number += 1
                     messages, extra = request()
-                    completion = await self._backend.send(messages, extra, repetition)
+                    async with AsyncExitStack() as stack:
+                        if self._backend.charged:
+                            with tries.waiting():
+                                charge = await stack.enter_async_context(charged(self._most(messages)))
+                        tries.number += 1
+                        completion = await self._backend.send(messages, extra, repetition)
+                        if self._backend.charged:
+                            charge.usd = self._spent(completion, messages)
                     self.rate_limiter.ended(ticket, "ok")
                     return completion
                 except Fault as fault:
@@ -544,6 +558,21 @@ class ChatModel:
                 finally:
                     self.rate_limiter.leave(after)
         raise AssertionError("the last try returns or raises")
+
+    def _most(self, messages: Messages) -> float:
+        """Return the dollars that a request may cost; 0 if nobody limits them."""
+        if current() is None:
+            return 0.0
+        return max(self._highest_usd, self.config.usd(self.counter.count(messages), self.config.longest))
+
+    def _spent(self, completion: Completion, messages: Messages) -> float:
+        """Return the dollars of a completion, estimated if the endpoint does not count tokens."""
+        cost = self.config.cost(completion)
+        if cost is None:
+            return self.config.usd(self.counter.count(messages), self.counter.counts([completion.raw])[0])
+        if completion.cost_usd is not None:
+            self._highest_usd = max(self._highest_usd, cost)
+        return cost
 
     def _pause(self, state: Any) -> float:
         """Return the seconds before the next try: what the endpoint asks for, else doubling with full jitter.
@@ -562,15 +591,15 @@ class ChatModel:
 
     def _read(self, call: Call, completion: Completion, calls: int, seconds: float, raw: bool = False) -> Reply:
         content = self._content(completion, raw)
-        prompt, wrote = completion.prompt_tokens, completion.completion_tokens
+        cost = self.config.cost(completion)
         return Reply(
             content.text,
             content.failed,
-            prompt,
-            wrote,
+            completion.prompt_tokens,
+            completion.completion_tokens,
             calls,
             seconds,
-            self.config.usd(prompt, wrote),
+            cost or 0.0,
             completion.model,
             call.key,
             system_fingerprint=completion.system_fingerprint,
@@ -579,6 +608,8 @@ class ChatModel:
             raw=completion.raw.strip(),
             finish_reason=completion.finish_reason,
             refusal=completion.refusal,
+            cached_tokens=completion.cached_tokens,
+            priced=cost is not None,
         )
 
     async def _preflight(self) -> Reply:
@@ -590,7 +621,7 @@ class ChatModel:
         except Fault as fault:
             raise await self._backend.error(fault) from None
         reply = self._read(call, completion, tries.number, tries.seconds)
-        self.usage_by_role.add(self.role, CallCost(reply.calls, 0, 0, reply.prompt_tokens, reply.completion_tokens, reply.cost_usd))
+        self.usage_by_role.add(self.role, _cost_of(reply, 0))
         if reply.failed is not None:
             raise Broke(
                 f"{self.config.url} replies, but gives no answer: {reply.failed}",
@@ -610,6 +641,11 @@ def reach_model(config: ChatConfig, cache: Path | None) -> None:
     """
     if cache is None or not cache.exists() or not shared(cache).holds(config.model):
         ChatModel(config, role="preflight").preflight()
+
+
+def _cost_of(reply: Reply, failed: int) -> CallCost:
+    tokens = reply.prompt_tokens, reply.completion_tokens
+    return CallCost(reply.calls, 0, failed, *tokens, reply.cost_usd, reply.cached_tokens, 0 if reply.priced else 1)
 
 
 def _worth_retrying(error: BaseException) -> bool:

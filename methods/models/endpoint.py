@@ -27,7 +27,7 @@ from methods.flow import trace
 from methods.models import secrets
 from methods.models.dialect import dialect_of
 from methods.models.limits import Address, Signal
-from methods.models.reply import Completion, ErrorReply, completion_of
+from methods.models.reply import Completion, ErrorReply, completion_of, dollars
 from methods.models.revision import DESCRIPTION, Probe, Revision, ask
 
 # The key comes from an environment variable alone, whose name is an option; the key itself never is.
@@ -108,8 +108,22 @@ class ChatConfig(BaseModel):
     longest_wait_s: float = Field(
         120.0, ge=0, description="longest pause that an endpoint may ask for (Retry-After); beyond it the call fails", exclude=True
     )
-    usd_per_million_prompt_tokens: float = Field(0.0, ge=0, description="price, for costs and limits")
+    usd_per_million_prompt_tokens: float = Field(
+        0.0, ge=0, description="price, for costs and limits; state 0 for a model that is free or reports its cost"
+    )
     usd_per_million_completion_tokens: float = Field(0.0, ge=0, description="likewise")
+    usd_per_million_cached_tokens: float | None = Field(
+        None, ge=0, description="price of prompt tokens that the endpoint had cached; null: as the others", exclude=True
+    )
+    batch: bool = Field(
+        False,
+        description="send the calls of judges and of the reader `chat` through the endpoint's batch API; others are made live",
+        exclude=True,
+    )
+    batch_price: float | None = Field(
+        None, ge=0, le=1, description="share of the price that a call in a batch costs, such as 0.5; null: all of it", exclude=True
+    )
+    poll_s: float = Field(30.0, gt=0, description="longest pause between two looks at a batch", exclude=True)
     call_tokens: int | None = Field(
         None, ge=1, description="a call that may need more tokens, prompt and longest reply, is not sent", exclude=True
     )
@@ -240,9 +254,32 @@ class ChatConfig(BaseModel):
             values.add(os.environ.get(self.key_variable, "").strip())
         return sorted(values - {""}, key=len, reverse=True)
 
+    @property
+    def served_here(self) -> bool:
+        """Return whether the endpoint takes no key, and so is a server of one's own."""
+        return self.key_variable is None and not any(_VARIABLE.search(text) for text in (*self.headers.values(), *self.query.values()))
+
+    @property
+    def priced(self) -> bool:
+        """Return whether it is known what a call costs: a price is stated (0 is one), or the endpoint takes no key."""
+        return self.served_here or {"usd_per_million_prompt_tokens", "usd_per_million_completion_tokens"} <= self.model_fields_set
+
     def usd(self, prompt_tokens: int, completion_tokens: int) -> float:
         """Dollars by the configured prices."""
         return (prompt_tokens * self.usd_per_million_prompt_tokens + completion_tokens * self.usd_per_million_completion_tokens) / 1e6
+
+    def cost(self, completion: Completion) -> float | None:
+        """Return the dollars of a completion: as reported, else by the configured prices; None if nobody knows."""
+        if completion.cost_usd is not None:
+            return completion.cost_usd
+        cached = self.usd_per_million_cached_tokens
+        usd = self.usd(completion.prompt_tokens, completion.completion_tokens)
+        if cached is not None:
+            usd += completion.cached_tokens * (cached - self.usd_per_million_prompt_tokens) / 1e6
+        if completion.batched and self.batch_price is not None:
+            usd *= self.batch_price
+        free = self.priced and not self.usd_per_million_prompt_tokens and not self.usd_per_million_completion_tokens
+        return usd if free or (completion.counted and (self.priced or usd)) else None
 
 
 REFUSALS = {401: "refuses the key", 403: "refuses access", 404: "does not know this model or path"}
@@ -254,6 +291,8 @@ _AS_IT_IS = {"X-Stainless-Raw-Response": "true"}
 """Asks the client for a response unread, as its `with_raw_response` does."""
 
 
+_COST = "x-litellm-response-cost"
+"""Header in which a LiteLLM proxy tells the dollars of a reply."""
 _VERSIONS = ("openai-version", "api-version", "x-api-version", "x-model-version", "x-version")
 """Headers in which endpoints tell their version."""
 
@@ -303,11 +342,13 @@ class Backend(Protocol):
         counter: Counts tokens as it does.
         room: Longest prompt in tokens, None where nobody knows.
         connected: Whether there are connections to close.
+        charged: Whether its calls count towards the limits of an experiment.
     """
 
     url: str
     counter: Counter
     room: int | None
+    charged: bool
 
     @property
     def connected(self) -> bool: ...
@@ -349,6 +390,8 @@ class Endpoint:
         UserError: The key is not set.
         MissingPackage: The client's package is not installed.
     """
+
+    charged = True
 
     def __init__(self, config: ChatConfig) -> None:
         try:
@@ -453,6 +496,8 @@ class Endpoint:
         completion = self._read(raw.headers.get("content-type", ""), raw.content)
         if version := "; ".join(f"{name}: {raw.headers[name]}" for name in _VERSIONS if name in raw.headers):
             completion = replace(completion, version=self.clean(version))
+        if completion.cost_usd is None and (cost := dollars(raw.headers.get(_COST))) is not None:
+            completion = replace(completion, cost_usd=cost)
         self.answered = True
         return completion
 

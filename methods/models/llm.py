@@ -222,6 +222,13 @@ def chats(options: Any) -> list[ChatConfig]:
     return [config for value in _inner(options).values() for config in chats(value)]
 
 
+def unpriced(options: Any) -> list[str]:
+    """Return the models at endpoints and the apps whose price options do not state, at any depth, each once."""
+    if getattr(options, "priced", None) is False:
+        return [options.model if isinstance(options, ChatConfig) else options.served]
+    return list(dict.fromkeys(name for value in _inner(options).values() for name in unpriced(value)))
+
+
 def with_chats(options: T, change: Callable[[ChatConfig], ChatConfig]) -> T:
     """Replace models at endpoints in options, at any depth; returns the same object if nothing changes."""
     if isinstance(options, ChatConfig):
@@ -339,6 +346,7 @@ class _Here:
     """A `Backend` of this process: nothing to connect to, and one conversation's fault is its own."""
 
     connected = False
+    charged = False
 
     async def close(self) -> None:
         """Nothing."""
@@ -631,6 +639,7 @@ class ScriptBackend(_Here):
     """
 
     url = "scripted"
+    charged = True
     room: int | None = None
     together = 32
 

@@ -24,6 +24,7 @@ from judges.score import score
 from methods.api import FAILED, Control, Indexed, Prediction, Services, raised
 from methods.flow import Cancelled, interrupt
 from methods.models.limits import execution
+from methods.spending import current
 from ragmeter.experiment import in_setting
 from ragmeter.runner.provenance import checkpoints_of
 from ragmeter.runner.recorder import Recorder
@@ -272,6 +273,8 @@ def _execute(
     try:
         store.put_benchmark(task.loaded.benchmark, task.loaded.fingerprint, task.loaded.cluster)
         if not state.complete:
+            if (account := current()) is not None:
+                account.check()
             store.start(run)
             register_recorded(store, checkpoints_of(task.method.components))
             benchmark = applied(task)

@@ -163,7 +163,11 @@ def _train(experiment: Experiment, how: How, store: Store, *, quiet: bool) -> No
         return
     # The experiment is not in the store before its runs are known, so `resume` would not find it.
     with TrainingProgress(quiet=quiet) as progress, stoppable("the same command goes on with it"):
-        run_trainings(experiment.trainings, store, how.device, progress, processes=how.processes)
+        try:
+            run_trainings(experiment.trainings, store, how.device, progress, processes=how.processes)
+        except LimitReached as error:
+            remedy = "the same command continues; the limit counts from zero again, and cached replies cost nothing"
+            raise LimitReached(error.what, code=error.code, where=error.where, try_this=remedy) from None
     preflight(experiment, store, how.device)
 
 

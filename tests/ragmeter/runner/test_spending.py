@@ -1,0 +1,153 @@
+"""Limits on spending over all roles of an experiment, against a real endpoint on loopback."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from methods.spending import LimitReached, Limits
+from ragmeter import experiment
+from ragmeter.runner.experiment import How, run_experiment
+from ragmeter.runner.loop import Outcome
+from ragmeter.runner.spending import compared, require_prices
+from results.store import queries
+from results.store.store import FINISHED, INCOMPLETE, Store
+from tests.support.errors import raises
+from tests.support.server import ChatRequest, OpenAIServer, Written
+
+QUESTIONS = 6
+PRICE = {"usd_per_million_prompt_tokens": 0.0, "usd_per_million_completion_tokens": 10_000.0}
+USD = 0.01
+"""What a call costs: one token of a reply."""
+FILE = """\
+name: spent
+benchmarks: [{{id: worlds/multihop, split: test, setting: distractor, limit: {questions}, config: {{worlds: 1}}}}]
+methods: [{{id: bm25, reader: {{id: chat, config: {{llm: {llm}}}}}}}]
+judges: {judges}
+metrics: [em]
+"""
+JUDGE = "[{{id: match, config: {{llm: {llm}}}}}]"
+
+
+class Served:
+    """An endpoint that counts its calls."""
+
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+        self.delay = 0.0
+        self.lock = threading.Lock()
+        self.server = OpenAIServer("m", self.answer)
+
+    def answer(self, request: ChatRequest) -> Written:
+        with self.lock:
+            self.calls.append(request.prompt)
+        time.sleep(self.delay)
+        return Written("correct", 10, 1)
+
+
+@pytest.fixture
+def served() -> Iterator[Served]:
+    served = Served()
+    with served.server.running():
+        yield served
+
+
+@pytest.fixture
+def run(served: Served, tmp_path: Path) -> Callable[..., tuple[list[Outcome], Store]]:
+    """Run the experiment within limits."""
+
+    def run(judges: bool = False, file: str = "", limits: Limits | None = None, **llm: Any) -> tuple[list[Outcome], Store]:
+        options = {"model": "m", "base_url": served.server.url, "key_variable": None, "concurrency": 2, **llm}
+        model = json.dumps(options)
+        text = FILE.format(questions=QUESTIONS, llm=model, judges=JUDGE.format(llm=model) if judges else "[]") + file
+        store = Store(tmp_path / "store")
+        read = experiment.parse(text, "spent.yaml", store=store.folder)
+        return run_experiment(read, store, How(limits=limits or Limits()), talk=False), store
+
+    return run
+
+
+def answered(store: Store) -> int:
+    return sum(row.done for row in queries.runs(store, "spent"))
+
+
+def test_calls_stop_at_their_limit_and_a_resume_asks_only_the_rest(run: Any, served: Served) -> None:
+    (outcome,), store = run(limits=Limits(max_calls=4))  # one of them learns whether the endpoint answers
+    assert outcome.status == INCOMPLETE
+    assert isinstance(outcome.error, LimitReached)
+    assert "max_calls 4" in outcome.error.what and "4 calls" in outcome.error.what
+    assert "ragmeter run --resume spent --max-calls 4" in str(outcome.error.try_this)
+    assert len(served.calls) == 4
+    assert answered(store) == 3
+    assert not queries.runs(store, "spent")[0].failed
+    (outcome,), store = run(limits=Limits(max_calls=4))
+    assert outcome.status == FINISHED
+    assert answered(store) == QUESTIONS
+    assert len(served.calls) == 1 + QUESTIONS
+
+
+def test_dollars_of_reader_and_judge_count_together(run: Any, served: Served) -> None:
+    enough = (QUESTIONS + 3.5) * USD
+    with pytest.raises(LimitReached) as caught:
+        run(judges=True, file=f"limits: {{max_usd: {enough}}}\n", max_tokens=1, **PRICE)
+    assert [outcome.status for outcome in caught.value.outcomes] == [FINISHED]
+    assert len(served.calls) <= QUESTIONS + 3
+
+
+def test_calls_in_flight_end_and_are_kept(run: Any, served: Served) -> None:
+    served.delay = 0.05
+    (outcome,), store = run(limits=Limits(max_calls=3))
+    assert outcome.status == INCOMPLETE
+    assert (len(served.calls), answered(store)) == (3, 2)
+
+
+def test_no_task_begins_after_the_last_hour(tmp_path: Path) -> None:
+    text = FILE.replace(", reader: {{id: chat, config: {{llm: {llm}}}}}", "").format(questions=2, judges="[]")
+    store = Store(tmp_path / "store")
+    read = experiment.parse(text, "spent.yaml", store=store.folder)
+    (outcome,) = run_experiment(read, store, How(limits=Limits(max_hours=0)), talk=False)
+    assert isinstance(outcome.error, LimitReached)
+    assert answered(store) == 0
+
+
+def test_cached_replies_pass_a_limit_of_no_calls(run: Any, served: Served) -> None:
+    run()
+    made = len(served.calls)
+    (outcome,), store = run(limits=Limits(max_calls=0))
+    assert outcome.status == FINISHED
+    assert len(served.calls) == made
+
+
+def test_dollars_need_the_price_of_every_model(served: Served, tmp_path: Path) -> None:
+    llm = json.dumps({"model": "dear", "base_url": served.server.url, "key_variable": "SOME_KEY"})
+    store = Store(tmp_path / "store")
+    read = experiment.parse(FILE.format(questions=1, llm=llm, judges="[]"), "spent.yaml", store=store.folder)
+    with raises("no-price", where="limits.max_usd") as caught:
+        require_prices(read, store, Limits(max_usd=1))
+    assert "dear" in caught.value.what
+    require_prices(read, store, Limits(max_calls=1))
+    free = json.dumps({**json.loads(llm), **dict.fromkeys(PRICE, 0)})
+    read = experiment.parse(FILE.format(questions=1, llm=free, judges="[]"), "spent.yaml", store=store.folder)
+    require_prices(read, store, Limits(max_usd=1))
+
+
+def test_a_plan_compares_what_is_expected_with_each_limit() -> None:
+    from methods.work import Use, Work
+
+    work = Work((Use("m", calls=10, where="away"), Use("local", calls=100)), usd=3.0)
+    lines = list(compared(Limits(max_usd=2, max_hours=1, max_calls=10), work, None))
+    assert len(lines) == 3
+    assert "3.00" in lines[0] and "within" not in lines[0]
+    assert "no earlier run" in lines[1]
+    assert lines[2].endswith("within the limit")
+
+
+def test_a_limit_below_zero_is_refused() -> None:
+    with raises("bad-limit", where="--max-usd"):
+        Limits.stated(max_usd=float("nan"))

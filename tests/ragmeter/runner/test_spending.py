@@ -81,7 +81,8 @@ def test_calls_stop_at_their_limit_and_a_resume_asks_only_the_rest(run: Any, ser
     (outcome,), store = run(limits=Limits(max_calls=4))  # one of them learns whether the endpoint answers
     assert outcome.status == INCOMPLETE
     assert isinstance(outcome.error, LimitReached)
-    assert "max_calls 4" in outcome.error.what and "4 calls" in outcome.error.what
+    assert "max_calls 4" in outcome.error.what
+    assert "4 calls" in outcome.error.what
     assert "ragmeter run --resume spent --max-calls 4" in str(outcome.error.try_this)
     assert len(served.calls) == 4
     assert answered(store) == 3
@@ -143,7 +144,8 @@ def test_a_plan_compares_what_is_expected_with_each_limit() -> None:
     work = Work((Use("m", calls=10, where="away"), Use("local", calls=100)), usd=3.0)
     lines = list(compared(Limits(max_usd=2, max_hours=1, max_calls=10), work, None))
     assert len(lines) == 3
-    assert "3.00" in lines[0] and "within" not in lines[0]
+    assert "3.00" in lines[0]
+    assert "within" not in lines[0]
     assert "no earlier run" in lines[1]
     assert lines[2].endswith("within the limit")
 

@@ -269,6 +269,11 @@ _streams: list[set[asyncio.Task[Any]]] = []
 """Programs that are under way, by stream."""
 
 
+def under_way() -> int:
+    """Return the number of programs of this process that have begun and not ended."""
+    return sum(len(running) for running in list(_streams))
+
+
 def stream(program: Callable[[In], Awaitable[Out]], queries: Iterable[In], in_flight: int) -> Generator[Out, None, None]:
     """Keep programs going, and yield each result the moment it is there.
 

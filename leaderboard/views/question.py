@@ -9,7 +9,6 @@ from leaderboard.elements import formats
 from leaderboard.elements.formats import scale_of
 from leaderboard.elements.nodes import Cell, Head, Line, Node, badge, el, metric_head, plain_table
 from leaderboard.elements.passage import PassageText, key, marked, passage_text
-from methods.api import SPENDING
 from results.store import records
 from results.store.queries import OURS, AnswerRow, Call, EvidenceRow, Passage, QuestionRow, RunRow, gold_sentences
 
@@ -88,10 +87,10 @@ def _answer_line(row: QuestionRow, run: RunRow, answer: AnswerRow | None, metric
     total = answer.prompt_tokens + answer.completion_tokens + answer.memory_tokens
     # A submission need not say what it took.
     tokens = formats.count(total) if total or run.origin == OURS else formats.NOTHING
-    spending = answer.notes.get(SPENDING, {})
-    dollars = formats.NOTHING if spending.get("unpriced") else formats.dollars(answer.cost_usd)
+    dollars = formats.NOTHING if answer.spending.get("unpriced") else formats.dollars(answer.cost_usd)
     parts = (
-        f"prompt {answer.prompt_tokens:,} ({spending.get('cached_tokens', 0):,} cached), completion {answer.completion_tokens:,}, memory {answer.memory_tokens:,} "
+        f"prompt {answer.prompt_tokens:,} ({answer.spending.get('cached_tokens', 0):,} cached), "
+        f"completion {answer.completion_tokens:,}, memory {answer.memory_tokens:,} "
         f"tokens; {answer.model_calls:,} model calls; US$ {dollars}"
     )
     cells.append(Cell(formats.duration(spent) if answer.stages else formats.NOTHING, tip=stages))

@@ -9,12 +9,13 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import sys
 import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cache, lru_cache
 from itertools import islice
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -25,6 +26,7 @@ from benchmarks.core.errors import Broke, MissingPackage, described
 from methods.api import Call as KeptCall
 from methods.api import Usage, kept
 from methods.flow import event_loop, ordered, run, trace
+from methods.models.batch import MOST_REQUESTS, BatchEndpoint
 from methods.models.bounded import mended
 from methods.models.endpoint import Backend, ChatConfig, Endpoint, Estimate, Fault, Messages
 from methods.models.limits import LIMIT, CallCost, RateLimiter, UsageByRole, budget_of, limiters
@@ -289,6 +291,7 @@ class ChatModel:
         backend: What writes the replies; None: the endpoint that the options name.
         replies: Scope of the replies that are read and kept: a fresh execution's token, or "" for the newest of all.
         repeat: How often the same was asked before: each repeat has replies of its own.
+        known: Whether its calls are known before the first reply, so that `batch: true` may send them in batches.
 
     Attributes:
         usage_by_role: The cost of calls, by role.
@@ -312,6 +315,7 @@ class ChatModel:
         backend: Backend | None = None,
         replies: str = "",
         repeat: int = 0,
+        known: bool = False,
     ) -> None:
         try:
             import tenacity
@@ -322,12 +326,17 @@ class ChatModel:
         self.role = role
         self.usage_by_role = usage_by_role or UsageByRole()
         self._cache: ResponseCache | None = shared(cache) if cache is not None else None
-        self._backend: Backend = backend or Endpoint(config)
         self._revision, self._replies, self._repeat = config.resolved_revision(), replies, repeat
-        address = config.address if backend is None else None
+        self._batched = config.batch and known and cache is not None and backend is None
+        if self._batched and cache is not None:
+            backend = BatchEndpoint(config, cache.absolute().parent, f"{replies}/{repeat}/{self._revision}")
+        elif config.batch and backend is None:
+            _say_live(config.model, role)
+        self._backend: Backend = backend or Endpoint(config)
+        address = config.address if isinstance(self._backend, Endpoint) else None
         self._budget = budget_of(address, config.run_tokens, config.run_usd)
-        self.rate_limiter = limiters(address) if address is not None else RateLimiter()
-        weakref.finalize(self, self.rate_limiter.part, self.rate_limiter.join(config.concurrency))
+        self.rate_limiter = limiters(address) if address is not None and not self._batched else RateLimiter()
+        weakref.finalize(self, self.rate_limiter.part, self.rate_limiter.join(MOST_REQUESTS if self._batched else config.concurrency))
         self.counter = self._backend.counter
         self.room = self._backend.room
         self._highest_usd = 0.0
@@ -338,8 +347,8 @@ class ChatModel:
 
     @property
     def in_flight(self) -> int:
-        """Questions at once that keep the endpoint busy while others are prepared."""
-        return 2 * self.config.concurrency
+        """Questions at once that keep the endpoint busy while others are prepared; in batches as many as one holds."""
+        return MOST_REQUESTS if self._batched else 2 * self.config.concurrency
 
     async def ask(
         self, messages: Messages, *, shape: type[BaseModel] | None = None, repetition: int = 0, step: str = "", raw: bool = False
@@ -640,7 +649,13 @@ def reach_model(config: ChatConfig, cache: Path | None) -> None:
         Broke: It is not.
     """
     if cache is None or not cache.exists() or not shared(cache).holds(config.model):
-        ChatModel(config, role="preflight").preflight()
+        ChatModel(config.model_copy(update={"batch": False}), role="preflight").preflight()
+
+
+@cache
+def _say_live(model: str, role: str) -> None:
+    """Say once that a role asks a model live, although its option says otherwise."""
+    sys.stderr.write(f"note: {role} asks {model} live, not in batches (`batch: true`), as its calls may depend on earlier replies\n")
 
 
 def _cost_of(reply: Reply, failed: int) -> CallCost:

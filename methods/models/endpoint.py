@@ -9,14 +9,14 @@ import asyncio
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, TypeVar
 from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
@@ -33,6 +33,7 @@ from methods.models.revision import DESCRIPTION, Probe, Revision, ask
 # The key comes from an environment variable alone, whose name is an option; the key itself never is.
 
 
+T = TypeVar("T")
 Messages = Sequence[dict[str, str]]
 """A conversation: `{"role": "system" | "user" | "assistant", "content": text}` in order."""
 
@@ -459,12 +460,16 @@ class Endpoint:
     async def send(self, messages: list[dict[str, str]], extra: Mapping[str, Any], repetition: int) -> Completion:
         """See `Backend`."""
         with trace().during(serving=1):
-            completion = await self._send(messages, extra)
+            return self._hidden(await self._send(messages, extra, repetition))
+
+    @staticmethod
+    def _hidden(completion: Completion) -> Completion:
+        """Return a completion without keys that it repeats."""
         texts = {field.name: value for field in fields(completion) if isinstance(value := getattr(completion, field.name), str)}
         repeated = {name: text for name, value in texts.items() if (text := secrets.hidden(value)) != value}
         return replace(completion, **repeated) if repeated else completion  # type: ignore[arg-type]
 
-    async def _send(self, messages: list[dict[str, str]], extra: Mapping[str, Any]) -> Completion:
+    async def _send(self, messages: list[dict[str, str]], extra: Mapping[str, Any], repetition: int) -> Completion:
         """Ask in the endpoint's dialect, which a refusal may teach."""
         config = self.config
         options = {"temperature": config.temperature, config.limit_name: config.max_tokens, **config.parameters}
@@ -472,7 +477,7 @@ class Endpoint:
         while True:
             body = self.dialect.body({"model": config.model, "messages": messages, **options, **extra})
             try:
-                completion = await self._post(body)
+                completion = await self._post(body, repetition)
             except Fault as fault:
                 if not self.dialect.learn(body, fault.status, fault.parameter, fault.reason):
                     raise
@@ -481,7 +486,25 @@ class Endpoint:
             unsent = self.dialect.unsent(options)
             return replace(completion, version="; ".join(filter(None, (completion.version, unsent)))) if unsent else completion
 
-    async def _post(self, body: Mapping[str, Any]) -> Completion:
+    async def called(self, call: Callable[[Any, Mapping[str, Any]], Awaitable[T]]) -> T:
+        """Call a function with a client and the keyword arguments of its methods.
+
+        Raises:
+            Fault: It did not work.
+        """
+        headers = {name: value for name, value in self._asking.items() if name not in _AS_IT_IS}
+        try:
+            async with asyncio.timeout(self.config.timeout_s):
+                with self._client() as client:
+                    result = await call(client, {"extra_headers": headers})
+        except (self._openai.OpenAIError, TimeoutError) as error:
+            fault = self._fault(error)
+            self.reached = self.reached or fault.reached
+            raise fault from None
+        self.reached = True
+        return result
+
+    async def _post(self, body: Mapping[str, Any], repetition: int) -> Completion:
         try:
             # The client's own timeout is per read; bytes that trickle in would never meet it.
             async with asyncio.timeout(self.config.timeout_s):

@@ -305,7 +305,7 @@ def asks_released(config: LLMConfig, prompt: str) -> bool:
     return isinstance(config, ChatConfig) and registry()[prompt].is_of(config.model)
 
 
-def open_llm(config: LLMConfig, services: Services | None = None, *, role: str, thinks: bool = False) -> ChatModel:
+def open_llm(config: LLMConfig, services: Services | None = None, *, role: str, thinks: bool = False, known: bool = False) -> ChatModel:
     """The model that an option names.
 
     Args:
@@ -314,6 +314,7 @@ def open_llm(config: LLMConfig, services: Services | None = None, *, role: str, 
         role: Under which name calls are counted and kept.
         thinks: Whether a local model thinks before it answers, if its template can switch that; `llm.template` goes before it.
             The limits on tokens are those of short replies, so only protocols that contain the thought let it think.
+        known: Whether its calls are known before the first reply, so that `batch: true` may send them in batches.
 
     Raises:
         UserError: The key is not set, the model cannot be loaded, or the script's benchmark cannot.
@@ -322,7 +323,7 @@ def open_llm(config: LLMConfig, services: Services | None = None, *, role: str, 
     services = services or Services()
     addressed: dict[str, Any] = {"role": role, "cache": services.cache, "replies": services.replies, "repeat": services.repeat}
     if isinstance(config, ChatConfig):
-        return ChatModel(config, **addressed)
+        return ChatModel(config, known=known, **addressed)
     backend = LocalBackend(config, services.device, services.seed, thinks) if isinstance(config, LocalConfig) else ScriptBackend(config)
     # Whatever decides a reply addresses it in the cache; of the template's variables those that it knows.
     parameters = {**config.model_dump(mode="json", exclude={*_Options.model_fields, "template"}), "weights": llm_hash(config)}

@@ -185,7 +185,8 @@ def unpriced(store: Store, runs: Sequence[RunRow]) -> Iterator[HealthLine]:
         rows = spendings(connection, _ids(runs))
     for run, missing, _, calls in rows:
         if missing:
-            text = f"the cost of {missing:,} of {counted(max(calls, missing), 'call')} is unknown: no price is stated, or no usage was reported"
+            of = counted(max(calls, missing), "call")
+            text = f"the cost of {missing:,} of {of} is unknown: no price is stated, or no usage was reported"
             yield HealthLine("unpriced", run, text, {"calls": calls, "unpriced": missing}, names[run])
 
 

@@ -615,7 +615,8 @@ def costs(store: Store, run_ids: Sequence[str]) -> dict[str, Cost]:
         unknown = unstated(connection, run_ids)
     missing = {row[0]: {*unknown.get(row[0], ()), *(("cost_usd",) if row[0] in unpriced else ())} for row in rows}
     return {
-        row[0]: replace(Cost(*row[1:], cached_tokens=cached.get(row[0], 0.0)), **dict.fromkeys(missing[row[0]], math.nan)) for row in rows
+        row[0]: replace(Cost(*row[1:]), **{"cached_tokens": cached.get(row[0], 0.0), **dict.fromkeys(missing[row[0]], math.nan)})
+        for row in rows
     }
 
 
@@ -702,6 +703,12 @@ class AnswerRow:
     calls_kept: int = 0
     waited_s: float = 0.0
     record: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def spending(self) -> Mapping[str, int]:
+        """Return the note of tokens that endpoints had cached, and of calls whose cost nobody knows."""
+        noted = self.notes.get(SPENDING)
+        return noted if isinstance(noted, dict) else {}
 
 
 def questions(store: Store, dataset_fingerprint: str) -> list[QuestionRow]:

@@ -120,7 +120,7 @@ def test_no_task_begins_after_the_last_hour(tmp_path: Path) -> None:
 def test_cached_replies_pass_a_limit_of_no_calls(run: Any, served: Served) -> None:
     run()
     made = len(served.calls)
-    (outcome,), store = run(limits=Limits(max_calls=0))
+    (outcome,), _ = run(limits=Limits(max_calls=0))
     assert outcome.status == FINISHED
     assert len(served.calls) == made
 

@@ -365,6 +365,11 @@ class Pipeline:
         return bool(getattr(self.reader, "waits", False))
 
     @property
+    def batches(self) -> bool:
+        """Return whether its questions wait for batches, so that other tasks should join them."""
+        return bool(getattr(self.reader, "batches", False))
+
+    @property
     def in_flight(self) -> int:
         """Questions at once."""
         roles: list[tuple[Any, str]] = [(self.reader, "read"), *((reranker, "rerank") for reranker in self.rerankers)]

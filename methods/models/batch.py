@@ -17,7 +17,9 @@ import sys
 import time
 import uuid
 import weakref
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -142,6 +144,7 @@ class Pool:
         self._early: dict[str, Mapping[str, Any]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._last = 0.0
+        self._attached = False
         self._settling = False
 
     async def ask(self, identifier: str, line: bytes) -> Mapping[str, Any]:
@@ -154,8 +157,9 @@ class Pool:
         if identifier in self._early:
             return self._early.pop(identifier)  # the ledger forgets it when it is old
         request = _Request(line, id(trace()), asyncio.get_running_loop().create_future())
-        if not self._followed and not self._waiting:
-            for record in self._ledger.records():
+        if not self._attached:
+            self._attached = True
+            for record in list(self._ledger.records()):
                 self._begin(self._follow(record), record)
         if any(identifier in names for names in self._followed.values()):
             self._submitted[identifier] = request
@@ -184,7 +188,7 @@ class Pool:
         try:
             while self._waiting:
                 await asyncio.sleep(SETTLE_S)
-                programs = len({request.program for request in self._waiting.values()})
+                programs = len({request.program for request in self._waiting.values()} | _held.keys())
                 quiet = time.monotonic() - self._last
                 if (quiet >= SETTLE_S and programs >= under_way()) or quiet >= QUIET_S or len(self._waiting) >= MOST_REQUESTS:
                     for chunk in chunks(self._waiting):
@@ -305,6 +309,7 @@ class Pool:
         return results
 
     def _fail(self, names: Sequence[str] | Mapping[str, Any], error: Exception) -> None:
+        self._attached = False  # whoever asks next looks for the batch again
         if not isinstance(error, Fault | LimitReached):
             error = Fault(f"it is no batch API: {type(error).__name__}: {message_of(error)}"[:300], "fail")
         if isinstance(error, Fault) and not isinstance(error, _Lost) and error.status not in (401, 403):
@@ -336,6 +341,22 @@ def _answers(line: Mapping[str, Any]) -> bool:
     """Return whether a line of a file holds a reply."""
     response = line.get("response")
     return isinstance(response, dict) and response.get("status_code") == 200
+
+
+_held: Counter[int] = Counter()
+
+
+@contextmanager
+def held() -> Iterator[None]:
+    """Count a program as one that waits while it waits for an equal call of another."""
+    program = id(trace())
+    _held[program] += 1
+    try:
+        yield
+    finally:
+        _held[program] -= 1
+        if not _held[program]:
+            del _held[program]
 
 
 def _why(batch: Any) -> str:

@@ -26,7 +26,7 @@ from benchmarks.core.errors import Broke, MissingPackage, described
 from methods.api import Call as KeptCall
 from methods.api import Usage, kept
 from methods.flow import event_loop, ordered, run, trace
-from methods.models.batch import MOST_REQUESTS, BatchEndpoint
+from methods.models.batch import MOST_REQUESTS, BatchEndpoint, held
 from methods.models.bounded import mended
 from methods.models.endpoint import Backend, ChatConfig, Endpoint, Estimate, Fault, Messages
 from methods.models.limits import LIMIT, CallCost, RateLimiter, UsageByRole, budget_of, limiters
@@ -299,6 +299,7 @@ class ChatModel:
             endpoint, key and name. Weights and scripts of this process have one of their own.
         counter: Counts tokens as the model does, or as its options say.
         room: Longest prompt in tokens; None: unknown.
+        batches: Whether its calls wait for batches.
 
     Raises:
         UserError: The key is not set, or the tokenizer cannot be read.
@@ -327,16 +328,16 @@ class ChatModel:
         self.usage_by_role = usage_by_role or UsageByRole()
         self._cache: ResponseCache | None = shared(cache) if cache is not None else None
         self._revision, self._replies, self._repeat = config.resolved_revision(), replies, repeat
-        self._batched = config.batch and known and cache is not None and backend is None
-        if self._batched and cache is not None:
+        self.batches = config.batch and known and cache is not None and backend is None
+        if self.batches and cache is not None:
             backend = BatchEndpoint(config, cache.absolute().parent, f"{replies}/{repeat}/{self._revision}")
-        elif config.batch and backend is None:
+        elif config.batch and backend is None and not known:
             _say_live(config.model, role)
         self._backend: Backend = backend or Endpoint(config)
         address = config.address if isinstance(self._backend, Endpoint) else None
         self._budget = budget_of(address, config.run_tokens, config.run_usd)
-        self.rate_limiter = limiters(address) if address is not None and not self._batched else RateLimiter()
-        weakref.finalize(self, self.rate_limiter.part, self.rate_limiter.join(MOST_REQUESTS if self._batched else config.concurrency))
+        self.rate_limiter = limiters(address) if address is not None and not self.batches else RateLimiter()
+        weakref.finalize(self, self.rate_limiter.part, self.rate_limiter.join(MOST_REQUESTS if self.batches else config.concurrency))
         self.counter = self._backend.counter
         self.room = self._backend.room
         self._highest_usd = 0.0
@@ -348,7 +349,7 @@ class ChatModel:
     @property
     def in_flight(self) -> int:
         """Questions at once that keep the endpoint busy while others are prepared; in batches as many as one holds."""
-        return MOST_REQUESTS if self._batched else 2 * self.config.concurrency
+        return MOST_REQUESTS if self.batches else 2 * self.config.concurrency
 
     async def ask(
         self, messages: Messages, *, shape: type[BaseModel] | None = None, repetition: int = 0, step: str = "", raw: bool = False
@@ -450,7 +451,8 @@ class ChatModel:
             return await self._ask(call, shape, raw)
         flying = f"{call.key}/raw" if raw else call.key
         while (flight := cache.flights.get(flying)) is not None:
-            reply: Reply | None = await asyncio.shield(flight)
+            with held():
+                reply: Reply | None = await asyncio.shield(flight)
             if reply is not None:  # None: it was cancelled, and this one takes its place
                 self.usage_by_role.add(self.role, CallCost(cached=0 if reply.failed else 1, failed=1 if reply.failed else 0))
                 return replace(reply, calls=1 if reply.calls else 0, cached=reply.failed is None)

@@ -72,6 +72,7 @@ class ChatReader:
         self._longest_prompt = min(limits) if limits else None
         self._notes_calls = services.cache is not None
         self.waits = isinstance(llm, ChatConfig)
+        self.batches = self._model.batches
         self.in_flight = self._model.in_flight
 
     async def read_one(self, query: Query, context: Context) -> Answer:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -11,15 +12,17 @@ from typing import Any
 
 import pytest
 
-from methods.spending import LimitReached, Limits
+from methods.spending import LimitReached, Limits, spending
 from ragmeter import experiment
 from ragmeter.runner.experiment import How, run_experiment
 from ragmeter.runner.loop import Outcome
 from ragmeter.runner.spending import compared, require_prices
+from results.boards.health import health
 from results.store import queries
 from results.store.store import FINISHED, INCOMPLETE, Store
+from tests.support.app import app
 from tests.support.errors import raises
-from tests.support.server import ChatRequest, OpenAIServer, Written
+from tests.support.server import ChatRequest, Handler, OpenAIServer, Written
 
 QUESTIONS = 6
 PRICE = {"usd_per_million_prompt_tokens": 0.0, "usd_per_million_completion_tokens": 10_000.0}
@@ -36,13 +39,28 @@ JUDGE = "[{{id: match, config: {{llm: {llm}}}}}]"
 
 
 class Served:
-    """An endpoint that counts its calls."""
+    """An endpoint that counts its calls.
+
+    Attributes:
+        header: The cost that it states in a header as LiteLLM does.
+        silent: Whether it reports no usage.
+    """
 
     def __init__(self) -> None:
         self.calls: list[str] = []
         self.delay = 0.0
         self.lock = threading.Lock()
-        self.server = OpenAIServer("m", self.answer)
+        self.header = ""
+        self.silent = False
+        self.server = OpenAIServer("m", self.answer, intercept=self.intercept)
+
+    def intercept(self, handler: Handler, request: ChatRequest) -> bool:
+        if not self.header and not self.silent:
+            return False
+        reply = handler.completion(self.answer(request))
+        reply["usage"] = None if self.silent else reply["usage"]
+        handler.send(200, reply, {"x-litellm-response-cost": self.header} if self.header else None)
+        return True
 
     def answer(self, request: ChatRequest) -> Written:
         with self.lock:
@@ -125,6 +143,35 @@ def test_cached_replies_pass_a_limit_of_no_calls(run: Any, served: Served) -> No
     assert len(served.calls) == made
 
 
+def test_reported_cost_counts_and_is_stored(run: Any, served: Served) -> None:
+    served.header = "0.25"
+    (outcome,), store = run(limits=Limits(max_usd=1.1), concurrency=1, **dict.fromkeys(PRICE, 0.0))
+    assert isinstance(outcome.error, LimitReached)
+    assert len(served.calls) == 4
+    (run_id,) = (row.run for row in queries.runs(store, "spent"))
+    assert queries.costs(store, [run_id])[run_id].cost_usd == pytest.approx(0.25 * 3)
+
+
+def test_missing_usage_is_an_unknown_cost_below_the_table(run: Any, served: Served) -> None:
+    served.silent = True
+    _, store = run(**PRICE)
+    (row,) = queries.runs(store, "spent")
+    assert math.isnan(queries.costs(store, [row.run])[row.run].cost_usd)
+    lines = {line.code: line.values for line in health(store, [row])}
+    assert lines["unpriced"] == {"calls": QUESTIONS, "unpriced": QUESTIONS}
+
+
+def test_requests_to_an_app_count(tmp_path: Path) -> None:
+    with app(lambda request: {"answer": "Lyon", "usd": 0.5}) as (url, requests):
+        config = json.dumps({"url": url, "answer": "answer", "cost": "usd", "concurrency": 1})
+        text = FILE.replace("id: bm25, reader: {{id: chat, config: {{llm: {llm}}}}}", "id: http, config: {llm}")
+        store = Store(tmp_path / "store")
+        read = experiment.parse(text.format(questions=QUESTIONS, llm=config, judges="[]"), "spent.yaml", store=store.folder)
+        (outcome,) = run_experiment(read, store, How(limits=Limits(max_usd=1.2)), talk=False)
+    assert isinstance(outcome.error, LimitReached)
+    assert (len(requests), answered(store)) == (2, 2)
+
+
 def test_dollars_need_the_price_of_every_model(served: Served, tmp_path: Path) -> None:
     llm = json.dumps({"model": "dear", "base_url": served.server.url, "key_variable": "SOME_KEY"})
     store = Store(tmp_path / "store")
@@ -148,6 +195,11 @@ def test_a_plan_compares_what_is_expected_with_each_limit() -> None:
     assert "within" not in lines[0]
     assert "no earlier run" in lines[1]
     assert lines[2].endswith("within the limit")
+
+
+def test_two_experiments_with_limits_do_not_share_a_process() -> None:
+    with spending(Limits(max_calls=1), "resume"), raises("limits-in-use"), spending(Limits(max_calls=1), "resume"):
+        pass
 
 
 def test_a_limit_below_zero_is_refused() -> None:

@@ -76,7 +76,7 @@ class Record:
         file: Id of the uploaded requests.
         requests: Their ids, without those whose replies were taken.
         created: When it was submitted, in seconds since 1970.
-        batch: Id of the batch; "" until the server has told it.
+        batch: Id of the batch; "" until the server has named it.
     """
 
     name: str
@@ -280,11 +280,11 @@ class Pool:
 
     async def _ended(self, record: Record) -> Any:
         """Return a batch once it has ended; say how far it is."""
-        pause, status, said = FIRST_PAUSE_S, "", 0.0
+        pause, status, shown = FIRST_PAUSE_S, "", 0.0
         while True:
             batch = await self._tried(lambda client, how: client.batches.retrieve(record.batch, **how))
-            if batch.status != status or time.monotonic() - said >= SAID_S:
-                status, said = batch.status, time.monotonic()
+            if batch.status != status or time.monotonic() - shown >= SAID_S:
+                status, shown = batch.status, time.monotonic()
                 count = batch.request_counts
                 _say(f"batch {batch.id}: {status}" + (f", {count.completed:,} of {count.total:,} answered" if count else ""))
             if status in FINAL:

@@ -64,13 +64,13 @@ def texts(replies: list[Reply]) -> list[str]:
 
 def records(tmp_path: Path) -> list[Path]:
     """Return the files of the ledger; replies that were handed on are forgotten a moment later."""
-    found: list[Path] = []
+    files: list[Path] = []
     for _ in range(50):
-        found = list((tmp_path / "batches").rglob("*.json"))
-        if not found:
+        files = list((tmp_path / "batches").rglob("*.json"))
+        if not files:
             break
         time.sleep(0.01)
-    return found
+    return files
 
 
 def test_calls_go_in_one_batch_and_their_replies_into_the_cache(ask: Any, server: Batches, tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from methods.models import batch
 from methods.spending import LimitReached, Limits, spending
 from ragmeter import experiment
 from ragmeter.runner.experiment import How, run_experiment
@@ -21,6 +22,7 @@ from results.boards.health import health
 from results.store import queries
 from results.store.store import FINISHED, INCOMPLETE, Store
 from tests.support.app import app
+from tests.support.batches import Batches
 from tests.support.errors import raises
 from tests.support.server import ChatRequest, Handler, OpenAIServer, Written
 
@@ -170,6 +172,20 @@ def test_requests_to_an_app_count(tmp_path: Path) -> None:
         (outcome,) = run_experiment(read, store, How(limits=Limits(max_usd=1.2)), talk=False)
     assert isinstance(outcome.error, LimitReached)
     assert (len(requests), answered(store)) == (2, 2)
+
+
+def test_tasks_share_a_batch_and_so_do_judgings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batch, "SETTLE_S", 0.05)
+    monkeypatch.setattr(batch, "FIRST_PAUSE_S", 0.01)
+    with Batches(lambda prompt: "match").running() as server:
+        llm = json.dumps({"model": "m", "base_url": server.url, "key_variable": None, "batch": True, "poll_s": 0.01})
+        text = FILE.format(questions=QUESTIONS, llm=llm, judges=JUDGE.format(llm=llm))
+        text = text.replace("methods: [", f"methods: [{{id: bm25, name: k1, k: 1, reader: {{id: chat, config: {{llm: {llm}}}}}}}, ")
+        store = Store(tmp_path / "store")
+        outcomes = run_experiment(experiment.parse(text, "spent.yaml", store=store.folder), store, How(), talk=False)
+        totals = [item["request_counts"]["total"] for item in server.batches.values()]
+    assert [outcome.status for outcome in outcomes] == [FINISHED, FINISHED]
+    assert totals == [2 * QUESTIONS, QUESTIONS]  # both methods give equal answers, which are judged once
 
 
 def test_dollars_need_the_price_of_every_model(served: Served, tmp_path: Path) -> None:

@@ -82,7 +82,7 @@ class Account:
 
     Args:
         limits: The limits.
-        resume: The command that continues.
+        resume: What continues: a command in backticks.
         clock: Seconds that never go back.
 
     Attributes:
@@ -130,7 +130,7 @@ class Account:
             f"{self.reached} is reached ({spent}); what was answered is kept",
             code="limit-reached",
             where="limits",
-            try_this=f"`{self._resume}` continues with what is left; the limit counts from zero again, and cached replies cost nothing",
+            try_this=f"{self._resume} continues with what is left; the limit counts from zero again, and cached replies cost nothing",
         )
 
     @asynccontextmanager
@@ -197,7 +197,7 @@ def spending(limits: Limits, resume: str) -> Iterator[Account | None]:
 
     Args:
         limits: The limits.
-        resume: The command that continues, for the message.
+        resume: What continues: a command in backticks.
 
     Raises:
         UserError: Another experiment with limits runs in this process.

@@ -14,7 +14,19 @@ from rich.text import Text
 
 from benchmarks.core.errors import Broke, Incomplete, UserError, counted, message_of
 from ragmeter.cli.errors import WRONG
-from ragmeter.cli.options import App, Common, DeviceOption, ExperimentArgument, LimitOption, ProfileOption, SkipBadOption, option
+from ragmeter.cli.options import (
+    App,
+    Common,
+    DeviceOption,
+    ExperimentArgument,
+    LimitOption,
+    MaxCallsOption,
+    MaxHoursOption,
+    MaxUsdOption,
+    ProfileOption,
+    SkipBadOption,
+    option,
+)
 from ragmeter.show.console import err, listing, out
 
 if TYPE_CHECKING:
@@ -49,9 +61,9 @@ def run(
     skip_bad: SkipBadOption = False,
     device: DeviceOption = None,
     no_calls: Annotated[bool, option(NO_CALLS, "--no-calls")] = False,
-    max_usd: Annotated[float | None, option("Stop before all models together cost more dollars.", min=0)] = None,
-    max_hours: Annotated[float | None, option("Start no further call after so many hours.", min=0)] = None,
-    max_calls: Annotated[int | None, option("Stop before all models together are called more often.", min=0)] = None,
+    max_usd: MaxUsdOption = None,
+    max_hours: MaxHoursOption = None,
+    max_calls: MaxCallsOption = None,
     utilization: Annotated[
         float | None, option("With --dry-run: share of its peak that training and reading reach (default: 0.4).")
     ] = None,
@@ -104,11 +116,11 @@ def run(
     if dry_run:
         from ragmeter.plan.plan import plan_of
         from ragmeter.plan.show import plan_json, show_plan
-        from ragmeter.runner.spending import limits_of, require_prices
+        from ragmeter.runner.spending import limits_of, options_of, require_prices
 
         chosen = revisions.resolve(limited(chosen, limit), common.store, talk=common.talk, entering=False)
         chosen = replace(chosen, limits=limits_of(chosen, limits))
-        require_prices(chosen, common.store, chosen.limits)
+        require_prices(options_of(chosen, common.store), chosen.limits)
         planned = plan_of(chosen, common.store, utilization)
         common.emit(plan_json(planned), lambda: show_plan(planned, str(common.store.folder), verbose=common.verbose))
         return WRONG if planned.missing else 0

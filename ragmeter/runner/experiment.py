@@ -88,9 +88,9 @@ def run_experiment(experiment: Experiment, store: Store, how: How, *, talk: bool
     """
     experiment = limited(experiment, how.limit)
     limits = limits_of(experiment, how.limits)
-    require_prices(experiment, store, limits)
+    require_prices(options_of(experiment, store), limits)
     preflight(experiment, store, how.device)
-    resume = going_on(experiment.name, store, *how.limits.options())
+    resume = f"`{going_on(experiment.name, store, *how.limits.options())}`"
     with smallest_concurrency(options_of(experiment, store)) as different, spending(limits, resume):
         for line in different if talk else ():
             err.print(Text(line, style="yellow"), soft_wrap=True)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from benchmarks.core.errors import UserError
 from methods.models.llm import unpriced
-from methods.spending import Limits
+from methods.spending import Limits, spending
 from methods.work import Work
 from ragmeter.experiment import Experiment, candidate_retriever
 from ragmeter.runner.preflight import to_train
@@ -28,15 +29,19 @@ def options_of(experiment: Experiment, store: Store) -> list[Any]:
     return parts + [plan.config for plan in to_train(experiment.trainings, store)]
 
 
-def require_prices(experiment: Experiment, store: Store, limits: Limits) -> None:
+def require_prices(options: Any, limits: Limits) -> None:
     """Check that a limit in dollars can be kept.
+
+    Args:
+        options: Of everything that may ask a model.
+        limits: The limits.
 
     Raises:
         UserError: Nobody knows what a model or app costs.
     """
     if limits.max_usd is None:
         return
-    if names := unpriced(options_of(experiment, store)):
+    if names := unpriced(options):
         raise UserError(
             f"max_usd is set, and no price is stated for {', '.join(names)}",
             code="no-price",
@@ -44,6 +49,18 @@ def require_prices(experiment: Experiment, store: Store, limits: Limits) -> None
             try_this="under `llm:` of the model: usd_per_million_prompt_tokens and usd_per_million_completion_tokens; of an app: "
             "usd_per_call, or `cost`, the path to its dollars; 0 for what is free or reports its cost; or set max_calls instead",
         )
+
+
+@contextmanager
+def limited_command(options: Any, limits: Limits) -> Iterator[None]:
+    """Hold a command that the same command continues to limits, for the length of a block.
+
+    Raises:
+        UserError: The price of a model is not stated, and dollars are limited.
+    """
+    require_prices(options, limits)
+    with spending(limits, "the same command"):
+        yield
 
 
 def compared(limits: Limits, work: Work, hours: float | None) -> Iterator[str]:

@@ -17,7 +17,7 @@ from methods.spending import LimitReached, Limits, spending
 from ragmeter import experiment
 from ragmeter.runner.experiment import How, run_experiment
 from ragmeter.runner.loop import Outcome
-from ragmeter.runner.spending import compared, require_prices
+from ragmeter.runner.spending import compared, options_of, require_prices
 from results.boards.health import health
 from results.store import queries
 from results.store.store import FINISHED, INCOMPLETE, Store
@@ -193,12 +193,12 @@ def test_dollars_need_the_price_of_every_model(served: Served, tmp_path: Path) -
     store = Store(tmp_path / "store")
     read = experiment.parse(FILE.format(questions=1, llm=llm, judges="[]"), "spent.yaml", store=store.folder)
     with raises("no-price", where="limits.max_usd") as caught:
-        require_prices(read, store, Limits(max_usd=1))
+        require_prices(options_of(read, store), Limits(max_usd=1))
     assert "dear" in caught.value.what
-    require_prices(read, store, Limits(max_calls=1))
+    require_prices(options_of(read, store), Limits(max_calls=1))
     free = json.dumps({**json.loads(llm), **dict.fromkeys(PRICE, 0)})
     read = experiment.parse(FILE.format(questions=1, llm=free, judges="[]"), "spent.yaml", store=store.folder)
-    require_prices(read, store, Limits(max_usd=1))
+    require_prices(options_of(read, store), Limits(max_usd=1))
 
 
 def test_a_plan_compares_what_is_expected_with_each_limit() -> None:

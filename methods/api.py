@@ -35,6 +35,9 @@ SCRIPTED = "scripted"
 ENDPOINTS = "endpoints"
 """Key in `notes`: what the endpoints that were asked said of themselves, one object for each model that was asked for: `asked`,
 `model`, and where they say it `system_fingerprint` and `version`."""
+SPENDING = "spending"
+"""Key in `notes`: `cached_tokens`, prompt tokens that endpoints read from their own caches, and `unpriced`, calls whose cost
+nobody knows, as far as there are any."""
 SUPPORT = "support"
 """Key in `notes`: what is claimed to support the answer: ids of passages, and sentences as [passage id, 0-based index]."""
 ANSWERABLE = "answerable"

@@ -23,6 +23,7 @@ from typing import Any, Generic, TypeVar
 
 from benchmarks.core.errors import UserError, message_of
 from methods.api import Call
+from methods.spending import LimitReached, current
 
 T = TypeVar("T")
 In = TypeVar("In")
@@ -105,6 +106,8 @@ class Trace:
         company_s: Seconds that its batches took for others: of a batch of n, of which m are its own, 1 − m/n.
         scripted: The name of the script that played a model, "" where none did.
         endpoints: What endpoints said of themselves: (model asked for, model, system fingerprint, version).
+        cached_tokens: Prompt tokens that endpoints read from their own caches.
+        unpriced: Calls whose cost nobody knows.
     """
 
     calls: list[Call] = field(default_factory=list)
@@ -112,6 +115,8 @@ class Trace:
     company_s: float = 0.0
     scripted: str = ""
     endpoints: set[tuple[str, str, str, str]] = field(default_factory=set)
+    cached_tokens: int = 0
+    unpriced: int = 0
     _waiting: int = 0
     _serving: int = 0
     _since: float = 0.0
@@ -264,6 +269,11 @@ _streams: list[set[asyncio.Task[Any]]] = []
 """Programs that are under way, by stream."""
 
 
+def under_way() -> int:
+    """Return the number of programs of this process that have begun and not ended."""
+    return sum(len(running) for running in list(_streams))
+
+
 def stream(program: Callable[[In], Awaitable[Out]], queries: Iterable[In], in_flight: int) -> Generator[Out, None, None]:
     """Keep programs going, and yield each result the moment it is there.
 
@@ -274,6 +284,7 @@ def stream(program: Callable[[In], Awaitable[Out]], queries: Iterable[In], in_fl
 
     Raises:
         Exception: What a program raised; the others are cancelled then, as where the caller stops.
+        LimitReached: A limit on spending; programs under way have ended first, and their results were yielded.
         RuntimeError: Called from a worker thread, which programs may wait for.
     """
     if threading.current_thread().name.startswith(WORKER):
@@ -292,19 +303,29 @@ def stream(program: Callable[[In], Awaitable[Out]], queries: Iterable[In], in_fl
 
     source = iter(queries)
     out = 0
+    limit: LimitReached | None = None
     _streams.append(running)
     try:
         while True:
-            if fresh := list(islice(source, in_flight - out)):
-                loop.call_soon_threadsafe(launch, fresh)
-                out += len(fresh)
+            if limit is None and (fresh := list(islice(source, in_flight - out))):
+                account = current()
+                if account is not None and account.late():
+                    limit = account.error()
+                else:
+                    loop.call_soon_threadsafe(launch, fresh)
+                    out += len(fresh)
             if not out:
+                if limit is not None:
+                    raise limit
                 return
             task = ended.get()
             out -= 1
             running.discard(task)
             if task.cancelled():
                 raise Cancelled
+            if isinstance(error := task.exception(), LimitReached):
+                limit = error
+                continue
             yield task.result()
     finally:
         _streams[:] = [other for other in _streams if other is not running]  # sets are equal by content

@@ -30,6 +30,7 @@ from methods.api import (
     KEPT_CALLS,
     MARKER,
     SCRIPTED,
+    SPENDING,
     SUPPORT,
     WAIT,
     Answer,
@@ -364,6 +365,11 @@ class Pipeline:
         return bool(getattr(self.reader, "waits", False))
 
     @property
+    def batches(self) -> bool:
+        """Return whether its questions wait for batches, so that other tasks should join them."""
+        return bool(getattr(self.reader, "batches", False))
+
+    @property
     def in_flight(self) -> int:
         """Questions at once."""
         roles: list[tuple[Any, str]] = [(self.reader, "read"), *((reranker, "rerank") for reranker in self.rerankers)]
@@ -451,6 +457,8 @@ def predictions(program: Callable[[Query], Awaitable[Prediction]], queries: Iter
         if done.endpoints:
             stated = [{name: value for name, value in zip(_STATED, values, strict=True) if value} for values in sorted(done.endpoints)]
             prediction = replace(prediction, notes={**prediction.notes, ENDPOINTS: stated})
+        if spending := {name: number for name in ("cached_tokens", "unpriced") if (number := getattr(done, name))}:
+            prediction = replace(prediction, notes={**prediction.notes, SPENDING: spending})
         return replace(prediction, usage=usage, calls=(*done.calls, *prediction.calls)[:KEPT_CALLS])
 
     return stream(answered, queries, in_flight)

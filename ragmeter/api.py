@@ -24,6 +24,7 @@ import yaml
 
 from benchmarks.core.errors import MissingPackage, UserError, counted
 from methods.api import FAILED
+from methods.spending import LimitReached, Limits
 from ragmeter import experiment as experiments
 from ragmeter.experiment import Experiment
 from ragmeter.runner.experiment import How, run_experiment, unread_judgings
@@ -286,6 +287,9 @@ def run(
     calls: bool = True,
     progress: bool = False,
     revisions: Mapping[str, str] | None = None,
+    max_usd: float | None = None,
+    max_hours: float | None = None,
+    max_calls: int | None = None,
 ) -> Results:
     """Run an experiment: answer and score what the store does not hold of it yet (as `ragmeter run`).
 
@@ -306,6 +310,7 @@ def run(
         calls: Keep the calls of models under the questions that they were made for (`results show RUN QUESTION`).
         progress: Show bars and messages on standard error.
         revisions: By row, the revision of the system that it asks, such as `{"my_app": "3f2c1a7"}`.
+        max_usd, max_hours, max_calls: What all models and apps together may cost in this call; the rest stays pending.
 
     Returns:
         The experiment's results, those of earlier calls included.
@@ -322,7 +327,8 @@ def run(
         flag(retry_failed, "retry_failed"),
         flag(accept_failures, "accept_failures"),
     )
-    how = How(at_least_one(limit, "limit"), *again, device=text(device, "device"), calls=flag(calls, "calls"))
+    limits = Limits.stated(max_usd=max_usd, max_hours=max_hours, max_calls=max_calls)
+    how = How(at_least_one(limit, "limit"), *again, device=text(device, "device"), calls=flag(calls, "calls"), limits=limits)
     if how.reuse_replies and not how.fresh:
         raise UserError("this is for fresh=True alone", code="option-without-fresh", where="reuse_replies", try_this="add fresh=True")
     talk = flag(progress, "progress")
@@ -330,7 +336,11 @@ def run(
         raise _wanted("a dictionary of texts", revisions, "revisions")
     read = with_revisions(_experiment(experiment, text(profile, "profile"), home), revisions or {}, "revisions")
     opened = Store(home)
-    outcomes = run_experiment(read, opened, how, talk=talk)
+    try:
+        outcomes = run_experiment(read, opened, how, talk=talk)
+    except LimitReached as error:
+        outcomes = list(error.outcomes)
+        warnings.warn(str(error), stacklevel=3)
     for outcome in outcomes:
         if outcome.status in (FAILED_RUN, INCOMPLETE):
             ended = "failed" if outcome.status == FAILED_RUN else "is incomplete"

@@ -30,6 +30,7 @@ from methods.flow import each
 from methods.models.revision import DESCRIPTION, Probe, Revision
 from methods.pipeline import Composition, index_folder
 from methods.registry import METHODS, Component
+from methods.spending import NO_LIMITS, Limits
 from ragmeter import yaml_source
 from ragmeter.experiments import SUFFIX, shipped
 from ragmeter.grid import GRID, GRID_DESCRIPTION, expand
@@ -183,6 +184,7 @@ class ExperimentSpec(FrozenModel):
     primary: PrimarySpec | None = Field(None, description="the metric, and the comparison, that decide; declared before anything is run")
     limit: int | None = Field(None, ge=1, description="only the first questions of every benchmark")
     repeats: int = Field(1, ge=1, le=MOST_REPEATS, description="how often every method answers each question, and is judged")
+    limits: Limits = Field(default_factory=Limits, description="what one execution may spend, all roles together")
     max_failure_rate: float = Field(
         MAX_RATE, ge=0, le=1, description="share of a run's questions that may fail; with more it is incomplete (from 20 questions on)"
     )
@@ -279,6 +281,7 @@ class Experiment:
     path: str | None
     profile: str | None
     max_failure_rate: float = MAX_RATE
+    limits: Limits = NO_LIMITS
 
 
 def load(argument: str, *, profile: str | None = None, store: Path | None = None) -> Experiment:
@@ -438,6 +441,7 @@ def _resolve(spec: ExperimentSpec, source: Source, path: str | None, profile: st
         path,
         profile,
         spec.max_failure_rate,
+        spec.limits,
     )
 
 

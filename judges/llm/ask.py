@@ -200,7 +200,7 @@ class Asker:
     @cached_property
     def _model(self) -> ChatModel:
         # No seed of a task: what a judge says depends on its identity, and on the repeat, alone.
-        return open_llm(self.config.llm, self._services.seeded(self._services.repeat), role="judge")
+        return open_llm(self.config.llm, self._services.seeded(self._services.repeat), role="judge", known=True)
 
 
 def mean_scores(calls: Sequence[JudgeCall], values: Mapping[str, Mapping[str, float | None]]) -> dict[str, Score]:

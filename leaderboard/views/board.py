@@ -197,7 +197,7 @@ def _line(
     if cost and cost.tokens > 0:
         calls = formats.NOTHING if math.isnan(cost.model_calls) else f"{cost.model_calls:,.1f}"
         parts = (
-            f"prompt {cost.prompt_tokens:,.1f}, completion {cost.completion_tokens:,.1f}, memory "
+            f"prompt {cost.prompt_tokens:,.1f} ({cost.cached_tokens:,.1f} cached), completion {cost.completion_tokens:,.1f}, memory "
             f"{cost.memory_tokens:,.1f} tokens and {calls} model calls per question"
         )
     time = partial(formats.seconds, milliseconds=milliseconds)

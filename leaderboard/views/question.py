@@ -87,9 +87,11 @@ def _answer_line(row: QuestionRow, run: RunRow, answer: AnswerRow | None, metric
     total = answer.prompt_tokens + answer.completion_tokens + answer.memory_tokens
     # A submission need not say what it took.
     tokens = formats.count(total) if total or run.origin == OURS else formats.NOTHING
+    dollars = formats.NOTHING if answer.spending.get("unpriced") else formats.dollars(answer.cost_usd)
     parts = (
-        f"prompt {answer.prompt_tokens:,}, completion {answer.completion_tokens:,}, memory {answer.memory_tokens:,} "
-        f"tokens; {answer.model_calls:,} model calls; US$ {formats.dollars(answer.cost_usd)}"
+        f"prompt {answer.prompt_tokens:,} ({answer.spending.get('cached_tokens', 0):,} cached), "
+        f"completion {answer.completion_tokens:,}, memory {answer.memory_tokens:,} "
+        f"tokens; {answer.model_calls:,} model calls; US$ {dollars}"
     )
     cells.append(Cell(formats.duration(spent) if answer.stages else formats.NOTHING, tip=stages))
     cells.append(Cell(tokens, tip=parts if total or answer.model_calls else ""))

@@ -35,6 +35,7 @@ from methods.flow import event_loop, trace
 from methods.models.endpoint import Fault, connection_variables
 from methods.models.limits import Address, budget_of, limiters
 from methods.registry import MethodConfig, register
+from methods.spending import charged
 from methods.work import Lengths, Needs, Use, Work, unknown
 
 _SECRET = re.compile(r"auth|cookie|key|pass|secret|token|credential|signature", re.IGNORECASE)
@@ -143,6 +144,11 @@ class HttpConfig(MethodConfig, ReplyPlaces):
         """What answers, as provenance names it."""
         return f"app at {self.url.partition('?')[0]}"
 
+    @property
+    def priced(self) -> bool:
+        """Return whether it is known what a request costs: a price is stated (0 is one), or the app reports its cost."""
+        return self.cost is not None or "usd_per_call" in self.model_fields_set
+
     def preflight(self) -> None:
         """Check that the environment variables are set."""
         try:
@@ -242,8 +248,11 @@ class Http:
                 ticket = await self._limiter.enter(again=number > 1)
             after = None
             try:
-                with trace().during(serving=1):
-                    prediction = await self._asked(query)
+                async with charged(self._highest_usd) as charge:
+                    charge.usd = self.config.usd_per_call
+                    with trace().during(serving=1):
+                        prediction = await self._asked(query)
+                    charge.usd = prediction.usage.cost_usd or charge.usd
                 self._limiter.ended(ticket, "ok")
                 self._answered = True
                 return prediction, number

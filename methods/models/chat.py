@@ -9,12 +9,13 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import sys
 import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cache, lru_cache
 from itertools import islice
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -25,11 +26,13 @@ from benchmarks.core.errors import Broke, MissingPackage, described
 from methods.api import Call as KeptCall
 from methods.api import Usage, kept
 from methods.flow import event_loop, ordered, run, trace
+from methods.models.batch import MOST_REQUESTS, BatchEndpoint, held
 from methods.models.bounded import mended
 from methods.models.endpoint import Backend, ChatConfig, Endpoint, Estimate, Fault, Messages
 from methods.models.limits import LIMIT, CallCost, RateLimiter, UsageByRole, budget_of, limiters
 from methods.models.reply import Completion, Content, read
 from methods.models.reply_cache import Call, Kept, ResponseCache, shared
+from methods.spending import charged, current
 
 # Asked for by JSON schema where the endpoint offers it, else as a JSON object, else in the prompt alone. Read
 # tolerantly (fences, prose around, trailing commas, truncated ends, misspelled field names), but values are never
@@ -176,7 +179,8 @@ class Reply:
         prompt_tokens, completion_tokens: As the endpoint counted; 0 where it does not say.
         calls: Tries made; 1 for a reply from the cache, 0 where a limit kept it from being sent.
         seconds: Wall time, pauses between tries included; waiting for a slot is not.
-        cost_usd: By the configured prices; also for a reply from the cache, which cost that when it was made.
+        cost_usd: As the endpoint reports it, else by the configured prices; also for a reply from the cache, which cost that
+            when it was made.
         model: The model as the endpoint names it.
         system_fingerprint, version: What served it, as the endpoint says; "" where it does not.
         key: Of the call, in the cache and in its exports.
@@ -186,6 +190,8 @@ class Reply:
         raw: The whole reply as the model wrote it, thought included.
         finish_reason: `stop`, `length` …; "" if no reply came.
         refusal: The model's words in the field `refusal`.
+        cached_tokens: Of the prompt tokens those that the endpoint read from its own cache.
+        priced: Whether the cost is known.
     """
 
     text: str
@@ -205,6 +211,8 @@ class Reply:
     raw: str = ""
     finish_reason: str = ""
     refusal: str = ""
+    cached_tokens: int = 0
+    priced: bool = True
 
     @property
     def usage(self) -> Usage:
@@ -283,6 +291,7 @@ class ChatModel:
         backend: What writes the replies; None: the endpoint that the options name.
         replies: Scope of the replies that are read and kept: a fresh execution's token, or "" for the newest of all.
         repeat: How often the same was asked before: each repeat has replies of its own.
+        known: Whether its calls are known before the first reply, so that `batch: true` may send them in batches.
 
     Attributes:
         usage_by_role: The cost of calls, by role.
@@ -290,6 +299,7 @@ class ChatModel:
             endpoint, key and name. Weights and scripts of this process have one of their own.
         counter: Counts tokens as the model does, or as its options say.
         room: Longest prompt in tokens; None: unknown.
+        batches: Whether its calls wait for batches.
 
     Raises:
         UserError: The key is not set, or the tokenizer cannot be read.
@@ -306,6 +316,7 @@ class ChatModel:
         backend: Backend | None = None,
         replies: str = "",
         repeat: int = 0,
+        known: bool = False,
     ) -> None:
         try:
             import tenacity
@@ -316,14 +327,20 @@ class ChatModel:
         self.role = role
         self.usage_by_role = usage_by_role or UsageByRole()
         self._cache: ResponseCache | None = shared(cache) if cache is not None else None
-        self._backend: Backend = backend or Endpoint(config)
         self._revision, self._replies, self._repeat = config.resolved_revision(), replies, repeat
-        address = config.address if backend is None else None
+        self.batches = config.batch and known and cache is not None and backend is None
+        if self.batches and cache is not None:
+            backend = BatchEndpoint(config, cache.absolute().parent, f"{replies}/{repeat}/{self._revision}")
+        elif config.batch and backend is None and not known:
+            _say_live(config.model, role)
+        self._backend: Backend = backend or Endpoint(config)
+        address = config.address if isinstance(self._backend, Endpoint) else None
         self._budget = budget_of(address, config.run_tokens, config.run_usd)
-        self.rate_limiter = limiters(address) if address is not None else RateLimiter()
-        weakref.finalize(self, self.rate_limiter.part, self.rate_limiter.join(config.concurrency))
+        self.rate_limiter = limiters(address) if address is not None and not self.batches else RateLimiter()
+        weakref.finalize(self, self.rate_limiter.part, self.rate_limiter.join(MOST_REQUESTS if self.batches else config.concurrency))
         self.counter = self._backend.counter
         self.room = self._backend.room
+        self._highest_usd = 0.0
         self._way = WAYS.index(config.structured_output)
         self._backoff = tenacity.wait_random_exponential(multiplier=config.backoff_s, max=config.longest_wait_s)
         # Connections belong to the chat loop, which alone may close them.
@@ -331,8 +348,8 @@ class ChatModel:
 
     @property
     def in_flight(self) -> int:
-        """Questions at once that keep the endpoint busy while others are prepared."""
-        return 2 * self.config.concurrency
+        """Questions at once that keep the endpoint busy while others are prepared; in batches as many as one holds."""
+        return MOST_REQUESTS if self.batches else 2 * self.config.concurrency
 
     async def ask(
         self, messages: Messages, *, shape: type[BaseModel] | None = None, repetition: int = 0, step: str = "", raw: bool = False
@@ -359,6 +376,8 @@ class ChatModel:
             done.scripted = reply.model
         if isinstance(self._backend, Endpoint) and reply.model:
             done.endpoints.add((self.config.model, reply.model, reply.system_fingerprint, reply.version))
+        done.cached_tokens += reply.cached_tokens
+        done.unpriced += not reply.priced
         done.calls.append(
             KeptCall(
                 self.role,
@@ -432,7 +451,8 @@ class ChatModel:
             return await self._ask(call, shape, raw)
         flying = f"{call.key}/raw" if raw else call.key
         while (flight := cache.flights.get(flying)) is not None:
-            reply: Reply | None = await asyncio.shield(flight)
+            with held():
+                reply: Reply | None = await asyncio.shield(flight)
             if reply is not None:  # None: it was cancelled, and this one takes its place
                 self.usage_by_role.add(self.role, CallCost(cached=0 if reply.failed else 1, failed=1 if reply.failed else 0))
                 return replace(reply, calls=1 if reply.calls else 0, cached=reply.failed is None)
@@ -473,8 +493,7 @@ class ChatModel:
                 finally:
                     self._budget.settle(most, used)
         failed = 0 if reply.failed is None else 1
-        cost = CallCost(reply.calls, 0, failed, reply.prompt_tokens, reply.completion_tokens, reply.cost_usd)
-        self.usage_by_role.add(self.role, cost)
+        self.usage_by_role.add(self.role, _cost_of(reply, failed))
         return reply
 
     def _too_large(self, prompt: int, tokens: int, usd: float) -> str | None:
@@ -532,9 +551,15 @@ class ChatModel:
                     ticket = await self.rate_limiter.enter(again=tries.number > 0)
                 after = None
                 try:
-                    tries.number += 1
                     messages, extra = request()
-                    completion = await self._backend.send(messages, extra, repetition)
+                    async with AsyncExitStack() as stack:
+                        if self._backend.charged:
+                            with tries.waiting():
+                                charge = await stack.enter_async_context(charged(self._most(messages)))
+                        tries.number += 1
+                        completion = await self._backend.send(messages, extra, repetition)
+                        if self._backend.charged:
+                            charge.usd = self._spent(completion, messages)
                     self.rate_limiter.ended(ticket, "ok")
                     return completion
                 except Fault as fault:
@@ -544,6 +569,21 @@ class ChatModel:
                 finally:
                     self.rate_limiter.leave(after)
         raise AssertionError("the last try returns or raises")
+
+    def _most(self, messages: Messages) -> float:
+        """Return the dollars that a request may cost; 0 if nobody limits them."""
+        if current() is None:
+            return 0.0
+        return max(self._highest_usd, self.config.usd(self.counter.count(messages), self.config.longest))
+
+    def _spent(self, completion: Completion, messages: Messages) -> float:
+        """Return the dollars of a completion, estimated if the endpoint does not count tokens."""
+        cost = self.config.cost(completion)
+        if cost is None:
+            return self.config.usd(self.counter.count(messages), self.counter.counts([completion.raw])[0])
+        if completion.cost_usd is not None:
+            self._highest_usd = max(self._highest_usd, cost)
+        return cost
 
     def _pause(self, state: Any) -> float:
         """Return the seconds before the next try: what the endpoint asks for, else doubling with full jitter.
@@ -562,15 +602,15 @@ class ChatModel:
 
     def _read(self, call: Call, completion: Completion, calls: int, seconds: float, raw: bool = False) -> Reply:
         content = self._content(completion, raw)
-        prompt, wrote = completion.prompt_tokens, completion.completion_tokens
+        cost = self.config.cost(completion)
         return Reply(
             content.text,
             content.failed,
-            prompt,
-            wrote,
+            completion.prompt_tokens,
+            completion.completion_tokens,
             calls,
             seconds,
-            self.config.usd(prompt, wrote),
+            cost or 0.0,
             completion.model,
             call.key,
             system_fingerprint=completion.system_fingerprint,
@@ -579,6 +619,8 @@ class ChatModel:
             raw=completion.raw.strip(),
             finish_reason=completion.finish_reason,
             refusal=completion.refusal,
+            cached_tokens=completion.cached_tokens,
+            priced=cost is not None,
         )
 
     async def _preflight(self) -> Reply:
@@ -590,7 +632,7 @@ class ChatModel:
         except Fault as fault:
             raise await self._backend.error(fault) from None
         reply = self._read(call, completion, tries.number, tries.seconds)
-        self.usage_by_role.add(self.role, CallCost(reply.calls, 0, 0, reply.prompt_tokens, reply.completion_tokens, reply.cost_usd))
+        self.usage_by_role.add(self.role, _cost_of(reply, 0))
         if reply.failed is not None:
             raise Broke(
                 f"{self.config.url} replies, but gives no answer: {reply.failed}",
@@ -609,7 +651,18 @@ def reach_model(config: ChatConfig, cache: Path | None) -> None:
         Broke: It is not.
     """
     if cache is None or not cache.exists() or not shared(cache).holds(config.model):
-        ChatModel(config, role="preflight").preflight()
+        ChatModel(config.model_copy(update={"batch": False}), role="preflight").preflight()
+
+
+@cache
+def _say_live(model: str, role: str) -> None:
+    """Say once that a role asks a model live, although its option says otherwise."""
+    sys.stderr.write(f"note: {role} asks {model} live, not in batches (`batch: true`), as its calls may depend on earlier replies\n")
+
+
+def _cost_of(reply: Reply, failed: int) -> CallCost:
+    tokens = reply.prompt_tokens, reply.completion_tokens
+    return CallCost(reply.calls, 0, failed, *tokens, reply.cost_usd, reply.cached_tokens, 0 if reply.priced else 1)
 
 
 def _worth_retrying(error: BaseException) -> bool:

@@ -9,14 +9,14 @@ import asyncio
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, TypeVar
 from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
@@ -27,12 +27,13 @@ from methods.flow import trace
 from methods.models import secrets
 from methods.models.dialect import dialect_of
 from methods.models.limits import Address, Signal
-from methods.models.reply import Completion, ErrorReply, completion_of
+from methods.models.reply import Completion, ErrorReply, completion_of, dollars
 from methods.models.revision import DESCRIPTION, Probe, Revision, ask
 
 # The key comes from an environment variable alone, whose name is an option; the key itself never is.
 
 
+T = TypeVar("T")
 Messages = Sequence[dict[str, str]]
 """A conversation: `{"role": "system" | "user" | "assistant", "content": text}` in order."""
 
@@ -108,8 +109,22 @@ class ChatConfig(BaseModel):
     longest_wait_s: float = Field(
         120.0, ge=0, description="longest pause that an endpoint may ask for (Retry-After); beyond it the call fails", exclude=True
     )
-    usd_per_million_prompt_tokens: float = Field(0.0, ge=0, description="price, for costs and limits")
+    usd_per_million_prompt_tokens: float = Field(
+        0.0, ge=0, description="price, for costs and limits; state 0 for a model that is free or reports its cost"
+    )
     usd_per_million_completion_tokens: float = Field(0.0, ge=0, description="likewise")
+    usd_per_million_cached_tokens: float | None = Field(
+        None, ge=0, description="price of prompt tokens that the endpoint had cached; null: as the others", exclude=True
+    )
+    batch: bool = Field(
+        False,
+        description="send the calls of judges and of the reader `chat` through the endpoint's batch API; others are made live",
+        exclude=True,
+    )
+    batch_price: float | None = Field(
+        None, ge=0, le=1, description="share of the price that a call in a batch costs, such as 0.5; null: all of it", exclude=True
+    )
+    poll_s: float = Field(30.0, gt=0, description="longest pause between two looks at a batch", exclude=True)
     call_tokens: int | None = Field(
         None, ge=1, description="a call that may need more tokens, prompt and longest reply, is not sent", exclude=True
     )
@@ -240,9 +255,32 @@ class ChatConfig(BaseModel):
             values.add(os.environ.get(self.key_variable, "").strip())
         return sorted(values - {""}, key=len, reverse=True)
 
+    @property
+    def served_here(self) -> bool:
+        """Return whether the endpoint takes no key, and so is a server of one's own."""
+        return self.key_variable is None and not any(_VARIABLE.search(text) for text in (*self.headers.values(), *self.query.values()))
+
+    @property
+    def priced(self) -> bool:
+        """Return whether it is known what a call costs: a price is stated (0 is one), or the endpoint takes no key."""
+        return self.served_here or {"usd_per_million_prompt_tokens", "usd_per_million_completion_tokens"} <= self.model_fields_set
+
     def usd(self, prompt_tokens: int, completion_tokens: int) -> float:
         """Dollars by the configured prices."""
         return (prompt_tokens * self.usd_per_million_prompt_tokens + completion_tokens * self.usd_per_million_completion_tokens) / 1e6
+
+    def cost(self, completion: Completion) -> float | None:
+        """Return the dollars of a completion: as reported, else by the configured prices; None if nobody knows."""
+        if completion.cost_usd is not None:
+            return completion.cost_usd
+        cached = self.usd_per_million_cached_tokens
+        usd = self.usd(completion.prompt_tokens, completion.completion_tokens)
+        if cached is not None:
+            usd += completion.cached_tokens * (cached - self.usd_per_million_prompt_tokens) / 1e6
+        if completion.batched and self.batch_price is not None:
+            usd *= self.batch_price
+        free = self.priced and not self.usd_per_million_prompt_tokens and not self.usd_per_million_completion_tokens
+        return usd if free or (completion.counted and (self.priced or usd)) else None
 
 
 REFUSALS = {401: "refuses the key", 403: "refuses access", 404: "does not know this model or path"}
@@ -254,6 +292,8 @@ _AS_IT_IS = {"X-Stainless-Raw-Response": "true"}
 """Asks the client for a response unread, as its `with_raw_response` does."""
 
 
+_COST = "x-litellm-response-cost"
+"""Header in which a LiteLLM proxy tells the dollars of a reply."""
 _VERSIONS = ("openai-version", "api-version", "x-api-version", "x-model-version", "x-version")
 """Headers in which endpoints tell their version."""
 
@@ -303,11 +343,13 @@ class Backend(Protocol):
         counter: Counts tokens as it does.
         room: Longest prompt in tokens, None where nobody knows.
         connected: Whether there are connections to close.
+        charged: Whether its calls count towards the limits of an experiment.
     """
 
     url: str
     counter: Counter
     room: int | None
+    charged: bool
 
     @property
     def connected(self) -> bool: ...
@@ -349,6 +391,8 @@ class Endpoint:
         UserError: The key is not set.
         MissingPackage: The client's package is not installed.
     """
+
+    charged = True
 
     def __init__(self, config: ChatConfig) -> None:
         try:
@@ -416,12 +460,16 @@ class Endpoint:
     async def send(self, messages: list[dict[str, str]], extra: Mapping[str, Any], repetition: int) -> Completion:
         """See `Backend`."""
         with trace().during(serving=1):
-            completion = await self._send(messages, extra)
+            return self._hidden(await self._send(messages, extra, repetition))
+
+    @staticmethod
+    def _hidden(completion: Completion) -> Completion:
+        """Return a completion without keys that it repeats."""
         texts = {field.name: value for field in fields(completion) if isinstance(value := getattr(completion, field.name), str)}
         repeated = {name: text for name, value in texts.items() if (text := secrets.hidden(value)) != value}
         return replace(completion, **repeated) if repeated else completion  # type: ignore[arg-type]
 
-    async def _send(self, messages: list[dict[str, str]], extra: Mapping[str, Any]) -> Completion:
+    async def _send(self, messages: list[dict[str, str]], extra: Mapping[str, Any], repetition: int) -> Completion:
         """Ask in the endpoint's dialect, which a refusal may teach."""
         config = self.config
         options = {"temperature": config.temperature, config.limit_name: config.max_tokens, **config.parameters}
@@ -429,7 +477,7 @@ class Endpoint:
         while True:
             body = self.dialect.body({"model": config.model, "messages": messages, **options, **extra})
             try:
-                completion = await self._post(body)
+                completion = await self._post(body, repetition)
             except Fault as fault:
                 if not self.dialect.learn(body, fault.status, fault.parameter, fault.reason):
                     raise
@@ -438,7 +486,25 @@ class Endpoint:
             unsent = self.dialect.unsent(options)
             return replace(completion, version="; ".join(filter(None, (completion.version, unsent)))) if unsent else completion
 
-    async def _post(self, body: Mapping[str, Any]) -> Completion:
+    async def called(self, call: Callable[[Any, Mapping[str, Any]], Awaitable[T]]) -> T:
+        """Call a function with a client and the keyword arguments of its methods.
+
+        Raises:
+            Fault: It did not work.
+        """
+        headers = {name: value for name, value in self._asking.items() if name not in _AS_IT_IS}
+        try:
+            async with asyncio.timeout(self.config.timeout_s):
+                with self._client() as client:
+                    result = await call(client, {"extra_headers": headers})
+        except (self._openai.OpenAIError, TimeoutError) as error:
+            fault = self._fault(error)
+            self.reached = self.reached or fault.reached
+            raise fault from None
+        self.reached = True
+        return result
+
+    async def _post(self, body: Mapping[str, Any], repetition: int) -> Completion:
         try:
             # The client's own timeout is per read; bytes that trickle in would never meet it.
             async with asyncio.timeout(self.config.timeout_s):
@@ -453,6 +519,8 @@ class Endpoint:
         completion = self._read(raw.headers.get("content-type", ""), raw.content)
         if version := "; ".join(f"{name}: {raw.headers[name]}" for name in _VERSIONS if name in raw.headers):
             completion = replace(completion, version=self.clean(version))
+        if completion.cost_usd is None and (cost := dollars(raw.headers.get(_COST))) is not None:
+            completion = replace(completion, cost_usd=cost)
         self.answered = True
         return completion
 

@@ -28,6 +28,8 @@ class CallCost:
         cached: Replies that came from the cache.
         failed: Conversations that ended without a reply.
         prompt_tokens, completion_tokens, cost_usd: Of replies that were not cached.
+        cached_tokens: Of the prompt tokens those that the endpoint read from its own cache.
+        unpriced: Replies whose cost nobody knows.
     """
 
     calls: int = 0
@@ -36,6 +38,8 @@ class CallCost:
     prompt_tokens: int = 0
     completion_tokens: int = 0
     cost_usd: float = 0.0
+    cached_tokens: int = 0
+    unpriced: int = 0
 
     def add(self, other: CallCost) -> None:
         """Add another's totals to these."""

@@ -222,6 +222,13 @@ def chats(options: Any) -> list[ChatConfig]:
     return [config for value in _inner(options).values() for config in chats(value)]
 
 
+def unpriced(options: Any) -> list[str]:
+    """Return the models at endpoints and the apps whose price options do not state, at any depth, each once."""
+    if getattr(options, "priced", None) is False:
+        return [options.model if isinstance(options, ChatConfig) else options.served]
+    return list(dict.fromkeys(name for value in _inner(options).values() for name in unpriced(value)))
+
+
 def with_chats(options: T, change: Callable[[ChatConfig], ChatConfig]) -> T:
     """Replace models at endpoints in options, at any depth; returns the same object if nothing changes."""
     if isinstance(options, ChatConfig):
@@ -298,7 +305,7 @@ def asks_released(config: LLMConfig, prompt: str) -> bool:
     return isinstance(config, ChatConfig) and registry()[prompt].is_of(config.model)
 
 
-def open_llm(config: LLMConfig, services: Services | None = None, *, role: str, thinks: bool = False) -> ChatModel:
+def open_llm(config: LLMConfig, services: Services | None = None, *, role: str, thinks: bool = False, known: bool = False) -> ChatModel:
     """The model that an option names.
 
     Args:
@@ -307,6 +314,7 @@ def open_llm(config: LLMConfig, services: Services | None = None, *, role: str, 
         role: Under which name calls are counted and kept.
         thinks: Whether a local model thinks before it answers, if its template can switch that; `llm.template` goes before it.
             The limits on tokens are those of short replies, so only protocols that contain the thought let it think.
+        known: Whether its calls are known before the first reply, so that `batch: true` may send them in batches.
 
     Raises:
         UserError: The key is not set, the model cannot be loaded, or the script's benchmark cannot.
@@ -315,7 +323,7 @@ def open_llm(config: LLMConfig, services: Services | None = None, *, role: str, 
     services = services or Services()
     addressed: dict[str, Any] = {"role": role, "cache": services.cache, "replies": services.replies, "repeat": services.repeat}
     if isinstance(config, ChatConfig):
-        return ChatModel(config, **addressed)
+        return ChatModel(config, known=known, **addressed)
     backend = LocalBackend(config, services.device, services.seed, thinks) if isinstance(config, LocalConfig) else ScriptBackend(config)
     # Whatever decides a reply addresses it in the cache; of the template's variables those that it knows.
     parameters = {**config.model_dump(mode="json", exclude={*_Options.model_fields, "template"}), "weights": llm_hash(config)}
@@ -339,6 +347,7 @@ class _Here:
     """A `Backend` of this process: nothing to connect to, and one conversation's fault is its own."""
 
     connected = False
+    charged = False
 
     async def close(self) -> None:
         """Nothing."""
@@ -631,6 +640,7 @@ class ScriptBackend(_Here):
     """
 
     url = "scripted"
+    charged = True
     room: int | None = None
     together = 32
 

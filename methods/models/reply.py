@@ -17,6 +17,8 @@ CACHED = {"text": str, "finish_reason": str, "prompt_tokens": int, "completion_t
 """Fields of a completion that are always cached, with their types."""
 STATED = ("system_fingerprint", "version", "thought")
 """Further texts that are cached if the endpoint sent them."""
+SPENT = {"cached_tokens": int, "cost_usd": float, "batched": bool}
+"""Further numbers that are cached if they are not the default, with their types."""
 SMALLEST_LIMIT = 64 * 1024
 """Bytes that a reply may always have."""
 BYTES_PER_TOKEN = 32
@@ -58,6 +60,9 @@ class Completion:
         thought: The thought, if it came in a field or part of its own.
         refusal: The model's words in the field `refusal`; not cached, since such a reply failed.
         tool: Name of the tool that the model called; not cached.
+        cached_tokens: Tokens of the prompt that the endpoint read from its own cache.
+        cost_usd: Dollars as the endpoint reports them; None if it does not.
+        batched: Whether the reply came from a batch, which may cost less.
     """
 
     text: str
@@ -71,10 +76,19 @@ class Completion:
     thought: str = ""
     refusal: str = ""
     tool: str = ""
+    cached_tokens: int = 0
+    cost_usd: float | None = None
+    batched: bool = False
+
+    @property
+    def counted(self) -> bool:
+        """Return whether the endpoint counted the tokens."""
+        return self.prompt_tokens > 0 and (self.completion_tokens > 0 or not self.raw.strip())
 
     def to_json(self) -> dict[str, Any]:
         """Return a JSON object with every field that is cached."""
         stated = {name: value for name in STATED if (value := getattr(self, name))}
+        stated |= {name: value for name in SPENT if (value := getattr(self, name)) is not None and (value or name == "cost_usd")}
         return {name: getattr(self, name) for name in CACHED} | stated
 
     @classmethod
@@ -84,9 +98,10 @@ class Completion:
         Raises:
             ValueError: A field is missing, unknown or of the wrong type.
         """
-        for name in CACHED.keys() ^ (row.keys() - set(STATED)):
+        for name in CACHED.keys() ^ (row.keys() - {*STATED, *SPENT}):
             raise ValueError(f"a reply's fields are {', '.join(CACHED)}; {name!r} is missing or unknown")
-        for name, kind in {**CACHED, **{name: str for name in STATED if name in row}}.items():
+        further = {name: kind for name, kind in {**dict.fromkeys(STATED, str), **SPENT}.items() if name in row}
+        for name, kind in {**CACHED, **further}.items():
             if type(row[name]) is not kind:
                 raise ValueError(f"a reply's {name} must be {kind.__name__}, not {row[name]!r}")
         return cls(**row)
@@ -193,17 +208,52 @@ def completion_of(value: Any) -> Completion:
     text, thought, refusal, tool = _parts(message.get("content"))
     stated = item.get("usage")
     usage: Mapping[str, Any] = stated if isinstance(stated, dict) else {}
+    cached = _cached(usage)
+    prompt = _count(usage.get("prompt_tokens"))
     return Completion(
         text,
         str(choice.get("finish_reason") or "unknown"),
-        _count(usage.get("prompt_tokens")),
+        prompt if cached <= prompt else prompt + cached,  # Anthropic counts them apart
         _count(usage.get("completion_tokens")),
         str(item.get("model") or ""),
         system_fingerprint=str(item.get("system_fingerprint") or "")[:300],
         thought="\n\n".join(filter(None, (_field_thought(message), thought))),
         refusal=_texts(message.get("refusal")).strip() or refusal,
         tool=_tool(message) or tool,
+        cached_tokens=cached,
+        cost_usd=_cost(usage),
     )
+
+
+def _cached(usage: Mapping[str, Any]) -> int:
+    """Return the prompt tokens that came from the endpoint's cache: OpenAI's field, Anthropic's or DeepSeek's."""
+    details = usage.get("prompt_tokens_details")
+    stated = (
+        details.get("cached_tokens") if isinstance(details, dict) else None,
+        usage.get("cache_read_input_tokens"),
+        usage.get("prompt_cache_hit_tokens"),
+    )
+    return max(0, next((count for value in stated if (count := _count(value))), 0))
+
+
+def _cost(usage: Mapping[str, Any]) -> float | None:
+    """Return the dollars that a usage states: OpenRouter's number, with what a key of one's own cost, or Perplexity's total."""
+    stated = usage.get("cost")
+    if isinstance(stated, dict):
+        return dollars(stated.get("total_cost"))
+    cost, details = dollars(stated), usage.get("cost_details")
+    if cost is not None and usage.get("is_byok") is True and isinstance(details, dict):
+        cost += dollars(details.get("upstream_inference_cost")) or 0.0
+    return cost
+
+
+def dollars(value: Any) -> float | None:
+    """Return a number, or a text that is one, as dollars; None if it is none, or below 0."""
+    try:
+        number = None if isinstance(value, bool) or not isinstance(value, int | float | str) else float(value)
+    except ValueError:
+        return None
+    return number if number is not None and 0 <= number < float("inf") else None
 
 
 def _content(choice: Any) -> Any:

@@ -67,11 +67,12 @@ class ChatReader:
         longest = config.llm.max_tokens and self._instructions.longest(config.llm.max_tokens)
         llm = config.llm.model_copy(update={"max_tokens": longest})
         # A short answer leaves no tokens for a thought: a local model does not think unless `llm.template` says otherwise.
-        self._model = open_llm(llm, services, role="reader")
+        self._model = open_llm(llm, services, role="reader", known=True)
         limits = [limit for limit in (config.max_prompt_tokens, self._model.room) if limit is not None]
         self._longest_prompt = min(limits) if limits else None
         self._notes_calls = services.cache is not None
         self.waits = isinstance(llm, ChatConfig)
+        self.batches = self._model.batches
         self.in_flight = self._model.in_flight
 
     async def read_one(self, query: Query, context: Context) -> Answer:

@@ -49,18 +49,24 @@ def questions(
     ] = None,
     overwrite: Annotated[bool, option("Replace tables that are there, which people may have corrected.", "--overwrite")] = False,
     dry_run: Annotated[bool, option("Say what it would take, and call no model.", "--dry-run")] = False,
+    max_usd: options.MaxUsdOption = None,
+    max_hours: options.MaxHoursOption = None,
+    max_calls: options.MaxCallsOption = None,
 ) -> int:
     """Write questions with gold passages about documents, filter them, and say how many each filter removed."""
     from benchmarks.datasets.files import FilesConfig, read_documents
     from benchmarks.registry import DATASETS, options_of
     from methods.questions import material, rules, sets, writing
+    from methods.spending import Limits
     from methods.training.journal import Journal
     from ragmeter.runner.loop import stoppable
     from ragmeter.runner.progress import TrainingProgress
+    from ragmeter.runner.spending import limited_command
 
     if output.suffix != ".csv":
         raise UserError("questions are written as CSV", code="not-csv", where=f"--output {output}", try_this="questions.csv")
     of_model, of_data = data_apart(given_options(config, settings))
+    limits = Limits.stated(max_usd=max_usd, max_hours=max_hours, max_calls=max_calls)
     writer = _writer(model, base_url, of_model, common, seed)
     known = rules.KINDS if writer is None else writing.KINDS
     for kind in kinds or ():
@@ -105,7 +111,7 @@ def questions(
     if writer is None:
         written = {item.id: rules.WRITE[item.kind](item) for item in every}
     else:
-        with Journal(output.with_suffix(".states.jsonl")) as journal:
+        with Journal(output.with_suffix(".states.jsonl")) as journal, limited_command(writer.config, limits):
             writer.config.reach(common.store.cache)
             with TrainingProgress(quiet=not common.talk) as progress, stoppable(_AGAIN):
                 written = dict(zip((item.id for item in every), writer.write(every, journal, progress), strict=True))

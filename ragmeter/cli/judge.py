@@ -78,18 +78,24 @@ def run(
     settings: options.SetOption = None,
     all_pairs: Annotated[bool, option("Compare all methods with each other.", "--all-pairs")] = False,
     retry: Annotated[bool, option("Judge again what got no value.", "--retry-unscored")] = False,
+    max_usd: options.MaxUsdOption = None,
+    max_hours: options.MaxHoursOption = None,
+    max_calls: options.MaxCallsOption = None,
 ) -> None:
     """Judge stored answers; what is judged already is left alone."""
     from methods.api import Services
+    from methods.spending import Limits
     from ragmeter.cli.config_options import given_options
     from ragmeter.experiment import JudgePlan
     from ragmeter.runner import judging, revisions
     from ragmeter.runner.loop import stoppable
     from ragmeter.runner.progress import JudgingProgress
     from ragmeter.runner.rewriting import judge_of
+    from ragmeter.runner.spending import limited_command
     from results.boards.board import add_columns
     from results.judging.battles import battle_boards
 
+    limits = Limits.stated(max_usd=max_usd, max_hours=max_hours, max_calls=max_calls)
     store = common.store
     chosen_judge = judge_of(judge, given_options(config, settings))
     chosen, reference = _chosen_runs(store, runs, experiment)
@@ -105,9 +111,10 @@ def run(
     if not work:
         what = "no two of these runs answered the same questions in the same setting"
         raise UserError(what, code="judge-arguments", where=str(store.folder), try_this="name runs of one benchmark")
-    chosen_judge.config.reach(store.cache)
-    with JudgingProgress(len(work), quiet=not common.talk) as progress, stoppable("the same command continues"):
-        judging.execute(work, store, Services(cache=store.cache), progress, retry_unscored=retry)
+    with limited_command(chosen_judge.config, limits):
+        chosen_judge.config.reach(store.cache)
+        with JudgingProgress(len(work), quiet=not common.talk) as progress, stoppable("the same command continues"):
+            judging.execute(work, store, Services(cache=store.cache), progress, retry_unscored=retry)
     metrics = list(chosen_judge.metrics.values())
     for row in chosen:
         add_columns(store, row.run, metrics)

@@ -75,6 +75,9 @@ SkipBadOption = Annotated[bool, option("Leave out records that cannot be read; e
 OutputOption = Annotated[Path | None, option("The file to write.", "--output", "-o")]
 DeviceOption = Annotated[str | None, option("cpu, cuda, cuda:1 … (default: the best there is)")]
 LimitOption = Annotated[int | None, option("Only the first questions of each benchmark.", min=1)]
+MaxUsdOption = Annotated[float | None, option("Stop before all models together cost more dollars.", min=0)]
+MaxHoursOption = Annotated[float | None, option("Start no further call after so many hours.", min=0)]
+MaxCallsOption = Annotated[int | None, option("Stop before all models together are called more often.", min=0)]
 SeedOption = Annotated[int, option("Of whatever is drawn.", min=0)]
 
 

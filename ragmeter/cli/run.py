@@ -6,17 +6,31 @@ import shlex
 import sys
 import traceback
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from rich.text import Text
 
-from benchmarks.core.errors import Broke, Incomplete, UserError, message_of
+from benchmarks.core.errors import Broke, Incomplete, UserError, counted, message_of
 from ragmeter.cli.errors import WRONG
-from ragmeter.cli.options import App, Common, DeviceOption, ExperimentArgument, LimitOption, ProfileOption, SkipBadOption, option
+from ragmeter.cli.options import (
+    App,
+    Common,
+    DeviceOption,
+    ExperimentArgument,
+    LimitOption,
+    MaxCallsOption,
+    MaxHoursOption,
+    MaxUsdOption,
+    ProfileOption,
+    SkipBadOption,
+    option,
+)
 from ragmeter.show.console import err, listing, out
 
 if TYPE_CHECKING:
+    from methods.spending import LimitReached
     from ragmeter.experiment import Experiment
     from ragmeter.runner.experiment import How
     from ragmeter.runner.loop import Outcome
@@ -47,6 +61,9 @@ def run(
     skip_bad: SkipBadOption = False,
     device: DeviceOption = None,
     no_calls: Annotated[bool, option(NO_CALLS, "--no-calls")] = False,
+    max_usd: MaxUsdOption = None,
+    max_hours: MaxHoursOption = None,
+    max_calls: MaxCallsOption = None,
     utilization: Annotated[
         float | None, option("With --dry-run: share of its peak that training and reading reach (default: 0.4).")
     ] = None,
@@ -71,12 +88,14 @@ def run(
             try_this="add --fresh, or leave it out",
         )
 
+    from methods.spending import Limits
     from ragmeter import experiment as experiments
     from ragmeter.runner import revisions
     from ragmeter.runner.experiment import How, limited
     from results.store import queries
 
     stated = revisions.read_revisions(revision or [])
+    limits = Limits.stated(max_usd=max_usd, max_hours=max_hours, max_calls=max_calls)
 
     # A file that is run again goes on where it was.
     if resume and not (experiment and Path(experiment).is_file()):
@@ -97,12 +116,15 @@ def run(
     if dry_run:
         from ragmeter.plan.plan import plan_of
         from ragmeter.plan.show import plan_json, show_plan
+        from ragmeter.runner.spending import limits_of, options_of, require_prices
 
         chosen = revisions.resolve(limited(chosen, limit), common.store, talk=common.talk, entering=False)
+        chosen = replace(chosen, limits=limits_of(chosen, limits))
+        require_prices(options_of(chosen, common.store), chosen.limits)
         planned = plan_of(chosen, common.store, utilization)
         common.emit(plan_json(planned), lambda: show_plan(planned, str(common.store.folder), verbose=common.verbose))
         return WRONG if planned.missing else 0
-    how = How(limit, fresh, reuse_replies, retry_failed, accept_failures, fail_fast, device, not no_calls, processes=True)
+    how = How(limit, fresh, reuse_replies, retry_failed, accept_failures, fail_fast, device, not no_calls, True, limits)
     code, value = run_and_show(chosen, how, common)
     common.emit(value, lambda: show_where(common))
     return code
@@ -119,6 +141,7 @@ def _list(common: Common) -> int:
 
 def run_and_show(experiment: Experiment, how: How, common: Common) -> tuple[int, dict[str, Any]]:
     """Run an experiment and show people its tables; returns the exit code and the value for programs."""
+    from methods.spending import LimitReached
     from ragmeter.cli.results import comparison_json, show_comparison
     from ragmeter.runner.experiment import run_experiment
     from ragmeter.show.board_text import conclusion, show_battles, show_board
@@ -130,7 +153,13 @@ def run_and_show(experiment: Experiment, how: How, common: Common) -> tuple[int,
     from results.store.variants import without_options
 
     store, began = common.store, now()
-    outcomes = run_experiment(experiment, store, how, talk=common.talk)
+    stopped: LimitReached | None = None
+    try:
+        outcomes = run_experiment(experiment, store, how, talk=common.talk)
+    except LimitReached as error:
+        if not error.outcomes:
+            raise
+        outcomes, stopped = list(error.outcomes), error
     runs, results = queries.runs(store, experiment.name), boards(store, experiment.name)
     battles = battle_boards(store, runs, experiment.reference) if common.json or common.verbose else []
     value: dict[str, Any] = {}
@@ -156,7 +185,7 @@ def run_and_show(experiment: Experiment, how: How, common: Common) -> tuple[int,
             name = board.dataset if short.count((name, board.setting)) > 1 else name
             on = f"{name}, {board.setting}: " if len(shown) > 1 else ""
             out.print(Text(on + conclusion(board, higher_is_better=better)))
-    code = conclude(outcomes, len(experiment.benchmarks) * len(experiment.methods), common.verbose)
+    code = conclude(outcomes, len(experiment.benchmarks) * len(experiment.methods), common.verbose, stopped)
     return code or conclude_judging(experiment, store), value
 
 
@@ -182,10 +211,14 @@ def conclude_judging(experiment: Experiment, store: Store) -> int:
     return Incomplete.exit_code if lacking else 0
 
 
-def conclude(outcomes: Sequence[Outcome], planned: int, verbose: bool) -> int:
-    """Say what failed, and which tasks are incomplete; returns the exit code."""
+def conclude(outcomes: Sequence[Outcome], planned: int, verbose: bool, stopped: LimitReached | None = None) -> int:
+    """Say what failed, which tasks are incomplete, and which limit on spending was reached; returns the exit code."""
+    from methods.spending import LimitReached
     from results.store.store import INCOMPLETE
 
+    limited = [outcome for outcome in outcomes if isinstance(outcome.error, LimitReached)]
+    outcomes = [outcome for outcome in outcomes if outcome not in limited]
+    stopped = stopped or next((outcome.error for outcome in limited if isinstance(outcome.error, LimitReached)), None)
     broken = [outcome for outcome in outcomes if outcome.error is not None and outcome.status != INCOMPLETE]
     incomplete = [outcome for outcome in outcomes if outcome.status == INCOMPLETE]
     if broken:
@@ -199,5 +232,9 @@ def conclude(outcomes: Sequence[Outcome], planned: int, verbose: bool) -> int:
         err.print(Text(f"{outcome.task.method.name} on {outcome.task.run.dataset}: " + "\n".join(lines)))
         if verbose and not isinstance(error, UserError):
             err.print(Text("".join(traceback.format_exception(error))))
+    if stopped is not None:
+        what = f"{counted(len(limited), 'task')} incomplete" if limited else "the judges have not judged everything"
+        err.print(Text(f"stopped at a limit on spending: {what}", style="bold red"))
+        err.print(Text("\n".join(stopped.lines())), soft_wrap=True)
     # Also where a user's mistake broke it: it had begun, and 2 says that nothing was spent.
-    return Broke.exit_code if broken else Incomplete.exit_code if incomplete else 0
+    return Broke.exit_code if broken else Incomplete.exit_code if incomplete or stopped is not None else 0

@@ -19,6 +19,7 @@ from benchmarks.registry import MAPPING, resolve
 from judges.judge import JUDGES
 from methods.api import Services
 from methods.pipeline import index_folder
+from methods.spending import NO_LIMITS, Limits
 from methods.work import DATA, TOKENS, Lengths, Needs, StageWork, Work, total, unknown
 from ragmeter.experiment import BenchmarkPlan, Experiment, JudgePlan, MethodPlan, candidate_retriever
 from ragmeter.plan.gpus import COUNTS, GPUS, UTILIZATION, Gpu, Hours, memory, seconds
@@ -87,6 +88,7 @@ class Plan:
         samples: Data of which a local file holds only a part.
         mappings: Which fields of people's own files are read as what, by data.
         utilization: Share of the peak that hours are computed with.
+        limits: What one execution may spend.
     """
 
     name: str
@@ -99,6 +101,13 @@ class Plan:
     samples: tuple[Shape, ...]
     mappings: Mapping[str, str]
     utilization: float
+    limits: Limits = NO_LIMITS
+
+    @property
+    def measured_hours(self) -> float | None:
+        """Return the hours at the speed of earlier runs; None if there was none."""
+        measured = [row.measured_hours for row in self.tasks if row.measured_hours is not None]
+        return sum(measured) if measured else None
 
     @property
     def rows(self) -> tuple[PlannedWork, ...]:
@@ -340,7 +349,8 @@ class _Planner:
         read = [shape.benchmark for shape in shapes if shape.benchmark is not None and MAPPING in shape.benchmark.extra]
         mappings = {item.name: item.extra[MAPPING] for item in read}
         rows = (tuple(stages), tuple(tasks), tuple(judges))
-        plan = Plan(name, *rows, (), endpoints, models, tuple(samples.values()), mappings, self.utilization)
+        limits = experiment.limits if experiment is not None else NO_LIMITS
+        plan = Plan(name, *rows, (), endpoints, models, tuple(samples.values()), mappings, self.utilization, limits)
         disk = plan.totals["all"].bytes + max((row.scratch for row in stages), default=0.0)
         absent = {"benchmarks": [error for shape in shapes for error in shape.absent]}
         absent["trainings"] = [error for shape in self.taught.values() if self._to_train for error in shape.absent]

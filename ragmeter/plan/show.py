@@ -13,6 +13,7 @@ from methods.work import Work
 from ragmeter.plan.gpus import BANDWIDTH, COUNTS, GPUS
 from ragmeter.plan.plan import WAITING, Plan, PlannedWork, hours_json, work_json
 from ragmeter.runner.preflight import Missing
+from ragmeter.runner.spending import compared
 from ragmeter.show.console import listing, out
 
 SHOWN = 3
@@ -34,6 +35,7 @@ def plan_json(plan: Plan) -> dict[str, Any]:
         "samples": [{"data": str(item.reference), "here": item.questions, "stated": item.whole_number} for item in plan.samples],
         "mappings": dict(plan.mappings),
         "endpoints": [{"url": url, "model": model, "needed_by": list(who)} for (url, model), who in plan.endpoints.items()],
+        "limits": plan.limits.model_dump(exclude_none=True),
         "missing": [item.to_json() for item in plan.missing],
         "assumptions": {"utilization": plan.utilization, "bandwidth": BANDWIDTH, "gpus": [gpu.name for gpu in GPUS]},
     }
@@ -57,10 +59,11 @@ def show_plan(plan: Plan, store: str, *, verbose: bool = False) -> None:
         _print(f"{'at least ' if work.unknown else ''}{', '.join(numbers)}")
     if any(row.hours for row in plan.rows):
         _print("hours on one GPU: " + ", ".join(f"{gpu.gigabytes} GB {_hours(plan.hours[gpu, 1])}" for gpu in GPUS))
-    measured = [row.measured_hours for row in plan.tasks if row.measured_hours is not None]
-    if measured:
-        left = sum(bool(row.key["left"]) for row in plan.tasks)
-        _print(f"hours at the speed of earlier runs here: {_hours(sum(measured))} for {len(measured)} of {counted(left, 'task')}")
+    if plan.measured_hours is not None:
+        left, measured = (sum(map(bool, values)) for values in zip(*((r.key["left"], r.measured_hours) for r in plan.tasks), strict=True))
+        _print(f"hours at the speed of earlier runs here: {_hours(plan.measured_hours)} for {measured} of {counted(left, 'task')}")
+    for line in compared(plan.limits, work, plan.measured_hours):
+        _print(line, "" if line.endswith("within the limit") else "yellow")
     for name, mapping in plan.mappings.items():
         _print(f"{name}: {mapping}")
     if plan.samples:

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from typing import Any
 
 from rich.text import Text
 
@@ -16,12 +15,14 @@ from benchmarks.core.errors import UserError, counted
 from methods.api import Services
 from methods.models.endpoint import Estimate
 from methods.models.llm import smallest_concurrency
-from ragmeter.experiment import Experiment, candidate_retriever, place_of_data
+from methods.spending import NO_LIMITS, LimitReached, Limits, spending
+from ragmeter.experiment import Experiment, place_of_data
 from ragmeter.runner import judging
-from ragmeter.runner.loop import Outcome, execute, stoppable
+from ragmeter.runner.loop import Outcome, execute, going_on, stoppable
 from ragmeter.runner.preflight import preflight, to_train
 from ragmeter.runner.progress import JudgingProgress, RunProgress, TrainingProgress
 from ragmeter.runner.revisions import begin
+from ragmeter.runner.spending import limits_of, options_of, require_prices
 from ragmeter.runner.tasks import Task, TaskState, choose, estimate, reach, states, tasks_of
 from ragmeter.runner.training_jobs import run_trainings
 from ragmeter.show.console import err
@@ -44,6 +45,7 @@ class How:
         device: None to choose.
         calls: Keep every call of a generating model under the question that it was made for.
         processes: Trainings may run in processes of their own, see `run_trainings`.
+        limits: What it may spend, before what the experiment's file says.
     """
 
     limit: int | None = None
@@ -55,6 +57,7 @@ class How:
     device: str | None = None
     calls: bool = True
     processes: bool = False
+    limits: Limits = NO_LIMITS
 
 
 def limited(experiment: Experiment, limit: int | None) -> Experiment:
@@ -80,23 +83,18 @@ def run_experiment(experiment: Experiment, store: Store, how: How, *, talk: bool
     Raises:
         UserError: It cannot be run here as it is written.
         Broke: An endpoint that it needs is not there.
+        LimitReached: A limit on spending was reached in a training or by a judge; it has the tasks' outcomes.
         Interrupted: The user stopped it, after everything finished has been written.
     """
     experiment = limited(experiment, how.limit)
+    limits = limits_of(experiment, how.limits)
+    require_prices(options_of(experiment, store), limits)
     preflight(experiment, store, how.device)
-    with smallest_concurrency(_options(experiment, store)) as different:
+    resume = f"`{going_on(experiment.name, store, *how.limits.options())}`"
+    with smallest_concurrency(options_of(experiment, store)) as different, spending(limits, resume):
         for line in different if talk else ():
             err.print(Text(line, style="yellow"), soft_wrap=True)
         return _carried_through(experiment, store, how, talk=talk)
-
-
-def _options(experiment: Experiment, store: Store) -> list[Any]:
-    """Return the options of everything that the experiment may ask a model for."""
-    parts: list[Any] = [component.config for method in experiment.methods for component in method.components]
-    retrievers = (candidate_retriever(benchmark.setting) for benchmark in experiment.benchmarks)
-    parts += [retriever.config for retriever in retrievers if retriever is not None]
-    parts += [plan.judge.config for plan in experiment.judges]
-    return parts + [plan.config for plan in to_train(experiment.trainings, store)]
 
 
 def _carried_through(experiment: Experiment, store: Store, how: How, *, talk: bool) -> list[Outcome]:
@@ -133,7 +131,11 @@ def _carried_through(experiment: Experiment, store: Store, how: How, *, talk: bo
             fail_fast=how.fail_fast,
             max_failure_rate=experiment.max_failure_rate,
         )
-    _judge(experiment, store, services, how.retry_failed, quiet=not talk)
+    try:
+        _judge(experiment, store, services, how.retry_failed, quiet=not talk)
+    except LimitReached as error:
+        error.outcomes = outcomes
+        raise
     return outcomes
 
 
@@ -161,7 +163,11 @@ def _train(experiment: Experiment, how: How, store: Store, *, quiet: bool) -> No
         return
     # The experiment is not in the store before its runs are known, so `resume` would not find it.
     with TrainingProgress(quiet=quiet) as progress, stoppable("the same command goes on with it"):
-        run_trainings(experiment.trainings, store, how.device, progress, processes=how.processes)
+        try:
+            run_trainings(experiment.trainings, store, how.device, progress, processes=how.processes)
+        except LimitReached as error:
+            remedy = "the same command continues; the limit counts from zero again, and cached replies cost nothing"
+            raise LimitReached(error.what, code=error.code, where=error.where, try_this=remedy) from None
     preflight(experiment, store, how.device)
 
 

@@ -6,8 +6,11 @@ of replies.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import closing
+from contextvars import copy_context
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -16,8 +19,9 @@ from judges.judge import LOST, Judge, JudgeCall, Pair, Parsed, counting
 from judges.llm.ask import NO_REPLY
 from judges.raising import call_that_raised, scores_of, verdicts_of, why_raised
 from methods.api import Services
-from methods.flow import each, in_flight, is_cancelled, one, stream
+from methods.flow import Cancelled, each, in_flight, interrupt, is_cancelled, one, stream
 from methods.models.limits import execution
+from methods.models.llm import chats
 from methods.presets import laid_over
 from ragmeter.experiment import JudgePlan
 from ragmeter.runner.recorder import Recorder
@@ -107,7 +111,7 @@ def _pairs(group: Sequence[RunRow], reference: str | None) -> Iterator[tuple[Run
 
 
 def execute(work: Sequence[Judging], store: Store, services: Services, progress: Progress, *, retry_unscored: bool = False) -> None:
-    """Do what is pending of each judging, one after another.
+    """Do what is pending of each judging, one after another; those whose model answers in batches wait for these together.
 
     Args:
         work: What to do.
@@ -122,6 +126,7 @@ def execute(work: Sequence[Judging], store: Store, services: Services, progress:
     """
     built: dict[tuple[Judge, str, int], Any] = {}
     progress = shielded(progress)
+    together: list[tuple[Judging, Any]] = []
     with execution():  # judges that ask one model spend from one budget
         for item in work:
             # A judge of a run that asked its models again asks again, too.
@@ -130,7 +135,46 @@ def execute(work: Sequence[Judging], store: Store, services: Services, progress:
             if key not in built:
                 judgments.put_judge(store, item.judge)
                 built[key] = item.judge.build(replace(services, replies=replies, repeat=key[2]))
-            _judge(item, built[key], store, progress, retry_unscored)
+            if any(chat.batch for chat in chats(item.judge.config)):
+                together.append((item, built[key]))
+            else:
+                _judge(item, built[key], store, progress, retry_unscored)
+        if together:
+            _judge_together(together, store, _Joint(progress), retry_unscored)
+
+
+class _Joint:
+    """Progress of several judgings as that of one."""
+
+    def __init__(self, progress: Progress) -> None:
+        self._progress, self._lock = progress, threading.Lock()
+        self._total = self._done = 0
+
+    def begin(self, name: str, total: int, done: int) -> None:
+        with self._lock:
+            self._total, self._done = self._total + total, self._done + done
+            self._progress.begin("judgings in batches", self._total, self._done)
+
+    def advance(self, questions: int) -> None:
+        with self._lock:
+            self._done += questions
+            self._progress.advance(questions)
+
+
+def _judge_together(work: Sequence[tuple[Judging, Any]], store: Store, progress: Progress, retry: bool) -> None:
+    """Judge in a thread for each judging: all of them mostly wait."""
+    with ThreadPoolExecutor(len(work), thread_name_prefix="judging") as threads:
+        begun = [threads.submit(copy_context().run, _judge, item, judge, store, progress, retry) for item, judge in work]
+        try:
+            wait(begun)
+        except KeyboardInterrupt:
+            interrupt()
+            raise
+    for judged in begun:
+        try:
+            judged.result()
+        except Cancelled:
+            raise KeyboardInterrupt from None
 
 
 def filled(before: Sequence[JudgeCall], made: Sequence[JudgeCall]) -> list[JudgeCall]:

@@ -24,6 +24,7 @@ from judges.score import score
 from methods.api import FAILED, Control, Indexed, Prediction, Services, raised
 from methods.flow import Cancelled, interrupt
 from methods.models.limits import execution
+from methods.spending import current
 from ragmeter.experiment import in_setting
 from ragmeter.runner.provenance import checkpoints_of
 from ragmeter.runner.recorder import Recorder
@@ -272,6 +273,8 @@ def _execute(
     try:
         store.put_benchmark(task.loaded.benchmark, task.loaded.fingerprint, task.loaded.cluster)
         if not state.complete:
+            if (account := current()) is not None:
+                account.check()
             store.start(run)
             register_recorded(store, checkpoints_of(task.method.components))
             benchmark = applied(task)
@@ -318,7 +321,8 @@ def _answer(
 ) -> Generator[None, None, tuple[int, float]]:
     """Answer what is pending; returns the number of questions and the harness's own seconds.
 
-    Yields once all questions are on their way, where the method then only waits for an endpoint (`waits`).
+    Yields once all questions are on their way, where the method then only waits for an endpoint (`waits`); before the first one, if
+    they wait for a batch (`batches`) that the next task should share.
 
     Raises:
         Stopped: Question after question failed by one cause.
@@ -350,7 +354,7 @@ def _answer(
     # A batch of answers may hold one question of a group without the others.
     metrics = [metric for metric in _metrics(task, store) if metric.entry.exact and "group" not in metric.entry.needs]
     by_query = {question.query_id: question for question in pending}
-    asked_all = False
+    asked_all = getattr(method, "batches", False)
 
     def queries() -> Iterator[Query]:
         nonlocal asked_all

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -52,6 +53,10 @@ def show_run(row: RunRow, scores: Board, endpoints: Stated, fallbacks: Mapping[s
     facts |= {f"fallbacks of {name}": ", ".join(f"{why} {count:,}" for why, count in own.items()) for name, own in fallbacks.items()}
     if (cost := scores.rows[0].indexing) is not None:
         facts["indexing"] = cost.in_words()
+    if (spent := scores.rows[0].cost) is not None and spent.model_calls > 0:
+        cached = f", of which {spent.cached_tokens:,.1f} were cached by the endpoint" if spent.cached_tokens else ""
+        dollars = "unknown" if math.isnan(spent.cost_usd) else f"US$ {spent.cost_usd:.6g} in all"
+        facts["spent"] = f"{spent.prompt_tokens:,.1f} prompt tokens per question{cached}; cost: {dollars}"
     documents = {f"env.{key}": value for key, value in row.environment.items()} | row.provenance
     facts |= {f"code of {name}": code_in_words(code) for name, code in documents.pop("code", {}).items()}
     facts |= {key: json.dumps(value, ensure_ascii=False) for key, value in documents.items()}

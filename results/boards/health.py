@@ -26,7 +26,7 @@ from judges.metric import parse
 from methods.api import ENDPOINTS, RERANKER_TRUNCATED, TRUNCATED, TURNS_UNREAD
 from results.boards.names import first_name, repeat_of
 from results.store.failures import OTHER, kind_of
-from results.store.queries import RunRow
+from results.store.queries import RunRow, spendings
 from results.store.redaction import without_secrets
 from results.store.store import Store
 
@@ -176,6 +176,18 @@ def prompt_tokens(store: Store, runs: Sequence[RunRow]) -> Iterator[HealthLine]:
                 {"share": reported / sent, "reported": reported, "estimated": round(sent), "calls": len(cut), "sampled": len(calls)},
                 name,
             )
+
+
+def unpriced(store: Store, runs: Sequence[RunRow]) -> Iterator[HealthLine]:
+    """Report runs of which nobody knows the cost: no price is stated, or the endpoint did not count tokens."""
+    names = _names(runs)
+    with store.database.reading() as connection:
+        rows = spendings(connection, _ids(runs))
+    for run, missing, _, calls in rows:
+        if missing:
+            of = counted(max(calls, missing), "call")
+            text = f"the cost of {missing:,} of {of} is unknown: no price is stated, or no usage was reported"
+            yield HealthLine("unpriced", run, text, {"calls": calls, "unpriced": missing}, names[run])
 
 
 def served_model(store: Store, runs: Sequence[RunRow]) -> Iterator[HealthLine]:
@@ -485,6 +497,7 @@ CHECKS: list[Check] = [
     data,
     replies,
     prompt_tokens,
+    unpriced,
     served_model,
     prompts,
     contexts,

@@ -24,7 +24,7 @@ from benchmarks.clusters import QUESTION, Sampled, connected
 from benchmarks.core.errors import MissingPackage as MissingPackage
 from benchmarks.core.errors import UserError, nearest, unknown_name
 from benchmarks.schema import Passage, Turn, sentence_of, turns_of
-from methods.api import WAIT, Call, Prediction
+from methods.api import SPENDING, WAIT, Call, Prediction
 from results.store.redaction import redacted, shareable, without_secrets
 from results.store.store import FINGERPRINT, FINISHED, RUNNING, Store, fingerprint_of, shortened, stored_record, token_of
 from results.store.variants import StyledRun
@@ -99,7 +99,7 @@ _UNSTATED = f"""SELECT run, bool_or(failed IS NULL AND {_SAYS_NOTHING}), sum({" 
 sum(model_calls) = 0, sum(seconds) = 0, sum(cost_usd) = 0
 FROM runs JOIN usage USING (run) JOIN predictions USING (run, question)
 WHERE origin <> '{OURS}' AND list_contains(?, run) GROUP BY run"""
-_FIELDS = (_TOKENS, ("model_calls",), ("seconds", "seconds_p50", "seconds_p95"), ("cost_usd",))
+_FIELDS = ((*_TOKENS, "cached_tokens"), ("model_calls",), ("seconds", "seconds_p50", "seconds_p95"), ("cost_usd",))
 
 
 def unstated(connection: DuckDBPyConnection, run_ids: Sequence[str]) -> Mapping[str, frozenset[str]]:
@@ -215,7 +215,8 @@ class Cost:
     Attributes:
         seconds: Mean of a question's own seconds, all stages but waiting for a slot.
         prompt_tokens, completion_tokens, memory_tokens, model_calls: Means per question.
-        cost_usd: Total.
+        cost_usd: Total; NaN if nobody knows what some call cost.
+        cached_tokens: Of the prompt tokens those that endpoints read from their own caches, per question.
         seconds_p50, seconds_p95: Of a question's own seconds; where several runs are one row, means over these.
     """
 
@@ -227,6 +228,7 @@ class Cost:
     cost_usd: float
     seconds_p50: float = math.nan
     seconds_p95: float = math.nan
+    cached_tokens: float = 0.0
 
     @property
     def tokens(self) -> float:
@@ -600,8 +602,10 @@ def _numbers(column: pa.Array, kind: type[np.generic]) -> NDArray[Any]:
 
 
 def costs(store: Store, run_ids: Sequence[str]) -> dict[str, Cost]:
-    """Mean cost per question by run; NaN what the sender of a submission does not say."""
+    """Mean cost per question by run; NaN what nobody knows, as the sender of a submission does not say it."""
     with store.database.reading() as connection:
+        noted = spendings(connection, run_ids)
+        cached, unpriced = {run: tokens for run, _, tokens, _ in noted}, {run for run, calls, _, _ in noted if calls}
         rows = connection.execute(
             """SELECT run, avg(seconds), avg(prompt_tokens), avg(completion_tokens), avg(memory_tokens),
                avg(model_calls), sum(cost_usd), quantile_cont(seconds, 0.5), quantile_cont(seconds, 0.95)
@@ -609,7 +613,22 @@ def costs(store: Store, run_ids: Sequence[str]) -> dict[str, Cost]:
             [list(run_ids)],
         ).fetchall()
         unknown = unstated(connection, run_ids)
-    return {row[0]: replace(Cost(*row[1:]), **dict.fromkeys(unknown.get(row[0], ()), math.nan)) for row in rows}
+    missing = {row[0]: {*unknown.get(row[0], ()), *(("cost_usd",) if row[0] in unpriced else ())} for row in rows}
+    return {
+        row[0]: replace(Cost(*row[1:]), **{"cached_tokens": cached.get(row[0], 0.0), **dict.fromkeys(missing[row[0]], math.nan)})
+        for row in rows
+    }
+
+
+def spendings(connection: DuckDBPyConnection, run_ids: Sequence[str]) -> list[tuple[str, int, float, int]]:
+    """Return the notes `spending` of runs: run, calls whose cost nobody knows, cached tokens per question, and all calls."""
+    return connection.execute(
+        f"""SELECT run, sum(coalesce(CAST(notes -> '$.{SPENDING}.unpriced' AS BIGINT), 0))::BIGINT,
+            avg(coalesce(CAST(notes -> '$.{SPENDING}.cached_tokens' AS BIGINT), 0)), sum(model_calls)::BIGINT
+            FROM predictions JOIN usage USING (run, question) WHERE list_contains(?, run)
+            GROUP BY run HAVING bool_or(contains(CAST(notes AS VARCHAR), '"{SPENDING}"'))""",
+        [list(run_ids)],
+    ).fetchall()
 
 
 def index_costs(store: Store, run_ids: Sequence[str]) -> dict[str, IndexCost]:
@@ -684,6 +703,12 @@ class AnswerRow:
     calls_kept: int = 0
     waited_s: float = 0.0
     record: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def spending(self) -> Mapping[str, int]:
+        """Return the note of tokens that endpoints had cached, and of calls whose cost nobody knows."""
+        noted = self.notes.get(SPENDING)
+        return noted if isinstance(noted, dict) else {}
 
 
 def questions(store: Store, dataset_fingerprint: str) -> list[QuestionRow]:

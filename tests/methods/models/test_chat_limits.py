@@ -126,9 +126,10 @@ def test_a_ledger_keeps_roles_apart(endpoint: Any, busy: ModuleType, tmp_path: P
     endpoint.chat(role="reader", usage_by_role=usage_by_role, cache=cache, **PRICES).complete(busy.prompts(3))
     endpoint.chat(role="reader", usage_by_role=usage_by_role, cache=cache, **PRICES).complete(busy.prompts(4))
     endpoint.chat(role="judge", usage_by_role=usage_by_role).complete(busy.prompts(2, "judge"))
+    rest = {"cached_tokens": 0, "unpriced": 0}
     assert usage_by_role.to_json() == {
-        "judge": {"calls": 2, "cached": 0, "failed": 1, "prompt_tokens": 10, "completion_tokens": 2, "cost_usd": 0.0},
-        "reader": {"calls": 4, "cached": 3, "failed": 0, "prompt_tokens": 40, "completion_tokens": 8, "cost_usd": 56.0},
+        "judge": {"calls": 2, "cached": 0, "failed": 1, "prompt_tokens": 10, "completion_tokens": 2, "cost_usd": 0.0, **rest},
+        "reader": {"calls": 4, "cached": 3, "failed": 0, "prompt_tokens": 40, "completion_tokens": 8, "cost_usd": 56.0, **rest},
     }
     assert usage_by_role.total.calls == 6
 

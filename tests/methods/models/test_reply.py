@@ -145,6 +145,48 @@ def test_missing_usage_and_finish_reason_are_unknown_not_a_fault() -> None:
     assert (reply.text, reply.prompt_tokens, reply.finish_reason) == ("Lyon", 0, "unknown")
 
 
+USAGES = {
+    "openai": ({"prompt_tokens_details": {"cached_tokens": 6}}, 10, 6, None),
+    "anthropic": ({"cache_read_input_tokens": 4}, 10, 4, None),
+    "anthropic apart": ({"cache_read_input_tokens": 40}, 50, 40, None),
+    "deepseek": ({"prompt_cache_hit_tokens": 8, "prompt_cache_miss_tokens": 2}, 10, 8, None),
+    "openrouter": ({"cost": 0.25, "prompt_tokens_details": {"cached_tokens": 0}}, 10, 0, 0.25),
+    "own key": ({"cost": 0.01, "is_byok": True, "cost_details": {"upstream_inference_cost": 0.5}}, 10, 0, 0.51),
+    "perplexity": ({"cost": {"total_cost": 0.125}}, 10, 0, 0.125),
+    "free": ({"cost": 0}, 10, 0, 0.0),
+    "nonsense": ({"cost": "much", "prompt_tokens_details": None, "cache_read_input_tokens": -3}, 10, 0, None),
+}
+
+
+@pytest.mark.parametrize("kind", USAGES)
+def test_cached_tokens_and_reported_cost_are_read_and_cached(kind: str) -> None:
+    usage, prompt, cached, cost = USAGES[kind]
+    made = completion_of(body(usage={"prompt_tokens": 10, "completion_tokens": 5, **usage}))
+    assert (made.prompt_tokens, made.cached_tokens) == (prompt, cached)
+    assert made.cost_usd == (None if cost is None else pytest.approx(cost))
+    assert Completion.from_json(json.loads(json.dumps(made.to_json()))) == made
+
+
+def test_reported_cost_wins_over_prices_and_cached_tokens_have_their_own() -> None:
+    config = ChatConfig(
+        model="m", usd_per_million_prompt_tokens=2e6, usd_per_million_completion_tokens=0.0, usd_per_million_cached_tokens=1e6
+    )
+    made = completion_of(body(usage={"prompt_tokens": 10, "completion_tokens": 5, "prompt_tokens_details": {"cached_tokens": 6}}))
+    assert config.cost(made) == pytest.approx(14.0)
+    assert config.model_copy(update={"usd_per_million_cached_tokens": None}).cost(made) == pytest.approx(20.0)
+    assert config.cost(completion_of(body(usage={"prompt_tokens": 10, "completion_tokens": 5, "cost": 3.0}))) == 3.0
+
+
+def test_cost_is_unknown_without_usage_or_price_and_zero_for_a_server_without_a_key() -> None:
+    silent, counted = completion_of(body(usage=None)), completion_of(body())
+    prices = {"usd_per_million_prompt_tokens": 1.0, "usd_per_million_completion_tokens": 1.0}
+    assert ChatConfig(model="m", **prices).cost(silent) is None
+    assert ChatConfig(model="m").cost(counted) is None
+    assert ChatConfig(model="m", key_variable=None).cost(silent) == 0.0
+    assert ChatConfig(model="m", key_variable=None, headers={"api-key": "${AZURE_KEY}"}).cost(counted) is None
+    assert ChatConfig(model="m", **dict.fromkeys(prices, 0.0)).cost(silent) == 0.0
+
+
 def test_call_keeps_every_field_of_its_reply() -> None:
     with Sends(lambda _: body("<think>hm</think>Lyo", "length")).running() as url:
         ((call, _),) = _asked(chat(url))

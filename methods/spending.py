@@ -1,0 +1,220 @@
+"""Limits on what one execution of an experiment may spend: dollars, hours and calls of all its roles together.
+
+Each request to a model or an app passes the account of its process (`current`): it sets aside what it may cost at most, and
+settles what it did cost. Once a limit is reached, no further request starts. Those in flight end first, so that their replies
+are kept; then all who wait are refused by one `LimitReached`, and their questions stay pending. Weights of this machine cost
+nothing and pass no account; `max_hours` holds for them, too (`methods.flow.stream` starts no further question).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from typing import Any
+
+from pydantic import Field, ValidationError
+
+from benchmarks.core.errors import Incomplete, UserError, counted, described
+from benchmarks.core.models import FrozenModel
+
+
+class Limits(FrozenModel):
+    """What one execution may spend; all of them null: no limit."""
+
+    max_usd: float | None = Field(default=None, ge=0, description="dollars of all models and apps, by reported costs and stated prices")
+    max_hours: float | None = Field(default=None, ge=0, description="hours from the start of the command")
+    max_calls: int | None = Field(
+        default=None, ge=0, description="requests to models and apps, repeated tries included; local weights do not count"
+    )
+
+    @classmethod
+    def stated(cls, **values: float | None) -> Limits:
+        """Return the limits that options state.
+
+        Raises:
+            UserError: One is not a number from 0 on.
+        """
+        try:
+            return cls.model_validate(values)
+        except ValidationError as error:
+            place, problem = described(error)
+            option = f"--{place.replace('_', '-')}"
+            raise UserError(problem, code="bad-limit", where=option, try_this="a number from 0 on; leave it out for no limit") from None
+
+    @property
+    def any(self) -> bool:
+        """Return whether there is a limit."""
+        return self != NO_LIMITS
+
+    def options(self) -> list[str]:
+        """Return the options of the command line that state these limits."""
+        stated = [(name, value) for name, value in self if value is not None]
+        return [part for name, value in stated for part in (f"--{name.replace('_', '-')}", f"{value:.15g}")]
+
+
+NO_LIMITS = Limits()
+
+
+class LimitReached(Incomplete):
+    """A limit on spending is reached; what was answered is kept, and the rest is pending.
+
+    Attributes:
+        outcomes: How the tasks of the experiment ended, if they had been carried out before.
+    """
+
+    outcomes: Sequence[Any] = ()
+
+
+class Charge:
+    """A request that an account let through.
+
+    Attributes:
+        usd: What it cost; set it before the block ends.
+    """
+
+    usd = 0.0
+
+
+class Account:
+    """What an execution has spent; requests pass it on one event loop.
+
+    Args:
+        limits: The limits.
+        resume: What continues: a command in backticks.
+        clock: Seconds that never go back.
+
+    Attributes:
+        usd, calls: Spent up to now.
+        reached: Which limit was reached first, in words; "" if none.
+    """
+
+    def __init__(self, limits: Limits, resume: str, clock: Callable[[], float] = time.monotonic) -> None:
+        self.limits = limits
+        self.usd = 0.0
+        self.calls = 0
+        self.reached = ""
+        self._resume = resume
+        self._clock = clock
+        self._started = clock()
+        self._reserved = 0.0
+        self._in_flight = 0
+        self._changed: asyncio.Future[None] | None = None
+
+    @property
+    def hours(self) -> float:
+        """Return the hours since it was opened."""
+        return (self._clock() - self._started) / 3600
+
+    def late(self) -> bool:
+        """Return whether `max_hours` are over."""
+        most = self.limits.max_hours
+        if most is not None and self.hours >= most:
+            self.reached = self.reached or f"max_hours {most:g}"
+        return self.reached.startswith("max_hours")
+
+    def check(self) -> None:
+        """Raise if `max_hours` are over.
+
+        Raises:
+            LimitReached: They are.
+        """
+        if self.late():
+            raise self.error()
+
+    def error(self) -> LimitReached:
+        """Return what is said of the limit that was reached."""
+        spent = f"spent: US$ {self.usd:.4f}, {counted(self.calls, 'call')}, {self.hours:.2g} hours"
+        return LimitReached(
+            f"{self.reached} is reached ({spent}); what was answered is kept",
+            code="limit-reached",
+            where="limits",
+            try_this=f"{self._resume} continues with what is left; the limit counts from zero again, and cached replies cost nothing",
+        )
+
+    @asynccontextmanager
+    async def charged(self, most: float) -> AsyncIterator[Charge]:
+        """Let a request through that costs at most so many dollars; the block makes it and says what it did cost.
+
+        Raises:
+            LimitReached: It must not be sent.
+        """
+        while not self._fits(most):
+            if self.reached and not self._in_flight:
+                raise self.error()
+            if self._changed is None:
+                self._changed = asyncio.get_running_loop().create_future()
+            await asyncio.shield(self._changed)
+        charge = Charge()
+        self.calls += 1
+        self._in_flight += 1
+        self._reserved += most
+        try:
+            yield charge
+        finally:
+            self._in_flight -= 1
+            self._reserved = max(0.0, self._reserved - most) if self._in_flight else 0.0
+            self.usd += charge.usd
+            changed, self._changed = self._changed, None
+            if changed is not None and not changed.done():
+                changed.set_result(None)
+
+    def _fits(self, most: float) -> bool:
+        """Return whether a request may be sent now; if it never may, note the limit."""
+        if self.late() or self.reached:
+            return False
+        limits = self.limits
+        if limits.max_calls is not None and self.calls >= limits.max_calls:
+            self.reached = f"max_calls {limits.max_calls:,}"
+        elif limits.max_usd is not None and self.usd + most > limits.max_usd:
+            next_one = f", and the next call may cost {most:.6g}" if self.usd < limits.max_usd else ""
+            self.reached = f"max_usd {limits.max_usd:g}{next_one}"
+        return not self.reached and (limits.max_usd is None or self.usd + self._reserved + most <= limits.max_usd)
+
+
+_open: Account | None = None
+
+
+def current() -> Account | None:
+    """Return the account that is open in this process."""
+    return _open
+
+
+@asynccontextmanager
+async def charged(most: float) -> AsyncIterator[Charge]:
+    """Let a request through the account of this process, if one is open; see `Account.charged`."""
+    if _open is None:
+        yield Charge()
+        return
+    async with _open.charged(most) as charge:
+        yield charge
+
+
+@contextmanager
+def spending(limits: Limits, resume: str) -> Iterator[Account | None]:
+    """Hold everything that asks models in this process to limits, for the length of a block; gives the account, None without limits.
+
+    Args:
+        limits: The limits.
+        resume: What continues: a command in backticks.
+
+    Raises:
+        UserError: Another experiment with limits runs in this process.
+    """
+    global _open
+    if not limits.any:
+        yield None
+        return
+    if _open is not None:
+        raise UserError(
+            "another experiment with limits runs in this process",
+            code="limits-in-use",
+            where="limits",
+            try_this="run one after the other, or each in a process of its own",
+        )
+    _open = Account(limits, resume)
+    try:
+        yield _open
+    finally:
+        _open = None

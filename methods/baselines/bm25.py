@@ -313,6 +313,7 @@ class BM25Index:
                 position = np.searchsorted(holders, rows)
                 position[position == len(holders)] = 0
                 scores += np.where(holders[position] == rows, values[position], 0)
+        self._postings.release()
         return scores
 
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 import heapq
 import json
 import math
+import mmap
 import os
 import shutil
 from array import array
@@ -74,6 +75,12 @@ class Postings:
             if (number := self.number(word)) is not None:
                 column = slice(self.starts[number], self.starts[number + 1])
                 yield self.rows[column], self.scores[column]
+
+    def release(self) -> None:
+        """Let go of pages that were read: while they are mapped they count as memory of the process."""
+        for values in (self.rows, self.scores):
+            if (mapping := getattr(values, "_mmap", None)) is not None and hasattr(mmap, "MADV_DONTNEED"):
+                mapping.madvise(mmap.MADV_DONTNEED)
 
 
 class Vocabulary:
@@ -139,12 +146,10 @@ class _Run:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        # How many passages of the run hold each term, which ones, counted from its first, and how often.
-        self.holders, self.rows, self.frequencies, self.lengths = (
-            np.load(folder / f"{name}.npy", mmap_mode="r") for name in ("holders", "rows", "frequencies", "lengths")
-        )
+        # How many passages of the run hold each term; `rows` and `frequencies` say which ones, counted from its first, and how often.
+        self.holders, self.lengths = (np.load(folder / f"{name}.npy", mmap_mode="r") for name in ("holders", "lengths"))
         self.first = int(folder.name.removeprefix("run-"))
-        self.size = len(self.rows)
+        self.size = (folder / "rows").stat().st_size // 4
         self.columns: Numbers = np.empty(0, np.int64)
         self.position = 0
 
@@ -157,9 +162,11 @@ class _Run:
         """Return columns, rows and frequencies of the next columns, from `start` to before `end`."""
         low, high = np.searchsorted(self.columns, (start, end))
         holders = self.holders[low:high]
-        piece = slice(self.position, self.position + int(holders.sum(dtype=np.int64)))
-        self.position = piece.stop
-        return np.repeat(self.columns[low:high], holders), self.rows[piece], self.frequencies[piece]
+        size = int(holders.sum(dtype=np.int64))
+        # Read, not mapped: pages of a mapping count as memory of the process.
+        rows, frequencies = (np.fromfile(self.folder / name, np.int32, size, offset=4 * self.position) for name in ("rows", "frequencies"))
+        self.position += size
+        return np.repeat(self.columns[low:high], holders), rows, frequencies
 
 
 def _counted(texts: Iterator[str], tokenize: Callable[[list[str]], Tokenized], folder: Path, advance: Callable[[int], None]) -> list[_Run]:
@@ -214,8 +221,8 @@ def _count(batches: Iterator[list[str]], tokenize: Callable[[list[str]], Tokeniz
     terms = ranks[terms]
     order = np.argsort(terms.astype(np.int64) << 32 | rows)
     _save(folder / "holders.npy", np.bincount(terms, minlength=len(ordered)).astype(np.int32))
-    _save(folder / "rows.npy", rows[order])
-    _save(folder / "frequencies.npy", frequencies[order])
+    (folder / "rows").write_bytes(rows[order].data)
+    (folder / "frequencies").write_bytes(frequencies[order].data)
     _save(folder / "lengths.npy", np.array(lengths, np.int32))
     with open(folder / "terms.txt", "w", encoding="utf-8", errors="surrogatepass", newline="\n") as file:
         file.writelines(f"{term}\n" for term in ordered)

@@ -64,7 +64,7 @@ def test_interrupted_build_counts_no_complete_run_again(small_runs: None, tmp_pa
         with pytest.raises(KeyboardInterrupt):
             retriever.index(CORPUS, tmp_path / "cut")
     # Other frequencies in the complete runs show in the result if these are not counted again.
-    for complete in (tmp_path / "cut").glob("run-*/frequencies.npy"):
+    for complete in (tmp_path / "cut").glob("run-*/frequencies"):
         complete.write_bytes(complete.read_bytes().replace(b"\1\0\0\0", b"\2\0\0\0"))
     retriever.index(CORPUS, tmp_path / "cut")
     retriever.index(CORPUS, tmp_path / "whole")

@@ -25,7 +25,7 @@ from methods.models.embeddings import ApproximateSearch, ExactSearch, Search, ex
 from methods.models.encoder import QUERIES, Encoder, EncoderConfig, Vectors
 from methods.models.weights import PRESETS
 from methods.registry import ModelMethodConfig, register
-from methods.retrieval.ranking import Rows, Scope, best_rows, built_once, truncation_notes
+from methods.retrieval.ranking import Rows, Scope, best_rows, built_once, indexed_so_far, truncation_notes
 from methods.work import WORDS_PER_TOKEN, Lengths, Work, encode, index, vectors
 
 CHUNK = 2048
@@ -151,8 +151,12 @@ class Dense:
         if parts is not None:
             np.save(folder / "starts.npy", parts)
         path = folder / "vectors.npy"
-        starts = range(0, len(corpus), CHUNK)
-        write_vectors(path, starts, lambda start: self._encode(corpus, start), self.encoder.dimension)
+
+        def encode(start: int) -> Vectors:
+            indexed_so_far(start, len(corpus))
+            return self._encode(corpus, start)
+
+        write_vectors(path, range(0, len(corpus), CHUNK), encode, self.encoder.dimension)
         if len(corpus) and self.config.search != "exact":
             vectors = read_array(path, mapped=True)
             ApproximateSearch.build(vectors, folder / "faiss.index", self.config.search)

@@ -62,7 +62,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     benchmark = load("worlds/multihop:test")
     passages = list(benchmark.corpus.full_texts())[: 100 if query.quick else query.passages]
     queries = [question.text for question in benchmark.questions[: 10 if query.quick else 100]]
-    found = {}
+    results = {}
     for name in SIDES:
         try:
             made = encoder(name)
@@ -71,9 +71,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             continue
         nearest(made, queries[:2], passages[:2])
         started = time.process_time()
-        found[name] = nearest(made, queries, passages)
+        results[name] = nearest(made, queries, passages)
         seconds = time.process_time() - started
-        shared = overlap(found[name], found["torch float32"])
+        shared = overlap(results[name], results["torch float32"])
         bench.figure(name, shared, f"overlap@{K} with torch float32", remark=f" ({len(passages) / seconds:,.0f} passages/s)", cpu_s=seconds)
     return bench.finish()
 

@@ -235,9 +235,9 @@ def _merge(runs: Sequence[_Run], model: Any, folder: Path) -> None:
     _save(folder / STARTS, starts)
     passages = sum(len(run.lengths) for run in runs)
     mean = sum(int(run.lengths.sum(dtype=np.int64)) for run in runs) / passages
-    counts, places = np.unique(holders, return_inverse=True)
+    counts, positions = np.unique(holders, return_inverse=True)
     # `math.log`, as bm25s has it: NumPy's logarithm may differ in the last bit.
-    idf = np.array([math.log(1 + (passages - n + 0.5) / (n + 0.5)) for n in counts.tolist()], np.float32)[places]
+    idf = np.array([math.log(1 + (passages - n + 0.5) / (n + 0.5)) for n in counts.tolist()], np.float32)[positions]
 
     def scored(number: int, start: int, end: int) -> _Scored:
         run = runs[number]

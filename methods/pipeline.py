@@ -465,11 +465,11 @@ def predictions(program: Callable[[Query], Awaitable[Prediction]], queries: Iter
 
 
 def _built_for(part: Any, queries: Sequence[Query]) -> Usage | None:
-    """Build a part's index for these questions and return the total cost; None if it builds nothing."""
+    """Build a part's index for these questions and return the total cost; None if it states none."""
     if not hasattr(part, "build_for"):
         return None
     part.build_for(queries)
-    usage: Usage = part.usage
+    usage: Usage | None = getattr(part, "usage", None)
     return usage
 
 

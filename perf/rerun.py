@@ -20,8 +20,8 @@ from perf.measuring import command_seconds, record
 
 HERE = Path(__file__).resolve().parents[1]
 ROUNDS, EXECUTIONS = 7, 10
-TARGET = 1.1
-"""Most of the other checkout's seconds."""
+TARGET, MOST_S = 1.1, 1.0
+"""Most of the other checkout's seconds; most processor seconds."""
 EXPERIMENT = """\
 name: rerun
 benchmarks: [{id: worlds/multihop, split: test, setting: distractor, config: {worlds: 30, questions: 300}}]
@@ -59,17 +59,17 @@ def main(argv: Sequence[str] | None = None) -> int:
             run(HERE, folders["here"], "--fresh")
             sizes.append(file.stat().st_size)
     ratio = least["here"] / least["there"] if against is not None else None
-    nothing = {"cpu_s": least["here"], "rounds": ROUNDS, "target_ratio": TARGET}
+    nothing = {"cpu_s": least["here"], "rounds": ROUNDS, "target_ratio": TARGET, "target_s": MOST_S}
     if ratio is not None:
         git = subprocess.run(["git", "-C", str(against), "rev-parse", "HEAD"], capture_output=True, text=True, check=False)
         nothing |= {"against_commit": git.stdout.strip(), "against_cpu_s": least["there"], "ratio": round(ratio, 3)}
     record("rerun", {"nothing_to_do": nothing, "fresh": {"runs": EXECUTIONS, "questions": 600, "store_bytes": sizes}})
     compared = "" if ratio is None else f", {ratio:.2f} x {least['there']:.2f} s of the other checkout (target <= {TARGET:g})"
     sys.stdout.write(
-        f"rerun.nothing_to_do {least['here']:.2f} s of CPU{compared}\n"
+        f"rerun.nothing_to_do {least['here']:.2f} s of CPU (target <= {MOST_S:g}){compared}\n"
         f"rerun.fresh {sizes[0] / 2**20:.1f} MiB, after {EXECUTIONS} runs {sizes[-1] / 2**20:.1f} MiB\n"
     )
-    return 0 if ratio is None or ratio <= TARGET else 1
+    return 0 if least["here"] <= MOST_S and (ratio is None or ratio <= TARGET) else 1
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ from benchmarks.registry import Benchmark, DataReference, DatasetCard, DatasetCo
 from benchmarks.schema import Passage, Question, Triple, sentence_id, sentence_of, triple_id
 from benchmarks.styles.pairs import StylePair
 from benchmarks.styles.rules import FORMAL, RuleRewriter
+from benchmarks.worlds.kept import kept
 from benchmarks.worlds.questions import HELD_OUT_TYPES, MIX, Asker, Distractors, WorldQuestion, apportion, kinds_of, question_graph
 from benchmarks.worlds.text import Library, Rendering, articles, document
 from benchmarks.worlds.world import SPLITS, Entity, World, WorldConfig, generate, require_split
@@ -151,6 +152,12 @@ def load(reference: DataReference, config: WorldsConfig) -> Benchmark:
     seeds = range(first, first + (config.worlds or 1))
     for seed in (seeds[0], seeds[-1]):
         require_split(seed, split)
+    if subset == "graph":
+        return _generated(reference, subset, split, config, seeds)
+    return kept(lambda: _generated(reference, subset, split, config, seeds), str(reference), VERSION, config.model_dump(mode="json"))
+
+
+def _generated(reference: DataReference, subset: str, split: str, config: WorldsConfig, seeds: range) -> Benchmark:
     worlds = [generate(seed, config.world_config) for seed in seeds]
     questions: list[Question] = []
     passages: dict[str, Passage] = {}

@@ -30,11 +30,12 @@ from pydantic import Field
 from benchmarks.core.errors import MissingPackage, UserError
 from benchmarks.corpus import Corpus
 from benchmarks.schema import Query
-from methods.api import Index, Ranking, Services
+from methods.api import Ranking, Services
+from methods.baselines.postings import Postings, build, open_postings
 from methods.baselines.words import BM25S, WORDS, one_form
 from methods.pipeline import index_folder
 from methods.registry import Component, MethodConfig, register
-from methods.retrieval.ranking import PointwiseConfig, PointwiseReranker, Rows, Scope, best_rows, built_once, comparable
+from methods.retrieval.ranking import PointwiseConfig, PointwiseReranker, Rows, Scope, best_rows, built_once, comparable, indexed_so_far
 from methods.work import WORDS_PER_TOKEN, Lengths, Work, index
 
 
@@ -221,38 +222,44 @@ class BM25:
     def __init__(self, config: BM25Config, services: Services) -> None:
         self.config = config
 
-    def index(self, corpus: Corpus, folder: Path | None = None) -> Index:
-        """Build the index, or memory-map the one in `folder`."""
+    def index(self, corpus: Corpus, folder: Path | None = None) -> BM25Index:
+        """Build the index in memory, or in `folder` in memory that does not grow with the corpus; map what is there."""
         if folder is None:
-            return BM25Index(self.config, corpus, self._build(corpus))
-        built_once(folder, len(corpus), lambda target: self._save(corpus, target))
+            return BM25Index(self.config, corpus, self._postings(corpus))
+        built_once(folder, len(corpus), lambda target: self._build(corpus, target))
         return BM25Index(self.config, corpus, _open(folder))
 
     def texts(self, corpus: Corpus) -> Iterable[str]:
         """Return the indexed text of each passage."""
         return corpus.full_texts()
 
-    def _build(self, corpus: Corpus) -> Any:
+    def _postings(self, corpus: Corpus) -> Postings | None:
         tokens = tokenize(self.texts(corpus), self.config, ids=True)
         if not any(tokens.ids):
             # bm25s has no index without terms; nothing can ever be found in such a corpus.
             return None
-        model = library().BM25(method="lucene", k1=self.config.k1, b=self.config.b, backend="numpy")
+        model = self._model()
         model.index(tokens, create_empty_token=False, show_progress=False)
-        return model
+        made = model.scores
+        return Postings(model.vocab_dict.get, made["indptr"], made["indices"], made["data"])
 
-    def _save(self, corpus: Corpus, folder: Path) -> None:
-        model = self._build(corpus)
-        if model is not None:
-            model.save(folder, show_progress=False)
+    def _build(self, corpus: Corpus, folder: Path) -> None:
+        def split(texts: list[str]) -> Any:
+            return tokenize(texts, self.config, ids=True)
+
+        build(self.texts(corpus), split, self._model(), folder, lambda done: indexed_so_far(done, len(corpus)))
+
+    def _model(self) -> Any:
+        try:
+            return library().BM25(method="lucene", k1=self.config.k1, b=self.config.b, backend="numpy")
+        except ImportError as error:
+            raise MissingPackage("bm25s", "retrieval", "BM25") from error
 
 
-def _open(folder: Path) -> Any:
-    if not (folder / "params.index.json").exists():
-        return None
+def _open(folder: Path) -> Postings | None:
     try:
-        return library().BM25.load(folder, mmap=True, show_progress=False, verbosity=0)
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        return open_postings(folder)
+    except (OSError, ValueError) as error:
         raise UserError(
             f"the BM25 index cannot be read: {error}",
             code="unreadable-bm25-index",
@@ -262,12 +269,12 @@ def _open(folder: Path) -> Any:
 
 
 class BM25Index:
-    """A corpus with its BM25 postings: per term, the passages that hold it and what it adds to their score."""
+    """A corpus with its BM25 postings; None if it holds no term."""
 
-    def __init__(self, config: BM25Config, corpus: Corpus, model: Any) -> None:
+    def __init__(self, config: BM25Config, corpus: Corpus, postings: Postings | None) -> None:
         self._config = config
         self._scope = Scope(corpus)
-        self._model = model
+        self._postings = postings
         self._candidates = CandidateWords(config, corpus)
 
     def retrieve(self, queries: Sequence[Query], k: int) -> list[Ranking]:
@@ -297,18 +304,16 @@ class BM25Index:
             One per row, 0 where a passage has none of the words.
         """
         scores = np.zeros(len(self._scope.corpus) if rows is None else len(rows))
-        if self._model is None or not len(scores):
+        if self._postings is None or not len(scores):
             return scores
-        postings = self._model.scores
-        for term in self._model.get_tokens_ids(words):
-            start, end = postings["indptr"][term], postings["indptr"][term + 1]
-            holders, values = postings["indices"][start:end], postings["data"][start:end]  # passages with this term, ascending
+        for holders, values in self._postings.of(words):
             if rows is None:
                 np.add.at(scores, holders, values.astype(np.float64))
             else:
                 position = np.searchsorted(holders, rows)
                 position[position == len(holders)] = 0
                 scores += np.where(holders[position] == rows, values[position], 0)
+        self._postings.release()
         return scores
 
 

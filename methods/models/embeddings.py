@@ -7,13 +7,15 @@ of the product, whatever type it was computed in. Up to about a million vectors 
 
 from __future__ import annotations
 
+import ctypes
 import hashlib
 import os
 import sqlite3
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from functools import cached_property
-from itertools import count
+from itertools import count, takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
@@ -443,7 +445,7 @@ def _precision(vectors: Vectors, device: str) -> Precision:
 
 
 class ApproximateSearch:
-    """A FAISS index, memory-mapped from disk: for more vectors than can be compared one by one.
+    """An index of FAISS, memory-mapped from disk: for more vectors than can be compared one by one.
 
     Args:
         path: A file that `build` wrote.
@@ -456,8 +458,13 @@ class ApproximateSearch:
 
     def __init__(self, path: Path, overfetch: int = 10) -> None:
         faiss = _faiss()
+        # Mapping the file too would have FAISS read lists that lie in their own file.
+        kept_apart = faiss.IO_FLAG_ONDISK_SAME_DIR if path.with_suffix(".ivfdata").exists() else faiss.IO_FLAG_MMAP
+        flags = kept_apart | faiss.IO_FLAG_READ_ONLY
+        graphs = takewhile(Path.exists, (_graph(path, number) for number in count(1)))
         try:
-            self._index: Any = faiss.read_index(str(path), faiss.IO_FLAG_MMAP | faiss.IO_FLAG_READ_ONLY)
+            with _silent():
+                self._indexes: list[Any] = [faiss.read_index(str(file), flags) for file in (path, *graphs)]
         except RuntimeError as error:
             raise UserError(
                 f"the vector index cannot be read: {str(error).splitlines()[0]}",
@@ -469,50 +476,132 @@ class ApproximateSearch:
 
     @staticmethod
     def build(vectors: Vectors, path: Path, kind: Literal["hnsw", "ivfpq"], seed: int = 0) -> None:
-        """Write an index.
+        """Write an index, shard by shard; shards that a build before left complete are not built again.
+
+        Memory is that of a shard and of the training sample. Inverted lists are merged on disk, next to the index. Graphs
+        cannot be merged: each shard of `GRAPH` vectors stays one, and all are searched.
 
         Args:
             vectors: Shape (n, d).
-            path: The file; it appears whole or not at all.
-            kind: hnsw: a graph over full vectors, the better recall; ivfpq: inverted lists of compressed vectors, a
-                tenth to a thirtieth of the size.
+            path: The file; it appears when all others are there.
+            kind: hnsw: graphs over full vectors, the better recall; ivfpq: inverted lists of compressed vectors, a tenth
+                to a thirtieth of the size.
             seed: Which vectors the compression is trained on.
 
         Raises:
             MissingPackage: FAISS is not installed.
         """
-        faiss = _faiss()
-        count, dimension = vectors.shape
+        _faiss()
         if kind == "hnsw":
-            index = faiss.IndexHNSWFlat(dimension, 32, faiss.METRIC_INNER_PRODUCT)
-            index.hnsw.efConstruction = 200
+            _build_graphs(vectors, path)
         else:
-            lists = max(1, min(int(4 * count**0.5), count // 39))
-            codes = max(size for size in range(1, max(1, dimension // 4) + 1) if dimension % size == 0)
-            bits = 8 if count >= 256 * 39 else 4
-            index = faiss.index_factory(dimension, f"IVF{lists},PQ{codes}x{bits}", faiss.METRIC_INNER_PRODUCT)
-            sample = np.sort(np.random.default_rng(seed).permutation(count)[: max(256 * lists, 256 * 256)])
-            index.train(np.ascontiguousarray(vectors[sample]))
-        for start in range(0, count, BLOCK):
-            index.add(np.ascontiguousarray(vectors[start : start + BLOCK]))
-        partial = path.with_suffix(".part")
-        faiss.write_index(index, str(partial))
-        os.replace(partial, path)
+            _build_lists(vectors, path, seed)
 
     def near(self, queries: Vectors, k: int) -> list[Rows]:
         """Candidates for the k best of each query; some of the best may be missing."""
-        wanted = min(k * self._overfetch, self._index.ntotal)
+        total = sum(index.ntotal for index in self._indexes)
+        wanted = min(k * self._overfetch, total)
         if not len(queries) or wanted <= 0:
             return [np.empty(0, dtype=np.int64) for _ in queries]
-        faiss = _faiss()
-        index = faiss.downcast_index(self._index)
-        if hasattr(index, "hnsw"):
-            index.hnsw.efSearch = max(64, wanted)
-        elif hasattr(index, "nprobe"):
-            index.nprobe = max(1, min(index.nlist, max(16, index.nlist // 32)))
-        # One by one: threads share a batch in FAISS, and a ranking must not depend on its company.
-        results: Sequence[Rows] = [index.search(np.ascontiguousarray(query[None]), wanted)[1][0] for query in queries]
-        return [np.sort(rows[rows >= 0]).astype(np.int64) for rows in results]
+        results: list[list[Rows]] = [[] for _ in queries]
+        first = 0
+        for opened in self._indexes:
+            index = _faiss().downcast_index(opened)
+            if hasattr(index, "hnsw"):
+                index.hnsw.efSearch = max(64, wanted)
+            elif hasattr(index, "nprobe"):
+                index.nprobe = max(1, min(index.nlist, max(16, index.nlist // 32)))
+            for result, query in zip(results, queries, strict=True):
+                # One by one: threads share a batch in FAISS, and a ranking must not depend on its company.
+                rows = index.search(np.ascontiguousarray(query[None]), min(wanted, index.ntotal))[1][0]
+                result.append(rows[rows >= 0] + first)
+            first += index.ntotal
+        return [np.sort(np.concatenate(rows)).astype(np.int64) for rows in results]
+
+
+GRAPH = 1_000_000
+"""Vectors of a graph: 1.8 GB of memory while it is built, of 384 numbers each."""
+LISTED = 262_144
+"""Vectors added to inverted lists between two writes."""
+TRAINING_BYTES = 1 << 29
+"""Largest sample of vectors that inverted lists are trained on."""
+LEAST_TRAINED = 39
+"""Vectors of the sample per list; FAISS warns of fewer."""
+
+
+def _graph(path: Path, number: int) -> Path:
+    """Return the file of a graph; the first is the index's own."""
+    return path.with_suffix(f".{number}{path.suffix}") if number else path
+
+
+@contextmanager
+def _silent() -> Iterator[None]:
+    """Send to standard error what FAISS prints about lists on disk: standard output may be a command's JSON."""
+    flush = ctypes.CDLL(None).fflush
+    sys.stdout.flush()
+    kept = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        yield
+    finally:
+        flush(None)
+        os.dup2(kept, 1)
+        os.close(kept)
+
+
+def _written(index: Any, path: Path) -> None:
+    partial = path.with_suffix(".part")
+    _faiss().write_index(index, str(partial))
+    os.replace(partial, path)
+
+
+def _build_graphs(vectors: Vectors, path: Path) -> None:
+    faiss = _faiss()
+    # The first comes last: with it the index is complete.
+    for number, start in reversed(list(enumerate(range(0, max(1, len(vectors)), GRAPH)))):
+        if _graph(path, number).exists():
+            continue
+        index = faiss.IndexHNSWFlat(vectors.shape[1], 32, faiss.METRIC_INNER_PRODUCT)
+        index.hnsw.efConstruction = 200
+        for row in range(start, min(start + GRAPH, len(vectors)), BLOCK):
+            index.add(np.ascontiguousarray(vectors[row : min(row + BLOCK, start + GRAPH)]))
+        _written(index, _graph(path, number))
+
+
+def _build_lists(vectors: Vectors, path: Path, seed: int) -> None:
+    faiss = _faiss()
+    from faiss.contrib.ondisk import merge_ondisk
+
+    trained = path.with_name("trained.faiss")
+    if not trained.exists():
+        _written(_trained(vectors, seed), trained)
+    shards = [(start, path.with_name(f"lists-{start}.faiss")) for start in range(0, len(vectors), LISTED)]
+    for start, shard in shards:
+        if not shard.exists():
+            index = faiss.read_index(str(trained))
+            for row in range(start, min(start + LISTED, len(vectors)), BLOCK):
+                block = np.ascontiguousarray(vectors[row : min(row + BLOCK, start + LISTED)])
+                index.add_with_ids(block, np.arange(row, row + len(block)))
+            _written(index, shard)
+    index = faiss.read_index(str(trained))
+    with _silent():
+        merge_ondisk(index, [str(shard) for _, shard in shards], str(path.with_suffix(".ivfdata")))
+    _written(index, path)
+    for file in (trained, *(shard for _, shard in shards)):
+        file.unlink()
+
+
+def _trained(vectors: Vectors, seed: int) -> Any:
+    """Return empty inverted lists, trained on a sample."""
+    rows, dimension = vectors.shape
+    most = TRAINING_BYTES // (4 * dimension)
+    lists = max(1, min(int(4 * rows**0.5), min(rows, most) // LEAST_TRAINED))
+    codes = max(size for size in range(1, max(1, dimension // 4) + 1) if dimension % size == 0)
+    bits = 8 if rows >= 256 * LEAST_TRAINED else 4
+    index = _faiss().index_factory(dimension, f"IVF{lists},PQ{codes}x{bits}", _faiss().METRIC_INNER_PRODUCT)
+    sample = np.sort(np.random.default_rng(seed).permutation(rows)[: min(most, max(256 * lists, 256 * 256))])
+    index.train(np.ascontiguousarray(vectors[sample]))
+    return index
 
 
 def _faiss() -> Any:

@@ -9,6 +9,7 @@ import warnings
 from collections.abc import Sequence
 from copy import copy
 from functools import cached_property
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal, Protocol, Self
 
@@ -23,6 +24,7 @@ from methods.models.checks import check_output, check_weights, missing_preset, t
 from methods.models.delta import load_whole
 from methods.models.embeddings import EmbeddingCache
 from methods.models.loaded import KEPT
+from methods.models.static import distilled
 from methods.models.weights import (
     MINILM,
     PRESETS,
@@ -112,6 +114,17 @@ class DprTower:
 Vectors = NDArray[np.float32]
 """Shape (texts, dimension)."""
 Side = Literal["query", "passage"]
+QUERIES = 32
+"""Most queries of a batch."""
+OPTIMUM = {"onnx": "optimum.onnxruntime", "openvino": "optimum.intel"}
+"""The module that each backend of `sentence-transformers` beside torch needs."""
+
+
+def _found(module: str) -> bool:
+    try:
+        return find_spec(module) is not None
+    except ModuleNotFoundError:
+        return False
 
 
 class EncoderConfig(FrozenModel):
@@ -137,12 +150,21 @@ class EncoderConfig(FrozenModel):
     dimension: int | None = Field(None, ge=1, description="keep only the first components, for models trained for it; null: all")
     max_length: int | None = Field(None, ge=8, description="longest text in the model's tokens; null: the model's own")
     dtype: Literal["float32", "bfloat16", "float16"] = Field("float32", description="type of the weights")
-    batch_size: int = Field(32, ge=1, description="passages encoded at once; queries go one by one")
+    backend: Literal["torch", "onnx", "openvino", "static"] = Field(
+        "torch",
+        description="what computes; onnx and openvino need Optimum, which supports older transformers only; static: a vector per token, "
+        "distilled from the model once",
+    )
+    batch_size: int = Field(32, ge=1, description="texts encoded at once; of queries at most 32")
     model_options: dict[str, Any] = Field(default_factory=dict, description="values that replace those of the model's config.json")
     trust_remote_code: bool = Field(False, description="run the code that the model brings with it")
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
+        if self.backend in OPTIMUM and self.dtype != "float32":
+            raise ValueError(f"backend {self.backend} takes no dtype: the exported model has float32 weights")
+        if self.backend != "torch" and self.architecture == "dpr":
+            raise ValueError("architecture dpr has the backend torch only")
         if self.architecture == "dpr":
             if self.query_model is None:
                 raise ValueError("architecture dpr needs query_model: its two encoders are two models")
@@ -172,6 +194,22 @@ class EncoderConfig(FrozenModel):
         """Return the prompt of a text; None for the model's own."""
         prompt = self.query_prompt if side == "query" else self.passage_prompt
         return prompt if prompt is None or self.instruction is None else prompt.replace("{instruction}", self.instruction)
+
+    def check_backend(self) -> None:
+        """Check that what computes is installed.
+
+        Raises:
+            UserError: It is not.
+        """
+        if self.backend in OPTIMUM and not _found(OPTIMUM[self.backend]):
+            raise UserError(
+                f"backend {self.backend} needs {OPTIMUM[self.backend]}, which cannot be imported: no release of Optimum supports "
+                "the transformers that ragmeter is tested with",
+                code="backend-not-installed",
+                where="backend",
+                try_this=f"backend: torch with dtype: bfloat16, backend: static, or an environment of its own with "
+                f'"sentence-transformers[{self.backend}]"',
+            )
 
     def checkpoint_hash(self) -> str:
         """Return a hash of the weights that these options name."""
@@ -273,6 +311,8 @@ class Encoder:
     def passage_fingerprint(self) -> str:
         """Equal for encoders that give a passage the same vector: weights and options, without those of queries."""
         ignored = {"batch_size", "query_model", "query_revision", "query_prompt", "query_task", "trust_remote_code"}
+        # Vectors of before there were backends stay valid.
+        ignored |= {"backend"} if self.config.backend == "torch" else set()
         options = self.config.model_dump(mode="json", include=set(EncoderConfig.model_fields) - ignored)
         return fingerprint(weights_hash(self.config.model, self.config.revision), options)
 
@@ -307,22 +347,17 @@ class Encoder:
         return vectors if len(first) == len(keys) else vectors[[rows[key] for key in keys]]
 
     def queries(self, texts: Sequence[str], instruction: str | None = None) -> Vectors:
-        """Encode queries one by one, so that a vector depends on its text alone, to the last bit.
+        """Encode queries; a vector depends on its batch by float noise, as that of a passage does.
 
         An `instruction` replaces `{instruction}` in the prompt of queries; a prompt without that place ignores it.
-
-        A run that was cut off and resumed must find the same rankings, whichever queries were left. That has a price:
-        MiniLM takes some three times as long as in batches of 32.
         """
         unique = list(dict.fromkeys(texts))
         rows = {text: row for row, text in enumerate(unique)}
-        if not unique:
-            return np.empty((0, self.dimension), dtype=np.float32)
         tower = self._queries
         if instruction is not None and isinstance(tower, SentenceTower) and "{instruction}" in (self.config.query_prompt or ""):
             tower = tower.prompted(self.config.model_copy(update={"instruction": instruction}).prompt("query"))
-        vectors = [self._vectors(tower, [text], None, 1) for text in unique]
-        return np.concatenate(vectors)[[rows[text] for text in texts]]
+        vectors = self._vectors(tower, unique, None, min(QUERIES, self.config.batch_size))
+        return vectors[[rows[text] for text in texts]]
 
     def _vectors(self, tower: Tower, texts: Sequence[str], titles: Sequence[str] | None, batch_size: int) -> Vectors:
         if not len(texts):
@@ -351,9 +386,15 @@ def _tower(config: EncoderConfig, side: Side, device: str, loaded: dict[str, Any
         )
     key = f"{model}@{revision}"
     if key not in loaded:
-        options = config.model_dump(include={"dtype", "max_length", "pooling", "model_options", "trust_remote_code"})
+        options = config.model_dump(include={"backend", "dtype", "max_length", "pooling", "model_options", "trust_remote_code"})
         weights = "sentence-transformer", weights_hash(model, revision), model, device, fingerprint(options)
-        loaded[key] = KEPT.get(weights, device, lambda: sentence_transformer(config, model, revision, device))
+
+        def load() -> Any:
+            if config.backend != "static":
+                return sentence_transformer(config, model, revision, device)
+            return distilled(fingerprint(*weights[1:3], weights[-1]), device, lambda: sentence_transformer(config, model, revision, device))
+
+        loaded[key] = KEPT.get(weights, device, load)
     return SentenceTower(loaded[key], config, side, model)
 
 
@@ -366,14 +407,17 @@ def sentence_transformer(config: EncoderConfig, model: str, revision: str | None
 
         require_kind("encoder", model, revision, "encoder")
         options: dict[str, Any] = {"revision": revision, "device": device, "trust_remote_code": config.trust_remote_code}
-        options |= {"model_kwargs": {"dtype": getattr(torch, config.dtype)}, "config_kwargs": dict(config.model_options) or None}
+        options |= {"config_kwargs": dict(config.model_options) or None}
+        exported = config.backend in OPTIMUM
+        options |= {"backend": config.backend} if exported else {"model_kwargs": {"dtype": getattr(torch, config.dtype)}}
         encoder = load_whole(locate(model), lambda folder: SentenceTransformer(folder, **options))
         words = getattr(encoder[0], "processor", None)
         if (read := llama_tokenizer(words)) is not words:
             encoder[0].processor = read
     check_weights(encoder, model, "encoder")
     # Layers beside the transformer (a projection) are loaded in float32.
-    encoder.to(getattr(torch, config.dtype)).eval()
+    if not exported:
+        encoder.to(getattr(torch, config.dtype)).eval()
     if config.max_length is not None:
         encoder.max_seq_length = config.max_length
     if config.pooling is not None:

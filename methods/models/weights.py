@@ -543,12 +543,14 @@ def check_models(options: Any) -> None:
     """Check, without loading anything, that the models of options (`model`, `query_model`) are there and may be loaded.
 
     Raises:
-        UserError: A folder is missing, or a model brings code that is not trusted.
+        UserError: A folder is missing, a model brings code that is not trusted, or what is to compute is not installed.
     """
     for model in filter(None, (options.model, getattr(options, "query_model", None))):
         locate(model)
         if hasattr(options, "trust_remote_code"):
             check_remote_code(model, options.trust_remote_code)
+    if hasattr(options, "check_backend"):
+        options.check_backend()
 
 
 @contextmanager

@@ -1,9 +1,8 @@
 """Dense retrieval: passages and queries as vectors, ranked by their inner product, exactly.
 
 Search is a blocked matrix product, which is fast, decided in float64, which is unique: the product finds every passage
-that could be among the k best given its rounding, then those few are scored again in float64, row by row. So a ranking
-does not depend on which other queries were in the batch, and equal scores keep the order of the
-candidates, or of the corpus.
+that could be among the k best given its rounding, then those few are scored again in float64, row by row. So search does not
+depend on which other queries were in the batch, and equal scores keep the order of the candidates, or of the corpus.
 
 A passage may be split into parts, for encoders that read little at once; it scores as its best part does.
 """
@@ -23,10 +22,10 @@ from benchmarks.corpus import Corpus
 from benchmarks.schema import Passage, Query
 from methods.api import Index, Ranking, Services
 from methods.models.embeddings import ApproximateSearch, ExactSearch, Search, exact_scores, read_array, write_vectors
-from methods.models.encoder import Encoder, EncoderConfig, Vectors
+from methods.models.encoder import QUERIES, Encoder, EncoderConfig, Vectors
 from methods.models.weights import PRESETS
 from methods.registry import ModelMethodConfig, register
-from methods.retrieval.ranking import Rows, Scope, best_rows, built_once, truncation_notes
+from methods.retrieval.ranking import Rows, Scope, best_rows, built_once, indexed_so_far, truncation_notes
 from methods.work import WORDS_PER_TOKEN, Lengths, Work, encode, index, vectors
 
 CHUNK = 2048
@@ -152,8 +151,12 @@ class Dense:
         if parts is not None:
             np.save(folder / "starts.npy", parts)
         path = folder / "vectors.npy"
-        starts = range(0, len(corpus), CHUNK)
-        write_vectors(path, starts, lambda start: self._encode(corpus, start), self.encoder.dimension)
+
+        def encode(start: int) -> Vectors:
+            indexed_so_far(start, len(corpus))
+            return self._encode(corpus, start)
+
+        write_vectors(path, range(0, len(corpus), CHUNK), encode, self.encoder.dimension)
         if len(corpus) and self.config.search != "exact":
             vectors = read_array(path, mapped=True)
             ApproximateSearch.build(vectors, folder / "faiss.index", self.config.search)
@@ -178,11 +181,35 @@ class DenseIndex:
         self._vectors = vectors
         self._search = search
         self._starts = starts
+        self._blocks: dict[str, tuple[int, int]] = {}
+        self._known: list[str] = []
+        self._encoded: dict[int, Vectors] = {}
         self._most_parts = 1 if starts is None else int(np.diff(starts).max(initial=1))
 
     def retrieve(self, queries: Sequence[Query], k: int) -> list[Ranking]:
         """Rank passages by inner product with each query."""
-        return self.nearest(queries, self._encoder.queries([query.text for query in queries]), k)
+        return self.nearest(queries, self._vectors_of([query.text for query in queries]), k)
+
+    def build_for(self, queries: Sequence[Query]) -> None:
+        """Divide all queries of a run into batches; each is encoded when the first of its queries is asked.
+
+        A batch then holds the same queries whichever were answered before an interruption, so its vectors have the same bits.
+        """
+        self._known = list(dict.fromkeys(query.text for query in queries))
+        self._blocks = {text: divmod(place, QUERIES) for place, text in enumerate(self._known)}
+        self._encoded = {}
+
+    def _vectors_of(self, texts: Sequence[str]) -> Vectors:
+        """Encode queries, those that `build_for` knows in its batches."""
+        for block in {self._blocks[text][0] for text in texts if text in self._blocks} - self._encoded.keys():
+            self._encoded[block] = self._encoder.queries(self._known[block * QUERIES : (block + 1) * QUERIES])
+        unknown = [text for text in texts if text not in self._blocks]
+        fresh = dict(zip(unknown, self._encoder.queries(unknown), strict=True)) if unknown else {}
+        vectors = np.empty((len(texts), self._encoder.dimension), np.float32)
+        for row, text in enumerate(texts):
+            block, place = self._blocks.get(text, (0, 0))
+            vectors[row] = fresh[text] if text in fresh else self._encoded[block][place]
+        return vectors
 
     def nearest(self, queries: Sequence[Query], encoded: Vectors, k: int) -> list[Ranking]:
         """Rank the passages that each query may use by their inner product with a vector given for it.

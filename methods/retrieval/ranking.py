@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -16,7 +18,7 @@ from filelock import FileLock
 from numpy.typing import NDArray
 from pydantic import Field
 
-from benchmarks.core.errors import UserError
+from benchmarks.core.errors import UserError, unwritable
 from benchmarks.core.files import whole
 from benchmarks.corpus import Corpus
 from benchmarks.graphs import TripleCorpus, TripleIds
@@ -240,6 +242,25 @@ def _sampled(corpus: Corpus) -> Iterator[Passage]:
     return (corpus[row] for row in range(0, len(corpus), max(1, -(-len(corpus) // SAMPLE))))
 
 
+_reports: ContextVar[Callable[[int, int], None] | None] = ContextVar("reports", default=None)
+
+
+@contextmanager
+def reporting(report: Callable[[int, int], None]) -> Iterator[None]:
+    """Have `report` called with how many passages are indexed, and of how many, while a block builds indexes."""
+    token = _reports.set(report)
+    try:
+        yield
+    finally:
+        _reports.reset(token)
+
+
+def indexed_so_far(done: int, total: int) -> None:
+    """Report how far the index is that this context builds; nobody need listen."""
+    if (report := _reports.get()) is not None:
+        report(done, total)
+
+
 def built_once(folder: Path, rows: int, build: Callable[[Path], None]) -> Path:
     """Build an index in a folder, unless it already holds a complete one.
 
@@ -252,16 +273,22 @@ def built_once(folder: Path, rows: int, build: Callable[[Path], None]) -> Path:
         build: Called with the folder.
 
     Raises:
-        UserError: The folder holds an index over another number of passages, or a damaged marker.
+        UserError: The folder holds an index over another number of passages, or a damaged marker; or the disk is full.
     """
     folder.mkdir(parents=True, exist_ok=True)
     marker = folder / MARKER
     with FileLock(str(folder) + ".lock"):
         if not marker.exists():
-            build(folder)
-            partial = folder / f"{MARKER}.part"
-            partial.write_text(json.dumps({"rows": rows}))
-            os.replace(partial, marker)
+            try:
+                build(folder)
+                partial = folder / f"{MARKER}.part"
+                partial.write_text(json.dumps({"rows": rows}))
+                os.replace(partial, marker)
+            except OSError as error:
+                if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                    raise
+                advice = "free some space: what is complete is kept, and the same command continues"
+                raise unwritable(error, folder, what="the index", try_this=advice) from error
     try:
         result = json.loads(marker.read_text()).get("rows")
     except (ValueError, AttributeError):

@@ -24,7 +24,6 @@ from ragmeter.runner.progress import JudgingProgress, RunProgress, TrainingProgr
 from ragmeter.runner.revisions import begin
 from ragmeter.runner.spending import limits_of, options_of, require_prices
 from ragmeter.runner.tasks import Task, TaskState, choose, estimate, reach, states, tasks_of
-from ragmeter.runner.training_jobs import run_trainings
 from ragmeter.show.console import err
 from results.boards.changes import since_last
 from results.store import queries
@@ -162,6 +161,8 @@ def _train(experiment: Experiment, how: How, store: Store, *, quiet: bool) -> No
     if not any(plan in left for method in experiment.methods for plan in method.needs):
         return
     # The experiment is not in the store before its runs are known, so `resume` would not find it.
+    from ragmeter.runner.training_jobs import run_trainings
+
     with TrainingProgress(quiet=quiet) as progress, stoppable("the same command goes on with it"):
         try:
             run_trainings(experiment.trainings, store, how.device, progress, processes=how.processes)

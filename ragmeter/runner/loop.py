@@ -24,6 +24,7 @@ from judges.score import score
 from methods.api import FAILED, Control, Indexed, Prediction, Services, raised
 from methods.flow import Cancelled, interrupt
 from methods.models.limits import execution
+from methods.retrieval.ranking import reporting
 from methods.spending import current
 from ragmeter.experiment import in_setting
 from ragmeter.runner.provenance import checkpoints_of
@@ -340,7 +341,8 @@ def _answer(
             method.prepare(benchmark.questions)
         progress.stage(task, "index")
         started = time.perf_counter()
-        result = method.index(benchmark.corpus)
+        with reporting(lambda done, total: progress.stage(task, f"index {done / total:.0%}")):
+            result = method.index(benchmark.corpus)
         indexed = result if isinstance(result, Indexed) else Indexed()
         if (build_for := getattr(method, "build_for", None)) is not None:
             # For all questions, also those answered before: what an index costs depends on no interruption.

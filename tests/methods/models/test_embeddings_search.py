@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from importlib.util import find_spec
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -94,21 +94,43 @@ def test_nothing_is_found_among_nothing_or_for_nothing() -> None:
     assert some.near(np.ones((1, 4), dtype=np.float32), 0)[0].size == 0
 
 
-@pytest.mark.skipif(find_spec("faiss") is not None, reason="faiss is installed")
-def test_without_faiss_the_extra_is_named(tmp_path: Path) -> None:
+def test_without_faiss_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "faiss", None)
     with raises("missing-package"):
         ApproximateSearch.build(np.ones((3, 4), dtype=np.float32), tmp_path / "i", "hnsw")
 
 
-@pytest.mark.skipif(find_spec("faiss") is None, reason="faiss is not installed")
 @pytest.mark.parametrize(("kind", "recall"), [("hnsw", 0.95), ("ivfpq", 0.8)])
-def test_an_index_on_disk_finds_most_of_the_best(kind: str, recall: float, tmp_path: Path) -> None:
+def test_sharded_index_finds_most_of_the_best_and_continues_after_a_cut(
+    kind: str, recall: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    for name, value in {"GRAPH": 700, "LISTED": 700, "BLOCK": 300, "TRAINING_BYTES": 4 * 32 * 1500}.items():
+        monkeypatch.setattr(embeddings, name, value)
     rng = np.random.default_rng(2)
     centers = rng.standard_normal((50, 32)).astype(np.float32)
-    vectors = centers[rng.integers(0, 50, 5000)] + 0.3 * rng.standard_normal((5000, 32)).astype(np.float32)
+    vectors = centers[rng.integers(0, 50, 2000)] + 0.3 * rng.standard_normal((2000, 32)).astype(np.float32)
+    written: list[str] = []
+    write = embeddings._written
+
+    def cut_off(index: Any, path: Path) -> None:
+        if len(written) == 2:
+            written.append("cut")
+            raise KeyboardInterrupt
+        written.append(path.name)
+        write(index, path)
+
+    monkeypatch.setattr(embeddings, "_written", cut_off)
+    with pytest.raises(KeyboardInterrupt):
+        ApproximateSearch.build(vectors, tmp_path / "faiss.index", kind)  # type: ignore[arg-type]
     ApproximateSearch.build(vectors, tmp_path / "faiss.index", kind)  # type: ignore[arg-type]
+    assert len(written) == len(set(written))
+    (tmp_path / "moved").mkdir()
+    for path in tmp_path.glob("faiss.*"):
+        path.rename(tmp_path / "moved" / path.name)
+    assert [path.name for path in tmp_path.iterdir()] == ["moved"]
     queries = vectors[:50]
-    results = ApproximateSearch(tmp_path / "faiss.index").near(queries, 10)
+    results = ApproximateSearch(tmp_path / "moved" / "faiss.index").near(queries, 10)
     exact = np.argsort(-(queries @ vectors.T), axis=1)[:, :10]
     hits = [len(set(rows.tolist()) & set(wanted.tolist())) / 10 for rows, wanted in zip(results, exact, strict=True)]
     assert np.mean(hits) >= recall
+    assert capfd.readouterr().out == ""

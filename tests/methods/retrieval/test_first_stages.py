@@ -92,7 +92,6 @@ def test_colbert_ranks_a_corpus_as_a_sort_of_all_scores(tiny_colbert: str, tmp_p
 
 @pytest.mark.slow
 def test_beyond_so_many_vectors_faiss_finds_candidates_and_their_scores_are_exact(tiny_colbert: str, tmp_path: Path) -> None:
-    pytest.importorskip("faiss")
     corpus = corpus_of(300)
     exact = retriever("colbert", tiny_colbert).index(corpus, tmp_path / "exact").retrieve(QUERIES, 10)
     near = retriever("colbert", tiny_colbert, exact_up_to=10, near=64).index(corpus, tmp_path / "near").retrieve(QUERIES, 10)

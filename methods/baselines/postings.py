@@ -1,0 +1,315 @@
+"""The postings of BM25 on disk: per term, the passages that hold it and what it adds to their score.
+
+A corpus is counted in runs of about `WORDS` words. Each run is written with its terms sorted, so the runs can be merged
+from beginning to end, a block of `BLOCK` postings at a time. Memory therefore depends on these two sizes and on the number
+of different terms, not on the number of passages. Runs that are complete are kept, so a build that was cut off continues
+behind the last one; the merge, about a tenth of the time, starts from its beginning.
+
+The result is the folder that `bm25s.BM25.save` writes for the same corpus, with equal scores, and `bm25s.BM25.load` reads
+it. The terms stand sorted in its vocabulary, one per line, so they are found by bisection in the mapped file.
+"""
+
+from __future__ import annotations
+
+import heapq
+import json
+import math
+import mmap
+import os
+import shutil
+from array import array
+from bisect import bisect_left
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
+from itertools import chain, islice
+from pathlib import Path
+from typing import IO, Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+WORDS = 4_000_000
+"""Words after which a run ends: about 40,000 passages of a Wikipedia dump."""
+BLOCK = 2_000_000
+"""Postings merged at once, of different terms; one term with more is written run by run."""
+AT_ONCE = 1024
+"""Texts tokenized at once."""
+LINES = 65_536
+"""Lines of the vocabulary joined before they are written."""
+DATA, ROWS, STARTS = "data.csc.index.npy", "indices.csc.index.npy", "indptr.csc.index.npy"
+VOCABULARY, PARAMETERS, ENDS = "vocab.index.json", "params.index.json", "vocab.ends.npy"
+_STATED = ("k1", "b", "delta", "method", "idf_method", "dtype", "int_dtype", "backend")
+
+Numbers = NDArray[np.int64]
+_Scored = tuple[Numbers, NDArray[np.int32], NDArray[np.float32]]
+"""Columns, rows and scores of postings."""
+
+
+class Tokenized(Protocol):
+    """What `bm25s.tokenize` returns: the numbers of each text's words, and the number of each word."""
+
+    ids: Sequence[Sequence[int]]
+    vocab: dict[str, int]
+
+
+@dataclass(frozen=True)
+class Postings:
+    """Passages by term, as a sparse matrix in columns.
+
+    Attributes:
+        number: From a term to its column; None if no passage holds it.
+        starts: Where each column begins, and one past the last: shape (terms + 1,).
+        rows: The passages of each column, ascending.
+        scores: What the term adds to their score, float32.
+    """
+
+    number: Callable[[str], int | None]
+    starts: Numbers
+    rows: NDArray[np.int32]
+    scores: NDArray[np.float32]
+
+    def of(self, words: Iterable[str]) -> Iterator[tuple[NDArray[np.int32], NDArray[np.float32]]]:
+        """Yield rows and scores of each word that the corpus holds; of a repeated word each time."""
+        for word in words:
+            if (number := self.number(word)) is not None:
+                column = slice(self.starts[number], self.starts[number + 1])
+                yield self.rows[column], self.scores[column]
+
+    def release(self) -> None:
+        """Let go of pages that were read: while they are mapped they count as memory of the process."""
+        for values in (self.rows, self.scores):
+            if (mapping := getattr(values, "_mmap", None)) is not None and hasattr(mmap, "MADV_DONTNEED"):
+                mapping.madvise(mmap.MADV_DONTNEED)
+
+
+class Vocabulary:
+    """The terms of a folder, found by bisection.
+
+    Args:
+        folder: Where `build` wrote them.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._lines = np.memmap(folder / VOCABULARY, dtype=np.uint8, mode="r")
+        self._ends: Numbers = np.load(folder / ENDS, mmap_mode="r")
+        if len(self._lines) != self._ends[-1] + 1:
+            raise ValueError("the vocabulary is cut off")
+
+    def number(self, term: str) -> int | None:
+        """Return the column of a term, None if there is none."""
+        number = bisect_left(range(len(self._ends) - 1), term, key=self._term)
+        return number if number < len(self._ends) - 1 and self._term(number) == term else None
+
+    def _term(self, number: int) -> str:
+        # Behind an opening brace or a comma, `"term": number`.
+        entry = self._lines[self._ends[number] + 1 : self._ends[number + 1]].tobytes()
+        return str(json.loads(entry[: entry.rindex(b":")]))
+
+
+def open_postings(folder: Path) -> Postings | None:
+    """Map the postings of a folder; None if its corpus holds no term.
+
+    Raises:
+        OSError: A file cannot be read.
+        ValueError: A file is damaged.
+    """
+    if not (folder / PARAMETERS).exists():
+        return None
+    starts, rows, scores = (np.load(folder / name, mmap_mode="r") for name in (STARTS, ROWS, DATA))
+    if not starts[-1] == len(rows) == len(scores):
+        raise ValueError(f"{starts[-1]:,} postings are listed, {len(rows):,} rows and {len(scores):,} scores are there")
+    return Postings(Vocabulary(folder).number, starts, rows, scores)
+
+
+def build(
+    texts: Iterable[str], tokenize: Callable[[list[str]], Tokenized], model: Any, folder: Path, advance: Callable[[int], None]
+) -> None:
+    """Write the postings of a corpus, or finish a build that was cut off.
+
+    Args:
+        texts: The passages, in row order.
+        tokenize: Cuts texts into words.
+        model: An empty `bm25s.BM25` with the formula's parameters.
+        folder: Where to write.
+        advance: Called with the number of passages counted so far.
+    """
+    runs = _counted(iter(texts), tokenize, folder, advance)
+    if sum(run.size for run in runs):
+        _merge(runs, model, folder)
+    for run in runs:
+        shutil.rmtree(run.folder)
+
+
+class _Run:
+    """The counts of some passages, mapped: which hold a term how often, the terms sorted."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        # How many passages of the run hold each term; `rows` and `frequencies` say which ones, counted from its first, and how often.
+        self.holders, self.lengths = (np.load(folder / f"{name}.npy", mmap_mode="r") for name in ("holders", "lengths"))
+        self.first = int(folder.name.removeprefix("run-"))
+        self.size = (folder / "rows").stat().st_size // 4
+        self.columns: Numbers = np.empty(0, np.int64)
+        self.position = 0
+
+    def terms(self) -> Generator[str, None, None]:
+        with open(self.folder / "terms.txt", encoding="utf-8", errors="surrogatepass", newline="\n") as file:
+            for line in file:
+                yield line[:-1]
+
+    def piece(self, start: int, end: int) -> tuple[Numbers, NDArray[np.int32], NDArray[np.int32]]:
+        """Return columns, rows and frequencies of the next columns, from `start` to before `end`."""
+        low, high = np.searchsorted(self.columns, (start, end))
+        holders = self.holders[low:high]
+        size = int(holders.sum(dtype=np.int64))
+        # Read, not mapped: pages of a mapping count as memory of the process.
+        rows, frequencies = (np.fromfile(self.folder / name, np.int32, size, offset=4 * self.position) for name in ("rows", "frequencies"))
+        self.position += size
+        return np.repeat(self.columns[low:high], holders), rows, frequencies
+
+
+def _counted(texts: Iterator[str], tokenize: Callable[[list[str]], Tokenized], folder: Path, advance: Callable[[int], None]) -> list[_Run]:
+    """Count all passages; runs that are there already are not counted again."""
+    runs: list[_Run] = []
+    first = 0
+    while True:
+        path = folder / f"run-{first}"
+        if path.exists():
+            runs.append(_Run(path))
+            passed = len(runs[-1].lengths)
+            next(islice(texts, passed - 1, passed), None)
+        else:
+            batch = list(islice(texts, AT_ONCE))
+            if not batch:
+                return runs
+            partial = folder / "run.part"
+            shutil.rmtree(partial, ignore_errors=True)
+            partial.mkdir()
+            _count(chain([batch], iter(lambda: list(islice(texts, AT_ONCE)), [])), tokenize, partial)
+            os.replace(partial, path)
+            runs.append(_Run(path))
+        first += len(runs[-1].lengths)
+        advance(first)
+
+
+def _count(batches: Iterator[list[str]], tokenize: Callable[[list[str]], Tokenized], folder: Path) -> None:
+    """Write one run: batches are taken until it holds `WORDS` words."""
+    vocabulary: dict[str, int] = {}
+    counted: list[NDArray[np.int32]] = []
+    lengths: list[int] = []
+    words = 0
+    for batch in batches:
+        tokens = tokenize(batch)
+        own = np.array([vocabulary.setdefault(term, len(vocabulary)) for term in tokens.vocab], np.int32)
+        numbers = np.empty(len(own), np.int32)
+        numbers[np.fromiter(tokens.vocab.values(), np.int64, len(own))] = own
+        sizes = np.fromiter(map(len, tokens.ids), np.int64, len(tokens.ids))
+        held = numbers[np.fromiter(chain.from_iterable(tokens.ids), np.int64, int(sizes.sum()))]
+        rows = np.repeat(np.arange(len(lengths), len(lengths) + len(batch)), sizes)
+        unique, frequencies = np.unique(held.astype(np.int64) << 32 | rows, return_counts=True)
+        counted.append(np.stack([unique >> 32, unique & 0xFFFFFFFF, frequencies]).astype(np.int32))
+        lengths += sizes.tolist()
+        words += len(held)
+        if words >= WORDS:
+            break
+    terms, rows, frequencies = np.concatenate(counted, axis=1)
+    counted.clear()
+    ordered = sorted(vocabulary)
+    ranks = np.empty(len(ordered), np.int32)
+    ranks[[vocabulary[term] for term in ordered]] = np.arange(len(ordered))
+    terms = ranks[terms]
+    order = np.argsort(terms.astype(np.int64) << 32 | rows)
+    _save(folder / "holders.npy", np.bincount(terms, minlength=len(ordered)).astype(np.int32))
+    (folder / "rows").write_bytes(rows[order].data)
+    (folder / "frequencies").write_bytes(frequencies[order].data)
+    _save(folder / "lengths.npy", np.array(lengths, np.int32))
+    with open(folder / "terms.txt", "w", encoding="utf-8", errors="surrogatepass", newline="\n") as file:
+        file.writelines(f"{term}\n" for term in ordered)
+
+
+def _merge(runs: Sequence[_Run], model: Any, folder: Path) -> None:
+    """Write the folder of `bm25s` from runs."""
+    holders = _merge_terms(runs, folder)
+    starts = np.concatenate([[0], np.cumsum(holders)])
+    _save(folder / STARTS, starts)
+    passages = sum(len(run.lengths) for run in runs)
+    mean = sum(int(run.lengths.sum(dtype=np.int64)) for run in runs) / passages
+    counts, positions = np.unique(holders, return_inverse=True)
+    # `math.log`, as bm25s has it: NumPy's logarithm may differ in the last bit.
+    idf = np.array([math.log(1 + (passages - n + 0.5) / (n + 0.5)) for n in counts.tolist()], np.float32)[positions]
+
+    def scored(number: int, start: int, end: int) -> _Scored:
+        run = runs[number]
+        columns, rows, frequencies = run.piece(start, end)
+        damping = model.k1 * ((1 - model.b) + model.b * run.lengths[rows].astype(np.float64) / mean)
+        scores = idf[columns] * (frequencies / (damping + frequencies))
+        return columns, rows + np.int32(run.first), scores.astype(np.float32)
+
+    with open(folder / ROWS, "wb") as rows_out, open(folder / DATA, "wb") as scores_out:
+        _write_header(rows_out, np.int32, int(starts[-1]))
+        _write_header(scores_out, np.float32, int(starts[-1]))
+        start = 0
+        while start < len(holders):
+            end = max(start + 1, int(np.searchsorted(starts, starts[start] + BLOCK, side="right")) - 1)
+            pieces: Iterator[_Scored] = (scored(number, start, end) for number in range(len(runs)))
+            if end - start > 1:
+                columns, rows, scores = map(np.concatenate, zip(*pieces, strict=True))
+                order = np.argsort(columns, kind="stable")
+                pieces = iter([(columns, rows[order], scores[order])])
+            for _, rows, scores in pieces:
+                rows_out.write(rows.data)
+                scores_out.write(scores.data)
+            start = end
+    from bm25s import __version__
+
+    stated = {name: getattr(model, name) for name in _STATED} | {"num_docs": passages, "version": __version__}
+    (folder / PARAMETERS).write_text(json.dumps(stated, indent=4))
+
+
+def _write_header(file: IO[bytes], dtype: Any, size: int) -> None:
+    header = {"descr": np.lib.format.dtype_to_descr(np.dtype(dtype)), "fortran_order": False, "shape": (size,)}
+    np.lib.format.write_array_header_1_0(file, header)
+
+
+def _save(path: Path, values: NDArray) -> None:
+    """Write an array as `np.save` does, whose error on a full disk names no cause."""
+    with open(path, "wb") as file:
+        _write_header(file, values.dtype, len(values))
+        file.write(np.ascontiguousarray(values).data)
+
+
+def _merge_terms(runs: Sequence[_Run], folder: Path) -> Numbers:
+    """Write the vocabulary, and tell each run the columns of its terms.
+
+    Returns:
+        How many passages hold each term: shape (terms,).
+    """
+    numbers = [array("q") for _ in runs]
+    ends = array("q", [0])
+    with open(folder / VOCABULARY, "wb") as file, ExitStack() as stack:
+        streams = [stack.enter_context(closing(run.terms())) for run in runs]
+        last, count, end = None, 0, 0
+        lines: list[bytes] = []
+        for term, number in heapq.merge(*(_tagged(stream, number) for number, stream in enumerate(streams))):
+            if term != last:
+                line = f"{',' if count else '{'}\n{json.dumps(term)}: {count}".encode()
+                end += len(line)
+                lines.append(line)
+                ends.append(end)
+                last, count = term, count + 1
+                if len(lines) == LINES:
+                    file.write(b"".join(lines))
+                    lines.clear()
+            numbers[number].append(count - 1)
+        file.write(b"".join(lines) + b"}")
+    _save(folder / ENDS, np.frombuffer(ends, np.int64))
+    holders = np.zeros(count, np.int64)
+    for run, own in zip(runs, numbers, strict=True):
+        run.columns = np.frombuffer(own, np.int64)
+        holders[run.columns] += run.holders
+    return holders
+
+
+def _tagged(terms: Iterator[str], number: int) -> Iterator[tuple[str, int]]:
+    return ((term, number) for term in terms)

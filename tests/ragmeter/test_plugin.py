@@ -77,7 +77,7 @@ three_steps = Component.of("two_looks", {"retriever": "bm25", "llm": knows})
 checks = [*check_method(Component.of("title_overlap", {})), *check_method(three_steps), *check_dataset("rivers", {})]
 table = results.table()
 print(json.dumps({
-    "broken": METHODS.broken | DATASETS.broken | METRICS.broken,
+    "broken": list(METHODS.broken | DATASETS.broken | METRICS.broken),
     "failed": [check.name for check in checks if not check.passed],
     "checks": len(checks),
     "values": {f"{line.method} {line.metric}": line.value for line in table.itertuples()},
@@ -86,7 +86,7 @@ print(json.dumps({
     done = start(["-c", code, str(PLUGIN / "experiment.yaml")], tmp_path, declared)
     assert done.returncode == 0, done.stderr
     response = json.loads(done.stdout)
-    assert response["broken"] == {}
+    assert response["broken"] == []
     assert response["failed"] == []
     assert response["checks"] > 5
     values = response["values"]

@@ -87,10 +87,12 @@ def run(
                 )
         row = queries.experiment(common.store, experiment)
         source, limit = row.path or f"{row.name} (stored)", row.limit
+        common.read_env(source)
         chosen = experiments.parse(row.source, source, path=row.path, profile=row.profile, store=common.folder)
         stated = revisions.begun_with(common.store, chosen) | stated
     else:
         source = str(experiment)
+        common.read_env(source)
         chosen = experiments.load(source, profile=profile, store=common.folder)
     chosen = revisions.with_revisions(chosen, stated)
     chosen = experiments.skipping_bad(chosen) if skip_bad else chosen

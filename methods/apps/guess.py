@@ -10,6 +10,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import reduce
 from typing import Any
 
 from benchmarks.schema import Query
@@ -67,7 +68,7 @@ def try_app(url: str, question: str) -> Trial:
     Raises:
         pydantic.ValidationError: The URL cannot be used, or holds a secret.
     """
-    HttpConfig(url=url, body="{{question}}")
+    HttpConfig.model_validate({"url": url, "body": "{{question}}"})
     return asyncio.run(_tried(url, Query("trial", question)))
 
 
@@ -90,13 +91,11 @@ async def _tried(url: str, query: Query) -> Trial:
     try:
         for options in _requests(url):
             number += 1
-            config = HttpConfig(url=url, **options)
+            config = HttpConfig.model_validate({"url": url, **options})
             content = None if config.template is None else json.dumps(fill(config.template, query)).encode()
-            kind = {} if content is None else {"content-type": "application/json"}
+            headers = {"user-agent": "ragmeter", **({} if content is None else {"content-type": "application/json"})}
             try:
-                document, _ = await client.send(
-                    config.method, fill(url, query, quoted=True), {"user-agent": "ragmeter", **kind}, content, None
-                )
+                document, _ = await client.send(config.method, fill(url, query, quoted=True), headers, content, None)
             except Fault as fault:
                 problem = problem or fault.reason
                 if fault.status not in (400, 422):
@@ -214,14 +213,12 @@ def _inside(items: Sequence[Mapping[str, Any]]) -> dict[str, str] | None:
     """Return paths within the items of a list of contexts; None if they have no text in common."""
 
     def common(names: Sequence[str], kinds: Any) -> str | None:
-        paths = [(name, lambda item, name=name: item.get(name)) for name in names]
-        paths += [
-            (f"{outer}.{name}", lambda item, outer=outer, name=name: (item.get(outer) or {}).get(name))
-            for outer in _INNER
-            if all(isinstance(item.get(outer), Mapping) for item in items)
-            for name in names
-        ]
-        return next((path for path, of in paths if all(isinstance(of(item), kinds) and of(item) != "" for item in items)), None)
+        outer = [name for name in _INNER if all(isinstance(item.get(name), Mapping) for item in items)]
+        for keys in [(name,) for name in names] + [(first, name) for first in outer for name in names]:
+            values: list[Any] = [reduce(lambda value, key: value.get(key), keys, item) for item in items]
+            if all(isinstance(value, kinds) and value != "" for value in values):
+                return ".".join(keys)
+        return None
 
     text = common(TEXTS, str)
     if text is None:

@@ -304,13 +304,7 @@ def _ignore(written: _Written, name: str, lines: tuple[str, ...]) -> None:
 
 
 def _report(written: _Written, steps: list[str], more: Mapping[str, Any], common: Common, plan: Plan | None = None) -> int:
-    value = {
-        "written": list(map(str, written.files)),
-        "kept": list(map(str, written.kept)),
-        "notes": written.notes,
-        "next": steps,
-        **more,
-    }
+    value = {"written": list(map(str, written.files)), "kept": list(map(str, written.kept)), "notes": written.notes, "next": steps, **more}
     if plan is not None and plan.url is not None:
         trial = plan.trial
         value["app"] = {"options": dict(trial.options) if trial else {}, "problem": trial.problem if trial else ""}
@@ -345,5 +339,3 @@ def _show_data(plan: Plan) -> None:
         show_prediction(plan.trial.prediction)
     elif plan.trial is not None:
         err.print(Text(f"the app gave no answer, so its row is a comment: {plan.trial.problem}", style="yellow"), soft_wrap=True)
-
-

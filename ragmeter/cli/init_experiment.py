@@ -192,7 +192,7 @@ def _app(plan: Plan, url: str) -> Iterator[str]:
     yield "  #   config:"
     yield f"  #     url: {flow(url)}"
     yield '  #     body: {question: "{{question}}"}    # what the app takes'
-    yield '  #     answer: answer                      # where its reply has the answer: data.answer'
+    yield "  #     answer: answer                      # where its reply has the answer: data.answer"
     yield '  #     contexts: "docs[].text"             # and what it read'
     yield '  #     headers: {Authorization: "Bearer ${APP_KEY}"}'
 
@@ -230,7 +230,8 @@ def workflow_text(plan: Plan, seed: int = 0) -> str:
         "REVISION": f"--revision {APP}=${{{{ github.sha }}}}" if plan.asks_app else '""',
     }
     for name, value in values.items():
-        text, number = re.subn(rf"^(  {name}: )\S.*?(?=  +#|$)", lambda match, value=value: match[1] + value, text, count=1, flags=re.MULTILINE)
+        line = re.compile(rf"^(  {name}: )\S.*?(?=  +#|$)", re.MULTILINE)
+        text, number = line.subn(lambda match, value=value: match[1] + value, text, count=1)  # type: ignore[misc]
         assert number == 1, name
     if plan.model is not None and plan.model.key_variable:
         secret = f"  {plan.model.key_variable}: ${{{{ secrets.{plan.model.key_variable} }}}}"

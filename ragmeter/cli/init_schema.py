@@ -51,8 +51,7 @@ def schema() -> dict[str, Any]:
     value = {"$schema": "https://json-schema.org/draft/2020-12/schema", **value, "title": "ragmeter experiment"}
     parts: dict[str, Any] = value["$defs"]
     for part in parts.values():
-        if "grid" in part["properties"]:
-            part["properties"] = {name: kind if name == "grid" else _or_filled(kind) for name, kind in part["properties"].items()}
+        part["properties"] = {name: kind if name == "grid" else _or_filled(kind) for name, kind in part["properties"].items()}
     of_kind = {kind: [entry.id for entry in METHODS if entry.kind == kind] for kind in ("reader", "reranker", "compressor")}
     data = [name for entry in DATASETS for name in (entry.id, *(f"{entry.id}/{subset}" for subset in entry.subsets))]
     _name(parts["BenchmarkSpec"], data, r"([/:].*)?")

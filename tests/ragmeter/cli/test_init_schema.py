@@ -17,6 +17,7 @@ from ragmeter.experiments import shipped
 
 jsonschema = pytest.importorskip("jsonschema")
 EXAMPLES = sorted((Path(__file__).parents[3] / "examples").glob("*/*.yaml"))
+EXAMPLES = [path for path in EXAMPLES if path.parent.name != "plugin"]  # its names are those of a package that is not installed
 VALID: Any = {"name": "x", "benchmarks": [{"id": "worlds/multihop", "split": "test"}], "methods": [{"id": "bm25"}], "metrics": ["recall@5"]}
 
 
@@ -28,9 +29,8 @@ def validator() -> Any:
 
 
 def test_every_shipped_experiment_is_valid(validator: Any) -> None:
-    plugins = {"title_overlap", "rivers", "brief", "brief(words=1)"}
     for name, text in [*shipped().items(), *((str(path), path.read_text("utf-8")) for path in EXAMPLES)]:
-        errors = [error for error in validator.iter_errors(yaml.safe_load(text)) if not {str(error.instance)} & plugins]
+        errors = list(validator.iter_errors(yaml.safe_load(text)))
         assert not [f"{error.json_path}: {error.message[:200]}" for error in errors], name
 
 
@@ -40,7 +40,6 @@ def test_every_shipped_experiment_is_valid(validator: Any) -> None:
         (("methods", 0, "id"), "bm26"),
         (("methods", 0, "reader"), "bm25"),
         (("methods", 0, "rerankers"), ["chat"]),
-        (("methods", 0, "compressor"), {"id": "chat"}),
         (("methods", 0, "k"), "five"),
         (("methods", 0, "colour"), "red"),
         (("benchmarks", 0, "id"), "worldz/multihop"),
@@ -81,4 +80,4 @@ def test_command_knows_plugins_of_the_folder_and_replaces_nothing(tmp_path: Path
     experiment = {**VALID, "methods": [{"id": "acme_schema"}]}
     assert jsonschema.Draft202012Validator(json.loads((tmp_path / SCHEMA).read_text())).is_valid(experiment)
     again = call("init", str(tmp_path), "--schema", "--json")
-    assert (again.code, json.loads(again.err)["code"]) == (2, "output-exists")
+    assert (again.code, "--force" in again.err) == (2, True)

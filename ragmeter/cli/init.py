@@ -232,7 +232,7 @@ def _load(written: _Written, data: dict[str, Any]) -> Benchmark:
     from benchmarks.registry import load
 
     def loaded() -> Benchmark:
-        here = {name: str(written.folder / data[name]) for name in ("path", "documents") if name in data}
+        here: dict[str, Any] = {name: str(written.folder / data[name]) for name in ("path", "documents") if name in data}
         return load("files", {**data, **here})
 
     try:

@@ -69,7 +69,7 @@ def schema() -> dict[str, Any]:
 
 
 def _or_filled(kind: dict[str, Any]) -> dict[str, Any]:
-    kept = {name: kind[name] for name in ("description", "default", "title") if name in kind}
+    kept: dict[str, Any] = {name: kind[name] for name in ("description", "default", "title") if name in kind}
     inner = {name: item for name, item in kind.items() if name not in kept}
     return {**kept, "anyOf": [*inner["anyOf"], _FILLED] if set(inner) == {"anyOf"} else [inner, _FILLED]}
 

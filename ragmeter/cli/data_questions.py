@@ -85,7 +85,10 @@ def questions(
             raise UserError("there is no such file or folder", code="missing-file", where=f"DOCS: {documents}")
         library, notes, skipped = read_documents(documents, files)
     parts = dict(zip(("", "-dev"), material.divided(list(library.corpus()), held_out, seed), strict=True))
-    drawn = {name: [item for kind in wanted for item in material.drawn(kind, passages, count, seed)] for name, passages in parts.items()}
+    shares = {"": count - round(count * held_out), "-dev": round(count * held_out)}
+    drawn = {
+        name: [item for kind in wanted for item in material.drawn(kind, passages, shares[name], seed)] for name, passages in parts.items()
+    }
     every = [item for items in drawn.values() for item in items]
     if not every:
         raise UserError(

@@ -122,7 +122,8 @@ def test_app_without_an_answer_is_a_comment_that_says_why(folder: Path, call: In
     assert done.code == 0
     text = (folder / "experiment.yaml").read_text()
     assert [plan.name for plan in experiment.load("experiment.yaml").methods] == ["bm25", "random"]
-    enabled = re.sub(r"^  # (?=- id: http|  )", "  ", text, flags=re.MULTILINE)
+    before, marked = text.split("  # - id: http\n")
+    enabled = f"{before}  - id: http\n" + re.sub(r"^  # (?=  )", "  ", marked, flags=re.MULTILINE)
     assert url in text
     assert yaml.safe_load(enabled)["methods"][-1]["id"] == "http"
 
@@ -161,10 +162,9 @@ def test_bad_rows_stop_it_with_their_line_or_are_skipped(folder: Path, call: Ini
 
 
 def test_column_that_only_looks_like_gold_is_left_out(folder: Path, call: Init) -> None:
-    text = (folder / "questions.csv").read_text()
-    (folder / "questions.csv").write_text(
-        re.sub(r",(\w+)$", r",https://a.example/\1.html", text, flags=re.MULTILINE).replace("https://a.example/source.html", "source")
-    )
+    header, *rows = (folder / "questions.csv").read_text().splitlines()
+    rows = [re.sub(r",(\w+)$", r",https://a.example/\1.html", row) for row in rows]
+    (folder / "questions.csv").write_text("\n".join([header.replace("source", "document"), *rows]).replace("html", "page"))
     done = call("init")
     assert done.code == 0, done.err
     assert yaml.safe_load((folder / "experiment.yaml").read_text())["benchmarks"][0]["config"]["fields"]["evidence"] is None

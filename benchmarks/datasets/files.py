@@ -323,6 +323,7 @@ def _question(item: Asked, own: Sequence[str], loading: _Loading) -> Question:
         evidence=tuple(dict.fromkeys(evidence)),
         type=item.type,
         answerable=item.answerable,
+        turns=item.turns,
         candidates=PassageIds(dict.fromkeys(own)) if own else None,
         metadata={**item.metadata, **({SPANS: [(span.length, dict(span.parts)) for span in spans]} if spans else {})},
     )

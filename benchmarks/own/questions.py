@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from benchmarks.own.fields import Fields, Missing, values
+from benchmarks.schema import Turn
 from benchmarks.sources import QUESTION_CHARS, Record
 
 _TRUE, _FALSE = ("true", "yes", "1"), ("false", "no", "0")
@@ -41,6 +42,7 @@ class Asked:
         supporting: Which of them are gold, by their places.
         evidence: Names of gold passages or documents, or places of passages that it brings.
         spans: Gold as parts of documents.
+        turns: Earlier turns, without the question itself.
         counts: What was met (keys of the dataset's notes).
     """
 
@@ -57,6 +59,7 @@ class Asked:
     answerable: bool = True
     synthetic: str = ""
     metadata: dict[str, Any] = field(default_factory=dict)
+    turns: tuple[Turn, ...] = ()
     counts: Counter[str] = field(default_factory=Counter)
 
 
@@ -100,8 +103,22 @@ class Reader:
             answerable,
             self._one(record, "synthetic"),
             self._kept(record),
+            self._turns(record),
             counts,
         )
+
+    def _turns(self, record: Record) -> tuple[Turn, ...]:
+        """Read the earlier turns; if the last one is the question, as in lists of messages, it is no earlier turn."""
+        turns = []
+        for value in self._all(record, "turns"):
+            item = record.expect(value, self._path("turns"), dict)
+            text = next((item[name] for name in ("content", "text") if isinstance(item.get(name), str)), None)
+            if not isinstance(item.get("role"), str) or text is None:
+                raise record.problem("a turn has no role or no text", self._path("turns"), "objects with role and content")
+            turns.append(Turn(item["role"], text))
+        if turns and turns[-1].text.strip() == self._question(record).strip():
+            turns.pop()
+        return tuple(turns)
 
     def _path(self, role: str) -> str:
         return " + ".join(self._fields.paths.get(role, (role,)))

@@ -269,7 +269,7 @@ def _inner(role: str, key: str, sample: Any) -> Iterator[tuple[str, tuple[str, .
                 yield part, (path + "?" * (part != "documents"),)
     elif role == "answers" and isinstance(sample, dict) and isinstance(sample.get("text"), list):
         yield role, (f"{key}.text[]",)
-    elif (role == "type" and isinstance(sample, dict | list)) or (role == "turns" and not (isinstance(sample, list) and isinstance(first, dict) and "role" in first)):
+    elif (role == "type" and isinstance(sample, dict | list)) or (role == "turns" and not (isinstance(first, dict) and "role" in first)):
         return
     else:
         yield role, (f"{key}[]" if isinstance(sample, list) and role in ("documents", "spans", "quotes", "turns") else key,)

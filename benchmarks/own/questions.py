@@ -13,6 +13,8 @@ from benchmarks.schema import Turn
 from benchmarks.sources import QUESTION_CHARS, Record
 
 _TRUE, _FALSE = ("true", "yes", "1"), ("false", "no", "0")
+_ROLES = {**dict.fromkeys(("user", "human"), "user"), **dict.fromkeys(("assistant", "ai", "bot", "model"), "assistant"), "system": ""}
+"""Who says a turn, by the names in people's data; instructions of a system are no turn."""
 _SPAN = {
     "document": ("document", "document_id", "doc_id", "doc", "file", "source"),
     "start": ("start", "start_char", "answer_start", "begin"),
@@ -113,9 +115,12 @@ class Reader:
         for value in self._all(record, "turns"):
             item = record.expect(value, self._path("turns"), dict)
             text = next((item[name] for name in ("content", "text") if isinstance(item.get(name), str)), None)
-            if not isinstance(item.get("role"), str) or text is None:
-                raise record.problem("a turn has no role or no text", self._path("turns"), "objects with role and content")
-            turns.append(Turn(item["role"], text))
+            role = _ROLES.get(str(item.get("role")).casefold())
+            if role is None or text is None:
+                what = f"a turn has the role {item.get('role')!r}" if role is None else "a turn has no text"
+                raise record.problem(what, self._path("turns"), "objects with role (user or assistant) and content")
+            if role:
+                turns.append(Turn(role, text))
         if turns and turns[-1].text.strip() == self._question(record).strip():
             turns.pop()
         return tuple(turns)

@@ -34,12 +34,7 @@ MethodOption = Annotated[
 ]
 BenchmarkOption = Annotated[
     str | None,
-    option(
-        "With --method: the benchmark; with --card: another one than the card names.",
-        "--benchmark",
-        metavar="REFERENCE",
-        completes=completion.references,
-    ),
+    option("The benchmark; with --card in place of the card's.", "--benchmark", metavar="REFERENCE", completes=completion.references),
 ]
 Strict = Annotated[bool, option("Refuse what the official script tolerates, such as missing questions.", "--strict")]
 KnownBoards = Annotated[bool, option("Only for a board that the store has, as a server takes it.", "--known-boards")]

@@ -211,7 +211,7 @@ def on_benchmark(card: Card, reference: str, setting: str | None) -> Card:
     """
     resolved, entry = registry.resolve(reference, where="--benchmark")
     chosen = Setting.parse(setting or entry.card.settings_of(resolved.subset)[0], where="--setting")
-    own = {"limit": None, "config": {}, "dataset_fingerprint": None}
+    own: dict[str, object] = {"limit": None, "config": {}, "dataset_fingerprint": None}
     return card.model_copy(update={"benchmark": str(resolved), "setting_text": str(chosen), **own})
 
 

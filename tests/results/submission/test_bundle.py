@@ -327,9 +327,7 @@ def test_what_a_user_of_an_open_bundle_raises_is_not_blamed_on_the_bundle(bundle
         raise RuntimeError("mine")
 
 
-def test_a_template_holds_questions_without_gold_and_a_card_that_lacks_training_data(
-    tmp_path: Path, world: Benchmark, target: Target
-) -> None:
+def test_a_template_holds_questions_without_gold_and_a_card_without_training_data(tmp_path: Path, world: Benchmark, target: Target) -> None:
     files = write_template(tmp_path / "t", target, Setting.parse("distractor"), limit=6, passages=True)
     assert [path.name for path in files] == ["card.yaml", "predictions.jsonl", "questions.jsonl", "passages.jsonl", "candidates.jsonl"]
     card, empty, questions, passages, candidates = (path.read_text("utf-8") for path in files)

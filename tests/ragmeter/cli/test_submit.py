@@ -407,7 +407,7 @@ def test_one_card_serves_several_benchmarks(submitted: Path, ragmeter: Ragmeter)
     fill(other, "bm25", "worlds/multihop:test", 15, "distractor")
     options = ("--card", submitted / "card.yaml", "--benchmark", "worlds/multihop:test", "--setting", "distractor", "--json")
     report = json.loads(ragmeter("submit", "check", other / "predictions.jsonl", *options).stdout)["report"]
-    assert (report["method"], report["dataset"]) == ("bm25@1", "worlds/multihop:test")
+    assert (report["method"], report["dataset"]) == ("bm25", "worlds/multihop:test")
     assert report["rows"] == 15
     refused = ragmeter("submit", "check", other / "predictions.jsonl", *options, "--method", "x")
     assert refused.returncode == 2

@@ -117,8 +117,8 @@ def _encoding(path: Path) -> str | None:
     if path.suffix == ".arrow" or _is_table(path) or is_parquet(path):
         return None
     with suppress(UserError):
-        found = encoding_of(path)
-        return found.name if found.notice and not found.mixed else None
+        encoding = encoding_of(path)
+        return encoding.name if encoding.notice and not encoding.mixed else None
     return None
 
 

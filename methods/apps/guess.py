@@ -101,9 +101,9 @@ async def _tried(url: str, query: Query) -> Trial:
                 if fault.status not in (400, 422):
                     break
                 continue
-            places = guess(document)
-            if places:
-                return _read(document, {**options, **places}, number)
+            paths = guess(document)
+            if paths:
+                return _read(document, {**options, **paths}, number)
             problem = f"no answer is known in the reply, which is {shape(document)}"
         return Trial(problem=problem, requests=number)
     finally:

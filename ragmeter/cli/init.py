@@ -94,9 +94,9 @@ def init(
     force: Annotated[bool, option("Replace files that are there.", "--force")] = False,
 ) -> int:
     """Write an experiment that runs, with .gitignore and a gate workflow; or a plug-in package, or a schema for editors."""
-    given = {"--questions": questions, "--app": url, "--model": model, "--base-url": base_url}
+    options = {"--questions": questions, "--app": url, "--model": model, "--base-url": base_url}
     alone = "--plugin" if plugin is not None else "--schema" if schema else None
-    if alone and (more := next((name for name, value in {**given, "--schema": schema and alone != "--schema"}.items() if value), None)):
+    if alone and (more := next((name for name, value in {**options, "--schema": schema and alone != "--schema"}.items() if value), None)):
         raise UserError(f"{alone} writes no experiment", code="options-exclude-each-other", where=more, try_this=f"leave out {more}")
     if base_url is not None and model is None:
         raise UserError("an endpoint needs a model", code="model-missing", where="--base-url", try_this="add --model NAME")
@@ -139,22 +139,22 @@ def _planned(written: _Written, questions: Path | None, url: str | None, model: 
     from ragmeter.cli.init_schema import SCHEMA
 
     written.require_free(FILE)
-    found = look(written.folder, questions)
-    if found.questions is None:
-        _write_questions(written, found, model, skip_bad, common)
-        found = replace(look(written.folder, written.folder / QUESTIONS), notes=found.notes)
+    seen = look(written.folder, questions)
+    if seen.questions is None:
+        _write_questions(written, seen, model, skip_bad, common)
+        seen = replace(look(written.folder, written.folder / QUESTIONS), notes=seen.notes)
         by_rule = True
     else:
         by_rule = False
-    written.notes += found.notes
-    data = _data(written, found, skip_bad)
+    written.notes += seen.notes
+    data = _data(written, seen, skip_bad)
     with common.status("reading the data"):
         benchmark = _load(written, data)
     trial = None
     if url is not None:
         with common.status(f"asking {url}"):
             trial = _trial(url, benchmark)
-    if found.documents is None and not len(benchmark.corpus) and (trial is None or not trial.options):
+    if seen.documents is None and not len(benchmark.corpus) and (trial is None or not trial.options):
         raise UserError(
             "there are questions, but neither documents nor an app that answers",
             code="nothing-to-begin-with",
@@ -162,16 +162,16 @@ def _planned(written: _Written, questions: Path | None, url: str | None, model: 
             try_this="put documents (.txt, .md, .html, .pdf, .docx) into a folder in there, or --app URL",
         )
     schema = SCHEMA if (written.folder / SCHEMA).exists() else None
-    remarks = _remarks(found, benchmark, by_rule, written)
+    remarks = _remarks(seen, benchmark, by_rule, written)
     return Plan(slug(written.folder.resolve().name), data, benchmark, remarks, by_rule, url, trial, model, schema)
 
 
-def _write_questions(written: _Written, found: Found, model: Model | None, skip_bad: bool, common: Common) -> None:
+def _write_questions(written: _Written, seen: Found, model: Model | None, skip_bad: bool, common: Common) -> None:
     """Write questions by rule, as `ragmeter data questions` does without a model."""
     from benchmarks.datasets.files import FilesConfig, read_documents
     from methods.questions import sets
 
-    if found.documents is None:
+    if seen.documents is None:
         raise UserError(
             "there are no documents and no questions here",
             code="nothing-to-begin-with",
@@ -181,7 +181,7 @@ def _write_questions(written: _Written, found: Found, model: Model | None, skip_
     written.require_free(QUESTIONS)
     with common.status("writing questions by rule"):
         config = FilesConfig.model_validate({"chunker": "headings", "skip_bad": skip_bad})
-        library, _, _ = read_documents(found.documents, config)
+        library, _, _ = read_documents(seen.documents, config)
         whole = sets.by_rule(list(library.corpus()))
     written.folder.mkdir(parents=True, exist_ok=True)
     number = sets.write_table(written.folder / QUESTIONS, whole)
@@ -190,38 +190,38 @@ def _write_questions(written: _Written, found: Found, model: Model | None, skip_
         raise UserError(
             "no question can be written about these documents by rule",
             code="nothing-to-ask",
-            where=str(found.documents),
-            try_this=f"{_better(written, found, model)}; or write some yourself: a CSV with the columns question and answer",
+            where=str(seen.documents),
+            try_this=f"{_better(written, seen, model)}; or write some yourself: a CSV with the columns question and answer",
         )
     written.files.append(written.folder / QUESTIONS)
     written.notes.append(
         f"{counted(number, 'question')} by rule: they show that the pipeline works, not how good it is. Better ones: "
-        + _better(written, found, model)
+        + _better(written, seen, model)
     )
 
 
-def _better(written: _Written, found: Found, model: Model | None) -> str:
+def _better(written: _Written, seen: Found, model: Model | None) -> str:
     name = f"{model.name}{f' --base-url {model.base_url}' if model.base_url else ''}" if model else "NAME"
-    documents, target = str(found.documents), str(written.folder / QUESTIONS)
+    documents, target = str(seen.documents), str(written.folder / QUESTIONS)
     return f"ragmeter data questions {shlex.quote(documents)} -o {shlex.quote(target)} --overwrite --model {name}"
 
 
-def _data(written: _Written, found: Found, skip_bad: bool) -> dict[str, Any]:
+def _data(written: _Written, seen: Found, skip_bad: bool) -> dict[str, Any]:
     """Return the options of the dataset, with paths relative to the folder in which the experiment is run."""
-    assert found.fields is not None
-    paths = found.fields.paths
-    if found.documents is None and "documents" not in paths:
+    assert seen.fields is not None
+    paths = seen.fields.paths
+    if seen.documents is None and "documents" not in paths:
         paths = {role: path for role, path in paths.items() if role not in _SENT}
     root = written.folder.resolve()
 
     def relative(path: Path) -> str:
         return Path(os.path.relpath(path.resolve(), root)).as_posix()
 
-    assert found.questions is not None
-    data: dict[str, Any] = {"path": relative(found.questions)}
-    if found.documents is not None:
-        data["documents"] = relative(found.documents)
-        if {".md", ".markdown", ".docx", ".html", ".htm"} & set(found.kinds):
+    assert seen.questions is not None
+    data: dict[str, Any] = {"path": relative(seen.questions)}
+    if seen.documents is not None:
+        data["documents"] = relative(seen.documents)
+        if {".md", ".markdown", ".docx", ".html", ".htm"} & set(seen.kinds):
             data["chunker"] = "headings"
     data["fields"] = {role: path[0] if len(path) == 1 else list(path) for role, path in paths.items()}
     return data | ({"skip_bad": True} if skip_bad else {})
@@ -260,11 +260,11 @@ def _trial(url: str, benchmark: Benchmark) -> Trial:
         raise UserError(what, code="bad-app-url", where="--app", try_this="--app http://localhost:8000/ask") from None
 
 
-def _remarks(found: Found, benchmark: Benchmark, by_rule: bool, written: _Written) -> list[str]:
+def _remarks(seen: Found, benchmark: Benchmark, by_rule: bool, written: _Written) -> list[str]:
     """Return the comments on the data."""
     remarks = [f"{counted(len(benchmark.questions), 'question')}, {counted(len(benchmark.corpus), 'passage')}"]
-    if found.kinds:
-        remarks[0] += " of " + ", ".join(f"{number} {ending}" for ending, number in found.kinds.most_common())
+    if seen.kinds:
+        remarks[0] += " of " + ", ".join(f"{number} {ending}" for ending, number in seen.kinds.most_common())
     if by_rule:
         remarks.append("Rules wrote these questions. They show that the pipeline works; a model or people write better ones:")
         remarks.append("  ragmeter data questions DOCUMENTS -o questions.csv --overwrite --model NAME")

@@ -23,7 +23,7 @@ _PASSED_OVER = ("node_modules", "site-packages", "__pycache__", "venv", "env", "
 
 @dataclass
 class Found:
-    """What was found.
+    """What was seen.
 
     Attributes:
         documents: A folder of documents, or a file with a document per record; None if there is neither.
@@ -50,17 +50,17 @@ def look(folder: Path, questions: Path | None) -> Found:
     Raises:
         UserError: The file with questions does not exist, or its fields cannot be guessed.
     """
-    found = Found()
+    seen = Found()
     files = sorted(_files(folder)) if folder.is_dir() else []
     if questions is not None:
         if not questions.exists():
             raise UserError("there is no such file", code="missing-file", where=f"--questions {questions}", try_this="name a file")
-        found.questions, found.fields = questions, _fields(questions)
+        seen.questions, seen.fields = questions, _fields(questions)
     else:
-        _choose_questions(found, folder, files)
-    if found.fields is None or "documents" not in found.fields:
-        _choose_documents(found, folder, files)
-    return found
+        _choose_questions(seen, folder, files)
+    if seen.fields is None or "documents" not in seen.fields:
+        _choose_documents(seen, folder, files)
+    return seen
 
 
 def _files(folder: Path, depth: int = 0) -> Iterator[Path]:
@@ -85,7 +85,7 @@ def _fields(path: Path) -> Fields:
     return question_fields(open_source(path, "test").first(), {}, str(path))
 
 
-def _choose_questions(found: Found, folder: Path, files: list[Path]) -> None:
+def _choose_questions(seen: Found, folder: Path, files: list[Path]) -> None:
     known: dict[Path, Fields] = {}
     for path in files:
         name = path.name.lower()
@@ -100,33 +100,33 @@ def _choose_questions(found: Found, folder: Path, files: list[Path]) -> None:
     if known:
         # Of equally likely files the first by name.
         chosen = min(known, key=lambda path: (not any(word in path.name.lower() for word in _LIKELY), path.stem.endswith("-dev"), path))
-        found.questions, found.fields = chosen, known[chosen]
+        seen.questions, seen.fields = chosen, known[chosen]
         if others := [path.relative_to(folder).as_posix() for path in known if path != chosen]:
-            found.notes.append(f"other files with questions: {', '.join(others)} (--questions FILE names another)")
+            seen.notes.append(f"other files with questions: {', '.join(others)} (--questions FILE names another)")
 
 
-def _choose_documents(found: Found, folder: Path, files: list[Path]) -> None:
+def _choose_documents(seen: Found, folder: Path, files: list[Path]) -> None:
     groups: dict[Path, list[Path]] = {}
     for path in files:
-        if path.suffix.lower() in DOCUMENTS and path != found.questions:
+        if path.suffix.lower() in DOCUMENTS and path != seen.questions:
             parts = path.relative_to(folder).parts
             if len(parts) == 1 and path.name.lower().startswith(_PROJECT):
                 continue
             groups.setdefault(folder / parts[0] if len(parts) > 1 else folder, []).append(path)
     if groups:
         chosen = max(groups, key=lambda group: (len(groups[group]), str(group)))
-        found.documents = chosen
+        seen.documents = chosen
         within = [path for path in files if path.suffix.lower() in DOCUMENTS and path.is_relative_to(chosen)]
-        found.kinds = Counter(path.suffix.lower() for path in within)
+        seen.kinds = Counter(path.suffix.lower() for path in within)
         if others := [f"{group.relative_to(folder)}/" for group in groups if group not in (chosen, folder) and chosen != folder]:
-            found.notes.append(f"documents are also in {', '.join(others)}: documents: . reads all of them")
+            seen.notes.append(f"documents are also in {', '.join(others)}: documents: . reads all of them")
         return
     for path in files:
-        if path.name.lower().endswith(_QUESTIONS) and path != found.questions:
+        if path.name.lower().endswith(_QUESTIONS) and path != seen.questions:
             try:
                 fields = document_fields(open_source(path, "train").first(), {}, str(path))
             except UserError:
                 continue
             if {"id", "title"} & set(fields.paths):
-                found.documents = path
+                seen.documents = path
                 return

@@ -94,5 +94,5 @@ def _only(kind: dict[str, Any], names: Iterable[str]) -> None:
 
 def _list(kind: dict[str, Any]) -> dict[str, Any]:
     """Return the part of a schema that is about a list."""
-    found: dict[str, Any] = next(item for item in (kind, *kind.get("anyOf", ())) if item.get("type") == "array")
-    return found
+    part: dict[str, Any] = next(item for item in (kind, *kind.get("anyOf", ())) if item.get("type") == "array")
+    return part

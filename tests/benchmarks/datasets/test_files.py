@@ -355,9 +355,9 @@ def test_line_in_another_encoding_than_the_others_is_named(tmp_path: Path) -> No
 
 
 def test_earlier_turns_are_read_without_the_question_itself(tmp_path: Path) -> None:
-    said = [{"role": "system", "content": "Be brief."}, {"role": "human", "content": "Hi"}, {"role": "assistant", "content": "Hello"}]
+    before = [{"role": "system", "content": "Be brief."}, {"role": "human", "content": "Hi"}, {"role": "assistant", "content": "Hello"}]
     rows = [
-        {"question": "Where?", "answer": "Lyon", "messages": [*said, {"role": "user", "content": "Where?"}]},
+        {"question": "Where?", "answer": "Lyon", "messages": [*before, {"role": "user", "content": "Where?"}]},
         {"question": "When?", "answer": "1900", "messages": []},
     ]
     text = "".join(json.dumps(row) + "\n" for row in rows)

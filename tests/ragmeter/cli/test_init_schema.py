@@ -41,7 +41,7 @@ def test_every_shipped_experiment_is_valid(validator: Any) -> None:
         (("methods", 0, "reader"), "bm25"),
         (("methods", 0, "rerankers"), ["chat"]),
         (("methods", 0, "k"), "five"),
-        (("methods", 0, "colour"), "red"),
+        (("methods", 0, "shade"), "red"),
         (("benchmarks", 0, "id"), "worldz/multihop"),
         (("metrics", 0), "recal@5"),
         (("metrics",), []),

@@ -358,7 +358,7 @@ def bad_record(what: str, path: Path, position: str) -> BadRecord:
     return BadRecord(what, code="bad-record", where=f"{path}, {position}", try_this=_REPAIR)
 
 
-def records(path: Path, *, whole: bool = False) -> Iterator[Record | BadRecord]:
+def records(path: Path, *, whole: bool = False, recoded: bytes | None = None) -> Iterator[Record | BadRecord]:
     """The records of a file in order, and an error in the place of each that is no JSON object.
 
     What a file is is read off its content: JSON Lines or an array, plain or gzip-compressed, or Parquet, whose rows
@@ -367,6 +367,7 @@ def records(path: Path, *, whole: bool = False) -> Iterator[Record | BadRecord]:
     Args:
         path: The file, or `archive.zip!member` (`data.zip!data/qasper.jsonl`).
         whole: Whether one object that spreads over several lines may be the whole file.
+        recoded: As of `stream_json`.
 
     Raises:
         UserError: The file cannot be read on (`json_stream.stream`, `parquet_rows.rows`).
@@ -375,7 +376,7 @@ def records(path: Path, *, whole: bool = False) -> Iterator[Record | BadRecord]:
         for number, row in enumerate(rows(path), 1):
             yield Record(row, path, f"row {number}")
         return
-    for item in stream_json(path, whole=whole):
+    for item in stream_json(path, whole=whole, recoded=recoded):
         if item.problem is not None:
             yield bad_record(item.problem, path, item.position)
         elif not isinstance(item.value, dict):

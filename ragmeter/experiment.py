@@ -409,8 +409,7 @@ def _resolve(spec: ExperimentSpec, source: Source, path: str | None, profile: st
                 where=source.where(methods[index].at),
                 try_this="give one a `name`",
             )
-    if spec.reference is not None and spec.reference not in {*names, *map(base_name, names)}:
-        raise unknown_name("method", spec.reference, names, where=source.where(("reference",)))
+    reference = _row(spec.reference, methods, source.where(("reference",)))
     if spec.primary is not None and spec.primary.method is not None and spec.primary.method not in {*names, *map(base_name, names)}:
         raise unknown_name("method", spec.primary.method, names, where=source.where(("primary", "method")))
     if spec.primary is not None and spec.metrics is not None and spec.primary.metric not in spec.metrics:
@@ -436,13 +435,31 @@ def _resolve(spec: ExperimentSpec, source: Source, path: str | None, profile: st
         metrics,
         tuple(_judge(item, index, source) for index, item in enumerate(spec.judges)),
         tuple(trainings),
-        spec.reference or (rankable[0] if rankable else None),
+        reference or (rankable[0] if rankable else None),
         source,
         path,
         profile,
         spec.max_failure_rate,
         spec.limits,
     )
+
+
+def _row(name: str | None, methods: Sequence[MethodPlan], where: str) -> str | None:
+    """Return the row that a name means: the one with this name, else the only one of the method with this id.
+
+    Raises:
+        UserError: There is no such row, or several rows are of this method.
+    """
+    names = [method.name for method in methods]
+    if name is None or name in {*names, *map(base_name, names)}:
+        return name
+    rows = list(dict.fromkeys(base_name(method.name) for method in methods if method.composition.method.id == name))
+    if len(rows) > 1:
+        what = f"{len(rows)} rows are of the method {name!r}: {', '.join(rows)}"
+        raise UserError(what, code="ambiguous-row", where=where, try_this="name one of the rows")
+    if not rows:
+        raise unknown_name("method", name, names, where=where)
+    return rows[0]
 
 
 def _benchmark(spec: BenchmarkSpec, index: int, source: Source, limit: int | None) -> BenchmarkPlan:

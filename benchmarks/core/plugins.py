@@ -9,13 +9,16 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import os
 import re
 import sys
 import traceback
 from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
-from importlib.util import module_from_spec, spec_from_file_location
+from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any, Generic, Protocol, TypeVar, get_type_hints
@@ -76,8 +79,8 @@ class Registry(Generic[E]):
         self.noun = noun
         self.package = package
         self.group = group
-        self.broken: dict[str, str] = {}
-        """Plug-ins that could not be loaded, with the reason; `ragmeter doctor` shows them."""
+        self.broken: dict[str, Broken] = {}
+        """Plug-ins that could not be loaded, by the name of their entry point; `ragmeter doctor` shows them."""
         self._entries: dict[str, E] = {}
         self._sources: dict[str, str] = {}
         self._complete = False
@@ -107,15 +110,27 @@ class Registry(Generic[E]):
         """The entry with this id.
 
         Raises:
-            UserError: Nobody registered it; the message names the nearest id, and plug-ins that could not be loaded.
+            UserError: Nobody registered it. If a plug-in could not be loaded, the error is about the plug-in, which may register it.
         """
         if identifier not in self:
             error = unknown_name(self.noun, identifier, self._entries, where=where)
-            if self.broken:
-                names = "; ".join(f"{name} ({why})" for name, why in sorted(self.broken.items()))
-                error.also_try(f"mend the plug-ins that could not be loaded (`ragmeter doctor`): {names}")
-            raise error
+            raise self._unloaded(identifier, error) if self.broken else error
         return self._entries[identifier]
+
+    def _unloaded(self, identifier: str, unknown: UserError) -> UserError:
+        name = identifier if identifier in self.broken else next(iter(self.broken))
+        broken, others = self.broken[name], [other for other in self.broken if other != name]
+        error = UserError(
+            f"the plug-in {name!r} cannot be loaded: {broken.cause}",
+            code="plugin-cannot-be-loaded",
+            where=broken.where,
+            try_this=f"{broken.remedy}; no other plug-in has the {self.noun} {identifier!r}",
+        )
+        if others:
+            error.also_try(f"plug-ins that cannot be loaded either: {', '.join(others)} (`ragmeter doctor`)")
+        if (unknown.try_this or "").startswith("did you mean"):
+            error.also_try(unknown.try_this or "")
+        return error
 
     def __contains__(self, identifier: object) -> bool:
         if identifier not in self._entries and isinstance(identifier, str):
@@ -145,13 +160,52 @@ class Registry(Generic[E]):
         for module, _ in _registering_modules(self.package):
             importlib.import_module(module)
         for point in entry_points(group=self.group):
-            # A broken third-party package must not stop the whole command; doctor names it.
+            # A broken third-party package must not stop commands that do not need it; doctor names it.
             try:
                 point.load()
             except KeyboardInterrupt:
                 raise
             except BaseException as error:
-                self.broken[point.name] = f"{type(error).__name__}: {message_of(error)}"
+                self.broken[point.name] = Broken.of(point, error)
+
+
+@dataclass(frozen=True)
+class Broken:
+    """A plug-in that could not be loaded.
+
+    Attributes:
+        cause: The error.
+        where: The line of the plug-in that raised it; the entry point, if no line of the plug-in was run.
+        remedy: What to do about it.
+    """
+
+    cause: str
+    where: str
+    remedy: str
+
+    @classmethod
+    def of(cls, point: EntryPoint, error: BaseException) -> Broken:
+        """Describe the error that loading an entry point raised."""
+        cause = f"{type(error).__name__}: {message_of(error)}"
+        package = "" if point.dist is None else f" of {point.dist.name} {point.dist.version}"
+        entry = f"entry point {point.name} = {point.value}{package}"
+        place = _line_of(error, point.module.partition(".")[0])
+        if place is not None:
+            return cls(cause, f"{place} ({entry})", "correct it, or install what it imports")
+        return cls(cause, entry, f"install the package again or uninstall it{package.replace(' of', ':', 1)}")
+
+
+def _line_of(error: BaseException, package: str) -> str | None:
+    """Return file and line of a package at which an error arose; None if none of its lines was run."""
+    if isinstance(error, SyntaxError) and error.filename:
+        return f"{error.filename}:{error.lineno}"
+    with suppress(ImportError, ValueError):
+        spec = find_spec(package)
+        folders = [f"{folder}{os.sep}" for folder in spec.submodule_search_locations or ()] if spec else []
+        known = tuple(folders or filter(None, [spec.origin if spec else None]))
+        frames = [frame for frame in traceback.extract_tb(error.__traceback__) if known and frame.filename.startswith(known)]
+        return f"{frames[-1].filename}:{frames[-1].lineno}" if frames else None
+    return None
 
 
 def load_file(path: Path, *, where: str | None = None) -> ModuleType:

@@ -8,6 +8,7 @@ it.
 from __future__ import annotations
 
 import codecs
+import io
 import json
 import re
 from collections import Counter
@@ -107,7 +108,7 @@ class Item:
         return f"line {self.line}{column}" + (f", record {self.number}" if self.number is not None else "")
 
 
-def stream_json(path: Path, *, whole: bool = False) -> Iterator[Item]:
+def stream_json(path: Path, *, whole: bool = False, recoded: bytes | None = None) -> Iterator[Item]:
     """Yield the records of a file in order; memory does not grow with the file.
 
     Whether the file is an array or JSON Lines, and whether it is compressed, is read off its content: names lie.
@@ -115,12 +116,13 @@ def stream_json(path: Path, *, whole: bool = False) -> Iterator[Item]:
     Args:
         path: The file, or a member of an archive (`open_file.open_bytes`).
         whole: Whether one value that spreads over several lines may be the whole file; it is then held as one.
+        recoded: The file's text in UTF-8, if it has another encoding.
 
     Raises:
         UserError: The file cannot be opened, is empty, is not UTF-8 text, its compression is damaged, or an array
             is broken in such a way that nothing behind the fault can be trusted.
     """
-    with open_bytes(path) as source:
+    with open_bytes(path) if recoded is None else io.BytesIO(recoded) as source:
         head = source.read(PIECE)
         skip = _check_head(head, path)
         source.seek(0)

@@ -28,6 +28,7 @@ ROLES: Mapping[str, str] = {
     "spans": "gold: objects with document, start and end, or document and text",
     "type": "the kind of question",
     "answerable": "false if no document answers it",
+    "turns": "earlier turns of the conversation: objects with role and content",
     "synthetic": "who or what wrote the question, if nobody asked it",
     "metadata": "fields to keep for analyses",
 }
@@ -53,6 +54,7 @@ _NAMES: Mapping[str, tuple[str, ...]] = {
     "spans": ("spans", "gold_spans", "evidence_spans"),
     "type": ("type", "question_type"),
     "answerable": ("answerable", "is_answerable"),
+    "turns": ("turns", "history", "chat_history", "conversation", "messages"),
     "synthetic": ("synthetic",),
 }
 _ALIASES = ("aliases", "answer_aliases", "answers_aliases")
@@ -267,7 +269,7 @@ def _inner(role: str, key: str, sample: Any) -> Iterator[tuple[str, tuple[str, .
                 yield part, (path + "?" * (part != "documents"),)
     elif role == "answers" and isinstance(sample, dict) and isinstance(sample.get("text"), list):
         yield role, (f"{key}.text[]",)
-    elif role == "type" and isinstance(sample, dict | list):
+    elif (role == "type" and isinstance(sample, dict | list)) or (role == "turns" and not (isinstance(first, dict) and "role" in first)):
         return
     else:
-        yield role, (f"{key}[]" if isinstance(sample, list) and role in ("documents", "spans", "quotes") else key,)
+        yield role, (f"{key}[]" if isinstance(sample, list) and role in ("documents", "spans", "quotes", "turns") else key,)

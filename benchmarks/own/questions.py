@@ -9,9 +9,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from benchmarks.own.fields import Fields, Missing, values
+from benchmarks.schema import Turn
 from benchmarks.sources import QUESTION_CHARS, Record
 
 _TRUE, _FALSE = ("true", "yes", "1"), ("false", "no", "0")
+_ROLES = {**dict.fromkeys(("user", "human"), "user"), **dict.fromkeys(("assistant", "ai", "bot", "model"), "assistant"), "system": ""}
+"""Who says a turn, by the names in people's data; instructions of a system are no turn."""
 _SPAN = {
     "document": ("document", "document_id", "doc_id", "doc", "file", "source"),
     "start": ("start", "start_char", "answer_start", "begin"),
@@ -41,6 +44,7 @@ class Asked:
         supporting: Which of them are gold, by their places.
         evidence: Names of gold passages or documents, or places of passages that it brings.
         spans: Gold as parts of documents.
+        turns: Earlier turns, without the question itself.
         counts: What was met (keys of the dataset's notes).
     """
 
@@ -57,6 +61,7 @@ class Asked:
     answerable: bool = True
     synthetic: str = ""
     metadata: dict[str, Any] = field(default_factory=dict)
+    turns: tuple[Turn, ...] = ()
     counts: Counter[str] = field(default_factory=Counter)
 
 
@@ -100,8 +105,25 @@ class Reader:
             answerable,
             self._one(record, "synthetic"),
             self._kept(record),
+            self._turns(record),
             counts,
         )
+
+    def _turns(self, record: Record) -> tuple[Turn, ...]:
+        """Read the earlier turns; if the last one is the question, as in lists of messages, it is no earlier turn."""
+        turns = []
+        for value in self._all(record, "turns"):
+            item = record.expect(value, self._path("turns"), dict)
+            text = next((item[name] for name in ("content", "text") if isinstance(item.get(name), str)), None)
+            role = _ROLES.get(str(item.get("role")).casefold())
+            if role is None or text is None:
+                what = f"a turn has the role {item.get('role')!r}" if role is None else "a turn has no text"
+                raise record.problem(what, self._path("turns"), "objects with role (user or assistant) and content")
+            if role:
+                turns.append(Turn(role, text))
+        if turns and turns[-1].text.strip() == self._question(record).strip():
+            turns.pop()
+        return tuple(turns)
 
     def _path(self, role: str) -> str:
         return " + ".join(self._fields.paths.get(role, (role,)))

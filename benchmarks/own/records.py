@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from benchmarks.core.errors import UserError, unknown_name
+from benchmarks.io.encodings import encoding_of, read_text
 from benchmarks.io.files import open_bytes
 from benchmarks.io.records import decoder_of, is_parquet
 from benchmarks.io.tables import open_table
@@ -49,9 +51,9 @@ class Source:
             for number, row in enumerate(_arrow_rows(path), 1):
                 yield Record(row, path, f"row {number}")
         elif self.key is None:
-            yield from records(path, whole=True)
+            yield from records(path, whole=True, recoded=_recoded(path))
         else:
-            for outer in records(path, whole=True):
+            for outer in records(path, whole=True, recoded=_recoded(path)):
                 yield from [outer] if isinstance(outer, BadRecord) else _inner(outer, self.key)
 
     def first(self) -> list[Mapping[str, Any]]:
@@ -63,7 +65,8 @@ class Source:
     def layout(self) -> tuple[str, ...]:
         """How tables were read, in words, and the field that holds the records; nothing for other files."""
         tables = dict.fromkeys(open_table(path, self.delimiter).layout for path in self.paths if _is_table(path))
-        return (*tables, *([f"its records are in the field {self.key}"] if self.key else []))
+        encoded = dict.fromkeys(f"JSON encoded as {name}" for path in self.paths if (name := _encoding(path)))
+        return (*tables, *encoded, *([f"its records are in the field {self.key}"] if self.key else []))
 
 
 def open_source(path: Path, split: str, *, delimiter: str | None = None) -> Source:
@@ -106,7 +109,21 @@ def _is_table(path: Path) -> bool:
     if name.endswith((".jsonl", ".ndjson", ".json", ".parquet", ".arrow")) or is_parquet(path):
         return False
     with open_bytes(path) as source:
-        return source.read(1024).lstrip(b"\xef\xbb\xbf \t\r\n")[:1] not in (b"{", b"[")
+        return source.read(1024).lstrip(b"\xef\xbb\xbf\xff\xfe\0 \t\r\n")[:1] not in (b"{", b"[")
+
+
+def _encoding(path: Path) -> str | None:
+    """Return the encoding of a JSON file that is not UTF-8; lines in several encodings are reported one by one."""
+    if path.suffix == ".arrow" or _is_table(path) or is_parquet(path):
+        return None
+    with suppress(UserError):
+        encoding = encoding_of(path)
+        return encoding.name if encoding.notice and not encoding.mixed else None
+    return None
+
+
+def _recoded(path: Path) -> bytes | None:
+    return read_text(path)[0].encode() if _encoding(path) else None
 
 
 def _only_list(fields: Mapping[str, Any], path: Path) -> str | None:

@@ -12,6 +12,9 @@ from pathlib import Path
 from benchmarks.core.files import whole_text
 from benchmarks.core.fingerprint import content_id
 from benchmarks.leakage import near_duplicates
+from benchmarks.schema import Passage
+from methods.questions import rules
+from methods.questions.material import drawn
 from methods.questions.writing import KEPT, Written
 
 COLUMNS = ("id", "question", "answer", "source", "quotes", "type", "answerable", "synthetic")
@@ -32,6 +35,12 @@ def without_duplicates(questions: Sequence[Written], alike: float = ALIKE) -> li
         if first not in removed:
             removed.add(second)
     return [replace(item, status="duplicate") if number in removed else item for number, item in enumerate(questions)]
+
+
+def by_rule(passages: Sequence[Passage], count: int = 50, seed: int = 0) -> list[Written]:
+    """Write so many questions of each kind by rule, without a model."""
+    items = [item for kind in rules.KINDS for item in drawn(kind, passages, count, seed)]
+    return without_duplicates([rules.WRITE[item.kind](item) for item in items])
 
 
 def write_table(path: Path, questions: Iterable[Written]) -> int:

@@ -1,4 +1,4 @@
-"""The command `ragmeter`: thirteen groups, of which only the one that was typed is imported.
+"""The command `ragmeter`: fourteen groups, of which only the one that was typed is imported.
 
 A module a group; a command's declaration is its body. What a group does when it is called alone, and the options that
 every command has: `options.py`. How a command ends, and with which exit code: `errors.py`.
@@ -21,6 +21,7 @@ from ragmeter.cli.options import Commands
 GROUPS: dict[str, dict[str, str]] = {
     "Measure": {
         "demo": "Measure the four approaches beside their baselines, as they ship or trained small.",
+        "init": "Write an experiment for your documents, questions, app or model.",
         "run": "Run, continue (--resume) or plan (--dry-run) an experiment.",
     },
     "Look": {

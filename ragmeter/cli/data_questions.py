@@ -37,7 +37,7 @@ def questions(
             completes=completion.offer_words("single", "multi", "unanswerable", "cloze", "heading"),
         ),
     ] = None,
-    count: Annotated[int, option("How many of each kind to write, before the filters remove some.", min=1)] = 50,
+    count: Annotated[int, option("How many of each kind to write in all, before the filters remove some.", min=1)] = 50,
     held_out: Annotated[
         float, option("Share of the documents whose questions go into OUT-dev.csv, for tuning.", "--held-out", min=0.0, max=0.9)
     ] = 0.0,
@@ -91,7 +91,11 @@ def questions(
             raise UserError("there is no such file or folder", code="missing-file", where=f"DOCS: {documents}")
         library, notes, skipped = read_documents(documents, files)
     parts = dict(zip(("", "-dev"), material.divided(list(library.corpus()), held_out, seed), strict=True))
-    drawn = {name: [item for kind in wanted for item in material.drawn(kind, passages, count, seed)] for name, passages in parts.items()}
+    apart = min(max(round(count * held_out), 1), count - 1) if held_out else 0
+    shares = {"": count - apart, "-dev": apart}
+    drawn = {
+        name: [item for kind in wanted for item in material.drawn(kind, passages, shares[name], seed)] for name, passages in parts.items()
+    }
     every = [item for items in drawn.values() for item in items]
     if not every:
         raise UserError(

@@ -135,6 +135,5 @@ def _plugins() -> Iterator[Finding]:
 
     for registry in (DATASETS, METHODS, METRICS):
         yield Finding(f"{registry.noun}s", OK, f"{sum(1 for _ in registry)} registered")
-        for name, reason in registry.broken.items():
-            remedy = f"repair or uninstall the package behind entry point {name!r} of {registry.group}"
-            yield Finding(f"plug-in {name}", PROBLEM, reason, remedy)
+        for name, broken in registry.broken.items():
+            yield Finding(f"plug-in {name}", PROBLEM, f"{broken.where}: {broken.cause}", broken.remedy)

@@ -139,7 +139,13 @@ def _go_offline(offline: bool) -> bool:
 
 def _option(name: str, kind: Any, default: Any, *short: str, **how: Any) -> inspect.Parameter:
     annotation = Annotated[kind, typer.Option(f"--{name}", *short, **how)]
-    return inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=default, annotation=annotation)
+    return inspect.Parameter(name.replace("-", "_"), inspect.Parameter.POSITIONAL_OR_KEYWORD, default=default, annotation=annotation)
+
+
+def _read_env(off: bool) -> bool:
+    from ragmeter.cli import env_file
+
+    return env_file.begin(off)
 
 
 _FOLDER = f"Store folder (default: ./{DEFAULT_STORE})"
@@ -148,6 +154,7 @@ _COMMON = (
     _option("offline", bool, False, callback=_go_offline, is_eager=True, help=_HUB),
     _option("store", Path | None, None, envvar="RAGMETER_STORE", help=_FOLDER, show_default=False),
     _option("json", bool, False, help="Print JSON for programs."),
+    _option("no-env", bool, False, callback=_read_env, is_eager=True, help="Do not read variables from .env."),
     _option("quiet", bool, False, "-q", help="Results only, no progress."),
     _option("verbose", bool, False, "-v", help="More detail, tracebacks included."),
 )
@@ -226,6 +233,27 @@ class Common:
                 raise UserError("this split holds no question", code="empty-split", where=reference)
             return benchmark if read is None else in_setting(read, benchmark, services or Services())
 
+    def read_env(self, experiment: str) -> None:
+        """Read the `.env` beside an experiment file; that of the working directory was read before."""
+        from ragmeter.cli import env_file
+
+        file = Path(experiment)
+        if file.is_file() and not file.resolve().parent.samefile(Path()):
+            env_file.read(file.parent)
+            self.say_env()
+
+    def say_env(self) -> None:
+        """Say which variables `.env` files gave since the last time."""
+        from ragmeter.cli import env_file
+
+        if lines := env_file.lines() if self.talk else []:
+            from rich.text import Text
+
+            from ragmeter.show.console import err
+
+            for line in lines:
+                err.print(Text(line, style="dim"), soft_wrap=True)
+
     def status(self, text: str) -> Status:
         """A line that says what goes on, while its block lasts; nothing where progress is silent."""
         from rich.console import Console
@@ -244,7 +272,7 @@ class Common:
 
 
 class App(typer.Typer):
-    """A group of commands; a command's parameter `common` stands for --store, --json, --quiet and --verbose.
+    """A group of commands; a command's parameter `common` stands for --store, --json, --no-env, --quiet and --verbose.
 
     A command that returns a number ends with that exit code.
     """
@@ -270,8 +298,10 @@ def _with_common(function: Callable[..., int | None], offline: bool) -> Callable
 
     @wraps(function)
     def command(**values: Any) -> None:
-        _, *shared = [values.pop(option.name, None) for option in _COMMON]
-        if code := function(**values, common=Common(*shared)):
+        shared = {option.name: values.pop(option.name, None) for option in _COMMON}
+        common = Common(*(shared[name] for name in ("store", "json", "quiet", "verbose")))
+        common.say_env()
+        if code := function(**values, common=common):
             raise typer.Exit(code)
 
     command.__signature__ = signature.replace(parameters=[*parameters, *_COMMON[not offline :]])  # type: ignore[attr-defined]

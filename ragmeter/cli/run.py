@@ -106,10 +106,12 @@ def run(
                 )
         row = queries.experiment(common.store, experiment)
         source, limit = row.path or f"{row.name} (stored)", row.limit
+        common.read_env(source)
         chosen = experiments.parse(row.source, source, path=row.path, profile=row.profile, store=common.folder)
         stated = revisions.begun_with(common.store, chosen) | stated
     else:
         source = str(experiment)
+        common.read_env(source)
         chosen = experiments.load(source, profile=profile, store=common.folder)
     chosen = revisions.with_revisions(chosen, stated)
     chosen = experiments.skipping_bad(chosen) if skip_bad else chosen
@@ -201,13 +203,15 @@ def show_where(common: Common) -> None:
 def conclude_judging(experiment: Experiment, store: Store) -> int:
     """Print which judges gave too few verdicts; return the exit code."""
     from ragmeter.runner.experiment import unread_judgings
-    from ragmeter.runner.judging import READABLE, RETRY
+    from ragmeter.runner.judging import READABLE
+    from ragmeter.runner.loop import going_on
 
     lacking = unread_judgings(experiment, store)
     for line in lacking:
         err.print(Text(line, style="bold red"))
     if lacking:
-        err.print(Text(f"try: {READABLE}; then {RETRY}"))
+        command = going_on(experiment.name, store, "--retry-failed")
+        err.print(Text(f"try: {READABLE}; then `{command}`"), soft_wrap=True)
     return Incomplete.exit_code if lacking else 0
 
 

@@ -33,7 +33,8 @@ MethodOption = Annotated[
     str | None, option("In place of a card: what made the predictions.", "--method", metavar="NAME[@VERSION]", completes=completion.methods)
 ]
 BenchmarkOption = Annotated[
-    str | None, option("With --method: the benchmark.", "--benchmark", metavar="REFERENCE", completes=completion.references)
+    str | None,
+    option("The benchmark; with --card in place of the card's.", "--benchmark", metavar="REFERENCE", completes=completion.references),
 ]
 Strict = Annotated[bool, option("Refuse what the official script tolerates, such as missing questions.", "--strict")]
 KnownBoards = Annotated[bool, option("Only for a board that the store has, as a server takes it.", "--known-boards")]
@@ -106,16 +107,18 @@ def check(
 
 def _card(file: Path | None, method: str | None, benchmark: str | None, setting: str | None) -> Card | Path | None:
     """The card's file, or a card of what the options say in its place."""
-    from ragmeter.runner.submissions import short_card
+    from ragmeter.runner.submissions import on_benchmark, read_card, short_card
 
     if method is None and benchmark is None and setting is None:
         return file
+    if file is not None and method is None and benchmark is not None:
+        return on_benchmark(read_card(file), benchmark, setting)
     if file is not None:
         raise UserError(
-            "the card says method, benchmark and setting",
+            "the card says method and setting",
             code="card-and-options",
             where="--card",
-            try_this="leave the options out, or the card",
+            try_this="leave the options out, or the card; --benchmark applies a card to another benchmark",
         )
     if method is None or benchmark is None:
         lacks = "--benchmark" if benchmark is None else "--method"
@@ -258,16 +261,16 @@ def bundle(
     common: Common,
     card: CardOption = None,
 ) -> None:
-    """Put a stored run into one file that `ragmeter submit` takes elsewhere; a run of your own needs a card."""
+    """Put a stored run into one file that `ragmeter submit` takes elsewhere; without a card it has one of what the run knows."""
     from ragmeter.runner.submissions import read_card, require_same
     from results.store import checkpoints, queries
     from results.submission import bundle as bundles
     from results.submission import mean
-    from results.submission.storing import card_of
+    from results.submission.storing import card_of, card_of_run
 
     store = common.store
     row = checkpoints.find_run(store, run)
-    its_card = read_card(card) if card is not None else card_of(row)
+    its_card = read_card(card) if card is not None else card_of_run(row) if row.card is None else card_of(row)
     require_same(its_card, row)
     scores = queries.score_columns(store, row.dataset_fingerprint, [row.run]).values
     packages = row.environment.get("packages", {})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from textwrap import shorten
 from types import TracebackType
 from typing import Self
 
@@ -104,7 +105,9 @@ class RunProgress(_Display):
     def end(self, task: Task, status: str, message: str | None) -> None:
         self._live.advance(self._all)
         if message and not self._quiet:
-            err.print(f"[red]{status}[/red] {_name(task)}: {escape(message)}")
+            # The whole message stands at the end of the run and in the table; in between its beginning suffices.
+            beginning = shorten(message.partition("\n")[0], 80, placeholder=" …")
+            err.print(f"[red]{status}[/red] {_name(task)}: {escape(beginning)}")
 
 
 class JudgingProgress(_Display):

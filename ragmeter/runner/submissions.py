@@ -33,7 +33,7 @@ from results.store.store import Store
 from results.submission import NOT_IN_FILE, Report, bundle
 from results.submission.card import Card, dataset_options, parse_card
 from results.submission.leakage import stored_training, training_loader
-from results.submission.storing import board_metrics, other_runs, require_board, require_known
+from results.submission.storing import NOT_STATED, board_metrics, other_runs, require_board, require_known
 from results.submission.validate import Target, validate
 
 STANDARD_INPUT = "-"
@@ -187,7 +187,7 @@ def short_card(method: str, reference: str, setting: str | None) -> Card:
     name, _, version = method.partition("@")
     chosen = Setting.parse(setting or entry.card.settings_of(resolved.subset)[0], where="--setting")
     # An untrained method states an empty list; here nobody says.
-    unknown = [{"name": "not stated"}]
+    unknown = [{"name": NOT_STATED}]
     part = {"name": name, "version": version or "1"}
     try:
         return Card.model_validate({"method": part, "benchmark": str(resolved), "setting": str(chosen), "training_data": unknown})
@@ -196,6 +196,23 @@ def short_card(method: str, reference: str, setting: str | None) -> Card:
         raise UserError(
             what, code="refused-submission", where="--method", try_this="NAME or NAME@VERSION, of letters, digits and . _ + -"
         ) from None
+
+
+def on_benchmark(card: Card, reference: str, setting: str | None) -> Card:
+    """Return a card about another benchmark: what it says of the method stays, what it says of its own data goes.
+
+    Args:
+        card: The card.
+        reference: The benchmark.
+        setting: The dataset's first if None.
+
+    Raises:
+        UserError: There is no such benchmark or setting.
+    """
+    resolved, entry = registry.resolve(reference, where="--benchmark")
+    chosen = Setting.parse(setting or entry.card.settings_of(resolved.subset)[0], where="--setting")
+    own: dict[str, object] = {"limit": None, "config": {}, "dataset_fingerprint": None}
+    return card.model_copy(update={"benchmark": str(resolved), "setting_text": str(chosen), **own})
 
 
 def target_of(reference: str, options: DatasetConfig, limit: int | None, setting: Setting, seed: int, store: Store) -> Target:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
@@ -12,6 +13,7 @@ import numpy as np
 from benchmarks import registry as datasets
 from benchmarks.core.errors import UserError
 from benchmarks.core.fingerprint import fingerprint
+from benchmarks.registry import DataReference
 from judges.metric import Metric
 from methods.api import Prediction
 from results.boards.board import added_columns
@@ -463,6 +465,45 @@ def card_of(row: RunRow) -> Card:
             try_this="write one (`ragmeter submit template`) and give it with --card",
         )
     return Card.model_validate(_card_part(row))
+
+
+NOT_STATED = "not stated"
+"""Training data of which nobody says anything; a card without any would state that nothing was trained."""
+
+
+def card_of_run(row: RunRow) -> Card:
+    """Return a card of what a run made here knows: method, options, models, machine and training data that its parts declare."""
+    name = re.sub(r"[^A-Za-z0-9._+-]+", "-", row.method).strip("-._+")[:64] or row.method_id
+    parts = row.provenance.get("parts", ())
+    declared = list(dict.fromkeys(data for part in parts for data in part.get("training_data", ())))
+    revision = row.description.get("revision")
+    stated = revision if isinstance(revision, str) and re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,31}", revision) else row.short
+    return Card.model_validate(
+        {
+            "method": {"name": name, "version": stated},
+            "benchmark": str(DataReference.of_name(row.dataset)),
+            "setting": row.setting,
+            "limit": row.questions,
+            "seed": row.seed,
+            "dataset_fingerprint": row.dataset_fingerprint,
+            "models": [{"role": role, "id": model} for role, model in dict.fromkeys(_models(row.description, "method"))][:100],
+            "training_data": [{"name": data} for data in declared] or [{"name": NOT_STATED}],
+            "settings": row.description,
+            "hardware": ", ".join(str(row.environment[key]) for key in ("platform", "processor") if row.environment.get(key)),
+        }
+    )
+
+
+def _models(value: Any, role: str) -> Iterator[tuple[str, str]]:
+    """Yield the models that options name, with the part that uses each."""
+    if isinstance(value, Mapping):
+        for key, item in value.items():
+            if key in ("model", "local") and isinstance(item, str) and item:
+                yield role, item[:500]
+            yield from _models(item, role if key in ("config", "llm") else str(key))
+    elif isinstance(value, list):
+        for item in value:
+            yield from _models(item, role)
 
 
 def _agreement(metric: str, questions: list[str], theirs: np.ndarray, ours: np.ndarray, tolerance: float) -> Agreement:

@@ -11,6 +11,7 @@ from benchmarks.registry import DATASETS, Benchmark, DataReference, DatasetCard,
 from benchmarks.schema import Passage, Question, passage_id
 from benchmarks.settings import Setting
 from tests.support.errors import raises
+from tests.support.plugin import FILES, Plugin
 
 WORDS = st.from_regex(r"[a-z0-9_.-]{1,6}", fullmatch=True)
 
@@ -182,17 +183,51 @@ def test_a_name_taken_by_another_module_is_an_error(toy):
         registry.DATASETS.add(registry.DATASETS.get("toy"), "another.module")
 
 
-def test_a_broken_plug_in_is_noted_and_the_rest_works(monkeypatch):
-    class Point:
-        name = "broken"
+@pytest.fixture
+def plugin(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(tmp_path))
+    plugin = Plugin(tmp_path)
+    yield plugin
+    plugin.forget()
 
-        def load(self):
-            raise ImportError("no such module")
 
-    monkeypatch.setattr("benchmarks.core.plugins.entry_points", lambda group: [Point()])
+ENTRY = "acme_rag-1.2.dist-info/entry_points.txt"
+METADATA = {"acme_rag-1.2.dist-info/METADATA": FILES["acme_rag-1.2.dist-info/METADATA"]}
+
+
+@pytest.mark.parametrize(
+    ("files", "where", "cause"),
+    [
+        ({"acme/app.py": "x = 1\nimport lost_package\n"}, "acme/app.py:2", "lost_package"),
+        ({"acme/app.py": "x = 1\nfrom acme import helper\n", "acme/helper.py": "\n\n1 / 0\n"}, "acme/helper.py:3", "ZeroDivisionError"),
+        ({"acme/app.py": "\ndef (\n"}, "acme/app.py:2", "SyntaxError"),
+        ({"acme/app.py": "raise SystemExit('no')\n"}, "acme/app.py:1", "no"),
+        (
+            {"acme/app.py": "x = 1\n", ENTRY: "[ragmeter.benchmarks]\nacme = acme.app:lost\n"},
+            "acme = acme.app:lost of acme-rag 1.2",
+            "lost",
+        ),
+        ({"acme/app.py": None}, "acme = acme.app of acme-rag 1.2", "acme.app"),
+        ({"acme/app.py": None, "acme/__init__.py": None}, "acme = acme.app of acme-rag 1.2", "'acme'"),
+    ],
+)
+def test_a_plug_in_that_cannot_be_imported_is_named_with_cause_and_line(plugin, files, where, cause):
+    every = {"acme/__init__.py": "", ENTRY: "[ragmeter.benchmarks]\nacme = acme.app\n", **METADATA, **files}
+    plugin.write({name: text for name, text in every.items() if text is not None})
     fresh = Registry("dataset", "benchmarks", "ragmeter.benchmarks")
-    assert "nothing" not in fresh
-    assert fresh.broken == {"broken": "ImportError: no such module"}
-    with raises("unknown-dataset") as caught:
-        fresh.get("nothing")
-    assert "broken (" in str(caught.value)
+    fresh.add(DATASETS.get("hotpotqa"), "another.module")
+    with raises("plugin-cannot-be-loaded", where=where) as caught:
+        fresh.get("hotpotq")
+    assert "'acme'" in caught.value.what
+    assert cause in caught.value.what
+    assert "'hotpotqa'" in caught.value.try_this  # and the name may be misspelled
+    assert fresh.get("hotpotqa").id == "hotpotqa"
+
+
+def test_a_package_that_was_removed_by_hand_is_named_too(plugin):
+    plugin.write({ENTRY: "[ragmeter.benchmarks]\nlost = lost_acme.app\nacme = lost_acme.other\n", **METADATA})
+    fresh = Registry("dataset", "benchmarks", "ragmeter.benchmarks")
+    with raises("plugin-cannot-be-loaded", where="acme = lost_acme.other of acme-rag 1.2") as caught:
+        fresh.get("acme")
+    assert "lost (`ragmeter doctor`)" in caught.value.try_this
+    assert set(fresh.broken) == {"lost", "acme"}

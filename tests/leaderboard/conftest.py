@@ -236,7 +236,7 @@ def _sent(tmp_path_factory: pytest.TempPathFactory) -> Sent:
     return Sent(
         store.folder,
         "".join(json.dumps(row) + "\n" for row in rows).encode(),
-        (tmp_path / "mine" / "card.yaml").read_bytes(),
+        (tmp_path / "mine" / "card.yaml").read_bytes().replace(b"# training_data: []", b"training_data: []"),
         tuple(question.query_id for question in loaded.questions),
     )
 

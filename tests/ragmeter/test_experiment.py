@@ -182,3 +182,18 @@ def test_a_key_in_the_wrong_place_is_never_repeated(line: str) -> None:
 def test_other_wrong_values_are_repeated() -> None:
     config = "    reader: {id: chat, config: {llm: {model: m, base_url: 'localhost:8000', max_tokens: 0}}}"
     assert "got 'localhost:8000'" in str(complaint(GOOD.replace("    config: {k1: 1.2}", config)))
+
+
+@pytest.mark.parametrize(
+    ("rows", "reference"),
+    [("{id: bm25, name: words}, {id: random}", "words"), ("{id: bm25, name: random}, {id: random, name: bm25}", "bm25")],
+)
+def test_reference_names_a_row_or_the_only_row_of_a_method(rows, reference):
+    text = f"name: x\nreference: bm25\nbenchmarks: [{{id: worlds/multihop}}]\nmethods: [{rows}]\n"
+    assert experiment.parse(text, "x.yaml").reference == reference
+
+
+def test_reference_to_one_of_several_rows_of_a_method_is_refused():
+    text = "name: x\nreference: bm25\nbenchmarks: [{id: worlds/multihop}]\nmethods: [{id: bm25, name: a}, {id: bm25, name: b, k: 3}]\n"
+    with raises("ambiguous-row", where="x.yaml:2"):
+        experiment.parse(text, "x.yaml")

@@ -77,7 +77,7 @@ three_steps = Component.of("two_looks", {"retriever": "bm25", "llm": knows})
 checks = [*check_method(Component.of("title_overlap", {})), *check_method(three_steps), *check_dataset("rivers", {})]
 table = results.table()
 print(json.dumps({
-    "broken": METHODS.broken | DATASETS.broken | METRICS.broken,
+    "broken": list(METHODS.broken | DATASETS.broken | METRICS.broken),
     "failed": [check.name for check in checks if not check.passed],
     "checks": len(checks),
     "values": {f"{line.method} {line.metric}": line.value for line in table.itertuples()},
@@ -86,7 +86,7 @@ print(json.dumps({
     done = start(["-c", code, str(PLUGIN / "experiment.yaml")], tmp_path, declared)
     assert done.returncode == 0, done.stderr
     response = json.loads(done.stdout)
-    assert response["broken"] == {}
+    assert response["broken"] == []
     assert response["failed"] == []
     assert response["checks"] > 5
     values = response["values"]
@@ -104,6 +104,21 @@ def test_without_its_entry_points_nobody_knows_it(tmp_path: Path) -> None:
     done = start(["-m", "ragmeter.cli", "run", str(PLUGIN / "experiment.yaml")], tmp_path, PLUGIN)
     assert done.returncode == 2
     assert "unknown method 'title_overlap'" in done.stderr
+
+
+@pytest.mark.slow
+def test_package_that_init_writes_passes_its_own_tests_under_its_own_names(tmp_path: Path) -> None:
+    done = start(["-m", "ragmeter.cli", "init", "rag", "--plugin", "Acme-Rag"], tmp_path)
+    assert done.returncode == 0, done.stderr
+    package = tmp_path / "rag"
+    points = tomllib.loads((package / "pyproject.toml").read_text("utf-8"))["project"]
+    assert points["name"] == "acme-rag"
+    assert points["entry-points"]["ragmeter.benchmarks"] == {"acme_rag_rivers": "acme_rag.acme_rag_rivers"}
+    text = "".join(path.read_text("utf-8") for path in package.rglob("*") if path.is_file())
+    assert not {"ragmeter_example", "ragmeter-example", "title_overlap"} & set(text.replace('"', " ").split())
+    tested = start(["-m", "pytest", "-q", "-p", "no:cacheprovider"], package, package)
+    assert tested.returncode == 0, tested.stdout
+    assert "4 passed" in tested.stdout
 
 
 @pytest.mark.slow
@@ -126,7 +141,7 @@ def test_installed_it_runs_as_its_readme_says(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     # The data file is in the wheel, and installing leaves nothing in the tree.
     assert (target / "ragmeter_example" / "rivers.jsonl").exists()
-    assert {path.name for path in PLUGIN.iterdir()} == {"README.md", "experiment.yaml", "pyproject.toml", "ragmeter_example"}
+    assert {path.name for path in PLUGIN.iterdir()} == {"README.md", "experiment.yaml", "pyproject.toml", "ragmeter_example", "tests"}
     lines = (
         "list methods title_overlap", "method check title_overlap", "data check rivers", "list metrics brief",
         f"run {PLUGIN / 'experiment.yaml'}",

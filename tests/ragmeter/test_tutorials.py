@@ -17,6 +17,7 @@ PAGES = (
     "tutorials/submit",
     "tutorials/share",
     "tutorials/gate",
+    "bring/start",
     "bring/parts",
     "bring/files",
     "bring/data",

@@ -1,4 +1,4 @@
-"""A dataset: a dozen questions about rivers, over the passages that the package ships beside this file."""
+"""A dataset: a dozen questions about streams, over the passages that the package ships beside this file."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FILE = "rivers.jsonl"
 CARD = DatasetCard(
     title="Rivers",
     task="single-hop QA",
-    description="Short questions about rivers, one passage for each; small enough to read.",
+    description="Short questions about streams, one passage for each; small enough to read.",
     hub_id=None,
     revision=None,
     license="CC0 1.0",

@@ -335,3 +335,33 @@ def test_what_is_no_table_is_named(tmp_path: Path) -> None:
         read(write(tmp_path / "q.csv", "question,answer\nWho?,\nWhen?,\n"))
     with raises("not-saved-dataset"):
         read(tmp_path)
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "cp1252"])
+@pytest.mark.parametrize("whole", [True, False])
+def test_json_in_other_encodings_is_read_as_tables_are(tmp_path: Path, docs: Path, encoding: str, whole: bool) -> None:
+    text = json.dumps(ROWS, ensure_ascii=False) if whole else "".join(json.dumps(row, ensure_ascii=False) + "\r\n" for row in ROWS)
+    benchmark = read(write(tmp_path / "q.jsonl", text.encode(encoding)), documents=str(docs))
+    assert benchmark.questions[2].text == "How long is “parental” leave?"
+    assert gold(benchmark) == gold(read(write(tmp_path / "u.jsonl", text.encode()), documents=str(docs)))
+    assert encoding in benchmark.extra[MAPPING]
+
+
+def test_line_in_another_encoding_than_the_others_is_named(tmp_path: Path) -> None:
+    lines = [json.dumps({"question": f"Café {number}?"}, ensure_ascii=False) for number in range(3)]
+    raw = b"\n".join(line.encode("cp1252" if number == 1 else "utf-8") for number, line in enumerate(lines))
+    with raises("bad-record", where="line 2"):
+        read(write(tmp_path / "q.jsonl", raw))
+
+
+def test_earlier_turns_are_read_without_the_question_itself(tmp_path: Path) -> None:
+    before = [{"role": "system", "content": "Be brief."}, {"role": "human", "content": "Hi"}, {"role": "assistant", "content": "Hello"}]
+    rows = [
+        {"question": "Where?", "answer": "Lyon", "messages": [*before, {"role": "user", "content": "Where?"}]},
+        {"question": "When?", "answer": "1900", "messages": []},
+    ]
+    text = "".join(json.dumps(row) + "\n" for row in rows)
+    first, second = read(write(tmp_path / "q.jsonl", text)).questions
+    assert ([(turn.role, turn.text) for turn in first.turns], second.turns) == ([("user", "Hi"), ("assistant", "Hello")], ())
+    with raises("bad-record", where="line 1"):
+        read(write(tmp_path / "q.jsonl", text.replace("human", "judge")))

@@ -24,6 +24,7 @@ from ragmeter.cli import main
 from results.boards.board import boards
 from results.store import queries
 from results.store.store import Store
+from results.submission.bundle import open_bundle
 
 
 @dataclass
@@ -78,6 +79,8 @@ def fill(folder: Path, method: str, reference: str, limit: int, setting: str) ->
     responses = {item.question_id: item for item in built.answer(question.query() for question in benchmark.questions)}
     lines = [json.dumps(responses[identifier].to_json(), ensure_ascii=False) + "\n" for identifier in requests]
     (folder / "predictions.jsonl").write_text("".join(lines), "utf-8")
+    card = (folder / "card.yaml").read_text("utf-8")
+    (folder / "card.yaml").write_text(card.replace("# training_data: []", "training_data: []"), "utf-8")
 
 
 def name(folder: Path, method: str, version: str = "1") -> None:
@@ -258,9 +261,6 @@ def test_a_bundle_carries_a_submission_into_another_store(submitted: Path, ragme
 
 @pytest.mark.slow
 def test_a_run_of_ones_own_is_bundled_with_a_card(submitted: Path, ragmeter: Ragmeter, tmp_path: Path) -> None:
-    done = ragmeter("submit", "bundle", "ours/random", "-o", tmp_path / "r.zip")
-    assert done.returncode == 2
-    assert "--card" in done.stderr
     name(submitted, "random")
     card = submitted / "card.yaml"
     card.write_text(card.read_text("utf-8").replace("name: bm25", "name: random"), "utf-8")
@@ -312,6 +312,8 @@ def test_candidates_of_a_retriever_are_those_that_a_run_of_ours_gets(ragmeter: R
     folder, setting = tmp_path / "t", "corpus(retriever=bm25,n=4)"
     arguments = ("worlds/multihop:validation", "--setting", setting, "--limit", 5, "-o", folder, "--passages")
     fine(ragmeter("submit", "template", *arguments))
+    card = folder / "card.yaml"
+    card.write_text(card.read_text("utf-8").replace("# training_data", "training_data"), "utf-8")
     candidates = [json.loads(line) for line in (folder / "candidates.jsonl").read_text("utf-8").splitlines()]
     assert {len(candidate["candidates"]) for candidate in candidates} <= {1, 2, 3, 4}
     rows = [
@@ -382,3 +384,30 @@ def test_untrusted_text_reaches_the_terminal_without_control_characters(submitte
     assert "\x1b" not in done.stdout
     assert "\u202e" not in done.stdout
     assert "[bold]x[/bold]" in done.stdout
+
+
+def test_bundle_of_a_run_made_here_declares_only_what_the_run_knows(ragmeter: Ragmeter, tmp_path: Path) -> None:
+    file = tmp_path / "ours.yaml"
+    file.write_text(EXPERIMENT)
+    assert not run_experiment(file, store=tmp_path / "store").failed
+    bundle = tmp_path / "sent.zip"
+    fine(ragmeter("submit", "bundle", "ours/bm25", "-o", bundle))
+    with open_bundle(bundle) as opened:
+        card = opened.card
+    assert (card.method.name, card.limit, card.models) == ("bm25", 15, ())
+    assert [item.name for item in card.training_data] == ["not stated"]
+    assert card.settings["method"]["config"]["k1"] == "1.5"
+    response = fine(ragmeter("submit", bundle, "--store", tmp_path / "other", "--json"))
+    assert response["outcome"] == "stored"
+
+
+def test_one_card_serves_several_benchmarks(submitted: Path, ragmeter: Ragmeter) -> None:
+    other = submitted.parent / "other"
+    fine(ragmeter("submit", "template", "worlds/multihop:test", "--limit", 15, "-o", other))
+    fill(other, "bm25", "worlds/multihop:test", 15, "distractor")
+    options = ("--card", submitted / "card.yaml", "--benchmark", "worlds/multihop:test", "--setting", "distractor", "--json")
+    report = json.loads(ragmeter("submit", "check", other / "predictions.jsonl", *options).stdout)["report"]
+    assert (report["method"], report["dataset"]) == ("bm25", "worlds/multihop:test")
+    assert report["rows"] == 15
+    refused = ragmeter("submit", "check", other / "predictions.jsonl", *options, "--method", "x")
+    assert refused.returncode == 2

@@ -327,12 +327,14 @@ def test_what_a_user_of_an_open_bundle_raises_is_not_blamed_on_the_bundle(bundle
         raise RuntimeError("mine")
 
 
-def test_a_template_holds_questions_without_gold_and_a_card_that_is_valid(tmp_path: Path, world: Benchmark, target: Target) -> None:
+def test_a_template_holds_questions_without_gold_and_a_card_without_training_data(tmp_path: Path, world: Benchmark, target: Target) -> None:
     files = write_template(tmp_path / "t", target, Setting.parse("distractor"), limit=6, passages=True)
     assert [path.name for path in files] == ["card.yaml", "predictions.jsonl", "questions.jsonl", "passages.jsonl", "candidates.jsonl"]
     card, empty, questions, passages, candidates = (path.read_text("utf-8") for path in files)
     assert empty == ""
-    result = parse_card(card.encode(), "card.yaml")
+    with raises("key-missing", where="card.yaml"):
+        parse_card(card.encode(), "card.yaml")  # nobody has declared training data yet
+    result = parse_card(card.replace("# training_data: []", "training_data: []").encode(), "card.yaml")
     assert (result.benchmark, result.limit, result.dataset_fingerprint) == ("worlds/multihop:validation", 6, world.fingerprint)
     queries = [json.loads(line) for line in questions.splitlines()]
     assert queries == [{"id": question.query_id, "text": question.text} for question in world.questions]
@@ -359,7 +361,7 @@ def test_a_template_of_options_reads_back_to_the_same_data(tmp_path: Path) -> No
     world = registry.load("worlds/multihop:validation", options)
     target = Target(world, settings.apply("distractor", world, 0))
     card_file, *_ = write_template(tmp_path, target, Setting.parse("distractor"), config=options)
-    card = parse_card(card_file.read_bytes(), "card.yaml")
+    card = parse_card(card_file.read_bytes().replace(b"# training_data: []", b"training_data: []"), "card.yaml")
     from results.submission.card import dataset_options
 
     assert registry.load(card.benchmark, dataset_options(card)).fingerprint == card.dataset_fingerprint

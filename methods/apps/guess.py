@@ -1,0 +1,227 @@
+"""Options of the method `http` for an app that nobody described: one question is sent, and the places in its reply are guessed.
+
+Bodies are tried in turn until the app accepts one. Guesses go by the names of keys; what no name tells is left out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import reduce
+from typing import Any
+
+from benchmarks.schema import Query
+from methods.api import Prediction
+from methods.apps.client import Client
+from methods.apps.http import PRESETS, HttpConfig
+from methods.apps.paths import shape
+from methods.apps.reply import TEXTS, BadReply, answer_of, fields_of
+from methods.apps.template import fill
+from methods.models.endpoint import Fault
+
+FIELDS = ("question", "query", "input", "message", "prompt", "text", "q")
+"""Names under which apps take a question, likely ones first; `question` is the default of the method."""
+ANSWERS = (
+    *("answer", "response", "output", "output_text", "result", "reply", "completion", "generated_text", "prediction", "summary"),
+    *("text", "content", "message"),
+)
+CONTEXTS = (
+    *("contexts", "context", "retrieved_contexts", "source_documents", "documents", "docs", "passages", "chunks", "sources"),
+    *("source_nodes", "nodes", "results", "search_results", "hits", "matches", "retrieved", "references", "citations", "evidence"),
+)
+_INNER = ("document", "node", "chunk", "payload", "doc", "passage", "metadata")
+_IDS = ("id", "_id", "chunk_id", "doc_id", "document_id")
+_URLS = ("url", "uri", "link", "source")
+_SCORES = ("score", "relevance_score", "similarity")
+_PROMPT = ("prompt_tokens", "input_tokens")
+_COMPLETION = ("completion_tokens", "output_tokens")
+_COSTS = ("cost_usd", "cost", "usd", "total_cost", "total_cost_usd")
+_NO_ANSWERS = ("error", "errors", "detail", "status", "id", "code", "model", "object", "session_id", "request_id", "trace_id")
+"""Keys of texts that are no answer even if nothing else is there."""
+_DEPTH = 4
+_TIMEOUT_S, _LARGEST = 60.0, 8 * 2**20
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What an app did with one question.
+
+    Attributes:
+        options: Of the method `http`, without the URL; empty if no answer was found.
+        prediction: What these options read out of the reply; None without an answer.
+        problem: Why there are no options; "" if there are some.
+        requests: How many requests it took.
+    """
+
+    options: Mapping[str, Any] = field(default_factory=dict)
+    prediction: Prediction | None = None
+    problem: str = ""
+    requests: int = 0
+
+
+def try_app(url: str, question: str) -> Trial:
+    """Ask an app one question, in several forms if it refuses the first, and guess where its answer and contexts are.
+
+    Raises:
+        pydantic.ValidationError: The URL cannot be used, or holds a secret.
+    """
+    HttpConfig.model_validate({"url": url, "body": "{{question}}"})
+    return asyncio.run(_tried(url, Query("trial", question)))
+
+
+def _requests(url: str) -> Iterator[dict[str, Any]]:
+    """Yield options of requests, likely ones first."""
+    if "{{" in url:
+        yield {"method": "GET"}
+        return
+    chat = {"body": {"messages": "{{messages}}"}}
+    if "/chat" in url:
+        yield chat
+    yield {}  # the method's default: {question: "{{question}}"}
+    yield from ({"body": {name: "{{question}}"}} for name in FIELDS[1:])
+    if "/chat" not in url:
+        yield chat
+
+
+async def _tried(url: str, query: Query) -> Trial:
+    client, problem, number = Client(1, _TIMEOUT_S, _LARGEST, 0.0), "", 0
+    try:
+        for options in _requests(url):
+            number += 1
+            config = HttpConfig.model_validate({"url": url, **options})
+            content = None if config.template is None else json.dumps(fill(config.template, query)).encode()
+            headers = {"user-agent": "ragmeter", **({} if content is None else {"content-type": "application/json"})}
+            try:
+                document, _ = await client.send(config.method, fill(url, query, quoted=True), headers, content, None)
+            except Fault as fault:
+                problem = problem or fault.reason
+                if fault.status not in (400, 422):
+                    break
+                continue
+            paths = guess(document)
+            if paths:
+                return _read(document, {**options, **paths}, number)
+            problem = f"no answer is known in the reply, which is {shape(document)}"
+        return Trial(problem=problem, requests=number)
+    finally:
+        if client.connected:
+            await client.close()
+
+
+def _read(document: Any, options: Mapping[str, Any], number: int) -> Trial:
+    """Read the reply by the guessed options."""
+    config = HttpConfig.model_validate({"url": "http://app/{{question}}", **PRESETS.get(options.get("preset", ""), {}), **_plain(options)})
+    try:
+        answer = answer_of(document, config.answer)
+        return Trial(options, Prediction("trial", answer, **fields_of(document, config, answer)), requests=number)
+    except BadReply as error:
+        return Trial(problem=f"the reply cannot be used: {error}", requests=number)
+
+
+def _plain(options: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in options.items() if name != "preset"}
+
+
+def guess(document: Any) -> dict[str, Any]:
+    """Return the options that say where a reply has its answer, contexts, usage and cost; nothing if no answer is known."""
+    if isinstance(document, str):
+        return {"answer": "$"} if document.strip() else {}
+    if preset := _preset(document):
+        return {"preset": preset}
+    if document and isinstance(document, list):
+        document, start = document[0], "[0]"
+    else:
+        start = ""
+    if not isinstance(document, Mapping):
+        return {}
+    leaves = list(_leaves(document, start))
+    answer = _best(leaves, ANSWERS, lambda value: isinstance(value, str) and bool(value.strip()))
+    texts = [path for path, key, value in leaves if isinstance(value, str) and value.strip() and key not in _NO_ANSWERS]
+    if answer is None and len(texts) == 1:
+        answer = texts[0]
+    if answer is None:
+        return {}
+    options: dict[str, Any] = {} if answer == "answer" else {"answer": answer}
+    if contexts := _contexts(leaves):
+        options["contexts"] = contexts
+    counts = {"prompt_tokens": _best(leaves, _PROMPT, _is_count), "completion_tokens": _best(leaves, _COMPLETION, _is_count)}
+    if usage := {name: f"{path}?" for name, path in counts.items() if path}:
+        options["usage"] = usage
+    if cost := _best(leaves, _COSTS, lambda value: isinstance(value, int | float) and not isinstance(value, bool) and value >= 0):
+        options["cost"] = f"{cost}?"
+    return options or {"answer": "answer"}
+
+
+def _is_count(value: Any) -> bool:
+    return type(value) is int and value >= 0
+
+
+def _preset(document: Any) -> str | None:
+    """Return the chat dialect of a reply; None if it is another reply."""
+    try:
+        message = document["choices"][0]["message"]
+        message["content"] + ""
+    except (KeyError, IndexError, TypeError):
+        return None
+    if isinstance(message.get("context"), Mapping):
+        return "azure"
+    return "perplexity" if "search_results" in document or "citations" in document else "chat"
+
+
+def _step(path: str, key: str) -> str:
+    plain = re.fullmatch(r"[^.\[\]\"'?$\s]+", key)
+    return (f"{path}.{key}" if path else key) if plain else f"{path}[{json.dumps(key, ensure_ascii=False)}]"
+
+
+def _leaves(value: Mapping[str, Any], path: str, depth: int = _DEPTH) -> Iterator[tuple[str, str, Any]]:
+    """Yield path, key and value of everything in an object that is no object itself, upper levels first."""
+    inner = []
+    for key, item in value.items():
+        at = _step(path, str(key))
+        if isinstance(item, Mapping):
+            inner.append((at, item))
+        else:
+            yield at, str(key).casefold(), item
+    for at, item in inner if depth else ():
+        yield from _leaves(item, at, depth - 1)
+
+
+def _best(leaves: Sequence[tuple[str, str, Any]], names: Sequence[str], fits: Any) -> str | None:
+    """Return the path of the value with the likeliest name that fits."""
+    ranked = [(names.index(key), number, path) for number, (path, key, value) in enumerate(leaves) if key in names and fits(value)]
+    return min(ranked)[2] if ranked else None
+
+
+def _contexts(leaves: Sequence[tuple[str, str, Any]]) -> Any:
+    """Return where the texts of contexts are: a path, or paths to text, id, url and score; None if no list holds texts."""
+    lists = [(path, key, value) for path, key, value in leaves if isinstance(value, list) and value]
+    ranked = sorted(lists, key=lambda item: CONTEXTS.index(item[1]) if item[1] in CONTEXTS else len(CONTEXTS))
+    for path, key, items in ranked:
+        if all(isinstance(item, str) for item in items):
+            # Citations are often addresses or ids, which are no texts.
+            if key in CONTEXTS and all(" " in item.strip() for item in items):
+                return f"{path}[]"
+        elif all(isinstance(item, Mapping) for item in items) and (inside := _inside(items)):
+            return {name: f"{path}[].{inner}" for name, inner in inside.items()}
+    return None
+
+
+def _inside(items: Sequence[Mapping[str, Any]]) -> dict[str, str] | None:
+    """Return paths within the items of a list of contexts; None if they have no text in common."""
+
+    def common(names: Sequence[str], kinds: Any) -> str | None:
+        outer = [name for name in _INNER if all(isinstance(item.get(name), Mapping) for item in items)]
+        for keys in [(name,) for name in names] + [(first, name) for first in outer for name in names]:
+            values: list[Any] = [reduce(lambda value, key: value.get(key), keys, item) for item in items]
+            if all(isinstance(value, kinds) and value != "" for value in values):
+                return ".".join(keys)
+        return None
+
+    text = common(TEXTS, str)
+    if text is None:
+        return None
+    rest = {"id": common(_IDS, str | int), "url": common(_URLS, str), "score": common(_SCORES, int | float)}
+    return {"text": text, **{name: f"{path}?" for name, path in rest.items() if path}}

@@ -1,0 +1,104 @@
+"""Guessing how an app takes a question and where its reply has answer and contexts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from methods.apps.guess import guess, try_app
+from tests.support.app import Asked, app
+
+LONG = "Lyon lies on the Rhône."
+
+
+@pytest.mark.parametrize(
+    ("reply", "options"),
+    [
+        ({"answer": "Lyon"}, {"answer": "answer"}),
+        ("Lyon", {"answer": "$"}),
+        ({"data": {"response": "Lyon"}, "text": "debug"}, {"answer": "data.response"}),
+        ([{"generated_text": "Lyon"}], {"answer": "[0].generated_text"}),
+        ({"id": 7, "sentence": "Lyon"}, {"answer": "sentence"}),
+        ({"answer": "Lyon", "contexts": [LONG]}, {"contexts": "contexts[]"}),
+        ({"answer": "Lyon", "sources": ["https://a.example/1"]}, {"answer": "answer"}),
+        (
+            {"answer": "Lyon", "docs": [{"content": LONG, "id": "d1", "score": 0.5, "url": "a"}, {"content": LONG, "id": 2, "score": 1}]},
+            {"contexts": {"text": "docs[].content", "id": "docs[].id?", "score": "docs[].score?"}},
+        ),
+        ({"result": "Lyon", "source_documents": [{"page_content": LONG, "metadata": {"source": "a.md"}}]},
+         {"answer": "result", "contexts": {"text": "source_documents[].page_content", "url": "source_documents[].metadata.source?"}}),
+        ({"response": "Lyon", "source_nodes": [{"node": {"text": LONG, "id": "n"}, "score": 0.1}]},
+         {"answer": "response",
+          "contexts": {"text": "source_nodes[].node.text", "id": "source_nodes[].node.id?", "score": "source_nodes[].score?"}}),
+        ({"answer": "Lyon", "usage": {"input_tokens": 7, "output_tokens": 2}, "cost": 0.1},
+         {"usage": {"prompt_tokens": "usage.input_tokens?", "completion_tokens": "usage.output_tokens?"}, "cost": "cost?"}),
+        ({"the answer": "Lyon"}, {"answer": '["the answer"]'}),
+        ({"choices": [{"message": {"content": "Lyon"}}]}, {"preset": "chat"}),
+        ({"choices": [{"message": {"content": "Lyon"}}], "search_results": [{"snippet": LONG}]}, {"preset": "perplexity"}),
+        ({"choices": [{"message": {"content": "Lyon", "context": {"citations": []}}}]}, {"preset": "azure"}),
+        ({"status": "ok", "error": "no such index"}, {}),
+        ({"answer": ""}, {}),
+        ({"answer": None}, {}),
+        ([], {}),
+        (7, {}),
+        ("", {}),
+    ],
+)  # fmt: skip
+def test_places_are_guessed_from_a_reply(reply: Any, options: dict[str, Any]) -> None:
+    assert guess(reply) == options
+
+
+def test_app_that_takes_another_field_is_asked_again_with_its_name() -> None:
+    def reply(request: Asked) -> Any:
+        return {"answer": "Lyon", "docs": [{"text": LONG}]} if "query" in request.json else (422, {"detail": "query missing"}, {})
+
+    with app(reply) as (url, requests):
+        trial = try_app(url, "Where?")
+    assert trial.options == {"body": {"query": "{{question}}"}, "contexts": {"text": "docs[].text"}}
+    assert trial.prediction is not None
+    assert (trial.prediction.answer, [item.text for item in trial.prediction.contexts or ()]) == ("Lyon", [LONG])
+    assert [request.json for request in requests] == [{"question": "Where?"}, {"query": "Where?"}]
+
+
+def test_app_that_reports_a_missing_field_with_status_200_is_asked_again_too() -> None:
+    with app(lambda request: {"reply": "Lyon"} if "messages" in request.json else {"error": "messages?"}) as (url, _):
+        assert try_app(url, "Where?").options == {"body": {"messages": "{{messages}}"}, "answer": "reply"}
+
+
+def test_url_with_a_place_for_the_question_is_fetched() -> None:
+    with app(lambda request: {"answer": request.path}) as (url, _):
+        trial = try_app(f"{url}?q={{{{question}}}}", "Where is it?")
+    assert trial.options == {"method": "GET", "answer": "answer"}
+    assert trial.prediction is not None
+    assert trial.prediction.answer == "/ask?q=Where%20is%20it%3F"
+
+
+@pytest.mark.parametrize(
+    ("reply", "words"),
+    [
+        ((200, b"<html><body>Sign in</body></html>", {"content-type": "text/html"}), "HTML"),
+        ((401, {"error": "who?"}, {}), "401"),
+        ((302, b"", {"location": "/login"}), "302"),
+        ({"rows": []}, "rows"),
+    ],
+)
+def test_what_is_no_answer_gives_no_options_and_its_reason(reply: Any, words: str) -> None:
+    with app(lambda request: reply) as (url, requests):
+        trial = try_app(url, "Where?")
+    assert (dict(trial.options), trial.prediction, words in trial.problem) == ({}, None, True)
+    assert trial.requests == len(requests) <= 8
+
+
+def test_nothing_listens() -> None:
+    with app(lambda request: {}) as (url, _):
+        pass
+    trial = try_app(url, "Where?")
+    assert (dict(trial.options), trial.requests) == ({}, 1)
+    assert trial.problem
+
+
+def test_url_with_a_secret_is_refused() -> None:
+    with pytest.raises(ValidationError):
+        try_app("http://localhost/ask?api_key=abc123", "Where?")

@@ -16,8 +16,8 @@ from ragmeter.cli.options import App, Common, option
 from ragmeter.show.console import err, offering_score, out
 
 if TYPE_CHECKING:
-    from results.gate.decision import Gate
     from results.gate.many import ManyGates
+    from results.gate.verdicts import Gate
     from results.store.store import Store
 
 app = App(help="Decide whether a candidate is worse than a baseline by more than --margin.")

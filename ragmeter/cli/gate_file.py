@@ -14,9 +14,10 @@ from benchmarks.core.models import FrozenModel
 from ragmeter import yaml_source
 from ragmeter.cli.gate_runs import benchmark
 from ragmeter.yaml_source import Source
-from results.gate.decision import Gate, ask
+from results.gate.decision import ask
 from results.gate.many import ManyGates, decide_cells
 from results.gate.margins import parse_margin
+from results.gate.verdicts import Gate
 from results.store import checkpoints, queries
 from results.store.checkpoints import Checkpoint
 from results.store.queries import NO_EXPERIMENT, RunRow

@@ -15,7 +15,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from benchmarks.core.errors import counted
-from results.gate.decision import EXIT_CODES, TEST_IT, Gate, Outcome, Verdict, ask, margins_of, outcome_of
+from results.gate.comparable import margins_of
+from results.gate.decision import ask
+from results.gate.remarks import TEST_IT
+from results.gate.verdicts import EXIT_CODES, Gate, Outcome, Verdict, outcome_of
 from results.statistics.holm import holm
 from results.statistics.spending import ALPHA
 from results.store.queries import RunRow

@@ -17,10 +17,11 @@ from benchmarks.registry import Benchmark, DataReference
 from benchmarks.schema import Question
 from judges.metric import parse
 from methods.api import Prediction
-from results.gate.decision import Gate, ask
+from results.gate.decision import ask
 from results.gate.history import history, record
 from results.gate.many import decide_cells
 from results.gate.margins import parse_margin, parse_margins
+from results.gate.verdicts import Gate
 from results.statistics.difference import paired
 from results.statistics.gate import decide_all, non_inferiority
 from results.store import queries

@@ -255,6 +255,7 @@ def compare_runs(
     metric: options.MetricOption = None,
     count: Annotated[int, option("How many of the questions on which they differ most.", min=0)] = 5,
     strict: Annotated[bool, option("Refuse runs whose endpoint changed in between.", "--strict")] = False,
+    over_seeds: options.OverSeedsOption = False,
 ) -> None:
     """Say what differs between two runs: in settings, in numbers, on which questions."""
     from ragmeter.show.run_text import show_compared
@@ -265,7 +266,7 @@ def compare_runs(
     store = common.store
     item, two = (checkpoints.find_run(store, text) for text in (first, second))
     with offering_score():
-        result = compare.diff(store, item, two, metrics=metric, questions=count)
+        result = compare.diff(store, item, two, metrics=metric, questions=count, over_seeds=over_seeds)
     if strict:
         refuse_drift(result.drift)
     common.emit(result.to_json(), lambda: show_compared(result, common.quiet, verbose=common.verbose))

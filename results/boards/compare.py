@@ -607,12 +607,8 @@ def _numbers(
 
 def _as_one(columns: Columns, first: str, named: str) -> Columns:
     """Return the columns of a row under the run that was named."""
-    renamed = (
-        {(named if run == first else run, m): value for (run, m), value in of.items()} for of in (columns.values, columns.unscorable)
-    )
-    values, unscorable = renamed
-    unread = {(named, m): mask for (_, m), mask in columns.unread.items()}
-    return replace(columns, values=values, unscorable=unscorable, unread=unread)
+    values, unscorable = ({(named, m): of[run, m] for run, m in of if run == first} for of in (columns.values, columns.unscorable))
+    return replace(columns, values=values, unscorable=unscorable, unread={(named, m): mask for (_, m), mask in columns.unread.items()})
 
 
 def _most_apart(

@@ -93,9 +93,9 @@ def ask(
         members.setdefault(anchor.run, members_of(store, anchor, over_seeds, until=pinned.set_at))
     runs = list({run.run: run for side in members.values() for run in side}.values())
     columns = queries.score_columns(store, baseline.dataset_fingerprint, [run.run for run in runs], ids, {run.experiment for run in runs})
-    members = {
-        run: [one for one in side if one.run == run or all((one.run, m) in columns.values for m in ids)] for run, side in members.items()
-    }
+    # A repeat that was not scored on all metrics does not count.
+    scored = {run for run, _ in columns.values if all((run, m) in columns.values for m in ids)}
+    members = {run: [one for one in side if one.run in {run, *scored}] for run, side in members.items()}
     answered = {run: np.all([_answered(store, one, columns.questions) for one in side], axis=0) for run, side in members.items()}
     trained = known_checkpoints(store)
     every = sides(store, columns, members, ids, definitions, trained)
@@ -115,10 +115,8 @@ def ask(
     after, before, report = against(baseline, ids, lower=lower)
     closed = ({m: replace(side, open=None) for m, side in of.items()} for of in (after, before))
     plain = decide_all(*closed, margins=tolerated, lower=lower, **how)
-    read = [
-        contamination(store, role, members[run.run], trained, columns.questions)
-        for role, run in (("candidate", candidate), ("baseline", baseline))
-    ]
+    roles = {"candidate": candidate, "baseline": baseline}
+    read = [contamination(store, role, members[run.run], trained, columns.questions) for role, run in roles.items()]
     first = {m: report.decisions[m].outcome for m in ids}
     again = partial(decide_all, margins=tolerated, lower=lower, **how)
     by_content = held_back_by(first, (read[0], after), (read[1], before), again)

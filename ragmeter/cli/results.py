@@ -8,7 +8,7 @@ import math
 import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TextIO
@@ -221,6 +221,7 @@ def show(
     """Show a run: what it was, what it scored, where it comes from; or one of its questions."""
     from ragmeter.show.run_text import show_question, show_run
     from results.boards.board import board
+    from results.boards.primary import primary_of
     from results.store import checkpoints, queries
     from results.store.drift import stated
 
@@ -228,6 +229,8 @@ def show(
     row = checkpoints.find_run(store, run)
     if question is None:
         scores = board(store, [row])
+        if row.experiment != queries.NO_EXPERIMENT:
+            scores = replace(scores, primary=primary_of(queries.experiment(store, row.experiment)))
         documents = {name: getattr(row, name) for name in ("provenance", "environment", "description", "card")}
         endpoints = stated(store, row.run)
         fallbacks = queries.fallbacks(store, row.run)

@@ -700,6 +700,7 @@ def _row_json(row: Row) -> dict[str, Any]:
                 "value": _number(cell.difference.value),
                 "low": _number(cell.difference.low),
                 "high": _number(cell.difference.high),
+                "alone": [_number(end) for end in cell.difference.alone],
                 "n": cell.difference.n,
                 "p": _number(cell.difference.p),
                 "p_holm": _number(cell.p_holm),

@@ -19,9 +19,11 @@ from benchmarks.clusters import Sampled
 from benchmarks.core.errors import UserError
 from results.boards.board import folded_columns
 from results.boards.contamination import read_lines
+from results.boards.names import base_name
+from results.boards.primary import of_metrics, primary_of
 from results.boards.series import side_by_side
 from results.boards.sides import sides
-from results.boards.tables import plain
+from results.boards.tables import labels, plain, primary_comparison, primary_metric
 from results.boards.unread import bounds_of_rows, range_of_metric, without_incomplete
 from results.statistics.core import Clusters, Difference, Estimate
 from results.statistics.difference import AtBothEnds, Range, Side, compared
@@ -475,7 +477,27 @@ def diff(
         tuple(doubts(first, second)),
         tuple(read_lines(store, [first, second], shown, ("first", "second"), members)),
         *(tuple(run.path for run in members[of.run]) for of in (first, second)),
+        tuple(_primary(store, first, second, numbers)),
     )
+
+
+def _primary(store: Store, first: RunRow, second: RunRow, numbers: Sequence[Number]) -> list[str]:
+    """Return the primary metric and comparison of the experiment of both runs, or what stars on several metrics are worth."""
+    tested = {number.metric: number for number in numbers if number.difference is not None}
+    same = first.experiment == second.experiment != queries.NO_EXPERIMENT
+    stored = queries.experiment(store, first.experiment) if same else None
+    declared = primary_of(stored) if stored else None
+    metric = declared.of(tuple(number.metric for number in numbers)) if declared else None
+    if declared is None or stored is None or metric is None:
+        starred = sum(number.p_holm is not None and number.p_holm <= 0.05 for number in tested.values())
+        return [of_metrics(starred, len(tested))] if starred > 1 else []
+    lines = [primary_metric(labels([number.metric for number in numbers])[metric])]
+    names = [base_name(run.method) for run in (first, second)]
+    if metric in tested and (difference := tested[metric].difference) is not None and stored.reference is not None:
+        method = declared.method or next((name for name in names if name != base_name(stored.reference)), None)
+        if method is not None and {base_name(method), base_name(stored.reference)} == set(names):
+            lines.append(primary_comparison(f"second minus first on {metric}", difference, tested[metric].scale))
+    return lines
 
 
 def why_unpaired(first: RunRow, second: RunRow) -> str | None:

@@ -41,8 +41,14 @@ class Contamination:
     @property
     def remarks(self) -> list[str]:
         """Return what a reader must know, one sentence each."""
-        lines = [f"the {self.role} is {CONTAMINATED}: {reason}" for reason in self.reasons]
-        return lines + [f"unknown which questions the weights of the {self.role} were trained on (no record)"] * self.unknown
+        return [f"the {self.role} is {CONTAMINATED}: {reason}" for reason in self.reasons]
+
+
+def remarks_of(sides: Sequence[Contamination]) -> list[str]:
+    """Return what a reader must know of both sides, one sentence each."""
+    unknown = " and ".join(f"the {side.role}" for side in sides if side.unknown)
+    lines = [line for side in sides for line in side.remarks]
+    return lines + [f"unknown which questions the weights of {unknown} were trained on (no record)"] * bool(unknown)
 
 
 def contamination(store: Store, role: str, runs: Sequence[RunRow], known: Checkpoints, questions: Sequence[str]) -> Contamination:

@@ -24,7 +24,7 @@ from results.boards.series import members_of, side_by_side
 from results.boards.sides import sides
 from results.boards.unread import range_of_metric
 from results.gate.comparable import check_comparable, margins_of
-from results.gate.contaminated import contamination, held_back_by
+from results.gate.contaminated import contamination, held_back_by, remarks_of
 from results.gate.memory import anchor_of, remembered
 from results.gate.remarks import TEST_IT, forgotten, remarks
 from results.gate.verdicts import Gate, Since, Verdict, outcome_of
@@ -174,7 +174,7 @@ def ask(
         warnings = warnings_of(store, baseline, candidate)
     if anchored is not None and not (untested and not allow_same):
         warnings += forgotten(store, gate, anchored)
-    return replace(gate, remarks=(*warnings, *drifted, *(line for side in read for line in side.remarks), *remarks(gate)))
+    return replace(gate, remarks=(*warnings, *drifted, *remarks_of(read), *remarks(gate)))
 
 
 def _anchor_run(store: Store, run: str, name: str | None) -> RunRow:

@@ -6,8 +6,9 @@ observation. What one benchmark says of an average therefore adds to what the ot
 bets on clusters of all strata multiply, since their expected growth is at most the sum of the strata's means minus the bar.
 A training's deviation is that of its mean over all benchmarks: seeds that are good on one may be good on all.
 
-Unbounded metrics, and scores with people's labels, have no common clusters: their half intervals add up as squares if the
-strata are of different questions, and as they are if not (Zou & Donner, 2008).
+If a few clusters weigh much more than others (a small benchmark beside a large one), the metric is unbounded or people labeled
+scores, each stratum keeps its own interval: half intervals add up as squares if the strata are of different questions, and as
+they are if not (Zou & Donner, 2008).
 
 Source: Cochran (1977), "Sampling Techniques", section 5; Waudby-Smith & Ramdas (2024) for the bets; Zou & Donner (2008),
 "Construction of confidence limits about effect measures", Statistics in Medicine 27.
@@ -26,6 +27,8 @@ from results.statistics.holm import holm_array, holm_levels
 from results.statistics.sums import NAMES, Sums, row_sums
 from results.statistics.tested import Mask, Seeds, Tested
 
+Interval = Callable[[Floats], tuple[Floats, Floats]]
+"""From the level of each row to its lower and upper bounds."""
 _STEPS = 30
 _SMALLEST = -18.0
 """Natural logarithm of the smallest p-value that is computed where half intervals add up; smaller ones are this one."""
@@ -97,27 +100,36 @@ def pooled(strata: Sequence[Stratum], level: float = LEVEL) -> list[Pooled]:
     every = [side for part in strata for side in (*part.candidates, *part.references)]
     ranges = {part.metric for part in strata}
     (metric,) = ranges if len(ranges) == 1 else (None,)
-    interval: Callable[[Floats], tuple[Floats, Floats]]
-    if metric is not None and metric.bounded and all(side.labels is None for side in every) and able.any():
-        tested = _together(strata, metric)
-        p, interval = tested.p, tested.interval
-    else:
-        p, interval = _added(each, [part.kin for part in strata])
+    joint = metric is not None and metric.bounded and all(side.labels is None for side in every) and able.any()
+    tested = _together(strata, metric) if joint and metric is not None else None
+    uneven = np.ones(len(value), np.bool_) if tested is None else _uneven(tested)
+    p, added = _added(each, [part.kin for part in strata]) if uneven.any() else (np.ones(len(value)), None)
+    p = p if tested is None else np.where(uneven, p, tested.p)
     p = np.where(able & ~np.isnan(value), p, np.nan)
     counted = np.where(np.isnan(p), 1.0, p)
-    low, high = (np.where(np.isnan(value), np.nan, end) for end in interval(holm_levels(counted, level)))
+    low, high = (np.where(np.isnan(value), np.nan, end) for end in _ends(tested, added, uneven, holm_levels(counted, level)))
     corrected = np.where(np.isnan(p), np.nan, holm_array(counted))
     rows = np.stack([value, low, high, p, corrected], axis=1).tolist()
     return [Pooled(mean, bottom, top, alone, both, len(strata)) for mean, bottom, top, alone, both in rows]
 
 
-@dataclass(frozen=True)
-class Joint(Tested):
-    """Clusters of several strata; bets decide if some weigh much more than others, as those of a small benchmark do."""
+def _uneven(tested: Differences) -> Mask:
+    """Return in which rows some clusters weigh much more than others, so that what each stratum has by itself says more.
 
-    @property
-    def _few(self) -> Mask:
-        return np.asarray(super()._few | (self.sums.effective < self.clusters / 2))
+    It depends on how many questions the clusters have, never on the scores.
+    """
+    whole = tested.plain if isinstance(tested, AtBothEnds) else tested
+    return np.asarray((whole.sums.effective < whole.clusters / 2) & (whole.seeds.total == 0))
+
+
+def _ends(tested: Differences | None, added: Interval | None, uneven: Mask, levels: Floats) -> tuple[Floats, Floats]:
+    """Return the interval of each row at its level: that of all clusters together, or what the strata add up to."""
+    if tested is None or added is None:
+        whole = added if tested is None else tested.interval
+        assert whole is not None
+        return whole(levels)
+    (low, high), (bottom, top) = tested.interval(levels), added(levels)
+    return np.where(uneven, bottom, low), np.where(uneven, top, high)
 
 
 def _together(strata: Sequence[Stratum], metric: Range) -> Differences:
@@ -136,7 +148,7 @@ def _filled(part: Stratum, ours: float, theirs: float) -> Stratum:
     )
 
 
-def _joint(strata: Sequence[Stratum], metric: Range) -> Joint:
+def _joint(strata: Sequence[Stratum], metric: Range) -> Tested:
     """Return the tests of all rows without open values."""
     labels = [label for part in strata for label in part.labels]
     names, codes = np.unique(labels, return_inverse=True)
@@ -170,9 +182,8 @@ def _joint(strata: Sequence[Stratum], metric: Range) -> Joint:
         variance = variance + np.where(clusters > 1, squares, np.inf)
     variance = np.where(np.isfinite(variance), variance / np.maximum(whole.n, 1) ** 2, whole.variance)
     width = np.array((metric.high or 0.0) - (metric.low or 0.0))
-    tested = Joint.of(whole, -width, width, lambda mask: (sums[mask], counts[mask]), paired=True, seeds=Seeds(spread, freedom, shared))
+    tested = Tested.of(whole, -width, width, lambda mask: (sums[mask], counts[mask]), paired=True, seeds=Seeds(spread, freedom, shared))
     lost = len(np.unique(kin)) - 1
-    assert isinstance(tested, Joint)
     return replace(tested, variance=np.maximum(variance - shared, 0.0), freedom=np.maximum(tested.freedom - lost, 1.0))
 
 
@@ -193,7 +204,7 @@ def _trainings(sides: Sequence[Side], weight: Floats, kept: Mask, labels: Sequen
     return Trainings(spread, min((part.freedom for part in parts if part.spread), default=1.0))
 
 
-def _added(strata: Sequence[Differences], kin: Sequence[int]) -> tuple[Floats, Callable[[Floats], tuple[Floats, Floats]]]:
+def _added(strata: Sequence[Differences], kin: Sequence[int]) -> tuple[Floats, Interval]:
     """Return p-values and the interval at given levels from the half intervals of the strata."""
     values = np.stack([tested.value for tested in strata])
     value = values.mean(axis=0)

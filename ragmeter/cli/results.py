@@ -313,6 +313,8 @@ def power(
                 how = ", ".join(counted(count, noun) for count, noun in counts if count is not None)
                 questions = plan.questions_of(item.clusters)
                 out.print(Text(f"  with {how}: {'no number suffices' if questions is None else counted(questions, 'question')}"))
+            if plan.seeds is not None:
+                out.print(Text(f"  with the {counted(pilot.n, 'question')} of the pilot: {plan.seeds} seeds"))
             out.print(Text(f"  pilot {seen} on {counted(pilot.clusters, plan.kind)}; {rest}", style="dim"))
         rule = f"to show a true difference of {effect} in {100 * probability:g} % of such samples (two-sided, 5 %, before correction)"
         out.print(Text(rule, style="dim"))

@@ -29,7 +29,7 @@ from results.statistics.core import Clusters, Difference, Estimate
 from results.statistics.difference import AtBothEnds, Range, Side, compared
 from results.statistics.gate import clusters_needed
 from results.statistics.intervals import compared_together, described, differences_of, estimate, estimates, family
-from results.statistics.planning import Needed, needed
+from results.statistics.planning import Needed, needed, seeds_needed
 from results.statistics.tested import POWER
 from results.store import queries
 from results.store.checkpoints import known_checkpoints
@@ -279,6 +279,8 @@ class Planned:
             spread is not known.
         scale: What values are multiplied by where they are shown.
         others: What it takes with other numbers of seeds and repeats; empty if the pilots have one of each.
+        seeds: Trainings of each trained method that it takes on the pilot's questions; None if none suffice, or none was
+            trained several times.
     """
 
     metric: str
@@ -289,6 +291,7 @@ class Planned:
     clusters: int | None
     scale: float = 100.0
     others: tuple[Needed, ...] = ()
+    seeds: int | None = None
 
     def questions_of(self, clusters: int | None) -> int | None:
         """Return the questions in so many clusters like the pilot's."""
@@ -301,7 +304,7 @@ class Planned:
 
     def to_json(self) -> dict[str, Any]:
         """As a JSON object."""
-        return {name: getattr(self, name) for name in ("metric", "effect", "power", "kind", "clusters", "questions")} | {
+        return {name: getattr(self, name) for name in ("metric", "effect", "power", "kind", "clusters", "questions", "seeds")} | {
             "pilot": plain(asdict(self.pilot)),
             "others": [asdict(item) | {"questions": self.questions_of(item.clusters)} for item in self.others],
         }
@@ -350,7 +353,8 @@ def planned(
         clusters = clusters_needed(one, effect, power=power) if able else None
         scale = queries.scale_of(metric, known)
         others = tuple(needed(one, pair, effect, power=power)) if able else ()
-        results.append(Planned(metric, effect, power, columns.sampled.kind, pilot, clusters, scale, others))
+        seeds = seeds_needed(one, pair, effect, power=power) if able else None
+        results.append(Planned(metric, effect, power, columns.sampled.kind, pilot, clusters, scale, others, seeds))
     return results
 
 

@@ -76,14 +76,14 @@ class ManyGates:
     @property
     def remarks(self) -> tuple[str, ...]:
         """Return the notes, then the remarks of all cells, each once; with its benchmark unless it is about all of them."""
-        places: dict[str, list[str]] = {}
+        benchmarks_of: dict[str, list[str]] = {}
         for gate in self.gates:
             for line in gate.remarks:
-                places.setdefault(line, []).append(gate.place)
+                benchmarks_of.setdefault(line, []).append(gate.place)
         every = {gate.place for gate in self.gates}
         lines = [
             [line] if line == TEST_IT or (len(every) > 1 and {*of} == every) else [f"{place}: {line}" for place in dict.fromkeys(of)]
-            for line, of in places.items()
+            for line, of in benchmarks_of.items()
         ]
         return (*self.notes, *(line for some in lines for line in some))
 

@@ -480,8 +480,9 @@ def diff(
         tuple(drift(store, first, second)),
         tuple(doubts(first, second)),
         tuple(read_lines(store, [first, second], shown, ("first", "second"), members)),
-        *(tuple(run.path for run in members[of.run]) for of in (first, second)),
-        tuple(_primary(store, first, second, numbers)),
+        first_runs=tuple(run.path for run in members[first.run]),
+        second_runs=tuple(run.path for run in members[second.run]),
+        primary=tuple(_primary(store, first, second, numbers)),
     )
 
 
@@ -633,7 +634,8 @@ def _numbers(
 
 def _as_one(columns: Columns, first: str, named: str) -> Columns:
     """Return the columns of a row under the run that was named."""
-    values, unscorable = ({(named, m): of[run, m] for run, m in of if run == first} for of in (columns.values, columns.unscorable))
+    values = {(named, m): scores for (run, m), scores in columns.values.items() if run == first}
+    unscorable = {(named, m): count for (run, m), count in columns.unscorable.items() if run == first}
     return replace(columns, values=values, unscorable=unscorable, unread={(named, m): mask for (_, m), mask in columns.unread.items()})
 
 

@@ -3,7 +3,8 @@
 `questions`: paired differences of questions in clusters, with losing tails among them, in three truths each: no difference
 (a star is false), a loss of just the gate's margin (a pass is false), and of twice the margin (the gate should say so).
 Beside it the exact test of `scipy.stats` is asked the same. `trainings`, `judges`, `unread`: answers of two methods to the
-same questions, with three seeds that differ, a judge that errs, or verdicts that were not read. Every situation also says
+same questions, with three seeds that differ, a judge that errs, or verdicts that were not read. `repeats`: several answers
+to each question. `benchmarks`: differences pooled over several of them. Every situation also says
 how often 0 lies outside the interval that is shown: the error among shown results. `memory`: gates in a row, with and
 without what the gate remembers: pushes that each lose a little, and one candidate that is asked again until it passes.
 """
@@ -13,7 +14,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +23,7 @@ from numpy.typing import NDArray
 from perf.measuring import record
 from results.statistics.difference import Differences, Range, Side, compared, paired
 from results.statistics.gate import clusters_needed, decided
+from results.statistics.pooled import Stratum, pooled
 from results.statistics.spending import of_attempt, of_decision
 
 Floats = NDArray[np.float64]
@@ -276,6 +278,62 @@ def trainings(
     return tuple(float((compared(side, theirs, metric=BOUNDED).p <= 0.05).mean()) for side in (ours, blind))  # type: ignore[return-value]
 
 
+def repeats(sets: int, questions: int, count: int, *, size: int = 1, seed: int = 0) -> tuple[float, float]:
+    """Return how often equal methods that answer each question several times get a star, and if each answer were a question.
+
+    Args:
+        sets, questions: How many samples of how many questions.
+        count: Answers of each method to a question.
+        size: Questions of each cluster, which are equally difficult.
+        seed: Of the samples.
+    """
+    rng = np.random.default_rng(seed)
+    clusters = [f"c{number // size}" for number in range(questions)]
+    sides: list[list[Side]] = [[], []]
+    flat: list[list[Side]] = [[], []]
+    for _ in range(sets):
+        # Each method has questions of its own that it finds easy; over all questions the two are equal.
+        eases = [np.repeat(rng.random(questions // size), size) for _ in range(2)]
+        for side, ease in enumerate(eases):
+            rows = answers(rng, questions, count, ease=ease)
+            sides[side].append(Side.of(rows))
+            flat[side].append(Side.of(rows.ravel()))
+    star = (compared(*sides, clusters=clusters, metric=BOUNDED).p <= 0.05).mean()
+    return float(star), float((compared(*flat, metric=BOUNDED).p <= 0.05).mean())
+
+
+def together(sets: int, parts: Sequence[tuple[Draw, int, float]], seed: int = 0) -> tuple[float, float]:
+    """Return how often a pooled difference over benchmarks gets a star, and how wide it is relative to the narrowest of its parts.
+
+    Args:
+        sets: Samples.
+        parts: How a benchmark's differences are sampled, its questions, and its true difference.
+        seed: Of the samples.
+    """
+    rng = np.random.default_rng(seed)
+    strata = []
+    for kin, (draw, questions, mean) in enumerate(parts):
+        delta = draw(rng, sets, mean)
+        ours, theirs = ([Side.of(row) for row in np.maximum(sign * delta, 0)] for sign in (1, -1))
+        strata.append(Stratum(ours, theirs, [f"q{number}" for number in range(questions)], None, kin, BOUNDED))
+    rows = pooled(strata)
+    alone = [compared(part.candidates, part.references, metric=BOUNDED) for part in strata]
+    # As wide as the parts are at 95 %: the first of a family of one.
+    single = [pooled([replace(part, candidates=part.candidates[:1], references=part.references[:1]) for part in strata])[0]]
+    width = np.mean([row.high - row.low for row in single]) / min(float((one.interval()[1] - one.interval()[0])[0]) for one in alone)
+    return float(np.mean([row.p <= 0.05 for row in rows])), float(width)
+
+
+def benchmark_situations() -> Iterator[tuple[str, list[tuple[Draw, int, float]]]]:
+    """Yield several benchmarks on which two methods are equal on average."""
+    few, fifty = np.ones(10, int), np.ones(50, int)
+    yield "2 benchmarks of 10 questions, em", [(changes(few, 0.3), 10, 0.0)] * 2
+    yield "2 benchmarks of 10 questions, +20 and -20 pp", [(changes(few, 0.3), 10, 0.2), (changes(few, 0.3), 10, -0.2)]
+    yield "8 benchmarks of 50 questions, em", [(changes(fifty, 0.3), 50, 0.0)] * 8
+    yield "4 benchmarks of 50 questions, 1 % lose all", [(tailed(fifty, (0.1, 0.1), (-1.0, 0.01)), 50, 0.0)] * 4
+    yield "10 and 50 questions, em", [(changes(few, 0.3), 10, 0.0), (changes(fifty, 0.3), 50, 0.0)]
+
+
 def seed_situations() -> Iterator[tuple[int, float, dict[str, bool]]]:
     """Yield questions and deviations of seeds, and how they are sampled, of methods that are equal."""
     for questions in (900, 3000):
@@ -362,7 +420,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--sets", type=int, default=10_000, help="samples per situation")
-    parser.add_argument("--only", choices=["memory"], help="measure this part alone; the other figures in the file stay")
+    parser.add_argument(
+        "--only", choices=["memory", "repeats"], help="measure this part alone (repeats: and benchmarks); other figures stay"
+    )
     parser.add_argument("--folder", type=Path, default=Path(__file__).parent / "measured", help="where verdicts.json is written")
     options = parser.parse_args(argv)
     sets: int = options.sets
@@ -385,6 +445,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     most_stars, most_passes = 0.05 + 3 * np.sqrt(0.05 / sets), 0.025 + 3 * np.sqrt(0.025 / sets)
     fewer = max(200, sets // 5)
     slack = 3 * np.sqrt(0.05 / fewer)
+    if options.only in (None, "repeats"):
+        for questions, count, size in ((300, 1, 1), (300, 3, 1), (300, 5, 5), (1000, 3, 1)):
+            star, ignored = repeats(fewer, questions, count, size=size, seed=count)
+            name = f"{questions} questions, {count} answers each" + f", in clusters of {size}" * (size > 1)
+            add("repeats", name, {"star": star, "as_questions": ignored}, bool(star > 0.05 + slack))
+        for name, parts in benchmark_situations():
+            star, width = together(fewer, parts)
+            add("benchmarks", name, {"star": star, "width": width}, bool(star > 0.05 + slack))
+    if options.only == "repeats":
+        return finish()
     stops, blind = pushes(fewer, [0.005] * 20)
     add("memory", "20 pushes of -0.5 pp, margin 1 pp", {"stopped": stops, "without_anchor": blind}, stops < 0.8)
     stops, blind = pushes(fewer, [0.01] + [0.0] * 59, seed=1)

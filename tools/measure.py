@@ -43,7 +43,7 @@ Values and differences × 100 ± half the 95 % interval, or [low, high] if its s
 against all methods of the table (Holm; \\* p < .05, \\*\\* p < .01). The strongest baseline is the best row that is no control
 and that no approach trained. Beats its base: significantly ahead, over at least 30 clusters and three trainings. Several
 training seeds count as one row, the mean over them. *Not recomputed*: the stored interval contains the chance of questions
-only, not of training seeds; such a difference has no mark.
+only, not of training seeds; such a difference has no mark, and it is not known whether the approach beats its base there.
 
 {table}"""
 

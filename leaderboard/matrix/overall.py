@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from leaderboard.elements.nodes import Node, el
+from leaderboard.elements.formats import NOTHING, Scale
+from leaderboard.elements.nodes import Node, badge, el, grid
 from leaderboard.matrix.table import Shown
 from results.boards.matrix import Overall
 from results.boards.tables import plus_minus, stars
+from results.statistics.pooled import Pooled
 
 
 def heads(shown: Shown) -> list[str]:
@@ -48,16 +48,50 @@ def notes(shown: Shown) -> list[str]:
 
 
 def overall(shown: Shown) -> Node | None:
-    """Return the table with its notes; None if there is nothing to show."""
+    """Return the table with its notes, in the form of the matrix; None if there is nothing to show."""
     if not (names := heads(shown)):
         return None
+    pooled = any(line.pooled for line in shown.board.overall)
+    first = [el("th", names[0].capitalize(), scope="col", cls="stick")]
+    others = [el("th", el("span", f"{name[0].upper()}{name[1:]}", cls="name"), scope="col", cls="number") for name in names[1:]]
+    body = [_line(shown, line, pooled=pooled) for line in shown.board.overall]
     return el(
         "section",
         el("h2", "Over all benchmarks"),
-        el("table", el("thead", _line("th", names)), el("tbody", *(_line("td", row) for row in rows(shown)))),
+        grid("Methods over all benchmarks", [*first, *others], body, "overall-scroll", "board matrix", "Results over all benchmarks"),
         *(el("p", f"{note[0].upper()}{note[1:]}.", cls="note") for note in notes(shown)),
     )
 
 
-def _line(tag: str, cells: Sequence[str]) -> Node:
-    return el("tr", *(el(tag, cell, cls="number" if position else "method") for position, cell in enumerate(cells)))
+def _line(shown: Shown, line: Overall, *, pooled: bool) -> Node:
+    scale, higher = shown.scale(shown.board.columns[0]), shown.board.columns[0].higher_is_better
+    named = line.row.name == shown.board.reference
+    marks = [badge("reference", "reference", "Differences are taken to this method")] if named else []
+    means = [el("td", el("span", scale.value(mean), cls="value"), cls="number") for mean in line.by_task.values()]
+    return el(
+        "tr",
+        el("th", el("span", el("span", line.row.name), *marks, cls="top"), scope="row", cls="stick"),
+        *([_difference(line.pooled, scale, shown.board.reference or "", higher=higher)] if pooled else []),
+        el("td", el("span", f"{line.borda:g}", cls="value"), cls="number"),
+        *means,
+    )
+
+
+def _difference(result: Pooled | None, scale: Scale, reference: str, *, higher: bool) -> Node:
+    """Return a pooled difference with the mark and the interval that a cell of the matrix has."""
+    if result is None:
+        return el("td", NOTHING, cls="number")
+    mark = None
+    if result.p_holm <= 0.05:
+        won = (result.value > 0) == higher
+        words = f"significantly {'better' if won else 'worse'} than {reference}"
+        mark = el("span", "▲" if won else "▼", cls="mark-better" if won else "mark-worse", role="img", label=words)
+    half = scale.around(result.value, result.low, result.high)
+    return el(
+        "td",
+        el(
+            "span", mark, el("span", scale.difference(result.value), cls="value"), el("span", half, cls="half") if half else None, cls="top"
+        ),
+        cls="number",
+        tip=plus_minus(result.value, result.low, result.high, "{:+.1f}", scale.factor) + stars(result.p_holm),
+    )

@@ -16,8 +16,8 @@ from ragmeter.cli.options import App, Common, option
 from ragmeter.show.console import err, offering_score, out
 
 if TYPE_CHECKING:
-    from results.gate.decision import Gate
     from results.gate.many import ManyGates
+    from results.gate.verdicts import Gate
     from results.store.store import Store
 
 app = App(help="Decide whether a candidate is worse than a baseline by more than --margin.")
@@ -39,6 +39,7 @@ def gate(
     ] = False,
     allow_partial: Annotated[bool, option("Decide on the questions that two unfinished runs both answered.", "--allow-partial")] = False,
     allow_same: Annotated[bool, option("Decide even if baseline and candidate are the same run.", "--allow-same")] = False,
+    over_seeds: Annotated[bool, option("Take all training seeds of each method as one side.", "--over-seeds")] = False,
     set_anchor: Annotated[bool, option("Pin --baseline as it is now: later losses are added up from here.", "--set-anchor")] = False,
     need_anchor: Annotated[bool, option("Exit with 2 if --baseline has no anchor in this store.", "--need-anchor")] = False,
     junit: Annotated[Path | None, option("Write a JUnit XML report here.")] = None,
@@ -59,7 +60,7 @@ def gate(
     typed = {"--baseline": baseline, "--candidate": candidate, "--metric": metric, "--margin": margin}
     if set_anchor:
         return _set_anchor(common, baseline, file, [name for name, value in typed.items() if value and name != "--baseline"])
-    how: dict[str, Any] = {"strict": strict, "allow_partial": allow_partial, "allow_same": allow_same}
+    how: dict[str, Any] = {"strict": strict, "allow_partial": allow_partial, "allow_same": allow_same, "over_seeds": over_seeds}
     board = None if board_url is None else _address(board_url)
     if board is not None and comment is None:
         raise UserError(
@@ -156,7 +157,7 @@ def _decide_named(
     from results.store.checkpoints import Checkpoint
 
     common_margin, margins = parse_margins(margin)
-    sides = {"baseline": side_of(store, baseline), "candidate": side_of(store, candidate)}
+    sides = {name: side_of(store, text, how["over_seeds"]) for name, text in (("baseline", baseline), ("candidate", candidate))}
     pairs, notes = pairs_of(store, sides["baseline"], sides["candidate"])
     hashes = {f"{name}_checkpoint": item.sha256 for name, item in sides.items() if isinstance(item, Checkpoint)}
     query = {"asked": {"baseline": baseline, "candidate": candidate}, **hashes}
@@ -227,16 +228,18 @@ def _show_one(decided: Gate, baseline: str, candidate: str, quiet: bool) -> None
 
     for side, name, run in (("baseline ", baseline, decided.baseline), ("candidate", candidate, decided.candidate)):
         if not quiet:
-            out.print(Text(f"{side}  {name}: {run.path} ({run.short})"))
+            several = decided.several(side.strip())
+            out.print(Text(f"{side}  {name}: {run.path} ({run.short}){several and f', {several}'}"))
     if not quiet:
         run = decided.baseline
         out.print(Text(f"on {run.dataset}, setting {run.setting}, {decided.sampled.in_words(decided.questions)}\n"))
     for verdict in decided.verdicts:
         pairs, margin = verdict.decision.difference.n, points(verdict.decision.margin)
+        holds = "" if verdict.generalizes == "new questions" else f"; holds for {verdict.generalizes}"
         better = "" if verdict.higher_is_better else ", less is better"
         out.print(Text(f"{verdict.metric}  ", style="bold") + Text(verdict.outcome, style=_COLORS[verdict.outcome]))
         out.print(Text(f"  baseline {points(verdict.baseline)}, candidate {points(verdict.candidate)}"))
-        out.print(Text(f"  difference {interval(verdict)}, margin {margin}pp, {pairs} pairs{better}"))
+        out.print(Text(f"  difference {interval(verdict)}, margin {margin}pp, {pairs} pairs{better}{holds}"))
         for more in filter(None, (reach(verdict, decided.sampled.kind), remembered_text(verdict))):
             out.print(Text(f"  {more}"))
     if not quiet:

@@ -14,9 +14,11 @@ from benchmarks.core.models import FrozenModel
 from ragmeter import yaml_source
 from ragmeter.cli.gate_runs import benchmark
 from ragmeter.yaml_source import Source
-from results.gate.decision import Gate, ask
+from results.boards.board import groups
+from results.gate.decision import ask
 from results.gate.many import ManyGates, decide_cells
 from results.gate.margins import parse_margin
+from results.gate.verdicts import Gate
 from results.store import checkpoints, queries
 from results.store.checkpoints import Checkpoint
 from results.store.queries import NO_EXPERIMENT, RunRow
@@ -192,6 +194,9 @@ def _side(store: Store, every: list[RunRow], text: str, cell: CellPlan, where: s
         rows, newest_first = [run for run in every if f"/{run.experiment}/{run.method}".endswith(f"/{text}")], False
         # Earlier executions, and runs of an earlier text of the experiment, belong to none.
         rows = [run for run in rows if run.experiment != NO_EXPERIMENT] or rows
+        # Runs with other seeds of the experiment count with the first of their board.
+        firsts = {run.fingerprint for group in groups(rows) for run in group if run.seed == group[0].seed}
+        rows = [run for run in rows if run.fingerprint in firsts]
     if not rows:
         methods = {f"{run.experiment}/{run.method}" for run in every}
         raise unknown_name("method, tag or checkpoint", text, methods, where=where)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from benchmarks.core.errors import UserError
+from results.boards.board import groups
+from results.boards.names import base_name
 from results.store import checkpoints, queries
 from results.store.checkpoints import Checkpoint
 from results.store.queries import NO_EXPERIMENT, RunRow
@@ -27,8 +29,13 @@ class Rows:
 Side = RunRow | Checkpoint | Rows
 
 
-def side_of(store: Store, text: str) -> Side:
+def side_of(store: Store, text: str, over_seeds: bool = False) -> Side:
     """Return what `--baseline` or `--candidate` means.
+
+    Args:
+        store: Where to read.
+        text: As the user named it.
+        over_seeds: Whether a method's name without its seed means all of its seeds.
 
     Raises:
         UserError: Nothing, or more than one thing, is meant.
@@ -37,8 +44,12 @@ def side_of(store: Store, text: str) -> Side:
         # Runs of no experiment may be several executions of one method: they are named one by one.
         every = [run for run in queries.runs(store) if run.experiment != NO_EXPERIMENT]
         rows = {run.run: run for run in every if f"{run.experiment}/{run.method}" == text}
+        if not rows and over_seeds:
+            rows = {run.run: run for run in every if f"{run.experiment}/{base_name(run.method)}" == text}
+        # Seeds and repeats on one board count together, so one of them stands for all.
+        firsts = tuple(group[0] for group in groups(list(rows.values())))
         if len(rows) > 1:
-            return Rows(text, tuple(rows.values()))
+            return Rows(text, firsts) if len(firsts) > 1 else firsts[0]
     return checkpoints.resolve(store, text)
 
 

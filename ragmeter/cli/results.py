@@ -8,7 +8,7 @@ import math
 import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TextIO
@@ -280,6 +280,7 @@ def show(
     """Show a run: what it was, what it scored, where it comes from; or one of its questions."""
     from ragmeter.show.run_text import show_question, show_run
     from results.boards.board import board
+    from results.boards.primary import primary_of
     from results.store import checkpoints, queries
     from results.store.drift import stated
 
@@ -287,6 +288,8 @@ def show(
     row = checkpoints.find_run(store, run)
     if question is None:
         scores = board(store, [row])
+        if row.experiment != queries.NO_EXPERIMENT:
+            scores = replace(scores, primary=primary_of(queries.experiment(store, row.experiment)))
         documents = {name: getattr(row, name) for name in ("provenance", "environment", "description", "card")}
         endpoints = stated(store, row.run)
         fallbacks = queries.fallbacks(store, row.run)
@@ -314,6 +317,7 @@ def compare_runs(
     metric: options.MetricOption = None,
     count: Annotated[int, option("How many of the questions on which they differ most.", min=0)] = 5,
     strict: Annotated[bool, option("Refuse runs whose endpoint changed in between.", "--strict")] = False,
+    over_seeds: options.OverSeedsOption = False,
 ) -> None:
     """Say what differs between two runs: in settings, in numbers, on which questions."""
     from ragmeter.show.run_text import show_compared
@@ -324,7 +328,7 @@ def compare_runs(
     store = common.store
     item, two = (checkpoints.find_run(store, text) for text in (first, second))
     with offering_score():
-        result = compare.diff(store, item, two, metrics=metric, questions=count)
+        result = compare.diff(store, item, two, metrics=metric, questions=count, over_seeds=over_seeds)
     if strict:
         refuse_drift(result.drift)
     common.emit(result.to_json(), lambda: show_compared(result, common.quiet, verbose=common.verbose))
@@ -368,6 +372,8 @@ def power(
                 how = ", ".join(counted(count, noun) for count, noun in counts if count is not None)
                 questions = plan.questions_of(item.clusters)
                 out.print(Text(f"  with {how}: {'no number suffices' if questions is None else counted(questions, 'question')}"))
+            if plan.seeds is not None:
+                out.print(Text(f"  with the {counted(pilot.n, 'question')} of the pilot: {plan.seeds} seeds"))
             out.print(Text(f"  pilot {seen} on {counted(pilot.clusters, plan.kind)}; {rest}", style="dim"))
         rule = f"to show a true difference of {effect} in {100 * probability:g} % of such samples (two-sided, 5 %, before correction)"
         out.print(Text(rule, style="dim"))

@@ -5,9 +5,10 @@ The commands `run`, `resume` and `demo` and the Python API all end here; what th
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from rich.text import Text
 
@@ -174,7 +175,9 @@ def _train(experiment: Experiment, how: How, store: Store, *, quiet: bool) -> No
 
 def _enter(experiment: Experiment, tasks: list[Task], store: Store, how: How) -> None:
     """Enter the experiment and its runs before they begin, so that a killed run is found again."""
-    runs = [task.run.run for task in tasks]
+    shown = [Shown(task.run.run, task.method.name, _columns(task, experiment), task.run.cluster) for task in tasks]
+    shown += _of_other_seeds(store, experiment, tasks)
+    runs = [item.run for item in shown]
     if left := left_behind(store, experiment.name, experiment.source.text, experiment.path, runs):
         err.print(Text(left, style="yellow"), soft_wrap=True)
     for line in since_last(store, experiment.name, [task.run for task in tasks]):
@@ -187,12 +190,33 @@ def _enter(experiment: Experiment, tasks: list[Task], store: Store, how: How) ->
         experiment.reference,
         runs,
         how.limit,
-        [task.method.name for task in tasks],
-        [_columns(task, experiment) for task in tasks],
-        [task.run.cluster for task in tasks],
+        [item.method for item in shown],
+        [item.metrics for item in shown],
+        [item.cluster for item in shown],
     )
     components = {c.id: c.entry.card() for method in experiment.methods for c in method.components}
     store.put_cards(components.values(), {str(m): m for task in tasks for m in task.loaded.metrics}.values())
+
+
+class Shown(NamedTuple):
+    """A run as an experiment shows it: its id, the method's name, metric ids, and what was sampled."""
+
+    run: str
+    method: str
+    metrics: list[str]
+    cluster: str | None
+
+
+def _of_other_seeds(store: Store, experiment: Experiment, tasks: Sequence[Task]) -> list[Shown]:
+    """Return the runs that the experiment had with another seed and the same method, options and data: they stay its repeats."""
+    here = {task.run.run for task in tasks}
+    tasks_of_key = {(task.method.name, task.loaded.fingerprint, str(task.loaded.plan.setting)): task for task in tasks}
+    results = []
+    for row in queries.runs(store, experiment.name) if store.database.exists else ():
+        task = tasks_of_key.get((row.method, row.dataset_fingerprint, row.setting))
+        if task is not None and row.run not in here and row.seed != task.seed and row.description == task.run.description:
+            results.append(Shown(row.run, row.method, _columns(task, experiment), task.run.cluster))
+    return results
 
 
 def _columns(task: Task, experiment: Experiment) -> list[str]:

@@ -85,7 +85,7 @@ def judgings(plans: Sequence[JudgePlan], runs: Sequence[RunRow], reference: str 
             distinct = {run.run: run for run in runs}
             results += [Judging(plan.judge, (run,)) for run in distinct.values()]
             continue
-        for group in groups(runs):
+        for group in groups(runs, seeds_apart=True):
             for a, b in _pairs_of_repeats(group, None if plan.everyone else reference):
                 results.append(Judging(plan.judge, (a, b) if a.run < b.run else (b, a)))
     return results

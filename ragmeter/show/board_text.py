@@ -50,8 +50,8 @@ def show_board(board: Board, console: Console, *, verbose: bool = False, began: 
         began: When the command began that made some of the runs; None for one that only shows them.
     """
     title = Text(board.dataset, style="bold") + Text(f"  setting {board.setting}  ·  {board.sampled.in_words(board.questions)}")
-    if board.seed:
-        title += Text(f"  ·  seed {board.seed}")
+    if any(board.seeds):
+        title += Text(f"  ·  {'seeds' if len(board.seeds) > 1 else 'seed'} {', '.join(map(str, board.seeds))}")
     console.print(title, soft_wrap=True)
     heads = labels(board.metrics)
     _print_scores(board, heads, console)

@@ -156,8 +156,8 @@ def _ends(text: str, length: int) -> str:
 
 def show_compared(result: Diff, quiet: bool, *, verbose: bool = False) -> None:
     """Print what differs between two runs; settings that only one of them has by name, with `verbose` whole."""
-    out.print(Text(f"first   {result.first.path} ({result.first.short})"))
-    out.print(Text(f"second  {result.second.path} ({result.second.short})"))
+    for name, run, runs in (("first ", result.first, result.first_runs), ("second", result.second, result.second_runs)):
+        out.print(Text(f"{name}  {run.path} ({run.short}){f', mean of {len(runs)} runs' if len(runs) > 1 else ''}"))
     out.print()
     shown = [setting for setting in result.settings if verbose or not setting.one_sided]
     rows = [(setting.key, _setting(setting.first, setting.in_first), _setting(setting.second, setting.in_second)) for setting in shown]
@@ -173,6 +173,8 @@ def show_compared(result: Diff, quiet: bool, *, verbose: bool = False) -> None:
         [(heads[number.metric], *_numbers(number)) for number in result.numbers],
         empty="neither run has been scored yet: ragmeter run --resume",
     )
+    for line in result.primary:
+        out.print(Text(line, style="dim"))
     if result.numbers and not quiet:
         lower = [number.metric for number in result.numbers if not number.higher_is_better]
         note = "value × 100 ± half its 95 % interval; difference: second minus first, paired; paired t, Holm "

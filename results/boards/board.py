@@ -355,7 +355,8 @@ class Board:
     """All runs that may be compared with each other.
 
     Attributes:
-        dataset, dataset_fingerprint, setting, seed: What they have in common.
+        dataset, dataset_fingerprint, setting: What they have in common.
+        seed: Of the first of them; an experiment that was executed with several seeds has all on one board.
         reference: Name of the method that differences are taken to, None if it has no run here.
         metrics: Metric ids, the columns.
         rows: In the experiment's order.
@@ -364,6 +365,7 @@ class Board:
         flags: By metric, what it ranks wrongly among the controls (`results.boards.board`).
         health: What is unusual about its runs (`results.boards.health`).
         primary: The metric and the comparison that the experiment declares; None if it declares none.
+        seeds: All seeds of its runs.
     """
 
     dataset: str
@@ -378,6 +380,7 @@ class Board:
     flags: Mapping[str, Sequence[str]] = field(default_factory=dict)
     health: tuple[HealthLine, ...] = ()
     primary: Primary | None = None
+    seeds: tuple[int, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """The board as a JSON object; values are fractions, None stands for "no value"."""
@@ -386,6 +389,7 @@ class Board:
             "dataset_fingerprint": self.dataset_fingerprint,
             "setting": self.setting,
             "seed": self.seed,
+            "seeds": list(self.seeds),
             "questions": self.questions,
             "cluster": self.sampled.kind,
             "clusters": self.sampled.count(self.questions),
@@ -437,14 +441,25 @@ def boards(
     return [replace(item, primary=of) for item in every_board]
 
 
-def groups(runs: Sequence[RunRow]) -> list[list[RunRow]]:
-    """Split runs into those that may share a board, in the order given.
+def groups(runs: Sequence[RunRow], *, seeds_apart: bool = False) -> list[list[RunRow]]:
+    """Split runs into those that may share a board, in the order given: equal data and setting, and one seed.
 
-    Of several executions of one fingerprint, which different experiments may show, only the newest finished one is kept.
+    An experiment that was executed with several seeds has them on one board: they are repeats. Of several executions of
+    one fingerprint, which different experiments may show, only the newest finished one is kept.
+
+    Args:
+        runs: In the order of the rows.
+        seeds_apart: Whether each seed has a group of its own all the same.
     """
     results: dict[tuple[str, str, int], dict[str, RunRow]] = {}
+    first_seed: dict[tuple[str, str, str], int] = {}
     for run in runs:
-        group = results.setdefault((run.dataset_fingerprint, run.setting, run.seed), {})
+        place = run.experiment, run.dataset_fingerprint, run.setting
+        first_seed[place] = min(first_seed.get(place, run.seed), run.seed)
+    for run in runs:
+        of_experiment = not seeds_apart and run.experiment != queries.NO_EXPERIMENT
+        seed = first_seed[run.experiment, run.dataset_fingerprint, run.setting] if of_experiment else run.seed
+        group = results.setdefault((run.dataset_fingerprint, run.setting, seed), {})
         group[run.fingerprint] = queries.newest([group.get(run.fingerprint, run), run])
     return [list(group.values()) for group in results.values()]
 
@@ -469,7 +484,7 @@ def board(
         learned: What tells which data parts were trained on; None: read here, which takes longer than a small board.
     """
     first = runs[0]
-    ids = [run.run for run in runs]
+    ids, all_seeds = [run.run for run in runs], tuple(sorted({run.seed for run in runs}))
     if metrics is None and all(run.metrics is not None for run in runs):
         metrics = list(dict.fromkeys(metric for run in runs for metric in run.metrics or ()))
     shown = list(metrics) if metrics is not None else queries.metric_ids(store, ids)
@@ -566,6 +581,7 @@ def board(
         scores.sampled,
         _flags(rows, shown, known),
         unusual,
+        seeds=all_seeds,
     )
 
 
@@ -684,6 +700,7 @@ def _row_json(row: Row) -> dict[str, Any]:
                 "value": _number(cell.difference.value),
                 "low": _number(cell.difference.low),
                 "high": _number(cell.difference.high),
+                "alone": [_number(end) for end in cell.difference.alone],
                 "n": cell.difference.n,
                 "p": _number(cell.difference.p),
                 "p_holm": _number(cell.p_holm),

@@ -17,23 +17,26 @@ from numpy.typing import NDArray
 
 from benchmarks.clusters import Sampled
 from benchmarks.core.errors import UserError
-from results.boards.board import series_of
+from results.boards.board import folded_columns
 from results.boards.contamination import read_lines
+from results.boards.names import base_name
+from results.boards.primary import of_metrics, primary_of
+from results.boards.series import side_by_side
 from results.boards.sides import sides
-from results.boards.tables import plain
+from results.boards.tables import labels, plain, primary_comparison, primary_metric
 from results.boards.unread import bounds_of_rows, range_of_metric, without_incomplete
 from results.statistics.core import Clusters, Difference, Estimate
 from results.statistics.difference import AtBothEnds, Range, Side, compared
 from results.statistics.gate import clusters_needed
 from results.statistics.intervals import compared_together, described, differences_of, estimate, estimates, family
-from results.statistics.planning import Needed, needed
+from results.statistics.planning import Needed, needed, seeds_needed
 from results.statistics.tested import POWER
 from results.store import queries
 from results.store.checkpoints import known_checkpoints
 from results.store.doubts import doubts
 from results.store.drift import drift
-from results.store.queries import AnswerRow, QuestionRow, RunRow
-from results.store.store import FINISHED, Store
+from results.store.queries import AnswerRow, Columns, QuestionRow, RunRow
+from results.store.store import Store
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,6 +279,8 @@ class Planned:
             spread is not known.
         scale: What values are multiplied by where they are shown.
         others: What it takes with other numbers of seeds and repeats; empty if the pilots have one of each.
+        seeds: Trainings of each trained method that it takes on the pilot's questions; None if none suffice, or none was
+            trained several times.
     """
 
     metric: str
@@ -286,6 +291,7 @@ class Planned:
     clusters: int | None
     scale: float = 100.0
     others: tuple[Needed, ...] = ()
+    seeds: int | None = None
 
     def questions_of(self, clusters: int | None) -> int | None:
         """Return the questions in so many clusters like the pilot's."""
@@ -298,7 +304,7 @@ class Planned:
 
     def to_json(self) -> dict[str, Any]:
         """As a JSON object."""
-        return {name: getattr(self, name) for name in ("metric", "effect", "power", "kind", "clusters", "questions")} | {
+        return {name: getattr(self, name) for name in ("metric", "effect", "power", "kind", "clusters", "questions", "seeds")} | {
             "pilot": plain(asdict(self.pilot)),
             "others": [asdict(item) | {"questions": self.questions_of(item.clusters)} for item in self.others],
         }
@@ -322,7 +328,7 @@ def planned(
     """
     if (reason := why_unpaired(first, second)) is not None:
         raise UserError(reason, code="bad-power-plan", where=f"{first.path}, {second.path}", try_this="two runs of one benchmark")
-    members = {run.run: _series(store, run, over_seeds) for run in (first, second)}
+    members = side_by_side(store, [first, second], over_seeds)
     runs = [run.run for rows in members.values() for run in rows]
     shown = queries.named_metrics(store, runs, metrics) if metrics else queries.metric_ids(store, runs)
     columns = queries.score_columns(store, first.dataset_fingerprint, runs, shown, {first.experiment, second.experiment})
@@ -347,19 +353,9 @@ def planned(
         clusters = clusters_needed(one, effect, power=power) if able else None
         scale = queries.scale_of(metric, known)
         others = tuple(needed(one, pair, effect, power=power)) if able else ()
-        results.append(Planned(metric, effect, power, columns.sampled.kind, pilot, clusters, scale, others))
+        seeds = seeds_needed(one, pair, effect, power=power) if able else None
+        results.append(Planned(metric, effect, power, columns.sampled.kind, pilot, clusters, scale, others, seeds))
     return results
-
-
-def _series(store: Store, run: RunRow, over_seeds: bool) -> list[RunRow]:
-    """Return the finished runs that a row of a table joins with this one: its repeats, and the other seeds if wanted."""
-    alike = [
-        other
-        for other in queries.runs(store, run.experiment, dataset_fingerprint=run.dataset_fingerprint)
-        if (other.setting, other.seed) == (run.setting, run.seed) and other.status == FINISHED
-    ]
-    every = series_of(alike, over_seeds).values() if run.experiment != queries.NO_EXPERIMENT else ()
-    return next((members for members in every if run.run in [other.run for other in members]), [run])
 
 
 @dataclass(frozen=True, slots=True)
@@ -401,6 +397,8 @@ class Diff:
         drift: Where an endpoint that both asked was not the same.
         doubts: Which code is not known, so that equal settings need not mean equal code.
         read: Which questions the trainings of a side read, with the values without them, or that it is unknown.
+        first_runs, second_runs: Paths of all runs that count on each side: repeats, and seeds if wanted.
+        primary: What the experiment declares as primary, or what stars on several metrics are worth; empty if there is nothing to say.
     """
 
     first: RunRow
@@ -414,6 +412,9 @@ class Diff:
     drift: tuple[str, ...] = ()
     doubts: tuple[str, ...] = ()
     read: tuple[str, ...] = ()
+    first_runs: tuple[str, ...] = ()
+    second_runs: tuple[str, ...] = ()
+    primary: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """As a JSON object; values are fractions, None stands for "no value"."""
@@ -432,6 +433,9 @@ class Diff:
             "drift": list(self.drift),
             "doubts": list(self.doubts),
             "questions_read": list(self.read),
+            "first_runs": list(self.first_runs),
+            "second_runs": list(self.second_runs),
+            "primary": list(self.primary),
             "paired": self.unpaired is None,
             "unpaired_because": self.unpaired,
             "metrics": [plain(number.to_json()) for number in self.numbers],
@@ -441,14 +445,17 @@ class Diff:
         }
 
 
-def diff(store: Store, first: RunRow, second: RunRow, *, metrics: Sequence[str] | None = None, questions: int = 5) -> Diff:
+def diff(
+    store: Store, first: RunRow, second: RunRow, *, metrics: Sequence[str] | None = None, questions: int = 5, over_seeds: bool = False
+) -> Diff:
     """Compare two runs.
 
     Args:
         store: Where to read.
-        first, second: The runs.
+        first, second: The runs; with each count its repeats in the same experiment.
         metrics: Ids to show, or their beginnings; None shows what either run was scored on.
         questions: How many of the questions to show on which they differ most.
+        over_seeds: Whether the other trainings of each method in its experiment count, too.
 
     Raises:
         UserError: None of the two was scored on one of the metrics.
@@ -456,7 +463,8 @@ def diff(store: Store, first: RunRow, second: RunRow, *, metrics: Sequence[str] 
     runs = [first.run, second.run]
     shown = queries.named_metrics(store, runs, metrics) if metrics else queries.metric_ids(store, runs)
     reason = why_unpaired(first, second)
-    numbers, by, deltas = _numbers(store, first, second, shown, paired=reason is None)
+    members = side_by_side(store, list({run.run: run for run in (first, second)}.values()), over_seeds)
+    numbers, by, deltas = _numbers(store, (first, second), members, shown, paired=reason is None)
     most: list[Apart] = []
     if by is not None and questions:
         most = _most_apart(store, first, second, by, deltas, questions)
@@ -471,8 +479,30 @@ def diff(store: Store, first: RunRow, second: RunRow, *, metrics: Sequence[str] 
         sum(1 for a, b in deltas.values() if a != b),
         tuple(drift(store, first, second)),
         tuple(doubts(first, second)),
-        tuple(read_lines(store, [first, second], shown, ("first", "second"))),
+        tuple(read_lines(store, [first, second], shown, ("first", "second"), members)),
+        first_runs=tuple(run.path for run in members[first.run]),
+        second_runs=tuple(run.path for run in members[second.run]),
+        primary=tuple(_primary(store, first, second, numbers)),
     )
+
+
+def _primary(store: Store, first: RunRow, second: RunRow, numbers: Sequence[Number]) -> list[str]:
+    """Return the primary metric and comparison of the experiment of both runs, or what stars on several metrics are worth."""
+    tested = {number.metric: number for number in numbers if number.difference is not None}
+    same = first.experiment == second.experiment != queries.NO_EXPERIMENT
+    stored = queries.experiment(store, first.experiment) if same else None
+    declared = primary_of(stored) if stored else None
+    metric = declared.of(tuple(number.metric for number in numbers)) if declared else None
+    if declared is None or stored is None or metric is None:
+        starred = sum(number.p_holm is not None and number.p_holm <= 0.05 for number in tested.values())
+        return [of_metrics(starred, len(tested))] if starred > 1 else []
+    lines = [primary_metric(labels([number.metric for number in numbers])[metric])]
+    names = [base_name(run.method) for run in (first, second)]
+    if metric in tested and (difference := tested[metric].difference) is not None and stored.reference is not None:
+        method = declared.method or next((name for name in names if name != base_name(stored.reference)), None)
+        if method is not None and {base_name(method), base_name(stored.reference)} == set(names):
+            lines.append(primary_comparison(f"second minus first on {metric}", difference, tested[metric].scale))
+    return lines
 
 
 def why_unpaired(first: RunRow, second: RunRow) -> str | None:
@@ -540,21 +570,25 @@ def _nested(first: list[Any], second: list[Any]) -> bool:
 
 
 def _numbers(
-    store: Store, first: RunRow, second: RunRow, metrics: Sequence[str], *, paired: bool
+    store: Store, both_runs: tuple[RunRow, RunRow], members: Mapping[str, list[RunRow]], metrics: Sequence[str], *, paired: bool
 ) -> tuple[list[Number], str | None, dict[str, tuple[float, float]]]:
     """Numbers by metric, the metric that questions are sorted by, and both values of each question on it."""
     definitions = queries.definitions(store)
     shown_of: list[dict[str, Estimate]] = []
     columns: list[dict[str, Any]] = []
     clusters, names = None, []
-    for run in (first, second):
-        result = queries.score_columns(store, run.dataset_fingerprint, [run.run], metrics, {run.experiment})
+    first, second = both_runs
+    for run in both_runs:
+        every = members[run.run]
+        result = queries.score_columns(store, run.dataset_fingerprint, [one.run for one in every], metrics, {run.experiment})
+        if len(every) > 1:
+            result = _as_one(folded_columns(result, every, metrics)[0], every[0].run, run.run)
         names, clusters = result.questions, result.sampled.labels
         own = [metric for metric in metrics if (run.run, metric) in result.values]
         ranges = [range_of_metric(definitions.get(metric, {})) for metric in own]
         values = [estimate(result.values[run.run, metric], clusters=clusters, metric=of) for metric, of in zip(own, ranges, strict=True)]
         # Questions without a row (not answered yet, or not scored on this metric) are not unscorable.
-        bounds = bounds_of_rows(store, result, {run.run: [run]}, definitions)
+        bounds = bounds_of_rows(store, result, {run.run: every}, definitions)
         hidden = {metric for (_, metric), item in bounds.items() if item.incomplete}
         shown = ((m, without_incomplete(v, bounds.get((run.run, m)))) for m, v in zip(own, values, strict=True))
         shown_of.append({m: replace(v, unscorable=result.unscorable[run.run, m]) for m, v in shown})
@@ -565,9 +599,9 @@ def _numbers(
     corrected: dict[str, float] = {}
     if both:
         # What runs say differently of what was sampled is known only of both together.
-        ids, shared = [first.run, second.run], {first.experiment, second.experiment}
+        ids, shared = [run.run for side in members.values() for run in side], {first.experiment, second.experiment}
         result = queries.score_columns(store, first.dataset_fingerprint, ids, both, shared)
-        of_runs = sides(store, result, {run.run: [run] for run in (first, second)}, both, definitions, known_checkpoints(store))
+        of_runs = sides(store, result, members, both, definitions, known_checkpoints(store))
         tests, rows = [], []
         for metric in both:
             known = definitions.get(metric, {})
@@ -596,6 +630,13 @@ def _numbers(
         return numbers, None, {}
     pairs = zip(names, item[by].tolist(), two[by].tolist(), strict=True)
     return numbers, by, {name: (a, b) for name, a, b in pairs if not (math.isnan(a) or math.isnan(b))}
+
+
+def _as_one(columns: Columns, first: str, named: str) -> Columns:
+    """Return the columns of a row under the run that was named."""
+    values = {(named, m): scores for (run, m), scores in columns.values.items() if run == first}
+    unscorable = {(named, m): count for (run, m), count in columns.unscorable.items() if run == first}
+    return replace(columns, values=values, unscorable=unscorable, unread={(named, m): mask for (_, m), mask in columns.unread.items()})
 
 
 def _most_apart(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -19,7 +19,13 @@ from results.store.queries import RunRow
 from results.store.store import Store
 
 
-def read_lines(store: Store, runs: Sequence[RunRow], metrics: Sequence[str], names: Sequence[str] = ()) -> list[str]:
+def read_lines(
+    store: Store,
+    runs: Sequence[RunRow],
+    metrics: Sequence[str],
+    names: Sequence[str] = (),
+    members: Mapping[str, Sequence[RunRow]] | None = None,
+) -> list[str]:
     """Return what the trainings of runs read of their benchmarks, one sentence each; also if that is unknown.
 
     Args:
@@ -27,6 +33,7 @@ def read_lines(store: Store, runs: Sequence[RunRow], metrics: Sequence[str], nam
         runs: That are compared; of two, the difference follows.
         metrics: Ids; the values and differences without the questions that were read are of these.
         names: What the runs are called; empty: by their methods.
+        members: By run, all runs that count with it; None: it alone.
     """
     known, cards, definitions = known_checkpoints(store), provenance.cards(store), queries.definitions(store)
     heads, scales = labels(metrics), {metric: queries.scale_of(metric, definitions) for metric in metrics}
@@ -41,23 +48,24 @@ def read_lines(store: Store, runs: Sequence[RunRow], metrics: Sequence[str], nam
         own += [READ_UNKNOWN] * read_unknown(run, known)
         lines += [f"{name}: {line}" for line in own]
     if len(runs) == 2 and runs[0].dataset_fingerprint == runs[1].dataset_fingerprint:
-        lines += _differences(store, (runs[0], runs[1]), metrics, known)
+        lines += _differences(store, members or {run.run: [run] for run in runs}, metrics, known)
     return lines
 
 
-def _differences(store: Store, pair: tuple[RunRow, RunRow], metrics: Sequence[str], known: Checkpoints) -> list[str]:
+def _differences(store: Store, members: Mapping[str, Sequence[RunRow]], metrics: Sequence[str], known: Checkpoints) -> list[str]:
     """Return the differences over the questions that neither training read, in one line."""
-    touched = touched_by_all([run for run in pair if run.kind != "control"], known)
+    every = [run for side in members.values() for run in side]
+    touched = touched_by_all([run for run in every if run.kind != "control"], known)
     if not touched.questions:
         return []
-    first, second = (run.run for run in pair)
-    experiments, definitions = {run.experiment for run in pair}, queries.definitions(store)
-    columns = queries.score_columns(store, pair[0].dataset_fingerprint, [first, second], metrics, experiments)
-    both = sides(store, columns, {run.run: [run] for run in pair}, metrics, definitions, known)
+    first, second = members
+    experiments, definitions = {run.experiment for run in every}, queries.definitions(store)
+    columns = queries.score_columns(store, every[0].dataset_fingerprint, [run.run for run in every], metrics, experiments)
+    both = sides(store, columns, members, metrics, definitions, known)
     hit = hits(touched, columns.questions)
     texts = []
     for metric, head in labels([metric for metric in metrics if (first, metric) in both and (second, metric) in both]).items():
-        if np.all(hit | np.isnan(columns.values[first, metric]) | np.isnan(columns.values[second, metric])):
+        if np.all(hit | np.isnan(both[first, metric].mean) | np.isnan(both[second, metric].mean)):
             continue
         definition = definitions.get(metric, {})
         of, judged = range_of_metric(definition), definition.get("judge") is not None

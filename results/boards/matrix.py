@@ -19,7 +19,7 @@ from results.boards.unread import Bounds, Missing, bounds_of, range_of_metric
 from results.statistics.difference import Differences, compared, generalizes
 from results.statistics.holm import benjamini_hochberg, holm_array, holm_levels
 from results.statistics.places import Band, bands
-from results.statistics.pooled import Pooled, borda, pooled
+from results.statistics.pooled import Pooled, Stratum, borda, pooled
 from results.store.checkpoints import Cards, Checkpoints
 from results.store.queries import NOT_STATED, OURS, Cost, RunRow
 
@@ -333,10 +333,8 @@ def _overall(
     means = {task: values[[column.task == task for column in columns]].mean(axis=0) for task in tasks} if len(tasks) > 1 else {}
     base = next((row for row in whole if row.name == reference), None)
     others = [row for row in whole if row is not base]
-    strata = [] if base is None or not alike else [_stratum(results[column.key], column, others, base) for column in columns]
-    differences = (
-        dict(zip((row.key for row in others), pooled(strata, [kin[column.key] for column in columns]), strict=True)) if strata else {}
-    )
+    strata = [] if base is None or not alike else [_stratum(results[column.key], column, others, base, kin) for column in columns]
+    differences = dict(zip((row.key for row in others), pooled(strata), strict=True)) if strata else {}
     lines = [
         Overall(row, float(counts[at]), differences.get(row.key), {task or "other": float(mean[at]) for task, mean in means.items()})
         for at, row in enumerate(whole)
@@ -344,10 +342,11 @@ def _overall(
     return tuple(sorted(lines, key=lambda line: -line.borda))
 
 
-def _stratum(figures: Figures, column: Column, others: Sequence[System], base: System) -> Differences:
-    """Return the differences of all methods from the base on one benchmark."""
+def _stratum(figures: Figures, column: Column, others: Sequence[System], base: System, kin: Mapping[str, int]) -> Stratum:
+    """Return all methods and the base on one benchmark."""
     ours, theirs = ([figures.sides[figures.runs[row.runs[column.key].run]] for row in group] for group in (others, [base] * len(others)))
-    return compared(ours, theirs, clusters=figures.sampled.labels, metric=range_of_metric(figures.definition))
+    metric = range_of_metric(figures.definition)
+    return Stratum(ours, theirs, figures.question_ids, figures.sampled.labels, kin[column.key], metric)
 
 
 def _kin(columns: Sequence[Column], results: Mapping[str, Figures]) -> dict[str, int]:

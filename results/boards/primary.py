@@ -50,6 +50,11 @@ def laid(source: str, profile: str | None) -> Mapping[str, Any]:
     return value | ((value.get("profiles") or {}).get(profile) or {}) if isinstance(value, dict) else {}
 
 
+def of_metrics(starred: int, metrics: int) -> str:
+    """Return how often a star of a pair is false if its metrics were corrected together."""
+    return f"stars on {starred} of {metrics} metrics: corrected together (Holm), some star is false in {EACH} % of samples at most"
+
+
 def of_several(starred: int, metrics: int) -> str:
     """Return how often some star is false if several metrics have them and none is declared as primary."""
     most = min(100, EACH * metrics)

@@ -105,7 +105,7 @@ class Figures:
         insufficient_data: Why there is no interval; empty where there is one.
         questions: Of the benchmark.
         sampled: What was sampled.
-        question_ids: Ids of the questions.
+        question_ids: Ids of the questions, in the order of the scores.
         definition: Of the metric.
         missing: What is missing of a judge's values, by run.
         max_unscored: The share of missing verdicts above which a value is not shown.
@@ -121,7 +121,7 @@ class Figures:
     insufficient_data: tuple[str, ...]
     questions: int
     sampled: Sampled
-    question_ids: frozenset[str] = frozenset()
+    question_ids: tuple[str, ...] = ()
     definition: Mapping[str, Any] = field(default_factory=dict)
     missing: Mapping[str, Missing] = field(default_factory=dict)
     max_unscored: float = MAX_UNSCORED
@@ -243,7 +243,7 @@ def _figures(
         tuple(of_runs.insufficient_data(sampled.kind + "s")),
         len(questions),
         sampled,
-        frozenset(questions),
+        tuple(questions),
         definition=definition,
         p=p_at_both_ends(sides, pairs, clusters=labels, metric=metric),
     )

@@ -24,6 +24,7 @@ from results.boards.health import health_text
 from results.boards.primary import EACH, of_several
 from results.boards.systems import CONTAMINATED, IMPLAUSIBLE, implausible
 from results.offered import TABLES
+from results.statistics.core import Difference
 from results.store.doubts import NOT_RESCORED, not_rescored
 from results.store.queries import RunRow
 from results.store.store import INCOMPLETE
@@ -263,7 +264,7 @@ def family_of_marks(board: Board) -> list[str]:
     if board.primary is None or metric is None:
         return [of_several(len(starred), len(board.metrics))] if len(starred) > 1 else []
     head = labels(board.metrics)[metric]
-    lines = [f"primary metric: {head}; its stars are false in {EACH} % of samples at most, those of other metrics are secondary"]
+    lines = [primary_metric(head)]
     for row in board.rows:
         cell = row.cells.get(metric)
         if (
@@ -272,9 +273,19 @@ def family_of_marks(board: Board) -> list[str]:
             and cell.difference is not None
             and cell.difference.p == cell.difference.p
         ):
-            shown = f"{settled(cell.scale * cell.difference.value):+.1f}, p = {cell.difference.p:.2g} (one test, not corrected)"
-            lines.append(f"primary comparison: {row.run.method} against {board.reference} on {head}: {shown}")
+            lines.append(primary_comparison(f"{row.run.method} against {board.reference} on {head}", cell.difference, cell.scale))
     return lines
+
+
+def primary_metric(head: str) -> str:
+    """Return what marks on the metric that an experiment declares as primary are worth."""
+    return f"primary metric: {head}; its stars are false in {EACH} % of samples at most, those of other metrics are secondary"
+
+
+def primary_comparison(what: str, difference: Difference, scale: float = 100.0) -> str:
+    """Return a difference that was declared beforehand, which is one test: its interval and p-value are not corrected."""
+    shown = plus_minus(difference.value, *difference.alone, "{:+.1f}", scale)
+    return f"primary comparison: {what}: {shown}, p = {difference.p:.2g} (95 % interval of one test, not corrected)"
 
 
 def _in_clusters(reason: str, board: Board) -> str:

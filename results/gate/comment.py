@@ -18,9 +18,9 @@ from benchmarks.core.errors import counted
 from benchmarks.core.unseen import printable
 from results.boards.changes import changes
 from results.boards.tables import markdown_text, to_markdown
-from results.gate.decision import Gate, Verdict
 from results.gate.many import ManyGates
 from results.gate.report import DETECTABLE, SIGNS, interval, memory_cells, points, rule_of
+from results.gate.verdicts import Gate, Verdict
 from results.store import queries
 from results.store.queries import RunRow
 from results.store.store import Store

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from results.boards.systems import CONTAMINATED, contaminated_by
-from results.boards.untouched import hits, without
+from results.boards.untouched import hits, touched_by_all, without
 from results.statistics.difference import Side
 from results.statistics.gate import GateReport
 from results.store import provenance
@@ -41,25 +41,33 @@ class Contamination:
     @property
     def remarks(self) -> list[str]:
         """Return what a reader must know, one sentence each."""
-        lines = [f"the {self.role} is {CONTAMINATED}: {reason}" for reason in self.reasons]
-        return lines + [f"unknown which questions the weights of the {self.role} were trained on (no record)"] * self.unknown
+        return [f"the {self.role} is {CONTAMINATED}: {reason}" for reason in self.reasons]
 
 
-def contamination(store: Store, role: str, run: RunRow, known: Checkpoints, questions: Sequence[str]) -> Contamination:
+def remarks_of(sides: Sequence[Contamination]) -> list[str]:
+    """Return what a reader must know of both sides, one sentence each."""
+    unknown = " and ".join(f"the {side.role}" for side in sides if side.unknown)
+    lines = [line for side in sides for line in side.remarks]
+    return lines + [f"unknown which questions the weights of {unknown} were trained on (no record)"] * bool(unknown)
+
+
+def contamination(store: Store, role: str, runs: Sequence[RunRow], known: Checkpoints, questions: Sequence[str]) -> Contamination:
     """Return what the training of one side read.
 
     Args:
         store: Where to read.
         role: `baseline` or `candidate`.
-        run: The run.
+        runs: The side's repeats and seeds.
         known: Registered checkpoints.
         questions: Ids of the benchmark's questions.
     """
-    touched = touched_by(run, known)
-    own = [touched.in_words(run.questions)] if touched.questions else []
-    named = [reason for reason in contaminated_by(run, provenance.cards(store), known) if reason not in own]
+    touched = touched_by_all(runs, known)
+    own = [touched.in_words(runs[0].questions)] if touched.questions else []
+    alone = {touched_by(run, known).in_words(run.questions) for run in runs}
+    cards = provenance.cards(store)
+    named = [reason for run in runs for reason in contaminated_by(run, cards, known) if reason not in alone]
     hit = np.ones(len(questions), np.bool_) if named else hits(touched, questions)
-    return Contamination(role, hit, (*named, *own), read_unknown(run, known))
+    return Contamination(role, hit, (*dict.fromkeys(named), *own), any(read_unknown(run, known) for run in runs))
 
 
 def held_back_by(

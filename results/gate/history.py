@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from results.gate.decision import Gate, verdict_json
-from results.gate.memory import Memory, identity, remembered
+from results.gate.memory import Memory, identity, newest_of, remembered
+from results.gate.verdicts import Gate, verdict_json
 from results.store.database import now
+from results.store.queries import RunRow
 from results.store.store import Store
 
 
@@ -57,13 +58,17 @@ def record(store: Store, *gates: Gate, **how: Any) -> bool:
     with store.database.writing() as connection:
         for gate in gates:
             margins = {verdict.metric: verdict.decision.margin for verdict in gate.verdicts}
-            known = remembered(connection, gate.baseline, gate.candidate, margins, gate.anchor)
+            known = remembered(connection, _members(gate, "baseline"), _members(gate, "candidate"), margins, gate.anchor)
             if any(_counts(verdict.memory) != _counts(known[verdict.metric]) for verdict in gate.verdicts):
                 return False
         for gate in gates:
             for row in _rows(gate, decided_at, how):
                 connection.execute(f"INSERT INTO gates VALUES ({', '.join('?' * len(row))})", row)
     return True
+
+
+def _members(gate: Gate, role: str) -> tuple[RunRow, ...]:
+    return gate.members.get(role, (gate.baseline if role == "baseline" else gate.candidate,))
 
 
 def _counts(memory: Memory) -> tuple[int, int]:
@@ -77,8 +82,8 @@ def _rows(gate: Gate, decided_at: datetime, how: dict[str, Any]) -> list[list[An
         details = {**verdict_json(verdict), **how, "gate": gate.outcome, "partial": gate.partial, "remarks": list(gate.remarks)}
         rows.append(
             [
-                gate.baseline.run,
-                gate.candidate.run,
+                newest_of(_members(gate, "baseline")).run,
+                newest_of(_members(gate, "candidate")).run,
                 verdict.metric,
                 verdict.decision.margin,
                 gate.strict,

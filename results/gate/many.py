@@ -15,7 +15,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from benchmarks.core.errors import counted
-from results.gate.decision import EXIT_CODES, TEST_IT, Gate, Outcome, Verdict, ask, margins_of, outcome_of
+from results.gate.comparable import margins_of
+from results.gate.decision import ask
+from results.gate.remarks import TEST_IT
+from results.gate.verdicts import EXIT_CODES, Gate, Outcome, Verdict, outcome_of
 from results.statistics.holm import holm
 from results.statistics.spending import ALPHA
 from results.store.queries import RunRow
@@ -72,9 +75,17 @@ class ManyGates:
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """Return the notes, then the remarks of all cells with their benchmark, each once."""
-        lines = [(gate.place, line) for gate in self.gates for line in gate.remarks]
-        return (*self.notes, *dict.fromkeys(line if line == TEST_IT else f"{place}: {line}" for place, line in lines))
+        """Return the notes, then the remarks of all cells, each once; with its benchmark unless it is about all of them."""
+        benchmarks_of: dict[str, list[str]] = {}
+        for gate in self.gates:
+            for line in gate.remarks:
+                benchmarks_of.setdefault(line, []).append(gate.place)
+        every = {gate.place for gate in self.gates}
+        lines = [
+            [line] if line == TEST_IT or (len(every) > 1 and {*of} == every) else [f"{place}: {line}" for place in dict.fromkeys(of)]
+            for line, of in benchmarks_of.items()
+        ]
+        return (*self.notes, *(line for some in lines for line in some))
 
     @property
     def family(self) -> str:

@@ -119,35 +119,41 @@ def _anchor(connection: DuckDBPyConnection, name: str, run: RunRow) -> Anchor | 
     return None if row is None else Anchor(*row)
 
 
+def newest_of(runs: Sequence[RunRow]) -> RunRow:
+    """Return the run of a side that tells its decisions apart: a further repeat or seed makes a new attempt."""
+    return max(runs, key=lambda run: (run.started_at, run.run))
+
+
 def remembered(
-    connection: DuckDBPyConnection, baseline: RunRow, candidate: RunRow, margins: dict[str, float], anchor: str | None
+    connection: DuckDBPyConnection, baseline: Sequence[RunRow], candidate: Sequence[RunRow], margins: dict[str, float], anchor: str | None
 ) -> dict[str, Memory]:
     """Return what is stored about a decision, by metric.
 
     Args:
         connection: To the store; within a transaction that writes, nothing can come in between.
-        baseline, candidate: The runs.
+        baseline, candidate: The runs of each side; the first one's description tells the candidate.
         margins: The tolerated loss by metric.
         anchor: The anchor's run.
     """
+    own, run, before = identity(candidate[0]), newest_of(candidate), newest_of(baseline)
     rows = connection.execute(
         """SELECT metric, baseline, candidate, margin, outcome, anchor, identity FROM gates
            WHERE identity = ? OR anchor = ? ORDER BY decided_at, rowid""",
-        [identity(candidate), anchor],
+        [own, anchor],
     ).fetchall()
     earlier = dict(
         connection.execute(
             """SELECT metric, count(*) FROM gates JOIN runs ON runs.run = gates.candidate
                WHERE dataset_fingerprint = ? AND setting = ? GROUP BY 1""",
-            [candidate.dataset_fingerprint, candidate.setting],
+            [run.dataset_fingerprint, run.setting],
         ).fetchall()
     )
     results = {}
     for metric, margin in margins.items():
-        mine = [row[1:5] for row in rows if row[0] == metric and row[6] == identity(candidate)]
+        mine = [row[1:5] for row in rows if row[0] == metric and row[6] == own]
         about = [row[2] for row in rows if row[0] == metric and anchor is not None and row[5] == anchor]
-        number = _place(about, candidate.run) if anchor is not None else 0
-        attempt = _attempt(mine, baseline.run, candidate.run, margin)
+        number = _place(about, run.run) if anchor is not None else 0
+        attempt = _attempt(mine, before.run, run.run, margin)
         # Runs may have been deleted, which their decisions survive.
         results[metric] = Memory(attempt, number, max(len(mine), earlier.get(metric, 0)))
     return results

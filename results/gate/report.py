@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from benchmarks.core.errors import counted
 from benchmarks.core.unseen import printable
 from results.boards.tables import markdown_text, to_markdown
-from results.gate.decision import Gate, Verdict
 from results.gate.many import ManyGates
+from results.gate.verdicts import Gate, Verdict
 
 SIGNS = {"pass": "✅ pass", "regressed": "❌ regressed", "inconclusive": "❔ inconclusive", "not tested": "🚫 not tested"}
 DETECTABLE = "Minimum detectable loss: the smallest true loss that this many questions detect with 80 % power."

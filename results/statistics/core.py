@@ -68,6 +68,7 @@ class Difference:
         detectable: The smallest true difference that such questions would show with a power of 80 % at the interval's
             level, never less than half the interval; NaN if the spread is not known, infinite if none would be shown.
         generalizes: What a mark would hold for: new questions, new trainings or this checkpoint only, a judge's eyes.
+        alone: The interval of this difference as a single test; `low` and `high` are corrected for the family that it is in.
     """
 
     value: float
@@ -82,6 +83,7 @@ class Difference:
     insufficient_data: str = ""
     detectable: float = math.nan
     generalizes: str = "new questions"
+    alone: tuple[float, float] = (math.nan, math.nan)
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,7 +47,8 @@ def family(tests: Sequence[Differences], differences: Iterable[Difference], leve
     least = np.concatenate([tested.detectable(level=each) for tested, each in zip(tests, levels, strict=True)])
     corrected = np.where(np.isnan(p), np.nan, holm_array(counted))
     rows = zip(differences, low.tolist(), high.tolist(), least.tolist(), strict=True)
-    return Family([replace(item, low=bottom, high=top, detectable=seen) for item, bottom, top, seen in rows], corrected.tolist())
+    together = [replace(item, low=bottom, high=top, detectable=seen, alone=(item.low, item.high)) for item, bottom, top, seen in rows]
+    return Family(together, corrected.tolist())
 
 
 def estimate(values: ArrayLike, *, clusters: Clusters = None, level: float = LEVEL, metric: Range | None = None) -> Estimate:

@@ -14,13 +14,15 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from results.statistics.core import LEVEL
-from results.statistics.difference import Side
+from results.statistics.difference import FEWEST_TRAININGS, Side
 from results.statistics.gate import clusters_needed
 from results.statistics.tested import POWER, Seeds, Tested
 
 REPEATS = (1, 3, 10)
 SEEDS = (3, 5, 10)
 """What is planned for, besides as many as the pilot has."""
+MOST_SEEDS = 100
+"""Trainings beyond which nobody asks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +59,24 @@ def needed(pilot: Tested, sides: tuple[Side, Side], effect: float, *, power: flo
             other = pilot if seeds is None else replace(pilot, seeds=_spread(pilot.seeds, sides, seeds))
             ratio = 1.0 if repeats is None else _ratio(pilot, sides, repeats)
             yield Needed(seeds, repeats, clusters_needed(other, effect, power=power, level=level, ratio=ratio))
+
+
+def seeds_needed(pilot: Tested, sides: tuple[Side, Side], effect: float, *, power: float = POWER, level: float = LEVEL) -> int | None:
+    """Return how many trainings of each trained side show a true difference on the pilot's questions.
+
+    Args:
+        pilot, sides, effect, power, level: As in `needed`.
+
+    Returns:
+        None if no side has several trainings, or up to `MOST_SEEDS` of them do not suffice on so few questions.
+    """
+    if all(side.seeds < 2 for side in sides):
+        return None
+    for seeds in range(FEWEST_TRAININGS, MOST_SEEDS + 1):
+        seen = float(replace(pilot, seeds=_spread(pilot.seeds, sides, seeds)).detectable(power, level)[0])
+        if seen <= abs(effect):
+            return seeds
+    return None
 
 
 def answer_variance(side: Side) -> float:

@@ -144,12 +144,12 @@ def by_cluster(scores: Floats, clusters: Clusters) -> tuple[Floats, Floats]:
     return np.add.reduceat(filled, starts, axis=1), np.add.reduceat(known.astype(np.float64), starts, axis=1)
 
 
-def row_sums(scores: Floats, known: NDArray[np.bool_] | None, starts: Whole | None) -> tuple[Floats, ...]:
+def row_sums(scores: Floats, known: NDArray[Any] | None, starts: Whole | None) -> tuple[Floats, ...]:
     """Return the fields of `Sums` in their order, arrays of shape (rows,).
 
     Args:
         scores: Shape (rows, questions), 0 where not known.
-        known: Of the same shape; None: all are.
+        known: Of the same shape, which scores are known, or how many questions each stands for; None: all are known.
         starts: Where each cluster begins; None: each question is one.
     """
     sums, counts = scores, np.ones((1, scores.shape[1])) if known is None else known.astype(np.float64)

@@ -5,7 +5,20 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from perf.verdicts import decided_as_often, judges, measured, pushes, retries, seed_situations, situations, trainings, unread
+from perf.verdicts import (
+    benchmark_situations,
+    decided_as_often,
+    judges,
+    measured,
+    pushes,
+    repeats,
+    retries,
+    seed_situations,
+    situations,
+    together,
+    trainings,
+    unread,
+)
 from results.statistics.difference import all_pairs
 from results.statistics.gate import decide_all
 from results.statistics.places import Standing, bands
@@ -104,3 +117,13 @@ def test_equal_methods_are_rarely_significantly_below_the_best(sets: int) -> Non
     print(f"ten equal methods: one significantly below the best in {below / sets:.3f} of all boards; wrong ranks {missed / sets:.3f}")
     assert below / sets <= 0.05 + slack(0.05, sets)
     assert missed / sets <= 0.05 + slack(0.05, sets)
+
+
+@pytest.mark.parametrize("sets", [pytest.param(150, marks=pytest.mark.slow), pytest.param(3000, marks=pytest.mark.soak)])
+def test_repeated_answers_and_benchmarks_give_no_false_stars(sets: int) -> None:
+    for questions, count, size in ((300, 1, 1), (300, 3, 1), (300, 5, 5)):
+        star, ignored = repeats(sets, questions, count, size=size, seed=count)
+        assert star <= 0.05 + slack(0.05, sets)
+        assert count == 1 or ignored > star
+    for _, parts in benchmark_situations():
+        assert together(sets, parts)[0] <= 0.05 + slack(0.05, sets)

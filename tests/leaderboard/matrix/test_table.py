@@ -8,27 +8,31 @@ import math
 import re
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 
+import numpy as np
 import pytest
 
 from leaderboard.elements import formats
 from leaderboard.elements.formats import MAIN, PERCENT
 from leaderboard.elements.nodes import TAGS, Node
 from leaderboard.elements.pictures import svg_file
-from leaderboard.matrix import exports
+from leaderboard.matrix import exports, overall
 from leaderboard.matrix.exports import CSV_COLUMNS, Export, picture
 from leaderboard.matrix.rows import OWN, Order, columns_of, drawn, labels, papers_of, wanted_of
 from leaderboard.matrix.table import Shown, draw_matrix, explained, legend, pager, rank, value
 from results.boards import systems as column_figures
 from results.boards.board import groups
-from results.boards.matrix import matrix, ranked_cells
+from results.boards.matrix import Overall, matrix, ranked_cells
 from results.boards.published import Comparison, beside
 from results.boards.systems import COSTS, systems
 from results.boards.tables import to_csv
 from results.statistics.core import Estimate
+from results.statistics.difference import Range, Side
 from results.statistics.places import Standing
+from results.statistics.pooled import Stratum, pooled
 from results.store import invariants, provenance, queries
 from results.store.store import Store
 
@@ -338,3 +342,27 @@ def test_a_picture_holds_no_character_that_xml_cannot(export: Export) -> None:
     strange = Export(export.shown, export.rows, (), "a\x00b\ufffe\ud800 & <c> \"'")
     root = ElementTree.fromstring(svg_file(picture(strange)).encode("utf-8"))
     assert root.attrib["aria-label"] == "ab & <c> \"'"
+
+
+def test_printed_pooled_differences_have_a_star_exactly_if_their_printed_interval_leaves_out_zero(shown: Shown) -> None:
+    rng, row = np.random.default_rng(7), shown.board.rows[0]
+    parts = []
+    for kin in range(3):
+        ours = np.clip(rng.random((60, 40)) + rng.normal(0, 0.15, (60, 1)), 0, 1).round()
+        sides = [[Side.of(scores) for scores in each] for each in (ours, rng.random((60, 40)).round())]
+        parts.append(Stratum(*sides, [f"q{number}" for number in range(40)], None, kin, Range()))
+    board = replace(shown.board, overall=tuple(Overall(row, 0.0, result) for result in pooled(parts)))
+    cells = [cells[1] for cells in overall.rows(replace(shown, board=board))]
+    number, seen = r"([+−-]?[\d.]+)", set()
+    for cell in cells:
+        match = re.fullmatch(rf"{number} (?:± {number}|\[{number}, {number}\])( ?\**)", cell)
+        assert match, cell
+        value, half, low, high = (None if text is None else float(text.replace("−", "-")) for text in match.groups()[:4])
+        assert value is not None
+        if half is not None:
+            low, high = value - half, value + half
+        assert low is not None
+        assert high is not None
+        assert (low > 0 or high < 0) == bool(match[5].strip())
+        seen.add(bool(match[5].strip()))
+    assert seen == {True, False}

@@ -11,6 +11,7 @@ import pytest
 
 from ragmeter import experiment
 from ragmeter.runner.tasks import tasks_of
+from results.boards.board import boards
 from results.store import queries
 from results.store.store import Store, left_behind
 
@@ -65,3 +66,18 @@ def test_a_store_that_is_not_there_yet_is_not_made(tmp_path: Path) -> None:
     shutil.rmtree(tmp_path / "none", ignore_errors=True)
     assert left_behind(Store(tmp_path / "none"), "small", "text", None, []) is None
     assert not (tmp_path / "none").exists()
+
+
+def test_runs_of_another_seed_stay_as_repeats_of_their_rows_on_one_board(
+    call: Call, store: Store, answered: Path, experiment_text: str
+) -> None:
+    file = answered / "x.yaml"
+    file.write_text(experiment_text + "\nseed: 7\n")
+    assert _run(call, file, store) == ""
+    (board,) = boards(store, "small")
+    assert board.seeds == (0, 7)
+    assert {row.run.method for row in board.rows if not row.control} == {"bm25 (2 repeats)", "random (2 repeats)"}
+    assert _without_experiment(store) == 0
+    file.write_text(experiment_text.replace("{id: bm25}", "{id: bm25, k: 3}") + "\nseed: 8\n")
+    _run(call, file, store)
+    assert "bm25" in {row.run.method for row in boards(store, "small")[0].rows}

@@ -14,8 +14,10 @@ from benchmarks.schema import Question
 from methods.api import Prediction
 from ragmeter.experiment import load
 from results.boards.board import Board, boards
+from results.boards.compare import diff
 from results.boards.primary import Primary
-from results.boards.tables import family_of_marks
+from results.boards.tables import family_of_marks, plus_minus
+from results.statistics.difference import Range, Side, compared
 from results.store.store import FINISHED, Run, Store
 from tests.support.errors import raises
 from tests.support.toy import CARD
@@ -28,9 +30,13 @@ metrics: [em, f1]
 """
 
 
+stores: list[Store] = []
+
+
 @pytest.fixture(scope="module")
 def board(tmp_path_factory: pytest.TempPathFactory) -> Board:
     store = Store(tmp_path_factory.mktemp("primary") / "store")
+    stores.append(store)
     queries = [Question(f"q{n}", f"what {n}?", ("a",)) for n in range(40)]
     benchmark = Benchmark(DataReference("toy", None, "dev"), 1, CARD, queries, Corpus.of([]))
     store.put_benchmark(benchmark, benchmark.fingerprint)
@@ -52,7 +58,9 @@ def test_a_board_knows_what_the_profile_of_its_experiment_declares(board: Board)
     assert "f1" in metric
     p = next(row.cells["f1(rules=squad)#v1"].difference for row in board.rows if row.run.method == "ours").p  # type: ignore[union-attr]
     assert "ours against base" in comparison
-    assert f"+50.0, p = {p:.2g}" in comparison
+    assert f", p = {p:.2g}" in comparison
+    difference = compared([Side.of(np.repeat([1.0, 0.0], 20))], [Side.of(np.zeros(40))], metric=Range())
+    assert plus_minus(0.5, *(float(end[0]) for end in difference.interval()), "{:+.1f}") in comparison
 
 
 def test_stars_on_several_metrics_state_the_error_of_all_unless_one_metric_is_primary(board: Board) -> None:
@@ -63,6 +71,16 @@ def test_stars_on_several_metrics_state_the_error_of_all_unless_one_metric_is_pr
     assert len(family_of_marks(replace(board, primary=Primary("em")))) == 1
     # A primary metric that is not shown decides nothing here.
     assert family_of_marks(replace(board, primary=Primary("ndcg@10"))) == [line]
+
+
+def test_two_runs_of_the_primary_comparison_state_it_and_others_do_not(board: Board) -> None:
+    runs = {row.run.method: row.run for row in board.rows}
+    store = stores[0]
+    primary = diff(store, runs["base"], runs["ours"]).primary
+    assert len(primary) == 2
+    interval = next(row.cells["f1(rules=squad)#v1"].difference for row in board.rows if row.run.method == "ours").alone  # type: ignore[union-attr]
+    assert plus_minus(0.5, *interval, "{:+.1f}") in primary[1]
+    assert len(diff(store, runs["same"], runs["ours"]).primary) == 1
 
 
 def test_an_experiment_names_its_primary_metric_and_method_among_its_own(tmp_path: Path) -> None:

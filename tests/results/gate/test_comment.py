@@ -16,8 +16,9 @@ from benchmarks.schema import Question
 from judges.metric import parse
 from methods.api import Prediction
 from results.gate.comment import MARK, comment_of, worse_questions
-from results.gate.decision import Gate, ask
+from results.gate.decision import ask
 from results.gate.many import decide_cells
+from results.gate.verdicts import Gate
 from results.store import queries
 from results.store.store import FINISHED, Run, Store
 from tests.support.toy import CARD

@@ -7,7 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from results.gate.decision import Gate, ask
+from results.gate.decision import ask
+from results.gate.verdicts import Gate
 from results.store.store import Store
 from tests.results.gate.test_decision import EM, F1, questions, run_of
 from tests.support.stores import checkpoint_that_read, made_with

@@ -17,11 +17,13 @@ from benchmarks.registry import Benchmark, DataReference
 from benchmarks.schema import Question
 from judges.metric import parse
 from methods.api import Prediction
-from results.gate.decision import Gate, ask
+from results.boards.compare import diff
+from results.gate.decision import ask
 from results.gate.history import history, record
 from results.gate.many import decide_cells
 from results.gate.margins import parse_margin, parse_margins
-from results.statistics.difference import paired
+from results.gate.verdicts import Gate
+from results.statistics.difference import Range, Side, paired
 from results.statistics.gate import decide_all, non_inferiority
 from results.store import queries
 from results.store.store import FINISHED, INTERRUPTED, Run, Store
@@ -487,3 +489,37 @@ def test_a_margin_as_wide_as_the_range_is_refused_as_a_mistake(store: Store) -> 
 @given(st.floats(min_value=0.001, max_value=99))
 def test_points_are_hundredths(points: float) -> None:
     assert parse_margin(f"{points:.4f}pp") == pytest.approx(parse_margin(f"{points / 100:.6f}"), abs=1e-6)
+
+
+def test_repeats_and_seeds_of_a_run_are_one_side_as_on_the_board(tmp_path: Any) -> None:
+    store, rng = Store(tmp_path), np.random.default_rng(1)
+    benchmark = questions(store, 60)
+    ease = rng.random(60)
+    draws = {name: (rng.random(60) < ease).astype(float) for name in ("base", "base ~2", "tuned #0", "tuned #1", "tuned #2")}
+    rows = {
+        name: run_of(store, benchmark, f"run{place}", {F1: list(values)}, method=name, description={"weights": name.partition(" ~")[0]})
+        for place, (name, values) in enumerate(draws.items())
+    }
+    store.put_experiment("toy", "name: toy", None, None, "base", [row.run for row in rows.values()])
+    first, second = (next(row for row in queries.runs(store) if row.method == name) for name in ("base", "tuned #0"))
+    gate = ask(store, first, second, metrics=["f1"], margin=0.05, over_seeds=True)
+    tuned = Side.of([draws[f"tuned #{seed}"] for seed in range(3)], trainings=range(3))
+    expected = non_inferiority(tuned, Side.of([draws["base"], draws["base ~2"]]), margin=0.05, metric=Range())
+    (verdict,) = gate.verdicts
+    assert verdict.change == pytest.approx((expected.difference.value, expected.difference.low, expected.difference.high), abs=0.02)
+    assert verdict.generalizes == "new questions and new trainings"
+    assert [len(gate.members[role]) for role in ("baseline", "candidate")] == [2, 3]
+    number = next(item for item in diff(store, first, second, metrics=["f1"], over_seeds=True).numbers if item.metric == F1)
+    assert number.difference is not None
+    assert number.difference.value == pytest.approx(verdict.change[0])
+    assert number.first is not None
+    assert number.first.value == pytest.approx(np.mean([draws["base"], draws["base ~2"]]))
+    # One more repeat is one more attempt of the same candidate.
+    assert record(store, gate)
+    assert ask(store, first, second, metrics=["f1"], margin=0.05, over_seeds=True).verdicts[0].memory.attempt == 1
+    more = run_of(store, benchmark, "more", {F1: list(draws["tuned #1"])}, method="tuned #0 ~2", description={"weights": "tuned #0"})
+    store.put_experiment("toy", "name: toy", None, None, "base", [*(row.run for row in rows.values()), more.run])
+    assert ask(store, first, second, metrics=["f1"], margin=0.05, over_seeds=True).verdicts[0].memory.attempt == 2
+    # Two runs of one row are compared as they are.
+    repeat = next(row for row in queries.runs(store) if row.method == "base ~2")
+    assert [len(side) for side in ask(store, first, repeat, metrics=["f1"], margin=0.05).members.values()] == [1, 1]

@@ -9,8 +9,9 @@ import pytest
 
 from results.formats.exchange import merge, references
 from results.gate import history
-from results.gate.decision import Gate, ask
+from results.gate.decision import ask
 from results.gate.memory import anchor_of, identity, set_anchors
+from results.gate.verdicts import Gate
 from results.store.queries import RunRow
 from results.store.store import INTERRUPTED, Store
 from tests.results.gate.test_decision import F1, coin, questions, run_of

@@ -8,7 +8,7 @@ from scipy import stats
 
 from results.statistics.difference import Range, Side, compared
 from results.statistics.gate import clusters_needed
-from results.statistics.planning import answer_variance, needed
+from results.statistics.planning import answer_variance, needed, seeds_needed
 from results.statistics.tested import Tested
 
 QUESTIONS = 4000
@@ -82,3 +82,15 @@ def test_answer_variance_leaves_out_what_trainings_differ_in() -> None:
 def test_equal_repeats_plan_the_same_for_every_number() -> None:
     sides = Side.of(np.repeat(answers(1, 1), 2, axis=0)), Side.of(answers(1, 2))
     assert set(plans(*sides).values()) == {clusters_needed(pilot(*sides), EFFECT)}
+
+
+def test_power_names_the_seeds_that_suffice_on_the_questions_of_the_pilot() -> None:
+    shift = np.array([-0.1, 0.0, 0.1])[:, None]
+    tuned, base = Side.of(answers(3, 1) + shift, trainings=(0, 1, 2)), Side.of(answers(1, 2))
+    number = seeds_needed(pilot(tuned, base), (tuned, base), 0.2)
+    assert number is not None
+    assert number > 3
+    clusters = len(answers(1, 1)[0])
+    within = {seeds: plan for (seeds, _), plan in plans(tuned, base, 0.2).items() if seeds is not None and plan is not None}
+    assert all((within[seeds] <= clusters) == (seeds >= number) for seeds in within)
+    assert seeds_needed(pilot(base, base), (base, base), 0.2) is None

@@ -1,0 +1,42 @@
+"""Which runs count together as one side of a comparison: the repeats of a method, and its training seeds if wanted."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from results.boards.board import groups, series_of
+from results.store import queries
+from results.store.queries import RunRow
+from results.store.store import FINISHED, Store
+
+
+def members_of(store: Store, run: RunRow, over_seeds: bool = False, until: datetime | None = None) -> list[RunRow]:
+    """Return the finished runs that a row of a board joins with this one, itself among them; the row's first run comes first.
+
+    Args:
+        store: Where to read.
+        run: One of them; a run of no experiment stands alone.
+        over_seeds: Whether the other trainings of the method in its experiment count, too.
+        until: Only those that had begun by then.
+    """
+    if run.experiment == queries.NO_EXPERIMENT:
+        return [run]
+    alike = queries.runs(store, run.experiment, dataset_fingerprint=run.dataset_fingerprint)
+    for group in groups([other for other in alike if other.run == run.run or other.status == FINISHED]):
+        for members in series_of(group, over_seeds).values():
+            if run.run in [other.run for other in members]:
+                return [other for other in members if until is None or other.run == run.run or other.started_at <= until]
+    return [run]
+
+
+def side_by_side(store: Store, runs: Sequence[RunRow], over_seeds: bool = False) -> dict[str, list[RunRow]]:
+    """Return the runs that count on each side, by the id of the run that was named.
+
+    Two runs of one row are compared as they are, since they are each other's repeats or seeds.
+    """
+    members = {run.run: members_of(store, run, over_seeds) for run in runs}
+    every = [{other.run for other in side} for side in members.values()]
+    if len(set().union(*every)) < sum(map(len, every)):
+        return {run.run: [run] for run in runs}
+    return members

@@ -1,0 +1,237 @@
+"""What the gate decided: the outcome, the verdict on each metric and the loss since the anchor, as values and as JSON."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Literal
+
+from benchmarks.clusters import Sampled
+from results.boards.compare import Setting
+from results.gate.memory import Memory
+from results.statistics import spending
+from results.statistics.gate import GateDecision
+from results.store.queries import RunRow
+
+Outcome = Literal["pass", "regressed", "inconclusive", "not tested"]
+EXIT_CODES: Mapping[Outcome, int] = {"pass": 0, "regressed": 100, "inconclusive": 101, "not tested": 2}
+"""Exit code of the command for each outcome."""
+
+
+def outcome_of(outcomes: Iterable[Outcome], must_hold: Iterable[Outcome]) -> Outcome:
+    """Return the outcome of several decisions together.
+
+    `regressed` comes before `not tested`, which comes before `inconclusive` and `pass`.
+
+    Args:
+        outcomes: All of them.
+        must_hold: Those that must be a pass if the whole is one.
+    """
+    every = set(outcomes)
+    if "regressed" in every:
+        return "regressed"
+    if "not tested" in every:
+        return "not tested"
+    return "pass" if set(must_hold) == {"pass"} else "inconclusive"
+
+
+@dataclass(frozen=True, slots=True)
+class Since:
+    """The loss of a candidate since the anchor of its baseline, on one metric.
+
+    Attributes:
+        run: The anchor.
+        set_at: When it was pinned (UTC).
+        number: Which decision about this anchor this is, from 1.
+        outcome: The same as of a gate against the anchor, whose two bounds have the level that is left for it.
+        decision: The same with its numbers.
+    """
+
+    run: RunRow
+    set_at: datetime
+    number: int
+    outcome: Literal["pass", "regressed", "inconclusive"]
+    decision: GateDecision
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The decision on one metric.
+
+    Attributes:
+        metric: The id.
+        decision: As `results.statistics.gate` gives it, with the sign changed if less is better.
+        outcome: The decision's; "inconclusive" if a pass depends on scores that the candidate lacks; "not tested" if
+            both sides are the same run; "regressed" if the loss since the anchor is significant.
+        baseline, candidate: Mean values over the paired questions.
+        higher_is_better: The metric's direction.
+        unpaired: Questions of the dataset that are not paired, by reason; empty if all are.
+        lacking: Those that the candidate answered without getting a value, although the baseline has one.
+        held_back: Why the outcome is "inconclusive" although the interval would allow a claim; empty otherwise.
+        clusters_needed: Clusters needed to decide; None if it is decided, or if no number would.
+        memory: Which attempt of the candidate this is, and which decision about the anchor.
+        generalizes: What the decision holds for: new questions, new trainings or this checkpoint only, a judge's eyes.
+        since: The loss since the anchor; None without one.
+    """
+
+    metric: str
+    decision: GateDecision
+    outcome: Outcome
+    baseline: float
+    candidate: float
+    higher_is_better: bool
+    unpaired: dict[str, int]
+    lacking: int
+    held_back: tuple[str, ...]
+    clusters_needed: int | None
+    memory: Memory
+    generalizes: str = "new questions"
+    since: Since | None = None
+
+    @property
+    def change(self) -> tuple[float, float, float]:
+        """Return candidate minus baseline as the metric counts, with its interval: (value, low, high)."""
+        return self._as_counted(self.decision)
+
+    @property
+    def change_since(self) -> tuple[float, float, float]:
+        """Return candidate minus anchor in the same form; NaN without an anchor."""
+        return (math.nan, math.nan, math.nan) if self.since is None else self._as_counted(self.since.decision)
+
+    @property
+    def pass_level(self) -> float:
+        """Return the confidence of the one bound that must lie above minus the margin."""
+        return 1 - spending.of_attempt(self.memory.attempt)
+
+    def _as_counted(self, decision: GateDecision) -> tuple[float, float, float]:
+        result = decision.difference
+        if self.higher_is_better:
+            return result.value, result.low, result.high
+        return -result.value, -result.high, -result.low
+
+    @property
+    def detectable(self) -> float:
+        """Return the minimum detectable loss (80 % power); NaN if nothing varies."""
+        return self.decision.minimum_detectable or math.nan
+
+
+@dataclass(frozen=True, slots=True)
+class Gate:
+    """A decision about two runs on one benchmark.
+
+    Attributes:
+        outcome: As `outcome_of` gives it over the metrics; all must pass.
+        baseline, candidate: The runs; of several repeats or seeds, the first.
+        verdicts: One a metric, in the order asked for.
+        strict: Whether any significant loss counts, even one within the margin.
+        partial: Whether unfinished runs were allowed.
+        questions: Of the dataset.
+        sampled: The sampling clusters of the questions.
+        changed: Differences between the two descriptions.
+        remarks: What a reader must know besides the outcome; warnings come first.
+        anchor: Id of the run that the loss since then was measured from; None without one.
+        members: By `baseline` and `candidate`, all runs that count on that side: repeats, and seeds if wanted.
+    """
+
+    outcome: Outcome
+    baseline: RunRow
+    candidate: RunRow
+    verdicts: tuple[Verdict, ...]
+    strict: bool
+    partial: bool
+    questions: int
+    sampled: Sampled
+    changed: tuple[Setting, ...]
+    remarks: tuple[str, ...]
+    anchor: str | None = None
+    members: Mapping[str, tuple[RunRow, ...]] = field(default_factory=dict)
+
+    @property
+    def exit_code(self) -> int:
+        return EXIT_CODES[self.outcome]
+
+    def several(self, role: str) -> str:
+        """Return of how many runs a side is the mean, as `mean of 3 runs`; empty for a single one."""
+        runs = self.members.get(role, ())
+        return f"mean of {len(runs)} runs" if len(runs) > 1 else ""
+
+    def _side_json(self, role: str, run: RunRow) -> dict[str, Any]:
+        return {"run": run.run, "path": run.path, "runs": [member.run for member in self.members.get(role, (run,))]}
+
+    @property
+    def gates(self) -> tuple[Gate, ...]:
+        """Return this gate, so that one gate and many are reported alike."""
+        return (self,)
+
+    @property
+    def place(self) -> str:
+        """Return the benchmark as a gate file names it."""
+        return f"{self.baseline.dataset}/{self.baseline.setting}/{self.baseline.seed}"
+
+    def to_json(self) -> dict[str, Any]:
+        """Return a JSON object; values are fractions, None stands for "no value"."""
+        return {
+            "outcome": self.outcome,
+            "exit_code": self.exit_code,
+            "baseline": self._side_json("baseline", self.baseline),
+            "candidate": self._side_json("candidate", self.candidate),
+            "dataset": self.baseline.dataset,
+            "dataset_fingerprint": self.baseline.dataset_fingerprint,
+            "setting": self.baseline.setting,
+            "seed": self.baseline.seed,
+            "questions": self.questions,
+            "cluster": self.sampled.kind,
+            "clusters": self.sampled.count(self.questions),
+            "strict": self.strict,
+            "partial": self.partial,
+            "changed": [item.key for item in self.changed],
+            "remarks": list(self.remarks),
+            "metrics": [verdict_json(verdict) for verdict in self.verdicts],
+        }
+
+
+def verdict_json(verdict: Verdict) -> dict[str, Any]:
+    """Return one metric's part of the gate as a JSON object."""
+    decision = verdict.decision
+    result = decision.difference
+    value, low, high = verdict.change
+    return {
+        "metric": verdict.metric,
+        "outcome": verdict.outcome,
+        "higher_is_better": verdict.higher_is_better,
+        "baseline": _number(verdict.baseline),
+        "candidate": _number(verdict.candidate),
+        "difference": {"value": _number(value), "low": _number(low), "high": _number(high)},
+        "margin": decision.margin,
+        "n": result.n,
+        "wins": result.wins,
+        "ties": result.ties,
+        "losses": result.losses,
+        "p": _number(decision.p),
+        "p_holm": _number(decision.p_holm),
+        "p_pass": _number(decision.p_pass),
+        "minimum_detectable": _number(verdict.detectable),
+        "clusters_needed": verdict.clusters_needed,
+        "clusters": result.clusters,
+        "insufficient_data": result.insufficient_data,
+        "unpaired": verdict.unpaired,
+        "lacking": verdict.lacking,
+        "held_back": list(verdict.held_back),
+        "generalizes": verdict.generalizes,
+        "attempt": verdict.memory.attempt,
+        "pass_level": verdict.pass_level,
+        "anchor": None if (since := verdict.since) is None else _since_json(verdict, since),
+    }
+
+
+def _since_json(verdict: Verdict, since: Since) -> dict[str, Any]:
+    value, low, high = verdict.change_since
+    numbers = {"value": _number(value), "low": _number(low), "high": _number(high)}
+    about = {"run": since.run.run, "path": since.run.path, "set_at": since.set_at.isoformat()}
+    return about | {"decision": since.number, "outcome": since.outcome, "difference": numbers}
+
+
+def _number(value: float) -> float | None:
+    return float(value) if math.isfinite(value) else None

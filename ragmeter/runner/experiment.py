@@ -18,6 +18,8 @@ from methods.models.endpoint import Estimate
 from methods.models.llm import smallest_concurrency
 from ragmeter.experiment import Experiment, candidate_retriever, place_of_data
 from ragmeter.runner import judging
+from ragmeter.runner.executors import Executor
+from ragmeter.runner.executors.cluster import Shares, opened
 from ragmeter.runner.loop import Outcome, execute, stoppable
 from ragmeter.runner.preflight import preflight, to_train
 from ragmeter.runner.progress import JudgingProgress, RunProgress, TrainingProgress
@@ -44,6 +46,8 @@ class How:
         device: None to choose.
         calls: Keep every call of a generating model under the question that it was made for.
         processes: Trainings may run in processes of their own, see `run_trainings`.
+        cluster: The Ray cluster whose workers answer; None: this process does.
+        part: (I, N): only the tasks whose fingerprints fall to part I of N, from 0.
     """
 
     limit: int | None = None
@@ -55,6 +59,8 @@ class How:
     device: str | None = None
     calls: bool = True
     processes: bool = False
+    cluster: Shares | None = None
+    part: tuple[int, int] | None = None
 
 
 def limited(experiment: Experiment, limit: int | None) -> Experiment:
@@ -83,11 +89,13 @@ def run_experiment(experiment: Experiment, store: Store, how: How, *, talk: bool
         Interrupted: The user stopped it, after everything finished has been written.
     """
     experiment = limited(experiment, how.limit)
-    preflight(experiment, store, how.device)
-    with smallest_concurrency(_options(experiment, store)) as different:
+    with opened(how.cluster) as executor, smallest_concurrency(_options(experiment, store)) as different:
+        # Devices of a cluster are those of its nodes.
+        preflight(experiment, store, how.device if how.cluster is None else None)
+        executor.check(experiment, store, how.device)
         for line in different if talk else ():
             err.print(Text(line, style="yellow"), soft_wrap=True)
-        return _carried_through(experiment, store, how, talk=talk)
+        return _carried_through(experiment, store, how, executor, talk=talk)
 
 
 def _options(experiment: Experiment, store: Store) -> list[Any]:
@@ -99,7 +107,7 @@ def _options(experiment: Experiment, store: Store) -> list[Any]:
     return parts + [plan.config for plan in to_train(experiment.trainings, store)]
 
 
-def _carried_through(experiment: Experiment, store: Store, how: How, *, talk: bool) -> list[Outcome]:
+def _carried_through(experiment: Experiment, store: Store, how: How, executor: Executor, *, talk: bool) -> list[Outcome]:
     _train(experiment, how, store, quiet=not talk)
     resolved = begin(experiment, store, talk=talk)
     with err.status("loading", spinner="dots") if talk else nullcontext():
@@ -113,7 +121,9 @@ def _carried_through(experiment: Experiment, store: Store, how: How, *, talk: bo
     if how.accept_failures:
         for task in tasks:
             store.accept(task.run.run, True)
-    results = states(tasks, store, retry_failed=how.retry_failed)
+    # The whole experiment is entered, so that the stores of all parts merge into it.
+    mine = tasks if how.part is None else [task for task in tasks if int(task.fingerprint, 16) % how.part[1] == how.part[0]]
+    results = states(mine, store, retry_failed=how.retry_failed)
     if talk:
         _announce(experiment, results, store)
     cache = None if how.fresh and not how.reuse_replies else store.cache
@@ -132,7 +142,12 @@ def _carried_through(experiment: Experiment, store: Store, how: How, *, talk: bo
             accept_failures=how.accept_failures,
             fail_fast=how.fail_fast,
             max_failure_rate=experiment.max_failure_rate,
+            executor=executor,
         )
+    if how.part is not None:
+        if experiment.judges and talk:
+            err.print(Text("judges are asked by `ragmeter run` over the merged store"), soft_wrap=True)
+        return outcomes
     _judge(experiment, store, services, how.retry_failed, quiet=not talk)
     return outcomes
 

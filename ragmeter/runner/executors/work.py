@@ -105,14 +105,15 @@ class Worker:
         self._work = work
         self._backlog = Backlog()
         self._answered: queue.SimpleQueue[Prediction | BaseException] = queue.SimpleQueue()
-        with execution(permits.budget):
-            self._method = work.composition.build(work.services)
-            if work.questions is not None and isinstance(self._method, Control):
-                self._method.prepare(work.questions)
-        threading.Thread(target=self._answer, name="answers", daemon=True).start()
+        self._permits = permits
 
     def index(self) -> Ready:
-        """Make the index, or open it, and say what that took."""
+        """Build the method, make the index or open it, and say what that took."""
+        with execution(self._permits.budget):
+            self._method = self._work.composition.build(self._work.services)
+        if self._work.questions is not None and isinstance(self._method, Control):
+            self._method.prepare(self._work.questions)
+        threading.Thread(target=self._answer, name="answers", daemon=True).start()
         indexed = self._method.index(Corpus.open(self._work.corpus))
         method: Any = self._method
         in_flight = int(getattr(method, "in_flight", IN_FLIGHT))

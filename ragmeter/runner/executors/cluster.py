@@ -15,7 +15,6 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -202,14 +201,8 @@ class RayCluster:
         try:
             marks: dict[str, str | None] = {str(folder.absolute()): mark.name}
             marks |= {os.path.abspath(os.environ[name]): None for name in ("RAGMETER_DATA", "HF_HOME") if os.environ.get(name)}
-            marks |= {model: None for model in _folders(experiment)}
-            asked = [
-                ray.remote(probe)
-                .options(num_cpus=0, scheduling_strategy=ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(node["NodeID"], soft=False))
-                .remote(f"{node['NodeManagerHostname']} ({node['NodeManagerAddress']})", marks)
-                for node in nodes
-            ]
-            seen = [value_of(reference) for reference in asked]
+            marks |= dict.fromkeys(_folders(experiment))
+            seen = [value_of(reference) for reference in [_probed(node, marks) for node in nodes]]
         finally:
             mark.unlink(missing_ok=True)
         refuse_nodes(seen, probe("here", {}))
@@ -220,8 +213,9 @@ class RayCluster:
         for node in nodes:
             size = node["Resources"].get("object_store_memory", 0.0)
             if size < OBJECTS:
+                name, mib = node["NodeManagerHostname"], 2**20
                 raise UserError(
-                    f"the object store of node {node['NodeManagerHostname']} has {size / 2**20:,.0f} MiB; {OBJECTS / 2**20:,.0f} are needed",
+                    f"the object store of node {name} has {size / mib:,.0f} MiB; {OBJECTS / mib:,.0f} are needed",
                     code="object-store-too-small",
                     where="--executor ray",
                     try_this=f"ray start … --object-store-memory {4 * OBJECTS}",
@@ -278,6 +272,16 @@ class RayCluster:
         with self._lock:
             for method in self._open:
                 method.stop()
+
+
+def _probed(node: Mapping[str, Any], marks: Mapping[str, str | None]) -> Any:
+    """Run `probe` on a node."""
+    import ray
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    there = NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
+    name = f"{node['NodeManagerHostname']} ({node['NodeManagerAddress']})"
+    return ray.remote(probe).options(num_cpus=0, scheduling_strategy=there).remote(name, marks)
 
 
 def _folders(experiment: Experiment) -> Iterator[str]:

@@ -2,8 +2,8 @@
 
 Start here, then read `cluster.py` and `ray_method.py`. An executor builds the method of a task (`build`). What it
 returns keeps the contract of `methods.api.Method`, so the run loop makes indexes and asks questions through it in one way,
-and the rows do not depend on the executor. `processes.py` runs ordinary functions side by side and starts the process group
-of a training.
+and the rows do not depend on the executor. `group.py` starts the processes of a
+training.
 """
 
 from __future__ import annotations

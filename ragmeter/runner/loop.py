@@ -272,12 +272,7 @@ def _not_started(task: Task, store: Store, dead: frozenset[str], progress: Progr
 
 
 def _execute(
-    state: TaskState,
-    store: Store,
-    services: Services,
-    progress: Progress,
-    applied: _Settings,
-    how: _How,
+    state: TaskState, store: Store, services: Services, progress: Progress, applied: _Settings, how: _How
 ) -> Generator[None, None, Outcome]:
     task, run = state.task, state.task.run
     started = time.perf_counter()

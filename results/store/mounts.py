@@ -14,7 +14,9 @@ ALLOW = "RAGMETER_NETWORK_STORE"
 """Environment variable: `allow` uses a store on a network file system at the user's own risk."""
 NETWORK = {"nfs", "nfs4", "cifs", "smb3", "smbfs", "lustre", "gpfs", "beegfs", "beegfs_nodev", "ceph", "glusterfs", "pvfs2", "orangefs"}
 NETWORK |= {"panfs", "wekafs", "afs", "9p", "davfs"}
-NETWORK |= {f"fuse.{name}" for name in ("sshfs", "glusterfs", "ceph", "ceph-fuse", "s3fs", "gcsfuse", "rclone", "juicefs", "goofys", "blobfuse")}
+NETWORK |= {
+    f"fuse.{name}" for name in ("sshfs", "glusterfs", "ceph", "ceph-fuse", "s3fs", "gcsfuse", "rclone", "juicefs", "goofys", "blobfuse")
+}
 """Types of file systems as /proc/self/mountinfo names them."""
 
 

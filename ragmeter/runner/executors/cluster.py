@@ -288,7 +288,7 @@ def _folders(experiment: Experiment) -> Iterator[str]:
     """Yield the local models that an experiment's parts read."""
     for method in experiment.methods:
         for part in method.components:
-            for item in (part.needs.checkpoints if part.needs else ()):
+            for item in part.needs.checkpoints if part.needs else ():
                 if Path(item.model).is_absolute() and Path(item.model).exists():
                     yield item.model
 

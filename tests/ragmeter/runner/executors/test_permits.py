@@ -14,7 +14,6 @@ from methods.models.reply_cache import Call, ResponseCache
 from ragmeter.runner.executors.permits import Permits, PermitServer, RemoteCache
 
 
-
 @pytest.fixture
 def place(tmp_path: Path) -> Address:
     """An endpoint of this test alone: limiters are shared in a process."""

@@ -1,14 +1,12 @@
 from __future__ import annotations
 
-import os
 import random
-import signal
-import subprocess
 import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 from ragmeter import experiment
@@ -33,16 +31,17 @@ class Slow:
     """An endpoint that takes its time and counts what is in flight."""
 
     def __init__(self) -> None:
-        self.now = self.most = 0
+        self.now = self.most = self.replies = 0
         self._lock = threading.Lock()
 
     def answer(self, request: ChatRequest) -> Written:
         with self._lock:
             self.now += 1
             self.most = max(self.most, self.now)
-        time.sleep(0.1)
+        time.sleep(0.2)
         with self._lock:
             self.now -= 1
+            self.replies += 1
         return Written(f"answer {len(request.prompt) % 7}", 10, 2)
 
 
@@ -82,12 +81,9 @@ def calm(text: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[
     return rows(folder)
 
 
-def worker_pids() -> list[int]:
-    listed = subprocess.run(["ps", "-eo", "pid,ppid,args"], capture_output=True, text=True, check=True).stdout
-    # Others' clusters may be on this machine: only workers of this process's raylet.
-    lines = [line.split(None, 2) for line in listed.splitlines()[1:]]
-    raylets = {pid for pid, parent, name in lines if "raylet" in name and int(parent) == os.getpid()}
-    return [int(pid) for pid, parent, name in lines if name.startswith("ray::Worker") and parent in raylets]
+def workers() -> list[psutil.Process]:
+    """The workers of this process's cluster."""
+    return [child for child in psutil.Process().children(recursive=True) if child.name().startswith("ray::Worker")]
 
 
 def test_rows_of_workers_are_those_of_one_process_and_one_limit_holds(
@@ -100,28 +96,26 @@ def test_rows_of_workers_are_those_of_one_process_and_one_limit_holds(
 
 
 @pytest.mark.timeout(600)
-def test_killed_workers_change_no_row(text: str, calm: dict[str, list[tuple]], tmp_path: Path) -> None:
+def test_killed_workers_change_no_row(text: str, slow: Slow, calm: dict[str, list[tuple]], tmp_path: Path) -> None:
     kills, ended = 0, threading.Event()
 
     def kill() -> None:
         nonlocal kills
-        instants = random.Random(1)
-        while kills < 10 and not ended.is_set():
-            time.sleep(instants.uniform(0.2, 1.0))
-            if pids := worker_pids():
-                os.kill(instants.choice(pids), signal.SIGKILL)
+        instants, before = random.Random(1), slow.replies
+        while kills < 10 and not ended.wait(instants.uniform(0.01, 0.2)):
+            running = workers()
+            if running and slow.replies >= before + 3:
+                before = slow.replies
+                instants.choice(running).kill()
                 kills += 1
 
-    # Only kills between two answers count as one after another; enough answers come in between.
     killer = threading.Thread(target=kill)
     killer.start()
     try:
-        for attempt in range(10):
-            outcomes = run(text, tmp_path, Shares())
-            if all(outcome.status == FINISHED for outcome in outcomes):
-                break
+        outcomes = run(text, tmp_path, Shares())
     finally:
         ended.set()
         killer.join()
-    assert kills
+    assert kills == 10
+    assert [outcome.status for outcome in outcomes] == [FINISHED] * 2
     assert rows(tmp_path) == calm

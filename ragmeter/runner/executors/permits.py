@@ -32,7 +32,7 @@ Place = tuple[str, int]
 
 
 class PermitServer:
-    """Lend the limits, budgets and cached replies of this process to workers; open it in the execution of a task.
+    """Give workers the limits, budgets and cached replies of this process; open it in the execution of a task.
 
     Args:
         host: The address of this machine by which workers reach it.
@@ -340,8 +340,8 @@ class RemoteCache(ResponseCache):
         self._permits = permits
 
     def find(self, calls: Iterable[Call]) -> dict[str, Kept]:
-        found: dict[str, Kept] = self._permits.ask("find", list(calls))
-        return found
+        replies: dict[str, Kept] = self._permits.ask("find", list(calls))
+        return replies
 
     def put(self, call: Call, reply: Mapping[str, Any]) -> Kept:
         kept: Kept = self._permits.ask("put", call, dict(reply))

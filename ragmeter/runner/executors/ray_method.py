@@ -139,18 +139,23 @@ class RayMethod:
             first = worker.index.remote()
             opening[worker.build_for.remote(list(self._built_for)) if self._built_for else first] = worker
 
+        exhausted = False
+
         def send(worker: Any) -> None:
+            nonlocal exhausted
             open_ones = sent.setdefault(worker, {})
             room = share - len(open_ones)
             fresh = [waiting.popleft() for _ in range(min(room, len(waiting)))]
             fresh += islice(source, room - len(fresh))
+            exhausted = exhausted or len(fresh) < room
             open_ones.update({query.id: query for query in fresh})
             if open_ones:
                 replies[worker.exchange.remote(fresh)] = worker
 
         for worker in list(self._workers):
             send(worker)
-        while replies or opening or waiting:
+        # A worker that nothing is left for may never start: another task may hold the processor that it waits for.
+        while replies or waiting or (opening and not exhausted):
             while len(self._workers) < wanted and (waiting or len(sent) + len(opening) < wanted):
                 open_worker()
             self._look()

@@ -334,13 +334,22 @@ class Limiters:
 limiters = Limiters()
 """The limiters of this process."""
 
-_execution: contextvars.ContextVar[dict[Address, Budget] | None] = contextvars.ContextVar("execution", default=None)
+_execution: contextvars.ContextVar[tuple[dict[Address, Budget], Callable[[Address], Budget]] | None]
+_execution = contextvars.ContextVar("execution", default=None)
+
+
+def _unlimited(address: Address) -> Budget:
+    return Budget(None, None)
 
 
 @contextmanager
-def execution() -> Iterator[None]:
-    """Let all models that are opened within this block spend from one budget per address: one execution of a task."""
-    token = _execution.set({})
+def execution(make: Callable[[Address], Budget] = _unlimited) -> Iterator[None]:
+    """Let all models that are opened within this block spend from one budget per address: one execution of a task.
+
+    Args:
+        make: Makes the budget of an address. A worker passes one that asks the process in which the budgets are kept.
+    """
+    token = _execution.set(({}, make))
     try:
         yield
     finally:
@@ -352,10 +361,11 @@ def budget_of(address: Address | None, tokens: int | None, usd: float | None) ->
 
     If models of an execution state different limits, the smallest counts.
     """
-    budgets = _execution.get()
-    if budgets is None or address is None:
+    current = _execution.get()
+    if current is None or address is None:
         return Budget(tokens, usd)
-    budget = budgets.setdefault(address, Budget(None, None))
+    budgets, make = current
+    budget = budgets[address] if address in budgets else budgets.setdefault(address, make(address))
     budget.tokens = _least(budget.tokens, tokens)
     budget.usd = _least(budget.usd, usd)
     return budget

@@ -381,6 +381,12 @@ def shared(path: Path) -> ResponseCache:
         return _shared.setdefault(path, ResponseCache(path))
 
 
+def share(path: Path, cache: ResponseCache) -> None:
+    """Let `shared` return this cache for a file from now on: in a worker, one that another process keeps."""
+    with _shared_lock:
+        _shared[Path(path).absolute()] = cache
+
+
 def _unscoped(entry: Entry) -> str:
     """The key of an entry's call without its scope."""
     return Call(**json.loads(entry.request)).unscoped if '"scope"' in entry.request else entry.key

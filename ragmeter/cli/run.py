@@ -8,7 +8,7 @@ import traceback
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from rich.text import Text
 
@@ -60,6 +60,13 @@ def run(
     fail_fast: Annotated[bool, option("Stop at the first task that breaks.", "--fail-fast")] = False,
     skip_bad: SkipBadOption = False,
     device: DeviceOption = None,
+    executor: Annotated[Literal["local", "ray"], option("Where methods answer: this process, or a Ray cluster.")] = "local",
+    address: Annotated[str | None, option("HOST:PORT of the Ray head (default: RAY_ADDRESS, or a cluster here).")] = None,
+    workers: Annotated[int | None, option("Most Ray workers per task (default: as many as fit).", min=1)] = None,
+    gpus_per_worker: Annotated[float | None, option("GPUs of a Ray worker (default: by the models' sizes).", min=0.0)] = None,
+    shared: Annotated[Path | None, option("Folder that all Ray nodes see, for corpora and indexes.")] = None,
+    task_index: Annotated[int | None, option("With --task-count: run only this part of the tasks, from 0.", min=0)] = None,
+    task_count: Annotated[int | None, option("Number of parts that the tasks are divided into.", min=1)] = None,
     no_calls: Annotated[bool, option(NO_CALLS, "--no-calls")] = False,
     max_usd: MaxUsdOption = None,
     max_hours: MaxHoursOption = None,
@@ -89,8 +96,15 @@ def run(
         )
 
     from methods.spending import Limits
+
+    part = _part(task_index, task_count, fresh or retry_failed)
+    of_ray = {"--address": address, "--workers": workers, "--gpus-per-worker": gpus_per_worker, "--shared": shared}
+    if executor != "ray" and (name := next((name for name, setting in of_ray.items() if setting is not None), None)):
+        raise UserError(f"{name} is for a Ray cluster alone", code="option-without-ray", where=name, try_this="add --executor ray")
+
     from ragmeter import experiment as experiments
     from ragmeter.runner import revisions
+    from ragmeter.runner.executors.cluster import Shares
     from ragmeter.runner.experiment import How, limited
     from results.store import queries
 
@@ -126,10 +140,32 @@ def run(
         planned = plan_of(chosen, common.store, utilization)
         common.emit(plan_json(planned), lambda: show_plan(planned, str(common.store.folder), verbose=common.verbose))
         return WRONG if planned.missing else 0
-    how = How(limit, fresh, reuse_replies, retry_failed, accept_failures, fail_fast, device, not no_calls, True, limits)
+    cluster = Shares(address, workers, gpus_per_worker, shared) if executor == "ray" else None
+    how = How(limit, fresh, reuse_replies, retry_failed, accept_failures, fail_fast, device, not no_calls, True, limits, cluster, part)
     code, value = run_and_show(chosen, how, common)
     common.emit(value, lambda: show_where(common))
     return code
+
+
+def _part(index: int | None, count: int | None, anew: bool) -> tuple[int, int] | None:
+    """Return which part of the tasks to run; None: all."""
+    if index is None and count is None:
+        return None
+    if index is None or count is None or index >= count:
+        raise UserError(
+            f"--task-index {index} of --task-count {count} is no part",
+            code="bad-task-index",
+            where="--task-index",
+            try_this="--task-index I --task-count N with I from 0 to N - 1",
+        )
+    if anew:
+        raise UserError(
+            "a part of an experiment cannot begin new runs: the parts would not merge",
+            code="task-index-with-new-runs",
+            where="--task-index",
+            try_this="leave out --fresh and --retry-failed; use an empty --store FOLDER instead",
+        )
+    return index, count
 
 
 def _list(common: Common) -> int:

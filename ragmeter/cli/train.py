@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -41,6 +42,7 @@ def run(
     stage: Annotated[str | None, option("Stop after this stage.", completes=completion.stages)] = None,
     output: Annotated[Path | None, option("Folder of the checkpoints (default: checkpoints/ in the store)", "--output", "-o")] = None,
     device: DeviceOption = None,
+    processes: Annotated[int, option("Train in N processes together: one per GPU, or several on a CPU.", min=1)] = 1,
     dry_run: Annotated[
         bool, option("Say what it would take, and end with 2 where something is missing; train nothing.", "--dry-run")
     ] = False,
@@ -83,6 +85,8 @@ def run(
         common.emit(plan_json(plan), lambda: show_plan(plan, str(common.store.folder), verbose=common.verbose))
         return WRONG if plan.missing else 0
     entry.preflight(training)
+    if processes > 1:
+        return _as_group(processes, device)
     training.reach(common.store.cache)
     job = TrainingJob(entry, training, common.store, output, device)
     # Of several processes (`accelerate launch`, `torchrun`) the first alone speaks and reports stages.
@@ -108,6 +112,25 @@ def run(
 
     common.emit({"training": entry.id, "work": str(job.work), "stages": [item.to_json() for _, item in trained]}, show)
     return 0
+
+
+def _as_group(processes: int, device: str | None) -> int:
+    """Run this command again, as processes that train together."""
+    import torch
+
+    from ragmeter.runner.executors.group import run_group, without_option
+
+    gpus = 0 if device == "cpu" else torch.cuda.device_count()
+    if 0 < gpus < processes or (device or "").startswith("cuda:"):
+        raise UserError(
+            f"{processes} processes need {processes} GPUs, and {gpus} are here"
+            if 0 < gpus < processes
+            else f"{processes} processes cannot share the one device {device}",
+            code="too-few-gpus",
+            where="--processes",
+            try_this=f"--processes {max(1, gpus)}, or --device cpu",
+        )
+    return run_group([sys.executable, "-m", "ragmeter.cli", *without_option(sys.argv[1:], "--processes")], processes)
 
 
 def list_trainings(

@@ -19,6 +19,8 @@ from methods.models.llm import smallest_concurrency
 from methods.spending import NO_LIMITS, LimitReached, Limits, spending
 from ragmeter.experiment import Experiment, place_of_data
 from ragmeter.runner import judging
+from ragmeter.runner.executors import Executor
+from ragmeter.runner.executors.cluster import Shares, opened
 from ragmeter.runner.loop import Outcome, execute, going_on, stoppable
 from ragmeter.runner.preflight import preflight, to_train
 from ragmeter.runner.progress import JudgingProgress, RunProgress, TrainingProgress
@@ -46,6 +48,8 @@ class How:
         calls: Keep every call of a generating model under the question that it was made for.
         processes: Trainings may run in processes of their own, see `run_trainings`.
         limits: What it may spend, before what the experiment's file says.
+        cluster: The Ray cluster whose workers answer; None: this process does.
+        part: (I, N): only the tasks whose fingerprints fall to part I of N, from 0.
     """
 
     limit: int | None = None
@@ -58,6 +62,8 @@ class How:
     calls: bool = True
     processes: bool = False
     limits: Limits = NO_LIMITS
+    cluster: Shares | None = None
+    part: tuple[int, int] | None = None
 
 
 def limited(experiment: Experiment, limit: int | None) -> Experiment:
@@ -89,15 +95,24 @@ def run_experiment(experiment: Experiment, store: Store, how: How, *, talk: bool
     experiment = limited(experiment, how.limit)
     limits = limits_of(experiment, how.limits)
     require_prices(options_of(experiment, store), limits)
-    preflight(experiment, store, how.device)
+    if how.cluster is not None and limits != NO_LIMITS:
+        raise UserError(
+            "limits of an experiment do not hold on a Ray cluster yet, whose workers ask models themselves",
+            code="limits-with-ray",
+            where="limits",
+            try_this="leave out --executor ray or the limits; max_usd of a model holds over all workers",
+        )
     resume = f"`{going_on(experiment.name, store, *how.limits.options())}`"
-    with smallest_concurrency(options_of(experiment, store)) as different, spending(limits, resume):
+    with opened(how.cluster) as executor, smallest_concurrency(options_of(experiment, store)) as different, spending(limits, resume):
+        # Devices of a cluster are those of its nodes.
+        preflight(experiment, store, how.device if how.cluster is None else None)
+        executor.check(experiment, store, how.device)
         for line in different if talk else ():
             err.print(Text(line, style="yellow"), soft_wrap=True)
-        return _carried_through(experiment, store, how, talk=talk)
+        return _carried_through(experiment, store, how, executor, talk=talk)
 
 
-def _carried_through(experiment: Experiment, store: Store, how: How, *, talk: bool) -> list[Outcome]:
+def _carried_through(experiment: Experiment, store: Store, how: How, executor: Executor, *, talk: bool) -> list[Outcome]:
     _train(experiment, how, store, quiet=not talk)
     resolved = begin(experiment, store, talk=talk)
     with err.status("loading", spinner="dots") if talk else nullcontext():
@@ -111,7 +126,9 @@ def _carried_through(experiment: Experiment, store: Store, how: How, *, talk: bo
     if how.accept_failures:
         for task in tasks:
             store.accept(task.run.run, True)
-    results = states(tasks, store, retry_failed=how.retry_failed)
+    # The whole experiment is entered, so that the stores of all parts merge into it.
+    mine = tasks if how.part is None else [task for task in tasks if int(task.fingerprint, 16) % how.part[1] == how.part[0]]
+    results = states(mine, store, retry_failed=how.retry_failed)
     if talk:
         _announce(experiment, results, store)
     cache = None if how.fresh and not how.reuse_replies else store.cache
@@ -130,7 +147,12 @@ def _carried_through(experiment: Experiment, store: Store, how: How, *, talk: bo
             accept_failures=how.accept_failures,
             fail_fast=how.fail_fast,
             max_failure_rate=experiment.max_failure_rate,
+            executor=executor,
         )
+    if how.part is not None:
+        if experiment.judges and talk:
+            err.print(Text("judges are asked by `ragmeter run` over the merged store"), soft_wrap=True)
+        return outcomes
     try:
         _judge(experiment, store, services, how.retry_failed, quiet=not talk)
     except LimitReached as error:

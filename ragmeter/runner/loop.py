@@ -11,7 +11,7 @@ import shlex
 import threading
 import time
 from collections.abc import Generator, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -27,6 +27,7 @@ from methods.models.limits import execution
 from methods.retrieval.ranking import reporting
 from methods.spending import current
 from ragmeter.experiment import in_setting
+from ragmeter.runner.executors import Executor, Local
 from ragmeter.runner.provenance import checkpoints_of
 from ragmeter.runner.recorder import Recorder
 from ragmeter.runner.revisions import Watch
@@ -105,21 +106,25 @@ def execute(
     accept_failures: bool = False,
     fail_fast: bool = False,
     max_failure_rate: float = MAX_RATE,
+    executor: Executor | None = None,
 ) -> list[Outcome]:
     """Do what is pending of each task, in order; while the last replies of one are outstanding, the next has begun.
 
     A task that breaks is recorded as failed and the next one starts, unless `fail_fast`. One of whose questions too many
     failed, a larger share than `max_failure_rate`, or twenty by one cause without an answer in between, is incomplete;
     after the latter no further task that asks the same endpoints is started. A task is incomplete as well while our code or
-    a plug-in has raised for one of its questions, unless `accept_failures` counts these as wrong.
+    a plug-in has raised for one of its questions, unless `accept_failures` counts these as wrong. Methods are built by the
+    executor; None: in this process.
 
     Raises:
         Interrupted: The user stopped it, after everything finished has been written.
     """
     progress = shielded(progress)
+    executor = executor or Local()
     running: list[_Running] = []
     not_started: list[Outcome] = []
     applied = _Settings(store, services)
+    how = _How(executor, retry_failed, accept_failures, max_failure_rate)
     import_heavy(states)
 
     def stops(entry: _Running) -> bool:
@@ -132,16 +137,27 @@ def execute(
             if dead is not None and state.pending:
                 not_started.append(_not_started(state.task, store, dead, progress))
                 continue
-            running.append(_Running(_execute(state, store, services, progress, applied, retry_failed, accept_failures, max_failure_rate)))
+            running.append(_Running(_execute(state, store, services, progress, applied, how)))
             running[-1].advance()
             if any(map(stops, running)):
                 break
         return [*(entry.result() for entry in running), *not_started]
     except (KeyboardInterrupt, Interrupted):
         interrupt()
+        executor.interrupt()
         for entry in running:
             entry.end()
         raise Interrupted from None
+
+
+@dataclass(frozen=True)
+class _How:
+    """How tasks are executed; see `execute`."""
+
+    executor: Executor
+    retry_failed: bool
+    accept_failures: bool
+    max_failure_rate: float
 
 
 class _Running:
@@ -258,14 +274,7 @@ def _not_started(task: Task, store: Store, dead: frozenset[str], progress: Progr
 
 
 def _execute(
-    state: TaskState,
-    store: Store,
-    services: Services,
-    progress: Progress,
-    applied: _Settings,
-    retry_failed: bool,
-    accept_failures: bool,
-    max_failure_rate: float,
+    state: TaskState, store: Store, services: Services, progress: Progress, applied: _Settings, how: _How
 ) -> Generator[None, None, Outcome]:
     task, run = state.task, state.task.run
     started = time.perf_counter()
@@ -279,15 +288,15 @@ def _execute(
             store.start(run)
             register_recorded(store, checkpoints_of(task.method.components))
             benchmark = applied(task)
-            answered, overhead = yield from _answer(task, benchmark, store, services, progress, retry_failed)
+            answered, overhead = yield from _answer(task, benchmark, store, services, progress, how)
         _score_missing(task, store, progress)
         check_run(store, run.run)
-        if retry_failed or accept_failures:
-            store.accept(run.run, accept_failures)
+        if how.retry_failed or how.accept_failures:
+            store.accept(run.run, how.accept_failures)
         failed = failures(store, [run.run]).get(run.run, Failures())
         if failed.unresolved:
             raise _incomplete(task, store, RAISED)
-        if failed.too_many(max_failure_rate):
+        if failed.too_many(how.max_failure_rate):
             raise _incomplete(task, store, "")
         if store.status(run.run) != FINISHED:
             store.end(run.run, FINISHED)
@@ -318,7 +327,7 @@ def _close(store: Store, run: str, status: str, message: str) -> None:
 
 
 def _answer(
-    task: Task, benchmark: Benchmark, store: Store, services: Services, progress: Progress, retry_failed: bool
+    task: Task, benchmark: Benchmark, store: Store, services: Services, progress: Progress, how: _How
 ) -> Generator[None, None, tuple[int, float]]:
     """Answer what is pending; returns the number of questions and the harness's own seconds.
 
@@ -329,13 +338,29 @@ def _answer(
         Stopped: Question after question failed by one cause.
     """
     run = task.run.run
-    finished = store.finished_questions(run, retry_failed=retry_failed)
+    finished = store.finished_questions(run, retry_failed=how.retry_failed)
     pending = [question for question in benchmark.questions if question.id not in finished]
     if not pending:
         return 0, 0.0
+    with ExitStack() as stack:
+        return (yield from _asked(task, benchmark, pending, store, services, progress, how.executor, stack))
+
+
+def _asked(
+    task: Task,
+    benchmark: Benchmark,
+    pending: Sequence[Question],
+    store: Store,
+    services: Services,
+    progress: Progress,
+    executor: Executor,
+    stack: ExitStack,
+) -> Generator[None, None, tuple[int, float]]:
+    run = task.run.run
     progress.stage(task, "build")
     with execution():  # whatever asks one model spends from one budget
-        method = task.build(services)
+        method = executor.build(task, services)
+        stack.callback(executor.release, method)
         control = task.method.kind == "control"
         if control and isinstance(method, Control):
             method.prepare(benchmark.questions)

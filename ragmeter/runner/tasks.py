@@ -138,11 +138,15 @@ class Task:
         """The models at endpoints that its method asks."""
         return frozenset().union(*(endpoints(part.config) for part in self.method.components))
 
-    def build(self, services: Services) -> Method:
-        """Make the method."""
+    def services(self, services: Services) -> Services:
+        """Return services as its method is given them."""
         repeat = self.method.repeat
         seed = Draws("repeat", self.seed, repeat).below(2**32) if repeat else self.seed
-        return self.method.composition.build(replace(services, seed=seed, reading=self.reading, replies=self.replies, repeat=repeat))
+        return replace(services, seed=seed, reading=self.reading, replies=self.replies, repeat=repeat)
+
+    def build(self, services: Services) -> Method:
+        """Make the method in this process."""
+        return self.method.composition.build(self.services(services))
 
 
 @dataclass(frozen=True)

@@ -29,6 +29,7 @@ from filelock import FileLock, Timeout
 
 from benchmarks.core.errors import Broke, UserError
 from results.store import holder, losses
+from results.store.mounts import refuse_network
 
 FILE, WANTED = "store.duckdb", "store.wanted"
 SCHEMA = 10
@@ -179,6 +180,7 @@ class Database:
             )
 
     def _make_folder(self) -> None:
+        refuse_network(self.folder.absolute())
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:

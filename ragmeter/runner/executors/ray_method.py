@@ -1,0 +1,203 @@
+"""A method whose questions are answered by workers of a Ray cluster.
+
+The first worker makes the index; the others start when it is there, and open it. Every worker is sent as many queries as
+keep it busy and gets the next ones with each reply. What a lost worker had not returned is sent to another one, so that
+every question is answered once.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+from typing import Any
+
+from benchmarks.core.errors import Broke
+from benchmarks.corpus import Corpus
+from benchmarks.schema import Query, Question
+from methods.api import Indexed, Prediction, Usage
+from methods.flow import Cancelled
+from ragmeter.runner.executors.permits import PermitServer
+
+LOOK_S = 0.5
+"""How often a method that waits for its workers looks whether it was interrupted."""
+LOSSES = 5
+"""Workers that may be lost without an answer in between."""
+
+
+class RayMethod:
+    """Answers queries in workers; has the interface of a method.
+
+    Args:
+        start: Starts a worker (an actor of the class `work.Worker`).
+        work: The task, without the path of the corpus.
+        permits: Serves the workers; closed with the method.
+        place_of: From a corpus to the path by which workers open it.
+        workers: How many workers may answer at once.
+        questions: How many questions are to be answered, at most.
+    """
+
+    def __init__(self, start: Any, work: Any, permits: PermitServer, place_of: Any, workers: int, questions: int) -> None:
+        self._start = start
+        self._work = work
+        self._permits = permits
+        self._place_of = place_of
+        self._most = workers
+        self._questions = questions
+        self._prepared: Sequence[Question] | None = None
+        self._built_for: Sequence[Query] = ()
+        self._reference: Any = None
+        self._workers: list[Any] = []
+        self._losses = 0
+        self._stopped = threading.Event()
+        self._in_flight = 1
+        self.waits = False
+
+    def prepare(self, questions: Sequence[Question]) -> None:
+        """Hand the questions on to the control that the workers build."""
+        self._prepared = questions
+
+    def index(self, corpus: Corpus) -> Indexed:
+        """Have one worker make the index, or open it."""
+        import ray
+
+        self._reference = ray.put(self._work(self._place_of(corpus), self._prepared))
+        ready = self._first(lambda worker: worker.index.remote())
+        self._in_flight, self.waits = ready.in_flight, ready.waits
+        return ready.indexed if isinstance(ready.indexed, Indexed) else Indexed()
+
+    def build_for(self, queries: Sequence[Query]) -> Usage | None:
+        """Have the same worker build what these queries need; the others open it."""
+        usage: Usage | None = self._first(lambda worker: worker.build_for.remote(list(queries)))
+        self._built_for = queries if usage is not None else ()
+        return usage
+
+    def _first(self, ask: Any) -> Any:
+        """Ask the first worker, and another one if it is lost."""
+        import ray
+
+        while True:
+            fresh = not self._workers
+            if fresh:
+                self._workers.append(self._start(self._reference))
+            worker = self._workers[0]
+            try:
+                if fresh and self._in_flight > 1:  # it was lost behind `index`
+                    self._wait(worker.index.remote())
+                return self._wait(ask(worker))
+            except ray.exceptions.RayActorError as error:
+                self._lose(worker, error)
+
+    def _wait(self, reference: Any) -> Any:
+        """Return the value of a reference; ends when the run is interrupted."""
+        import ray
+
+        while not ray.wait([reference], timeout=LOOK_S)[0]:
+            self._look()
+        return value_of(reference)
+
+    def _look(self) -> None:
+        if self._stopped.is_set():
+            raise Cancelled
+
+    def _lose(self, worker: Any, error: BaseException) -> None:
+        """Count a lost worker.
+
+        Raises:
+            Broke: One after another was lost.
+        """
+        self._workers.remove(worker)
+        self._losses += 1
+        if self._losses >= LOSSES:
+            raise Broke(
+                f"{LOSSES} workers were lost without an answer in between; the last one: {str(error).strip().splitlines()[-1]}",
+                code="workers-lost",
+                try_this="fewer workers per node if memory ran out (--workers), then the same command: it continues",
+            ) from None
+
+    def answer(self, queries: Iterable[Query]) -> Iterator[Prediction]:
+        """Yield predictions as workers return them.
+
+        Raises:
+            Broke: Workers are lost one after another.
+            Cancelled: The run was interrupted.
+        """
+        import ray
+
+        source, waiting = iter(queries), deque[Query]()
+        wanted = min(self._most, max(1, math.ceil(self._questions / max(1, self._in_flight))))
+        share = max(1, min(2 * self._in_flight, math.ceil(self._questions / wanted)))
+        sent: dict[Any, dict[str, Query]] = {}
+        replies: dict[Any, Any] = {}
+        opening: dict[Any, Any] = {}
+
+        def open_worker() -> None:
+            worker = self._start(self._reference)
+            self._workers.append(worker)
+            first = worker.index.remote()
+            opening[worker.build_for.remote(list(self._built_for)) if self._built_for else first] = worker
+
+        exhausted = False
+
+        def send(worker: Any) -> None:
+            nonlocal exhausted
+            open_ones = sent.setdefault(worker, {})
+            room = share - len(open_ones)
+            fresh = [waiting.popleft() for _ in range(min(room, len(waiting)))]
+            fresh += islice(source, room - len(fresh))
+            exhausted = exhausted or len(fresh) < room
+            open_ones.update({query.id: query for query in fresh})
+            if open_ones:
+                replies[worker.exchange.remote(fresh)] = worker
+
+        for worker in list(self._workers):
+            send(worker)
+        # A worker that nothing is left for may never start: another task may hold the processor that it waits for.
+        while replies or waiting or (opening and not exhausted):
+            while len(self._workers) < wanted and (waiting or len(sent) + len(opening) < wanted):
+                open_worker()
+            self._look()
+            for reference in ray.wait([*replies, *opening], timeout=LOOK_S)[0]:
+                worker = replies.pop(reference, None) or opening.pop(reference)
+                try:
+                    value = value_of(reference)
+                except ray.exceptions.RayActorError as loss:
+                    waiting.extend(sent.pop(worker, {}).values())
+                    self._lose(worker, loss)
+                    continue
+                predictions, error = value if isinstance(value, tuple) else ((), None)
+                for prediction in predictions:
+                    sent[worker].pop(prediction.question_id, None)
+                    self._losses = 0
+                    yield prediction
+                if error is not None:
+                    raise error
+                send(worker)
+            for worker in self._workers if waiting else ():
+                if worker not in replies.values() and worker not in opening.values():
+                    send(worker)
+
+    def stop(self) -> None:
+        """Let whoever waits for a worker end."""
+        self._stopped.set()
+
+    def close(self) -> None:
+        """End the workers."""
+        import ray
+
+        for worker in self._workers:
+            ray.kill(worker)
+        self._workers.clear()
+        self._permits.close()
+
+
+def value_of(reference: Any) -> Any:
+    """Return a value of a worker; what its code raised is raised as it was."""
+    import ray
+
+    try:
+        return ray.get(reference)
+    except ray.exceptions.RayTaskError as error:
+        raise (error.cause if isinstance(error.cause, Exception) else error) from None

@@ -1,0 +1,156 @@
+"""What a worker does: it builds a method, opens corpus and index by their paths, and answers the queries that it is sent."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import queue
+import threading
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks.corpus import Corpus
+from benchmarks.schema import Query, Question
+from methods.api import Control, Indexed, Prediction, Services, Usage
+from methods.flow import IN_FLIGHT
+from methods.models.limits import execution, limiters
+from methods.models.reply_cache import share
+from methods.pipeline import Composition
+from ragmeter.runner.executors.permits import Permits, Place, RemoteCache
+
+
+@dataclass(frozen=True)
+class Work:
+    """A task as it is sent to workers: small, since corpora and indexes are named by their paths.
+
+    Attributes:
+        composition: What the method is made of.
+        services: What it is built with.
+        corpus: File or folder of the corpus.
+        questions: For a control, which is handed all of them before it answers.
+        variables: Environment variables that hold keys and places of data.
+        place, key, limited: Of the `PermitServer`.
+    """
+
+    composition: Composition
+    services: Services
+    corpus: Path
+    questions: Sequence[Question] | None
+    variables: Mapping[str, str]
+    place: Place
+    key: bytes
+    limited: bool
+
+
+@dataclass(frozen=True)
+class Ready:
+    """What a worker says when it can answer.
+
+    Attributes:
+        pid, node: Which process it is.
+        indexed: What making or opening the index took.
+        in_flight: Questions that it works on at once.
+        waits: Whether its last questions only wait for an endpoint.
+    """
+
+    pid: int
+    node: str
+    indexed: Indexed | None
+    in_flight: int
+    waits: bool
+
+
+class Backlog(Iterator[Query]):
+    """Queries that wait for their turn; ends when it is empty, and yields again when something was added."""
+
+    def __init__(self) -> None:
+        self._waiting: deque[Query] = deque()
+        self._filled = threading.Event()
+
+    def add(self, queries: Sequence[Query]) -> None:
+        """Append queries."""
+        self._waiting.extend(queries)
+        self._filled.set()
+
+    def wait(self) -> None:
+        """Wait until there is a query."""
+        self._filled.wait()
+
+    def __next__(self) -> Query:
+        try:
+            return self._waiting.popleft()
+        except IndexError:
+            self._filled.clear()
+            if self._waiting:  # added between the two
+                self._filled.set()
+            raise StopIteration from None
+
+
+class Worker:
+    """Answers queries of one task in a process of its own.
+
+    Args:
+        work: The task.
+    """
+
+    def __init__(self, work: Work) -> None:
+        os.environ.update(work.variables)
+        permits = Permits(work.place, work.key, work.limited)
+        limiters.make = permits.limiter
+        if work.services.cache is not None:
+            share(work.services.cache, RemoteCache(permits))
+        self._work = work
+        self._backlog = Backlog()
+        self._answered: queue.SimpleQueue[Prediction | BaseException] = queue.SimpleQueue()
+        self._permits = permits
+
+    def index(self) -> Ready:
+        """Build the method, make the index or open it, and say what that took."""
+        with execution(self._permits.budget):
+            self._method = self._work.composition.build(self._work.services)
+        if self._work.questions is not None and isinstance(self._method, Control):
+            self._method.prepare(self._work.questions)
+        threading.Thread(target=self._answer, name="answers", daemon=True).start()
+        indexed = self._method.index(Corpus.open(self._work.corpus))
+        method: Any = self._method
+        in_flight = int(getattr(method, "in_flight", IN_FLIGHT))
+        return Ready(os.getpid(), os.uname().nodename, indexed, in_flight, bool(getattr(method, "waits", False)))
+
+    def build_for(self, queries: Sequence[Query]) -> Usage | None:
+        """Have the method build what these queries need; see `methods.pipeline.Pipeline.build_for`."""
+        build_for = getattr(self._method, "build_for", None)
+        usage: Usage | None = None if build_for is None else build_for(queries)
+        return usage
+
+    def exchange(self, queries: Sequence[Query]) -> tuple[list[Prediction], BaseException | None]:
+        """Take more queries; wait for predictions, and return those that are finished, and what ended answering."""
+        self._backlog.add(queries)
+        results: list[Prediction] = []
+        while True:
+            item = self._answered.get()
+            if isinstance(item, BaseException):
+                return results, item
+            results.append(item)
+            if self._answered.empty():
+                return results, None
+
+    def _answer(self) -> None:
+        try:
+            while True:
+                self._backlog.wait()
+                for prediction in self._method.answer(self._backlog):
+                    self._answered.put(prediction)
+        except BaseException as error:
+            self._answered.put(sendable(error))
+
+
+def sendable(error: BaseException) -> BaseException:
+    """Return an error as another process can read it."""
+    try:
+        pickle.loads(pickle.dumps(error))
+        return error
+    except Exception:
+        return RuntimeError(f"{type(error).__name__}: {error}")

@@ -1,0 +1,23 @@
+"""One Ray cluster on this machine for all tests that need one."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[4]
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[None]:
+    """A small cluster in which workers import the packages of this checkout."""
+    ray = pytest.importorskip("ray")
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
+    small = {"num_cpus": 2, "object_store_memory": 80 * 2**20, "include_dashboard": False}
+    ray.init("local", **small, runtime_env={"env_vars": {"PYTHONPATH": path}}, log_to_driver=False, logging_level="ERROR")
+    yield
+    ray.shutdown()

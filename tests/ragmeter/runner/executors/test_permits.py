@@ -1,0 +1,128 @@
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from collections.abc import Iterator
+from multiprocessing import AuthenticationError
+from pathlib import Path
+
+import pytest
+
+from methods.models.limits import LIMIT, Address, execution
+from methods.models.reply_cache import Call, ResponseCache
+from ragmeter.runner.executors.permits import Permits, PermitServer, RemoteCache
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Address:
+    """An endpoint of this test alone: limiters are shared in a process."""
+    return Address(f"http://{tmp_path}", "", "m")
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[PermitServer]:
+    with execution():
+        made = PermitServer("127.0.0.1", tmp_path / "cache.sqlite")
+    yield made
+    made.close()
+
+
+def worker(server: PermitServer) -> Permits:
+    return Permits(server.place, server.key, server.limited)
+
+
+def test_calls_of_all_workers_in_flight_stay_within_the_limit_of_their_endpoint(server: PermitServer, place: Address) -> None:
+    now = most = 0
+
+    async def call(limiter) -> None:
+        nonlocal now, most
+        ticket = await limiter.enter()
+        now += 1
+        most = max(most, now)
+        await asyncio.sleep(0.002)
+        now -= 1
+        limiter.ended(ticket, "ok")
+        limiter.leave()
+
+    async def calls() -> None:
+        several = [worker(server).limiter(place) for _ in range(3)]
+        for limiter in several:
+            limiter.join(3)
+        await asyncio.gather(*(call(limiter) for limiter in several for _ in range(20)))
+
+    asyncio.run(calls())
+    assert most == 3
+
+
+def test_workers_spend_from_one_budget(server: PermitServer, place: Address) -> None:
+    async def calls() -> list[str | None]:
+        replies = []
+        for permits in (worker(server), worker(server)):
+            budget = permits.budget(place)
+            budget.tokens = 30
+            for _ in range(2):
+                replies.append(await budget.reserve(10, 0.0))
+                if replies[-1] is None:
+                    budget.settle((10, 0.0), (10, 0.0))
+        return replies
+
+    replies = asyncio.run(calls())
+    assert replies[:3] == [None] * 3
+    assert replies[3].startswith(LIMIT)
+
+
+def test_slots_of_a_worker_that_is_gone_become_free_and_its_reservations_count_as_spent(server: PermitServer, place: Address) -> None:
+    lost, other = worker(server), worker(server)
+
+    async def hold() -> None:
+        limiter, budget = lost.limiter(place), lost.budget(place)
+        limiter.join(1)
+        other.limiter(place).join(1)
+        budget.tokens = 100
+        await limiter.enter()
+        assert await budget.reserve(40, 0.0) is None
+
+    asyncio.run(hold())
+    # As the system does it for a process that was killed.
+    with socket.socket(fileno=os.dup(lost._connection.fileno())) as end:
+        end.shutdown(socket.SHUT_RDWR)
+
+    async def take() -> str | None:
+        await asyncio.wait_for(other.limiter(place).enter(), 10)
+        budget = other.budget(place)
+        budget.tokens = 100
+        return await budget.reserve(61, 0.0)
+
+    assert asyncio.run(take()).startswith(LIMIT)
+
+
+def test_a_cancelled_call_leaves_no_slot_taken(server: PermitServer, place: Address) -> None:
+    permits = worker(server)
+    limiter = permits.limiter(place)
+    limiter.join(1)
+
+    async def story() -> None:
+        await limiter.enter()
+        waiting = asyncio.ensure_future(limiter.enter())
+        await asyncio.sleep(0.02)
+        waiting.cancel()
+        await asyncio.gather(waiting, return_exceptions=True)
+        limiter.leave()
+        await asyncio.wait_for(limiter.enter(), 10)
+
+    asyncio.run(story())
+
+
+def test_only_the_server_opens_the_cache_and_the_first_reply_counts(server: PermitServer, tmp_path: Path) -> None:
+    one, other = RemoteCache(worker(server)), RemoteCache(worker(server))
+    call = Call("http://x", "m", [{"role": "user", "content": "why?"}])
+    assert one.find([call]) == {}
+    assert one.put(call, {"text": "first"}).reply == other.put(call, {"text": "second"}).reply == {"text": "first"}
+    assert ResponseCache(tmp_path / "cache.sqlite").find([call])[call.key].reply == {"text": "first"}
+
+
+def test_a_connection_without_the_key_is_refused_and_holds_nobody_up(server: PermitServer) -> None:
+    with pytest.raises(AuthenticationError):
+        Permits(server.place, b"another key", False)
+    assert RemoteCache(worker(server)).find([Call("http://x", "m", [])]) == {}

@@ -1,0 +1,121 @@
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from ragmeter import experiment
+from ragmeter.runner.executors.cluster import Shares
+from ragmeter.runner.experiment import How, run_experiment
+from ragmeter.runner.loop import Outcome
+from results.store.store import FINISHED, Store
+from tests.support.server import ChatRequest, OpenAIServer, Written
+
+FILE = """\
+name: small
+benchmarks: [{id: worlds/multihop, split: validation, setting: distractor, limit: 60}]
+methods:
+  - {id: bm25, reader: {id: chat, config: {llm: {model: m, base_url: "URL", key_variable: null, concurrency: 3}}}}
+  - {id: gold_answer}
+metrics: [em, recall@5]
+"""
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::ResourceWarning"), pytest.mark.usefixtures("cluster")]
+
+
+class Slow:
+    """An endpoint that takes its time and counts what is in flight."""
+
+    def __init__(self) -> None:
+        self.now = self.most = self.replies = 0
+        self._lock = threading.Lock()
+
+    def answer(self, request: ChatRequest) -> Written:
+        with self._lock:
+            self.now += 1
+            self.most = max(self.most, self.now)
+        time.sleep(0.2)
+        with self._lock:
+            self.now -= 1
+            self.replies += 1
+        return Written(f"answer {len(request.prompt) % 7}", 10, 2)
+
+
+@pytest.fixture(scope="module")
+def slow() -> Slow:
+    return Slow()
+
+
+@pytest.fixture(scope="module")
+def text(slow: Slow) -> Iterator[str]:
+    with OpenAIServer("m", slow.answer).running() as url:
+        yield FILE.replace("URL", url)
+
+
+def run(text: str, folder: Path, cluster: Shares | None) -> list[Outcome]:
+    return run_experiment(experiment.parse(text, "x.yaml"), Store(folder), How(cluster=cluster), talk=False)
+
+
+def rows(folder: Path) -> dict[str, list[tuple]]:
+    """Everything that must be equal between two executors."""
+    columns = {
+        "runs": "run, method, dataset, questions, status",
+        "predictions": "run, question, answer, failed",
+        "evidence": "run, question, rank, id, score",
+        "scores": "run, question, metric, value",
+        "usage": "run, question, prompt_tokens, completion_tokens",
+    }
+    with Store(folder).database.reading() as connection:
+        return {name: connection.execute(f"SELECT {some} FROM {name} ORDER BY ALL").fetchall() for name, some in columns.items()}
+
+
+@pytest.fixture(scope="module")
+def calm(text: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[tuple]]:
+    """What a run in this process gave."""
+    folder = tmp_path_factory.mktemp("calm")
+    run(text, folder, None)
+    return rows(folder)
+
+
+def workers() -> list[psutil.Process]:
+    """The workers of this process's cluster."""
+    return [child for child in psutil.Process().children(recursive=True) if child.name().startswith("ray::Worker")]
+
+
+def test_rows_of_workers_are_those_of_one_process_and_one_limit_holds(
+    text: str, slow: Slow, calm: dict[str, list[tuple]], tmp_path: Path
+) -> None:
+    slow.most = 0
+    assert [outcome.status for outcome in run(text, tmp_path, Shares())] == [FINISHED] * 2
+    assert rows(tmp_path) == calm
+    assert slow.most == 3
+
+
+@pytest.mark.timeout(600)
+def test_killed_workers_change_no_row(text: str, slow: Slow, calm: dict[str, list[tuple]], tmp_path: Path) -> None:
+    kills, ended = 0, threading.Event()
+
+    def kill() -> None:
+        nonlocal kills
+        instants, before = random.Random(1), slow.replies
+        while kills < 10 and not ended.wait(instants.uniform(0.01, 0.2)):
+            running = workers()
+            if running and slow.replies >= before + 3:
+                before = slow.replies
+                instants.choice(running).kill()
+                kills += 1
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    try:
+        outcomes = run(text, tmp_path, Shares())
+    finally:
+        ended.set()
+        killer.join()
+    assert kills == 10
+    assert [outcome.status for outcome in outcomes] == [FINISHED] * 2
+    assert rows(tmp_path) == calm

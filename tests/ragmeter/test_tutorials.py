@@ -22,6 +22,7 @@ PAGES = (
     "bring/files",
     "bring/data",
     "bring/llm",
+    "bring/hosted",
     "extend",
 )
 ALONE = ("start", "footguns")

@@ -54,7 +54,7 @@ class Script:
         breaks_after: Break instead of replying to any further call.
     """
 
-    url, room, connected = "script", None, False
+    url, room, connected, charged = "script", None, False, False
 
     def __init__(self, writes: Written = content, breaks_after: int | None = None) -> None:
         self.writes, self.breaks_after = writes, breaks_after

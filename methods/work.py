@@ -357,7 +357,7 @@ def steps(rows: float, batch: int, epochs: int = 1) -> int:
 class Checkpoint:
     """A local model: folder or hub id, revision, type of its weights, and a license that its owner wants accepted.
 
-    An `adapter` (PEFT) is put onto another one and counts as no model of its own.
+    An `adapter` (PEFT) is put onto another one and counts as no model of its own; neither does one that is only `converted`.
     """
 
     model: str
@@ -365,6 +365,12 @@ class Checkpoint:
     dtype: str | None = None
     license: str | None = None
     adapter: bool = False
+    converted: bool = False
+
+    @property
+    def own(self) -> bool:
+        """Return whether it counts as a model of its own."""
+        return not (self.adapter or self.converted)
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,10 +21,6 @@ class ClaraReleasedConfig(ReleasedConfig):
         """Return the model that is planned with: until it is downloaded, the one of the options over our defaults."""
         return ClaraConfig.model_validate({**({"base": self.base} if self.base else {}), **self.options})
 
-    @property
-    def below(self) -> str:
-        return self.model.base
-
 
 @register_training(
     "clara_released",

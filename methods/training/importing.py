@@ -34,18 +34,13 @@ class ReleasedConfig(TrainingConfig):
     source: str = Field(min_length=1, description="published checkpoint: a hub id or folder")
     revision: str | None = Field(None, description="revision of a hub id")
     subfolder: str | None = Field(None, description="folder in it that holds the checkpoint")
-    base: str | None = Field(None, description="model below it; null: the one that the checkpoint names")
+    base: str | None = Field(None, description="model below it, where the checkpoint does not name it, or names it by a path")
     options: dict[str, Any] = Field(default_factory=dict, description="options of the model, over what the checkpoint says")
 
     @property
     def kind(self) -> str:
         """Return the layout that the checkpoint must have."""
         raise TypeError("a family's own class says which")
-
-    @property
-    def below(self) -> str | None:
-        """Return the model below it, which must be there; None if the checkpoint holds it."""
-        return self.base
 
 
 def convert(checkpoint: Released, folder: Path, base: str | None, options: Mapping[str, Any], device: str | None) -> None:
@@ -113,4 +108,5 @@ def work(config: ReleasedConfig, of: LengthsOf) -> list[StageWork]:
 
 def needs(config: ReleasedConfig) -> Needs:
     """Return the model below a published checkpoint, and the checkpoint."""
-    return Needs(tuple(Checkpoint(name) for name in (config.below, config.source) if name))
+    below = (Checkpoint(config.base),) if config.base else ()
+    return Needs((*below, Checkpoint(config.source, config.revision, converted=True)))

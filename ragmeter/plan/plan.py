@@ -335,7 +335,7 @@ class _Planner:
             for chat in need.endpoints:
                 endpoints[chat.url, chat.model] = tuple(dict.fromkeys((*endpoints.get((chat.url, chat.model), ()), who)))
         local = [(who, item) for who, need in needs for item in need.checkpoints if self.training(item.model) is None]
-        models = tuple(dict.fromkeys(self.size(item.model, item.revision) for _, item in local if not item.adapter))
+        models = tuple(dict.fromkeys(self.size(item.model, item.revision) for _, item in local if item.own))
         samples = {str(shape.reference): shape for shape in (*shapes, *self.taught.values()) if shape.whole_number is not None}
         read = [shape.benchmark for shape in shapes if shape.benchmark is not None and MAPPING in shape.benchmark.extra]
         mappings = {item.name: item.extra[MAPPING] for item in read}

@@ -13,10 +13,10 @@ from methods.training.importing import STAGE, Conversion, ReleasedConfig, needs,
 PRESETS = {
     "autocompressor": {"layout": "autocompressor", "source": "princeton-nlp/AutoCompressor-Llama-2-7b-6k"},
     "xrag": {"layout": "xrag", "source": "Hannibal046/xrag-7b", "base": MISTRAL},
-    "cocom": {"layout": "cocom", "source": "naver/cocom-v1-16-mistral-7b"},
+    "cocom": {"layout": "cocom", "source": "naver/cocom-v1-16-mistral-7b", "base": MISTRAL},
     "pcc": {"layout": "pcc", "source": "BroAlanTaps/Stage2-PCC-Lite-16x"},
-    "pisco": {"layout": "pisco", "source": "naver/pisco-mistral"},
-    "oscar": {"layout": "oscar", "source": "naver/oscar-mistral-7B"},
+    "pisco": {"layout": "pisco", "source": "naver/pisco-mistral", "base": MISTRAL},
+    "oscar": {"layout": "oscar", "source": "naver/oscar-mistral-7B", "base": MISTRAL},
 }
 
 
@@ -35,10 +35,6 @@ class CompressorReleasedConfig(ReleasedConfig):
     def system(self) -> System:
         """Return the system that is planned with: until it is downloaded, the one of the options over our defaults."""
         return system_of(self.layout, {**({"base": self.base} if self.base else {}), **self.options})
-
-    @property
-    def below(self) -> str | None:
-        return None if self.layout == "autocompressor" else self.system.config.base
 
 
 @register_training(

@@ -41,6 +41,8 @@ TELEPORT = 0.5
 EPS = 1e-6
 LINKS = 100
 """Phrases that likeness joins one with, at most."""
+FACT_TOKENS = 4000
+"""Tokens of facts in the native context, for plans: 200 facts about the names of a question."""
 INSTRUCTIONS = 250
 """Tokens of a prompt about a question."""
 
@@ -50,6 +52,10 @@ class HippoConfig(GraphConfig):
 
     threshold: float = Field(0.8, ge=-1, le=1, description="cosine from which two phrases are joined")
     teleport: float = Field(TELEPORT, gt=0, lt=1, description="share of the mass that restarts; released: damping 0.5")
+
+    @property
+    def context_tokens(self) -> int:
+        return FACT_TOKENS if self.context == "native" else 0
 
     def reading_by(self, model: ChatModel) -> OpenIE:
         """Names, then triples."""

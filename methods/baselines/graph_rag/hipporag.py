@@ -41,8 +41,8 @@ TELEPORT = 0.5
 EPS = 1e-6
 LINKS = 100
 """Phrases that likeness joins one with, at most."""
-FACT_TOKENS = 4000
-"""Tokens of facts in the native context, for plans: 200 facts about the names of a question."""
+FACT_TOKENS = 1500
+"""Tokens of facts in the native context, for plans: 75 facts about the names of a question."""
 INSTRUCTIONS = 250
 """Tokens of a prompt about a question."""
 

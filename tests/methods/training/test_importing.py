@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from methods.api import Services
-from methods.training import TRAININGS, TrainedStage, TrainingContext
-from methods.training import importing
+from methods.training import TRAININGS, TrainedStage, TrainingContext, importing
 from ragmeter.trainings import identity
 from tests.support.errors import raises
 

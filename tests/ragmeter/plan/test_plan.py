@@ -195,9 +195,9 @@ def test_plans_of_graph_rag_hold_native_contexts_and_all_that_building_asks(tmp_
     spent, built = queries.costs(store, [*runs.values()]), queries.index_costs(store, [*runs.values()])
     for row in rows:
         run = runs[row.key["method"]]
-        asked = total(part for name, part in row.parts.items() if name != "index")
+        planned_work = total(part for name, part in row.parts.items() if name != "index")
         # Lengths are means of samples: a twentieth to spare.
-        assert 0.95 * spent[run].prompt_tokens <= asked.count("prompt") / 4 <= 4 * spent[run].prompt_tokens, row.key
+        assert 0.95 * spent[run].prompt_tokens <= planned_work.count("prompt") / 4 <= 4 * spent[run].prompt_tokens, row.key
         assert 0.95 * built[run].prompt_tokens <= row.parts["index"].count("prompt"), row.key
 
 

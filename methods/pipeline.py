@@ -214,6 +214,11 @@ class Composition:
         return self.k or (None if entry.whole or entry.reads_all else PASSAGES)
 
     @property
+    def context_tokens(self) -> int:
+        """Tokens of what the method hands to the reader besides passages, at most; a compressor takes passages alone."""
+        return 0 if self.compressor is not None else self.method.config.context_tokens
+
+    @property
     def kept(self) -> int | None:
         """Length of the ranking that is retrieved and kept; None for all, and for a whole method."""
         entry = self.method.entry

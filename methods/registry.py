@@ -46,6 +46,11 @@ class MethodConfig(FrozenModel):
         """Return whether a benchmark's own reading instructions are part of what is computed (`Services.reading`)."""
         return False
 
+    @property
+    def context_tokens(self) -> int:
+        """Return the tokens of what a reader gets besides the ranked passages, at most (an index's `contexts`)."""
+        return 0
+
     def preflight(self) -> None:
         """Check, without loading anything, that these options can work here: files, keys, packages.
 

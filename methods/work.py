@@ -13,6 +13,8 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal, Protocol
 
+from benchmarks.schema import Passage
+
 CHARACTERS = 4
 """Characters of a token, where no tokenizer is at hand."""
 DTYPES = {"no": "float32", "bf16": "bfloat16", "fp16": "float16"}
@@ -27,6 +29,11 @@ Where = Literal["here", "served", "away"]
 def tokens(text: str) -> int:
     """Tokens of a text, estimated."""
     return -(-len(text) // CHARACTERS)
+
+
+def filler(number: float) -> Passage:
+    """Return a passage of so many tokens, for a text that is not written yet."""
+    return Passage("filler", "", "are " * math.ceil(number))
 
 
 def mean(values: Sequence[float]) -> float:
@@ -208,8 +215,10 @@ class Work:
         return math.fsum(getattr(use, what) for use in self.uses)
 
     def keyed_by(self, key: str, part: Any) -> Work:
-        """With a name for what is done once and has none yet."""
-        return replace(self, once=tuple(item if item.key else replace(item, key=key, part=part) for item in self.once))
+        """With one name for everything that is done once and has none yet."""
+        unnamed = [item.work for item in self.once if not item.key]
+        own = (Once(total(unnamed), key, part),) if unnamed else ()
+        return replace(self, once=(*own, *(item for item in self.once if item.key)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -357,7 +366,7 @@ def steps(rows: float, batch: int, epochs: int = 1) -> int:
 class Checkpoint:
     """A local model: folder or hub id, revision, type of its weights, and a license that its owner wants accepted.
 
-    An `adapter` (PEFT) is put onto another one and counts as no model of its own.
+    An `adapter` (PEFT) is put onto another one and counts as no model of its own; neither does one that is only `converted`.
     """
 
     model: str
@@ -365,6 +374,12 @@ class Checkpoint:
     dtype: str | None = None
     license: str | None = None
     adapter: bool = False
+    converted: bool = False
+
+    @property
+    def own(self) -> bool:
+        """Return whether it counts as a model of its own."""
+        return not (self.adapter or self.converted)
 
 
 @dataclass(frozen=True, slots=True)

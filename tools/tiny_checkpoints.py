@@ -197,7 +197,10 @@ def published(folder: Path) -> None:
     adapters = {"encoder_adapter": own["pisco"], "decoder_adapter": own["cocom"]}
     memory = {**common, "different_mem_tokens": True, "compr_model_name": None}
     write("pisco", {**memory, "model_type": "COCOM"}, adapters__pth=adapters, decoder_first_last_layers__pth=ends)
-    write("clara", {**memory, "model_type": "CLaRa"}, adapters__pth=adapters, decoder_first_last_layers__pth=ends)
+    swapped = {"encoder_adapter": own["cocom"], "decoder_adapter": own["pisco"]}
+    stages = {"clara-base": swapped, "clara": adapters, "clara-e2e": {**adapters, "query_reasoner_adapter": own["cocom"]}}
+    for name, there in stages.items():
+        write(name, {**memory, "model_type": "CLaRa"}, adapters__pth=there, decoder_first_last_layers__pth=ends)
     first_layers = {"compr_model_name": "mistral_trimmed", "compr_n_layers": 1, "compr_base_model_name": common["decoder_model_name"]}
     layers = {**memory, **first_layers, "compr_use_mlp": True, "compr_mlp_hidden_dim": 48}
     write("oscar", layers, adapters__pth={"decoder_adapter": own["cocom"]}, decoder_first_last_layers__pth=ends)
@@ -214,19 +217,6 @@ def published(folder: Path) -> None:
     light |= {name: item for name, item in whole.items() if "lora_" in name}
     light["decoder.base_model.model.model.embed_tokens.weight"] = single
     write("cocom-light", {**memory, "model_type": "COCOM", "compr_model_name": str(folder / "encoder")}, model=light)
-
-
-def converted(folder: Path, target: Path) -> None:
-    """The layouts of compressors as `ragmeter train checkpoints convert` writes them."""
-    from methods.baselines.compress.convert import convert
-    from methods.training.released import released
-
-    options: dict[str, dict[str, Any]] = {"xrag": {"retriever": str(folder / "encoder")}, "pcc": {"rate": 64}}
-    bases = {"xrag": "llama", "pcc": "pcc-decoder"}
-    for name in ("autocompressor", "xrag", "cocom", "pcc", "pisco"):
-        if not (target / name).exists():
-            base = str(folder / bases[name]) if name in bases else None
-            convert(released(str(folder / name)), target / name, base, options.get(name, {}), "cpu")
 
 
 def _pcc(folder: Path, width: int, drawn: Any) -> None:
@@ -359,7 +349,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     folder = parser.parse_args(argv).folder
     make(folder)
     published(folder / "published")
-    converted(folder / "published", folder / "converted")
     return 0
 
 

@@ -18,6 +18,7 @@ from pydantic import ValidationError
 
 from benchmarks.core.errors import UserError
 from methods.clara.config import ADAPTERS, TEXT, Adapter, ClaraConfig, ClaraTrainingConfig
+from methods.clara.released import ClaraReleasedConfig
 from methods.models.weights import CLARA_POCKET, has_hash, locate, weights_hash
 from methods.training.adapters import Adapters
 from methods.training.stages import read_json, write_json
@@ -36,6 +37,8 @@ def model_of(model: str, lengths: Lengths) -> ClaraConfig | None:
     training = lengths.training(model)
     if isinstance(training, ClaraTrainingConfig):
         return trained_model(training, lengths)
+    if isinstance(training, ClaraReleasedConfig):
+        return training.model
     try:
         return read_config(require_checkpoint(model, where="model"))[0]
     except UserError:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -324,6 +323,7 @@ def convert_checkpoint(
 ) -> None:
     """Write a compressor's published checkpoint as one of ours: AutoCompressor, xRAG, COCOM, PCC, PISCO, OSCAR, CLaRa."""
     from methods.registry import require_extra
+    from methods.training.importing import convert
     from methods.training.released import released
     from ragmeter.cli.config_options import given_options
     from ragmeter.runner.tasks import require_device
@@ -339,8 +339,7 @@ def convert_checkpoint(
     checkpoint = released(source, revision, subfolder)
     layout = checkpoint.layout
     with err.status("converting", spinner="dots"):
-        family = "clara" if layout == "clara" else "baselines.compress"
-        import_module(f"methods.{family}.convert").convert(checkpoint, folder, base, given_options(None, settings), device)
+        convert(checkpoint, folder, base, given_options(None, settings), device)
     config = {"source": source, "revision": checkpoint.revision, "base": base}
     checkpoints.describe(folder, method=layout, stage="published", version=1, config=config, parents=(), data=())
     made = checkpoints.register(common.store, folder)

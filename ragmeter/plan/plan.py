@@ -18,9 +18,9 @@ from benchmarks.core.errors import UserError
 from benchmarks.registry import MAPPING, resolve
 from judges.judge import JUDGES
 from methods.api import Services
-from methods.pipeline import index_folder
+from methods.pipeline import Composition, index_folder
 from methods.spending import NO_LIMITS, Limits
-from methods.work import DATA, TOKENS, Lengths, Needs, StageWork, Work, total, unknown
+from methods.work import DATA, TOKENS, Lengths, Needs, StageWork, Work, filler, total, unknown
 from ragmeter.experiment import BenchmarkPlan, Experiment, JudgePlan, MethodPlan, candidate_retriever
 from ragmeter.plan.gpus import COUNTS, GPUS, UTILIZATION, Gpu, Hours, memory, seconds
 from ragmeter.plan.shapes import Shape, options, shape_of
@@ -124,6 +124,15 @@ class Plan:
         """Return the hours of all rows, one after another."""
         every = {(gpu, n): [row.hours[gpu, n] for row in self.rows if row.hours] for gpu in GPUS for n in COUNTS}
         return {key: None if None in values else sum(filter(None, values)) for key, values in every.items()}
+
+
+def _read(made_of: Composition, lengths: Lengths) -> Lengths:
+    """Return what the reader gets: behind what the method tells of its own, the passages."""
+    number = made_of.context_tokens
+    if not number:
+        return lengths
+    samples = tuple(replace(item, passages=(filler(number), *item.passages)) for item in lengths.samples)
+    return replace(lengths, samples=samples, k=None if lengths.k is None else lengths.k + 1)
 
 
 Rows = Sequence[PlannedWork]
@@ -310,7 +319,7 @@ class _Planner:
         works["answer" if made_of.method.entry.whole else "retrieve"] = made_of.method.work(lengths)
         works["rerank"] = total(part.work(lengths) for part in made_of.rerankers)
         works["compress"] = made_of.compressor.work(lengths) if made_of.compressor else Work()
-        works["read"] = made_of.answering.work(lengths) if made_of.answering else Work()
+        works["read"] = made_of.answering.work(_read(made_of, lengths)) if made_of.answering else Work()
         once = [item for work in works.values() for item in work.once if not self._built(item.part, shape)]
         results = {"index": self.settled(Work(once=tuple(once)))}
         results |= {name: replace(work, once=()) for name, work in works.items()}
@@ -344,7 +353,7 @@ class _Planner:
             for chat in need.endpoints:
                 endpoints[chat.url, chat.model] = tuple(dict.fromkeys((*endpoints.get((chat.url, chat.model), ()), who)))
         local = [(who, item) for who, need in needs for item in need.checkpoints if self.training(item.model) is None]
-        models = tuple(dict.fromkeys(self.size(item.model, item.revision) for _, item in local if not item.adapter))
+        models = tuple(dict.fromkeys(self.size(item.model, item.revision) for _, item in local if item.own))
         samples = {str(shape.reference): shape for shape in (*shapes, *self.taught.values()) if shape.whole_number is not None}
         read = [shape.benchmark for shape in shapes if shape.benchmark is not None and MAPPING in shape.benchmark.extra]
         mappings = {item.name: item.extra[MAPPING] for item in read}

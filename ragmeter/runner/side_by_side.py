@@ -78,7 +78,7 @@ def _parameters(plan: TrainingPlan, store: Path) -> dict[tuple[str, str | None],
     trained = tuple(str(need.folder(store)) for need in plan.needs)
     results = {key: value for need in plan.needs for key, value in _parameters(need, store).items()}
     for item in plan.models.checkpoints:
-        if not item.adapter and not item.model.startswith(trained):
+        if item.own and not item.model.startswith(trained):
             size = size_of(item.model, item.revision).parameters
             results[item.model, item.revision] = math.inf if size is None else size
     return results

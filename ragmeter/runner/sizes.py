@@ -238,7 +238,7 @@ def models_of(components: Iterable[Component]) -> dict[str, Any]:
     """
     needs = [part.needs for part in components]
     known = sum((item for item in needs if item is not None), Needs())
-    sizes = list(dict.fromkeys(size_of(item.model, item.revision) for item in known.checkpoints if not item.adapter))
+    sizes = list(dict.fromkeys(size_of(item.model, item.revision) for item in known.checkpoints if item.own))
     away, clear = bool(known.endpoints), None not in needs
     counts = [size.parameters for size in sizes]
     whole = None if away or not clear or None in counts else round(sum(filter(None, counts)))

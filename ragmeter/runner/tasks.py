@@ -29,6 +29,7 @@ from judges.score import can_score
 from methods.api import Context, Method, Reading, Services
 from methods.models.endpoint import Estimate
 from methods.models.llm import endpoints
+from methods.work import filler
 from ragmeter.experiment import BenchmarkPlan, Experiment, MethodPlan, candidate_retriever
 from ragmeter.runner.provenance import environment, forget_checkouts, provenance
 from results.store.store import FINISHED, TOKEN, Execution, Run, Store, execution_id, fingerprint_of, token_of
@@ -342,9 +343,11 @@ def estimate(state: TaskState) -> Estimate | None:
     queries = [question.query() for question in benchmark.questions[:SAMPLED]]
     everything = benchmark.corpus.ids
     contexts = []
+    own = [filler(made_of.context_tokens)] if made_of.context_tokens else []
     for query in queries:
         named = everything if query.candidates is None else query.candidates
-        contexts.append(Context(query.id, tuple(benchmark.corpus.get(named[: made_of.handed_on or len(named)]))))
+        passages = benchmark.corpus.get(named[: made_of.handed_on or len(named)])
+        contexts.append(Context(query.id, (*own, *passages)))
     services = Services(seed=state.task.seed, reading=state.task.reading)
     sample = reader.build(services).estimate(queries, contexts)
     share = state.pending / len(queries)

@@ -426,11 +426,11 @@ def beside(
     description = method if isinstance(method, Mapping) else None
     if description is not None and "method" not in description:
         return []  # a submission's: its parts are not ours, so no figure is about it
-    reference = questions_of(dataset)
+    reference, conditions = _asked(dataset, setting)
     about = _about(reference.name, _bare(metric))
     if not about:
         return []
-    conditions = {**conditions_of_ours(dataset, setting, description), **(stated or {})}
+    conditions = {**conditions_of_ours(dataset, setting, description), **conditions, **(stated or {})}
     results = [
         compare(figure, estimate, conditions, metric=metric)
         for figure in about
@@ -440,6 +440,30 @@ def beside(
     for item in results:  # main tables are printed again, with more rows, in the appendices
         once.setdefault((item.figure.paper, item.figure.method, item.figure.setting, item.figure.value), item)
     return sorted(once.values(), key=lambda item: len(item.differs))
+
+
+POOLS = re.compile(r"(?P<kind>inst|e2e)_eval_(?P<data>\w+?)_(?P<pool>no_pos|with_pos)")
+"""Subsets of `clara_stages`: the files that CLaRa's tables were computed from."""
+_OF_CLARA = {"2wiki": "2wikimultihopqa"}
+NAMED = re.compile(r"\b(?P<cr>\d+)x\b(?: (?P<init>pretraining|instruction)\b)?")
+"""Ratio and beginning in the name of a row."""
+_POOLED = {"no_pos": "normal", "with_pos": "oracle"}
+_DOCUMENTS = {"inst": "5", "e2e": "20"}
+
+
+def _asked(dataset: str, setting: str) -> tuple[DataReference, dict[str, str]]:
+    """The dataset whose questions are asked, by the papers' name, and what is known of its candidates, by the keys of `KEYS`."""
+    reference = questions_of(dataset)
+    match = POOLS.fullmatch(reference.subset or "") if reference.name == "clara_stages" else None
+    if match is None or setting != "distractor":
+        return reference, {}
+    known = {
+        "retrieval": _POOLED[match["pool"]],
+        "n": _DOCUMENTS[match["kind"]],
+        "retriever": "bge-large-en-v1.5",
+        "corpus": "wikipedia-2021",
+    }
+    return DataReference(_OF_CLARA.get(match["data"], match["data"]), None, "dev"), {**known, "split": "dev"}
 
 
 @cache
@@ -454,7 +478,8 @@ def printed(dataset: str, setting: str, metric: str) -> tuple[Figure, ...]:
         setting: Retrieval setting of ours.
         metric: Metric id of ours.
     """
-    reference, name = questions_of(dataset), Setting.parse(setting).name
+    reference, known = _asked(dataset, setting)
+    name = known.get("retrieval") or Setting.parse(setting).name
     results: dict[tuple[str, ...], Figure] = {}
     for figure in figures():
         there = DataReference.parse(figure.dataset)
@@ -482,8 +507,9 @@ def on_board(board: Board, *, stated: Mapping[str, str] | None = None) -> dict[t
     """
     known = {"questions": str(board.questions), **(stated or {})}
     results = {
-        (row.run.run, metric): beside(board.dataset, board.setting, metric, row.run.description, estimate=cell.estimate, stated=known)
+        (row.run.run, metric): beside(board.dataset, board.setting, metric, row.run.description, estimate=cell.estimate, stated=conditions)
         for row in board.rows
+        for conditions in [_named(row.run.method, row.run.description) | known]
         for metric, cell in row.cells.items()
     }
     apart = {(row.run.run, metric) for row in board.rows for metric, cell in row.cells.items() if cell.apart}
@@ -521,6 +547,14 @@ def conditions_of_ours(dataset: str, setting: str, description: Mapping[str, Any
             # A whole system has no reader and may compress inside; a pipeline without a compressor does not.
             results["cr"] = None if description.get("compressor") else "1"
     return {key: str(value) for key, value in results.items() if value is not None}
+
+
+def _named(name: str, description: Mapping[str, Any]) -> dict[str, str]:
+    """What a row's name says of its compression: `PISCO 16x`, `CLaRa-Mistral-7B 16x instruction`; nothing of text."""
+    match = NAMED.search(name)
+    if match is None or (description.get("reader") and not description.get("compressor")):
+        return {}
+    return {key: value for key, value in match.groupdict().items() if value}
 
 
 def _styles_of(dataset: str) -> dict[str, str]:
@@ -567,16 +601,16 @@ def _is(identity: str, method: str | Mapping[str, Any]) -> bool:
     if isinstance(method, str):
         own = IDENTITY.fullmatch(method)
         return own is not None and own["name"] == match["name"] and options_of(own["options"] or "") == options
-    part = _subject(method)
-    held = part.get("config") or {}
-    return part["id"] == match["name"] and all(same(value, str(held.get(name))) for name, value in options.items())
-
-
-def _subject(description: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The part that a run is about: its compressor, else its last reranker, else the method itself."""
-    return next(
-        (part for part in (description.get("compressor"), *reversed(description.get("rerankers") or ())) if part), description["method"]
+    return any(
+        part["id"] == match["name"] and all(same(value, str((part.get("config") or {}).get(name))) for name, value in options.items())
+        for part in _subjects(method)
     )
+
+
+def _subjects(description: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The parts that a run may be about: its compressor, else its last reranker, else the method and its reader."""
+    parts = [part for part in (description.get("compressor"), *reversed(description.get("rerankers") or ())) if part]
+    return parts[:1] or [part for part in (description["method"], description.get("reader")) if part]
 
 
 def _shown(part: Mapping[str, Any]) -> str:

@@ -45,6 +45,8 @@ EXTRACTION, SHORT, LONG = 4096, 256, 1024
 """Tokens of the longest reply: of records, of keywords and names, of reports and points."""
 PROMPT = 700
 """Tokens of an extraction's instructions."""
+RECORDS = 3
+"""Tokens of records for each token of a passage, for plans: a second call reads the reply of the first."""
 OPEN = 32
 """Graphs kept in memory; one that is dropped is made again of what is on disk."""
 COST, WRITTEN = "cost.json", "written.jsonl"
@@ -449,7 +451,8 @@ def reading_work(config: Any, lengths: Lengths, calls: int = 1) -> Work:
         # About one entity and one relation in twenty tokens.
         work += encode(config, lengths.corpus * lengths.passage / 10, 20)
     if config.reads_with_llm:
-        work += ask(config.llm, lengths.corpus * calls, PROMPT + lengths.passage, min(EXTRACTION, config.llm.longest))
+        before = lengths.passage * (1 + RECORDS * (calls - 1) / 2)
+        work += ask(config.llm, lengths.corpus * calls, PROMPT + before, min(EXTRACTION, config.llm.longest))
         work += Work(bytes=lengths.corpus * lengths.passage * FLOAT)
     return index(work)
 

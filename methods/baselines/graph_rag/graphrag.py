@@ -98,6 +98,10 @@ class LocalConfig(GraphRagConfig):
     level: int | None = Field(2, ge=0, description="reports about communities up to this level; null: all levels")
     tokens: int = Field(12_000, ge=1, description="of the native context, whose shares follow")
 
+    @property
+    def context_tokens(self) -> int:
+        return round(self.tokens * (REPORTS_SHARE + GRAPH_SHARE)) if self.context == "native" else 0
+
 
 class GlobalConfig(GraphRagConfig):
     """Options of global search."""
@@ -292,7 +296,7 @@ class _Points(BaseModel):
 
 
 def _global_work(config: GlobalConfig, lengths: Lengths) -> Work:
-    reports = lengths.document / 20 / PER_COMMUNITY * 150
+    reports = lengths.document / 20 / PER_COMMUNITY * LONG
     batches = max(1.0, reports / BATCH_TOKENS)
     mapped = ask(config.llm, lengths.questions * batches, INSTRUCTIONS + min(reports, BATCH_TOKENS), LONG)
     return _building(config, lengths) + mapped + ask(config.llm, lengths.questions, INSTRUCTIONS + LONG, SHORT)

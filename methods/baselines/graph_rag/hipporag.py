@@ -46,6 +46,8 @@ EPS = 1e-8
 LINKS = 100
 """Phrases that likeness joins one with, at most; version 2 stops after one more, as the released loop does."""
 _OTHER = re.compile(r"[^a-z0-9 ]")
+FACT_TOKENS = 1500
+"""Tokens of facts in the native context, for plans: 75 facts about the names of a question."""
 INSTRUCTIONS = 250
 """Tokens of a prompt about a question."""
 
@@ -55,6 +57,10 @@ class HippoConfig(GraphConfig):
 
     threshold: float = Field(0.8, ge=-1, le=1, description="cosine from which two phrases are joined")
     teleport: float = Field(TELEPORT, gt=0, lt=1, description="share of the mass that restarts; released: damping 0.5")
+
+    @property
+    def context_tokens(self) -> int:
+        return FACT_TOKENS if self.context == "native" else 0
 
     def reading_by(self, model: ChatModel) -> OpenIE:
         """Names, then triples."""

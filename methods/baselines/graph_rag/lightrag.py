@@ -58,6 +58,10 @@ class LightConfig(GraphConfig):
     top_k: int = Field(60, ge=1, description="entities and relations found")
     threshold: float = Field(0.2, ge=-1, le=1, description="cosine above which they are found")
 
+    @property
+    def context_tokens(self) -> int:
+        return ENTITY_TOKENS + RELATION_TOKENS if self.context == "native" else 0
+
     def reading_by(self, model: ChatModel) -> LLMExtractor:
         """Records with keywords, gleaned."""
         return LLMExtractor(model, self.prompt, keywords=True, gleanings=self.gleanings)

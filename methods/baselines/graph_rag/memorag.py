@@ -47,6 +47,10 @@ class MemoConfig(SystemConfig):
     draft: bool = Field(False, description="also search with a drafted answer, and tell it in the native context; LongBench's script: yes")
 
     @property
+    def context_tokens(self) -> int:
+        return SHORT if self.draft and self.context == "native" else 0
+
+    @property
     def written_tokens(self) -> int:
         return GIST if self.memory == "lite" else 0
 

@@ -60,6 +60,10 @@ class RaptorConfig(SystemConfig):
             raise MissingPackage("umap-learn", "umap", "reduction: umap")
 
     @property
+    def context_tokens(self) -> int:
+        return self.tokens if self.context == "native" else 0
+
+    @property
     def written_tokens(self) -> int:
         return SUMMARY_TOKENS
 

@@ -10,7 +10,10 @@ from typing import Any
 import pytest
 
 from ragmeter import experiment
-from tools.tiny_checkpoints import converted, make, published
+from ragmeter.plan.gpus import GPUS
+from ragmeter.plan.plan import plan_of
+from results.store.store import Store
+from tools.tiny_checkpoints import make, published
 
 OTHERS = {"AutoCompressor", "xRAG 128x", "COCOM 16x", "PCC 16x", "LLMLingua-2 4x", "PISCO 16x"}
 SYSTEMS = {"pisco", "cocom", "xrag", "pcc", "autocompressor"}
@@ -44,22 +47,58 @@ def test_the_tables_have_the_other_compressors_as_rows_and_again_on_random_check
     assert ids == {m.name: m.composition.compressor.id for m in tiny.methods}  # type: ignore[union-attr]
 
 
+RELEASED = ("clara/released", "compress/released", "rerank/released", "end_to_end/released")
+RIVALS = {
+    "clara/released": {"80", "320"},
+    "clara/table2": {"80", "320"},
+    "clara/table6": {"80", "320"},
+    "clara/worlds": {"150"},
+    "compress/released": {"40", "250"},
+    "compress/worlds": {"90"},
+    "compress/worlds-long": {"72", "252"},
+}
+
+
+@pytest.mark.parametrize("name", RIVALS)
+def test_tables_of_compressors_have_the_best_whole_passages_at_as_many_tokens(name: str) -> None:
+    rows = [method.composition for method in experiment.load(name).methods]
+    rivals = [row for row in rows if row.compressor is not None and row.compressor.id == "whole_passages"]
+    assert {str(row.budget) for row in rivals} == RIVALS[name]
+    assert all(row.rerankers or row.method.id == "dense" for row in rivals)
+    readers = {row.reader.config.model for row in rows if row.reader is not None and row.reader.id == "clara_text"}  # type: ignore[attr-defined]
+    assert {row.compressor.config.model for row in rivals} <= readers  # type: ignore[attr-defined, union-attr]
+
+
+@pytest.mark.parametrize("name", RELEASED)
+def test_released_experiments_train_nothing_and_fit_into_hours_of_one_gpu(name: str, tmp_path: Path) -> None:
+    loaded, tiny = experiment.load(name, store=tmp_path), experiment.load(name, profile="tiny", store=tmp_path)
+    assert {plan.entry.id for plan in (*loaded.trainings, *tiny.trainings)} <= {"clara_released", "compressor_released"}
+    assert {plan.name for method in loaded.methods for plan in method.needs} == {plan.name for plan in loaded.trainings}
+    further = {"clara/released": "end_to_end", "rerank/released": "rank1"}.get(name)
+    others = {method.name for method in experiment.load(name, profile=further).methods} if further else set()
+    assert {row.name for row in tiny.methods} - {"Whole passages"} <= {row.name for row in loaded.methods} | others
+    plan = plan_of(loaded, Store(tmp_path))
+    assert not plan.samples
+    hours = plan.hours[next(gpu for gpu in GPUS if gpu.gigabytes == 80), 1]
+    assert hours is not None
+    assert 0.1 < hours < 5
+    assert all(reason.startswith("disk of the model") for reason in plan.totals["all"].unknown)
+
+
 @pytest.mark.slow
-def test_published_checkpoints_are_converted_planned_indexed_and_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: Callable[..., Any]
-) -> None:
+def test_released_experiments_run_on_random_checkpoints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: Callable[..., Any]) -> None:
     monkeypatch.chdir(tmp_path)
-    make(Path("tiny"), ["llama"])
+    make(Path("tiny"))
     published(Path("tiny/published"))
-    converted(Path("tiny/published"), Path("tiny/converted"))
     store = ("--store", "store")
-    done = call("run", "clara/table2", "--profile", "tiny", "--limit", "2", *store)
-    assert done.code == 0, done
-    assert all(row in done.out for row in OTHERS)
+    for name in RELEASED:
+        done = call("run", name, "--profile", "tiny", *store)
+        assert done.code == 0, done
+        assert all(method.name in done.out for method in experiment.load(name, profile="tiny").methods)
+    assert call("train", "checkpoints", "check", *store).code == 0
     convert = ("train", "checkpoints", "convert", "tiny/published/pisco", "--as", "pisco-tiny", *store)
     assert call(*convert).code == 0
     assert "pisco-tiny" in call("train", "checkpoints", "list", *store).out
-    assert call("train", "checkpoints", "check", *store).code == 0
     assert call(*convert).code == 2  # it is there already
     index = ("method", "index", "pisco", "worlds/multihop:validation", "--set", "model=store/checkpoints/converted/pisco-tiny")
     index = (*index, "--set", "data.questions=4", "--set", "data.worlds=1", "--json", *store)

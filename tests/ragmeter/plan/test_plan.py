@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 from methods.api import Services
 from methods.registry import METHODS
 from methods.training import TRAININGS
+from methods.work import total
 from ragmeter import experiment
 from ragmeter.cli import app
 from ragmeter.plan.plan import Plan, plan_of
@@ -163,6 +164,41 @@ methods: [{id: dense}, {id: dense, name: again, k: 3}, {id: hybrid}]
     vectors = 7405 * 10 * 384 * 4
     assert rows[0].parts["index"].bytes == 2 * vectors
     assert rows[0].parts["index"].count("encoded") == 7405 * 10 * 148
+
+
+NATIVE = """
+name: x
+benchmarks:
+  - {id: worlds/long, split: validation, setting: document, limit: 4, config: &asked {questions: 8, worlds: 1, entities: 30, community: 30}}
+methods:
+  - id: lightrag
+    config: &native {context: native, llm: &llm {scripted: "worlds/long:validation", options: *asked}}
+    reader: &chat {id: chat, config: {llm: *llm}}
+  - {id: graphrag, config: *native, reader: *chat}
+  - {id: hipporag, config: *native, reader: *chat}
+  - {id: hipporag2, config: *native, reader: *chat}
+  - {id: raptor, config: *native, reader: *chat}
+  - {id: memorag, config: {<<: *native, memory: lite, draft: true}, reader: *chat}
+  - {id: graphrag_global, config: *native}
+"""
+
+
+@pytest.mark.slow
+def test_plans_of_graph_rag_hold_native_contexts_and_all_that_building_asks(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    loaded = experiment.parse(NATIVE, "x.yaml", store=tmp_path)
+    # Each on its own: what two share is planned for the first alone.
+    rows = [plan_of(replace(loaded, methods=(method,)), store).tasks[0] for method in loaded.methods]
+    with RunProgress(1, quiet=True) as progress:
+        execute(states(tasks_of(loaded), store), store, Services(artifacts=tmp_path / "artifacts"), progress)
+    runs = {run.method: run.run for run in queries.runs(store)}
+    spent, built = queries.costs(store, [*runs.values()]), queries.index_costs(store, [*runs.values()])
+    for row in rows:
+        run = runs[row.key["method"]]
+        planned_work = total(part for name, part in row.parts.items() if name != "index")
+        # Lengths are means of samples: a twentieth to spare.
+        assert 0.95 * spent[run].prompt_tokens <= planned_work.count("prompt") / 4 <= 4 * spent[run].prompt_tokens, row.key
+        assert 0.95 * built[run].prompt_tokens <= row.parts["index"].count("prompt"), row.key
 
 
 def test_what_a_reader_takes_is_a_closed_form_of_the_questions(tmp_path: Path) -> None:

@@ -203,6 +203,10 @@ class FakeRun:
     run: str
     description: dict[str, Any]
 
+    @property
+    def method(self) -> str:
+        return self.run
+
 
 @dataclass(frozen=True)
 class FakeCell:
@@ -234,6 +238,34 @@ def test_a_board_gets_the_figures_of_the_cells_that_have_any() -> None:
     assert ("questions", "7384", "100") in [(differ.key, differ.published, differ.ours) for differ in comparison.differs]
     assert comparison.status == "other setting"
     assert comparison.inside
+
+
+@pytest.mark.parametrize(
+    ("dataset", "name", "parts", "metric", "value", "differing"),
+    [
+        ("inst_eval_nq_no_pos", "PISCO 16x", {"compressor": part("pisco"), "k": 5}, "cover_em", "54.39", set()),
+        ("inst_eval_nq_no_pos", "CLaRa-7B-Instruct 16x", {"compressor": part("clara_compressor"), "k": 5}, "cover_em", "55.56", {"reader"}),
+        (
+            "e2e_eval_nq_with_pos",
+            "RankZephyr-7B",
+            {"rerankers": [part("rankzephyr")], "reader": part("retrieval_only")},
+            "recall@1",
+            "16.00",
+            set(),
+        ),
+        ("e2e_eval_nq_no_pos", "ChatQA-1.5 8B", {"reader": part("chatqa")}, "f1", "34.54", {"retriever", "corpus"}),
+    ],
+)
+def test_the_authors_files_of_clara_are_beside_the_tables_computed_from_them(
+    dataset: str, name: str, parts: dict[str, Any], metric: str, value: str, differing: set[str]
+) -> None:
+    rows = (FakeRow(FakeRun(name, description(part("full_context"), **parts)), {metric: FakeCell(Estimate(0.5, 0.4, 0.7, 100, 0))}),)
+    board = FakeBoard(f"clara_stages/{dataset}:test", "distractor", 6489, rows)
+    first = on_board(board)[name, metric][0]  # type: ignore[arg-type]
+    assert first.figure.value == value
+    assert {differ.key for differ in first.differs if not differ.key.startswith("metric")} == differing
+    elsewhere = FakeBoard(f"clara_stages/{dataset}:test", "closed_book", 6489, rows)
+    assert all("retrieval" in {differ.key for differ in item.differs} for item in on_board(elsewhere).get((name, metric), []))  # type: ignore[arg-type]
 
 
 def test_every_figure_that_is_a_score_can_be_met() -> None:

@@ -19,7 +19,7 @@ from methods.baselines.compress.recomp import SentenceCompressor
 from methods.baselines.compress.rows import CompressionRow
 from methods.baselines.compress.text_training import Labeled, labeled
 from methods.models.causal import Generation
-from methods.models.weights import weights_hash
+from methods.models.weights import load_tokenizer, weights_hash
 from methods.registry import Component
 from methods.training import TRAININGS, TrainingContext
 
@@ -63,6 +63,16 @@ def test_llmlingua2_keeps_words_in_order_and_stays_within_a_budget(checkpoints: 
     short = context(made, 0, 3, budget=20)
     assert sum(made._counts([item.text for item in short.passages])) <= 20
     assert short.notes[TRUNCATED]["of"] == sum(made._counts([item.full_text for item in corpus().get(ranking(0, 3).ids)]))
+
+
+@pytest.mark.parametrize(("budget", "kept"), [(None, [1, 3, 0]), (10_000, [1, 3, 0]), (60, [1, 0]), (2, [])])
+def test_whole_passages_keep_the_first_that_fit_and_no_part_of_another(budget: int | None, kept: list[int]) -> None:
+    made = Component.of("whole_passages", {"model": "pocket"}).build(Services(device="cpu"))
+    short = context(made, 1, 3, 0, budget=budget)
+    assert [item.text for item in short.passages] == [TEXTS[at] for at in kept]
+    assert (short.notes.get(TRUNCATED) or {"kept": 3})["kept"] == len(kept)
+    counts = [len(load_tokenizer("pocket").encode(item.full_text, add_special_tokens=False)) for item in short.passages]
+    assert sum(counts) <= (budget or sum(counts))
 
 
 class Scored(SentenceCompressor):

@@ -1,0 +1,91 @@
+"""Published checkpoints as trainings: converted once, whole or not at all, and only of the layout that is named."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from methods.api import Services
+from methods.training import TRAININGS, TrainedStage, TrainingContext, importing
+from ragmeter.trainings import identity
+from tests.support.errors import raises
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    """A folder that is laid out as PISCO's."""
+    folder = tmp_path / "source"
+    folder.mkdir()
+    (folder / "config.json").write_text("{}")
+    (folder / "adapters.pth").touch()
+    return folder
+
+
+@pytest.fixture
+def conversions(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """Where conversions, which leave one file here, were to go."""
+    folders: list[Path] = []
+
+    def convert(checkpoint: Any, folder: Path, *_: Any) -> None:
+        folders.append(folder)
+        folder.mkdir()
+        (folder / "memory.json").write_text("{}")
+
+    monkeypatch.setattr(importing, "convert", convert)
+    return folders
+
+
+def run(source: Path, folder: Path, layout: str = "pisco") -> TrainedStage:
+    entry = TRAININGS.get("compressor_released")
+    context = TrainingContext(folder / "work", folder / "made", Services(0, device="cpu"))
+    (stage,) = entry.factory(entry.validate({"layout": layout, "source": str(source)})).run(context)
+    return stage
+
+
+def test_a_checkpoint_is_converted_once_and_then_taken_over(source: Path, conversions: list[Path], tmp_path: Path) -> None:
+    first = run(source, tmp_path)
+    assert (first.stage, first.fresh, first.folder) == ("published", True, tmp_path / "made" / "published")
+    assert [path.name for path in first.folder.iterdir()] == ["memory.json"]
+    shutil.rmtree(source)
+    assert not run(source, tmp_path).fresh
+    assert len(conversions) == 1
+
+
+def test_a_conversion_that_fails_leaves_nothing_and_can_be_repeated(
+    source: Path, conversions: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def cut(checkpoint: Any, folder: Path, *_: Any) -> None:
+        folder.mkdir()
+        raise OSError("no space left")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(importing, "convert", cut)
+        with pytest.raises(OSError, match="no space left"):
+            run(source, tmp_path)
+    assert list((tmp_path / "made").iterdir()) == []
+    assert run(source, tmp_path).fresh
+
+
+def test_a_checkpoint_of_another_layout_is_refused(source: Path, conversions: list[Path], tmp_path: Path) -> None:
+    with raises("checkpoint-of-other-system", where=str(source)):
+        run(source, tmp_path, "cocom")
+    assert not conversions
+
+
+def test_the_seed_of_an_experiment_does_not_make_another_checkpoint() -> None:
+    entry = TRAININGS.get("clara_released")
+    homes = {identity(entry, entry.validate({"preset": "e2e-16x", "seed": seed})) for seed in (0, 42)}
+    assert len(homes) == 1
+    assert identity(entry, entry.validate({"preset": "e2e-128x"})) not in homes
+
+
+@pytest.mark.parametrize("name", ["clara_released", "compressor_released"])
+def test_every_preset_is_valid_and_names_what_must_be_there(name: str) -> None:
+    entry = TRAININGS.get(name)
+    for preset in entry.presets:
+        config: Any = entry.validate({"preset": preset})
+        assert config.source in [item.model for item in entry.needs(config).checkpoints]  # type: ignore[misc, union-attr]
+        assert config.model.base if name == "clara_released" else config.system.name == config.layout

@@ -274,7 +274,8 @@ def test_an_interrupted_index_resumes_and_encodes_no_shard_twice(
     assert len(finished) == 2
     resumed, again = build()
     assert len(encoded) == 3 + len(TEXTS) - len(finished)
-    assert np.array_equal(resumed, whole) and np.array_equal(again, starts)
+    assert np.array_equal(resumed, whole)
+    assert np.array_equal(again, starts)
     build()
     assert len(encoded) == 3 + len(TEXTS) - len(finished)
 

@@ -33,6 +33,7 @@ FLOWS = {
     "ragmeter/test_notebook.py": "examples/notebook.ipynb",
     "ragmeter/test_plugin.py": "examples/plugin",
     "ragmeter/test_own_data.py": "examples/own-data",
+    "ragmeter/test_serving.py": "examples/serving",
     "ragmeter/test_real_numbers.py": "real records from loader to table",
     "ragmeter/test_tutorials.py": "the tutorials in docs/",
     "ragmeter/test_what_cannot_be.py": "unwritable places and damaged stores, by all commands",

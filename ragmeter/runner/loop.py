@@ -13,7 +13,7 @@ import time
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Any, Protocol
 
 from benchmarks.core.errors import Broke, Incomplete, UserError, counted, message_of
 from benchmarks.registry import Benchmark
@@ -339,11 +339,22 @@ def _answer(
     """
     run = task.run.run
     finished = store.finished_questions(run, retry_failed=how.retry_failed)
-    pending = [question for question in benchmark.questions if question.id not in finished]
+    pending = adjacent([question for question in benchmark.questions if question.id not in finished])
     if not pending:
         return 0, 0.0
     with ExitStack() as stack:
         return (yield from _asked(task, benchmark, pending, store, services, progress, how.executor, stack))
+
+
+def adjacent(questions: Sequence[Question]) -> list[Question]:
+    """Order questions so that those over one document, or over the same candidates, follow one another.
+
+    Their prompts begin alike, and a server or a batch computes a common beginning once while it has it in memory.
+    """
+    groups: dict[Any, list[Question]] = {}
+    for question in questions:
+        groups.setdefault(question.document_id or question.candidates, []).append(question)
+    return [question for group in groups.values() for question in group]
 
 
 def _asked(
@@ -423,7 +434,7 @@ def _asked(
             recorder.add((question, replace(prediction, question_id=question.id)))
             watch.see(prediction)
             progress.advance(task, 1)
-            if streak.stops(failed := prediction.notes.get(FAILED)):
+            if streak.stops(failed := prediction.notes.get(FAILED), question.document_id):
                 # What is under way is cancelled, and nothing more is sent.
                 getattr(predictions, "close", lambda: None)()
                 break

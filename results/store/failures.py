@@ -33,7 +33,7 @@ _KINDS: Mapping[str, tuple[str, str]] = {
         "another model, as this one or its filter refuses these prompts",
     ),
     "truncation": (
-        r"has room for|longer than the (longest prompt|model's context)|context.?(length|window)|prompt is too long"
+        r"has room for|longer than the (longest prompt|model's context|maximum model length)|context.?(length|window)|prompt is too long"
         r"|finish reason: length|^still thinking when max_tokens",
         "a smaller k or a larger max_tokens, or a model with more room",
     ),
@@ -60,18 +60,37 @@ def cause_of(reason: str) -> tuple[str, str]:
     return kind_of(reason), re.sub(r"(?<![\w-])[\w-]*\d[\w.,-]*", "…", plain)
 
 
+OF_ITS_PROMPT = frozenset({"truncation", "refusal", "memory"})
+"""Kinds of failures that questions over one document share, since they send the same text."""
+
+
 class Streak:
-    """Counts failures of one cause since the last answer, in the order in which questions end."""
+    """Counts failures of one cause since the last answer, in the order in which questions end.
+
+    A document that is too long, or that a filter refuses, counts once however many questions are about it: other documents may
+    be answered.
+    """
 
     def __init__(self) -> None:
         self._since: Counter[tuple[str, str]] = Counter()
+        self._documents: set[tuple[tuple[str, str], str]] = set()
 
-    def stops(self, reason: str | None) -> bool:
-        """Note how a question ended (None: with an answer); whether nothing more is to be sent."""
+    def stops(self, reason: str | None, document: str | None = None) -> bool:
+        """Note how a question ended (None: with an answer); whether nothing more is to be sent.
+
+        Args:
+            reason: Why it failed; None if it did not.
+            document: The document that it is asked about, if any.
+        """
         if reason is None:
             self._since.clear()
+            self._documents.clear()
             return False
         cause = cause_of(reason)
+        if document is not None and cause[0] in OF_ITS_PROMPT:
+            if (cause, document) in self._documents:
+                return False
+            self._documents.add((cause, document))
         self._since[cause] += 1
         return self._since[cause] >= IN_A_ROW
 

@@ -139,6 +139,13 @@ class Handler(BaseHTTPRequestHandler):
     wbufsize = -1  # head and body leave in one packet; apart they would wait for each other's acknowledgement
     disable_nagle_algorithm = True
     server: OpenAIServer
+    only: tuple[tuple[str, tuple[Any, ...]], ...] = (
+        ("stream", (None, False)),
+        ("n", (None, 1)),
+        ("logprobs", (None, False)),
+        ("tools", (None,)),
+    )
+    """Values of fields; others are refused."""
 
     def do_GET(self) -> None:
         """List the model."""
@@ -185,7 +192,7 @@ class Handler(BaseHTTPRequestHandler):
             raise Refused(400, "the request is not an object")
         if body.get("model") != self.server.model and not self.server.any_model:
             raise Refused(404, f"the model {body.get('model')!r} does not exist", "model_not_found")
-        for name, only in (("stream", (None, False)), ("n", (None, 1)), ("logprobs", (None, False)), ("tools", (None,))):
+        for name, only in self.only:
             if body.get(name) not in only:
                 raise Refused(400, f"this server does not know {name}={body[name]!r}")
         messages = _messages(body.get("messages"))

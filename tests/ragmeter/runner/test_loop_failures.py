@@ -405,6 +405,7 @@ def test_a_judge_whose_endpoint_dies_stops_and_goes_on(small: ModuleType, tmp_pa
         ("the prompt has 9,000 tokens, and m has room for 4,096", "truncation"),
         ("Error code: 400 - This model's maximum context length is 10 tokens", "truncation"),
         ("the question alone is longer than the model's context", "truncation"),
+        ("Error code: 400 - The decoder prompt (length 70) is longer than the maximum model length of 64.", "truncation"),
         ("the endpoint's filter withheld the reply (finish reason: content_filter)", "refusal"),
         ("OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB (read, m.py line 3)", "memory"),
         (f"{LIMIT}: run_tokens 100", "limit"),
@@ -430,6 +431,15 @@ def test_a_run_stops_where_one_cause_was_met_twenty_times_since_the_last_answer(
         stopped = next((number for number, end in enumerate(ends) if streak.stops(end)), None)
         since = [ends[max([i for i in range(n + 1) if ends[i] is None], default=-1) + 1 : n + 1] for n in range(200)]
         assert stopped == next((n for n in range(200) if max(map(since[n].count, since[n]), default=0) == IN_A_ROW), None)
+
+
+def test_a_document_that_is_too_long_counts_once_towards_a_stop_and_a_dead_endpoint_counts_each_time() -> None:
+    too_long = "Error code: 400 - This model's maximum context length is 10 tokens"
+    streak = Streak()
+    assert not any(streak.stops(too_long, "novel") for _ in range(5 * IN_A_ROW))
+    assert [streak.stops(too_long, f"novel {number}") for number in range(IN_A_ROW - 1)] == [False] * (IN_A_ROW - 2) + [True]
+    streak = Streak()
+    assert [streak.stops("timed out after 5 s", "novel") for _ in range(IN_A_ROW)] == [False] * (IN_A_ROW - 1) + [True]
 
 
 @pytest.mark.parametrize(("rows", "failed", "many"), [(20, 1, False), (20, 2, True), (19, 18, False), (19, 19, True), (0, 0, False)])

@@ -9,6 +9,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -249,6 +250,34 @@ def test_answers_are_the_same_with_an_index_and_a_budget_is_kept(folders: dict[s
         (none,) = Component.of("pisco", {"model": folders["pisco"]}).build(services).compress(queries[:1], rankings[:1], documents, 3)
         assert none.memory is None
         assert none.notes[TRUNCATED] == {"unit": "tokens", "kept": 0, "of": 28}
+
+
+def test_an_interrupted_index_resumes_and_encodes_no_shard_twice(
+    folders: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("methods.baselines.compress.memory.CHUNK", 1)
+    options = {"model": folders["pisco"], "offline": True}
+    whole, starts = Component.of("pisco", options).build(Services(device="cpu")).index(corpus())
+    encoded: list[int] = []
+
+    def build(stop_after: int | None = None) -> Any:
+        def count(passages: int) -> None:
+            encoded.append(passages)
+            if len(encoded) == stop_after:
+                raise KeyboardInterrupt
+
+        return Component.of("pisco", options).build(Services(artifacts=tmp_path, device="cpu")).index(corpus(), done=count)
+
+    with pytest.raises(KeyboardInterrupt):
+        build(stop_after=3)
+    finished = list(tmp_path.rglob("*.chunk.npy"))
+    assert len(finished) == 2
+    resumed, again = build()
+    assert len(encoded) == 3 + len(TEXTS) - len(finished)
+    assert np.array_equal(resumed, whole)
+    assert np.array_equal(again, starts)
+    build()
+    assert len(encoded) == 3 + len(TEXTS) - len(finished)
 
 
 def test_memory_of_another_checkpoint_is_refused_before_anything_is_loaded(folders: dict[str, str], tmp_path: Path) -> None:

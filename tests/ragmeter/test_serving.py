@@ -1,0 +1,39 @@
+"""The example under `examples/serving`: both servers serve the model that the experiment asks for, and it runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from ragmeter import experiment
+from ragmeter.runner.experiment import How, run_experiment
+from results.store import queries
+from results.store.store import Store
+from tests.support.vllm import VLLM
+
+pytest.importorskip("openai")
+pytest.importorskip("bm25s")
+EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "serving"
+
+
+def read(name: str) -> Any:
+    return yaml.safe_load((EXAMPLE / name).read_text())
+
+
+def test_the_experiment_runs_at_a_server_with_the_options_of_the_example(tmp_path: Path) -> None:
+    options = read("vllm.yaml")
+    server = VLLM(options["served-model-name"], max_model_len=options["max-model-len"])
+    (config,) = read("ray-serve.yaml")["applications"][0]["args"]["llm_configs"]
+    assert config["model_loading_config"] == {"model_id": server.model, "model_source": options["model"]}
+    assert config["engine_kwargs"]["max_model_len"] == server.max_model_len
+    text, address = (EXAMPLE / "experiment.yaml").read_text(), f"http://localhost:{options['port']}/v1"
+    assert text.count(address) == 1
+    with server.running() as url:
+        run_experiment(experiment.parse(text.replace(address, url), "x.yaml"), Store(tmp_path), How(), talk=False)
+    rows = queries.runs(Store(tmp_path), "served")
+    assert [row.status for row in rows] == ["finished", "finished"]
+    assert all(request.body["chat_template_kwargs"] == {"enable_thinking": False} for request in server.requests)
+    assert sum(server.cached) > 0  # the instructions, at least

@@ -328,7 +328,7 @@ def load_pretrained(
 
         source = {"pretrained_model_name_or_path": locate(model)} | ({"revision": revision} if revision else {})
         wanted = dtype or ("float32" if device == "cpu" else "auto")
-        tokens = llama_tokenizer(transformers.AutoTokenizer.from_pretrained(**source, **tokenizer), **tokenizer)
+        tokens = load_tokenizer(noun, model, revision, **tokenizer)
         typed = wanted if wanted == "auto" else getattr(torch, wanted)
         if kind == "AutoModelForCausalLM":
             require_kind(noun, model, revision, "language model")
@@ -340,6 +340,15 @@ def load_pretrained(
             return tokens, load()
         key = kind, weights_hash(model, revision), str(typed), device, fingerprint(dict(model_options or {}))
         return tokens, KEPT.get(key, device, load)
+
+
+def load_tokenizer(noun: str, model: str, revision: str | None = None, **options: Any) -> Any:
+    """Return the tokenizer of a model: arguments and errors as of `load_pretrained`."""
+    with loading(noun, model):
+        from transformers import AutoTokenizer
+
+        source = {"pretrained_model_name_or_path": locate(model)} | ({"revision": revision} if revision else {})
+        return llama_tokenizer(AutoTokenizer.from_pretrained(**source, **options), **options)
 
 
 def llama_tokenizer(tokens: Any, **options: Any) -> Any:

@@ -23,13 +23,13 @@ from pydantic import Field, field_validator
 from benchmarks.corpus import Corpus
 from benchmarks.schema import Query
 from methods.api import FAILED, Ranking, Services, Usage
-from methods.baselines.rerank.log_odds import LogOddsConfig, LogOddsReranker, made_of, prompt_of
+from methods.baselines.rerank.log_odds import LogOddsConfig, LogOddsReranker, made_of
 from methods.flow import together
 from methods.models.causal import CausalConfig, CausalModel, Generation
-from methods.models.served import TOP, ServedConfig, ServedModel
 from methods.prompts import whole_ids
 from methods.registry import register
 from methods.retrieval.ranking import reordered
+from methods.served import TOP, ServedConfig, ServedModel
 from methods.work import Lengths, Work, ask
 
 NAME, END, QUERY_MARK = "rank1", "</think>", "FILL_QUERY_HERE"
@@ -50,11 +50,6 @@ class Rank1Config(ServedConfig, LogOddsConfig):
     max_new_tokens: int = Field(8192, ge=1, description="longest reasoning")
     batch_size: int = Field(16, ge=1, description="passages of a query that are reasoned about at once")
 
-    def preflight(self) -> None:
-        """Check the endpoint or the model's folder, and the template; fetch a published one."""
-        super().preflight()
-        prompt_of(self)
-
     @property
     def shown(self) -> frozenset[str]:
         """Placeholders that have a value of their own: the instruction is part of the query."""
@@ -71,7 +66,7 @@ class Rank1Config(ServedConfig, LogOddsConfig):
 def _work(config: Rank1Config, lengths: Lengths) -> Work:
     """A call for every question with each of its candidates."""
     prompt = min(config.max_length, 40 + lengths.question + lengths.passage)
-    return ask(config.endpoint or config, lengths.questions * lengths.ranked(config.depth), prompt, config.max_new_tokens)
+    return ask(config.served or config, lengths.questions * lengths.ranked(config.depth), prompt)
 
 
 class _Pairs(LogOddsReranker):

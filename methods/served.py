@@ -20,7 +20,7 @@ from methods.models.causal import Decoder, Generation, chat_text
 from methods.models.chat import ChatModel
 from methods.models.endpoint import ChatConfig
 from methods.models.likelihood import TextEncoder
-from methods.models.llm import open_llm
+from methods.models.llm import check_llm, open_llm
 from methods.models.weights import load_tokenizer
 from methods.registry import MethodConfig
 from methods.work import Needs, needs_of
@@ -50,19 +50,25 @@ class ServedConfig(MethodConfig):
             raise ValueError("endpoint must not set batch: calls depend on earlier replies")
         return self
 
+    @property
+    def served(self) -> ChatConfig | None:
+        """The endpoint with the limit of the system's replies; None if weights of this machine are used."""
+        options: Any = self
+        return self.endpoint and self.endpoint.model_copy(update={"max_tokens": options.max_new_tokens, "temperature": 0.0})
+
     def preflight(self) -> None:
-        """Check the endpoint's key instead of the model's files if there is an endpoint."""
-        if self.endpoint is None:
-            super().preflight()
-        else:
-            self.endpoint.authorization()
+        """Check the endpoint's key, too."""
+        super().preflight()
+        if self.endpoint is not None:
+            check_llm(self.endpoint)
 
     def needed_models(self) -> Needs | None:
         """Return the endpoint, or the model that must be there."""
-        return needs_of(self.endpoint or self)
+        return needs_of(self.served or self)
 
     def reach(self, cache: Path | None) -> None:
         """Ask the endpoint for one token with its log-probability, unless replies of its model are kept."""
+        super().reach(cache)
         if self.endpoint is not None and not holds(self.endpoint, cache):
             run(ServedModel(self, Services(), "preflight").write([0], most=1, top=TOP))
 
@@ -112,9 +118,9 @@ class ServedModel:
         self.text_encoder = TextEncoder(self.tokenizer)
         self._text = Decoder(self.tokenizer)
         self._special = {number for number, token in self.tokenizer.added_tokens_decoder.items() if token.special}
-        endpoint = config.endpoint.model_copy(update={"max_tokens": config.max_new_tokens, "temperature": 0.0})
-        self._chat: ChatModel = open_llm(endpoint, services, role=role)
+        self._chat: ChatModel = open_llm(config.served, services, role=role)
         self.in_flight = self._chat.in_flight
+        self.room: int | None = getattr(config, "max_prompt_tokens", None)
 
     def render(self, system: str, user: str) -> str:
         """Return the text of a prompt in the checkpoint's chat template."""

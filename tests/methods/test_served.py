@@ -58,8 +58,8 @@ def judge(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def rank1(model: str, services: Services | None = None, **options: Any) -> Any:
-    given = {"model": model, "max_length": 256, "max_new_tokens": 12, "prompt": "ours", **options}
-    return Component.of("rank1", given).build(services or Services(device="cpu"))
+    values = {"model": model, "max_length": 256, "max_new_tokens": 12, "prompt": "ours", **options}
+    return Component.of("rank1", values).build(services or Services(device="cpu"))
 
 
 def endpoint(url: str, **options: Any) -> dict[str, Any]:
@@ -99,7 +99,7 @@ def test_flare_writes_the_same_sentences_and_searches_by_an_endpoint(tiny_llama:
     options = {"model": tiny_llama, "retriever": "bm25", "k": 1, "max_new_tokens": 6, "sentences": 2}
     with served.running() as url:
         services = Services(device="cpu", cache=tmp_path / "cache.sqlite", artifacts=tmp_path / "artifacts")
-        made = [assemble(Component.of("flare", options | given), services) for given in ({}, {"endpoint": endpoint(url)})]
+        made = [assemble(Component.of("flare", options | more), services) for more in ({}, {"endpoint": endpoint(url)})]
         predictions = []
         for method in made:
             method.index(CORPUS)

@@ -218,7 +218,7 @@ class Program:
             self.model = open_llm(config.llm, services, role=name, thinks=config.thinks)
         self.tool = tool(config, services) if tool else None
         self.in_flight = self.model.in_flight if self.model else IN_FLIGHT
-        self.waits = isinstance(getattr(config, "llm", None), ChatConfig)
+        self.waits = isinstance(main(config), ChatConfig)
         self.retrieve: Callable[..., Awaitable[Any]] | None = None
         self.corpus = Corpus.of(())
         self._answer, self._services = answer, services
@@ -239,6 +239,11 @@ class Program:
         """
         session = Session(self, query)
         return session.prediction(await self._answer(session))
+
+
+def main(options: Any) -> Any:
+    """Return the options of the model that a program asks: `llm`, the endpoint that serves a checkpoint, or the program's own."""
+    return getattr(options, "llm", None) or getattr(options, "served", None) or options
 
 
 def register_program(
@@ -272,9 +277,6 @@ def register_program(
 
         def loaded(options: Any) -> dict[str, Prompt]:
             return {name: template.load_from(options.prompts, prompt_of(options, template)) for name, template in templates.items()}
-
-        def main(options: Any) -> Any:
-            return getattr(options, "llm", options)
 
         def made_of(options: Any) -> str:
             texts = [template.hash_from(options.prompts, prompt_of(options, template)) for template in templates.values()] + [

@@ -28,9 +28,9 @@ from methods.api import Usage, kept
 from methods.flow import event_loop, ordered, run, trace
 from methods.models.batch import MOST_REQUESTS, BatchEndpoint, held
 from methods.models.bounded import mended
-from methods.models.endpoint import Backend, ChatConfig, Endpoint, Estimate, Fault, Messages
+from methods.models.endpoint import Backend, ChatConfig, Endpoint, Estimate, Fault, Messages, token_ids, token_message
 from methods.models.limits import LIMIT, CallCost, RateLimiter, UsageByRole, budget_of, limiters
-from methods.models.reply import Completion, Content, read
+from methods.models.reply import Completion, Content, Logprobs, read
 from methods.models.reply_cache import Call, Kept, ResponseCache, shared
 from methods.spending import charged, current
 
@@ -192,6 +192,7 @@ class Reply:
         refusal: The model's words in the field `refusal`.
         cached_tokens: Of the prompt tokens those that the endpoint read from its own cache.
         priced: Whether the cost is known.
+        logprobs: Log-probabilities of its tokens, if they were asked for and came.
     """
 
     text: str
@@ -213,6 +214,7 @@ class Reply:
     refusal: str = ""
     cached_tokens: int = 0
     priced: bool = True
+    logprobs: Logprobs | None = None
 
     @property
     def usage(self) -> Usage:
@@ -251,6 +253,16 @@ class _Shape:
 
     name: str
     schema: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class _Further:
+    """Further fields of a request."""
+
+    fields: Mapping[str, Any]
+
+
+_Form = _Shape | _Further | None
 
 
 @lru_cache(maxsize=64)
@@ -369,8 +381,28 @@ class ChatModel:
         Raises:
             Broke: No further call could succeed: wrong key, unknown model, or nothing answers at all.
         """
-        form = _shape(shape) if shape is not None else None
-        reply = await self._reply(self._call(messages, repetition, form), form, raw)
+        reply = await self._answered(messages, _shape(shape) if shape is not None else None, repetition, raw)
+        self._trace(reply, step, "\n\n".join(f"{message['role']}: {message['content']}" for message in messages))
+        return reply
+
+    async def resume(self, ids: Sequence[int], fields: Mapping[str, Any], *, shown: str, step: str = "") -> Reply:
+        """Continue a prompt of token ids by the endpoint's `/completions`; otherwise as `ask` with `raw=True`.
+
+        Args:
+            ids: The prompt, which no chat template is put around.
+            fields: Further fields of the request, `max_tokens` among them.
+            shown: The prompt as text, for whoever looks at the calls.
+            step: As of `ask`.
+        """
+        reply = await self._answered([token_message(ids)], _Further(fields), 0, True)
+        self._trace(reply, step, shown)
+        return reply
+
+    async def _answered(self, messages: Messages, form: _Form, repetition: int, raw: bool) -> Reply:
+        return await self._reply(self._call(messages, repetition, form), form, raw)
+
+    def _trace(self, reply: Reply, step: str, prompt: str) -> None:
+        """Record a call of the question under way."""
         done = trace()
         if reply.scripted:
             done.scripted = reply.model
@@ -382,7 +414,7 @@ class ChatModel:
             KeptCall(
                 self.role,
                 step,
-                kept("\n\n".join(f"{message['role']}: {message['content']}" for message in messages)),
+                kept(prompt),
                 kept(reply.text if reply.failed is None else reply.failed),
                 reply.prompt_tokens,
                 reply.completion_tokens,
@@ -397,7 +429,6 @@ class ChatModel:
                 reply.created,
             )
         )
-        return reply
 
     def complete(self, conversations: Sequence[Messages], *, shape: type[BaseModel] | None = None, repetition: int = 0) -> list[Reply]:
         """Replies to conversations, for ordinary code: many at a time, in order; otherwise as `ask`."""
@@ -430,10 +461,10 @@ class ChatModel:
         """Close the connections; they open again when next used."""
         run(self._backend.close())
 
-    def _call(self, messages: Messages, repetition: int, shape: _Shape | None = None) -> Call:
+    def _call(self, messages: Messages, repetition: int, form: _Form = None) -> Call:
         """A call as it is addressed; the way in which JSON is asked for is no part of it."""
         parameters = {"temperature": self.config.temperature, "max_tokens": self.config.max_tokens}
-        further = {"schema": shape.schema} if shape else {}
+        further = {"schema": form.schema} if isinstance(form, _Shape) else form.fields if form else {}
         every = {**self.config.parameters, **parameters, **further}
         return Call(self._backend.url, self.config.model, messages, every, repetition, self._revision, self._replies, self._repeat)
 
@@ -443,7 +474,7 @@ class ChatModel:
         reply = self._read(call, Completion.from_json(entry.reply), 1, seconds, raw)
         return replace(reply, cached=True, key=entry.key, created=entry.created)
 
-    async def _reply(self, call: Call, shape: _Shape | None, raw: bool) -> Reply:
+    async def _reply(self, call: Call, shape: _Form, raw: bool) -> Reply:
         """Reply to a call, unless an equal one is in flight or was answered before."""
         started = time.perf_counter()
         cache = self._cache
@@ -468,13 +499,13 @@ class ChatModel:
             del cache.flights[flying]
             landing.set_result(reply)
 
-    async def _ask(self, call: Call, shape: _Shape | None, raw: bool) -> Reply:
+    async def _ask(self, call: Call, shape: _Form, raw: bool) -> Reply:
         """Ask within the limits; records the cost."""
         config, tries = self.config, _Tries()
         if self._budget.unlimited and config.call_tokens is None and config.call_usd is None and self.room is None:
             reply = await self._try(call, shape, tries, raw)
         else:
-            prompt = self.counter.count(call.messages)
+            prompt = self._count(call.messages)
             most = (prompt + config.longest, config.usd(prompt, config.longest))
             refused = self._too_large(prompt, *most)
             if refused is None:
@@ -505,7 +536,7 @@ class ChatModel:
             return f"{LIMIT}: call_usd {self.config.call_usd:g}, and this call may cost {usd:.6g}"
         return None
 
-    async def _try(self, call: Call, shape: _Shape | None, tries: _Tries, raw: bool) -> Reply:
+    async def _try(self, call: Call, shape: _Form, tries: _Tries, raw: bool) -> Reply:
         """Ask until a reply comes or trying again cannot help."""
         completion: Completion | None = None
         while completion is None:
@@ -514,14 +545,14 @@ class ChatModel:
             def request() -> _Request:
                 nonlocal way
                 way = WAYS[self._way]  # as known when the call leaves, not when it began to wait
-                if shape is None:
-                    return [dict(message) for message in call.messages], {}
+                if not isinstance(shape, _Shape):
+                    return [dict(message) for message in call.messages], dict(shape.fields) if shape else {}
                 return asked(way, call.messages, shape.name, shape.schema)
 
             try:
                 completion = await self._persist(request, tries, call.repetition)
             except Fault as fault:
-                if shape is not None and way != WAYS[-1] and refuses(fault.status, fault.reason):
+                if isinstance(shape, _Shape) and way != WAYS[-1] and refuses(fault.status, fault.reason):
                     self._way = max(self._way, WAYS.index(way) + 1)
                     continue
                 if self._backend.hopeless(fault):
@@ -570,17 +601,21 @@ class ChatModel:
                     self.rate_limiter.leave(after)
         raise AssertionError("the last try returns or raises")
 
+    def _count(self, messages: Sequence[Mapping[str, str]]) -> int:
+        ids = token_ids(messages)
+        return self.counter.count(messages) if ids is None else len(ids)
+
     def _most(self, messages: Messages) -> float:
         """Return the dollars that a request may cost; 0 if nobody limits them."""
         if current() is None:
             return 0.0
-        return max(self._highest_usd, self.config.usd(self.counter.count(messages), self.config.longest))
+        return max(self._highest_usd, self.config.usd(self._count(messages), self.config.longest))
 
     def _spent(self, completion: Completion, messages: Messages) -> float:
         """Return the dollars of a completion, estimated if the endpoint does not count tokens."""
         cost = self.config.cost(completion)
         if cost is None:
-            return self.config.usd(self.counter.count(messages), self.counter.counts([completion.raw])[0])
+            return self.config.usd(self._count(messages), self.counter.counts([completion.raw])[0])
         if completion.cost_usd is not None:
             self._highest_usd = max(self._highest_usd, cost)
         return cost
@@ -621,6 +656,7 @@ class ChatModel:
             refusal=completion.refusal,
             cached_tokens=completion.cached_tokens,
             priced=cost is not None,
+            logprobs=completion.logprobs,
         )
 
     async def _preflight(self) -> Reply:

@@ -37,6 +37,20 @@ T = TypeVar("T")
 Messages = Sequence[dict[str, str]]
 """A conversation: `{"role": "system" | "user" | "assistant", "content": text}` in order."""
 
+TOKENS = "tokens"
+"""The role of a message that is a prompt as token ids, which a model continues without a chat template."""
+
+
+def token_message(ids: Sequence[int]) -> dict[str, str]:
+    """Return the message that stands for a prompt as token ids."""
+    return {"role": TOKENS, "content": " ".join(map(str, ids))}
+
+
+def token_ids(messages: Sequence[Mapping[str, str]]) -> list[int] | None:
+    """Return the prompt that is given as token ids; None for a conversation."""
+    return [int(number) for number in messages[0]["content"].split()] if messages and messages[0]["role"] == TOKENS else None
+
+
 DEFAULT_URL = "https://api.openai.com/v1"
 """Where calls go when neither `base_url` nor OPENAI_BASE_URL says otherwise."""
 _OWN = {"model", "messages", "temperature", "max_tokens", "max_completion_tokens", "stream", "n", "response_format"}
@@ -472,6 +486,10 @@ class Endpoint:
     async def _send(self, messages: list[dict[str, str]], extra: Mapping[str, Any], repetition: int) -> Completion:
         """Ask in the endpoint's dialect, which a refusal may teach."""
         config = self.config
+        if (ids := token_ids(messages)) is not None:
+            # A system that continues token ids needs every field that it sends, so nothing is left out for a dialect.
+            continued = {"temperature": config.temperature, **config.parameters, **extra}
+            return await self._post({"model": config.model, "prompt": ids, **continued}, repetition)
         options = {"temperature": config.temperature, config.limit_name: config.max_tokens, **config.parameters}
         options = {name: value for name, value in options.items() if value is not None}
         while True:
@@ -510,7 +528,8 @@ class Endpoint:
             async with asyncio.timeout(self.config.timeout_s):
                 with self._client() as client:
                     # Past the client's typed function, which walks through every message to copy it.
-                    raw = await client.post("/chat/completions", cast_to=object, body=body, options={"headers": self._asking})
+                    path = "/completions" if "prompt" in body else "/chat/completions"
+                    raw = await client.post(path, cast_to=object, body=body, options={"headers": self._asking})
         except (self._openai.OpenAIError, TimeoutError) as error:
             fault = self._fault(error)
             self.reached = self.reached or fault.reached

@@ -7,8 +7,9 @@ why there is none. A thought is never taken for an answer.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from methods.models.thoughts import CUT, split
@@ -47,6 +48,38 @@ class ErrorReply(Exception):
 
 
 @dataclass(frozen=True, slots=True)
+class Logprobs:
+    """Log-probabilities of the tokens of a completion, in nats.
+
+    Attributes:
+        tokens: The tokens as the endpoint names them.
+        values: Of each token; None for the first token of a prompt that is repeated, before which nothing stands.
+        last: The likeliest tokens in the place of the last one, that one included.
+    """
+
+    tokens: tuple[str, ...]
+    values: tuple[float | None, ...]
+    last: Mapping[str, float]
+
+    @classmethod
+    def of(cls, stated: Any) -> Logprobs | None:
+        """Read the field `logprobs` of a text completion; None if it holds none.
+
+        Raises:
+            ValueError: It is not what the protocol has.
+        """
+        if not isinstance(stated, dict) or "tokens" not in stated:
+            return None
+        tops = stated.get("top_logprobs") or [{}]
+        tokens, values, last = stated["tokens"], stated.get("token_logprobs"), tops[-1] if isinstance(tops, list) else None
+        shaped = isinstance(tokens, list) and isinstance(values, list) and len(tokens) == len(values) and isinstance(last or {}, dict)
+        numbers = [value for value in (*(values or ()), *(last or {}).values()) if value is not None] if shaped else []
+        if not shaped or not all(type(value) in (int, float) and math.isfinite(value) for value in numbers):
+            raise ValueError("its log-probabilities are not numbers, one for each token")
+        return cls(tuple(map(str, tokens)), tuple(values or ()), dict(last or {}))
+
+
+@dataclass(frozen=True, slots=True)
 class Completion:
     """A model's reply as it was sent. Two equal replies have equal completions.
 
@@ -63,6 +96,7 @@ class Completion:
         cached_tokens: Tokens of the prompt that the endpoint read from its own cache.
         cost_usd: Dollars as the endpoint reports them; None if it does not.
         batched: Whether the reply came from a batch, which may cost less.
+        logprobs: Of its tokens, if they were asked for and came.
     """
 
     text: str
@@ -79,6 +113,7 @@ class Completion:
     cached_tokens: int = 0
     cost_usd: float | None = None
     batched: bool = False
+    logprobs: Logprobs | None = None
 
     @property
     def counted(self) -> bool:
@@ -89,7 +124,8 @@ class Completion:
         """Return a JSON object with every field that is cached."""
         stated = {name: value for name in STATED if (value := getattr(self, name))}
         stated |= {name: value for name in SPENT if (value := getattr(self, name)) is not None and (value or name == "cost_usd")}
-        return {name: getattr(self, name) for name in CACHED} | stated
+        further = {"logprobs": asdict(self.logprobs)} if self.logprobs is not None else {}
+        return {name: getattr(self, name) for name in CACHED} | stated | further
 
     @classmethod
     def from_json(cls, row: Mapping[str, Any]) -> Completion:
@@ -98,13 +134,15 @@ class Completion:
         Raises:
             ValueError: A field is missing, unknown or of the wrong type.
         """
-        for name in CACHED.keys() ^ (row.keys() - {*STATED, *SPENT}):
+        for name in CACHED.keys() ^ (row.keys() - {*STATED, *SPENT, "logprobs"}):
             raise ValueError(f"a reply's fields are {', '.join(CACHED)}; {name!r} is missing or unknown")
         further = {name: kind for name, kind in {**dict.fromkeys(STATED, str), **SPENT}.items() if name in row}
         for name, kind in {**CACHED, **further}.items():
             if type(row[name]) is not kind:
                 raise ValueError(f"a reply's {name} must be {kind.__name__}, not {row[name]!r}")
-        return cls(**row)
+        if (kept := row.get("logprobs")) is None:
+            return cls(**row)
+        return cls(**{**row, "logprobs": Logprobs(tuple(kept["tokens"]), tuple(kept["values"]), kept["last"])})
 
     @property
     def raw(self) -> str:
@@ -148,7 +186,7 @@ def read(completion: Completion, *, raw: bool = False, max_tokens: int | None = 
         return Content("", completion.thought, f"the endpoint's filter withheld the reply (finish reason: {reason})")
     if raw and not completion.tool:
         text = completion.raw.strip()
-        return Content(text, failed=None if text else _empty(reason))
+        return Content(text, failed=None if text or completion.logprobs else _empty(reason))
     parts = split(completion.text, reason)
     thought = "\n\n".join(filter(None, (completion.thought.strip(), parts.thought)))
     text = parts.text.strip()
@@ -202,9 +240,11 @@ def completion_of(value: Any) -> Completion:
             raise ErrorReply(*_error(error))
     if isinstance(choices, list) and not choices:
         raise LookupError("the reply holds no choice")
-    if not isinstance(choice, dict) or not isinstance(choice.get("message"), dict):
+    # A text completion has its text in the place of a message.
+    message = {"content": choice["text"]} if isinstance(choice, dict) and isinstance(choice.get("text"), str) else None
+    message = message or (choice.get("message") if isinstance(choice, dict) else None)
+    if not isinstance(choice, dict) or not isinstance(message, dict):
         raise ValueError("it has no choices with a message")
-    message = choice["message"]
     text, thought, refusal, tool = _parts(message.get("content"))
     stated = item.get("usage")
     usage: Mapping[str, Any] = stated if isinstance(stated, dict) else {}
@@ -222,6 +262,7 @@ def completion_of(value: Any) -> Completion:
         tool=_tool(message) or tool,
         cached_tokens=cached,
         cost_usd=_cost(usage),
+        logprobs=Logprobs.of(choice.get("logprobs")),
     )
 
 

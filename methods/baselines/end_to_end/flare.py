@@ -1,7 +1,7 @@
 """FLARE: a sentence is drafted; where the model is unsure of a token, the draft is searched with and the sentence written anew.
 
 Source: Jiang et al. 2023, Active Retrieval Augmented Generation (arXiv:2305.06983), FLARE direct with the settings of its code
-for 2WikiMultihopQA. Endpoints give no probabilities of all tokens, so that it takes weights of this machine.
+for 2WikiMultihopQA. An endpoint must continue token ids and return the log-probability of each token (`methods/served.py`).
 """
 
 from __future__ import annotations
@@ -19,14 +19,16 @@ from methods.flow import Batcher
 from methods.models.causal import CausalConfig, CausalModel, Generation
 from methods.models.formats import own_format
 from methods.models.likelihood import ScoringConfig
-from methods.program import NO_END, NO_ROOM, SearchingConfig, Session, behind, register_program
+from methods.program import NO_END, NO_REPLY, NO_ROOM, SearchingConfig, Session, behind, register_program
 from methods.readers.extract import short_answer
 from methods.readers.prompts import longest_prefix, numbered
+from methods.served import ServedConfig, ServedModel
 
+NAME = "flare"
 ANSWER_IS = "answer is"
 
 
-class FlareConfig(SearchingConfig, CausalConfig):
+class FlareConfig(ServedConfig, SearchingConfig, CausalConfig):
     """Options of FLARE."""
 
     k: int = Field(2, ge=1, le=100, description="passages of a search, which take the place of those before")
@@ -49,10 +51,14 @@ class Writer:
     def __init__(self, config: FlareConfig, services: Services) -> None:
         self.config = config
         self.own_format = own_format(config.model)
-        self._model = CausalModel(config, services.device)
-        self._write: Batcher[str, tuple[Generation, list[float]]] = Batcher(
-            self._write_drafts, 4 * config.batch_size, device=self._model.device, length=len
-        )
+        self._model: CausalModel | ServedModel
+        if config.endpoint is not None:
+            self._model = ServedModel(config, services, NAME)
+        else:
+            self._model = CausalModel(config, services.device)
+            self._write: Batcher[str, tuple[Generation, list[float]]] = Batcher(
+                self._write_drafts, 4 * config.batch_size, device=self._model.device, length=len
+            )
 
     async def sentence(self, q: Session, passages: Sequence[Passage], before: Sequence[str], step: str) -> list[tuple[str, float]]:
         """The tokens of the next sentence, each with its probability; none where not even the question fits."""
@@ -64,14 +70,23 @@ class Writer:
             return " ".join([self._model.render("", message["content"]), *before])
 
         def fits(count: int) -> bool:
-            return len(self._model.encode(prompt(count))) <= self._model.room
+            return self._model.room is None or len(self._model.encode(prompt(count))) <= self._model.room
 
         count = longest_prefix(len(passages), fits)
         if not count and not fits(0):
             q.fallback(NO_ROOM)
             return []
-        generation, shares = await self._write(prompt(count))
-        text = q.wrote(generation, prompt(count), step)
+        if isinstance(self._model, ServedModel):
+            written = await self._model.write(self._model.encode(prompt(count)), step=step)
+            q.usage += written.usage
+            if written.failed is not None:
+                q.fallback(NO_REPLY)
+                return []
+            generation, shares = written.generation, [math.exp(value) for value in written.logprobs]
+            text = generation.text
+        else:
+            generation, shares = await self._write(prompt(count))
+            text = q.wrote(generation, prompt(count), step)
         first = next(iter(sentences(text)), "")
         end = text.find(first) + len(first)
         # What each token adds to the text, as far as the sentence goes.
@@ -83,6 +98,7 @@ class Writer:
         ]
 
     def _write_drafts(self, prompts: list[str]) -> list[tuple[Generation, list[float]]]:
+        assert isinstance(self._model, CausalModel)
         made = self._model.generate(prompts)
         items = [(self._model.encode(prompt), list(own.tokens)) for prompt, own in zip(prompts, made, strict=True) if own.tokens]
         shares = iter(self._model.logprobs(items, ScoringConfig()))
@@ -97,7 +113,7 @@ def query_of(draft: Sequence[tuple[str, float]], unsure: float, left_out: float)
 
 
 @register_program(
-    "flare",
+    NAME,
     summary="an answer sentence by sentence; where the model is unsure, it searches with the draft and writes anew",
     version=2,
     config=FlareConfig,

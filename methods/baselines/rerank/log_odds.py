@@ -116,7 +116,7 @@ class LogOddsReranker(PairReranker):
     def __init__(self, config: LogOddsConfig, services: Services, loaded: tuple[Any, Any] | None = None) -> None:
         device, source = device_of(services.device), (config.model, config.revision, config.dtype)
         super().__init__(config, *(loaded or load_pretrained("reranker", "AutoModelForCausalLM", *source, device)), device)
-        family = getattr(self.model.config, "model_type", None)
+        family = getattr(getattr(self.model, "config", None), "model_type", None)
         if config.is_published and family is not None and family not in config.families:
             raise UserError(
                 f"{config.model!r} is a {family} model; checkpoints of {config.template} are {' or '.join(config.families)}",

@@ -4,32 +4,39 @@ The reasoning is written greedily, without a chat template, until a verdict stan
 behind its last whole sentence, ended, and counted (`unfinished`). Scores are log-odds; the published share,
 p(true) / (p(true) + p(false)), is their sigmoid.
 
+An endpoint returns the likeliest tokens only. If true or false is not among them, the score is known to lie beyond a bound.
+Where such bounds leave the order open the question fails.
+
 Source: Weller et al. 2025, Rank1 (arXiv:2502.18418).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from pydantic import Field, field_validator
 
 from benchmarks.corpus import Corpus
 from benchmarks.schema import Query
-from methods.api import Ranking, Services, Usage
+from methods.api import FAILED, Ranking, Services, Usage
 from methods.baselines.rerank.log_odds import LogOddsConfig, LogOddsReranker, made_of
-from methods.models.causal import CausalConfig, CausalModel
+from methods.flow import together
+from methods.models.causal import CausalConfig, CausalModel, Generation
 from methods.prompts import whole_ids
 from methods.registry import register
 from methods.retrieval.ranking import reordered
+from methods.served import TOP, ServedConfig, ServedModel
 from methods.work import Lengths, Work, ask
 
 NAME, END, QUERY_MARK = "rank1", "</think>", "FILL_QUERY_HERE"
 BASES = ("0.5b", "1.5b", "3b", "7b", "14b", "32b", "llama3-8b", "mistral-2501-24b")
 
 
-class Rank1Config(LogOddsConfig):
+class Rank1Config(ServedConfig, LogOddsConfig):
     """Options of Rank1."""
 
     template = NAME
@@ -59,7 +66,37 @@ class Rank1Config(LogOddsConfig):
 def _work(config: Rank1Config, lengths: Lengths) -> Work:
     """A call for every question with each of its candidates."""
     prompt = min(config.max_length, 40 + lengths.question + lengths.passage)
-    return ask(config, lengths.questions * lengths.ranked(config.depth), prompt)
+    return ask(config.served or config, lengths.questions * lengths.ranked(config.depth), prompt)
+
+
+class _Pairs(LogOddsReranker):
+    """Rank1's prompts."""
+
+    def rows(self, query: str, passages: Sequence[str]) -> list[dict[str, str]]:
+        """Return what is put into the prompt, for each passage."""
+        shown = query if self.config.instruction is None else self.config.instruction.replace(QUERY_MARK, query)
+        return [{"query": shown, "passage": passage} for passage in passages]
+
+    @property
+    def stop(self) -> list[str]:
+        """The ends of a reasoning with its verdict."""
+        return [f"{END}{word}" for word in (self.config.yes, self.config.no)]
+
+    def decided(self, written: Generation) -> bool:
+        """Tell whether a verdict stands behind the end of a reasoning."""
+        return written.tokens[-1:] in ((self._yes,), (self._no,)) and written.ended
+
+    def ended(self, row: tuple[int, ...], thought: str) -> tuple[int, ...]:
+        """Return a prompt and a reasoning that is ended by hand, as one text."""
+        prompt = str(self.tokenizer.decode(row))
+        return tuple(whole_ids(self.tokenizer, [f"{prompt}\n{whole_sentences(thought)}\n{END}"]))
+
+    def bounds(self, top: Mapping[int, float]) -> tuple[float, float]:
+        """Return between what the log-odds of true against false lie, given the likeliest tokens; equal numbers if both are among them."""
+        yes, no, rest = top.get(self._yes), top.get(self._no), min(top.values(), default=math.inf)
+        low = -math.inf if yes is None else yes - (rest if no is None else no)
+        high = math.inf if no is None else (rest if yes is None else yes) - no
+        return low, high
 
 
 @register(
@@ -73,7 +110,12 @@ def _work(config: Rank1Config, lengths: Lengths) -> Work:
     checkpoint_hash=made_of,
     work=_work,
 )
-class Rank1(LogOddsReranker):
+def rank1(config: Rank1Config, services: Services) -> Rank1 | ServedRank1:
+    """Return the reranker, of weights of this machine or of an endpoint."""
+    return Rank1(config, services) if config.endpoint is None else ServedRank1(config, services)
+
+
+class Rank1(_Pairs):
     """Reranker of a Rank1 checkpoint.
 
     Args:
@@ -92,11 +134,6 @@ class Rank1(LogOddsReranker):
         """Order candidates by score; of none or one nothing is asked."""
         return [self._reranked(query, ranking, corpus) for query, ranking in zip(queries, rankings, strict=True)]
 
-    def rows(self, query: str, passages: Sequence[str]) -> list[dict[str, str]]:
-        """Return what is put into the prompt, for each passage."""
-        shown = query if self.config.instruction is None else self.config.instruction.replace(QUERY_MARK, query)
-        return [{"query": shown, "passage": passage} for passage in passages]
-
     def _reranked(self, query: Query, ranking: Ranking, corpus: Corpus) -> Ranking:
         ids = ranking.ids[: self.depth]
         texts = [passage.full_text for passage in corpus.get(ids)] if len(ids) > 1 else []
@@ -104,10 +141,9 @@ class Rank1(LogOddsReranker):
         distinct = sorted(set(rows))
         judged: dict[tuple[int, ...], tuple[int, ...]] = {}
         usage, unfinished = Usage(), 0
-        stop = [f"{END}{word}" for word in (self.config.yes, self.config.no)]
-        for row, written in zip(distinct, self._writer.generate(distinct, stop=stop), strict=True):
-            ended = written.tokens[-1:] in ((self._yes,), (self._no,)) and written.ended
-            judged[row] = (*row, *written.tokens[:-1]) if ended else self._ended(row, written.text)
+        for row, written in zip(distinct, self._writer.generate(distinct, stop=self.stop), strict=True):
+            ended = self.decided(written)
+            judged[row] = (*row, *written.tokens[:-1]) if ended else self.ended(row, written.text)
             usage += Usage(written.prompt_tokens, written.completion_tokens, model_calls=1)
             unfinished += not ended
         scores = self.scored(list(judged.values()))
@@ -115,10 +151,78 @@ class Rank1(LogOddsReranker):
         note = {"calls": len(distinct), **({"fallbacks": {"unfinished": unfinished}} if unfinished else {})}
         return replace(result, usage=usage, notes={NAME: note})
 
-    def _ended(self, row: tuple[int, ...], thought: str) -> tuple[int, ...]:
-        """Return a prompt and a reasoning that is ended by hand, as one text."""
-        prompt = str(self.tokenizer.decode(row))
-        return tuple(whole_ids(self.tokenizer, [f"{prompt}\n{whole_sentences(thought)}\n{END}"]))
+
+@dataclass(frozen=True, slots=True)
+class _Verdict:
+    """What an endpoint's replies about a pair come to: the bounds of its score, or why there are none, and the cost."""
+
+    bounds: tuple[float, float]
+    usage: Usage
+    unfinished: bool = False
+    failed: str | None = None
+
+    @property
+    def score(self) -> float:
+        """The score, or the bound of it that is known."""
+        low, high = self.bounds
+        return low if math.isfinite(low) else high
+
+
+class ServedRank1:
+    """Reranker of a Rank1 checkpoint behind an endpoint, in single form.
+
+    Args:
+        config: Options.
+        services: Of them the cache of replies.
+    """
+
+    def __init__(self, config: Rank1Config, services: Services) -> None:
+        self.config = config
+        self._model = ServedModel(config, services, NAME)
+        self._pairs = _Pairs(config, services, (self._model.tokenizer, None))
+        self.in_flight = self._model.in_flight
+
+    async def rerank_one(self, query: Query, ranking: Ranking, corpus: Corpus) -> Ranking:
+        """Order candidates by score; of none or one nothing is asked.
+
+        Raises:
+            Broke: No further call could succeed (key, model, endpoint).
+        """
+        ids = ranking.ids[: self.config.depth]
+        texts = [passage.full_text for passage in corpus.get(ids)] if len(ids) > 1 else []
+        rows = [tuple(row) for row in self._pairs.encoded(query.text, texts)]
+        distinct = sorted(set(rows))
+        judged = dict(zip(distinct, await together(*map(self._judged, distinct)), strict=True))
+        usage = sum((verdict.usage for verdict in judged.values()), Usage())
+        unfinished = sum(verdict.unfinished for verdict in judged.values())
+        note: dict[str, Any] = {NAME: {"calls": usage.model_calls, **({"fallbacks": {"unfinished": unfinished}} if unfinished else {})}}
+        failed = next((verdict.failed for verdict in judged.values() if verdict.failed), None)
+        if failed is None and not settled([verdict.bounds for verdict in judged.values()]):
+            failed = f"true or false is not among the {TOP} likeliest tokens that the endpoint returned, so the order is not known"
+        if failed is not None:
+            return replace(ranking, usage=usage, notes={**note, FAILED: f"{NAME}: {failed}"})
+        result = reordered(query, ranking, np.array([judged[row].score for row in rows], dtype=np.float64))
+        return replace(result, usage=usage, notes=note)
+
+    async def _judged(self, row: tuple[int, ...]) -> _Verdict:
+        written = await self._model.write(row, stop=self._pairs.stop, top=TOP, step="reasoning")
+        usage, decided = written.usage, self._pairs.decided(written.generation)
+        if written.failed is None and not decided:
+            forced = self._pairs.ended(row, written.generation.text)
+            written = await self._model.write(forced, top=TOP, most=1, step="verdict")
+            usage += written.usage
+        return _Verdict(self._pairs.bounds(written.last), usage, not decided, written.failed)
+
+
+def settled(bounds: Sequence[tuple[float, float]]) -> bool:
+    """Tell whether scores within these bounds have one order: known scores, and others beyond each of the rest."""
+    known = [low for low, high in bounds if low == high]
+    above = [low for low, high in bounds if low < high == math.inf]
+    below = [high for low, high in bounds if -math.inf == low < high]
+    if len(above) > 1 or len(below) > 1 or any(math.isinf(bound) for bound in (*above, *below)):
+        return False
+    top, bottom = max(known, default=-math.inf), min(known, default=math.inf)
+    return all(bound > top for bound in above) and all(bound < bottom for bound in below) and (not above or not below or above > below)
 
 
 def whole_sentences(text: str) -> str:

@@ -53,6 +53,12 @@ def _interval(change: tuple[float, float, float], margin: float) -> str:
     return value if low == "–" else f"{value} [{low}, {high}]"
 
 
+def margin_of(verdict: Verdict) -> str:
+    """Return the margin × 100, with as many decimals as tell it from the bounds that it is held against."""
+    bounds = [*verdict.change[1:], *verdict.change_since[1:]]
+    return points(verdict.decision.margin, bars=[abs(bound) for bound in bounds if math.isfinite(bound)])
+
+
 def since_text(verdict: Verdict) -> str:
     """Return the loss since the anchor with its interval, as in `since anchor: -1.80 [-3.20, -0.40], regressed`; else nothing."""
     if (since := verdict.since) is None:
@@ -72,7 +78,7 @@ def _sentence(decided: Gate, verdict: Verdict) -> str:
     """Return the decision on one metric with its numbers."""
     if verdict.outcome == "not tested":
         return f"{verdict.metric}: nothing was tested"
-    loss = f"loss of more than {points(verdict.decision.margin)}pp"
+    loss = f"loss of more than {margin_of(verdict)}pp"
     if verdict.outcome == "inconclusive":
         claim = f"{counted(verdict.decision.difference.n, 'question')} are too few to decide whether there is a {loss}"
     elif verdict.outcome == "pass":
@@ -198,7 +204,7 @@ def memory_cells(verdict: Verdict) -> tuple[str, str]:
 
 
 def _cells(verdict: Verdict, *more: str) -> tuple[str, ...]:
-    values = (points(verdict.baseline), points(verdict.candidate), interval(verdict), points(verdict.decision.margin))
+    values = (points(verdict.baseline), points(verdict.candidate), interval(verdict), margin_of(verdict))
     return verdict.metric, SIGNS[verdict.outcome], *more, *values, str(verdict.decision.difference.n)
 
 

@@ -56,7 +56,7 @@ def remarks(gate: Gate) -> list[str]:
         if verdict.memory.attempt > 1:
             lines.append(
                 f"{verdict.metric}: attempt {verdict.memory.attempt} of this candidate on these questions, so a pass takes a bound of "
-                f"{100 * verdict.pass_level:.4g} % (97.5 % at first); if it did change, state its `revision`"
+                f"{100 * verdict.pass_level:.4g} % (98 % at first); if it did change, state its `revision`"
             )
         if verdict.since is not None and verdict.since.outcome == "regressed":
             since = verdict.since

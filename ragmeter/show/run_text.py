@@ -17,7 +17,7 @@ from ragmeter.show.code_text import code_in_words
 from ragmeter.show.console import listing, out
 from results.boards.board import Board, Row
 from results.boards.compare import Apart, Diff, Number, Setting
-from results.boards.tables import interval_words, labels, plus_minus, stars
+from results.boards.tables import interval_words, labels, plus_minus, stars, values_shown
 from results.statistics.core import Estimate
 from results.store import queries
 from results.store.drift import Stated
@@ -179,7 +179,8 @@ def show_compared(result: Diff, quiet: bool, *, verbose: bool = False) -> None:
         out.print(Text(line, style="dim"))
     if result.numbers and not quiet:
         lower = [number.metric for number in result.numbers if not number.higher_is_better]
-        note = f"value × 100 {interval_words(text for line in lines for text in line[1:4])}; difference: second minus first, paired, "
+        note = values_shown(number.scale for number in result.numbers)
+        note += f" {interval_words(text for line in lines for text in line[1:4])}; difference: second minus first, paired, "
         note += "with the interval of its test; * p < .05, ** p < .01 (Holm over the metrics shown)"
         note += "; +/=/−: questions on which the second is higher, equal, lower"
         out.print(Text(note + (f"; less is better: {', '.join(lower)}" if lower else ""), style="dim"))

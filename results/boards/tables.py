@@ -98,6 +98,11 @@ def plus_minus(value: float, low: float, high: float, form: str = "{:.1f}", scal
     return f"{shown} [{_bound(scale * low, signs)}, {_bound(scale * high, signs)}]"
 
 
+def values_shown(scales: Iterable[float]) -> str:
+    """Return how values of metrics with these scales are printed."""
+    return "value × 100 (plain numbers as they are)" if 1 in set(scales) else "value × 100"
+
+
 def interval_words(texts: Iterable[str]) -> str:
     """Return how the intervals among texts of `plus_minus` are written, as in `± half its 95 % interval`."""
     every = list(texts)
@@ -355,14 +360,13 @@ def footnotes(board: Board, *, differences: bool = True) -> list[str]:
         board: The board.
         differences: Whether its table shows differences in parentheses, not only stars.
     """
-    plain = any(cell.scale == 1 for row in board.rows for cell in row.cells.values())
-    shown = "value × 100 (plain numbers as they are)" if plain else "value × 100"
-    notes = [f"{shown} {interval_words(interval_texts(board))}; {board.sampled.in_words(board.questions)}"]
+    scales = (cell.scale for row in board.rows for cell in row.cells.values())
+    notes = [f"{values_shown(scales)} {interval_words(interval_texts(board))}; {board.sampled.in_words(board.questions)}"]
     if board.reference:
         notes.append(
             f"{'in parentheses' if differences else 'stars above or below: higher or lower by'} the paired difference from "
             f"{board.reference}; * p < .05, ** p < .01 (over "
-            f"{board.sampled.kind}s, Holm's correction over the methods of a column, which widens their intervals, too)"
+            f"{board.sampled.kind}s, Holm's correction over the methods of a column); intervals of differences are corrected, too"
         )
         notes += [*what_marks_hold_for(board), *family_of_marks(board)]
     if any(bracketed(cell) for row in board.rows for cell in row.cells.values()):

@@ -84,6 +84,7 @@ def test_a_star_is_printed_exactly_if_the_printed_interval_leaves_out_zero(ragme
             assert bool(mark) == (result["p_holm"] < 0.05) == (result["low"] > 0 or result["high"] < 0)
             marks.append(bool(mark))
         assert ("marks hold for" in text) == any(marks)
+        assert "plain numbers as they are" in text
         assert ("± half" in text) == ("\u00b1 " in text.replace("± half", ""))
         starred += marks
     assert {True, False} == set(starred)

@@ -57,9 +57,9 @@ def test_questions_that_benchmarks_store_in_other_orders_are_matched_by_id(tmp_p
     assert (result.value, result.low, result.high) == pytest.approx((expected.value, expected.low, expected.high), abs=1e-6)
     # With the questions of one benchmark in the order of the other the interval would be another one.
     orders = [list(scores[split]["ours"]) for split in scores]
-    places = [str(place) for order in orders for place, _ in enumerate(order)]
+    positions = [str(position) for order in orders for position, _ in enumerate(order)]
     rows = [[scores[split][name][one] for split in scores for one in scores[split][name]] for name in ("ours", "base")]
-    wrong = difference(*rows, clusters=places, metric=Range())
+    wrong = difference(*rows, clusters=positions, metric=Range())
     assert wrong.high - wrong.low < 0.9 * (expected.high - expected.low)
 
 

@@ -50,7 +50,7 @@ def board_document(store: Store, experiment: str, now: datetime) -> dict[str, An
 
     Returns:
         An object with `format`, `version`, `generated`, `experiment`, `metrics` (definitions by id), `boards` as
-        `results.boards.board.Board.to_json` writes them, and `matrix`, all benchmarks by their own metric: one object a cell
+        `results.boards.board.Board.to_json` writes them, and `matrix`, all benchmarks by the primary metric or their own: one object a cell
         with value, rank band, comparison, published figure and the reason why it is not comparable, if it is not
         (`leaderboard.matrix.exports.CSV_COLUMNS`), and `overall`, per method its pooled difference from the reference, Borda
         count and means by task (`results.boards.matrix.Overall`). Values are fractions, null stands for "no value".
@@ -175,7 +175,7 @@ def report(store: Store, experiment: str, now: datetime) -> str:
     """
     definitions, cards = queries.definitions(store), queries.datasets(store)
     results = boards(store, experiment)
-    whole = still_matrix(store, experiment, "Methods against benchmarks, each by its own metric")
+    whole = still_matrix(store, experiment, "Methods against benchmarks")
     parts = [_head(experiment, results, now).to_json()]
     parts += [] if whole is None else [framed(picture(whole), "chart whole")]
     parts += [] if whole is None or (table := overall(whole.shown)) is None else [table.to_json()]

@@ -11,12 +11,25 @@ from leaderboard.elements.formats import MAIN
 from leaderboard.elements.pictures import KINDS, METHOD, PARTIAL, Drawing, shape, shorten_name
 from leaderboard.elements.whiskers import MEAN, Axis, axes
 from leaderboard.matrix import overall
-from leaderboard.matrix.rows import ALL_SETTINGS, OWN, Printed, columns_of, cost_of, default_order, drawn, labels, papers_of, wanted_of
+from leaderboard.matrix.rows import (
+    ALL_SETTINGS,
+    OWN,
+    Printed,
+    columns_of,
+    cost_of,
+    default_order,
+    drawn,
+    labels,
+    metrics_of,
+    papers_of,
+    wanted_of,
+)
 from leaderboard.matrix.table import CORRECTED, SOURCES, Shown, better, gaps, not_compared, rank, value, why_apart
 from results.boards import systems as column_figures
 from results.boards.board import folded_costs, folded_runs, groups, series_of
 from results.boards.matrix import Cell, Column, matrix, ranked_cells
 from results.boards.names import is_called
+from results.boards.primary import primary_of
 from results.boards.published import Comparison, beside
 from results.boards.systems import COSTS, Figures, System, systems
 from results.boards.tables import BRACKETS, latex_text, markdown_text, source_of, to_csv, to_latex, to_markdown
@@ -390,7 +403,9 @@ def _rule(y: float, width: float) -> Drawing:
 
 
 def still_matrix(store: Store, experiment: str, title: str) -> Export | None:
-    """All methods against all benchmarks of an experiment, each dataset by its own metric, seeds as one row.
+    """All methods against all benchmarks of an experiment, by its primary metric or each dataset by its own, seeds as one row.
+
+    Only metrics that the experiment shows count: other experiments may have scored the same runs on more.
 
     Args:
         store: Where to read.
@@ -403,7 +418,11 @@ def still_matrix(store: Store, experiment: str, title: str) -> Export | None:
     definitions, datasets = queries.definitions(store), queries.datasets(store)
     every = groups(queries.runs(store, experiment))
     ids = [run.run for runs in every for run in runs]
-    scored = column_figures.scored_metrics(store, ids)
+    named = {run.run: run.metrics for runs in every for run in runs}
+    scored = {
+        run: [metric for metric in named[run] or metrics if metric in metrics]
+        for run, metrics in column_figures.scored_metrics(store, ids).items()
+    }
     series = {first: tuple(run.run for run in members) for runs in every for first, members in series_of(runs).items() if len(members) > 1}
     costs, broken = queries.costs(store, ids), dict(invariants.violations(store, ids))
     for runs in every:
@@ -412,7 +431,10 @@ def still_matrix(store: Store, experiment: str, title: str) -> Export | None:
         if what := list(dict.fromkeys(item for run in members for item in broken.get(run, ()))):
             broken[first] = what
     folded = [folded_runs(runs) for runs in every]
-    columns = columns_of(folded, scored, definitions, datasets, MAIN, OWN)
+    stored = {row.name: row for row in queries.experiments(store)}.get(experiment)
+    declared = primary_of(stored) if stored is not None else None
+    chosen = {declared.of(tuple(metrics_of(runs, scored))) for runs in folded} if declared is not None else {None}
+    columns = columns_of(folded, scored, definitions, datasets, MAIN, (chosen.pop() if len(chosen) == 1 else None) or OWN)
     columns = [column for column in columns if column.metric is not None]
     if not columns:
         return None
@@ -420,7 +442,7 @@ def still_matrix(store: Store, experiment: str, title: str) -> Export | None:
     rows = systems({column.key: column.runs for column in columns}, cards, known)
     wanted = wanted_of(columns, series)
     figures = column_figures.figures(store, list(wanted))
-    query = {row.name: row.reference for row in queries.experiments(store)}.get(experiment)
+    query = stored.reference if stored is not None else None
     able = [row.name for row in rows if not row.control]
     board = matrix(
         columns,

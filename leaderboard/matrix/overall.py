@@ -42,6 +42,8 @@ def notes(shown: Shown) -> list[str]:
     results = [f"Borda count: over {number} benchmarks, how many of the methods shown here a method is better than, ties as half"]
     if any(line.pooled for line in lines):
         results.append(f"pooled difference: {first}; * p < .05, ** p < .01 (stratified by benchmark, Holm's correction over the methods)")
+    holds = dict.fromkeys(line.generalizes for line in lines if line.pooled is not None and stars(line.pooled.p_holm))
+    results += [f"marks hold for {'; '.join(holds)}"] if holds else []
     if lines[0].by_task:
         results.append("means by task: of its benchmarks, each weighing the same")
     return results
@@ -82,7 +84,7 @@ def _difference(result: Pooled | None, scale: Scale, reference: str, *, higher: 
     if result is None:
         return el("td", NOTHING, cls="number")
     mark = None
-    if result.p_holm <= 0.05:
+    if stars(result.p_holm):
         won = (result.value > 0) == higher
         words = f"significantly {'better' if won else 'worse'} than {reference}"
         mark = el("span", "▲" if won else "▼", cls="mark-better" if won else "mark-worse", role="img", label=words)

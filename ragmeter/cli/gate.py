@@ -204,7 +204,7 @@ def _show(decided: Gate | ManyGates, baseline: str, candidate: str, quiet: bool)
 
 
 def _show_many(decided: ManyGates, baseline: str, candidate: str, quiet: bool) -> None:
-    from results.gate.report import interval, points, remembered_text
+    from results.gate.report import interval, margin_of, remembered_text
 
     if not quiet:
         out.print(Text(f"{candidate} against {baseline}\n"))
@@ -215,7 +215,7 @@ def _show_many(decided: ManyGates, baseline: str, candidate: str, quiet: bool) -
             out.print(Text(benchmark))
         before = benchmark
         out.print(Text(f"  {verdict.metric}  ", style="bold") + Text(verdict.outcome, style=_COLORS[verdict.outcome]))
-        margin, must = points(verdict.decision.margin), "must hold" if cell.must_hold else "may be inconclusive"
+        margin, must = margin_of(verdict), "must hold" if cell.must_hold else "may be inconclusive"
         out.print(Text(f"    {interval(verdict)}, margin {margin}pp, {verdict.decision.difference.n} pairs, {must}"))
         if more := remembered_text(verdict):
             out.print(Text(f"    {more}"))
@@ -224,7 +224,7 @@ def _show_many(decided: ManyGates, baseline: str, candidate: str, quiet: bool) -
 
 
 def _show_one(decided: Gate, baseline: str, candidate: str, quiet: bool) -> None:
-    from results.gate.report import interval, points, reach, remembered_text, rule_of
+    from results.gate.report import interval, margin_of, points, reach, remembered_text, rule_of
 
     for side, name, run in (("baseline ", baseline, decided.baseline), ("candidate", candidate, decided.candidate)):
         if not quiet:
@@ -234,7 +234,7 @@ def _show_one(decided: Gate, baseline: str, candidate: str, quiet: bool) -> None
         run = decided.baseline
         out.print(Text(f"on {run.dataset}, setting {run.setting}, {decided.sampled.in_words(decided.questions)}\n"))
     for verdict in decided.verdicts:
-        pairs, margin = verdict.decision.difference.n, points(verdict.decision.margin)
+        pairs, margin = verdict.decision.difference.n, margin_of(verdict)
         holds = "" if verdict.generalizes == "new questions" else f"; holds for {verdict.generalizes}"
         better = "" if verdict.higher_is_better else ", less is better"
         out.print(Text(f"{verdict.metric}  ", style="bold") + Text(verdict.outcome, style=_COLORS[verdict.outcome]))

@@ -173,7 +173,8 @@ def _show_overall(store: Store, experiment: str) -> None:
     whole = still_matrix(store, experiment, experiment)
     if whole is None or not (heads := overall.heads(whole.shown)):
         return
-    out.print(Text(f"over all benchmarks, each by {whole.shown.metric(whole.shown.board.columns[0])}", style="bold"))
+    metrics = list(dict.fromkeys(map(whole.shown.metric, whole.shown.board.columns)))
+    out.print(Text(f"over all benchmarks, each by {metrics[0] if len(metrics) == 1 else 'its own metric'}", style="bold"))
     lines = [[Text(cell) for cell in row] for row in overall.rows(whole.shown)]
     print_table(out, [Text(head) for head in heads], lines, keys=1, numbers=True)
     for note in overall.notes(whole.shown):
@@ -201,7 +202,7 @@ def _show_tables(store: Store, results: Sequence[Board], rows: Sequence[Compared
     if rows is not None:
         left = len(rows) - len(closest)
         more = f"; {left} further figures of other settings: --format csv or --json" if left else ""
-        note = "values × 100 ± half their 95 % interval; reproduced: the published value lies within our interval"
+        note = "values × 100 ± half their 95 % interval, or [low, high]; reproduced: the published value lies within our interval"
         out.print(Text(note + more, style="dim"))
 
 
@@ -366,7 +367,7 @@ def power(
                 need += f" ({counted(plan.questions or 0, 'question')})"
             out.print(Text(f"{plan.metric}  ", style="bold") + Text(need))
             here = "no difference" if math.isinf(pilot.detectable) else f"{scale * pilot.detectable:.1f}"
-            rest = pilot.insufficient_data or f"as many as here would show {here}"
+            rest = pilot.insufficient_data or ("nothing varies" if math.isnan(pilot.detectable) else f"as many as here would show {here}")
             for item in plan.others:
                 counts = [(item.seeds, "seed"), (item.repeats, "repeat")]
                 how = ", ".join(counted(count, noun) for count, noun in counts if count is not None)

@@ -146,7 +146,9 @@ def sensitivity(
         lines = [(name, style, *(_show_estimate(of[key]) for key in MEASURES), of["tau"].n) for name, style, of in rows]
         heads = ("reranker", "style", "Kendall's τ", "mean |Δz|", "|Δz| / s", "mean Δz", "questions")
         listing(heads, lines, empty="nothing was measured", keys=2)
-        note = "± half the 95 % interval; τ of the orders of the same candidates in both styles: 1, style moves nothing; s: "
+        note = (
+            "± half the 95 % interval, or [low, high]; τ of the orders of the same candidates in both styles: 1, style moves nothing; s: "
+        )
         note += "standard deviation of a question's scores, so that rerankers of other units can be compared"
         out.print(Text(note, style="dim"))
 

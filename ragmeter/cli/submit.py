@@ -209,7 +209,7 @@ def _show(checked: Checked, stored: Stored | None, worth: Mapping[str, Estimate]
         for metric, item in worth.items():
             shown = plus_minus(item.value, item.low, item.high, scale=scales[metric]) if item.n else "unscorable"
             rows.append((metric, shown, f"{item.n:,}"))
-        listing(("metric", "value × 100 ± half its 95 % interval", "questions"), rows, empty="")
+        listing(("metric", "value × 100 and its 95 % interval", "questions"), rows, empty="")
 
 
 @app.command()

@@ -20,10 +20,13 @@ from results.boards.tables import (
     could_have_shown,
     family_of_marks,
     insufficient_data_notes,
+    interval_texts,
+    interval_words,
     labels,
     mark,
     plus_minus,
     remarks_of,
+    values_shown,
     what_marks_hold_for,
 )
 from results.judging.battles import IN_ITS_EYES, BattleBoard, Pairing
@@ -71,8 +74,9 @@ def show_board(board: Board, console: Console, *, verbose: bool = False, began: 
 
 def _notes(board: Board, heads: dict[str, str], verbose: bool, width: int) -> list[str]:
     """Return the notes that explain numbers and marks."""
-    how = (f" (over {board.sampled.kind}s) or [low, high] if its sides differ", ", paired (Holm per column)") if verbose else ("", "")
-    legend = [f"value × 100 ± half its 95 % interval{how[0]}"]
+    how = (f" (over {board.sampled.kind}s)", ", paired (Holm per column, its interval too)") if verbose else ("", "")
+    shown = values_shown(cell.scale for row in board.rows for cell in row.cells.values())
+    legend = [f"{shown} {interval_words(interval_texts(board))}{how[0]}"]
     if board.reference:
         legend.append(f"below: difference from {board.reference}{how[1]}, * p < .05, ** p < .01")
     if any(bracketed(cell) for row in board.rows for cell in row.cells.values()):

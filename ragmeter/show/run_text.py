@@ -17,7 +17,7 @@ from ragmeter.show.code_text import code_in_words
 from ragmeter.show.console import listing, out
 from results.boards.board import Board, Row
 from results.boards.compare import Apart, Diff, Number, Setting
-from results.boards.tables import labels, plus_minus
+from results.boards.tables import interval_words, labels, plus_minus, stars, values_shown
 from results.statistics.core import Estimate
 from results.store import queries
 from results.store.drift import Stated
@@ -168,17 +168,21 @@ def show_compared(result: Diff, quiet: bool, *, verbose: bool = False) -> None:
     for line in [*result.drift, *result.doubts, *result.read, *([f"numbers are not paired: {result.unpaired}"] if result.unpaired else [])]:
         out.print(Text(line, style="yellow"))
     heads = labels([number.metric for number in result.numbers])
+    lines = [(heads[number.metric], *_numbers(number)) for number in result.numbers]
     listing(
-        ("metric", "first", "second", "difference", "p", "+/=/−"),
-        [(heads[number.metric], *_numbers(number)) for number in result.numbers],
-        empty="neither run has been scored yet: ragmeter run --resume",
+        ("metric", "first", "second", "difference", "p", "+/=/−"), lines, empty="neither run has been scored yet: ragmeter run --resume"
     )
+    marked = [number for number in result.numbers if number.p_holm is not None and stars(number.p_holm)]
+    if holds := dict.fromkeys(number.difference.generalizes for number in marked if number.difference is not None):
+        out.print(Text(f"marks hold for {'; '.join(holds)}", style="dim"))
     for line in result.primary:
         out.print(Text(line, style="dim"))
     if result.numbers and not quiet:
         lower = [number.metric for number in result.numbers if not number.higher_is_better]
-        note = "value × 100 ± half its 95 % interval; difference: second minus first, paired; paired t, Holm "
-        note += "over the metrics shown; +/=/−: questions on which the second is higher, equal, lower"
+        note = values_shown(number.scale for number in result.numbers)
+        note += f" {interval_words(text for line in lines for text in line[1:4])}; difference: second minus first, paired, "
+        note += "with the interval of its test; * p < .05, ** p < .01 (Holm over the metrics shown)"
+        note += "; +/=/−: questions on which the second is higher, equal, lower"
         out.print(Text(note + (f"; less is better: {', '.join(lower)}" if lower else ""), style="dim"))
         out.print(Text(", ".join(f"{head} = {metric}" for metric, head in heads.items() if head != metric), style="dim"))
     if result.by is not None and result.questions:
@@ -220,7 +224,7 @@ def _numbers(item: Number) -> tuple[str, ...]:
     return (
         value(item.first),
         value(item.second),
-        plus_minus(result.value, result.low, result.high, "{:+.1f}", item.scale),
+        plus_minus(result.value, result.low, result.high, "{:+.1f}", item.scale) + stars(math.nan if p is None else p),
         ABSENT if p is None or p != p else f"{p:.4f}",
         f"{result.wins}/{result.ties}/{result.losses}",
     )

@@ -20,7 +20,7 @@ _HEADS = (
 )  # fmt: skip
 
 _NOTES = (
-    "values × 100 ± half their 95 % interval; gap: formal minus style, paired by question; paired t, Holm over a method's styles",
+    "values × 100 ± half their 95 % interval, or [low, high]; gap: formal minus style, paired by question; Holm over a method's styles",
     "beyond: how much larger that gap is than the reference's, question by question; * p < .05, ** p < .01 (paired tests, Holm over the "
     "methods)",
     "answers kept: passages (%) with a gold string that still have one, a mean over questions; content lost: questions (%) whose "
@@ -95,5 +95,5 @@ def show_curves(tables: Sequence[CurveTable]) -> None:
         points = [f"{100 * x:g} % formal" if table.over == "formal" else f"K={x:g}" for x in table.positions]
         listing(("method", *points, "change"), lines, empty="no method was scored on this metric", keys=1)
         out.print()
-    note = "values × 100 ± half their 95 % interval; change: the last minus the first of a line, paired by question"
+    note = "values × 100 ± half their 95 % interval, or [low, high]; change: the last minus the first of a line, paired by question"
     out.print(Text(note, style="dim"))

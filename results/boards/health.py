@@ -271,10 +271,10 @@ def answers(store: Store, runs: Sequence[RunRow]) -> Iterator[HealthLine]:
 
 def repeats(store: Store, runs: Sequence[RunRow]) -> Iterator[HealthLine]:
     """Report methods whose repeats gave the same answers and passages, so they do not show how answers vary."""
-    series: dict[tuple[str, str], dict[int, RunRow]] = {}
+    series: dict[tuple[str, str], dict[int, dict[int, RunRow]]] = {}
     for run in runs:
-        series.setdefault((run.experiment, first_name(run.method)), {})[repeat_of(run.method)] = run
-    able = [run for members in series.values() if len(members) > 1 for run in members.values()]
+        series.setdefault((run.experiment, first_name(run.method)), {}).setdefault(run.seed, {})[repeat_of(run.method)] = run
+    able = [run for seeds in series.values() for members in seeds.values() if len(members) > 1 for run in members.values()]
     if not able:
         return
     ids = _ids(able)
@@ -284,11 +284,14 @@ def repeats(store: Store, runs: Sequence[RunRow]) -> Iterator[HealthLine]:
     passages = _rows(store, "SELECT run, bit_xor(hash(question, rank, id)) FROM evidence WHERE run IN ({runs}) GROUP BY run", ids)
     retrieved = dict(passages)
     contents = {run: (*answer, retrieved.get(run)) for run, *answer in answered}
-    for (_, name), members in series.items():
-        known = [contents[run.run] for run in members.values() if run.run in contents]
-        if len(known) > 1 and len(set(known)) == 1:
-            text = f"all {len(known)} repeats are equal: raise the model's `temperature`, or set `repeats: 1` for this method"
-            yield HealthLine("equal_repeats", next(iter(members.values())).run, text, {"repeats": len(known)}, name)
+    for (_, name), seeds in series.items():
+        by_seed = [[contents[run.run] for run in members.values() if run.run in contents] for members in seeds.values()]
+        by_seed = [known for known in by_seed if len(known) > 1]
+        if by_seed and all(len(set(known)) == 1 for known in by_seed):
+            # Trainings with other seeds differ although the repeats of each are equal.
+            number = sum(map(len, by_seed)) if len({known[0] for known in by_seed}) == 1 else len(by_seed[0])
+            text = f"all {number} repeats are equal: raise the model's `temperature`, or set `repeats: 1` for this method"
+            yield HealthLine("equal_repeats", next(iter(next(iter(seeds.values())).values())).run, text, {"repeats": number}, name)
 
 
 def _short(text: str, most: int = 60) -> str:

@@ -128,17 +128,20 @@ class Overall:
         borda: Over benchmarks, how many of the methods with a value on all of them it is better than, ties as half.
         pooled: Its difference from the reference; None for the reference itself, and if the metrics are not one kind.
         by_task: Means over the benchmarks of each task; empty if all have one task, or the metrics are not one kind.
+        generalizes: What a mark on the pooled difference holds for.
     """
 
     row: System
     borda: float
     pooled: Pooled | None = None
     by_task: Mapping[str, float] = field(default_factory=dict)
+    generalizes: str = ""
 
     def to_json(self) -> dict[str, Any]:
         """As a JSON object; values are fractions."""
         pooled = None if self.pooled is None else asdict(self.pooled)
-        return {"method": self.row.name, "borda": self.borda, "pooled": pooled, "by_task": dict(self.by_task)}
+        known = {"pooled": pooled, "by_task": dict(self.by_task), "generalizes": self.generalizes}
+        return {"method": self.row.name, "borda": self.borda, **known}
 
 
 @dataclass(frozen=True, slots=True)
@@ -336,10 +339,21 @@ def _overall(
     strata = [] if base is None or not alike else [_stratum(results[column.key], column, others, base, kin) for column in columns]
     differences = dict(zip((row.key for row in others), pooled(strata), strict=True)) if strata else {}
     lines = [
-        Overall(row, float(counts[at]), differences.get(row.key), {task or "other": float(mean[at]) for task, mean in means.items()})
+        Overall(
+            row,
+            float(counts[at]),
+            differences.get(row.key),
+            {task or "other": float(mean[at]) for task, mean in means.items()},
+            _holds_for([cells[row.key, column.key].paired for column in columns]) if row.key in differences else "",
+        )
         for at, row in enumerate(whole)
     ]
     return tuple(sorted(lines, key=lambda line: -line.borda))
+
+
+def _holds_for(pairs: Sequence[Paired | None]) -> str:
+    """Return what marks on these differences hold for, each claim once."""
+    return "; ".join(dict.fromkeys(item.generalizes for item in pairs if item is not None))
 
 
 def _stratum(figures: Figures, column: Column, others: Sequence[System], base: System, kin: Mapping[str, int]) -> Stratum:

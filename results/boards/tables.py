@@ -98,6 +98,29 @@ def plus_minus(value: float, low: float, high: float, form: str = "{:.1f}", scal
     return f"{shown} [{_bound(scale * low, signs)}, {_bound(scale * high, signs)}]"
 
 
+def values_shown(scales: Iterable[float]) -> str:
+    """Return how values of metrics with these scales are printed."""
+    return "value × 100 (plain numbers as they are)" if 1 in set(scales) else "value × 100"
+
+
+def interval_words(texts: Iterable[str]) -> str:
+    """Return how the intervals among texts of `plus_minus` are written, as in `± half its 95 % interval`."""
+    every = list(texts)
+    half, ends, sides = (any(sign in text for text in every) for sign in (" ± ", " [", "/+"))
+    if not ends and not sides:
+        return "± half its 95 % interval" if half else "without intervals"
+    forms = " or ".join(filter(None, ["[low, high]" * ends, "−below/+above" * sides]))
+    return f"± half its 95 % interval, or {forms} if its sides differ" if half else f"{forms} of its 95 % interval"
+
+
+def interval_texts(board: Board) -> Iterable[str]:
+    """Yield all values and differences of a board as they are shown."""
+    for cell in (cell for row in board.rows for cell in row.cells.values()):
+        yield _of_cell(cell)
+        if cell.difference is not None:
+            yield plus_minus(cell.difference.value, cell.difference.low, cell.difference.high, scale=cell.scale)
+
+
 def symmetric(value: float, low: float, high: float, scale: float = 100.0, decimals: int = 1) -> bool:
     """Return whether `value ± half` says where the interval ends, up to rounding, and whether it holds 0."""
     unit = 10.0**-decimals
@@ -337,14 +360,13 @@ def footnotes(board: Board, *, differences: bool = True) -> list[str]:
         board: The board.
         differences: Whether its table shows differences in parentheses, not only stars.
     """
-    plain = any(cell.scale == 1 for row in board.rows for cell in row.cells.values())
-    shown = "value × 100 (plain numbers as they are)" if plain else "value × 100"
-    notes = [f"{shown} ± half its 95 % interval, or [low, high] if its sides differ; {board.sampled.in_words(board.questions)}"]
+    scales = (cell.scale for row in board.rows for cell in row.cells.values())
+    notes = [f"{values_shown(scales)} {interval_words(interval_texts(board))}; {board.sampled.in_words(board.questions)}"]
     if board.reference:
         notes.append(
             f"{'in parentheses' if differences else 'stars above or below: higher or lower by'} the paired difference from "
             f"{board.reference}; * p < .05, ** p < .01 (over "
-            f"{board.sampled.kind}s, Holm's correction over the methods of a column)"
+            f"{board.sampled.kind}s, Holm's correction over the methods of a column); intervals of differences are corrected, too"
         )
         notes += [*what_marks_hold_for(board), *family_of_marks(board)]
     if any(bracketed(cell) for row in board.rows for cell in row.cells.values()):

@@ -19,7 +19,7 @@ from benchmarks.core.unseen import printable
 from results.boards.changes import changes
 from results.boards.tables import markdown_text, to_markdown
 from results.gate.many import ManyGates
-from results.gate.report import DETECTABLE, SIGNS, interval, memory_cells, points, rule_of
+from results.gate.report import DETECTABLE, SIGNS, interval, margin_of, memory_cells, points, rule_of
 from results.gate.verdicts import Gate, Verdict
 from results.store import queries
 from results.store.queries import RunRow
@@ -93,7 +93,7 @@ def comment_of(store: Store, decided: Gate | ManyGates, baseline: str, candidate
 
 
 def _values(verdict: Verdict) -> list[str]:
-    numbers = [points(verdict.baseline), points(verdict.candidate), interval(verdict), points(verdict.decision.margin)]
+    numbers = [points(verdict.baseline), points(verdict.candidate), interval(verdict), margin_of(verdict)]
     cells = (SIGNS[verdict.outcome], *numbers, points(verdict.detectable), *memory_cells(verdict))
     return [_span(verdict.metric).replace("|", "\\|"), *map(markdown_text, cells)]
 

@@ -86,7 +86,7 @@ def ask(
     up = {m: bool(definitions.get(m, {}).get("higher_is_better", True)) for m in ids}
 
     pinned = None if anchored is None else anchor_of(store, anchored, candidate)
-    anchor = None if pinned is None else _anchor_run(store, pinned.run, anchored)
+    anchor = None if pinned is None else _anchor_run(store, pinned.run, anchored, baseline.experiment)
     with store.database.reading() as connection:
         known = remembered(connection, *both, tolerated, None if anchor is None else anchor.run)
     if pinned is not None and anchor is not None:
@@ -177,13 +177,13 @@ def ask(
     return replace(gate, remarks=(*warnings, *drifted, *remarks_of(read), *remarks(gate)))
 
 
-def _anchor_run(store: Store, run: str, name: str | None) -> RunRow:
-    """Return the run that an anchor names.
+def _anchor_run(store: Store, run: str, name: str | None, experiment: str) -> RunRow:
+    """Return the run that an anchor names; of several experiments that have it, as the baseline's has it.
 
     Raises:
         UserError: It is not in this store.
     """
-    row = next((row for row in queries.runs(store) if row.run == run), None)
+    row = min((row for row in queries.runs(store) if row.run == run), key=lambda row: row.experiment != experiment, default=None)
     if row is None:
         raise UserError(
             f"the run of the anchor of {name} is not in this store: {run}",

@@ -22,28 +22,49 @@ _NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]"
 """Characters that XML 1.0 cannot hold, not even escaped."""
 
 
-def points(value: float | None, *, signed: bool = False) -> str:
-    """Return a fraction × 100, `–` if there is none."""
+_DECIMALS = 9
+"""Decimals from which on two numbers are shown alike."""
+
+
+def points(value: float | None, *, signed: bool = False, bars: Sequence[float] = ()) -> str:
+    """Return a fraction × 100, `–` if there is none.
+
+    Args:
+        value: The fraction.
+        signed: Whether a positive one has a sign.
+        bars: Fractions that decide: the number gets as many decimals as tell it from them.
+    """
     if value is None or not math.isfinite(value):
         return "–"
-    return f"{100 * value:+.2f}" if signed else f"{100 * value:.2f}"
+    number, others = round(100 * value, _DECIMALS), [round(100 * bar, _DECIMALS) for bar in bars]
+    decimals = next(
+        (few for few in range(2, _DECIMALS) if all(number == bar or round(number, few) != round(bar, few) for bar in others)), _DECIMALS
+    )
+    return f"{number:{'+' if signed else ''}.{decimals}f}"
 
 
 def interval(verdict: Verdict) -> str:
     """Return `-1.20 [-2.31, -0.10]`, × 100, as the metric counts."""
-    return _interval(verdict.change)
+    return _interval(verdict.change, verdict.decision.margin)
 
 
-def _interval(change: tuple[float, float, float]) -> str:
-    value, low, high = (points(number, signed=True) for number in change)
+def _interval(change: tuple[float, float, float], margin: float) -> str:
+    value, low, high = (points(number, signed=True, bars=(margin, -margin, 0.0)) for number in change)
     return value if low == "–" else f"{value} [{low}, {high}]"
+
+
+def margin_of(verdict: Verdict) -> str:
+    """Return the margin × 100, with as many decimals as tell it from the bounds that it is held against."""
+    bounds = [*verdict.change[1:], *verdict.change_since[1:]]
+    return points(verdict.decision.margin, bars=[abs(bound) for bound in bounds if math.isfinite(bound)])
 
 
 def since_text(verdict: Verdict) -> str:
     """Return the loss since the anchor with its interval, as in `since anchor: -1.80 [-3.20, -0.40], regressed`; else nothing."""
     if (since := verdict.since) is None:
         return ""
-    return f"since the anchor of {since.set_at:%Y-%m-%d}: {_interval(verdict.change_since)}, {since.outcome} (decision {since.number})"
+    change = _interval(verdict.change_since, verdict.decision.margin)
+    return f"since the anchor of {since.set_at:%Y-%m-%d}: {change}, {since.outcome} (decision {since.number})"
 
 
 def remembered_text(verdict: Verdict) -> str:
@@ -57,7 +78,7 @@ def _sentence(decided: Gate, verdict: Verdict) -> str:
     """Return the decision on one metric with its numbers."""
     if verdict.outcome == "not tested":
         return f"{verdict.metric}: nothing was tested"
-    loss = f"loss of more than {points(verdict.decision.margin)}pp"
+    loss = f"loss of more than {margin_of(verdict)}pp"
     if verdict.outcome == "inconclusive":
         claim = f"{counted(verdict.decision.difference.n, 'question')} are too few to decide whether there is a {loss}"
     elif verdict.outcome == "pass":
@@ -178,11 +199,12 @@ def memory_cells(verdict: Verdict) -> tuple[str, str]:
     """Return the cells about earlier decisions."""
     if (since := verdict.since) is None:
         return str(verdict.memory.attempt), "–"
-    return str(verdict.memory.attempt), f"{_interval(verdict.change_since)}, {since.outcome} (decision {since.number})"
+    change = _interval(verdict.change_since, verdict.decision.margin)
+    return str(verdict.memory.attempt), f"{change}, {since.outcome} (decision {since.number})"
 
 
 def _cells(verdict: Verdict, *more: str) -> tuple[str, ...]:
-    values = (points(verdict.baseline), points(verdict.candidate), interval(verdict), points(verdict.decision.margin))
+    values = (points(verdict.baseline), points(verdict.candidate), interval(verdict), margin_of(verdict))
     return verdict.metric, SIGNS[verdict.outcome], *more, *values, str(verdict.decision.difference.n)
 
 

@@ -246,7 +246,7 @@ def decide_all(
 def _why(tested: Differences) -> str:
     """Return why nothing could be decided, if the number of clusters is the reason or bounds are lacking."""
     clusters = int(tested.clusters[0])
-    few = f"{clusters} clusters, fewer than {FEWEST_CLUSTERS}" if clusters < FEWEST_CLUSTERS else ""
+    few = f"{clusters} {'cluster' if clusters == 1 else 'clusters'}, fewer than {FEWEST_CLUSTERS}" if clusters < FEWEST_CLUSTERS else ""
     return str(tested.insufficient_data()[0]) or few
 
 

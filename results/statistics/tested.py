@@ -38,6 +38,8 @@ MOST_SKEW = 0.3
 """Skewness over the root of the clusters beyond which Student's t is not trusted for scores without bounds."""
 MOST_BENT = 1.5
 """How many times wider Hall's correction makes one side at most; without a limit, strong skewness leaves it no end."""
+APART = 1e-9
+"""How far from 0 an interval ends at least if the test rejects; tables still show it."""
 MANY = 20
 """Clusters on the losing side from which on their share is known well enough."""
 Mask = NDArray[np.bool_]
@@ -375,8 +377,8 @@ class Tested:
             least = (2 * scipy.special.betaincinv(won, lost + 1, alpha / 2) - 1) * scale
             most = (2 * scipy.special.betaincinv(won + 1, lost, 1 - alpha / 2) - 1) * scale
         up, down = ~holds & (self.middle > 0), ~holds & (self.middle < 0)
-        least, most = np.where(self._signs_decide, least, EQUAL), np.where(self._signs_decide, most, -EQUAL)
-        return np.where(up & (low <= 0), np.maximum(least, EQUAL), low), np.where(down & (high >= 0), np.minimum(most, -EQUAL), high)
+        least, most = np.where(self._signs_decide, least, APART), np.where(self._signs_decide, most, -APART)
+        return np.where(up & (low <= 0), np.maximum(least, APART), low), np.where(down & (high >= 0), np.minimum(most, -APART), high)
 
     def detectable(self, power: float = POWER, level: float | Floats = LEVEL) -> Floats:
         """Return the smallest true difference that so many clusters would show with this power.

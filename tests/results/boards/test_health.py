@@ -298,3 +298,9 @@ def test_prediction_of_a_failed_question_is_no_answer(store: Store, fill: Any) -
     assert lines_of(store, row)["identical_answers"].values["answers"] == 12
     assert queries.runs(store)[0].failed == 8
     assert isinstance(store.predictions(row.run)[0], Prediction)
+
+
+def test_equal_repeats_of_all_seeds_are_counted_together(store: Store, run: RunRow) -> None:
+    rows = [replace(run, method=name, seed=seed) for seed in (0, 1) for name in ("base", "base ~2")]
+    (line,) = [line for line in health(store, rows) if line.code == "equal_repeats"]
+    assert line.values == {"repeats": 4}

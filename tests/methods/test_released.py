@@ -22,7 +22,7 @@ import pytest
 from benchmarks.corpus import Corpus
 from benchmarks.published_prompts import registry
 from benchmarks.schema import Passage, Query
-from methods.api import Services
+from methods.api import Context, Services
 from methods.baselines.compress.convert import convert
 from methods.baselines.compress.model import SoftModel
 from methods.baselines.compress.recomp import SUMMARY
@@ -91,6 +91,7 @@ WITH_FIXTURES = {
 }
 """Systems with fixtures, and the prompt's name where it is another, or what the page says in place of a published prompt."""
 OTHERS = {
+    "`ddr_generator`": f"{registry()['ddr_generator'].source} | {registry()['ddr_generator'].license} | no fixture | no fixture |",
     "`oscar`": f"{registry()['oscar'].source} | {registry()['oscar'].license} | no fixture | no fixture |",
     "PCC, MemoRAG's memory model, Jina v3, Stella, HippoRAG v1": "ours, or as built in | – | no fixture | no fixture |",
 }
@@ -691,6 +692,20 @@ def test_texts_without_ids_are_the_published_ones(golden: Path) -> None:
             assert [message["content"] for message in messages or []] == [case[name]], name
     for name in ("ddr_refiner", "hyde", "recomp_abstractive", "chatqa"):
         record(name, TEXTS, len(cases), len(cases))
+
+
+def test_ddr_generator_asks_in_the_published_format_and_cuts_the_end_of_the_passages(golden: Path) -> None:
+    llm = {"local": str(golden / "released" / "rank-zephyr" / "checkpoint"), "dtype": "float32", "max_tokens": 2}
+    made = build("ddr_generator", llm=llm)
+    passages = [Passage("a", "", "One $x {y} "), Passage("b", "", "two.")]
+    (message,), notes = made._request("Who?", Context("q", tuple(passages)))
+    assert (message["content"], notes) == ("Background:\nOne $x {y} \ntwo.\n\nQ: Who?\nA:", {})
+    assert made._request("Who?", Context("q"))[0] == [{"role": "user", "content": "Q: Who?\nA:"}]
+    (message,), notes = made._request("Who?", Context("q", (Passage("a", "", "word " * 10_000),)))
+    assert message["content"].startswith("Background:\nword word")
+    assert message["content"].endswith("\n\nQ: Who?\nA:")
+    assert made._model.counter.count([message]) <= made._model.room
+    assert 0 < notes["truncated"]["kept"] < notes["truncated"]["of"]
 
 
 def test_retrobust_reads_the_published_ids(golden: Path) -> None:

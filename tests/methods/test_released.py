@@ -90,6 +90,8 @@ WITH_FIXTURES = {
     "qwen3-embedding": "as built in",
 }
 """Systems with fixtures, and the prompt's name where it is another, or what the page says in place of a published prompt."""
+LICENSES = {"chatqa": "its model card (nvidia/Llama3-ChatQA-1.5-8B): Llama 3 community license"}
+"""Licenses of what is not in the registry."""
 OTHERS = {
     "`ddr_generator`": f"{registry()['ddr_generator'].source} | {registry()['ddr_generator'].license} | no fixture | no fixture |",
     "`oscar`": f"{registry()['oscar'].source} | {registry()['oscar'].license} | no fixture | no fixture |",
@@ -776,9 +778,8 @@ def test_the_page_of_released_checkpoints_says_what_these_tests_say() -> None:
 def line(name: str) -> str:
     """Return a system's line of the table."""
     entry = registry().get(WITH_FIXTURES[name] or name)
-    source = f"{entry.source}" if entry else WITH_FIXTURES[name]
     source = entry.source if entry else WITH_FIXTURES[name]
-    return f"| `{name}` | {source} | {entry.license if entry else '–'} | {said(name, IDS)} | {said(name, NUMBERS)} |"
+    return f"| `{name}` | {source} | {entry.license if entry else LICENSES.get(name, '–')} | {said(name, IDS)} | {said(name, NUMBERS)} |"
 
 
 def said(name: str, kind: str) -> str:
